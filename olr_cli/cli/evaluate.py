@@ -184,6 +184,14 @@ class Place(NamedTuple):
         int | None,
         Option(metavar="N", min=1, help="Largest number of requests to the server at a time; by default 64."),
     ] = None
+    timeout: Annotated[
+        int | None,
+        Option(
+            metavar="S",
+            min=1,
+            help="Seconds in which the server must have replied to a request; by default 600.",
+        ),
+    ] = None
     device: DeviceName = "auto"
     trust_remote_code: TrustRemoteCode = False
 
@@ -305,6 +313,7 @@ def evaluate(
             draws.seed_each,
             place.url,
             place.concurrency,
+            place.timeout,
         ),
         extractor=results.extractor,
         tolerance=results.tolerance,

@@ -49,16 +49,17 @@ class PooledProblem:
         """The samples to generate; `prompt` as the model reads it."""
         return GenerationRequest(self.problem.messages, list(self.seeds.values()), prompt)
 
-    def generations(self, prompt: str, rollouts: Sequence[Rollout]) -> Iterator[Generation]:
-        """All samples, the new ones not graded yet; `prompt` as the model read it.
+    def generations(self, prompt: str, rollouts: Sequence[Rollout | None]) -> Iterator[Generation]:
+        """All samples but those that are lost, the new ones not graded yet; `prompt` as the model read it.
 
         Samples that are stored are graded again with the others: how a class is spelt depends on all of them (R7).
         """
         problem = self.problem
         yield from self.stored
         for (number, seed), rollout in zip(self.seeds.items(), rollouts, strict=True):
-            # A problem has a gold, and a backend counts tokens.
-            assert problem.gold is not None and rollout.tokens is not None and rollout.truncated is not None
+            if rollout is None:
+                continue
+            assert problem.gold is not None  # a benchmark's problems have one
             yield Generation(
                 benchmark=self.task.benchmark.name,
                 problem_id=problem.prompt_id,
@@ -132,10 +133,13 @@ class Recorder(AbstractContextManager["Recorder"]):
         self._store, self._record, self._judge = store, record, judge
         self._on_stored, self._on_finished = stored, finished
         self._tasks = {entry.task.benchmark.name: entry.task for entry in pool}
-        self._left = Counter(entry.task.benchmark.name for entry in pool)
-        self._lacked = {
-            (entry.task.benchmark.name, entry.problem.prompt_id): len(entry.seeds) for entry in pool
-        }
+        self._left: Counter[str] = Counter()
+        """Missing samples of each benchmark."""
+        self._stored: dict[tuple[str, str], int] = {}
+        for entry in pool:
+            name = entry.task.benchmark.name
+            self._left[name] += len(entry.seeds)
+            self._stored[name, entry.problem.prompt_id] = len(entry.stored)
         self._waiting: list[Generation] = []
         self._is_recorded = False
         self._last = time.monotonic()
@@ -184,7 +188,8 @@ class Recorder(AbstractContextManager["Recorder"]):
                 self._is_recorded = True
             self._store.append(name, graded)
             problems = {row.problem_id for row in graded}
-            self._on_stored(sum(self._lacked[name, problem_id] for problem_id in problems))
-            self._left[name] -= len(problems)
+            new = len(graded) - sum(self._stored[name, problem_id] for problem_id in problems)
+            self._on_stored(new)
+            self._left[name] -= new
             if not self._left[name]:
                 self._on_finished(self._tasks[name])

@@ -1,6 +1,7 @@
 """The backend for OpenAI-compatible servers, against a small one in this process that answers sums."""
 
 import json
+import socket
 import threading
 import time
 from collections import Counter
@@ -24,7 +25,7 @@ class Server:
     """Answers sums, except where `troubles` has something else for a request, first to last."""
 
     def __init__(self):
-        self.asked, self.keys, self.troubles, self.most_at_once = [], [], [], 0
+        self.asked, self.keys, self.paths, self.troubles, self.most_at_once = [], [], [], [], 0
         self.pause, self.pauses = 0.0, []
         outer, running, lock = self, Counter(), threading.Lock()
 
@@ -42,7 +43,8 @@ class Server:
 
             def do_GET(self):
                 outer.keys.append(self.headers.get("Authorization"))
-                if self.path == "/v1/models":
+                outer.paths.append(self.path)
+                if self.path.partition("?")[0] == "/v1/models":
                     self.reply(200, {"data": [{"id": MODEL, "root": "weights/adder"}]})
                 else:
                     self.reply(404, {"detail": "Not Found"})
@@ -54,14 +56,23 @@ class Server:
                     outer.most_at_once = max(outer.most_at_once, running["now"])
                     outer.asked.append(body)
                     outer.keys.append(self.headers.get("Authorization"))
+                    outer.paths.append(self.path)
                     trouble = outer.troubles.pop(0) if outer.troubles else None
                     pause = outer.pauses.pop(0) if outer.pauses else outer.pause
                 time.sleep(pause)
                 with lock:
                     running["now"] -= 1
-                if trouble == "hang up":
+                if trouble in ("hang up", "cut"):
+                    if trouble == "cut":
+                        self.send_response(200)
+                        self.send_header("Content-Length", "1000")
+                        self.end_headers()
+                        self.wfile.write(b'{"choices": [')
+                        self.wfile.flush()
                     self.close_connection = True
-                    self.connection.close()
+                    self.connection.shutdown(socket.SHUT_RDWR)
+                elif callable(trouble):
+                    self.reply(200, trouble(completion(body)))
                 elif trouble is not None:
                     self.reply(*trouble[:2], **(trouble[2] if len(trouble) > 2 else {}))
                 else:
@@ -71,8 +82,9 @@ class Server:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.handle_error = lambda *_: None  # a client that has waited long enough has gone
         self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     def close(self):
         self._server.shutdown()
@@ -96,6 +108,7 @@ def completion(body, **message):
 def server(monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setattr(openai_backend, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(openai_backend, "LONGEST_PAUSE", 0.02)
     running = Server()
     yield running
     running.close()
@@ -148,13 +161,72 @@ def test_no_more_requests_at_a_time_than_allowed(server, most):
         (429, {"error": {"message": "slow down"}}),
         (500, b"oh"),
         (503, b"loading", {"Retry_After": "0.01"}),
+        *((503, b"", {"Retry_After": wish}) for wish in ("inf", "-inf", "nan", "-1", "soon", "1e999")),
+        *(
+            (503, b"", {"Retry_After": f"{day} 01:02:03 GMT"})
+            for day in ("Mon, 01 Jan 1990", "Xyz, 40 Jan 1")
+        ),
         "hang up",
+        "cut",
+        (200, b"<html>"),
+        (200, b"[" * 100_000),
+        (200, b'{"choices": [{"message": {"content": ' + b"9" * 5000 + b"}}]}"),
+        (200, {"choices": [{"message": {"content": 7}}]}),
+        (200, {"choices": []}),
+        (200, b" " * (1 << 20) + b"{}"),
     ],
 )
-def test_what_passes_is_tried_again(server, trouble):
+def test_what_passes_is_tried_again(server, monkeypatch, trouble):
+    monkeypatch.setattr(openai_backend, "MOST_BYTES", 1 << 20)
     server.troubles = [trouble, trouble]
     assert ask(server, requests([1])) == {0: [Rollout("It is \\boxed{7}.", 6, False)]}
     assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "tokens", "response"),
+    [
+        (lambda reply: reply.pop("usage"), None, None),
+        (lambda reply: reply.update(usage=None), None, None),
+        *(
+            (lambda reply, n=n: reply["usage"].update(completion_tokens=n), None, None)
+            for n in (10**30, -1, "6")
+        ),
+        (lambda reply: said(reply, [{"type": "text", "text": "4"}, {"type": "text", "text": "2"}]), 6, "42"),
+        (lambda reply: said(reply, "4\ud8002"), 6, "4?2"),
+        (lambda reply: said(reply, None), 6, ""),
+    ],
+)
+def test_a_reply_may_say_less_or_otherwise(server, change, tokens, response):
+    def changed(reply):
+        change(reply)
+        return reply
+
+    server.troubles = [changed]
+    [[rollout]] = ask(server, requests([1])).values()
+    assert (rollout.tokens, rollout.response) == (
+        tokens,
+        response or "It is \\boxed{7}." * (response is None),
+    )
+    assert len(server.asked) == 1
+
+
+def said(reply, content):
+    reply["choices"][0]["message"]["content"] = content
+
+
+@pytest.mark.parametrize("wish", ["1e9", "Fri, 31 Dec 9999 23:59:59 GMT"])
+def test_no_wait_is_longer_than_a_reply_may_take(server, wish):
+    server.troubles = [(429, b"", {"Retry_After": wish})]
+    ask(server, requests([1]), timeout=0.2)
+    assert len(server.asked) == 2
+
+
+def test_a_reply_that_takes_too_long_is_asked_for_again(server):
+    server.pauses = [3]
+    began = time.monotonic()
+    ask(server, requests([1]), timeout=0.2)
+    assert len(server.asked) == 2 and time.monotonic() - began < 2
 
 
 def test_the_server_says_how_long_to_wait(server):
@@ -176,11 +248,22 @@ def test_the_server_says_how_long_to_wait(server):
             [(400, {"error": {"message": "This model's maximum context length is 10 tokens."}})],
             "give a smaller --max-new-tokens",
         ),
-        ([(200, b"<html>")], "answers otherwise than a chat completion"),
-        ([(500, {"detail": "engine died"})] * 99, "in 8 attempts (status 500: engine died)"),
+        ([(400, b"[" * 100_000)], "refuses a request (status 400: [["),
+        (
+            [(401, {"error": "wrong key: top-secret"})],
+            "refuses the key in OPENAI_API_KEY (status 401: wrong key: …)",
+        ),
+        ([(200, b"<html>")] * 99, "otherwise than a chat completion, '<html>'; check that --url names an"),
+        (
+            [(500, {"detail": "engine died"})] * 99,
+            "8 requests in a row, in 8 attempts each (status 500: engine died)",
+        ),
+        (["cut"] * 8, "1 of 15 samples are lost: "),
     ],
 )
-def test_what_does_not_pass_is_one_sentence(server, troubles, told):
+def test_what_does_not_pass_is_one_sentence(server, monkeypatch, troubles, told):
+    if "the key" in told:
+        monkeypatch.setenv("OPENAI_API_KEY", "top-secret")
     server.troubles = troubles
     with pytest.raises(UserError) as caught:
         ask(server, requests([1, 2, 3], count=5), concurrency=1)
@@ -217,9 +300,29 @@ def test_a_thought_that_the_server_takes_out_is_put_back(server, content, respon
 
 
 def test_the_key_comes_from_the_environment(server, monkeypatch):
-    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    monkeypatch.setenv("OPENAI_API_KEY", "secret\n")
     ask(server, requests([1]))
     assert set(server.keys) == {"Bearer secret"}
+
+
+@pytest.mark.parametrize("key", ["sec\nret", "s\u00e9cret", "sec\0ret"])
+def test_a_key_that_cannot_be_sent_is_not_shown(server, monkeypatch, key):
+    with pytest.raises(UserError, match="OPENAI_API_KEY has a character that no key has") as caught:
+        monkeypatch.setattr(openai_backend.os, "environ", {"OPENAI_API_KEY": key})
+        ask(server, requests([1]))
+    assert "ret" not in str(caught.value).removeprefix("OPENAI_API_KEY")
+
+
+def test_user_password_and_query_of_the_address_are_sent_and_neither_stored_nor_shown(server):
+    address = server.url.replace("//", "//me:pass@") + "?token=hidden"
+    with BackendOptions(url=address).open(MODEL) as backend:
+        assert backend.facts["url"] == server.url
+        list(backend.stream(requests([1]), SAMPLING))
+        server.troubles = [(400, {"error": "no"})]
+        with pytest.raises(UserError, match=f"^{server.url} refuses"):
+            list(backend.stream(requests([1]), SAMPLING))
+    assert set(server.keys) == {"Basic bWU6cGFzcw=="}
+    assert set(server.paths) == {"/v1/models?token=hidden", "/v1/chat/completions?token=hidden"}
 
 
 @pytest.mark.parametrize(
@@ -227,7 +330,10 @@ def test_the_key_comes_from_the_environment(server, monkeypatch):
     [
         ("org/ader", {}, "has no model 'org/ader' (did you mean 'org/adder'?)"),
         (MODEL, {"url": "http://127.0.0.1:9/v1"}, "no server answers at http://127.0.0.1:9/v1"),
-        (MODEL, {"url": "localhost"}, "is no URL of a server"),
+        *(
+            (MODEL, {"url": url}, "--url is no URL of a server")
+            for url in ("localhost", "http://me:pass@h:port", "")
+        ),
         (MODEL, {"chat": ChatFormat(template="{{ messages }}")}, "leave --chat-template out"),
         (MODEL, {"name": "vllm"}, "--url names a server for --backend openai"),
     ],
@@ -252,6 +358,12 @@ def test_an_evaluation_that_the_server_ends_goes_on_with_the_same_bytes(server, 
     assert "refuses a request without a key" in refused(*words, "--out", "again")
     asked = len(server.asked)
     server.troubles = []
-    done(*words, "--out", "again")
+    monkeypatch.setattr(openai_backend, "ATTEMPTS", 1)
+    server.troubles = ["cut"]
+    assert "1 of" in (told := refused(*words, "--out", "again")) and "samples are lost" in told
     assert len(server.asked) - asked <= PROBLEMS * SAMPLES - 96
+    asked = len(server.asked)
+    server.troubles = []
+    done(*words, "--out", "again")
+    assert len(server.asked) - asked == 1
     assert contents(tmp_path / "again") == contents(tmp_path / "evaluations" / "org-adder")

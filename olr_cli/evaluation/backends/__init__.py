@@ -119,7 +119,7 @@ class Backend(AbstractContextManager["Backend"]):
     @abstractmethod
     def stream(
         self, requests: Sequence[GenerationRequest], sampling: Sampling
-    ) -> Generator[Mapping[int, list[Rollout]], None, None]:
+    ) -> Generator[Mapping[int, Sequence[Rollout | None]], None, None]:
         """Respond to every request as often as it has seeds.
 
         A response ends where the model's context ends, if that comes before the length limit. Closing the iterator
@@ -130,11 +130,13 @@ class Backend(AbstractContextManager["Backend"]):
             sampling: how responses are drawn.
 
         Yields:
-            The requests that have finished since the last time, by their number in `requests`: a rollout a seed. While
-            a backend works on long responses there may be none, so that the caller can look after something else.
+            The requests that have finished since the last time, by their number in `requests`: a rollout a seed, or
+            None for one that is lost. While a backend works on long responses there may be none, so that the caller can
+            look after something else.
 
         Raises:
-            UserError: a prompt does not fit the model; the backend cannot sample like that; the model cannot run here.
+            UserError: a prompt does not fit the model; the backend cannot sample like that; the model cannot run here;
+                samples are lost, once all others are there.
         """
 
     def generate(
@@ -145,7 +147,8 @@ class Backend(AbstractContextManager["Backend"]):
         requests = [GenerationRequest(*request) for request in zip(prompts, seeds, texts, strict=True)]
         rollouts: dict[int, list[Rollout]] = {}
         for finished in self.stream(requests, sampling):
-            rollouts.update(finished)
+            for number, samples in finished.items():
+                rollouts[number] = [rollout for rollout in samples if rollout is not None]
         return [rollouts[number] for number in range(len(requests))]
 
     @property
@@ -191,6 +194,7 @@ class BackendOptions:
         seed_each: vLLM on a GPU draws every sample from its own seed too, as vLLM on a CPU and transformers always do.
         url: an OpenAI-compatible server that responds instead.
         concurrency: the most requests to the server at a time; by default 64.
+        timeout: the seconds in which a reply of the server must be there; by default 600.
 
     Raises:
         UserError: an option would be ignored.
@@ -203,14 +207,16 @@ class BackendOptions:
     seed_each: bool = False
     url: str | None = None
     concurrency: int | None = None
+    timeout: float | None = None
 
     def __post_init__(self) -> None:
         if (self.name == "openai" or self.url is not None) and (
             self.url is None or self.name not in (None, "openai")
         ):
             raise UserError("--url names a server for --backend openai; give both, or --url alone")
-        if self.url is None and self.concurrency is not None:
-            raise UserError("--concurrency is for a server (--url); leave it out")
+        for option, value in {"--concurrency": self.concurrency, "--timeout": self.timeout}.items():
+            if self.url is None and value is not None:
+                raise UserError(f"{option} is for a server (--url); leave it out")
         for_a_model_here = {
             "--vllm": bool(self.vllm),
             "--device": self.device != "auto",
@@ -234,9 +240,10 @@ class BackendOptions:
         """
         backend: Backend
         if self.url is not None:
-            from olr_cli.evaluation.backends.openai_backend import OpenAIBackend
+            from olr_cli.evaluation.backends.openai_backend import TIMEOUT, OpenAIBackend
 
-            return OpenAIBackend(model, url=self.url, chat=chat, concurrency=self.concurrency or 64)
+            at_most, timeout = self.concurrency or 64, self.timeout or TIMEOUT
+            return OpenAIBackend(model, url=self.url, chat=chat, concurrency=at_most, timeout=timeout)
         if _choose("vllm" if self.vllm else self.name, self.device) == "vllm":
             from olr_cli.evaluation.backends.vllm_backend import VllmBackend
 

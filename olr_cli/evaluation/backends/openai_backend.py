@@ -1,18 +1,22 @@
 """Generation by an OpenAI-compatible server: chat completions over HTTP, many at a time.
 
-The server renders prompts and counts tokens. A request that fails for a while (429, 5xx, a timeout, a lost connection)
-is sent again after a pause that doubles each time, or that the server names (Retry-After).
+The server renders prompts and counts tokens. A request that fails for a while (429, 5xx, a timeout, a lost connection,
+a reply that is cut off or no completion) is sent again after a pause that doubles each time, or that the server names
+(Retry-After). After `ATTEMPTS` its sample is lost, and the others go on; `MOST_LOST` in a row end the evaluation.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 import os
 import random
 import threading
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from queue import Empty, SimpleQueue
@@ -20,24 +24,57 @@ from typing import Any
 
 import httpx
 
-from olr_cli.data.chat import Message
+from olr_cli.data.chat import Message, message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.prompt_text import ChatFormat
-from olr_cli.errors import UserError, did_you_mean, first_line
+from olr_cli.errors import UserError, did_you_mean, first_line, shortened
 from olr_cli.evaluation.backends import Backend, GenerationRequest, Sampling
 from olr_cli.supervision import Rollout
 
 KEY = "OPENAI_API_KEY"
 """The environment variable with the server's key."""
 ATTEMPTS = 8
-"""How often a request is sent before the evaluation stops: with the pauses, about two minutes without an answer."""
+"""How often a request is sent before its sample is lost: with the pauses, about two minutes without an answer."""
+MOST_LOST = 8
+"""So many lost samples in a row mean that the server is gone."""
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
-"""Seconds between two attempts; a server's own wish may be longer."""
-TIMEOUT = httpx.Timeout(20.0, read=1800.0, pool=None)
-"""Seconds to connect and to send; a long response may take long."""
+"""Seconds between two attempts; a server's own wish may be longer, up to the time limit of a reply."""
+CONNECTING = 20.0
+"""Seconds to connect and to send, and for the list of models."""
+TIMEOUT = 600.0
+"""Seconds in which a reply must be there, by default."""
+MOST_BYTES = 2**26
+"""Of a reply."""
 _WAITED = 0.5
 _TRANSIENT = {408, 409, 429, 500, 502, 503, 504, 529}
+_FAILURES = (httpx.TransportError, httpx.DecodingError, TimeoutError)
+
+
+class _BadReply(Exception):
+    """A reply that is no answer; the message says why."""
+
+
+@dataclass(frozen=True)
+class _Reply:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode("utf-8", "replace")
+
+    def content(self) -> Any:
+        """The JSON of the body.
+
+        Raises:
+            ValueError: it is none.
+        """
+        try:
+            return json.loads(self.body)
+        except RecursionError as error:
+            raise ValueError("it is nested too deeply") from error
 
 
 class OpenAIBackend(Backend):
@@ -47,16 +84,19 @@ class OpenAIBackend(Backend):
 
     Attributes:
         concurrency: the most requests at a time.
+        timeout: the seconds in which a reply must be there.
         headers: sent with every request.
     """
 
-    def __init__(self, model: str, *, url: str, concurrency: int, chat: ChatFormat) -> None:
+    def __init__(self, model: str, *, url: str, concurrency: int, timeout: float, chat: ChatFormat) -> None:
         """Ask the server for its models.
 
         Args:
             model: the server's name for it.
-            url: the API's address, such as ``http://localhost:8000/v1``.
+            url: the API's address, such as ``http://localhost:8000/v1``; may have a user, a password and a query, which
+                are not stored.
             concurrency: the most requests at a time.
+            timeout: the seconds in which a reply must be there.
             chat: variables for the server's chat template; its template cannot be replaced.
 
         Raises:
@@ -65,25 +105,29 @@ class OpenAIBackend(Backend):
         if chat.template is not None:
             raise UserError("a server renders prompts by its own chat template; leave --chat-template out")
         self.model, self.tokenizer, self.context, self.chat = model, None, None, chat
+        self.concurrency, self.timeout = concurrency, timeout
         try:
-            self._url = httpx.URL(url.rstrip("/"))
-        except httpx.InvalidURL as error:
-            raise UserError(
-                f"--url {url} is no URL ({first_line(error)}); give one like http://host:8000/v1"
-            ) from None
+            self._url = httpx.URL(url)
+        except httpx.InvalidURL:
+            self._url = httpx.URL()
         if self._url.scheme not in ("http", "https") or not self._url.host:
-            raise UserError(f"--url {url} is no URL of a server; give one like http://host:8000/v1")
-        self.concurrency = concurrency
+            raise UserError("--url is no URL of a server; give one like http://host:8000/v1")
+        path = self._url.path.rstrip("/")
+        self._shown = str(self._url.copy_with(path=path, userinfo=b"", query=None, fragment=None))
         self._limit_name = "max_tokens"
-        key = os.environ.get(KEY)
-        self.headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._key = os.environ.get(KEY, "").strip()
+        if not (self._key.isascii() and self._key.isprintable()):
+            raise UserError(
+                f"{KEY} has a character that no key has (a line break, or no ASCII); set it again"
+            )
+        self.headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         self.facts = {
             "name": "openai",
             "model_digest": f"server:{model}",
             "device": "server",
             "dtype": "unknown",
-            "url": str(self._url),
-            **self._served(),
+            "url": self._shown,
+            **asyncio.run(self._served()),
         }
 
     @property
@@ -100,29 +144,43 @@ class OpenAIBackend(Backend):
 
     def stream(
         self, requests: Sequence[GenerationRequest], sampling: Sampling
-    ) -> Generator[Mapping[int, list[Rollout]], None, None]:
-        """See `Backend`."""
-        written: dict[int, dict[int, Rollout]] = defaultdict(dict)
-        left = sum(len(request.seeds) for request in requests)
+    ) -> Generator[Mapping[int, list[Rollout | None]], None, None]:
+        """See `Backend`; a sample that is lost is None, and once all others are there, an error says so."""
+        written: dict[int, dict[int, Rollout | None]] = defaultdict(dict)
+        wanted = left = sum(len(request.seeds) for request in requests)
+        lost, in_a_row, reason = 0, 0, ""
         yield {number: [] for number, request in enumerate(requests) if not request.seeds}
         with _Requests(self, requests, sampling) as arriving:
             while left:
-                finished: dict[int, list[Rollout]] = {}
-                for number, sample, rollout in arriving.next():
+                finished: dict[int, list[Rollout | None]] = {}
+                for number, sample, answer in arriving.next():
                     left -= 1
-                    written[number][sample] = rollout
+                    is_lost = isinstance(answer, str)
+                    lost, in_a_row = lost + is_lost, in_a_row + 1 if is_lost else 0
+                    reason = answer if isinstance(answer, str) else reason
+                    written[number][sample] = None if isinstance(answer, str) else answer
                     if len(written[number]) == len(requests[number].seeds):
                         samples = written.pop(number)
                         finished[number] = [samples[sample] for sample in range(len(samples))]
                 yield finished
+                if in_a_row >= MOST_LOST:
+                    raise UserError(
+                        f"{self._shown} did not answer {in_a_row} requests in a row, in {ATTEMPTS} attempts each"
+                        f" ({reason}); see to the server, or lower --concurrency, and run the same command again"
+                    )
+        if lost:
+            raise UserError(
+                f"{lost} of {wanted} samples are lost: {self._shown} did not answer in {ATTEMPTS} attempts ({reason});"
+                " the others are stored, and the same command asks for these again"
+            )
 
     async def ask(
         self, client: httpx.AsyncClient, request: GenerationRequest, seed: int, sampling: Sampling
-    ) -> Rollout:
-        """One sample of a request.
+    ) -> Rollout | str:
+        """One sample of a request; if it is lost, the reason.
 
         Raises:
-            UserError: the server refuses it, or does not answer for long.
+            UserError: the server refuses it.
         """
         body: dict[str, Any] = {
             "model": self.model,
@@ -143,95 +201,114 @@ class OpenAIBackend(Backend):
             body["min_p"] = sampling.min_p
         if self.chat.variables:
             body["chat_template_kwargs"] = dict(self.chat.variables)
-        reply = await self._post(client, body)
-        if reply.status_code == 400 and "max_completion_tokens" in reply.text and "max_tokens" in body:
-            # Newer models of OpenAI's know the limit by this name alone; another request may have found it out already.
-            body["max_completion_tokens"] = body.pop("max_tokens")
-            reply = await self._post(client, body)
-            self._limit_name = "max_completion_tokens"
-        if reply.status_code != 200:
-            raise self._refusal(reply)
-        return self._rollout(reply)
-
-    async def _post(self, client: httpx.AsyncClient, body: Mapping[str, Any]) -> httpx.Response:
-        """The server's answer, which says that the request is done or wrong."""
+        pause, reason = 0.0, ""
         for attempt in range(ATTEMPTS):
+            await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt) * random.uniform(0.5, 1)
             try:
-                reply = await client.post(f"{self._url}/chat/completions", json=body)
-            except (httpx.TransportError, httpx.DecodingError) as error:
-                reason = (
-                    f"{type(error).__name__}: {first_line(error)}" if str(error) else type(error).__name__
-                )
+                reply = await self._send(client, "POST", "chat/completions", self.timeout, body)
+                if reply.status == 200:
+                    return _rollout(reply)
+            except (*_FAILURES, _BadReply) as error:
+                reason = self._reason(error)
+                continue
+            if reply.status in _TRANSIENT:
+                reason = f"status {reply.status}{self._said(reply)}"
+                pause = _wished(reply, self.timeout) or pause
+            elif reply.status == 400 and "max_completion_tokens" in reply.text and "max_tokens" in body:
+                # Newer models of OpenAI's know the limit by this name alone; another request may have found it out.
+                self._limit_name = "max_completion_tokens"
+                body[self._limit_name] = body.pop("max_tokens")
+                pause = 0.0
             else:
-                if reply.status_code not in _TRANSIENT:
-                    return reply
-                reason = f"status {reply.status_code}{_said(reply)}"
-                pause = _wished(reply) or pause
-            if attempt + 1 < ATTEMPTS:
-                await asyncio.sleep(pause)
-        raise UserError(
-            f"{self._url} did not answer a request in {ATTEMPTS} attempts ({reason}); see to the server, or lower"
-            " --concurrency, and run the same command again"
-        )
+                raise self._refusal(reply)
+        return reason
 
-    def _rollout(self, reply: httpx.Response) -> Rollout:
-        try:
-            content = reply.json()
-            choice = content["choices"][0]
-            message, tokens = choice["message"], int(content["usage"]["completion_tokens"])
-            text = message.get("content") or ""
-            thought = message.get("reasoning_content") or message.get("reasoning")
-        except (ValueError, KeyError, IndexError, TypeError, AttributeError):
-            raise UserError(
-                f"{self._url} answers otherwise than a chat completion with its usage ({reply.text[:80]!r}); check that"
-                " --url names an OpenAI-compatible API"
-            ) from None
-        if thought:  # which some servers take out of the response
-            text = f"<think>\n{thought}\n</think>\n\n{text}" if text else f"<think>\n{thought}"
-        return Rollout(text, tokens, choice.get("finish_reason") == "length")
+    async def _send(
+        self, client: httpx.AsyncClient, method: str, name: str, timeout: float, body: Any = None
+    ) -> _Reply:
+        """The whole reply of the server.
 
-    def _served(self) -> dict[str, Any]:
+        Raises:
+            httpx.TransportError, httpx.DecodingError: it cannot be reached, or the reply is cut off.
+            TimeoutError: the reply is not there in time.
+            _BadReply: it is too large.
+        """
+        content = bytearray()
+        url = self._url.copy_with(path=f"{self._url.path.rstrip('/')}/{name}")
+        async with asyncio.timeout(timeout), client.stream(method, url, json=body) as reply:
+            async for chunk in reply.aiter_bytes():
+                content += chunk
+                if len(content) > MOST_BYTES:
+                    raise _BadReply(f"its reply has more than {MOST_BYTES >> 20} MiB")
+        return _Reply(reply.status_code, reply.headers, bytes(content))
+
+    def client(self) -> httpx.AsyncClient:
+        """Connections to the server."""
+        limits = httpx.Limits(max_connections=self.concurrency, max_keepalive_connections=self.concurrency)
+        timeout = httpx.Timeout(CONNECTING, read=None, pool=None)  # `_send` limits how long a reply takes
+        return httpx.AsyncClient(headers=self.headers, timeout=timeout, limits=limits)
+
+    async def _served(self) -> dict[str, Any]:
         """What the server says about the model: the name behind it."""
         try:
-            reply = httpx.get(f"{self._url}/models", headers=self.headers, timeout=20.0)
-        except httpx.TransportError as error:
+            async with self.client() as client:
+                reply = await self._send(client, "GET", "models", CONNECTING)
+        except _BadReply:
+            return {}
+        except _FAILURES as error:
             raise UserError(
-                f"no server answers at {self._url} ({first_line(error)}); start it, or mend --url"
+                f"no server answers at {self._shown} ({self._reason(error)}); start it, or mend --url"
             ) from None
-        if reply.status_code in (401, 403):
+        if reply.status in (401, 403):
             raise self._refusal(reply)
         try:
-            models = {str(entry["id"]): entry for entry in reply.json()["data"]}
-        except (ValueError, KeyError, TypeError):
-            if reply.status_code == 404 and self._url.path.rstrip("/").rpartition("/")[2] != "v1":
+            models = {str(entry["id"]): entry for entry in reply.content()["data"]}
+            root = models.get(self.model, {}).get("root")
+        except (ValueError, KeyError, TypeError, AttributeError):
+            if reply.status == 404 and not self._shown.endswith("/v1"):
                 raise UserError(
-                    f"{self._url} has no list of models; the API's address mostly ends in /v1 ({self._url}/v1?)"
+                    f"{self._shown} has no list of models; the API's address mostly ends in /v1 ({self._shown}/v1?)"
                 ) from None
             return {}  # it does not list them
         if models and self.model not in models:
             raise UserError(
-                f"{self._url} has no model '{self.model}'{did_you_mean(self.model, models)}; it has"
-                f" {', '.join(list(models)[:20])}"
+                f"{self._shown} has no model '{self.model}'{did_you_mean(self.model, models)}; it has"
+                f" {', '.join(map(shortened, list(models)[:20]))}"
             )
-        root = models.get(self.model, {}).get("root")
-        return {"served_model": str(root)} if root else {}
+        return {"served_model": _characters(str(root))} if root else {}
 
-    def _refusal(self, reply: httpx.Response) -> UserError:
-        said = _said(reply)
-        if reply.status_code in (401, 403):
+    def _refusal(self, reply: _Reply) -> UserError:
+        said = self._said(reply)
+        if reply.status in (401, 403):
             key = f"the key in {KEY}" if self.headers else "a request without a key"
             return UserError(
-                f"{self._url} refuses {key} (status {reply.status_code}{said}); set the environment variable {KEY}"
+                f"{self._shown} refuses {key} (status {reply.status}{said}); set the environment variable {KEY}"
             )
         if any(word in reply.text for word in ("context length", "max_model_len", "context window")):
             return UserError(
                 f"a prompt with its response does not fit the server's context{said}; give a smaller --max-new-tokens,"
                 " or start the server with a longer context"
             )
-        return UserError(
-            f"{self._url} refuses a request (status {reply.status_code}{said}); mend what it names"
-        )
+        return UserError(f"{self._shown} refuses a request (status {reply.status}{said}); mend what it names")
+
+    def _said(self, reply: _Reply) -> str:
+        """The server's own words, as the end of a bracket; without the key, which some repeat."""
+        try:
+            content = reply.content()
+            error = content.get("error", content)
+            words = error.get("message") or error.get("detail") if isinstance(error, dict) else error
+        except (ValueError, AttributeError):
+            words = reply.text
+        text = " ".join(_characters(str(words or "")).split())
+        text = (text.replace(self._key, "…") if self._key else text)[:200].rstrip(".")
+        return f": {text}" if text else ""
+
+    def _reason(self, error: Exception) -> str:
+        if isinstance(error, TimeoutError):
+            return "no reply in time, see --timeout"
+        kind = "" if isinstance(error, _BadReply) else type(error).__name__
+        return ": ".join(filter(None, (kind, first_line(error))))
 
 
 class _Requests:
@@ -241,7 +318,7 @@ class _Requests:
         self, backend: OpenAIBackend, requests: Sequence[GenerationRequest], sampling: Sampling
     ) -> None:
         self._backend, self._requests, self._sampling = backend, requests, sampling
-        self._arrived: SimpleQueue[tuple[int, int, Rollout] | BaseException] = SimpleQueue()
+        self._arrived: SimpleQueue[tuple[int, int, Rollout | str] | BaseException] = SimpleQueue()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="olr-requests", daemon=True)
 
@@ -255,11 +332,11 @@ class _Requests:
             self._loop.call_soon_threadsafe(self._all.cancel)
         self._thread.join()
 
-    def next(self) -> Iterator[tuple[int, int, Rollout]]:
-        """What has arrived: request, sample and rollout; after a moment there may be nothing.
+    def next(self) -> Iterator[tuple[int, int, Rollout | str]]:
+        """What has arrived: request, sample, and rollout or reason; after a moment there may be nothing.
 
         Raises:
-            UserError: the server refuses a request, or does not answer.
+            UserError: the server refuses a request.
         """
         with suppress(Empty):
             arrived = self._arrived.get(timeout=_WAITED)
@@ -284,16 +361,14 @@ class _Requests:
             for number, request in enumerate(self._requests)
             for sample, seed in enumerate(request.seeds)
         )
-        most = self._backend.concurrency
-        limits = httpx.Limits(max_connections=most, max_keepalive_connections=most)
-        async with httpx.AsyncClient(headers=self._backend.headers, timeout=TIMEOUT, limits=limits) as client:
+        async with self._backend.client() as client:
 
             async def ask_on() -> None:
                 for number, sample, seed in coming:
-                    rollout = await self._backend.ask(client, self._requests[number], seed, self._sampling)
-                    self._arrived.put((number, sample, rollout))
+                    answer = await self._backend.ask(client, self._requests[number], seed, self._sampling)
+                    self._arrived.put((number, sample, answer))
 
-            workers = [asyncio.ensure_future(ask_on()) for _ in range(most)]
+            workers = [asyncio.ensure_future(ask_on()) for _ in range(self._backend.concurrency)]
             try:
                 await asyncio.gather(*workers)
             finally:
@@ -302,23 +377,56 @@ class _Requests:
                 await asyncio.gather(*workers, return_exceptions=True)
 
 
-def _said(reply: httpx.Response) -> str:
-    """The server's own words, as the end of a bracket."""
+def _rollout(reply: _Reply) -> Rollout:
+    """The response in a completion; a server that does not count tokens, or miscounts them, leaves their number open.
+
+    Raises:
+        _BadReply: it is no completion.
+    """
     try:
-        content = reply.json()
-        error = content.get("error", content)
-        message = error.get("message") or error.get("detail") if isinstance(error, dict) else error
-    except (ValueError, AttributeError):
-        message = reply.text
-    words = " ".join(str(message or "").split())[:200].rstrip(".")
-    return f": {words}" if words else ""
+        content = reply.content()
+        choice = content["choices"][0]
+        said = choice["message"]
+        thought = _text(said.get("reasoning_content") or said.get("reasoning"))
+        text = _text(said.get("content"))
+        tokens = (content.get("usage") or {}).get("completion_tokens")
+        is_cut = choice.get("finish_reason") == "length"
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+        raise _BadReply(
+            f"it answers otherwise than a chat completion, {shortened(reply.text)!r}; check that --url names an"
+            " OpenAI-compatible API"
+        ) from None
+    if thought:  # which some servers take out of the response
+        text = f"<think>\n{thought}\n</think>\n\n{text}" if text else f"<think>\n{thought}"
+    is_count = isinstance(tokens, int) and 0 <= tokens < 2**31
+    return Rollout(_characters(text), tokens if is_count else None, is_cut)
 
 
-def _wished(reply: httpx.Response) -> float | None:
-    """The seconds that the server asks to wait; None if it does not say."""
+def _text(content: Any) -> str:
+    """The text of a message's content, which may be a list of parts.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    turn = message({"role": "assistant", "content": content})
+    if turn is None:
+        raise TypeError("content")
+    return turn.content
+
+
+def _characters(text: str) -> str:
+    """Text that a file can hold: half a surrogate pair becomes a question mark."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _wished(reply: _Reply, most: float) -> float | None:
+    """The seconds that the server asks to wait, at most `most`; None if it does not say."""
     wish = reply.headers.get("retry-after", "")
-    with suppress(ValueError):
-        return max(0.0, float(wish))
-    with suppress(ValueError, TypeError):
-        return max(0.0, (parsedate_to_datetime(wish) - datetime.now(UTC)).total_seconds())
-    return None
+    try:
+        seconds = float(wish)
+    except ValueError:
+        with suppress(ValueError, TypeError, OverflowError):
+            seconds = (parsedate_to_datetime(wish) - datetime.now(UTC)).total_seconds()
+            return max(0.0, min(most, seconds))
+        return None
+    return max(0.0, min(most, seconds)) if math.isfinite(seconds) else None
