@@ -84,6 +84,7 @@ def read_history(
     columns: Mapping[str, str] | None = None,
     *,
     also: Sequence[str] = (),
+    keeps_responses: bool = False,
     report: Report = silent,
 ) -> RolloutHistory:
     """Rollouts from a run directory, or from the log of any trainer (`olr_cli.data.logs.read_log`).
@@ -95,6 +96,7 @@ def read_history(
             run keeps its own method unless the settings name another, or OLR's settings that its own method lacks.
         columns: what ``--columns`` says of a log.
         also: other keys that may be set, which decide nothing about the rollouts.
+        keeps_responses: the steps of a log have its responses, if it has any.
         report: is called while a log is read, and for each of the history's steps.
 
     Raises:
@@ -105,7 +107,7 @@ def read_history(
     places = [source] if isinstance(source, Path) else list(source)
     runs = [place for place in places if place.is_dir() and (has_run(place) or not is_log(place))]
     if not runs:
-        return _log_history(places, columns, changes, also, report)
+        return _log_history(places, columns, changes, also, keeps_responses, report)
     if not has_run(runs[0]):
         raise UserError(
             f"{runs[0]} is not a run directory (no manifest.json), and it holds no rollouts of another trainer"
@@ -278,6 +280,7 @@ def _log_history(
     columns: Mapping[str, str] | None,
     changes: Mapping[str, Any],
     also: Sequence[str],
+    keeps_responses: bool,
     report: Report,
 ) -> RolloutHistory:
     settable = ("seed", "noise.type", "noise.draw", "data.extractor", "data.tolerance", "data.trusted", *also)
@@ -288,7 +291,7 @@ def _log_history(
         columns,
         wanted=("view", "model", "response", *STATISTICS, *LABELS, "reward", "is_correct"),
         extractor=recipe.data.extractor,
-        keeps_responses=wants_responses,
+        keeps_responses=wants_responses or keeps_responses,
         report=report,
     )
     table, source = log.rows, log.source

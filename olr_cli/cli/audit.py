@@ -99,6 +99,14 @@ def audit(
         Path | None,
         Option(metavar="FILE", help="New file for the table of all prompts: Parquet, or CSV (x.csv)."),
     ] = None,
+    report: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE.html",
+            help="Write the queue as a page in which labels are checked with a few keys; --trusted and --drawn read"
+            " what it exports.",
+        ),
+    ] = None,
     json: JsonObject = False,
 ) -> None:
     """Rank prompts by how doubtful their label is, given stored answers; write what is left of the data set."""
@@ -108,7 +116,8 @@ def audit(
     from olr_cli.analysis.audit import answer as answers
     from olr_cli.analysis.audit import export as exports
     from olr_cli.analysis.audit.audit import audit as examine
-    from olr_cli.analysis.audit.audit import audit_history, data_reading
+    from olr_cli.analysis.audit.audit import audit_history, data_reading, with_labels_of
+    from olr_cli.analysis.report.texts import Sampled
     from olr_cli.answers import Judge
     from olr_cli.data.check import repeat_notes
     from olr_cli.data.prompt_files import read_prompts
@@ -116,6 +125,8 @@ def audit(
     from olr_cli.tables import File
 
     require_new(out, "the table of prompts", as_json=json)
+    if report is not None and report.suffix != ".html":
+        raise UserError(f"--report {report}: the queue is written as a page; give it the ending .html")
     choice = exports.Choice.of(drop, only, pass_rate, repair=repair)
     if export is not None:
         exports.require_exportable(export, data)
@@ -123,20 +134,35 @@ def audit(
         raise UserError("--drop, --only, --pass-rate, --control and --repair are for --export FILE; name one")
     settings = set_ or []
     waiting = Waiting()
-    source = audit_history(history, settings, read_log_columns(columns), waiting.say)
+    log_columns = read_log_columns(columns)
+    source = audit_history(history, settings, log_columns, waiting.say, keeps_responses=report is not None)
     named = None if data is None else read_prompts(data, reading=data_reading(source))
+    if named is not None:
+        source = with_labels_of(source, named)
+    sampled = Sampled(source.steps)
+    source = replace(source, steps=sampled)
     rows = exports.data_of(source) if export is not None and named is None else named
+    given = {"--data": data, "--columns": columns, "--trusted": trusted, "--drawn": drawn}
+    options = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    options += [word for setting in settings for word in ("--set", setting)]
+    files: list[File] = []
     written: dict[Path, bool] = {}
     kept = 0
     tolerance = source.recipe.data.tolerance
     with Judge(ledger=source.given_up, keep=False, tolerance=tolerance, report=waiting.verified) as judge:
-        result = examine(source, judge, data=named, trusted=trusted, drawn=drawn)
+        result = examine(source, judge, trusted=trusted, drawn=drawn)
         answer = answers.audit_answer(result, top)
         notes = [*answer.notes]
         if export is not None and rows is not None:
             why = exports.require_repairable(result) if repair else None
             notes += [] if why is None else [f"No given label was replaced: {why}."]
             written, kept = exports.export(result, rows, export, judge, choice, with_control=control)
+        if report is not None:
+            from olr_cli.analysis.report.page import write_queue
+
+            again = answers.audit_command(history, options)
+            write_queue(source, result, answer, judge, report, again, sampled.responses)
+            files.append(File(report, " (the queue, for any browser)"))
     waiting.done()
     with suppress(UserError):
         notes += [f"{note}." for note in repeat_notes(rows or exports.data_of(source, is_local=True))]
@@ -144,7 +170,6 @@ def audit(
     if json:
         show(answer, "json")
         return
-    files = []
     if out is not None:
         try:
             answers.write_prompts(result, out)
@@ -152,9 +177,6 @@ def audit(
             show(answer)  # which must not be lost
             raise
         files.append(File(out, " (a row for each prompt)"))
-    given = {"--data": data, "--columns": columns, "--trusted": trusted, "--drawn": drawn}
-    options = [word for name, value in given.items() if value is not None for word in (name, str(value))]
-    options += [word for setting in settings for word in ("--set", setting)]
     following: dict[str, str] = {}
     if export is None or rows is None:
         check = answers.audit_command(history, options, "--only", "first:25", "--export", "check.jsonl")

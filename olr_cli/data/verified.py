@@ -27,11 +27,13 @@ class VerifiedLabel:
         prompt_id: of the prompt; None where the file names none.
         messages: what the prompt asks; empty where the file doesn't say.
         answer: the true answer; None where all that is known is that the given label is wrong.
+        is_drawn: the file does not say that its prompt was chosen otherwise than at random.
     """
 
     prompt_id: str | None
     messages: tuple[Message, ...]
     answer: str | None
+    is_drawn: bool = True
 
 
 class VerifiedLabels:
@@ -52,7 +54,8 @@ class VerifiedLabels:
         """The labels in a table of prompt_id and true_answer, which may have the questions too, or in a data set.
 
         A column verdict is read too (of the report's selection): "wrong" or "flawed" without a true answer gives None,
-        all that is known then; "kept" without one gives given_label.
+        all that is known then; "kept" without one gives given_label. Of a file with a column drawn, --drawn reads the
+        rows in which it is true.
 
         Args:
             file: of verified labels.
@@ -67,6 +70,9 @@ class VerifiedLabels:
                 f"{file} is no file; {setting} names a Parquet or JSON table with prompt_id and true_answer"
             )
         labels = _labels_in(file, reading)
+        if setting == "--drawn" and labels and not any(label.is_drawn for label in labels):
+            raise UserError(f"{file} marks no row as drawn at random (column drawn); give it with --trusted")
+        labels = [label for label in labels if label.is_drawn or setting != "--drawn"]
         # What is known to be wrong, and nothing more, serves an audit and no training.
         if not labels or (setting == "data.trusted" and all(label.answer is None for label in labels)):
             raise UserError(f"{file} has no true answer in any row; leave {setting} out, or fill some in")
@@ -183,7 +189,7 @@ def _require_one_question(prompt: Prompt, label: VerifiedLabel, source: str) -> 
 
 def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
     columns = ("prompt_id", "true_answer", "verdict", "given_label")
-    table = read_table([file], (*columns, *PROMPT_COLUMNS))
+    table = read_table([file], (*columns, "drawn", *PROMPT_COLUMNS))
     if "prompt_id" not in table.column_names or {"true_answer", "verdict"}.isdisjoint(table.column_names):
         prompts = read_prompts(str(file), reading=reading)
         return [
@@ -195,7 +201,8 @@ def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
     rows = Rows(table, str(file))
     asked = next(filter(rows.has, PROMPT_COLUMNS), "question")
     cells = (rows.texts(name) for name in columns)
-    for question, prompt_id, answer, verdict, label in zip(rows.values(asked), *cells, strict=True):
+    values = (rows.values(asked), rows.values("drawn"))
+    for question, drawn, prompt_id, answer, verdict, label in zip(*values, *cells, strict=True):
         if verdict not in (None, *VERDICTS):
             raise UserError(
                 f"{file}: the verdict on prompt {prompt_id} is '{verdict}'; known: {', '.join(VERDICTS)}"
@@ -204,7 +211,7 @@ def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
         known = None if known == SENTINEL else known
         if prompt_id is None or (known is None and verdict not in ("wrong", "flawed")):
             continue
-        verified = VerifiedLabel(prompt_id, prompt_messages(question) or (), known)
+        verified = VerifiedLabel(prompt_id, prompt_messages(question) or (), known, drawn is not False)
         if labels.setdefault(prompt_id, verified).answer != known:
             raise UserError(f"{file}: prompt {prompt_id} has several true answers; leave one")
     return list(labels.values())

@@ -58,7 +58,8 @@ class Audit:
     Attributes:
         prompts: the verdicts, as this module describes them.
         models: names of the models that answered.
-        model: what was fitted to their answers.
+        tally: their answers.
+        model: what was fitted to them.
         was_training: whether the rollouts are those of a policy in training; None where nobody knows.
         verified: labels that somebody verified; None without `--trusted` and `--drawn`.
         ratio: share of wrong labels; None without a random draw.
@@ -74,6 +75,7 @@ class Audit:
     source: Path
     prompts: pl.DataFrame
     models: Sequence[str]
+    tally: Tally
     model: AnnotatorModel
     was_training: bool | None
     verified: Verified | None
@@ -100,6 +102,8 @@ def audit_history(
     settings: Sequence[str],
     columns: Mapping[str, str] | None = None,
     report: Report = silent,
+    *,
+    keeps_responses: bool = False,
 ) -> RolloutHistory:
     """The history to audit, with arguments as `read_history` takes them.
 
@@ -115,7 +119,9 @@ def audit_history(
             )
         if not equals:
             raise UserError(f"--set {key.strip()}: expected key=value, as in --set data.extractor=boxed")
-    return read_history(source, settings, columns, also=SETTABLE[1:], report=report)
+    return read_history(
+        source, settings, columns, also=SETTABLE[1:], keeps_responses=keeps_responses, report=report
+    )
 
 
 def data_reading(history: RolloutHistory) -> Reading:
@@ -127,7 +133,6 @@ def audit(
     history: RolloutHistory,
     judge: Judge,
     *,
-    data: PromptSet | None = None,
     trusted: Path | None = None,
     drawn: Path | None = None,
 ) -> Audit:
@@ -136,15 +141,12 @@ def audit(
     Args:
         history: the rollouts.
         judge: decides which answers mean the same.
-        data: the data set of the history's prompts, which says what the history does not of their labels.
         trusted: a file of verified labels (`VerifiedLabels`), besides those of the run's `data.trusted`.
         drawn: a file of verified labels of prompts that were drawn at random.
 
     Raises:
         UserError: there is nothing to audit, or the files don't fit.
     """
-    if data is not None:
-        history = with_labels_of(history, data)
     manifest = read_manifest(history.source) if history.is_run else None
     counted, texts = tally(history, judge), _with_texts(history)
     model = annotators.fit(counted)
@@ -179,6 +181,7 @@ def audit(
         source=history.source,
         prompts=verdicts,
         models=counted.models,
+        tally=counted,
         model=model,
         was_training=None if manifest is None else kind_of(manifest) == "training",
         verified=verified,

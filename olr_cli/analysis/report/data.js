@@ -28,19 +28,18 @@ async function unpacked(name) {
   }
 }
 
-/** A run's header and arrays, and what is derived from them for each prompt. */
+/** A run's header and arrays, and what is derived from them for each prompt; a log has no arrays of visits. */
 async function load(number) {
-  const names = ["header", "audit", "noise", "given", "true", "last", "label_right",
-    "kind", "votes", "majority", "label", "source"];
+  const data = await unpacked(`run${number}-header`);
+  const names = ["audit", ...data.arrays];
   const parts = await Promise.all(names.map((name) => unpacked(`run${number}-${name}`)));
-  const data = Object.fromEntries(names.map((name, i) => [name, parts[i]]));
-  Object.assign(data, data.header);
+  names.forEach((name, i) => { data[name] = parts[i]; });
   data.number = number;
   data.size = data.ids.length;
   data.replaced = data.sources.indexOf("majority");
   data.firstReplaced = new Uint32Array(data.size);
   data.wronglyReplaced = new Uint8Array(data.size);
-  for (let p = 0; p < data.size; p++) {
+  for (let p = 0; data.kind && p < data.size; p++) {
     for (let v = 0; v < data.last[p]; v++) {
       const cell = p * data.visits + v;
       if (data.source[cell] !== data.replaced) continue;
@@ -59,37 +58,58 @@ const passRate = (cell) => run.votes[cell] / run.rollouts;
 /** What the search looks through: each prompt's id, question, labels and answers, in lower case. */
 function haystacks() {
   return run.ids.map((id, p) => {
-    const words = new Set([run.given[p], run.true[p]]);
-    for (let cell = p * run.visits; cell <= final(p); cell++) {
+    const words = new Set([run.true[p]]);
+    for (let cell = p * run.visits; run.kind && cell <= final(p); cell++) {
       words.add(run.majority[cell]).add(run.label[cell]);
     }
     const question = run.questions ? `${run.questions[p][0]}${run.questions[p][1]}` : "";
-    const audited = [audit("given_label", p) ?? "", audit("proposed_label", p) ?? ""];
-    return [id, question, ...audited, ...Array.from(words, (word) => run.strings[word])].join("\n").toLowerCase();
+    const audited = [audit("proposed_label", p) ?? "", ...(audit("answers", p) ?? []).map(([answer]) => answer)];
+    return [id, question, judged(p) ?? "", ...audited, ...Array.from(words, (word) => run.strings[word])].join("\n").toLowerCase();
   });
 }
 
 const text = (index) => (index === run.sentinel && index > 0 ? "none right" : run.strings[index]);
-/** The label that stands in the data; under active noise none does, as one is drawn from the rollouts of each visit. */
-const givenLabel = (p) => (run.given[p] === run.sentinel && run.noiseTypes[run.noise[p]] === "active"
-  ? "varies" : text(run.given[p]));
-const question = (p) => (run.questions ? run.questions[p][0] : "");
-const columns = [
-  { key: "id", name: "prompt", by: (p) => p },
-  { key: "question", name: "question", by: question },
-  { key: "noise", name: "noise", by: (p) => run.noiseTypes[run.noise[p]] },
-  { key: "given", name: "given label", by: givenLabel },
-  { key: "true", name: "true answer", by: (p) => text(run.true[p]) },
-  { key: "label", name: "label now", by: (p) => text(run.label[final(p)]) },
-  { key: "strip", name: "majority answer by visit", by: (p) => run.kind[final(p)] },
-  { key: "rate", name: "pass rate", by: (p) => passRate(final(p)) },
-  { key: "changed", name: "label replaced", by: (p) => run.firstReplaced[p] || Infinity },
+/** The label that is judged, null without one: what the audit says, for noise may be drawn anew at every visit. */
+const judged = (p) => (run.audit ? audit("given_label", p) : run.given[p] === run.sentinel ? null
+  : run.strings[run.given[p]] || null);
+const shownLabel = (p) => judged(p) ?? (run.given?.[p] === run.sentinel ? "none right" : "\u2013");
+const question = (p) => (run.questions ? run.questions[p][0].slice(0, Math.min(run.questions[p][3], 400)) : "");
+
+/** Columns that are empty for a run are left out, and in blind mode all that says what anybody answered. */
+const allColumns = [
+  { key: "question", name: "question", by: question, has: () => run.questions, isBlind: true, isLong: true },
+  { key: "evidence", name: "answers", by: (p) => audit("evidence", p) ?? "", has: () => run.audit, isLong: true },
+  { key: "id", name: "prompt", by: (p) => p, isBlind: true, width: "minmax(5.5rem, 0.7fr)" },
+  { key: "given", name: "label", by: (p) => judged(p) ?? "", isBlind: true, width: "minmax(5rem, 1fr)" },
+  { key: "true", name: "true answer", by: (p) => text(run.true[p]), has: () => run.true.some(Boolean), width: "minmax(5rem, 1fr)" },
+  { key: "noise", name: "noise", by: (p) => run.noiseTypes[run.noise[p]], has: () => run.noiseTypes.length > 1, width: "5rem" },
+  { key: "label", name: "label now", by: (p) => text(run.label[final(p)]), has: () => run.label?.some(Boolean), width: "5.5rem" },
+  { key: "strip", name: "majority answer by visit", by: (p) => run.kind[final(p)], has: () => run.kind, width: "9rem" },
+  { key: "rate", name: "pass rate", by: (p) => passRate(final(p)), has: () => run.kind, width: "7rem" },
+  { key: "changed", name: "label replaced", by: (p) => run.firstReplaced[p] || Infinity, has: () => run.firstReplaced.some(Boolean), width: "8.5rem" },
   // Verified to be wrong, then the queue, and last those of which the audit says nothing.
-  { key: "wrong", name: "label wrong", by: (p) => audit("rank", p) ?? (audit("confidence", p) === 1 ? 0 : Infinity) },
-  { key: "proposal", name: "proposal", by: (p) => audit("proposed_label", p) ?? "\uffff" },
-  { key: "verdict", name: "your verdict", by: (p) => VERDICTS.indexOf(verdictOf(p)) },
+  { key: "wrong", name: "label wrong", by: (p) => audit("rank", p) ?? (audit("confidence", p) === 1 ? 0 : Infinity), has: () => run.audit, width: "7.5rem" },
+  { key: "proposal", name: "proposal", by: (p) => audit("proposed_label", p) ?? "\uffff", has: () => run.audit?.proposed_label.some((label) => label !== null), width: "minmax(5.5rem, 1fr)" },
+  { key: "verdict", name: "your verdict", by: (p) => VERDICTS.indexOf(verdictOf(p)), isBlind: true, width: "7.2rem" },
 ];
-const orders = [...columns, { key: "random", name: "random order", by: (p) => scrambled(run.ids[p]) }];
+let columns = [];
+const isBlind = () => $("view").value === "blind";
+const orders = [...allColumns, { key: "random", name: "random order", by: (p) => scrambled(`${seed()}${run.ids[p]}`) }];
+const ordersNow = () => orders.filter((each) => !allColumns.includes(each) || columns.includes(each) || each.key === run.order);
+
+/** A draw at random is "SIZE:SEED", empty without one. */
+const seed = () => $("draw").value.split(":")[1] ?? "";
+let lastDraw = [];
+function drawnPrompts() {
+  const name = $("draw").value;
+  if (lastDraw[0] !== name || lastDraw[1] !== run) {
+    const keys = run.ids.map((id) => scrambled(`${seed()}${id}`));
+    const labelled = [...keys.keys()].filter((p) => judged(p) !== null);
+    labelled.sort((p, q) => keys[p] - keys[q] || p - q);
+    lastDraw = [name, run, new Set(labelled.slice(0, parseInt(name, 10) || 0))];
+  }
+  return lastDraw[2];
+}
 
 /** FNV-1a of a text, mixed: an order without pattern that is the same each time. */
 function scrambled(word) {
@@ -114,6 +134,7 @@ function arrange() {
 }
 
 const filters = {
+  draw: (p) => drawnPrompts().has(p),
   noise: (p, value) => String(run.noise[p]) === value,
   changed: (p, value) => ({
     now: run.source[final(p)] === run.replaced,

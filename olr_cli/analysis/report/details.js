@@ -8,33 +8,72 @@ function details(p) {
   inside.setAttribute("aria-colspan", columns.length);
   made.append(inside);
   const history = make("div"), answers = make("div", "responses");
-  history.append(heading("Question"), asked(p), heading("Is the label right?"), ...judgement(p), heading("Label by visit"), labels(p),
-    heading("Majority answer by visit"), visits(p));
+  history.append(heading("Question"), asked(p), heading("Is the label right?"), ...judgement(p));
+  inside.append(history);
+  if (isBlind()) return made;
+  inside.append(answers);
+  if (run.audit) history.append(heading("Answers"), ...counted(p));
+  if (run.kind) {
+    history.append(heading("Label by visit"), labels(p), heading("Majority answer by visit"), visits(p));
+  }
   answers.append(heading("Responses"));
-  inside.append(history, answers);
-  unpacked(`run${run.number}-responses-${Math.floor(p / run.promptsABlock)}`)
-    .then((block) => answers.append(...responses(block[p % run.promptsABlock])));
+  const block = `run${run.number}-responses-${Math.floor(p / run.promptsABlock)}`;
+  if (!$(block)) answers.append(make("p", "note", run.responsesNote));
+  else unpacked(block).then((stored) => answers.append(...responses(stored[p % run.promptsABlock])));
   return made;
+}
+
+/** How often each answer was given, and by whom. */
+function counted(p) {
+  const names = run.models.length ? ["answer", "rollouts", "by"] : ["answer", "rollouts"];
+  const rows = (audit("answers", p) ?? []).map(([answer, isLabel, count, by]) => {
+    const line = make("tr"), cell = make("td", "whole");
+    cell.append(isolated(answer, "answer"), isLabel ? " (the label)" : "");
+    line.append(cell, make("td", "number", count));
+    if (run.models.length) {
+      const models = make("td", "whole");
+      models.append(isolated(by.map(([model, n]) => (n > 1 ? `${run.models[model]} ${n}` : run.models[model])).join("; ")));
+      line.append(models);
+    }
+    return line;
+  });
+  return rows.length ? [grid(names, rows)] : [make("p", "note", "No response has an answer.")];
+}
+
+function grid(names, rows) {
+  const head = make("tr"), whole = make("thead"), body = make("tbody"), table = make("table");
+  for (const name of names) {
+    const made = make("th", ["visit", "votes", "rollouts"].includes(name) ? "number" : "", name);
+    made.scope = "col";
+    head.append(made);
+  }
+  whole.append(head);
+  body.append(...rows);
+  table.append(whole, body);
+  const scroll = make("div", "scroll short");
+  scroll.tabIndex = 0;
+  scroll.append(table);
+  return scroll;
 }
 
 /** The audit of the label, and the reader's verdict. */
 function judgement(p) {
   const made = [];
-  if (run.audit) {
-    const facts = make("p", "facts");
-    facts.append("audited label: ", isolated(audit("given_label", p) ?? "none", "answer"),
-      `, wrong: ${doubt(p)}; proposal: `, proposal(p));
+  const facts = make("p", "facts");
+  facts.append("label: ", isolated(shownLabel(p), "answer"));
+  if (run.audit && !isBlind()) {
+    facts.append(`, wrong: ${doubt(p)}; proposal: `, proposal(p));
     if (audit("proposal_confidence", p) !== null) facts.append(`, right: ${percent(audit("proposal_confidence", p))}`);
-    made.push(facts, make("p", "note", audit("evidence", p) ?? ""));
   }
+  made.push(facts);
   const own = make("p", "judgement"), input = make("input");
   input.type = "text";
   input.placeholder = "the right answer, if it is wrong";
   input.setAttribute("aria-label", input.placeholder);
   input.value = verdicts.get(run.ids[p])?.answer ?? "";
   input.addEventListener("input", () => decide(p, "wrong", input.value));
-  own.append(verdictButtons(p), input);
-  if (audit("proposed_label", p) !== null) {
+  own.append(verdictButtons(p, false), input);
+  if (audit("proposed_label", p) !== null && !isBlind()) {
     const use = make("button", "", "the proposal");
     use.type = "button";
     use.addEventListener("click", () => { input.value = audit("proposed_label", p); decide(p, "wrong", input.value); });
@@ -59,7 +98,7 @@ function withCut(tag, css, head, tail, leftOut) {
 
 function asked(p) {
   if (!run.questions) return make("p", "note", run.questionsNote);
-  return withCut("pre", "text", ...run.questions[p]);
+  return withCut("pre", "text", ...run.questions[p].slice(0, 3));
 }
 
 /** A line a stretch of visits with the same label, or with labels drawn anew. */
@@ -86,14 +125,7 @@ function labels(p) {
 }
 
 function visits(p) {
-  const table = make("table");
-  const head = make("tr");
-  for (const name of ["visit", "majority answer", "votes", "which is", "label", "from"]) {
-    const made = make("th", ["visit", "votes"].includes(name) ? "number" : "", name);
-    made.scope = "col";
-    head.append(made);
-  }
-  const body = make("tbody");
+  const rows = [];
   for (let visit = 1; visit <= run.last[p]; visit++) {
     const at = p * run.visits + visit - 1, kind = run.kind[at];
     if (kind === NO_VISIT) continue;
@@ -104,20 +136,15 @@ function visits(p) {
     label.append(isolated(text(run.label[at]) || "\u2013"));
     line.append(make("td", "number", visit), answer, make("td", "number", `${run.votes[at]}/${run.rollouts}`),
       which, label, make("td", "", run.sources[run.source[at]]));
-    body.append(line);
+    rows.push(line);
   }
-  const whole = make("thead");
-  whole.append(head);
-  table.append(whole, body);
-  const scroll = make("div", "scroll short");
-  scroll.tabIndex = 0;
-  scroll.append(table);
-  return scroll;
+  return grid(["visit", "majority answer", "votes", "which is", "label", "from"], rows);
 }
 
 /** Responses by visit; those between the first and the last visit are made when they are asked for. */
 function responses(stored) {
   if (!stored.length) return [make("p", "note", "No responses to this prompt are stored.")];
+  if (!run.kind) return stored.map(response);
   const groups = new Map();
   for (const each of stored) {
     const [visit, , view] = each;
@@ -135,11 +162,11 @@ function responses(stored) {
   });
 }
 
-function response([, sample, , answer, reward, right, tokens, isTruncated, ...content]) {
+function response([visit, sample, , answer, reward, right, tokens, isTruncated, model, ...content]) {
   const facts = make("p", "facts");
-  facts.append(`sample ${sample}: `, answer === null ? make("em", "", "no answer") : isolated(answer, "answer"));
-  if (right !== null) facts.append(make("span", `mark ${verdict[right + 1]}`, right ? " \u2713 right" : " \u2717 wrong"));
-  facts.append(`, reward ${typeof reward === "number" ? Number(reward.toPrecision(4)) : reward ?? "unknown"}`);
+  facts.append(model ? isolated(model) : run.kind ? `sample ${sample}` : `visit ${visit}`, ": ", answer === null ? make("em", "", "no answer") : isolated(answer, "answer"));
+  if (right !== null) facts.append(make("span", `mark ${CORRECT[right + 1]}`, right ? " \u2713 right" : " \u2717 wrong"));
+  if (reward !== null) facts.append(`, reward ${typeof reward === "number" ? Number(reward.toPrecision(4)) : reward}`);
   if (tokens !== null) facts.append(`, ${tokens.toLocaleString("en")} tokens`);
   if (isTruncated) facts.append(", cut by the length limit");
   const made = make("div", "response");

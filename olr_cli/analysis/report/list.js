@@ -1,6 +1,8 @@
 // The list of prompts and its controls. Only rows in view are in the document, so that thousands scroll like a dozen.
 
 const SPARE_ROWS = 8;  // rendered above and below those in view
+const MOST_PRINTED = 500;  // rows on paper
+let isPrinted = false;
 let shown = [], opened = null, rowHeight = 40, detail = null;
 const nodes = new Map();  // place among the shown -> its element
 
@@ -13,8 +15,8 @@ function render() {
   const above = table.scrollTop, below = above + table.clientHeight;
   const at = (y) => Math.floor((opened !== null && y > (opened + 1) * rowHeight
     ? Math.max(y - extra(), (opened + 1) * rowHeight) : y) / rowHeight);
-  const first = Math.max(0, at(above) - SPARE_ROWS);
-  const last = Math.min(shown.length - 1, at(below) + SPARE_ROWS);
+  const first = isPrinted ? 0 : Math.max(0, at(above) - SPARE_ROWS);
+  const last = Math.min(shown.length - 1, isPrinted ? MOST_PRINTED - 1 : at(below) + SPARE_ROWS);
   for (const [place, node] of nodes) {
     const isUsed = place === opened || node.contains(document.activeElement);
     if ((place < first || place > last) && !isUsed) {
@@ -48,7 +50,7 @@ function choose() {
 
 // The address -------------------------------------------------------------------------------------------------------
 
-const CONTROLS = ["search", ...Object.keys(filters)];
+const CONTROLS = ["search", "view", ...Object.keys(filters)];
 const PREFIX = "#prompts?";
 let isRestoring = false;
 const address = (state) => PREFIX + new URLSearchParams(state);
@@ -58,7 +60,7 @@ function remember() {
   if (isRestoring) return;
   const state = $("run").options.length > 1 ? { run: run.number } : {};
   for (const name of CONTROLS) if ($(name).value) state[name] = $(name).value;
-  if (order.key !== "id") state.sort = order.key;
+  if (order.key !== run.order) state.sort = order.key;
   if (!order.ascending) state.order = "down";
   if (opened !== null) state.prompt = run.ids[shown[opened]];
   const isPlain = Object.keys(state).every((name) => name === "run") && !location.hash.startsWith(PREFIX);
@@ -123,7 +125,9 @@ function go(wanted, isOpened = opened !== null) {
   nodes.get(place).querySelector(".open").focus({ preventScroll: true });
 }
 
+/** The columns of this run and view, their heads and orders. */
 function heads() {
+  columns = allColumns.filter(({ has, isBlind: isShown }) => (!has || has()) && (isShown || !isBlind()));
   const made = columns.map(({ key, name }) => {
     const head = make("div", `cell ${key}`);
     head.setAttribute("role", "columnheader");
@@ -134,10 +138,14 @@ function heads() {
     return head;
   });
   $("heads").replaceChildren(...made);
-  $("sort").replaceChildren(...orders.map(({ key, name }) => new Option(name, key)));
+  $("sort").replaceChildren(...ordersNow().map(({ key, name }) => new Option(name, key)));
+  $("table").style.setProperty("--columns", columns.filter(({ isLong }) => !isLong).map(({ width }) => width).join(" "));
+  $("legend").hidden = isBlind() || !run.kind;
+  measure();
 }
 
 function sortBy(key, ascending) {
+  if (!ordersNow().some((each) => each.key === key)) key = run.order;
   Object.assign(order, { key, ascending });
   const word = ascending ? "ascending" : "descending";
   [...$("heads").children].forEach((head, i) => {
@@ -152,6 +160,7 @@ function sortBy(key, ascending) {
 }
 
 function legend() {
+  if (!run.kind) return;
   const there = new Set(run.kind);
   const items = [RIGHT, WRONG_LABEL, GIVEN, OTHER, NO_MAJORITY].filter((kind) => there.has(kind)).map((kind) => {
     const { css, name } = KINDS[kind];
@@ -177,16 +186,16 @@ async function show(number, state = new URLSearchParams()) {
     if ($(name).selectedIndex === -1) $(name).value = "";
   }
   legend();
-  $("prompts-note").textContent = `At most ${run.samples} responses of a visit are in this file, of`
-    + ` ${run.responsesOfVisits.length} of ${run.visits} visits, cut to ${run.longest.toLocaleString("en")} characters.`
-    + ` ${run.questionsNote}`;
+  $("prompts-note").textContent = `${run.responsesNote} ${run.questionsNote}`;
+  $("command").textContent = `${run.command} --trusted selection.json`;
   $("audit-note").replaceChildren(...run.auditNotes.map((sentence) => make("li", "", sentence)));
   $("tools").hidden = $("table").hidden = $("checking").hidden = false;
-  $("table").classList.toggle("audited", run.audit !== null);
-  $("audit").closest("label").hidden = run.audit === null;
-  measure();
-  const key = state.get("sort");
-  sortBy(orders.some((each) => each.key === key) ? key : "id", state.get("order") !== "down");
+  const isOffered = { audit: run.audit !== null, noise: run.noiseTypes.length > 1, majority: Boolean(run.kind),
+    changed: run.firstReplaced.some(Boolean) };
+  for (const [name, isUseful] of Object.entries(isOffered)) $(name).closest("label").hidden = !isUseful;
+  showDraw();
+  heads();
+  sortBy(state.get("sort") ?? run.order, state.get("order") !== "down");
   const asked = state.has("prompt") ? shown.findIndex((p) => run.ids[p] === state.get("prompt")) : -1;
   if (asked >= 0) go(asked, true);
   if (location.hash.startsWith(PREFIX)) $("prompts").scrollIntoView();
@@ -195,8 +204,45 @@ async function show(number, state = new URLSearchParams()) {
   setTimeout(() => { searched ??= haystacks(); });  // so that the first letter typed finds them ready
 }
 
+const narrow = window.matchMedia("(max-width: 60rem)");
+
+/** Long cells have a line each on a narrow screen, and else one together; the others fill a line, or lines of three. */
 function measure() {
-  rowHeight = parseFloat(getComputedStyle($("table")).getPropertyValue("--row-height"));
+  const long = columns.filter(({ isLong }) => isLong).length, others = columns.length - long;
+  const lines = narrow.matches ? long + Math.ceil(others / 3) : Math.min(long, 1) + 1;
+  rowHeight = 8 + 26 * lines;
+  $("table").style.setProperty("--row-height", `${rowHeight}px`);
+}
+
+/** The buttons of a draw say which there is. */
+function showDraw() {
+  const [size, chosen] = $("draw").value.split(":");
+  if (size) Object.assign($("size"), { value: size });
+  if (chosen) Object.assign($("seed"), { value: chosen });
+  $("drawing").textContent = size ? "All prompts again" : "Draw at random";
+  $("size").disabled = $("seed").disabled = Boolean(size);
+}
+
+function toggleDraw() {
+  $("draw").value = $("draw").value ? "" : `${Math.max(1, parseInt($("size").value, 10) || 25)}:${parseInt($("seed").value, 10) || 0}`;
+  showDraw();
+  sortBy($("draw").value ? "random" : run.order, true);
+}
+
+/** A verdict, and the next row; a wrong label's true answer is asked for first. */
+function judge(place, verdict) {
+  if (!decide(shown[place], verdict)) return;
+  if (verdict !== "wrong") go(place + 1);
+  else {
+    go(place, true);
+    detail.querySelector(".judgement input").focus();
+  }
+}
+
+/** Enter and Escape give the keys back to the list; after a true answer Enter goes on to the next row. */
+function leave(field, isDone) {
+  if (!field.closest(".detail")) field.blur();
+  else go(opened + (isDone ? 1 : 0));
 }
 
 function listen() {
@@ -209,6 +255,11 @@ function listen() {
   $("direction").addEventListener("click", () => sortBy(order.key, !order.ascending));
   $("table").addEventListener("scroll", renderSoon, { passive: true });
   window.addEventListener("resize", () => { measure(); renderSoon(); });
+  for (const [event, isNow] of [["beforeprint", true], ["afterprint", false]]) {
+    window.addEventListener(event, () => { isPrinted = isNow; render(); });
+  }
+  $("view").addEventListener("change", () => { heads(); sortBy(order.key, order.ascending); });
+  $("drawing").addEventListener("click", toggleDraw);
   $("export").addEventListener("click", exportVerdicts);
   window.addEventListener("hashchange", () => { if (location.hash.startsWith(PREFIX)) restore(); });
   $("rows").addEventListener("click", (event) => {
@@ -225,11 +276,13 @@ function listen() {
     go(Number(node.dataset.place) + step, false);
   });
   document.addEventListener("keydown", (event) => {
-    const isTyped = event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, select, textarea");
-    if (isTyped || !run) return;
+    const field = event.target.closest?.("input, select, textarea");
+    if (event.ctrlKey || event.metaKey || event.altKey || !run) return;
     const step = { j: 1, k: -1 }[event.key], verdict = VERDICTS[Number(event.key) - 1];
-    if (step) go(current() + step);
-    else if (verdict && shown[current()] !== undefined) decide(shown[current()], verdict);
+    if (field?.matches("input") && ["Enter", "Escape"].includes(event.key)) leave(field, event.key === "Enter");
+    else if (field) return;
+    else if (step) go(current() + step);
+    else if (verdict && shown[current()] !== undefined) judge(current(), verdict);
     else return;
     event.preventDefault();
   });
@@ -238,7 +291,6 @@ function listen() {
 if (typeof DecompressionStream === "undefined") {
   $("count").textContent = "This browser is too old to unpack the prompts; any of 2023 or later can.";
 } else {
-  heads();
   listen();
   restore();
 }

@@ -1,25 +1,30 @@
-"""The report of some runs, from run directories to one HTML file."""
+"""The report of some runs, or the queue of an audit, as one HTML file."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from itertools import chain
 from pathlib import Path
 from urllib.parse import quote
 from xml.etree.ElementTree import Element
 
+import polars as pl
+
 from olr_cli import __version__
 from olr_cli.analysis.arms import Arm
+from olr_cli.analysis.audit.audit import Audit
 from olr_cli.analysis.figures import caption, style
-from olr_cli.analysis.report.prompts import prompt_list
+from olr_cli.analysis.histories import RolloutHistory
+from olr_cli.analysis.report.prompts import audit_data, prompt_list
 from olr_cli.analysis.report.summary import epochs, recipes, summary
 from olr_cli.analysis.tables import count
+from olr_cli.answers import Judge
 from olr_cli.files import write_text, writing
-from olr_cli.tables import Table
+from olr_cli.tables import Answer, Line, Table
 from olr_cli.tables.html import element, html, isolated, table_elements
 
 NAME = "report.html"
@@ -51,29 +56,76 @@ def write_report(
     shown = dict(tables or {})
     if len(arms) > 1 and "arms" not in shown:
         shown = {"arms": count("arms", arms)} | shown
-    page = _page(arms, drawn, notes, shown, trusted)
+    choices, data, notes_on_prompts = prompt_list(arms, trusted=trusted)
+    runs = [run for arm in arms for run in arm.runs]
+    tabulated = [table_elements(table, f"Table: {name}") for name, table in shown.items()]
+    if len(runs) == 1:
+        tabulated.append(table_elements(epochs(runs[0]), "Epochs"))
+    figures = element("div", *drawings(drawn), class_="figures")
+    before = [
+        _section("summary", "Summary", summary(arms, [*notes, *notes_on_prompts])),
+        *([_section("figures", "Figures", [figures])] if drawn else []),
+        *([_section("tables", "Tables", chain.from_iterable(tabulated))] if tabulated else []),
+    ]
+    page = _page(_title(arms), before, choices, data, [_section("recipe", "Recipe", recipes(arms))])
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / NAME, page)
     return folder / NAME
 
 
+def write_queue(
+    history: RolloutHistory,
+    result: Audit,
+    answer: Answer,
+    judge: Judge,
+    file: Path,
+    command: str,
+    responses: pl.DataFrame | None,
+) -> None:
+    """Write the queue of an audit as a page in which people check labels; an older page is replaced.
+
+    Args:
+        history: what was audited.
+        result: the audit.
+        answer: what it says, whose lines are the page's summary.
+        judge: decides which proposals are right.
+        file: the page.
+        command: that reads what the page exports, with one of the options ``--trusted`` and ``--drawn``.
+        responses: of a log, as `texts.Sampled` keeps them.
+
+    Raises:
+        UserError: it can't be written.
+    """
+    data, notes = audit_data(history, result, judge, responses, command)
+    lines = [line for line in answer.parts if isinstance(line, Line)]
+    facts = (
+        element("div", element("dt", line.head or ""), element("dd", isolated(line.text))) for line in lines
+    )
+    notes = [*answer.notes, *notes]
+    said = (
+        [element("ul", *(element("li", isolated(note)) for note in notes), class_="notes")] if notes else []
+    )
+    about = [_section("summary", "Summary", [element("dl", *facts, class_="facts"), *said])]
+    name = f"{history.source.name}: labels to check"
+    page = _page(name, about, [element("option", str(history.source), value="0")], data, [])
+    with writing(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+    write_text(file, page)
+
+
 def _page(
-    arms: Sequence[Arm],
-    drawn: Mapping[str, Sequence[style.Chart]],
-    notes: Sequence[str],
-    tables: Mapping[str, Table],
-    trusted: Path | None,
+    title: str,
+    before: Sequence[Element],
+    choices: Sequence[Element],
+    data: Sequence[Element],
+    after: Sequence[Element],
 ) -> str:
+    """A page with the list of prompts, and sections before and after it."""
     style_sheet = _file("report.css")
     script = '"use strict";\n{\n' + "\n".join(map(_file, _SCRIPTS)) + "}\n"
-    choices, data, notes_on_prompts = prompt_list(arms, trusted=trusted)
-    runs = [run for arm in arms for run in arm.runs]
-    title = _title(arms)
-    tabulated = [table_elements(table, f"Table: {name}") for name, table in tables.items()]
-    if len(runs) == 1:
-        tabulated.append(table_elements(epochs(runs[0]), "Epochs"))
     policy = _policy(style_sheet, script)
+    names = [*(part.get("id", "") for part in before), "prompts", *(part.get("id", "") for part in after)]
     return _filled(
         _file("page.html"),
         policy=html([element("meta", http_equiv="Content-Security-Policy", content=policy)]),
@@ -81,14 +133,18 @@ def _page(
         script=script,
         title=html([element("title", f"{title}: olr report")]),
         heading=html([element("h1", isolated(title))]),
-        summary=html(summary(arms, [*notes, *notes_on_prompts])),
-        figures=html(drawings(drawn)),
-        tables=html(chain.from_iterable(tabulated)),
-        recipes=html(recipes(arms)),
+        links=html(element("a", name.capitalize(), href=f"#{name}") for name in names),
+        before=html(before),
+        after=html(after),
         runs=html(choices),
         blocks=html(data),
         version=__version__,
     )
+
+
+def _section(name: str, title: str, content: Iterable[Element]) -> Element:
+    head = element("h2", title, id=f"{name}-title")
+    return element("section", head, *content, id=name, aria_labelledby=f"{name}-title")
 
 
 def _title(arms: Sequence[Arm]) -> str:

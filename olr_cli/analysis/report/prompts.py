@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
+from shlex import quote
 from typing import Any, get_args
 from xml.etree.ElementTree import Element
 
@@ -16,9 +17,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from olr_cli.analysis.arms import Arm, Run
+from olr_cli.analysis.arms import Arm, Run, find_runs
+from olr_cli.analysis.audit.audit import Audit
+from olr_cli.analysis.histories import RolloutHistory
 from olr_cli.analysis.report import texts
-from olr_cli.analysis.report.labels import audited_labels
+from olr_cli.analysis.report.labels import audited_labels, label_values
+from olr_cli.answers import Judge
 from olr_cli.data.logs import natural
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.supervision.types import LabelSource
@@ -41,6 +45,10 @@ given label, which may be right; OTHER: another answer."""
 
 SOURCES: tuple[LabelSource, ...] = get_args(LabelSource)
 """Where a visit's label comes from, as the arrays number it from 1; 0 without a visit."""
+
+_NO_QUESTIONS = (
+    "The questions are not shown: the log has no column of prompts; --data FILE names the data set."
+)
 
 _ANSWERS = ("true_answer", "given_label", "majority_answer", "effective_label")
 _COLUMNS = (
@@ -77,35 +85,97 @@ def prompt_list(
     for number, (name, run) in enumerate(shown):
         options.append(element("option", f"{name}, seed {run.seed}", value=str(number)))
         histories = prompt_histories(run, limits[run.path])
-        data += _run_data(f"run{number}", run, histories, MOST_TEXT // len(shown), trusted)
+        labels, remarks = audited_labels(run, histories.header["ids"], trusted)
+        facts = {
+            "order": "id",
+            "command": f"olr audit {quote(str(run.path))}",
+            "models": [],
+            "auditNotes": remarks,
+        }
+        data += _run_data(f"run{number}", run, histories, MOST_TEXT // len(shown), labels, facts)
         if histories.left_out:
-            notes.append(
-                f"The list of prompts leaves out the last {histories.left_out:,} of {run.path}, to keep the page"
-                " small."
-            )
+            notes.append(_left_out(histories, run.path))
     return options, data, notes
 
 
+def _left_out(histories: PromptHistories, run: Path) -> str:
+    return f"The list of prompts leaves out the last {histories.left_out:,} of {run}, to keep the page small."
+
+
+def audit_data(
+    history: RolloutHistory, result: Audit, judge: Judge, responses: pl.DataFrame | None, command: str
+) -> tuple[list[Element], list[str]]:
+    """The list of an audit's prompts, as the queue; `responses`: of a log, as `texts.Sampled` keeps them.
+
+    Returns:
+        The elements that hold the data, and sentences on what is left out.
+    """
+    if history.is_run:
+        (run,) = find_runs([history.source])
+        histories = prompt_histories(run, MOST_VISITS)
+    else:
+        histories = _of_log(history, result)
+    ids = histories.header["ids"]
+    facts = {
+        "order": "wrong",
+        "command": command,
+        "models": result.models if len(result.models) > 1 else [],
+        "auditNotes": [],
+    }
+    labels = label_values(result, history.prompts, ids, judge)
+    if history.is_run:
+        data = _run_data("run0", run, histories, MOST_TEXT, labels, facts)
+        return data, [_left_out(histories, run.path)] if histories.left_out else []
+    questions = texts.asked(prompt for prompt in history.prompts.values() if prompt.messages)
+    facts |= {"run": str(history.source), "questionsNote": "" if questions else _NO_QUESTIONS}
+    by_prompt, longest = ([], 0) if responses is None else texts.by_prompt(responses, ids, MOST_TEXT)
+    facts["responsesNote"] = (
+        f"At most {2 * texts.SAMPLES} responses to a prompt are in this file, cut to {longest:,} characters."
+        if by_prompt
+        else "The log has answers and no responses."
+    )
+    return _elements("run0", histories, facts, labels, questions, by_prompt, MOST_TEXT), []
+
+
 def _run_data(
-    prefix: str, run: Run, histories: PromptHistories, budget: int, trusted: Path | None
+    prefix: str,
+    run: Run,
+    histories: PromptHistories,
+    budget: int,
+    labels: Mapping[str, Any] | None,
+    facts: Mapping[str, Any],
 ) -> list[Element]:
-    questions, why_none = texts.questions(run)
+    questions, why_none = texts.questions(run.path)
     responses = texts.read_responses(run.path, histories.ends)
     middle = texts.affordable(histories.middle, responses, budget)
     if not middle.is_empty():
         responses = pl.concat([responses, texts.read_responses(run.path, middle)]).sort(texts.ORDER)
-    ids = histories.header["ids"]
-    by_prompt, longest = texts.by_prompt(responses, ids, budget)
-    labels, remarks = audited_labels(run, ids, trusted)
-    header = histories.header | {
+    by_prompt, longest = texts.by_prompt(responses, histories.header["ids"], budget)
+    facts = {
         "run": str(run.path),
-        "questions": texts.cut_questions(questions, ids, budget) if questions else None,
         "questionsNote": why_none,
-        "samples": texts.SAMPLES,
-        "longest": longest,
-        "responsesOfVisits": sorted(responses["visit"].unique()),
+        "responsesNote": f"At most {texts.SAMPLES} responses of a visit are in this file, of"
+        f" {responses['visit'].n_unique()} of {histories.header['visits']} visits, cut to {longest:,} characters.",
+        **facts,
+    }
+    return _elements(prefix, histories, facts, labels, questions, by_prompt, budget)
+
+
+def _elements(
+    prefix: str,
+    histories: PromptHistories,
+    facts: Mapping[str, Any],
+    labels: Mapping[str, Any] | None,
+    questions: Mapping[str, tuple[str, str]],
+    by_prompt: Sequence[Any],
+    budget: int,
+) -> list[Element]:
+    header = {
+        **histories.header,
+        **facts,
+        "arrays": list(histories.arrays),
+        "questions": texts.cut_questions(questions, histories.header["ids"], budget) if questions else None,
         "promptsABlock": PROMPTS_A_BLOCK,
-        "auditNotes": remarks,
     }
     return [
         json_data(f"{prefix}-header", header),
@@ -215,6 +285,25 @@ def prompt_histories(run: Run, most_visits: int) -> PromptHistories:
         middle=visits_made.filter(~is_end),
         left_out=len(ids) - len(kept),
     )
+
+
+def _of_log(history: RolloutHistory, result: Audit) -> PromptHistories:
+    """The prompts of a log, of which no label was ever decided: only their true answers, if known."""
+    ids = sorted(result.prompts["prompt_id"], key=natural)
+    truths = [history.prompts[name].true_answer or "" for name in ids]
+    strings = ["", *sorted(set(truths) - {""})]
+    places = {text: place for place, text in enumerate(strings)}
+    header = {
+        "ids": ids,
+        "visits": 0,
+        "rollouts": None,
+        "strings": [*map(texts.shortened, strings)],
+        "sentinel": -1,
+        "noiseTypes": [""],
+        "sources": [""],
+    }
+    nobody = pl.DataFrame()
+    return PromptHistories(header, {"true": np.array([places[text] for text in truths])}, nobody, nobody, 0)
 
 
 def _kind() -> pl.Expr:

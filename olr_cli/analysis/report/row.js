@@ -74,11 +74,11 @@ function line(p) {
   return cell;
 }
 
-const verdict = ["", "wrong", "right"];
+const CORRECT = ["", "wrong", "right"];
 
 function label(p) {
   const made = make("span", "label");
-  const right = verdict[run.label_right[p]];
+  const right = CORRECT[run.label_right[p]];
   made.append(isolated(text(run.label[final(p)]) || "\u2013"));
   if (right) made.append(correctness(right));
   return made;
@@ -97,16 +97,17 @@ function replaced(p) {
 const percent = (share) => (share === null ? "\u2013" : share > 0.995 ? ">99 %" : share < 0.005 ? "<1 %"
   : `${(100 * share).toFixed(0)} %`);
 
-/** The chance that the label is wrong; without verified labels its place in the queue. */
+/** The chance that the label is wrong, without verified labels its place in the queue; and what it seems to be. */
 function doubt(p) {
-  const chance = audit("confidence", p), rank = audit("rank", p);
-  return chance === null && rank !== null ? `no. ${rank}` : percent(chance);
+  const chance = audit("confidence", p), rank = audit("rank", p), status = audit("status", p);
+  const number = chance === null && rank !== null ? `no. ${rank}` : percent(chance);
+  return ["doubted", "questionable"].includes(status) ? `${number}, ${status === "doubted" ? status : "unclear"}` : number;
 }
 
 function proposal(p) {
   const made = make("span", "label"), right = audit("proposal_is_right", p);
   made.append(isolated(audit("proposed_label", p) ?? "\u2013"));
-  if (right !== null) made.append(correctness(verdict[right + 1]));
+  if (right !== null) made.append(correctness(CORRECT[right + 1]));
   return made;
 }
 
@@ -117,12 +118,15 @@ function correctness(right) {
   return made;
 }
 
-function cell(key, content) {
-  const made = make("div", `cell ${key}`);
-  made.setAttribute("role", "cell");
-  made.append(content);
-  return made;
-}
+/** What a row shows in each column. */
+const contents = {
+  question: (p) => isolated(question(p)),
+  evidence: (p) => isolated(audit("evidence", p) ?? ""),
+  given: (p) => isolated(shownLabel(p)),
+  true: (p) => isolated(text(run.true[p]) || "\u2013"),
+  noise: (p) => run.noiseTypes[run.noise[p]] || "unknown",
+  label, strip, rate: line, changed: replaced, wrong: doubt, proposal, verdict: (p) => verdictButtons(p),
+};
 
 function row(place) {
   const p = shown[place];
@@ -134,20 +138,12 @@ function row(place) {
   button.type = "button";
   button.setAttribute("aria-expanded", "false");
   button.append(isolated(run.ids[p]));
-  made.append(
-    cell("id", button),
-    cell("question", isolated(question(p).slice(0, 200))),
-    cell("noise", run.noiseTypes[run.noise[p]] || "unknown"),
-    cell("given", isolated(givenLabel(p) || "\u2013")),
-    cell("true", isolated(text(run.true[p]) || "\u2013")),
-    cell("label", label(p)),
-    cell("strip", strip(p)),
-    cell("rate", line(p)),
-    cell("changed", replaced(p)),
-    cell("wrong", doubt(p)),
-    cell("proposal", proposal(p)),
-    cell("verdict", verdictButtons(p)),
-  );
-  if (run.audit) made.append(cell("evidence", isolated(audit("evidence", p) ?? "")));
+  for (const { key, name } of columns) {
+    const cell = make("div", `cell ${key}`);
+    cell.setAttribute("role", "cell");
+    cell.dataset.name = name;
+    cell.append(key === "id" ? button : contents[key](p));
+    made.append(cell);
+  }
   return made;
 }

@@ -6,15 +6,14 @@ The middle of a long text goes, as questions begin and answers end a text.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from olr_cli.analysis.arms import Run
 from olr_cli.analysis.histories import run_data
-from olr_cli.data.prompts import question_of
+from olr_cli.data.prompts import Prompt, question_of
 from olr_cli.errors import UserError
 from olr_cli.runs.store import read_rollout_steps
 
@@ -32,7 +31,8 @@ ORDER = ("prompt_id", "visit", "view", "sample")
 _HEAD = 1 / 3
 """Share of a cut text that is its beginning."""
 
-_SHOWN = ("prompt_id", "visit", "sample", "view", "answer", "reward", "is_correct", "tokens", "truncated")
+_STORED = ("prompt_id", "visit", "sample", "view", "answer", "reward", "is_correct", "tokens", "truncated")
+_SHOWN = (*_STORED[1:], "model")
 
 
 def longest(lengths: Iterable[int], budget: int, most: int) -> int:
@@ -59,31 +59,39 @@ def shortened(text: str) -> str:
     return text if len(text) <= LONGEST_ANSWER else f"{text[: LONGEST_ANSWER - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
-def questions(run: Run) -> tuple[Mapping[str, str], str]:
-    """The questions of a run's prompts, where its data are at hand.
-
-    Returns:
-        prompt_id -> the question of the user, then the other turns with the role before each; and why there are none,
-        if so.
-    """
-    texts = {}
+def questions(run: Path) -> tuple[Mapping[str, tuple[str, str]], str]:
+    """The questions of a run's prompts, where its data are at hand: as `asked`; and why there are none, if so."""
     try:
-        prompts = run_data(run.path, is_local=True).prompts
+        return asked(run_data(run, is_local=True).prompts), ""
     except UserError as error:
         return {}, f"The questions are not shown: {error}."
+
+
+def asked(prompts: Iterable[Prompt]) -> dict[str, tuple[str, str]]:
+    """prompt_id -> the question of the user, and the other turns with the role before each."""
+    texts = {}
     for prompt in prompts:
         question = question_of(prompt.messages)
         others = [m for m in prompt.messages if not (m.role == "user" and question in m.content)]
-        texts[prompt.prompt_id] = "\n\n".join([question, *(f"[{m.role}] {m.content}" for m in others)])
-    return texts, ""
+        texts[prompt.prompt_id] = question, "\n\n".join(f"[{m.role}] {m.content}" for m in others)
+    return texts
 
 
-def cut_questions(questions: Mapping[str, str], ids: Sequence[str], budget: int) -> list[list[Any]]:
-    """``[head, tail, characters left out between the two]`` a prompt, all of them within a budget of characters."""
-    wanted = [questions.get(name, "") for name in ids]
-    limit = longest((min(len(text), LONGEST) for text in wanted), budget, LONGEST)
-    cut = [(text, *ends(text, limit)) for text in wanted]
-    return [[head, tail, len(text) - len(head) - len(tail)] for text, head, tail in cut]
+def cut_questions(
+    questions: Mapping[str, tuple[str, str]], ids: Sequence[str], budget: int
+) -> list[list[Any]]:
+    """``[head, tail, characters left out between the two, length of the question alone]`` a prompt.
+
+    The other turns follow the question. All are within a budget of characters.
+    """
+    wanted = [questions.get(name, ("", "")) for name in ids]
+    whole = ["\n\n".join(filter(None, turns)) for turns in wanted]
+    limit = longest((min(len(text), LONGEST) for text in whole), budget, LONGEST)
+    cut = [(text, *ends(text, limit)) for text in whole]
+    return [
+        [head, tail, len(text) - len(head) - len(tail), len(question)]
+        for (text, head, tail), (question, _) in zip(cut, wanted, strict=True)
+    ]
 
 
 def read_responses(run: Path, visits: pl.DataFrame) -> pl.DataFrame:
@@ -95,21 +103,58 @@ def read_responses(run: Path, visits: pl.DataFrame) -> pl.DataFrame:
     """
     wanted = visits.select("prompt_id", "visit")
     place = pl.col("sample").rank("ordinal").over("prompt_id", "visit", "view")
+    shards = [
+        _with_ends(shard.join(wanted, on=["prompt_id", "visit"], how="semi").filter(place <= SAMPLES))
+        for shard in read_rollout_steps(run, (*_STORED, "response"), set(visits["step"]))
+    ]
+    return pl.concat(shards).sort(ORDER)
+
+
+def _with_ends(rows: pl.DataFrame) -> pl.DataFrame:
+    """Columns head, tail and length in place of the response."""
     length = pl.col("response").str.len_chars().cast(pl.Int64)
     head = int(LONGEST * _HEAD)
     fits = length <= LONGEST
-    shards = [
-        shard.join(wanted, on=["prompt_id", "visit"], how="semi")
-        .filter(place <= SAMPLES)
-        .with_columns(
-            length=length,
-            head=pl.when(fits).then("response").otherwise(pl.col("response").str.head(head)),
-            tail=pl.when(fits).then(pl.lit("")).otherwise(pl.col("response").str.tail(LONGEST - head)),
-        )
-        .drop("response")
-        for shard in read_rollout_steps(run, (*_SHOWN, "response"), set(visits["step"]))
-    ]
-    return pl.concat(shards).sort(ORDER)
+    return rows.with_columns(
+        length=length,
+        head=pl.when(fits).then("response").otherwise(pl.col("response").str.head(head)),
+        tail=pl.when(fits).then(pl.lit("")).otherwise(pl.col("response").str.tail(LONGEST - head)),
+    ).drop("response")
+
+
+class Sampled:
+    """A history's steps, as they are; of the responses that pass, a few of every prompt are kept.
+
+    Attributes:
+        responses: `2 * SAMPLES` of a prompt at most, as `read_responses` gives them: of each answer one, then others.
+    """
+
+    def __init__(self, steps: Iterable[pl.DataFrame]) -> None:
+        self._steps = steps
+        self._kept: list[pl.DataFrame] = []
+
+    def __iter__(self) -> Iterator[pl.DataFrame]:
+        for rows in self._steps:
+            if "response" in rows.columns:
+                known = [name for name in (*_SHOWN, "response") if name in rows.columns]
+                self._kept.append(_with_ends(_few(rows.select("prompt_id", *known).drop_nulls("response"))))
+            yield rows
+
+    @property
+    def responses(self) -> pl.DataFrame | None:
+        """None where the history has no responses."""
+        return _few(pl.concat(self._kept)).sort(ORDER) if self._kept else None
+
+
+def _few(rows: pl.DataFrame) -> pl.DataFrame:
+    once_more = pl.int_range(pl.len()).over("prompt_id", "answer")
+    return (
+        rows.with_columns(once_more.alias("_place"))
+        .sort("_place", maintain_order=True)
+        .group_by("prompt_id", maintain_order=True)
+        .head(2 * SAMPLES)
+        .drop("_place")
+    )
 
 
 def affordable(visits: pl.DataFrame, read: pl.DataFrame, budget: int) -> pl.DataFrame:
@@ -131,17 +176,18 @@ def by_prompt(responses: pl.DataFrame, ids: Sequence[str], budget: int) -> tuple
     """Responses of `read_responses` as JSON values, cut so that all of them fit into a budget of characters.
 
     Returns:
-        A list a prompt of ``[visit, sample, view, answer, reward, is_correct, tokens, truncated, head, tail,
-        characters left out between the two]``; and the characters to which responses were cut.
+        A list a prompt of ``[visit, sample, view, answer, reward, is_correct, tokens, truncated, model, head, tail,
+        characters left out between the two]``, null where the rows don't say; and the characters to which responses
+        were cut.
     """
     limit = longest((min(length, LONGEST) for length in responses["length"]), budget, LONGEST)
     listed: Mapping[str, list[Any]] = {name: [] for name in ids}
     for row in responses.iter_rows(named=True):
-        head, tail, reward = row["head"], row["tail"], row["reward"]
+        head, tail, reward = row["head"], row["tail"], row.get("reward")
         if len(head) + len(tail) > limit:
             head, tail = ends(head + tail, limit)
         if reward is not None and not math.isfinite(reward):
             row["reward"] = str(reward)
         left_out = row["length"] - len(head) - len(tail)
-        listed[row["prompt_id"]].append([*(row[name] for name in _SHOWN[1:]), head, tail, left_out])
+        listed[row["prompt_id"]].append([*(row.get(name) for name in _SHOWN), head, tail, left_out])
     return list(listed.values()), limit

@@ -1,8 +1,8 @@
 // What the reader decides about labels, kept in the browser, and exported for `olr audit --trusted`.
 
-const VERDICTS = ["kept", "wrong", "unsure", ""];
-const MARKS = { kept: "\u2713", wrong: "\u2717", unsure: "?" };
-let verdicts = new Map();  // prompt id -> { verdict, answer, label }, of the run that is shown
+const MARKS = { kept: ["\u2713", "right"], wrong: ["\u2717", "wrong"], flawed: ["!", "flawed question"], unsure: ["?", "unsure"] };
+const VERDICTS = [...Object.keys(MARKS), ""];
+let verdicts = new Map();  // prompt id -> { verdict, answer, label, drawn }, of the run that is shown
 
 const verdictOf = (p) => verdicts.get(run.ids[p])?.verdict ?? "";
 const place = () => `olr report ${location.pathname} ${run.run}`;
@@ -13,38 +13,45 @@ function recallVerdicts() {
   let stored = {};
   try { stored = JSON.parse(localStorage.getItem(place())) ?? {}; } catch { /* nothing is remembered */ }
   run.ids.forEach((id, p) => {
-    const { verdict, answer, label } = Object.hasOwn(stored, id) ? stored[id] ?? {} : {};
-    if (Object.hasOwn(MARKS, verdict) && label === audit("given_label", p)) {
-      verdicts.set(id, { verdict, answer: String(answer ?? ""), label });
+    const { verdict, answer, label, drawn } = Object.hasOwn(stored, id) ? stored[id] ?? {} : {};
+    if (Object.hasOwn(MARKS, verdict) && label === judged(p)) {
+      verdicts.set(id, { verdict, answer: String(answer ?? ""), label, drawn: drawn === true });
     }
   });
 }
 
 /** Decide about a label; what is decided already is taken back. An answer is the right one of a wrong label. */
 function decide(p, verdict, answer) {
-  const before = verdicts.get(run.ids[p]);
-  if (answer === undefined && before?.verdict === verdict) verdicts.delete(run.ids[p]);
-  else verdicts.set(run.ids[p], { verdict, answer: answer ?? before?.answer ?? "", label: audit("given_label", p) });
+  const before = verdicts.get(run.ids[p]), label = judged(p);
+  const isTaken = answer !== undefined || before?.verdict !== verdict;
+  if (verdict === "kept" && label === null) return false;
+  const drawn = drawnPrompts().has(p) || (before?.drawn ?? false);
+  if (isTaken) verdicts.set(run.ids[p], { verdict, answer: answer ?? before?.answer ?? "", label, drawn });
+  else verdicts.delete(run.ids[p]);
   try { localStorage.setItem(place(), JSON.stringify(Object.fromEntries(verdicts))); } catch { /* until the page closes */ }
   for (const group of document.querySelectorAll(`.verdicts[data-prompt="${p}"]`)) mark(group, p);
   countVerdicts();
+  return isTaken;
 }
 
 function mark(group, p) {
   for (const button of group.children) button.setAttribute("aria-pressed", button.value === verdictOf(p));
 }
 
-function verdictButtons(p) {
+/** In a row the keys decide, so that a row is one stop of the tab key. */
+function verdictButtons(p, isInRow = true) {
   const group = make("span", "verdicts");
   group.dataset.prompt = p;
   group.setAttribute("role", "group");
   group.setAttribute("aria-label", "Your verdict on the label");
-  Object.entries(MARKS).forEach(([verdict, sign], i) => {
+  Object.entries(MARKS).forEach(([verdict, [sign, name]], i) => {
     const button = make("button", verdict, sign);
     button.type = "button";
     button.value = verdict;
-    button.title = `${verdict} (key ${i + 1})`;
-    button.setAttribute("aria-label", verdict);
+    button.title = `${name} (key ${i + 1})`;
+    button.setAttribute("aria-label", name);
+    button.disabled = verdict === "kept" && judged(p) === null;
+    if (isInRow) button.tabIndex = -1;
     button.addEventListener("click", () => decide(p, verdict));
     group.append(button);
   });
@@ -57,12 +64,12 @@ function countVerdicts() {
   $("export").textContent = `Export selection (${verdicts.size.toLocaleString("en")})`;
 }
 
-/** A row a verdict, in the order of the prompts, as `olr audit --trusted` reads it. */
+/** A row a verdict, in the order of the prompts, as `olr audit` reads it with --trusted, and with --drawn those drawn at random. */
 function exportVerdicts() {
   const rows = run.ids.filter((id) => verdicts.has(id)).map((id) => {
-    const { verdict, answer, label } = verdicts.get(id);
+    const { verdict, answer, label, drawn } = verdicts.get(id);
     const right = { kept: label, wrong: answer.trim() || null }[verdict] ?? null;
-    return { prompt_id: id, verdict, given_label: label, true_answer: right };
+    return { prompt_id: id, verdict, given_label: label, true_answer: right, drawn };
   });
   const link = make("a");
   link.href = URL.createObjectURL(new Blob([`${JSON.stringify(rows, null, 1)}\n`], { type: "application/json" }));

@@ -5,7 +5,7 @@ import pytest
 from audit_tables import many, rollouts, write
 from histories import write_history
 
-from olr_cli.analysis.audit.audit import audit
+from olr_cli.analysis.audit.audit import audit, with_labels_of
 from olr_cli.analysis.audit.export import evidence
 from olr_cli.analysis.histories import read_history
 from olr_cli.data.prompt_files import read_prompts
@@ -13,8 +13,9 @@ from olr_cli.data.prompts import SENTINEL
 from olr_cli.errors import UserError
 
 
-def examined(file, judge, **options):
-    return audit(read_history(file), judge, **options)
+def examined(file, judge, data=None, **options):
+    history = read_history(file)
+    return audit(history if data is None else with_labels_of(history, data), judge, **options)
 
 
 def row(found, prompt_id):

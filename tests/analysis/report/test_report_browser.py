@@ -1,9 +1,12 @@
 """The report in a real browser, from a file."""
 
 import json
+from itertools import pairwise
 
 import polars as pl
 import pytest
+from audit_tables import many as answered
+from audit_tables import write
 from histories import write_history
 from pages import label, report, rollout, write_run
 from typer.testing import CliRunner
@@ -131,7 +134,7 @@ def test_the_address_holds_what_is_shown(two_arms, open_page):
     tab.page.locator("#noise option", has_text="inactive").wait_for(state="attached")
     tab.choose("sort", "rate")
     tab.page.locator("#direction").click()
-    tab.choose("changed", "never")
+    tab.choose("verdict", "none")
     tab.search("1")
     tab.open(1)
     shown = tab.ids(), tab.count, tab.page.url
@@ -159,17 +162,17 @@ def test_verdicts_are_given_with_keys_and_exported_for_the_audit(one, open_page,
     assert page.evaluate(
         "(() => { const t = document.getElementById('table'); return t.scrollWidth <= t.clientWidth; })()"
     )
-    for key in ("j", "1", "j", "2", "j", "2", "j", "3", "j", "1", "1", "k", "k"):
+    for key in ("j", "1", "2", "Enter", "2"):
         keys.press(key)
-    keys.press("Enter")  # the third: wrong, with the right answer
     field = page.locator(".judgement input")
+    keys.type("1j")  # typed, and no command
+    assert field.input_value() == "1j"
     field.fill("12")
-    keys.press("j")  # typed, and no command
-    assert field.input_value() == "12j"
-    field.fill("12")
-    assert page.locator(".row .verdicts [aria-pressed=true]").count() == 4, (
-        "what is pressed twice is taken back"
-    )
+    keys.press("Escape")
+    assert page.locator(".row.opened .open:focus").text_content() == "2", "the list has the keys again"
+    for key in ("j", "4", "1", "k", "1", "j", "3"):
+        keys.press(key)
+    assert page.locator(".row.opened .open:focus").text_content() == "6", "a verdict goes on to the next row"
     page.reload()
     tab.rows.first.wait_for()
     tab.choose("verdict", "wrong")
@@ -180,15 +183,17 @@ def test_verdicts_are_given_with_keys_and_exported_for_the_audit(one, open_page,
     started.value.save_as(file)
     rows = json.loads(file.read_text("utf-8"))
     assert [(row["prompt_id"], row["verdict"]) for row in rows] == [
-        ("0", "kept"), ("1", "wrong"), ("2", "wrong"), ("3", "unsure"),
+        ("0", "kept"), ("1", "wrong"), ("2", "wrong"), ("3", "unsure"), ("5", "flawed"),
     ]  # fmt: skip
-    assert [row["true_answer"] for row in rows] == [rows[0]["given_label"], None, "12", None]
+    assert [row["true_answer"] for row in rows] == [rows[0]["given_label"], None, "12", None, None]
+    assert not any(row["drawn"] for row in rows)
     told = audited(run, "--trusted", file)
     ranked = {row["prompt_id"]: row for row in told["ranked"]}
-    is_labelled = [row["given_label"] is not None for row in rows[:3]]
-    assert told["verified"] == sum(is_labelled) > 1
-    for row, confidence in zip(rows, (0, 1, 1), strict=False):
-        assert ranked[row["prompt_id"]]["confidence"] == (None if row["given_label"] is None else confidence)
+    decided = [row for row in rows if row["given_label"] is not None and row["verdict"] != "unsure"]
+    assert told["verified"] == len(decided) > 2
+    for row in decided:
+        assert ranked[row["prompt_id"]]["confidence"] == (row["verdict"] != "kept")
+    assert ranked["5"]["status"] == "doubted", "so that --drop doubted leaves a flawed question out"
     assert ranked["2"]["proposed_label"] == "12" and not ranked["3"]["is_trusted"]
     assert tab.errors == [] and tab.violations() == []
 
@@ -206,7 +211,7 @@ def test_an_opened_prompt_shows_its_history_and_a_few_responses(one, open_page):
     tab = open_page(one)
     tab.open(1)
     detail = tab.page.locator(".detail")
-    assert detail.locator("tbody tr").count() == 6
+    assert detail.locator("tbody").last.locator("tr").count() == 6
     assert detail.locator(".response").count() == 8
     heads = detail.locator("h4").all_text_contents()
     assert heads == ["visit 1: 4 of 8 responses", "visit 6: 4 of 8 responses"]
@@ -242,14 +247,144 @@ def test_a_strip_says_in_words_what_its_colours_mean(one, open_page):
     )
 
 
-def test_a_label_that_is_drawn_at_every_visit_is_said_to_vary(two_arms, open_page):
+def test_a_row_shows_the_label_that_is_judged_and_without_one_there_is_nothing_to_keep(two_arms, open_page):
     tab = open_page(two_arms)
+    judged = {row["prompt_id"]: row["given_label"] for row in audited(two_arms.parents[1] / "a")["ranked"]}
+    noisy = scan_labels(two_arms.parents[1] / "a").filter(pl.col("noisy_label").is_not_null())
+    last = noisy.sort("visit").group_by("prompt_id").agg(pl.col("noisy_label").last()).collect()
     tab.page.locator("#noise").select_option(label="active")
-    assert set(tab.page.locator("#rows .cell.given").all_text_contents()) == {"varies"}
+    shown = dict(zip(tab.ids(), tab.page.locator("#rows .cell.given").all_text_contents(), strict=True))
+    assert shown == dict(last.iter_rows()) == {name: judged[name] for name in shown}
     tab.choose("run", "1")
     tab.page.locator("#noise option", has_text="inactive").wait_for(state="attached")
     tab.page.locator("#noise").select_option(label="inactive")
     assert set(tab.page.locator("#rows .cell.given").all_text_contents()) == {"none right"}
+    tab.page.keyboard.press("j")
+    tab.page.keyboard.press("1")
+    assert tab.rows.first.locator("button.kept").is_disabled()
+    assert tab.page.locator("#export").is_disabled(), "nothing was decided"
+
+
+@pytest.fixture(scope="module")
+def queue(tmp_path_factory):
+    """The page of a log of two models."""
+    folder = tmp_path_factory.mktemp("queue")
+    chat = [{"role": "system", "content": "Sums."}]
+    rows = [
+        {
+            **row,
+            "model": model,
+            "question": [*chat, {"role": "user", "content": f"{row['prompt_id']}, 3 + 4?"}],
+        }
+        for model in ("small", "large")
+        for row in answered(40, wrong={9, 11}, visits=1)
+    ]
+    write(folder / "log.jsonl", rows)
+    audited(folder / "log.jsonl", "--report", folder / "queue.html")
+    return folder / "queue.html"
+
+
+def test_the_queue_of_any_log_is_a_page_with_who_answered_what(queue, open_page):
+    tab = open_page(queue)
+    assert tab.errors == [] and tab.violations() == [] and tab.count == "40 of 40 prompts"
+    assert tab.ids()[:2] == ["p9", "p11"], "the queue"
+    heads = tab.page.locator("#heads .cell").all_text_contents()
+    assert heads == ["question", "answers", "prompt", "label", "label wrong", "proposal", "your verdict"]
+    cells = tab.rows.first.locator(".cell").all_text_contents()
+    assert cells[:2] == ["p9, 3 + 4?", "of 16 rollouts the label in 2, 7 in 10, 5 in 2"] and len(
+        cells
+    ) == len(heads)
+    tab.open()
+    detail = tab.page.locator(".detail")
+    assert detail.locator("pre").first.text_content() == "p9, 3 + 4?\n\n[system] Sums."
+    lines = [" ".join(line.split()) for line in detail.locator("tbody tr").evaluate_all(
+        "rows => rows.map((row) => [...row.cells].map((cell) => cell.textContent).join(' '))"
+    )]  # fmt: skip
+    assert lines == ["7 10 small 5; large 5", "5 2 small; large", "8 (the label) 2 small; large"]
+    assert detail.locator(".response").count() == 8
+    told = detail.locator(".response .facts").all_text_contents()
+    assert {text.split(": ")[0] for text in told} == {"small", "large"}
+    assert {text.split(": ")[1].split(",")[0] for text in told} == {"7", "7.0", "8", "5", "no answer"}
+
+
+def test_blind_rows_have_question_and_label_alone(queue, open_page):
+    tab = open_page(queue)
+    tab.choose("view", "blind")
+    heads = tab.page.locator("#heads .cell").all_text_contents()
+    assert heads == ["question", "prompt", "label", "your verdict"]
+    tab.rows.first.locator(".open").click()
+    detail = tab.page.locator(".detail")
+    assert detail.locator("h3").all_text_contents() == ["Question", "Is the label right?"]
+    assert "proposal" not in detail.text_content() and "rollouts" not in detail.text_content()
+
+
+def test_a_random_draw_is_exported_as_drawn_and_read_so(queue, open_page, tmp_path):
+    tab = open_page(queue)
+    page, log = tab.page, queue.parent / "log.jsonl"
+    page.locator(".open").first.focus()
+    page.keyboard.press("3")  # the first of the queue, chosen and not drawn
+    page.locator("#size").fill("12")
+    page.locator("#seed").fill("5")
+    page.keyboard.press("Enter")
+    page.locator("#drawing").click()
+    assert tab.count == "12 of 40 prompts"
+    drawn = tab.ids()
+    for key in ("j", *"1" * 12):
+        page.keyboard.press(key)
+    with page.expect_download() as started:
+        page.locator("#export").click()
+    file = tmp_path / "selection.json"
+    started.value.save_as(file)
+    rows = json.loads(file.read_text("utf-8"))
+    assert {row["prompt_id"] for row in rows if row["drawn"]} == set(drawn)
+    assert len(drawn) == 12 and len(rows) == 13 - ("p9" in drawn)
+    assert audited(log, "--trusted", file)["noise_ratio"] is None
+    told = audited(log, "--drawn", file)
+    assert told["noise_ratio"] is not None and told["verified"] == 12
+    again = open_page(queue)
+    again.page.goto(page.url)
+    again.page.get_by_text("12 of 40 prompts").wait_for()
+    assert again.ids() == drawn
+    again.page.locator("#drawing").click()
+    assert again.count == "40 of 40 prompts"
+
+
+CONTRAST = """element => {
+  const parts = (text) => text.match(/[\\d.]+/g).slice(0, 3).map((value) => value / 255);
+  const light = (text) => parts(text).map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const ground = document.getElementById("heads");
+  const pair = [light(getComputedStyle(element).color), light(getComputedStyle(ground).backgroundColor)];
+  return (Math.max(...pair) + 0.05) / (Math.min(...pair) + 0.05);
+}"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_marks_can_be_read_and_a_row_is_one_stop_of_the_tab_key(one, open_page, scheme):
+    tab = open_page(one, viewport={"width": 1400, "height": 900}, color_scheme=scheme)
+    for mark in ("right", "wrong"):
+        assert tab.page.locator(f"#rows .mark.{mark}").first.evaluate(CONTRAST) >= 4.5
+    heads, cells = (tab.page.locator(place) for place in ("#heads > *", "#rows .row:first-child > *"))
+    assert heads.count() == cells.count()
+    tab.rows.first.locator(".open").focus()
+    tab.page.keyboard.press("Tab")
+    assert tab.page.evaluate("document.activeElement.closest('.row').ariaRowIndex") == "3"
+
+
+def test_all_rows_are_printed_and_none_over_another(one, open_page):
+    tab = open_page(one, viewport={"width": 794, "height": 1000})
+    tab.page.emulate_media(media="print")
+    tab.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert tab.rows.count() == 30
+    edges = tab.rows.evaluate_all(
+        "rows => rows.map((row) => row.getBoundingClientRect()).map((r) => [r.top, r.bottom])"
+    )
+    assert all(above[1] <= below[0] + 1 for above, below in pairwise(edges))
+    assert all(bottom > top + 20 for top, bottom in edges)
+    cut = tab.page.locator(".scroll").evaluate_all(
+        "all => all.filter((e) => e.scrollWidth > document.body.clientWidth).length"
+    )
+    assert cut == 0, "no table is wider than the paper"
 
 
 def test_several_runs_are_browsed_one_at_a_time(two_arms, open_page):

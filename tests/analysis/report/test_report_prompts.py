@@ -208,18 +208,18 @@ def with_ids(rows):
 
 def test_questions_are_read_from_the_data_the_run_was_trained_on(tmp_path):
     path = write_run(tmp_path / "run", [step(label("a", 1, 1))], rows=with_ids(ROWS))
-    questions, why_none = texts.questions(run_of(path))
-    assert (questions, why_none) == ({"a": "3+4\n\n[system] Sums."}, "")
-    assert texts.cut_questions(questions, ["a", "b"], 10) == [["3+4", "] Sums.", 9], ["", "", 0]]
+    questions, why_none = texts.questions(path)
+    assert (questions, why_none) == ({"a": ("3+4", "[system] Sums.")}, "")
+    assert texts.cut_questions(questions, ["a", "b"], 10) == [["3+4", "] Sums.", 9, 3], ["", "", 0, 0]]
 
 
 def test_questions_that_are_gone_or_others_now_are_not_shown_and_it_is_said(tmp_path):
     path = write_run(tmp_path / "run", [step(label("a", 1, 1))], rows=with_ids(ROWS))
     data = tmp_path / "run-data.jsonl"
     data.write_text(data.read_text().replace("3+4", "5+6"))
-    assert "does not hold the prompts of this run" in texts.questions(run_of(path))[1]
+    assert "does not hold the prompts of this run" in texts.questions(path)[1]
     data.unlink()
-    questions, why_none = texts.questions(run_of(path))
+    questions, why_none = texts.questions(path)
     assert not questions and "not to be read from here" in why_none and str(data) in why_none
 
 
@@ -227,7 +227,7 @@ def test_questions_are_never_fetched_from_the_hub(tmp_path, monkeypatch):
     settings = {"data": {"train": "some/dataset"}}
     path = write_run(tmp_path / "run", [step(label("a", 1, 1))], settings=settings)
     monkeypatch.setattr("olr_cli.data.prompt_files.load_hub_table", lambda *_: pytest.fail("asked the hub"))
-    assert "some/dataset is not to be read from here" in texts.questions(run_of(path))[1]
+    assert "some/dataset is not to be read from here" in texts.questions(path)[1]
 
 
 def test_with_many_visits_the_first_seeds_are_browsed_and_other_runs_named(tmp_path):
