@@ -175,7 +175,7 @@ class DataSection(Section):
         " `{regex: PATTERN}`, `{after: TEXT}`, `{tag: NAME}`, or a function of your own, `package.module:function`;"
         " null: as each prompt's data source requires (R6).",
     )
-    tolerance: Annotated[float, Field(ge=0, lt=1)] = _key(
+    tolerance: Annotated[Number, Field(ge=0, lt=1)] = _key(
         0.0,
         "How far a number may be from a label or true answer, as a part of it, and still match, unless both are"
         " integers: 0.01 takes `85.71` for `\\frac{600}{7}`. It changes no class.",
