@@ -153,7 +153,7 @@ def spellings_of(kind, a, b, rng):
     return {
         "integer": [f"{a}", f"{a}.0", f"{a * c}/{c}", f"{a}\\text{{ ways}}", f"${a}$", f"x={a}", f"+{a}"],
         "fraction": [f"\\frac{{{a}}}{{997}}", f"{a}/997", f"\\dfrac{{{a * c}}}{{{997 * c}}}", f"{d * a}/{d * 997}"],
-        "root": [f"{a}\\sqrt{{5}}", f"\\sqrt5\\cdot {a}", f"\\sqrt{{{5 * a * a}}}", f"\\frac{{{5 * a}}}{{\\sqrt{{5}}}}"],
+        "root": [f"{a}\\sqrt5", f"\\sqrt5\\cdot {a}", f"\\sqrt{{{5 * a * a}}}", f"\\frac{{{5 * a}}}{{\\sqrt{{5}}}}"],
         "pair": [f"({a},{b})", f"\\left( {a}, {b} \\right)", f"({a}.0, {b * c}/{c})", f"\\langle {a},{b}\\rangle"],
         "list": [f"{a}, -{b}", f"-{b}, {a}", f"\\{{{a}, -{b}\\}}", f"{a} \\text{{ and }} -{b}", f"x={a}, x=-{b}"],
         "polynomial": [f"x^2+{a}x+{b}", f"{b}+x({a}+x)", f"x^{{2}} + {a} x + {b}", f"{b} + {a} \\cdot x + x^2"],
