@@ -181,7 +181,7 @@ def test_cases_that_no_time_is_left_for_are_named_and_told_by_the_exit_status(ma
     monkeypatch.setattr(matrix, "local_engine_elsewhere", lambda *_: [])
     assert matrix.main(["--report", str(machine / "report.md"), "--minutes", "0"]) == 3
     report = (machine / "report.md").read_text()
-    assert "0 right, 0 wrong, 3 cases not run" in report
+    assert "0 right, 0 wrong, 3 not run" in report
     assert "| third | not run | the time was over |" in report
 
 

@@ -510,7 +510,7 @@ def markdown(findings: Sequence[Finding], checks: Sequence[Check], size: Size) -
     wrong = sum(finding.is_right is False for finding in findings)
     right = sum(finding.is_right is True for finding in findings)
     not_run = sum(finding.shows == NOT_RUN for finding in findings)
-    rest = f", {not_run} cases not run" if not_run else ""
+    rest = f", {not_run} not run" if not_run else ""
     head = [
         f"# olr {__version__} on GPUs: {right} right, {wrong} wrong{rest}",
         f"A Qwen3 of random weights: vocabulary {size.vocabulary:,}, width {size.hidden}, {size.layers} layers.",
