@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
-from olr_cli.answers import EXTRACTORS
+from olr_cli.answers import EXTRACTORS, reading_more
 from olr_cli.engines.run import Attempt
 from olr_cli.packages import not_installed
 from olr_cli.recipe.schema import Recipe
@@ -15,6 +15,7 @@ from olr_cli.runs.collapse import CollapseWatch
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.metrics import Metrics, read_metrics
 from olr_cli.runs.schedule import Schedule
+from olr_cli.runs.store import scan_rollouts, stored_steps
 
 
 def start_progress(run: Attempt, schedule: Schedule) -> None:
@@ -25,9 +26,9 @@ def start_progress(run: Attempt, schedule: Schedule) -> None:
     run.progress.start(schedule.last, run.done, schedule.per_epoch, seen)
 
 
-def signs_of_a_wrong_template(metrics: Metrics) -> list[str]:
-    """The two signs of a wrong chat template or answer extractor, a sentence each."""
-    return [
+def signs_of_a_wrong_template(metrics: Metrics, run: Path) -> list[str]:
+    """Signs of a wrong chat template or answer extractor, a sentence each, and the extractor that reads more."""
+    signs = [
         f"Warning: {metrics[name]:.0%} {what}; the chat template or data.extractor"
         f" ({', '.join(EXTRACTORS)}) may be wrong; `olr train --dry-run` shows a prompt as the policy sees it"
         for name, what in (
@@ -36,6 +37,16 @@ def signs_of_a_wrong_template(metrics: Metrics) -> list[str]:
         )
         if metrics.get(name, 0) > 0.9
     ]
+    if metrics.get("rollout/missing_answers", 0) > 0.9:
+        signs += filter(None, [reading_more(stored_responses(run))])
+    return signs
+
+
+def stored_responses(run: Path) -> list[str]:
+    """A hundred of a run's responses; none before the first step is stored."""
+    if not stored_steps(run):
+        return []
+    return list(scan_rollouts(run).select("response").head(100).collect()["response"])
 
 
 MetricLog = Callable[[int, Metrics], None]
@@ -78,7 +89,7 @@ def reports(run: Attempt) -> Iterator[MetricLog]:
             for log in logs:
                 log(step, metrics)
             run.progress.step(step, metrics)
-            signs = signs_of_a_wrong_template(metrics) if step == 1 else []
+            signs = signs_of_a_wrong_template(metrics, run.path) if step == 1 else []
             for warning in [*signs, *watch.look(metrics)]:
                 run.progress.say(warning)
 

@@ -19,14 +19,14 @@ from typing import Any, cast
 
 import polars as pl
 
-from olr_cli.answers import EXTRACTORS
+from olr_cli.answers import EXTRACTORS, reading_more
 from olr_cli.data.arithmetic import toy_kind
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.rows import SUFFIXES
 from olr_cli.engines.models import is_builtin, model_location
 from olr_cli.engines.prompt_text import ChatFormat, template_warnings
-from olr_cli.engines.reporting import start_progress
+from olr_cli.engines.reporting import start_progress, stored_responses
 from olr_cli.engines.run import Attempt, DataSets
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends import BackendName, BackendOptions, Sampling
@@ -200,6 +200,8 @@ class RolloutSampler:
                         f" ({', '.join(EXTRACTORS)}) may be wrong, or --max-new-tokens too small; `olr rollouts"
                         " --dry-run` shows a prompt as the policy sees it"
                     )
+                    for sentence in filter(None, [reading_more(stored_responses(run.path))]):
+                        run.progress.say(sentence.replace("--set data.extractor=", "--extractor "))
                 run.progress.step(step, metrics)
                 if step < schedule.last and stop.signal_number is not None:
                     raise Interrupted(stop.signal_number)

@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 
 import pyarrow.parquet as pq
 import pytest
+from histories import write_history
 
 from olr_cli.engines.models import policy_path
 from olr_cli.engines.openrlhf import engine
 from olr_cli.engines.openrlhf.engine import OpenRlhfRunner
 from olr_cli.engines.openrlhf.flags import Places, recipe_flags
 from olr_cli.engines.openrlhf.job_files import JobEnd, JobFiles, prompt_label
+from olr_cli.engines.reporting import signs_of_a_wrong_template
 from olr_cli.engines.run import Attempt, EngineFailed, load_data
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import validate
@@ -349,6 +351,12 @@ def test_the_signs_of_a_wrong_template_are_said_after_the_first_step(train):
     said = train(script).progress.said
     assert [sentence for sentence in said if "100% of the responses have no answer" in sentence] == said[2:]
     assert len(said) == 3
+
+
+def test_where_no_answer_is_read_the_extractor_that_reads_more_is_named(tmp_path):
+    run = write_history(tmp_path / "run")
+    *_, last = signs_of_a_wrong_template({"rollout/missing_answers": 0.95}, run)
+    assert last.startswith("`--set data.extractor=boxed` reads ") and last.endswith(" of 100 responses.")
 
 
 def test_openrlhf_reads_the_prompts_as_we_do_with_their_ids_in_the_labels(train):
