@@ -113,6 +113,11 @@ def read_lines(file: Path) -> Iterator[str]:
         raise
 
 
+def storable(text: str) -> str:
+    """Text as UTF-8 can hold it, with a question mark for half a surrogate pair: used and stored texts are the same."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 def read_json(file: Path) -> Any:
     """The value of a JSON file.
 

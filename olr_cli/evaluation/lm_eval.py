@@ -33,7 +33,7 @@ from olr_cli.evaluation.published import model_name
 from olr_cli.evaluation.results import check_reference, scores_answer
 from olr_cli.evaluation.scores import is_evaluation
 from olr_cli.evaluation.store import EvaluationRecord, Generation, Target, Task
-from olr_cli.files import read_json, read_lines
+from olr_cli.files import read_json, read_lines, storable
 from olr_cli.recipe.layers import folder_name
 from olr_cli.runs.directory import GIVEN_UP
 from olr_cli.tables import Answer
@@ -206,8 +206,8 @@ def _task(name: str, file: Path) -> _LoggedTask | None:
                 problem_id=problem_id,
                 sample=number,
                 prompt=prompt,
-                response=_readable(response),
-                gold=_gold_answer(_readable(str(line["target"]))),
+                response=storable(response),
+                gold=_gold_answer(storable(str(line["target"]))),
                 choices=None,
                 tokens=None,
                 truncated=None,
@@ -236,7 +236,7 @@ def _arguments(arguments: Any) -> tuple[str, dict[str, Any]]:
     request = next(iter(arguments.values() if isinstance(arguments, dict) else arguments), ())
     parts = [*(request.values() if isinstance(request, dict) else request), "", {}]
     prompt = parts[0] if isinstance(parts[0], str) else json.dumps(parts[0], ensure_ascii=False)
-    return _readable(prompt), parts[1] if isinstance(parts[1], dict) else {}
+    return storable(prompt), parts[1] if isinstance(parts[1], dict) else {}
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -264,11 +264,6 @@ def _gold_answer(text: str) -> str:
     r"""The answer that a gold ends with: of a worked solution what its last ``\boxed{}``, or ``####``, holds."""
     last = text.rpartition("####")[2].strip()
     return boxed(last) or last.removeprefix("ANSWER:").strip()
-
-
-def _readable(text: str) -> str:
-    """A text without halves of surrogate pairs, which JSON allows and no file of generations can hold."""
-    return text.encode(errors="replace").decode()
 
 
 def _damaged(file: Path, detail: str) -> UserError:

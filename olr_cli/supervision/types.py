@@ -16,6 +16,7 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from olr_cli.data.prompts import NoiseType, Prompt, View
+from olr_cli.files import storable
 from olr_cli.supervision.rewards import group_advantages
 
 if TYPE_CHECKING:
@@ -201,7 +202,7 @@ class Step:
             [group.visit for group in groups],
             list(accumulate((len(group.rollouts) for group in groups), initial=0)),
             [rollout.view for rollout in rollouts],
-            [_storable(rollout.response) for rollout in rollouts],
+            [storable(rollout.response) for rollout in rollouts],
             [answer for group in groups for answer in group.answers or ()] if knows_answers else None,
             {name: [getattr(rollout, name) for rollout in rollouts] for name in MEASURED},
         )
@@ -227,7 +228,7 @@ class Step:
             [visit] * len(prompts),
             range(0, len(responses) + 1, size),
             [view for _ in prompts for view in views for _ in range(size // len(views))],
-            [_storable(response) for response in responses],
+            [storable(response) for response in responses],
             None,
             statistics,
         )
@@ -334,11 +335,6 @@ class Decided:
             "is_correct": self.is_correct,
             **{name: step.statistics.get(name, unknown) for name in MEASURED},
         }
-
-
-def _storable(text: str) -> str:
-    """`text` as UTF-8 can hold it: what is decided and what is stored must be the same text."""
-    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 @cache

@@ -29,6 +29,7 @@ from olr_cli.engines import prompt_text
 from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.errors import UserError, did_you_mean, first_line, shortened
 from olr_cli.evaluation.backends import Backend, GenerationRequest, Sampling
+from olr_cli.files import storable
 from olr_cli.supervision import Rollout
 
 KEY = "OPENAI_API_KEY"
@@ -276,7 +277,7 @@ class OpenAIBackend(Backend):
                 f"{self._shown} has no model '{self.model}'{did_you_mean(self.model, models)}; it has"
                 f" {', '.join(map(shortened, list(models)[:20]))}"
             )
-        return {"served_model": _characters(str(root))} if root else {}
+        return {"served_model": storable(str(root))} if root else {}
 
     def _refusal(self, reply: _Reply) -> UserError:
         said = self._said(reply)
@@ -300,7 +301,7 @@ class OpenAIBackend(Backend):
             words = error.get("message") or error.get("detail") if isinstance(error, dict) else error
         except (ValueError, AttributeError):
             words = reply.text
-        text = " ".join(_characters(str(words or "")).split())
+        text = " ".join(storable(str(words or "")).split())
         text = (text.replace(self._key, "…") if self._key else text)[:200].rstrip(".")
         return f": {text}" if text else ""
 
@@ -399,7 +400,7 @@ def _rollout(reply: _Reply) -> Rollout:
     if thought:  # which some servers take out of the response
         text = f"<think>\n{thought}\n</think>\n\n{text}" if text else f"<think>\n{thought}"
     is_count = isinstance(tokens, int) and 0 <= tokens < 2**31
-    return Rollout(_characters(text), tokens if is_count else None, is_cut)
+    return Rollout(storable(text), tokens if is_count else None, is_cut)
 
 
 def _text(content: Any) -> str:
@@ -412,11 +413,6 @@ def _text(content: Any) -> str:
     if turn is None:
         raise TypeError("content")
     return turn.content
-
-
-def _characters(text: str) -> str:
-    """Text that a file can hold: half a surrogate pair becomes a question mark."""
-    return text.encode("utf-8", "replace").decode()
 
 
 def _wished(reply: _Reply, most: float) -> float | None:
