@@ -51,7 +51,7 @@ CHECKED = (25, 50, 100)
 DRAWS = 400
 REPAIRS = 20
 AHEAD = 0.005
-"""Of average precision, by which a rule counts as ahead."""
+"""The lead in average precision from which on a rule counts as ahead."""
 
 
 def main() -> None:
@@ -139,16 +139,16 @@ def shares(counted: Tally) -> tuple[np.ndarray, np.ndarray]:
 
 
 def gsm8k(folder: Path, judge: Judge) -> Iterator[tuple[tuple[str, str], Case]]:
-    """(visits, whether models are told apart) -> the case."""
+    """Each case by its visits and by whether its models are known."""
     rows = pl.read_parquet(folder / "rollouts.parquet")
     truth = pl.read_parquet(folder / "truth.parquet")
     known = {row["prompt_id"]: row for row in truth.iter_rows(named=True)}
     for name, visits in GSM8K.items():
         for kind in ("models", "one policy"):
-            own = rows.filter(pl.col("visit").is_in(visits))
-            own = own if kind == "models" else own.drop("model")
-            counted = _of_table(own, judge)
-            last = _of_table(own.filter(visit=max(visits)), judge)
+            answers = rows.filter(pl.col("visit").is_in(visits))
+            answers = answers if kind == "models" else answers.drop("model")
+            counted = _of_table(answers, judge)
+            last = _of_table(answers.filter(visit=max(visits)), judge)
             status = [known[prompt_id]["status"] for prompt_id in counted.prompt_ids]
             truths = [known[prompt_id]["true_answer"] for prompt_id in counted.prompt_ids]
             wrong = np.array([one == "revised" for one in status])

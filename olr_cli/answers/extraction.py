@@ -273,12 +273,15 @@ def find_extractor(extractor: str, option: str = "data.extractor") -> Extractor:
     return _own_extractor(extractor, option)
 
 
-def reading_more(responses: Sequence[str]) -> str | None:
-    """A sentence with the extractor that reads most of some responses, the most particular one; None if none does."""
+def reading_more(responses: Sequence[str], option: str = "--set data.extractor=") -> str | None:
+    """A sentence with the `option` for the extractor that reads most of some responses, the most particular one.
+
+    None if none does.
+    """
     for name in ("boxed", "after:####", "tag:answer", "choice", "last_number"):
         read = sum(extract(response, name) is not None for response in responses)
         if 2 * read > len(responses):
-            return f"`--set data.extractor={name}` reads {read} of {len(responses)} responses."
+            return f"`{option}{name}` reads {read} of {len(responses)} responses."
     return None
 
 

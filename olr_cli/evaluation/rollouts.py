@@ -200,8 +200,8 @@ class RolloutSampler:
                         f" ({', '.join(EXTRACTORS)}) may be wrong, or --max-new-tokens too small; `olr rollouts"
                         " --dry-run` shows a prompt as the policy sees it"
                     )
-                    for sentence in filter(None, [reading_more(stored_responses(run.path))]):
-                        run.progress.say(sentence.replace("--set data.extractor=", "--extractor "))
+                    if (sentence := reading_more(stored_responses(run.path), "--extractor ")) is not None:
+                        run.progress.say(sentence)
                 run.progress.step(step, metrics)
                 if step < schedule.last and stop.signal_number is not None:
                     raise Interrupted(stop.signal_number)
