@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import sys
 import warnings
-from typing import Annotated
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from olr_cli.cli import (
     analyze,
@@ -21,9 +26,49 @@ from olr_cli.cli import (
     train,
 )
 from olr_cli.cli.errors import ends_well, program
+from olr_cli.errors import printable
+
+_WORDS = {
+    r"Value error, ": "",
+    r": Input should": ": it should",
+    r"\. Did you mean (.*\?)": r" (did you mean \1)",
+}
+"""What click and pydantic write in a message, and how olr writes it."""
+
+
+@contextmanager
+def _one_sentence() -> Iterator[None]:
+    """What the command line cannot be read as ends like every other mistake, in one sentence and not in a box."""
+    try:
+        yield
+    except Exception as error:
+        # Of click or of the copy of it in typer, so known by its attributes; without arguments the help is the answer.
+        if not hasattr(error, "format_message") or type(error).__name__ == "NoArgsIsHelpError":
+            raise
+        message = error.format_message().removesuffix(".")
+        for theirs, ours in _WORDS.items():
+            message = re.sub(theirs, ours, message)
+        context = getattr(error, "ctx", None)
+        remedy = "" if context is None else f"; `{context.command_path} --help` lists what it takes"
+        print(f"Error: {printable(message[:1].lower() + message[1:], keep='')}{remedy}", file=sys.stderr)
+        raise typer.Exit(2) from None
+
+
+class _Program(TyperGroup):
+    """`olr`, whose mistakes on the command line look like those in files."""
+
+    def make_context(self, *args: Any, **settings: Any) -> Any:
+        with _one_sentence():
+            return super().make_context(*args, **settings)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _one_sentence():
+            return super().invoke(ctx)
+
 
 app = typer.Typer(
     name="olr",
+    cls=_Program,
     help="Reinforcement learning with verifiable rewards on noisy labels: inject noise, train, repair labels, analyze.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

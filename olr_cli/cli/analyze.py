@@ -8,7 +8,7 @@ from typing import Annotated
 from typer import Argument, Option
 
 from olr_cli.cli.options import (
-    JsonFormat,
+    JsonObject,
     LogColumns,
     figures,
     read_log_columns,
@@ -107,11 +107,11 @@ def analyze(
         Option(
             "--format",
             metavar="NAME",
-            help="Format of the tables: terminal, markdown, latex, csv or json. With markdown, latex and csv, figures"
+            help="Format of the tables: terminal, markdown, latex or csv. With the last three, figures"
             " are drawn only if --figure names them.",
         ),
     ] = "terminal",
-    json: JsonFormat = False,
+    json: JsonObject = False,
 ) -> None:
     """Draw figures of one run, or of several runs averaged over seeds, and compare arms."""
     from dataclasses import replace

@@ -16,7 +16,7 @@ from olr_cli.cli.options import (
     DeviceName,
     Extractor,
     Format,
-    JsonFormat,
+    JsonObject,
     MaxNewTokens,
     Seed,
     Stop,
@@ -221,7 +221,7 @@ class Results(NamedTuple):
         ),
     ] = None
     format_: Format = "terminal"
-    json: JsonFormat = False
+    json: JsonObject = False
 
 
 class Instead(NamedTuple):

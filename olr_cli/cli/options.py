@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_type_hints
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from olr_cli.recipe.schema import ColumnRole
 
 
-FORMATS = ("terminal", "markdown", "latex", "csv", "json")
-"""How tables can be printed."""
+FORMATS = ("terminal", "markdown", "latex", "csv")
+"""How tables can be printed; `--json` prints all else that is known too."""
 DEVICES = ("auto", "cpu", "cuda")
 """Values of `--device`."""
 
@@ -72,9 +72,8 @@ Columns = Annotated[
 ]
 JsonObject = Annotated[bool, Option("--json", help="Print one JSON object to standard output.")]
 JsonLines = Annotated[bool, Option("--json", help="Print JSON lines to standard output.")]
-JsonFormat = Annotated[bool, Option("--json", help="Same as --format json.")]
 Format = Annotated[
-    str, Option("--format", metavar="NAME", help="Output format: terminal, markdown, latex, csv or json.")
+    str, Option("--format", metavar="NAME", help="How tables are printed: terminal, markdown, latex or csv.")
 ]
 DryRun = Annotated[
     bool,
@@ -158,9 +157,9 @@ def _parameters(group: Any) -> Iterator[inspect.Parameter]:
 
 def read_columns(text: str | None) -> dict[ColumnRole, str] | None:
     """The value of `--columns` for files of prompts; errors as of `read_log_columns`."""
-    from olr_cli.recipe.schema import ColumnRole
+    from olr_cli.recipe.schema import OTHER_ROLES, ColumnRole
 
-    columns = _columns(text, get_args(ColumnRole), "{question: Question, answer: Answer}")
+    columns = _columns(text, get_args(ColumnRole), OTHER_ROLES, "{question: Question, answer: Answer}")
     return cast("dict[ColumnRole, str] | None", columns)
 
 
@@ -172,11 +171,15 @@ def read_log_columns(text: str | None) -> dict[str, str]:
     """
     from olr_cli.data.log_formats import COLUMNS
 
-    return _columns(text, COLUMNS, "{prompt: query, response: generation}") or {}
+    names = {"question": "prompt", "id": "prompt_id", "label": "given_label"}
+    return _columns(text, COLUMNS, names, "{prompt: query, response: generation}") or {}
 
 
-def _columns(text: str | None, roles: Sequence[str], example: str) -> dict[str, str] | None:
-    from olr_cli.errors import UserError, unknown
+def _columns(
+    text: str | None, roles: Sequence[str], names: Mapping[str, str], example: str
+) -> dict[str, str] | None:
+    """Role -> path; `names` are what other commands call some of the roles."""
+    from olr_cli.errors import UserError, did_you_mean
     from olr_cli.recipe.layers import NotPlain, parse_yaml
 
     if text is None:
@@ -187,9 +190,10 @@ def _columns(text: str | None, roles: Sequence[str], example: str) -> dict[str, 
         raise UserError(f"--columns {text} {error}; write it as '{example}'") from None
     if not isinstance(columns, dict) or not all(isinstance(path, str) and path for path in columns.values()):
         raise UserError(f"--columns {text} is no mapping from roles to columns; write it as '{example}'")
-    for role in columns:
-        if role not in roles:
-            raise unknown("--columns", str(role), roles)
+    columns = {names.get(role, role): path for role, path in columns.items()}
+    strange = [f"'{role}'{did_you_mean(str(role), roles)}" for role in columns if role not in roles]
+    if strange:
+        raise UserError(f"--columns names {', '.join(strange)}; known: {', '.join(roles)}")
     return columns
 
 
@@ -207,16 +211,18 @@ def require_new(out: Path | None, content: str, *, as_json: bool) -> None:
         raise taken(out, "--out")
 
 
-def shape_of(format_: str, *, as_json: bool) -> str:
-    """The format of the output: that of ``--format``, or json.
+def shape_of(format_: str, *, as_json: bool, formats: tuple[str, ...] = FORMATS) -> str:
+    """The shape of the answer: that of ``--format``, or json.
 
     Raises:
         UserError: there is no such format, or ``--json`` and ``--format`` contradict each other.
     """
     from olr_cli.errors import UserError
 
-    require_known("--format", format_, FORMATS)
-    if as_json and format_ not in ("terminal", "json"):
+    if format_ == "json":
+        raise UserError("--format json is --json, as in every command")
+    require_known("--format", format_, formats)
+    if as_json and format_ != "terminal":
         raise UserError(f"--json and --format {format_} contradict each other; choose one of them")
     return "json" if as_json else format_
 

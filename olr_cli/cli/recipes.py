@@ -10,7 +10,7 @@ import typer
 from typer import Argument, Option
 
 from olr_cli.cli.errors import ends_well
-from olr_cli.cli.options import JsonFormat, JsonObject, RecipeName, Settings, require_known, shape_of
+from olr_cli.cli.options import JsonObject, RecipeName, Settings, shape_of
 from olr_cli.cli.printing import show as print_answer
 
 app = typer.Typer(help="List, show, copy and check recipes.", no_args_is_help=True)
@@ -64,16 +64,15 @@ def keys(
     prefix: Annotated[str, Argument(help="Only keys that begin with this, e.g. train or method.slope.")] = "",
     format_: Annotated[
         str,
-        Option("--format", metavar="NAME", help="How keys are printed: terminal, markdown (a page) or json."),
+        Option("--format", metavar="NAME", help="How keys are printed: terminal or markdown (a page)."),
     ] = "terminal",
-    json: JsonFormat = False,
+    json: JsonObject = False,
 ) -> None:
     """Print every key that a recipe can set: type, range, default and meaning."""
     from olr_cli.recipe.reference import key_page, key_table
     from olr_cli.tables import Answer
 
-    require_known("--format", format_, ("terminal", "markdown", "json"))
-    shape = shape_of(format_, as_json=json)
+    shape = shape_of(format_, as_json=json, formats=("terminal", "markdown"))
     if shape == "markdown":
         print_answer(Answer([key_page(prefix)]))
     else:

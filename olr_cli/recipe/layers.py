@@ -449,7 +449,9 @@ def _resolved(layers: Sequence[Layer], called: Mapping[str, str] = {}) -> Recipe
         if len(details) > _MOST_PROBLEMS:
             others.append("…")
         more = f" (and {len(details) - 1} more: {'; '.join(others)})" if others else ""
-        raise UserError(f"{_source(details[0], first, layers)}: {first}{more}") from None
+        is_unknown = any(detail["type"] == "extra_forbidden" for detail in details)
+        remedy = "; `olr recipes keys` lists all keys" if is_unknown else ""
+        raise UserError(f"{_source(details[0], first, layers)}: {first}{more}{remedy}") from None
 
 
 def _source(detail: Any, sentence: str, layers: Sequence[Layer]) -> str:
@@ -475,7 +477,13 @@ def _sentence(detail: Any, called: Mapping[str, str]) -> str:
     if detail["type"] == "value_error":
         message = str(detail["ctx"]["error"])
         return f"{place}: {message}" if place else message
+    key, is_name, _ = place.partition(".[key]")
     value = f"{called.get(place, place)} is {shown(detail['input'])}"
+    if detail["type"] == "literal_error":
+        expected = detail["ctx"]["expected"]
+        named = f"{key.rpartition('.')[0]} names {shown(detail['input'])}" if is_name else value
+        hint = did_you_mean(str(detail["input"]), re.findall("'([^']*)'", expected))
+        return f"{named}{hint}: expected {expected}"
     if detail["type"] in ("tuple_type", "list_type"):
         return f"{value}: expected a list, as [{shown(detail['input'])}]"
     if detail["type"] in ("model_type", "model_attributes_type", "dict_type"):
@@ -496,7 +504,7 @@ def _unknown_key(place: str) -> str:
     deeper += [key for key, others in OTHER_NAMES.items() if named.lower() in others.split()]
     deeper += [key for key in known if key.endswith(f".{named}")]
     hint = f" (did you mean '{deeper[0]}'?)" if deeper else did_you_mean(place, alike)
-    return f"unknown key '{place}'{hint}; `olr recipes keys` lists them all"
+    return f"unknown key '{place}'{hint}"
 
 
 _TYPE = re.compile(r"function-|constrained-|(?:int|str|float|bool)$")

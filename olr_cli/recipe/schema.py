@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -102,6 +103,21 @@ ExtractorText = Annotated[Text, BeforeValidator(_extractor_as_text)]
 
 ColumnRole = Literal["question", "answer", "id", "system"]
 """What a column can hold."""
+OTHER_ROLES: Mapping[str, ColumnRole] = {
+    "prompt": "question",
+    "prompt_id": "id",
+    "given_label": "answer",
+    "label": "answer",
+}
+"""What the columns of logs are called that hold the same (`olr_cli.data.log_formats`)."""
+
+
+def _roles_by_our_names(columns: Any) -> Any:
+    if not isinstance(columns, dict):
+        return columns
+    return {OTHER_ROLES.get(role, role): path for role, path in columns.items()}
+
+
 Criterion = Literal["slope", "consistency"]
 PromptRule = Literal["all", "small_loss", "random", "trusted"]
 NoiseDraw = Literal["uniform", "frequency", "most_frequent"]
@@ -158,7 +174,7 @@ class DataSection(Section):
         "Verified labels, which the method never replaces: a file of `prompt_id` and `true_answer`, a selection saved"
         " by the report, or a data set; or, for studies, how many prompts to draw whose true answer is known.",
     )
-    columns: dict[ColumnRole, Text] | None = _key(
+    columns: Annotated[dict[ColumnRole, Text], BeforeValidator(_roles_by_our_names)] | None = _key(
         None,
         "Which columns hold what, as `{question: Question, answer: Answer, id: uid, system: context}`; `meta.gold` is a"
         " field of a column, `meta.0` an item of a list, `messages.assistant` the last turn of that role; null: columns"

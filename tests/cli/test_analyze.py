@@ -169,7 +169,7 @@ def test_json_says_what_was_written_and_counted(arms):
     assert told["tables"]["arms"]["baseline"] == "grpo"
     assert {row["arm"] for row in told["tables"]["arms"]["rows"]} == {"grpo", "olr"}
     assert all("by construction" in note for note in told["notes"])
-    assert json.loads(olr(arms, "--table", "arms", "--format", "json").stdout)["written"] == []
+    assert json.loads(olr(arms, "--table", "arms", "--json").stdout)["written"] == []
 
 
 def test_an_unfinished_run_is_noted_once(tmp_path):

@@ -121,7 +121,7 @@ def test_checkpoints_of_a_run_are_scored_in_one_call_into_the_run(trained):
     assert f"Wrote {folders[1]}/scores.json and generations/ (checkpoint: last)" in result.stdout
     assert f"Next: olr evaluate --regrade {trained / 'evaluation'} --format markdown" in result.stdout
 
-    again = done("--regrade", trained, "--compare", folders[0], "--format", "json")
+    again = done("--regrade", trained, "--compare", folders[0], "--json")
     assert again.stderr.count("80 samples graded again, 0 grades changed") == 2
     table = json.loads(again.stdout)
     [scored] = table["evaluations"]
@@ -179,7 +179,7 @@ def test_a_benchmark_of_ones_own_is_a_yaml_file():
         "name: mine\nsamples: 2\nsystem: null\nextractor: reversed_digits\nsource: {file: mine.jsonl}\n"
     )
     names = ("--benchmarks", "mine.yaml", "--benchmarks", "arithmetic")
-    result = done(MODEL, *names, "--limit", "2", "--format", "json")
+    result = done(MODEL, *names, "--limit", "2", "--json")
     [scored] = json.loads(result.stdout)["evaluations"]
     assert [(each["benchmark"], each["problems"], each["samples"]) for each in scored["scores"]] == [
         ("mine", 2, 2),
@@ -197,7 +197,7 @@ def test_a_file_of_questions_and_answers_is_a_benchmark_and_several_models_are_o
     ]
     json_lines(Path("sums.jsonl"), *rows)
     words = (MODEL, "builtin:addition-harder", "--data", "sums.jsonl", "--samples", "2")
-    evaluations = json.loads(done(*words, "--format", "json").stdout)["evaluations"]
+    evaluations = json.loads(done(*words, "--json").stdout)["evaluations"]
     assert [each["name"] for each in evaluations] == [MODEL, "builtin:addition-harder"]
     for each in evaluations:
         assert [(score["benchmark"], score["problems"]) for score in each["scores"]] == [("sums", 10)]
@@ -209,7 +209,7 @@ def test_the_list_names_every_benchmark_with_its_source():
     told = done("--list").stdout
     for words in ("aime24 (also: aime)", "1,172 problems, pass@1, choice", "(gated)", "12,032 problems"):
         assert words in told
-    assert json.loads(done("--list", "--format", "json").stdout)["benchmarks"][0]["name"] == "aime24"
+    assert json.loads(done("--list", "--json").stdout)["benchmarks"][0]["name"] == "aime24"
 
 
 @pytest.mark.parametrize(

@@ -135,14 +135,6 @@ def test_bad_input_is_one_sentence_and_writes_nothing(
     assert files(here) == before
 
 
-@pytest.mark.parametrize(
-    "arguments", [["--type", "loud", "--ratio", "1"], ["--type", "active"], ["--ratio", "1"]]
-)
-def test_a_wrong_or_missing_option_has_status_2(here: Path, arguments: list[str]) -> None:
-    assert inject_noise(*arguments).exit_code == 2
-    assert files(here) == []
-
-
 @needs_shared
 def test_a_file_we_wrote_differs_from_its_source_in_the_labels_alone(here: Path) -> None:
     source = pq.read_table(SHARED / "dapo_800.parquet")

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -183,6 +184,27 @@ def test_what_cannot_work_is_one_sentence_status_2_and_nothing_written(words, me
     before = sorted(tmp_path.iterdir())
     assert message in refused("train", *words)
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("trian", "no such command 'trian' (did you mean 'train'?); `olr --help`"),
+        ("train --jbos 2", "no such option: --jbos (Possible options: --jobs"),
+        ("train x --index one", "invalid value for '--index'"),
+        ("check", "missing argument 'SOURCE'; `olr check --help` lists what it takes"),
+        ("inject-noise --ratio .5 --type aktive", "'--type': 'aktive' is not one of 'inactive', 'active'"),
+        ("rollouts m d --samples 1", "'--samples': it should be greater than or equal to 2"),
+        ("recipes keys --format json", "--format json is --json, as in every command"),
+        (
+            "check x --columns '{questoin: a, anser: b}'",
+            "'questoin' (did you mean 'question'?), 'anser' (did you",
+        ),
+        ("check x --columns question", "--columns question is no mapping from roles to columns"),
+    ],
+)
+def test_a_mistyped_command_is_refused_like_any_other_mistake(words, message):
+    assert message in refused(*shlex.split(words))
 
 
 def test_a_run_directory_in_use_is_refused(run):

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import pytest
 
+from olr_cli.cli.options import read_columns, read_log_columns
 from olr_cli.errors import UserError
 from olr_cli.recipe.checks import recipe_warnings, steepest_slope, step_warnings
 from olr_cli.recipe.layers import (
@@ -95,7 +96,15 @@ def test_decimals_are_taken_as_written(tmp_path):
         ),
         ("base: nowhere.yaml", "is neither a file"),
         ("train: {dynamic_sampling: true}", "dynamic_sampling is no key: every step has prompts_per_step"),
-        ("data: {columns: {questions: x}}", "data.columns"),
+        (
+            "data: {columns: {questions: x}}",
+            "data.columns names 'questions' (did you mean 'question'?): expected",
+        ),
+        ("noise: {type: active, draw: unifrm}", "noise.draw is 'unifrm' (did you mean 'uniform'?): expected"),
+        (
+            "trian: {}\nmodle: {}",
+            "unknown key 'trian' (did you mean 'train'?) (and 1 more: unknown key 'modle'",
+        ),
         *((f"data: {{extractor: {text}}}", "data.extractor is ") for text in _NO_EXTRACTORS),
     ],
 )
@@ -391,6 +400,16 @@ def test_noise_under_a_method_without_labels_is_said_to_change_nothing():
     assert recipe_warnings(validate({"method": {"name": "ttrl"}}, "x")) == []
     chosen = {"method": {"name": "ttrl", "prompts": "random"}, "noise": {"type": "active", "ratio": 0.5}}
     assert recipe_warnings(validate(chosen, "x")) == []  # half of the prompts train because half are marked
+
+
+def test_columns_of_logs_and_of_data_are_named_alike():
+    theirs, ours = (
+        {"data": {"columns": {prompt: "q", label: "a"}}}
+        for prompt, label in (("prompt", "label"), ("question", "answer"))
+    )
+    assert validate(theirs, "x") == validate(ours, "x")
+    assert read_columns("{prompt: q, given_label: a}") == {"question": "q", "answer": "a"}
+    assert read_log_columns("{question: q, label: a}") == {"prompt": "q", "given_label": "a"}
 
 
 def test_a_mix_is_a_recipe():
