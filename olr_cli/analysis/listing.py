@@ -143,7 +143,7 @@ def _cells(run: RunEntry) -> list[str]:
 
 
 def removable_runs(names: Iterable[str], folder: Path) -> list[RunEntry]:
-    """The runs to remove: each a path, or a name below `folder`; nothing else may be removed.
+    """The runs to remove: each a path, or a name below `folder`; a folder of runs, such as a sweep's, means them all.
 
     Raises:
         UserError: one is no run, is not below `folder`, is a link, holds other runs, or is in use.
@@ -153,8 +153,13 @@ def removable_runs(names: Iterable[str], folder: Path) -> list[RunEntry]:
         path = Path(name)
         if not os.path.lexists(path) and os.path.lexists(folder / name):
             path = folder / name
-        _require_removable(path, folder)
-        paths[path.resolve()] = path
+        is_sweep = path.is_dir() and not path.is_symlink() and not (path / "manifest.json").exists()
+        runs = list(runs_below(path)) if is_sweep else []
+        if runs and path.resolve() == folder.resolve():
+            raise UserError(f"{path}/ holds all runs; name those to remove (`olr runs` lists them)")
+        for run in runs or [path]:
+            _require_removable(run, folder)
+            paths[run.resolve()] = run
     return [_entry(path, folder) for path in paths.values()]
 
 

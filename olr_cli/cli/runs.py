@@ -63,7 +63,13 @@ def ls(
 @app.command("rm")
 @ends_well
 def rm(
-    runs: Annotated[list[str], Argument(metavar="RUN...", help="Run directories, or names below --below.")],
+    runs: Annotated[
+        list[str],
+        Argument(
+            metavar="RUN...",
+            help="Runs, or folders of runs such as a sweep's; paths, or names below --below.",
+        ),
+    ],
     below: Annotated[Path, Option(metavar="FOLDER", help="Remove nothing outside this folder.")] = Path(
         "runs"
     ),

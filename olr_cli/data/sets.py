@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from decimal import Decimal
+from pathlib import Path
 
+from olr_cli import seeding
 from olr_cli.data.noise import NoiseKind, describe_counts, inject
 from olr_cli.data.prompt_files import Reading, read_prompts
-from olr_cli.data.prompts import SENTINEL, NoiseType, PromptSet
-from olr_cli.data.verified import with_verified
+from olr_cli.data.prompts import SENTINEL, NoiseType, PromptSet, question_of
+from olr_cli.data.verified import VerifiedLabels, with_verified
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import ActiveNoiseSection, MixedNoiseSection, NoiseDraw, Recipe
 
@@ -21,29 +23,77 @@ def recipe_reading(recipe: Recipe) -> Reading:
 def training_prompts(recipe: Recipe) -> PromptSet:
     """The training prompts with the noise (R1) and the verified labels that the recipe asks for.
 
+    A share that is held out (`held_out_share`) is not among them.
+
     Without a ratio, the file's own marks are that noise, so they must be of the recipe's type.
 
     Raises:
         UserError: the data cannot be read, cannot be given this noise, or carry marks of another type.
     """
     reading = recipe_reading(recipe)
-    prompts, trusted = _with_noise(recipe, reading), recipe.data.trusted
+    prompts, trusted = _with_noise(recipe), recipe.data.trusted
     if trusted is None:
         return prompts
     verified, notes = with_verified(prompts.prompts, trusted, recipe.seed, prompts.source, reading)
     return replace(prompts.with_prompts(verified, {"trusted": str(trusted)}), notes=notes)
 
 
-def _with_noise(recipe: Recipe, reading: Reading) -> PromptSet:
-    noise = recipe.noise
+def held_out_share(recipe: Recipe) -> PromptSet | None:
+    """The prompts of `data.train` that `data.held_out` keeps out of training; None without it, or with `data.test`.
+
+    Raises:
+        UserError: the data cannot be read, or no prompt is left to train or to measure.
+    """
+    prompts = None if recipe.data.held_out is None else _split(recipe)[1]
+    verified = recipe.data.trusted
+    if prompts is not None and isinstance(verified, str):
+        labels = VerifiedLabels.read(Path(verified), recipe_reading(recipe))
+        prompts = prompts.with_prompts(labels.mark(prompts.prompts), {})
+    return prompts
+
+
+def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
+    """The prompts of `data.train` that train, and those that `data.held_out` keeps out, each in the file's order.
+
+    A question is on one side with all its rows, and a prompt without an answer to measure by always trains.
+    """
     prompts = read_prompts(
         recipe.data.train,
         split="train",
         limit=recipe.data.limit,
         seed=recipe.seed,
         noise_type_of_sentinel=sentinel_type(recipe),
-        reading=reading,
+        reading=recipe_reading(recipe),
     )
+    share = recipe.data.held_out
+    if share is None or recipe.data.test is not None:
+        return prompts, None
+    rows: dict[str, list[int]] = {}
+    for row, prompt in enumerate(prompts.prompts):
+        rows.setdefault(question_of(prompt.messages).casefold(), []).append(row)
+    measurable = [
+        question
+        for question, places in rows.items()
+        if not any(prompts.prompts[row].gold in (None, SENTINEL) for row in places)
+    ]
+    wanted, drawn = max(1, round(share * len(prompts))), set[int]()
+    for question in sorted(measurable, key=lambda text: seeding.key("held out", recipe.seed, text)):
+        if len(drawn) >= wanted:
+            break
+        drawn.update(rows[question])
+    rest = [row for row in range(len(prompts)) if row not in drawn]
+    if not drawn or not rest:
+        raise UserError(
+            f"data.held_out is {share:g}, and {prompts.source} has {len(measurable)} questions with an answer to"
+            " measure by, which leaves none to hold out or none to train; give more data, or set data.held_out=null"
+        )
+    held_out = replace(prompts.subset(sorted(drawn)), source=f"{prompts.source} (held out)")
+    return prompts.subset(rest), held_out
+
+
+def _with_noise(recipe: Recipe) -> PromptSet:
+    noise = recipe.noise
+    prompts = _split(recipe)[0]
     if noise is None:
         return prompts
     if noise.ratio is not None:

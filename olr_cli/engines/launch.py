@@ -9,6 +9,7 @@ from pathlib import Path
 from olr_cli.answers import Judge, default_extractor
 from olr_cli.data.check import repeat_notes
 from olr_cli.data.prompts import Prompt, PromptSet
+from olr_cli.data.writers import write_prompts
 from olr_cli.engines.resume import (
     check_same_recipe,
     check_same_start,
@@ -23,6 +24,7 @@ from olr_cli.recipe.checks import recipe_warnings, step_warnings
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, refused_changes
 from olr_cli.runs.directory import (
     GIVEN_UP,
+    HELD_OUT,
     Kind,
     kind_of,
     read_manifest,
@@ -195,7 +197,11 @@ def launch(
         writer.begin(after=done, data=data.facts, facts=engine.facts)
         for departure in sorted(departures):
             progress.say(f"Note: {departure}.")
-        if all(prompt.true_answer is None for prompt in data.train.prompts):
-            progress.leave_out_truth()
+        if recipe.data.held_out is not None and recipe.data.test is None and data.test is not None:
+            write_prompts(data.test, path / HELD_OUT)
+        progress.know(
+            truth=any(prompt.true_answer is not None for prompt in data.train.prompts),
+            held_out=data.test is not None,
+        )
         facts = engine.complete(Attempt(recipe, path, data, supervisor, writer, done, progress))
         writer.close("finished", **facts)

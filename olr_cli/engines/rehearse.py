@@ -117,6 +117,8 @@ class Rehearsal:
         else:
             verified = f", {amount['trusted']} with a verified label" if amount["trusted"] else ""
             yield f"{amount['prompts']} prompts from {source}, {amount['marked']} of them marked as noise{verified}"
+            if (test := self.data.test) is not None:
+                yield f"{len(test)} held-out prompts from {test.source}"
         yield f"{amount['steps']} steps, {amount['rollouts']:,} rollouts"
 
     def _prompt_lines(self, prompt: Prompt, views: Mapping[View, str]) -> Iterator[str]:
@@ -169,7 +171,7 @@ def _example_data(recipe: Recipe) -> DataSets:
     return DataSets(
         train,
         None if recipe.data.validation is None else held_out,
-        None if recipe.data.test is None else held_out,
+        None if recipe.data.test is None and recipe.data.held_out is None else held_out,
         compose(recipe.method).views,
     )
 

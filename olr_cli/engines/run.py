@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from olr_cli.answers import find_extractor
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import PromptSet, View
-from olr_cli.data.sets import held_out_prompts, training_prompts
+from olr_cli.data.sets import held_out_prompts, held_out_share, training_prompts
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import ExternalEngine, LocalEngine, OpenRlhfEngine, Recipe
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
@@ -159,11 +159,14 @@ def load_data(recipe: Recipe, kind: Kind = "training") -> DataSets:
     if "rephrased" in method.views:
         train.require_rephrasings(f"method '{recipe.method.name}'")
     share = keep_fraction(recipe.method, train.prompts)
-    held_out = {
-        split: None if source is None else held_out_prompts(recipe, source, split)
-        for split, source in (("validation", recipe.data.validation), ("test", recipe.data.test))
-    }
-    return DataSets(train, held_out["validation"], held_out["test"], method.views, share)
+    validation, test = recipe.data.validation, recipe.data.test
+    return DataSets(
+        train,
+        None if validation is None else held_out_prompts(recipe, validation, "validation"),
+        held_out_share(recipe) if test is None else held_out_prompts(recipe, test, "test"),
+        method.views,
+        share,
+    )
 
 
 def loss_average_departure(recipe: Recipe) -> str:

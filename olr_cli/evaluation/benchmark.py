@@ -25,7 +25,8 @@ from olr_cli.data.rows import SUFFIXES, matching_files
 from olr_cli.data.sets import held_out_prompts
 from olr_cli.errors import UserError, did_you_mean, no_path, shown
 from olr_cli.recipe.layers import folder_name, read_tree, require_plain
-from olr_cli.recipe.schema import Count, ExtractorText, Recipe, Section, Text
+from olr_cli.recipe.schema import Count, ExtractorText, Section, Text
+from olr_cli.runs.directory import HELD_OUT, read_recipe
 from olr_cli.tables import Answer, Block, Column, Row, Table
 from olr_cli.user_code import name_function
 
@@ -320,13 +321,16 @@ def file_benchmarks(data: Path | None, names: Iterable[str] | None = None) -> li
     ]
 
 
-def held_out_benchmark(recipe: Recipe) -> Benchmark | None:
-    """The set that a run's recipe holds out, `data.test`, asked and read as in training; None if it has none.
+def held_out_benchmark(run: Path) -> Benchmark | None:
+    """The set that a run holds out (`data.test` or `data.held_out`), asked and read as in training; None without one.
 
     Raises:
         UserError: it cannot be read any more.
     """
+    recipe = read_recipe(run)
     test = recipe.data.test
+    if test is None and (run / HELD_OUT).exists():
+        test = str(run / HELD_OUT)
     if test is None:
         return None
     if parse_source(test) is not None:

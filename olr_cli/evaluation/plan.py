@@ -33,7 +33,6 @@ from olr_cli.evaluation.targets import (
     require_models,
     targets,
 )
-from olr_cli.runs.directory import read_recipe
 from olr_cli.tables import Answer
 
 Say = Callable[[str], None]
@@ -178,8 +177,8 @@ def default_benchmarks(
     """The benchmarks for models when the command names none, and a sentence where the choice may surprise.
 
     With data: those of the paper's nine that the data contain, else the data themselves. Without: the sets that the
-    runs among the models hold out (`data.test`); else the task of a built-in policy, or of the one that a run started
-    from; else all nine.
+    runs among the models hold out (`data.test` or `data.held_out`); else the task of a built-in policy, or of the one
+    that a run started from; else all nine.
 
     Args:
         models: as the command names them.
@@ -194,14 +193,14 @@ def default_benchmarks(
     chosen: dict[str, Benchmark] = {}
     for model in () if of_the_paper else filter(is_run, models):
         try:
-            held_out = held_out_benchmark(read_recipe(Path(model)))
+            held_out = held_out_benchmark(Path(model))
         except UserError as error:
-            raise UserError(f"data.test of {model}: {error}, or name --benchmarks") from None
+            raise UserError(f"the held-out prompts of {model}: {error}, or name --benchmarks") from None
         if held_out is not None and chosen.setdefault(held_out.name, held_out) != held_out:
-            raise UserError(f"runs hold out different sets '{held_out.name}' (data.test); name --benchmarks")
+            raise UserError(f"runs hold out different sets '{held_out.name}'; name --benchmarks")
     if chosen:
         names = ", ".join(chosen)
-        return list(chosen.values()), f"{names} is what data.test holds out; --benchmarks names others"
+        return list(chosen.values()), f"{names} is held out from training; --benchmarks names others"
     of_models = {model: _task_of(origin(model)) for model in models}
     if len(set(of_models.values())) > 1:
         facts = ", ".join(f"{model}: {words}" for model, words in of_models.items())

@@ -166,6 +166,11 @@ class DataSection(Section):
     )
     validation: Text | None = _key(None, "The only prompts that may choose a checkpoint (R22).")
     test: Text | None = _key(None, "Held-out prompts; they never train.")
+    held_out: Annotated[Number, Field(gt=0, lt=1)] | None = _key(
+        None,
+        "Share of `data.train` that never trains and is measured in place of `data.test`, where that is null: whole"
+        " questions, drawn with the recipe's seed. A run stores them as `held-out.parquet`.",
+    )
     limit: Count | None = _key(
         None, "The most training prompts to take; a generated set has exactly this many."
     )
@@ -733,6 +738,7 @@ LOCAL_KEYS = (
 ADDED_LATER = frozenset(
     {
         "data.columns",
+        "data.held_out",
         "data.system_prompt",
         "model.chat_template",
         "data.trusted",

@@ -17,8 +17,8 @@ from olr_cli.runs.throughput import GENERATED, UTILISATION
 class Progress:
     """Shows the steps of a run, as an engine reports them; this one shows nothing."""
 
-    def leave_out_truth(self) -> None:
-        """The data have no true answers: before `start`, leave out what only they would show."""
+    def know(self, *, truth: bool, held_out: bool) -> None:
+        """Before `start`: which columns have values, by whether true answers and a test set are there."""
 
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
         """Training begins after step `done` of `steps`; `seen`: the metrics of the epoch's steps before that."""
@@ -56,8 +56,8 @@ class _EpochProgress(Progress):
     def __init__(self, layout: Layout | None) -> None:
         self._layout = layout or TRAINING
 
-    def leave_out_truth(self) -> None:
-        self._layout = replace(self._layout, knows_truth=False)
+    def know(self, *, truth: bool, held_out: bool) -> None:
+        self._layout = replace(self._layout, knows_truth=truth, has_test=held_out)
 
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
         self._steps, self._done, self._per_epoch = steps, done, steps_per_epoch
@@ -68,12 +68,12 @@ class _EpochProgress(Progress):
         self._seen.append(metrics)
         if step % self._per_epoch and step != self._steps:
             return None
-        row = f"{-(-step // self._per_epoch):>5}"
+        row = ""
         for column in self._layout.columns:
             value = of_epoch(column.metric, self._seen)
             row += f"{'' if value is None else column.cell(value):>{column.width}}"
         self._seen.clear()
-        return row
+        return f"{-(-step // self._per_epoch):>5}{row}" if row.strip() else None
 
 
 class LineProgress(_EpochProgress):
@@ -183,11 +183,13 @@ class Layout:
     latest: tuple[tuple[_Column, ...], ...]
     """Metrics shown beside the progress bar, line by line."""
     knows_truth: bool = True
+    has_test: bool = True
 
     @property
     def columns(self) -> tuple[_Column, ...]:
         """Those that are shown, from left to right."""
-        return tuple(it for it in self.all_columns if it.needs_truth in (None, self.knows_truth))
+        known = (it for it in self.all_columns if it.needs_truth in (None, self.knows_truth))
+        return tuple(it for it in known if self.has_test or not it.metric.startswith("eval/"))
 
     @property
     def header(self) -> tuple[str, str]:

@@ -10,10 +10,13 @@ from pathlib import Path
 
 import pytest
 from commands import done, olr, refused
+from samples import json_lines
 
+from olr_cli.data.prompt_files import read_prompts
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.locks import held
 from olr_cli.runs.metrics import read_metrics
+from olr_cli.runs.store import scan_labels
 
 HEAVY = (
     "torch",
@@ -26,6 +29,7 @@ HEAVY = (
     "pydantic",
     "numpy",
 )
+MODEL = "builtin:addition-easier"
 SMALL = [
     "data.limit=12",
     "train.prompts_per_step=6",
@@ -111,6 +115,25 @@ def test_a_finished_run_is_trained_further(tmp_path):
     done("train", "--resume", "--run-dir", path, "--set", "train.epochs=3")
     assert read_metrics(path)[-1]["epoch"] == 3
     assert "nothing to resume" in olr("train", "--resume", "--run-dir", path).output
+
+
+def test_own_data_get_an_accuracy_without_a_second_file_and_it_is_evaluated_on_the_same_prompts(tmp_path):
+    rows = [{"question": f"{a}+{a}=", "answer": str(2 * a)[::-1]} for a in range(100, 120)]
+    file = json_lines(tmp_path / "mine.jsonl", *rows)
+    small = "train.epochs=1 train.max_new_tokens=5 data.system_prompt=none data.extractor=reversed_digits"
+    words = [
+        "own-data",
+        f"--set=data.train={file}",
+        f"--set=model.path={MODEL}",
+        *(f"--set={s}" for s in small.split()),
+    ]
+    assert "2 held-out prompts from mine.jsonl (held out)" in done("train", *words, "--dry-run").stdout
+    run = tmp_path / "run"
+    assert "held-out accuracy (avg)" in done("train", *words, "--run-dir", run).stdout
+    held_out = {prompt.prompt_id for prompt in read_prompts(run / "held-out.parquet").prompts}
+    trained = set(scan_labels(run).collect()["prompt_id"])
+    assert (len(trained), len(held_out), trained & held_out) == (18, 2, set())
+    assert "held-out" in done("evaluate", run, "--samples", "2").stdout
 
 
 def test_the_manifest_and_metrics_tell_the_run(run):

@@ -91,7 +91,7 @@ def test_runs_are_sorted_and_filtered(runs, words, names):
         (["--sort", "date"], "--sort is 'date'"),
         (["rm", "done"], "add --yes"),
         (["rm", "figures", "--yes"], "not a run directory"),
-        (["rm", "runs", "--yes"], "not a run directory"),
+        (["rm", "runs", "--yes"], "runs/ holds all runs; name those to remove"),
         (["rm", "link", "--yes"], "is a link"),
         (["rm", "busy", "--yes"], "is being written"),
         (["rm", "done", "busy", "--yes"], "is being written"),
@@ -118,6 +118,13 @@ def test_runs_are_removed_by_name_and_by_path(runs):
     assert json.loads(result.stdout)["removed"] == ["runs/done", "runs/sweep/killed"]
     assert sorted(os.listdir(runs)) == ["figures", "stopped", "sweep", "torn"]
     assert os.listdir(runs / "sweep") == []
+
+
+def test_a_folder_of_runs_means_all_runs_in_it(runs):
+    shutil.copytree(runs / "done", runs / "sweep" / "done")
+    removed = json.loads(olr("runs", "rm", "sweep", "--yes", "--json").stdout)["removed"]
+    assert sorted(removed) == ["runs/sweep/done", "runs/sweep/killed"]
+    assert (runs / "done").is_dir()
 
 
 def test_a_run_named_by_dots_and_what_a_kill_left_of_one_are_removed(runs, monkeypatch):

@@ -13,7 +13,7 @@ from samples import json_lines
 from olr_cli.api import OnlineLabelRefinement
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import SENTINEL
-from olr_cli.data.sets import held_out_prompts, training_prompts
+from olr_cli.data.sets import held_out_prompts, held_out_share, training_prompts
 from olr_cli.data.verified import VerifiedLabels
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import validate
@@ -244,3 +244,51 @@ def test_labels_of_no_prompt_are_logged_where_another_trainer_runs(tmp_path, cap
     assert step.rewards == (1.0, 0.0)
     (record,) = caplog.records
     assert record.getMessage().endswith(f"1 of 2 verified labels in {file} are for 1 prompt here, 1 for none")
+
+
+def shared(file: Path, **settings: Any) -> tuple[list[str], list[str]]:
+    """The questions that train, and those of the share that is held out."""
+    data = {"train": str(file), "held_out": 0.2} | settings.pop("data", {})
+    recipe = Recipe.model_validate({"data": data, **settings})
+    held_out = held_out_share(recipe)
+    assert held_out is not None
+    train, test = (
+        [prompt.messages[-1].content for prompt in prompts.prompts]
+        for prompts in (training_prompts(recipe), held_out)
+    )
+    return train, test
+
+
+def test_a_share_of_the_questions_is_held_out_for_good(tmp_path: Path) -> None:
+    rows = [{"question": f"{n}+{n}?", "answer": str(2 * n)} for n in range(40)]
+    file = json_lines(tmp_path / "rows.jsonl", *rows)
+    train, held_out = shared(file)
+    assert (len(train), len(held_out)) == (32, 8) and sorted(train + held_out) == sorted(
+        row["question"] for row in rows
+    )
+    assert shared(file) == (train, held_out), "and so at every resume"
+    assert shared(file, seed=1)[1] != held_out
+    noisy = shared(file, noise={"type": "inactive", "ratio": 0.5})
+    assert noisy == (train, held_out), "noise is put on what trains"
+    more = shared(json_lines(tmp_path / "more.jsonl", *rows, {"question": "new?", "answer": "1"}))[1]
+    assert len(set(held_out) - set(more)) <= 1, "a row more moves one question at most"
+    alone = Recipe.model_validate({"data": {"train": str(file), "held_out": 0.2, "test": str(file)}})
+    assert held_out_share(alone) is None and len(training_prompts(alone)) == 40
+
+
+def test_a_question_is_held_out_with_all_its_rows_and_only_with_an_answer(tmp_path: Path) -> None:
+    rows = [{"question": f"{n % 10}?", "answer": "1" if n % 10 else None} for n in range(40)]
+    train, held_out = shared(json_lines(tmp_path / "rows.jsonl", *rows))
+    assert not set(train) & set(held_out) and len(held_out) == 8 and "0?" in train
+    for few in (rows[:1], rows[:1] + rows[10:11], rows[1:2]):
+        with pytest.raises(UserError, match=r"data\.held_out is 0\.2, and .* set data\.held_out=null"):
+            shared(json_lines(tmp_path / "few.jsonl", *few))
+
+
+def test_a_verified_label_measures_what_is_held_out(tmp_path: Path) -> None:
+    rows = [{"question": f"{n}?", "answer": "0"} for n in range(10)]
+    file = json_lines(tmp_path / "rows.jsonl", *rows)
+    verified = json_lines(tmp_path / "v.jsonl", *({**row, "answer": "5"} for row in rows))
+    data = {"train": str(file), "held_out": 0.2, "trusted": str(verified)}
+    held_out = held_out_share(Recipe.model_validate({"data": data}))
+    assert held_out is not None and [prompt.gold for prompt in held_out.prompts] == ["5", "5"]

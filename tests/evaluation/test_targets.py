@@ -130,13 +130,13 @@ def test_a_run_is_scored_on_what_it_holds_out(tmp_path):
     run = write_history(tmp_path / "mine", data=data, steps=2)
     (benchmark,), note = default_benchmarks([str(run), "org/model"], None)
     assert (benchmark.name, benchmark.extractor) == ("held-out", "last_number")
-    assert "data.test" in note
+    assert "is held out from training" in note
     held_out = held_out_prompts(read_recipe(run), str(file), "test").prompts
     problems = load_problems(benchmark)
     assert [(p.messages, p.gold) for p in problems] == [(p.messages, p.gold) for p in held_out]
     assert names_by_default(run, of_the_paper=True) == ["arithmetic"]
     file.unlink()
-    with pytest.raises(UserError, match=r"data.test of .*does not exist.* or name --benchmarks"):
+    with pytest.raises(UserError, match=r"held-out prompts of .*does not exist.* or name --benchmarks"):
         default_benchmarks([str(run)], None)
 
 

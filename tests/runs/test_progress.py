@@ -124,7 +124,7 @@ def test_rollouts_have_a_table_of_their_own():
 def test_without_true_answers_no_column_stays_blank(layout, blank):
     stream = io.StringIO()
     progress = LineProgress(stream, layout)
-    progress.leave_out_truth()
+    progress.know(truth=False, held_out=True)
     progress.start(steps=1, done=0, steps_per_epoch=1)
     known = {"majority/differs_from_label": 0.25, "rollout/missing_answers": 1.0, "rollout/truncated": 1.0}
     progress.step(1, {k: v for k, v in EXTREME.items() if not k.startswith("majority/accuracy")} | known)
@@ -133,6 +133,16 @@ def test_without_true_answers_no_column_stays_blank(layout, blank):
     assert blank not in heads and "differs" in heads
     columns = replace(layout, knows_truth=False).columns
     assert len(row.split()) == 1 + len(columns) + 1, "the epoch, a value a column, the time left"
+
+
+def test_without_a_test_set_nothing_is_shown_of_it_and_no_row_before_training():
+    stream = io.StringIO()
+    progress = LineProgress(stream)
+    progress.know(truth=False, held_out=False)
+    progress.start(steps=1, done=0, steps_per_epoch=1)
+    progress.step(0, {})
+    progress.step(1, {"rollout/reward": 0.5})
+    assert "held-out" not in stream.getvalue() and len(stream.getvalue().splitlines()) == 3
 
 
 @pytest.mark.parametrize(
