@@ -14,14 +14,20 @@ from typing import Any
 
 from olr_cli.errors import UserError
 
-_NO_ROOM = {
+_OF_SYSTEM = {
     errno.ENOSPC: "the disk is full; make room and try again",
     errno.EDQUOT: "your disk quota is used up; make room and try again",
     errno.EFBIG: "files may not get that large here; raise the limit (ulimit -f) or choose another place",
     errno.EIO: "the disk reports an error; check it, or choose another place",
+    errno.EMFILE: "too many files are open; end other commands, or raise the limit (ulimit -n)",
+    errno.ENFILE: "too many files are open on this machine; end other programs",
+    errno.EAGAIN: "the system is out of resources for the moment; try again",
+    errno.ESTALE: "the file server does not find it any more; try again, or choose a folder on a local disk",
+    errno.EXDEV: "the folder reaches over two file systems; choose another folder",
 }
+"""What says nothing about the file that was read or written."""
 _USERS_TO_MEND = {
-    **_NO_ROOM,
+    **_OF_SYSTEM,
     errno.EEXIST: "there is a file where a folder is needed; choose another place",
     errno.ENOTDIR: "there is a file where a folder is needed; choose another place",
     errno.EISDIR: "there is a folder of that name; choose another name",
@@ -30,7 +36,6 @@ _USERS_TO_MEND = {
     errno.EPERM: "you may not write there; change the permissions or choose another folder",
     errno.EROFS: "the file system is read-only; choose another folder",
 }
-
 
 _NO_SYNC = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 _STAYS = {errno.EBUSY, errno.ENOTEMPTY, errno.EIO, errno.EACCES, errno.EPERM, errno.EROFS}
@@ -53,27 +58,23 @@ def writing(target: Path) -> Iterator[None]:
         raise UserError(f"{target} could not be written: {remedy}") from error
 
 
-def explain_output_error(error: OSError) -> str | None:
-    """A sentence for the user if standard output could not be written, else None.
-
-    Its errors name no file; errors that do are handled by `writing`, where the file is written.
-    """
-    remedy = None if error.filename is not None else _NO_ROOM.get(error.errno or 0)
-    return None if remedy is None else f"standard output could not be written: {remedy}"
+def system_problem(error: BaseException) -> str | None:
+    """Cause and remedy of an error that says nothing about the file that was read or written; None of other errors."""
+    return _OF_SYSTEM.get(error_number(error))
 
 
 def error_number(error: BaseException) -> int:
     """The system's error number behind an exception, 0 if there is none.
 
-    torch.save raises a RuntimeError while it handles the OSError; errors of safetensors, and of Ray if another process
-    failed, have nothing but its text.
+    torch.save raises a RuntimeError while it handles the OSError; errors of safetensors and polars, and of Ray if
+    another process failed, have nothing but its text.
     """
     link: BaseException | None = error
     while link is not None:
         if isinstance(link, OSError) and link.errno:
             return link.errno
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
-    return next((number for number in _NO_ROOM if os.strerror(number) in str(error)), 0)
+    return next((number for number in _OF_SYSTEM if os.strerror(number) in str(error)), 0)
 
 
 def read_text(file: Path, at_most: int | None = None) -> str:

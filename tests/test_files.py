@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from olr_cli.errors import UserError
-from olr_cli.files import explain_output_error, writing
+from olr_cli.files import writing
 
 
 def fail(number):
@@ -20,6 +20,10 @@ def fail(number):
         (errno.EIO, "the disk reports an error"),
         (errno.EISDIR, "there is a folder of that name"),
         (errno.ENAMETOOLONG, "choose a shorter one"),
+        (errno.EXDEV, "two file systems"),
+        (errno.ESTALE, "file server"),
+        (errno.EAGAIN, "try again"),
+        (errno.EMFILE, "ulimit -n"),
     ],
 )
 def test_what_the_user_can_mend_is_a_sentence(tmp_path, number, remedy):
@@ -41,11 +45,3 @@ def test_an_error_cut_off_from_the_disks_is_its_own(tmp_path):
             fail(errno.ENOSPC)
         except OSError:
             raise KeyError from None
-
-
-def test_standard_output_is_named_where_an_error_names_no_file():
-    assert explain_output_error(OSError(errno.ENOSPC, "no space left")).startswith(
-        "standard output could not be written"
-    )
-    assert explain_output_error(OSError(errno.ENOSPC, "no space left", "a file")) is None
-    assert explain_output_error(OSError(errno.ENOENT, "no such file")) is None

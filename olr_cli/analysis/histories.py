@@ -23,7 +23,7 @@ from olr_cli.data.verified import with_verified
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import overlay, override, validate
 from olr_cli.recipe.schema import OlrMethod, Recipe, flatten
-from olr_cli.runs.directory import GIVEN_UP, data_digests, has_run, read_recipe, rules_note
+from olr_cli.runs.directory import GIVEN_UP, data_facts, has_run, read_recipe, rules_note
 from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_steps, table_shards
 from olr_cli.supervision import compose
 from olr_cli.user_code import name_function
@@ -227,7 +227,7 @@ def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
     Raises:
         UserError: it can't be read, or is not what it was.
     """
-    recipe, digest = read_recipe(run), data_digests(run).get("train")
+    recipe, digest = read_recipe(run), data_facts(run).get("train", {}).get("digest")
     source = recipe.data.train
     try:
         if is_local and parse_source(source) is None:

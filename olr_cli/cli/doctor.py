@@ -38,8 +38,11 @@ def doctor(
 
     from olr_cli.engines.rehearse import diagnose
     from olr_cli.recipe.layers import load_recipe
+    from olr_cli.user_code import require_named_trust
 
-    diagnosis = diagnose(load_recipe(recipe, set_ or []) if recipe is not None else None)
+    checked = load_recipe(recipe, set_ or []) if recipe is not None else None
+    require_named_trust(checked is not None and checked.model.trust_remote_code)
+    diagnosis = diagnose(checked)
     if json:
         commands = {None: ["olr doctor RECIPE"], True: [f"olr train {recipe} --dry-run"], False: []}
         facts = {"recipe": recipe} | diagnosis.plain() | {"next": commands[diagnosis.can_run]}

@@ -7,23 +7,26 @@ any more (`olr replay … | head`).
 from __future__ import annotations
 
 import functools
+import io
 import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import typer
 
 from olr_cli.errors import UserError, first_line, printable
-from olr_cli.files import explain_output_error
+from olr_cli.files import system_problem
 from olr_cli.packages import missing_package, not_installed
 from olr_cli.runs.interrupts import Interrupted, exit_status, heed_signals
 
 if TYPE_CHECKING:
     from olr_cli.runs.progress import Progress
+
+_OUTPUT = "standard output"
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,8 +45,8 @@ def ends_well(command: Callable[P, R]) -> Callable[P, R]:
                 package = missing_package(error)
                 if package is not None:
                     error = not_installed(package, f"olr {command.__name__.replace('_', '-')}")
-            sentence = str(error) if isinstance(error, UserError) else _shard_problem(error, kwargs.values())
-            sentence = sentence or _system_problem(error)
+            sentence = str(error) if isinstance(error, UserError) else _system_problem(error)
+            sentence = sentence or _shard_problem(error, kwargs.values())
             if sentence is None:
                 raise
             print(f"Error: {sentence}", file=sys.stderr)
@@ -80,9 +83,14 @@ def _shard_problem(error: BaseException, values: Iterable[object]) -> str | None
 
 
 def _system_problem(error: BaseException) -> str | None:
-    """A sentence if the system refused memory, or a file that is a folder or may not be read."""
+    """A sentence if the system refused memory, or a file that is a folder or may not be read, or had no means."""
+    if isinstance(error, OSError) and error.filename == _OUTPUT:
+        return None  # `program` drops what could not be written
     if isinstance(error, PermissionError | IsADirectoryError | NotADirectoryError) and error.filename:
         return f"{error.filename}: {error.strerror}"
+    problem = system_problem(error) if isinstance(error, OSError) else None
+    if problem is not None:
+        return f"{error.filename if isinstance(error, OSError) and error.filename else first_line(error)}: {problem}"
     # torch's errors on a CPU have no type of their own
     if isinstance(error, MemoryError) or "out of memory" in str(error) or "allocate memory" in str(error):
         return f"there is not enough memory ({first_line(error)}); take smaller batches or a smaller model"
@@ -140,9 +148,21 @@ def program() -> Iterator[None]:
             print("Stopped.", file=sys.stderr)
         else:
             _drop_output(1)
-            print(f"Error: {explain_output_error(cause)}", file=sys.stderr)
+            print(f"Error: {_OUTPUT} could not be written: {system_problem(cause)}", file=sys.stderr)
             sys.exit(2)
         sys.exit(exit_status(cause))
+
+
+class _StandardOutput(io.FileIO):
+    """Its errors have its name; those of files that are written by their number have none."""
+
+    def write(self, data: Any) -> int:
+        """As of any file."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = _OUTPUT
+            raise
 
 
 def _require_streams() -> None:
@@ -155,8 +175,14 @@ def _require_streams() -> None:
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     if sys.stdout is None:
-        print("Error: standard output is closed; to see nothing, redirect it to /dev/null", file=sys.stderr)
+        print(f"Error: {_OUTPUT} is closed; to see nothing, redirect it to /dev/null", file=sys.stderr)
         sys.exit(2)
+    sys.stdout = io.TextIOWrapper(
+        io.BufferedWriter(_StandardOutput(1, "w", closefd=False)),
+        encoding=sys.stdout.encoding,
+        errors=sys.stdout.errors,
+        line_buffering=sys.stdout.isatty(),
+    )
 
 
 def _unreported(end: BaseException) -> KeyboardInterrupt | OSError | None:
@@ -165,7 +191,7 @@ def _unreported(end: BaseException) -> KeyboardInterrupt | OSError | None:
     while link is not None:
         if isinstance(link, KeyboardInterrupt | BrokenPipeError):
             return link
-        if isinstance(link, OSError) and explain_output_error(link) is not None:
+        if isinstance(link, OSError) and link.filename == _OUTPUT and system_problem(link) is not None:
             return link
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
     return None

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from olr_cli.data.chat import message
 from olr_cli.errors import NotHere, UserError, did_you_mean, first_line, no_path
-from olr_cli.files import read_lines, read_text
+from olr_cli.files import read_lines, read_text, system_problem
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -399,6 +399,9 @@ def read_batches(file: Path, columns: Columns | None = None) -> Iterator[pa.Tabl
             f"{file} needs more memory than there is; take a part of its rows or columns"
         ) from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        problem = system_problem(error)
+        if problem is not None:
+            raise UserError(f"{file} could not be read: {problem}") from None
         raise UserError(
             f"{file} is not a whole Parquet file ({first_line(error)}); fetch or write it again"
         ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -35,7 +36,10 @@ def training_prompts(recipe: Recipe) -> PromptSet:
     if trusted is None:
         return prompts
     verified, notes = with_verified(prompts.prompts, trusted, recipe.seed, prompts.source, reading)
-    return replace(prompts.with_prompts(verified, {"trusted": str(trusted)}), notes=notes)
+    facts = {"trusted": str(trusted)}
+    if isinstance(trusted, str):
+        facts["trusted.digest"] = hashlib.sha256(Path(trusted).read_bytes()).hexdigest()
+    return replace(prompts.with_prompts(verified, facts), notes=notes)
 
 
 def held_out_share(recipe: Recipe) -> PromptSet | None:

@@ -16,7 +16,7 @@ from olr_cli.runs.checkpoints import (
 )
 from olr_cli.runs.directory import (
     Kind,
-    data_digests,
+    data_facts,
     read_manifest,
     read_recipe,
     require_kind,
@@ -63,12 +63,18 @@ def require_same_data(path: Path, data: DataSets) -> None:
     Raises:
         UserError: one has changed.
     """
-    digests = data_digests(path)
     for name, facts in data.facts.items():
-        if digests.get(name, facts["digest"]) != facts["digest"]:
-            raise UserError(
-                f"{facts['source']} has changed since {path} was begun (data.{name}); restore it, or start a new run"
-            )
+        before = data_facts(path).get(name, {})
+        if before.get("digest", facts["digest"]) == facts["digest"]:
+            continue
+        key, source = name, facts["source"]
+        if before.get("trusted_digest") != facts.get(
+            "trusted_digest"
+        ):  # which changes the prompts' digest too
+            key, source = "trusted", data.train.facts["trusted"]
+        raise UserError(
+            f"{source} has changed since {path} was begun (data.{key}); restore it, or start a new run"
+        )
 
 
 def check_same_start(path: Path, recipe: Recipe, data: DataSets, engine: Engine) -> None:

@@ -52,13 +52,16 @@ class DataSets:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """For the manifest: source, digest and size of each set."""
+        """For the manifest: source, digest and size of each set, and the digest of a file of verified labels."""
         sets = {"train": self.train, "validation": self.validation, "test": self.test}
-        return {
+        facts: dict[str, dict[str, Any]] = {
             name: {"source": str(prompts.source), "digest": prompts.digest, "prompts": len(prompts.prompts)}
             for name, prompts in sets.items()
             if prompts is not None
         }
+        if "trusted.digest" in self.train.facts:
+            facts["train"]["trusted_digest"] = self.train.facts["trusted.digest"]
+        return facts
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from olr_cli.errors import UserError, did_you_mean, no_path, shortened, shown
 from olr_cli.files import read_text
 from olr_cli.recipe.schema import KINDS, Recipe, SweepSection, flatten
-from olr_cli.user_code import name_function
+from olr_cli.user_code import name_function, name_trust
 
 if TYPE_CHECKING:
     from ruamel.yaml import YAML
@@ -158,6 +158,8 @@ def _with_layers(path: str | Path, overrides: Iterable[str]) -> tuple[Recipe, li
     stored = [layer for layer in (*bases, mine) if Path(layer.source).with_name("manifest.json").exists()]
     for keys in (layer.keys for layer in (*bases, mine, *of_command) if layer not in stored):
         for key, value in flatten(dict(keys)).items():
+            if "model.trust_remote_code" in key and value:
+                name_trust()
             if "data.extractor" in key:
                 for extractor in value if isinstance(value, list) else [value]:
                     name_function(str(extractor))

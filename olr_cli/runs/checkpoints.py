@@ -25,7 +25,7 @@ VALIDATION = "validation/avg"
 _LIST = "files.json"
 """The size in bytes and the sha256 of every other file of a checkpoint, by its path in the folder."""
 
-_NAME = re.compile(r"step-(\d{6,})")
+_NAME = re.compile(r"step-(\d{6,9})")
 
 
 def checkpoint_path(run: Path, step: int) -> Path:

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from olr_cli import __version__
 from olr_cli.answers import RULES
@@ -146,8 +146,7 @@ def read_recipe(path: Path) -> Recipe:
 
 def _digests(manifest: Mapping[str, Any], default: str) -> set[str]:
     """The digests of a run's recipe: as it was begun with, and with more epochs in later attempts."""
-    attempts = [attempt for attempt in manifest["attempts"] if isinstance(attempt, dict)]
-    return {str(record.get("recipe_digest", default)) for record in (manifest, *attempts)}
+    return {str(record.get("recipe_digest", default)) for record in (manifest, *manifest["attempts"])}
 
 
 def has_run(path: Path) -> bool:
@@ -180,22 +179,30 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if not os.path.isfile(file):
         require_run(path)
     manifest = read_record(file, MANIFEST_VERSION)
-    is_manifest = isinstance(manifest, dict) and manifest.keys() >= _NEEDED
-    if not is_manifest or not all(
-        isinstance(manifest.get(key, kind()), kind) for key, kind in _KINDS.items()
-    ):
+    if not _is_manifest(manifest):
         raise UserError(
             f"{file} is not a run's manifest; restore it from a copy, or choose another --run-dir"
         )
     return dict(manifest)
 
 
-def data_digests(path: Path) -> dict[str, str]:
-    """The digests of a run's data sets, by set: ``train``, ``validation``, ``test``."""
-    sets = read_manifest(path).get("data", {})
-    return {
-        name: facts["digest"] for name, facts in sets.items() if isinstance(facts, dict) and "digest" in facts
-    }
+def _is_manifest(manifest: Any) -> bool:
+    if not isinstance(manifest, dict) or not manifest.keys() >= _NEEDED:
+        return False
+    if not all(isinstance(manifest.get(key, kind()), kind) for key, kind in _KINDS.items()):
+        return False
+    sets = manifest.get("data", {}).values()
+    return (
+        manifest["status"] in get_args(Status)
+        and all(isinstance(attempt, dict) for attempt in manifest["attempts"])
+        and all(isinstance(facts, dict) and isinstance(facts.get("prompts"), int) for facts in sets)
+    )
+
+
+def data_facts(path: Path) -> dict[str, dict[str, Any]]:
+    """Source, digest and size of a run's data sets, by set: ``train``, ``validation``, ``test``."""
+    facts: dict[str, dict[str, Any]] = read_manifest(path).get("data", {})
+    return facts
 
 
 def kind_of(manifest: Mapping[str, Any]) -> Kind:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from olr_cli.answers import Judge
 from olr_cli.errors import UserError, first_line
-from olr_cli.files import sync, write_whole, writing
+from olr_cli.files import sync, system_problem, write_whole, writing
 from olr_cli.supervision.history import History, Visit
 from olr_cli.supervision.self_training import VerifiedVisit
 from olr_cli.supervision.types import SCHEMA_VERSION, LabelRecord, RolloutRecord, arrow_schema
@@ -37,7 +37,7 @@ _RESTORE = (
     "restore it from a copy, or train anew in another --run-dir (of an unfinished run, --resume makes the steps after"
     " the last checkpoint again)"
 )
-_SHARD = re.compile(r"step-(\d{6,})\.parquet")
+_SHARD = re.compile(r"step-(\d{6,9})\.parquet")
 _SHARD_IN_TEXT = re.compile(rf"(?:[^':]*/)?(?:{'|'.join(_RECORDS)})/{_SHARD.pattern}")
 
 _COUNTED = ("rollouts", "majority_count", "given_label_count", "noisy_label_count", "true_answer_count")
@@ -279,6 +279,9 @@ def check_shard(shard: Path, table: str) -> None:
     except FileNotFoundError:
         raise
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        problem = system_problem(error)
+        if problem is not None:
+            raise UserError(f"{shard} could not be read: {problem}") from None
         raise UserError(f"{shard} is not a whole Parquet file ({first_line(error)}); {_RESTORE}") from None
     if marks.get("olr.table") != table:
         raise UserError(f"{shard} is not a shard of olr's {table} table; move it out of the run directory")

@@ -1,10 +1,21 @@
 """What the system refuses is one sentence and status 2; a bug keeps its traceback."""
 
+import errno
+import os
+import resource
+import tempfile
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pyarrow.parquet as pq
 import pytest
 import torch
 import typer
+from decisions import LABEL, columns
 
 from olr_cli.cli.errors import ends_well
+from olr_cli.runs.store import arrow_table, check_shard
+from olr_cli.supervision import LabelRecord
 
 
 def numpy_array():
@@ -23,11 +34,50 @@ def test_too_little_memory_is_a_sentence(take, capsys):
     assert "not enough memory" in (said := capsys.readouterr().err) and said.count("\n") == 1
 
 
-def test_a_folder_in_place_of_a_file_is_a_sentence(tmp_path, capsys):
+def to_a_full_disk():
+    with open("/dev/full", "w") as full:
+        full.write("x")
+
+
+def with_too_many_files():
+    shard = arrow_table("labels", columns(LabelRecord, [LABEL]))
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as opened:
+        pq.write_table(shard, file := Path(folder) / "sound.parquet")
+        check_shard(file, "labels")
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 20, before[1]))
+        with suppress(OSError):
+            while True:
+                opened.enter_context(open("/dev/null"))
+        check_shard(file, "labels")
+
+
+def fails(number):
+    def command():
+        raise OSError(number, os.strerror(number), "run/x")
+
+    return command
+
+
+@pytest.mark.parametrize(
+    ("deed", "sentence"),
+    [
+        (lambda: Path("/").read_text(), "/: Is a directory"),
+        (to_a_full_disk, "[Errno 28] No space left on device: the disk is full; make room and try again"),
+        (with_too_many_files, "sound.parquet could not be read: too many files are open; end other commands"),
+        (fails(errno.EXDEV), "run/x: the folder reaches over two file systems; choose another folder"),
+        (fails(errno.ESTALE), "run/x: the file server does not find it any more; try again"),
+        (fails(errno.EAGAIN), "run/x: the system is out of resources for the moment; try again"),
+        (fails(errno.EMFILE), "run/x: too many files are open; end other commands"),
+    ],
+)
+def test_what_the_system_refuses_is_named_as_that(deed, sentence, capsys):
     with pytest.raises(typer.Exit) as ended:
-        ends_well(lambda: tmp_path.read_text())()
+        ends_well(deed)()
+    said = capsys.readouterr().err
     assert ended.value.exit_code == 2
-    assert f"Error: {tmp_path}: Is a directory" in capsys.readouterr().err
+    assert said.startswith("Error: ") and sentence in said and said.count("\n") == 1
 
 
 @pytest.mark.parametrize("bug", [KeyError("x"), RuntimeError("shapes differ"), FileNotFoundError("x")])

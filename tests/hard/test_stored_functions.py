@@ -77,3 +77,15 @@ def test_a_run_goes_on_with_its_recipe_given_again(stored):
     status, done = stored.olr("train", "odd.yaml", "--resume", "--run-dir", "odd-run")
     assert status == 0, done.err
     os.remove(stored.folder / "ran")
+
+
+@pytest.mark.parametrize("words", [["train", "--dry-run"], ["doctor"]])
+def test_code_of_a_model_that_a_stored_recipe_trusts_runs_only_when_trusted_again(workshop, tmp_path, words):
+    file, trust = tmp_path / "recipe.yaml", "model.trust_remote_code"
+    recipe = (workshop.folder / "tiny.yaml").read_text()
+    file.write_text(recipe.replace('easier"}', 'easier", trust_remote_code: true}'))
+    assert workshop.olr(words[0], file, *words[1:])[0] == 0  # a recipe of the user's own
+    (tmp_path / "manifest.json").touch()
+    status, refused = workshop.olr(words[0], file, *words[1:])
+    assert status == 2 and f"if you trust it too, add --set {trust}=true" in refused.err
+    assert workshop.olr(words[0], file, *words[1:], "--set", f"{trust}=true")[0] == 0

@@ -4,10 +4,11 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, no_path
 from olr_cli.recipe.layers import validate
 from olr_cli.recipe.schema import Recipe, changed_keys
 from olr_cli.runs.directory import (
@@ -172,6 +173,10 @@ def test_a_manifest_that_cannot_be_read_is_named(tmp_path, text, message):
         {"name": ["x"]},
         {"versions": []},
         {"data": "train.jsonl"},
+        {"data": {"train": 5}},
+        {"data": {"train": {}}},
+        {"attempts": [3]},
+        {"status": "done"},
         {"seed": "1"},
         {"status": None},
     ],
@@ -188,3 +193,16 @@ def test_what_is_not_a_run_is_said(tmp_path):
         read_manifest(tmp_path)
     with pytest.raises(UserError, match="does not exist"):
         read_recipe(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("path", "what"),
+    [("/dev/zero", "neither a file nor a folder"), ("file", "a file"), ("link", "a link that leads nowhere")],
+)
+def test_something_of_another_kind_is_not_said_to_be_missing(path, what, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    Path("link").symlink_to("nowhere")
+    assert (
+        str(no_path(path, "name a folder")) == f"{path} is {what}, which cannot be used here; name a folder"
+    )

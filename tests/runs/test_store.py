@@ -1,6 +1,7 @@
 """Shards appear whole or not at all; what is torn or foreign is named, never read as data."""
 
 import errno
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -46,6 +47,12 @@ def test_a_step_without_its_labels_shard_is_not_complete(tmp_path):
     (tmp_path / "labels" / "step-000002.parquet").unlink()
     assert stored_steps(tmp_path) == [1]
     assert scan_rollouts(tmp_path).collect()["step"].to_list() == [1]
+
+
+def test_a_file_named_after_a_step_that_no_run_can_have_is_no_shard(tmp_path):
+    fill(tmp_path, [1])
+    shutil.copy(*(tmp_path / "labels" / f"step-{name}.parquet" for name in ("000001", "999999999999")))
+    assert stored_steps(tmp_path) == [1] and scan_labels(tmp_path).collect()["step"].to_list() == [1]
 
 
 def test_drop_after_removes_later_shards_and_leftovers(tmp_path):

@@ -2,6 +2,7 @@
 
 import io
 import itertools
+import json
 import os
 import signal
 from functools import partial
@@ -260,6 +261,21 @@ def test_data_that_changed_is_noticed_on_resume(tmp_path, monkeypatch):
     monkeypatch.setattr(launching, "load_data", other)
     with pytest.raises(UserError, match="has changed since"):
         go(path, resume=True)
+
+
+@pytest.mark.parametrize(("key", "column"), [("trusted", "true_answer"), ("train", "answer")])
+def test_of_a_resume_on_other_labels_the_file_that_has_changed_is_named(key, column, tmp_path, monkeypatch):
+    files = {name: tmp_path / f"{name}.jsonl" for name in ("train", "trusted")}
+    rows = [
+        {"prompt_id": str(n), "question": f"{n}+2=", "answer": "3", "true_answer": "5"} for n in range(20)
+    ]
+    for file in files.values():
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    a_recipe = recipe(data={name: str(file) for name, file in files.items()}, noise=None)
+    interrupt(tmp_path / "run", monkeypatch, a_recipe)
+    files[key].write_text("".join(json.dumps(row | {column: "7"}) + "\n" for row in rows))
+    with pytest.raises(UserError, match=rf"{key}.jsonl has changed since .*\(data\.{key}\)"):
+        go(tmp_path / "run", resume=True, a_recipe=a_recipe)
 
 
 def policies(path):
