@@ -69,9 +69,11 @@ def _answer(checked: Checked, source: str) -> Answer:
             for finding in checked.findings
         ],
     }
-    following = {
-        f"olr rollouts MODEL {quote(source)} --visits 4": "then olr audit: which labels the answers contradict"
-    }
+    if checked.columns["answer"] == "given_label":
+        following = {f"olr audit {quote(source)}": "which labels its answers contradict"}
+    else:
+        sampling = f"olr rollouts MODEL {quote(source)} --visits 4"
+        following = {sampling: "then olr audit: which labels the answers contradict"}
     return Answer(lines, data, next=following, indent=9)
 
 

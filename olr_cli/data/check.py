@@ -79,7 +79,7 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
     """Everything that is found in the questions and labels of a data set, the surest defects first.
 
     Args:
-        source: a file, folder or hub id, as for `read_prompts`.
+        source: a file, folder or hub id, as for `read_prompts`; of a log of answers each question counts once.
         columns: which columns hold what; by default, those of standard names.
         judge: decides which labels can be graded and which agree (R7).
 
@@ -91,6 +91,10 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
     if not len(rows):
         raise no_rows(source, "prompt")
     found = find_columns(rows, columns)
+    is_log = "answer" not in found and rows.has("given_label")
+    if is_log:
+        columns = {**(columns or {}), "question": found["question"], "answer": "given_label"}
+        found = find_columns(rows, columns)
     if "answer" not in found:
         raise UserError(
             f"a check needs labels, and {source} has no column of them ({', '.join(LABEL_COLUMNS)}); its columns are"
@@ -101,6 +105,10 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
     is_there = [not is_blank(question) for question in asked]
     kept = [row for row, is_asked in enumerate(is_there) if is_asked]
     blank = [(row, "") for row, is_asked in enumerate(is_there) if not is_asked]
+    if is_log:  # asks a question again for every answer
+        pairs = zip(asked, rows.values(found["answer"]), strict=True)
+        firsts = {str(pair): row for row, pair in reversed([*enumerate(pairs)])}
+        kept = sorted({*kept}.intersection(firsts.values()))
     findings = [_found("no_question", "rows have no question", blank)]
     if kept:
         reading = Reading({role: path for role, path in (columns or {}).items() if role != "id"})

@@ -86,3 +86,16 @@ def test_what_cannot_be_checked_is_a_sentence(tmp_path, content, words, says):
     (tmp_path / "x.csv").write_text(content)
     ended = CliRunner().invoke(app, ["check", str(tmp_path / "x.csv"), *words])
     assert ended.exit_code == 2 and says in ended.output, ended.output
+
+
+def test_of_a_log_of_answers_each_question_is_checked_once(tmp_path):
+    rows = [
+        {"prompt_id": f"p{n}", "question": f"What is {n}?", "given_label": label, "response": "7"}
+        for n, label in enumerate(("7", "N/A"))
+        for _ in range(3)
+    ]
+    log = tmp_path / "log.jsonl"
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ended = CliRunner().invoke(app, ["check", str(log)])
+    assert "1  labels stand for no answer (row 3)" in ended.output and "asked again" not in ended.output
+    assert f"olr audit {log}" in ended.output
