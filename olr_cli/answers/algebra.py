@@ -7,11 +7,13 @@ the same, however they are written, and others differ in some of 40 digits.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
 import sympy
 from latex2sympy2_extended.logic import And
+from math_verify import parse as parse_alone
 from math_verify import verify
 from sympy.core import random
 from sympy.core.cache import clear_cache
@@ -331,13 +333,18 @@ def _check_size(expression: Any, arguments: list[Any]) -> None:
         raise Unreadable("a factorial out of bounds")
 
 
-def proof(gold: str, answer: str) -> bool | None:
+def proof(gold: str, answer: str, reader: Callable[[str], Any] = parse) -> bool | None:
     """Whether math-verify proves that two tidied texts say the same, gold first; None if it can't tell."""
     random.seed(_SEED)
     try:
         options = {"allow_set_relation_comp": True, "timeout_seconds": None, "raise_on_error": True}
-        return bool(verify(parse(gold), parse(answer), **options))
+        return bool(verify(reader(gold), reader(answer), **options))
     except MemoryError:
         raise
     except Exception:
         return None
+
+
+def second_proof(gold: str, answer: str) -> bool | None:
+    """The same of texts that math-verify reads by its own rules."""
+    return proof(gold, answer, lambda text: parse_alone(f"\\boxed{{{text}}}", parsing_timeout=None))

@@ -33,7 +33,8 @@ Pair: TypeAlias = tuple[str, str]
 """A gold, label or truth, and an answer."""
 
 Task: TypeAlias = tuple[str, ...]
-"""``("key", answer)`` or ``("matches", gold, answer)``, with the tolerance in the end where there is one."""
+"""``("key", answer)``, ``("matches", gold, answer)``, with the tolerance in the end where there is one, or
+``("may match", gold, answer)``."""
 
 
 class Judge:
@@ -47,7 +48,7 @@ class Judge:
         workers: most worker processes at a time; by default one a core, at most four.
         ledger: a file of what was given up, a line each; made when there is something to write.
         keep: write what is given up into the ledger; otherwise it is only read.
-        tolerance: relative, for verdicts about numbers that are no integers; 0 for none. Classes know none.
+        tolerance: of verdicts, where `matches` is given none.
         report: takes how many answers of a call that need a worker are done, and how many there are.
     """
 
@@ -70,7 +71,7 @@ class Judge:
         self._memo: dict[tuple[str | bytes, ...], Any] = {}
         self._ledger = ledger
         self._keep = keep
-        self.tolerance = tolerance
+        self._tolerance = tolerance
         self._given_up = _read_ledger(ledger)
         self._lock = threading.Lock()
 
@@ -113,21 +114,35 @@ class Judge:
                 others.append(("key", answer))
         return keys | {answer: key for (_, answer), key in self._decide(others).items()}
 
-    def matches(self, pairs: Iterable[Pair]) -> dict[Pair, bool | None]:
+    def matches(self, pairs: Iterable[Pair], tolerance: float | None = None) -> dict[Pair, bool | None]:
         """Whether each answer is right, given the gold beside it (R7, *matches*).
+
+        Args:
+            pairs: golds and answers.
+            tolerance: relative, for numbers that are no integers; 0 for none; None: the judge's. Classes know none.
 
         Returns:
             None for a pair of which neither that nor the opposite is proved: it is not right, but R3 does not call it
             wrong.
         """
+        tolerance = self._tolerance if tolerance is None else tolerance
+        return self._verdicts("matches", pairs, *([str(tolerance)] if tolerance else []))
+
+    def may_match(self, pairs: Iterable[Pair]) -> dict[Pair, bool]:
+        """Whether some grader may call an answer right, given the gold beside it, or verification gave up on it.
+
+        That is `matches` with a tolerance of 1 %, or math-verify by its own rules, either way round.
+        """
+        return {pair: verdict is not False for pair, verdict in self._verdicts("may match", pairs).items()}
+
+    def _verdicts(self, kind: str, pairs: Iterable[Pair], *more: str) -> dict[Pair, bool | None]:
         pairs = dict.fromkeys(pairs)
         # Of plain numbers the text tells, which spares most pairs the asking.
         plain = {text for text in {text for pair in pairs for text in pair} if _PLAIN_NUMBER.fullmatch(text)}
-        verdicts = {
+        verdicts: dict[Pair, bool | None] = {
             (gold, answer): gold == answer for gold, answer in pairs if gold in plain and answer in plain
         }
-        tolerance = (str(self.tolerance),) if self.tolerance else ()
-        asked = {pair: ("matches", *pair, *tolerance) for pair in pairs if pair not in verdicts}
+        asked: dict[Pair, Task] = {pair: (kind, *pair, *more) for pair in pairs if pair not in verdicts}
         decided = self._decide(asked.values())
         return verdicts | {pair: decided[task] for pair, task in asked.items()}
 

@@ -14,10 +14,12 @@ from string import ascii_letters
 
 from olr_cli.answers.classes import COUNTED, Form, Key, approximate, exact
 from olr_cli.answers.notation import LONGEST_READ, tidy
-from olr_cli.answers.reading import Leaf, no_algebra, read, read_tidied
+from olr_cli.answers.reading import Leaf, NeedsAlgebra, no_algebra, read, read_tidied
 from olr_cli.answers.units import is_joint
 
 _FILLER = re.compile(r"^(?:there (?:is|are|exists?) )?(?:(?:the|an?) )?|s? exists?$")
+_ROUNDING = Fraction(1, 100)
+"""Relative difference of numbers that a lenient grader may call equal."""
 _MOST_COMPARED = 50
 """Elements of two lists that are compared one with the other."""
 
@@ -59,9 +61,15 @@ def no_proof(gold: str, answer: str) -> None:
     """The proof of a process without computer algebra."""
 
 
-def decide(kind: str, *texts: str, leaf: Leaf = no_algebra, proof: Proof = no_proof) -> Key | bool | None:
-    """The key of an answer's class (``"key", answer``), or whether an answer is right (``"matches", gold, answer``,
-    and the tolerance where there is one).
+def decide(
+    kind: str,
+    *texts: str,
+    leaf: Leaf = no_algebra,
+    proof: Proof = no_proof,
+    second_proof: Proof = no_proof,
+) -> Key | bool | None:
+    """The key of an answer's class (``"key", answer``), whether an answer is right (``"matches", gold, answer``, and
+    the tolerance where there is one), or whether some grader may call it right (``"may match", gold, answer``).
 
     Raises:
         NeedsAlgebra: `leaf` is without it, and the texts can't be told apart so.
@@ -70,6 +78,11 @@ def decide(kind: str, *texts: str, leaf: Leaf = no_algebra, proof: Proof = no_pr
         (answer,) = texts
         return read(answer, leaf).key
     gold, answer, *tolerance = texts
+    if kind == "may match":
+        if proof is no_proof:
+            raise NeedsAlgebra
+        ways = ((gold, answer), (answer, gold))
+        return any(matches(*way, leaf, proof, _ROUNDING) or second_proof(*way) for way in ways)
     return matches(gold, answer, leaf, proof, Fraction(*tolerance))
 
 

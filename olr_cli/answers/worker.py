@@ -77,7 +77,7 @@ def main() -> None:
 
 def _work(file: int) -> None:
     """Answer requests until there are no more; end the process."""
-    from olr_cli.answers.algebra import forget, leaf, proof
+    from olr_cli.answers.algebra import forget, leaf, proof, second_proof
 
     try:
         with socket.socket(fileno=file) as parent:
@@ -87,7 +87,7 @@ def _work(file: int) -> None:
                 forget()  # what a task costs is then a function of the task
                 signal.setitimer(signal.ITIMER_PROF, seconds)
                 sys.settrace(_counter(calls, parent) if calls else None)
-                reply = decide(*task, leaf=leaf, proof=proof)
+                reply = decide(*task, leaf=leaf, proof=proof, second_proof=second_proof)
                 sys.settrace(None)
                 signal.setitimer(signal.ITIMER_PROF, 0)
                 parent.sendall(json.dumps(reply).encode("ascii") + b"\n")

@@ -13,6 +13,7 @@ from olr_cli.cli.options import Columns, JsonObject, SystemPrompt, read_columns
 from olr_cli.cli.printing import show
 
 if TYPE_CHECKING:
+    from olr_cli.answers import Pair
     from olr_cli.data.prompts import NoiseType, Prompt, PromptSet
     from olr_cli.tables import Answer, Line
 
@@ -73,15 +74,15 @@ def inject_noise(
 
     reading = Reading(read_columns(columns), system_prompt=system)
     clean = read_prompts(dataset, sample=sample, seed=seed, reading=reading)
-    frozen = None if rollouts is None else _wrong_answers(rollouts, clean)
+    frozen, refused = (None, None) if rollouts is None else _wrong_answers(rollouts, clean)
     noisy = inject(clean, type=type, ratio=ratio, seed=seed, active_share=active_share, wrong_answers=frozen)
     target = out or default_target(clean.source, type if frozen is None else f"{type}-frozen", ratio)
     is_new = write_prompts(noisy, target)
     notes = [f"{note}." for note in repeat_notes(clean)]
-    show(_answer(noisy, target, is_new, notes), "json" if json else "terminal")
+    show(_answer(noisy, target, is_new, notes, refused), "json" if json else "terminal")
 
 
-def _wrong_answers(rollouts: Path, prompts: PromptSet) -> dict[str, list[str]]:
+def _wrong_answers(rollouts: Path, prompts: PromptSet) -> tuple[dict[str, list[str]], list[Pair]]:
     from olr_cli.answers import Judge
     from olr_cli.runs.wrong_answers import proved_wrong, wrong_answers
 
@@ -98,7 +99,9 @@ _MEANINGS = {
 }
 
 
-def _answer(noisy: PromptSet, target: Path, is_new: bool, notes: Sequence[str]) -> Answer:
+def _answer(
+    noisy: PromptSet, target: Path, is_new: bool, notes: Sequence[str], refused: Sequence[Pair] | None
+) -> Answer:
     from olr_cli.data.noise import counts, examples
     from olr_cli.tables import Answer, File
 
@@ -115,6 +118,7 @@ def _answer(noisy: PromptSet, target: Path, is_new: bool, notes: Sequence[str]) 
         "marked": len(noisy) - counted.get("clean", 0),
         "counts": counted,
         "facts": dict(noisy.facts),
+        "refused": None if refused is None else len(refused),
         "examples": [
             {
                 "prompt_id": prompt.prompt_id,
@@ -131,7 +135,12 @@ def _answer(noisy: PromptSet, target: Path, is_new: bool, notes: Sequence[str]) 
     }
     remark = " (olr train and verl read it)" if is_new else " is already there with these bytes"
     return Answer(
-        [*_summary(noisy, counted), *(line for prompt in shown for line in _example(prompt)), ""],
+        [
+            *_summary(noisy, counted),
+            *_refusals(refused),
+            *(line for prompt in shown for line in _example(prompt)),
+            "",
+        ],
         data,
         files=[File(target, remark, is_new)],
         notes=notes,
@@ -160,6 +169,16 @@ def _summary(noisy: PromptSet, counted: Mapping[NoiseType, int]) -> Iterator[Lin
     without = noisy.facts.get("noise.without_wrong_answer", "0")
     if without != "0":
         yield Line("", f"{without} prompts without a wrong answer in the rollouts became inactive")
+
+
+def _refusals(refused: Sequence[Pair] | None) -> Iterator[Line]:
+    """How many wrong answers of the rollouts no label is drawn from."""
+    from olr_cli.tables import Line
+
+    if refused is not None:
+        shown = "".join(f", such as {answer} for {label}" for label, answer in refused[:1])
+        count = f"{len(refused)} wrong answer{'s' * (len(refused) != 1)}"
+        yield Line("Refused", f"{count} of the rollouts that another grader may call right{shown}")
 
 
 def _example(prompt: Prompt) -> list[Line | str]:

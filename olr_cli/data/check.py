@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeAlias
 
-from olr_cli.answers import Judge, is_match
+from olr_cli.answers import Judge, shared_judge
 from olr_cli.answers.extraction import boxed
 from olr_cli.data.prompt_files import LABEL_COLUMNS, Reading, find_columns, is_blank, load_table, read_rows
 from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet, normal_question, question_of
@@ -134,7 +135,7 @@ def _findings(prompts: Sequence[Asked], judge: Judge) -> Iterator[Finding]:
     yield _found("no_answer", "labels stand for no answer", empty)
     given = [(row, label) for row, label in named if not _NO_ANSWER.fullmatch(label.strip())]
     yield _found("ungradable", "labels cannot be graded: no response matches them", _ungradable(given, judge))
-    conflicting, agreeing = _repeated(prompts, lambda pair: judge.matches([pair])[pair])
+    conflicting, agreeing = _repeated(prompts, judge)
     yield _found("conflict", "questions have different labels", map(_described, conflicting))
     for kind, sentence, is_unusual in _KINDS:
         yield _found(kind, sentence, [pair for pair in given if is_unusual(pair[1])])
@@ -152,7 +153,7 @@ def _findings(prompts: Sequence[Asked], judge: Judge) -> Iterator[Finding]:
 
 def repeat_notes(prompts: PromptSet) -> Iterator[str]:
     """Sentences about prompts that ask the same question, with labels that differ or agree."""
-    conflicting, agreeing = _repeated(list(enumerate(prompts.prompts)), lambda pair: is_match(*pair))
+    conflicting, agreeing = _repeated(list(enumerate(prompts.prompts)), shared_judge())
     if conflicting:
         first, count = conflicting[0], len(conflicting)
         shown = ", ".join(f"{p.file_label} ({p.prompt_id})" for _, p in first[:4])
@@ -170,19 +171,20 @@ def repeat_notes(prompts: PromptSet) -> Iterator[str]:
         )
 
 
-def _repeated(
-    prompts: Sequence[Asked], agree: Callable[[tuple[str, str]], object]
-) -> tuple[list[list[Asked]], list[list[Asked]]]:
+def _repeated(prompts: Sequence[Asked], judge: Judge) -> tuple[list[list[Asked]], list[list[Asked]]]:
     """Groups of prompts that ask the same question (`normal_question`): with labels that differ, and that agree."""
     asking: dict[str, list[Asked]] = {}
     for row, prompt in prompts:
         asking.setdefault(normal_question(prompt.messages), []).append((row, prompt))
-    differ: list[list[Asked]] = []
-    alike: list[list[Asked]] = []
-    for group in asking.values():
-        if len(group) > 1:
-            labels = sorted({label for _, prompt in group if (label := prompt.file_label) is not None})
-            (alike if all(agree((labels[0], label)) for label in labels[1:]) else differ).append(group)
+    groups = [group for group in asking.values() if len(group) > 1]
+    labels = [sorted({label for _, prompt in group if (label := prompt.file_label)}) for group in groups]
+    pairs = [[(names[0], other) for other in names[1:]] for names in labels]
+    verdicts = judge.matches(chain(*pairs))
+    agree = [all(verdicts[pair] for pair in of_group) for of_group in pairs]
+    differ, alike = (
+        [group for group, agrees in zip(groups, agree, strict=True) if agrees is is_alike]
+        for is_alike in (False, True)
+    )
     return differ, alike
 
 

@@ -33,8 +33,8 @@ def grade(benchmark: Benchmark, samples: Sequence[Generation], judge: Judge) -> 
     if benchmark.grader == "choice":
         return [_by_letter(sample, answer) for sample, answer in pairs]
     keys = judge.keys(answer for answer in answers if answer is not None)
-    judge.tolerance = benchmark.tolerance
-    verdicts = judge.matches((sample.gold, answer) for sample, answer in pairs if answer is not None)
+    judged = ((sample.gold, answer) for sample, answer in pairs if answer is not None)
+    verdicts = judge.matches(judged, benchmark.tolerance)
     answers_of: dict[str, list[str | None]] = {}
     for sample, answer in pairs:
         answers_of.setdefault(sample.problem_id, []).append(answer)

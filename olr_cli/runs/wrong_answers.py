@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from olr_cli.answers import Judge, Key, default_extractor, is_read
+from olr_cli.answers import Judge, Key, Pair, default_extractor, is_read
 from olr_cli.data.logs import is_log, read_log
 from olr_cli.data.prompts import Prompt, PromptSet, same_prompts
 from olr_cli.errors import UserError
@@ -69,11 +69,12 @@ def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
 
 def proved_wrong(
     answers: Mapping[str, Sequence[str]], prompts: Sequence[Prompt], judge: Judge
-) -> dict[str, list[str]]:
-    """Stored answers, by prompt_id, that may become frozen noise (R4): those that could be drawn during training (R3).
+) -> tuple[dict[str, list[str]], list[Pair]]:
+    """Stored answers, by prompt_id, that may become frozen noise (R4), and those that may not though R3 may draw them.
 
     That is the lexicographically first spelling of each class that is parsed and proved to be wrong; the labels of
-    `prompts` count as true.
+    `prompts` count as true. A label that stands in a file is met by other graders too, so a class of which one of them
+    may call a spelling right (`Judge.may_match`) is refused: it is returned beside the label.
     """
     labels = {
         prompt.prompt_id: prompt.given_label
@@ -81,14 +82,20 @@ def proved_wrong(
         if prompt.prompt_id in answers and prompt.given_label is not None
     }
     keys = judge.keys(answer for prompt_id in labels for answer in answers[prompt_id])
-    verdicts = judge.matches(
-        (label, answer) for prompt_id, label in labels.items() for answer in answers[prompt_id]
-    )
+    pairs = [(label, answer) for prompt_id, label in labels.items() for answer in answers[prompt_id]]
+    verdicts = judge.matches(pairs)
+    lenient = judge.may_match(pair for pair in pairs if is_read(keys[pair[1]]) and verdicts[pair] is False)
     wrong: dict[str, list[str]] = {}
+    refused: list[Pair] = []
     for prompt_id, label in labels.items():
-        spellings: dict[Key, str] = {}
+        spellings: dict[Key, list[str]] = {}
         for answer in sorted(answers[prompt_id]):
-            if is_read(keys[answer]) and verdicts[label, answer] is False:
-                spellings.setdefault(keys[answer], answer)
-        wrong[prompt_id] = list(spellings.values())
-    return wrong
+            if (label, answer) in lenient:
+                spellings.setdefault(keys[answer], []).append(answer)
+        are_right = [any(lenient[label, answer] for answer in same) for same in spellings.values()]
+        firsts = [same[0] for same in spellings.values()]
+        wrong[prompt_id] = [
+            answer for answer, is_right in zip(firsts, are_right, strict=True) if not is_right
+        ]
+        refused += [(label, answer) for answer, is_right in zip(firsts, are_right, strict=True) if is_right]
+    return wrong, refused

@@ -64,12 +64,13 @@ def test_verdicts_agree_with_a_mathematicians(judge, file):
     assert len(missed) <= 0.04 * made[True] and len(accepted) <= 0.005 * made[False], amiss
 
 
-def test_a_tolerance_is_for_numbers_that_are_no_integers_and_changes_no_class():
+def test_a_tolerance_is_for_numbers_that_are_no_integers_and_changes_no_class(judge):
     pairs = {(r"\frac{600}{7}", "85.71"): True, ("85.71", r"\frac{600}{7}"): True, ("1.414", r"x=\sqrt2"): True,
              (r"5.1\text{ cm}", r"5.12\text{ cm}"): True, ("(0.33, 2)", r"(\frac13, 2)"): True, ("100", "101"): False,
              ("85.71", "87"): False, (r"5.1\text{ cm}", r"5.12\text{ m}"): False, ("x", "1.01x"): False}  # fmt: skip
     with Judge(workers=1, tolerance=0.011) as tolerant:
-        assert tolerant.matches(pairs) == pairs
+        assert tolerant.matches(pairs) == judge.matches(pairs, 0.011) == pairs
+        assert tolerant.matches(pairs, 0) == judge.matches(pairs) != pairs
         keys = tolerant.keys(["85.71", r"\frac{600}{7}"])
     assert len(set(keys.values())) == 2
 

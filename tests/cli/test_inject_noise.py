@@ -89,9 +89,12 @@ def test_a_sample_is_marked_exactly(here: Path) -> None:
 
 
 def test_stored_rollouts_give_labels_for_good(here: Path) -> None:
-    json_lines(Path("log.jsonl"), {"prompt_id": "16", "answer": "[b]11", "is_correct": False})
+    answers = ({"prompt_id": "16", "answer": answer, "is_correct": False} for answer in ("[b]11", "10\\%"))
+    json_lines(Path("log.jsonl"), *answers)
     done = inject_noise("--type", "active", "--ratio", "1", "--dataset", SAMPLE, "--rollouts", "log.jsonl")
     assert done.exit_code == 0, done.output
+    refusal = "Refused   1 wrong answer of the rollouts that another grader may call right, such as"
+    assert refusal in done.output and "10\\% for 10" in " ".join(done.output.split())
     assert "23 prompts without a wrong answer in the rollouts became inactive" in done.output
     assert "file says   [b]11 (active_frozen)" in done.output
     assert files(here) == ["data/dapo_sample-active-frozen-1.parquet", "log.jsonl"]

@@ -1,11 +1,14 @@
 """`olr check`: what looks wrong with a data set before a model sees it."""
 
 import json
+from unittest.mock import patch
 
 import pytest
 from typer.testing import CliRunner
 
+from olr_cli.answers import Judge
 from olr_cli.cli import app
+from olr_cli.data.check import check
 
 ROWS = """\
 question,answer
@@ -72,6 +75,17 @@ def test_marked_labels_are_counted_and_what_they_were_is_looked_at(tmp_path):
     marked = row | {"reward_model": {"ground_truth": "__NoCorrectAnswer__", "style": "rule"}}
     (tmp_path / "x.jsonl").write_text(json.dumps(marked))
     assert checked(tmp_path / "x.jsonl") == (0, {"sentinel": [0], "ungradable": [0]})
+
+
+def test_the_judge_is_asked_once_about_all_repeated_questions(tmp_path):
+    rows = (
+        f"{question}?,{label}\n" for question in range(50) for label in (question, r"\sqrt{2}", r"\sqrt{3}")
+    )
+    (tmp_path / "x.csv").write_text("question,answer\n" + "".join(rows))
+    with Judge(workers=1) as judge, patch.object(judge, "matches", wraps=judge.matches) as asked:
+        found = check(str(tmp_path / "x.csv"), None, judge).findings
+    assert [finding.kind for finding in found] == ["conflict"] and len(found[0].rows) == 50
+    assert asked.call_count == 2  # once about labels that can't be graded
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_rollouts_that_nobody_has_marked_are_judged_by_the_labels(tmp_path: Path
     for mark in ({}, {"is_correct": None}):
         log = table(tmp_path, *(row | mark for row in rows))
         with Judge() as judge:
-            assert proved_wrong(wrong_answers(log, prompts), prompts.prompts, judge) == {"16": ["11"]}
+            assert proved_wrong(wrong_answers(log, prompts), prompts.prompts, judge)[0] == {"16": ["11"]}
 
 
 def test_only_complete_steps_of_a_run_count(tmp_path: Path, prompts: PromptSet) -> None:
@@ -122,4 +122,17 @@ def test_only_one_spelling_of_each_class_proved_different_may_serve() -> None:
     answers = {"a": ["7", "0.5", "1/2", "50\\%", "[1, 2", "12.0", "14/2"], "b": ["12"], "elsewhere": ["1"]}
     labelled = [Prompt(name, (), "12", None, None) for name in "abc"]
     with Judge(workers=1) as judge:
-        assert proved_wrong(answers, labelled, judge) == {"a": ["0.5", "14/2"], "b": []}
+        assert proved_wrong(answers, labelled, judge) == ({"a": ["0.5", "14/2"], "b": []}, [])
+
+
+def test_what_another_grader_may_call_right_becomes_no_label() -> None:
+    """A percent sign, rounding, and what math-verify ignores; each is wrong by R7, and stays so in training."""
+    lenient = {"10": "10\\%", "12": "11.99", r"\frac{5}{36}": "0.14", "2516_8": "2516_7", "42": r"42\text{ thousand}",
+               r"9.8\,\mathrm{m/s^2}": r"9.8 \text{ m/s}"}  # fmt: skip
+    prompts = [Prompt(gold, (), gold, None, None) for gold in (*lenient, "3")]
+    answers = {gold: ["7", answer] for gold, answer in lenient.items()} | {"3": ["8"]}
+    with Judge(workers=1) as judge:
+        assert set(judge.matches(lenient.items()).values()) == {False}
+        wrong, refused = proved_wrong(answers, prompts, judge)
+    assert wrong == {gold: ["7"] for gold in lenient} | {"3": ["8"]}
+    assert refused == list(lenient.items())
