@@ -21,13 +21,19 @@ from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.store import scan_labels, scan_rollouts, stored_steps
 
 STEPS = 16
-SETTINGS = (*SMALL, "data.trusted=8")
+TEMPLATE = "{{ bos_token }}{{ messages[-1]['content'] }}"
+
+
+def settings(runs: Path) -> tuple[str, ...]:
+    """Settings of the runs in this folder, which also has their chat template."""
+    return (*SMALL, "data.trusted=8", f"model.chat_template={runs / 'template.jinja'}")
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("runs") / "run"
-    train = Train(path, SETTINGS)
+    path.with_name("template.jinja").write_text(TEMPLATE)
+    train = Train(path, settings(path.parent))
     assert train.end() == 0, train.output
     return path
 
@@ -135,7 +141,7 @@ def test_a_finished_run_is_trained_further(run: Path, tmp_path: Path) -> None:
     """Its first epochs stay as they were; the order of prompts in the next one is that of a longer run."""
     longer = tmp_path / "longer"
     shutil.copytree(run, longer)
-    train = Train(longer, (*SETTINGS, "train.epochs=9"), "--resume")
+    train = Train(longer, (*settings(run.parent), "train.epochs=9"), "--resume")
     assert train.end() == 0, train.output
     assert read_manifest(longer)["status"] == "finished"
     assert stored_steps(longer) == list(range(1, STEPS + 3))
@@ -147,18 +153,9 @@ def test_a_finished_run_is_trained_further(run: Path, tmp_path: Path) -> None:
     assert {line["policy/lr"] for line in metrics(longer)[1:]} == {1e-3}
 
 
-@pytest.mark.parametrize("setting", ["FILE", "none"])
-def test_a_chat_template_of_the_recipe_reaches_prompts_and_checkpoints(setting: str, tmp_path: Path) -> None:
+def test_a_chat_template_of_the_recipe_reaches_prompts_and_checkpoints(run: Path) -> None:
     from transformers import AutoTokenizer
 
-    template = "{{ bos_token }}{{ messages[-1]['content'] }}"
-    (tmp_path / "template.jinja").write_text(template)
-    one_step = ("data.limit=8", "train.epochs=1", "train.prompts_per_step=8", "train.mini_batch_prompts=8")
-    chosen = str(tmp_path / "template.jinja") if setting == "FILE" else setting
-    train = Train(tmp_path / "run", (*SMALL, *one_step, f"model.chat_template={chosen}"))
-    assert train.end() == 0, train.output
-    prompts = pl.read_parquet(JobFiles(tmp_path / "run").prompts)["input"]
-    assert len(prompts) == 8
-    assert all(("<bos>" in prompt) == (setting == "FILE") for prompt in prompts)
-    saved = AutoTokenizer.from_pretrained(checkpoint_path(tmp_path / "run", 1))
-    assert saved.chat_template == (template if setting == "FILE" else None)
+    prompts = pl.read_parquet(JobFiles(run).prompts)["input"]
+    assert len(prompts) == 80 and all(prompt.startswith("<bos>") for prompt in prompts)
+    assert AutoTokenizer.from_pretrained(checkpoint_path(run, STEPS)).chat_template == TEMPLATE
