@@ -5,6 +5,7 @@ The core (data, noise, answers, supervision, audit, replay, figures, tables) nee
 
 from __future__ import annotations
 
+import re
 from importlib.util import find_spec
 
 from olr_cli.errors import NotHere
@@ -48,6 +49,28 @@ def missing_package(error: ModuleNotFoundError) -> str | None:
     """The optional package that an import did not find; None if the error is about anything else, such as a bug."""
     package = (error.name or "").partition(".")[0]
     return package if package in EXTRAS and find_spec(package) is None else None
+
+
+def unfit_torchvision(error: BaseException) -> str | None:
+    """A sentence if an import failed in a torchvision that was built for another torch; None: it failed otherwise.
+
+    transformers imports torchvision wherever it is installed, and names a class of its own in the error.
+    """
+    from importlib import metadata
+
+    cause: BaseException | None = error
+    while cause is not None and "torchvision" not in str(cause):
+        cause = cause.__cause__ or cause.__context__
+    here = installed_version("torchvision")
+    if cause is None or here is None:
+        return None
+    needs = " ".join(metadata.requires("torchvision") or ())
+    built_for = re.search(r"\btorch *\(?==([\w.+]+)", needs)
+    return (
+        f"torchvision {here} was built for torch {built_for[1] if built_for else 'of another version'}, and torch"
+        f" {installed_version('torch')} is installed, so transformers cannot be imported; remove it (pip uninstall"
+        " torchvision: olr does not need it), or install the one that was built for this torch"
+    )
 
 
 def installed_version(package: str) -> str | None:

@@ -31,6 +31,7 @@ def doctor(
 
     The figures for GPU memory, host memory and disk are estimates; recipes/paper/README.md has the formulas.
     """
+    import shlex
     from json import dumps
 
     from rich.console import Console
@@ -43,8 +44,10 @@ def doctor(
     checked = load_recipe(recipe, set_ or []) if recipe is not None else None
     require_named_trust(checked is not None and checked.model.trust_remote_code)
     diagnosis = diagnose(checked)
+    settings = [word for setting in set_ or [] for word in ("--set", setting)]
+    dry_run = shlex.join(["olr", "train", recipe or "RECIPE", *settings, "--dry-run"])
     if json:
-        commands = {None: ["olr doctor RECIPE"], True: [f"olr train {recipe} --dry-run"], False: []}
+        commands = {None: ["olr doctor RECIPE"], True: [dry_run], False: []}
         facts = {"recipe": recipe} | diagnosis.plain() | {"next": commands[diagnosis.can_run]}
         typer.echo(dumps(facts, indent=2))
     else:
@@ -55,10 +58,10 @@ def doctor(
             console.print(f"[{_STYLES[status]}]{status}:[/] {escape(check.problem or '')}", soft_wrap=True)
         conclusion = f"{recipe} cannot run here."
         if recipe is None:
-            conclusion = "Next: olr doctor RECIPE tells whether a recipe can run here."
+            conclusion = "Next: olr doctor RECIPE checks whether a recipe can run here."
         elif diagnosis.can_run:
-            conclusion = f"Nothing here keeps {recipe} from running. Next: olr train {recipe} --dry-run"
-        console.print(conclusion, soft_wrap=True)
+            conclusion = f"Nothing here keeps {recipe} from running. Next: {dry_run}"
+        console.print(escape(conclusion), soft_wrap=True)
     if diagnosis.can_run is False:
         raise typer.Exit(2)
 

@@ -20,7 +20,7 @@ import typer
 
 from olr_cli.errors import UserError, first_line, printable
 from olr_cli.files import system_problem
-from olr_cli.packages import missing_package, not_installed
+from olr_cli.packages import missing_package, not_installed, unfit_torchvision
 from olr_cli.runs.interrupts import Interrupted, exit_status, heed_signals
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ def ends_well(command: Callable[P, R]) -> Callable[P, R]:
                 package = missing_package(error)
                 if package is not None:
                     error = not_installed(package, f"olr {command.__name__.replace('_', '-')}")
+                elif unfit := unfit_torchvision(error):
+                    error = UserError(unfit)
             sentence = str(error) if isinstance(error, UserError) else _system_problem(error)
             sentence = sentence or _shard_problem(error, kwargs.values())
             if sentence is None:

@@ -25,6 +25,7 @@ from olr_cli.engines.openrlhf.flags import cluster_address
 from olr_cli.engines.openrlhf.memory import GB, PAPERS_MODELS, MemoryNeed, memory_need
 from olr_cli.engines.run import DataSets, Engine, engine_section, load_data, require_engine
 from olr_cli.errors import NotHere, UserError, first_line
+from olr_cli.packages import unfit_torchvision
 from olr_cli.recipe.checks import recipe_warnings
 from olr_cli.recipe.schema import LocalEngine, OpenRlhfEngine, Recipe
 from olr_cli.runs.directory import Kind, recipe_yaml
@@ -262,19 +263,22 @@ def _use(recipe: Recipe) -> Use:
 
 def _recipe_checks(recipe: Recipe, machine: Machine, use: Use) -> Iterator[Check]:
     """What a rehearsal finds, a check a sentence."""
-    if machine.torch.error is not None:  # the engines need it, and the machine's checks name it
-        return
     missing: list[str] = []
     likely: Sequence[str] = recipe_warnings(recipe)
     try:
-        rehearsal = rehearse(recipe, missing=missing)
-        likely = rehearsal.warnings
-        yield Check("recipe", "; ".join(rehearsal.amount_lines()))
+        if machine.torch.error is not None:  # the engines need it, and the machine's checks name it
+            load_data(recipe)
+        else:
+            rehearsal = rehearse(recipe, missing=missing)
+            likely = rehearsal.warnings
+            if not rehearsal.is_example:
+                yield Check("recipe", "; ".join(rehearsal.amount_lines()))
     except UserError as error:
         missing.append(str(error))
     except Exception as error:  # in an environment with other problems, which the machine's checks name
         why = f"{type(error).__name__}: {first_line(error)}"
-        missing.append(f"the recipe could not be looked at ({why}); mend the environment first")
+        otherwise = f"the recipe could not be looked at ({why}); mend the environment first"
+        missing.append(unfit_torchvision(error) or otherwise)
     named = {check.problem for check in machine.checks}
     for sentence in missing:
         if sentence not in named:

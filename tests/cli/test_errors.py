@@ -87,3 +87,26 @@ def test_a_bug_keeps_its_traceback(bug):
 
     with pytest.raises(type(bug)):
         ends_well(command)()
+
+
+def test_a_torchvision_of_another_torch_is_a_sentence_with_both_versions(tmp_path, monkeypatch, capsys):
+    """As transformers tells it: about a class of its own."""
+    folder = tmp_path / "torchvision-0.20.0.dist-info"
+    folder.mkdir()
+    folder.joinpath("METADATA").write_text(
+        "Name: torchvision\nVersion: 0.20.0\nRequires-Dist: torch==2.5.0\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def evaluate():
+        try:
+            raise RuntimeError("operator torchvision::nms does not exist")
+        except RuntimeError as error:
+            raise ModuleNotFoundError("Could not import module 'AttentionInterface'.") from error
+
+    with pytest.raises(typer.Exit) as ended:
+        ends_well(evaluate)()
+    said = capsys.readouterr().err
+    assert ended.value.exit_code == 2 and said.count("\n") == 1
+    assert f"torchvision 0.20.0 was built for torch 2.5.0, and torch {torch.__version__} is installed" in said
+    assert "pip uninstall torchvision" in said

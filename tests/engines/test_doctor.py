@@ -272,6 +272,14 @@ def test_a_path_where_nothing_is_is_one_sentence_and_the_recipe_cannot_run(
     assert ended.exit_code == 2, ended.output
     lines = [line for line in ended.output.splitlines() if line.startswith("error: ")]
     assert len(lines) == 1 and sentence in lines[0]
+    checked = [line.split()[0] for line in ended.output.splitlines() if line.split()[-1:] == ["ok"]]
+    assert ("recipe" in checked) == setting.startswith("model.")  # data that are missing are not ok
+
+
+def test_missing_data_are_named_without_torch_too(whole):
+    whole.programs["torch"] = failed("ModuleNotFoundError: No module named 'torch'")
+    found = problems(diagnose(load_recipe("own-data", ["data.train=data/mine.csv"])), "error")
+    assert found["missing"].startswith("data/mine.csv does not exist")
 
 
 @pytest.fixture
@@ -357,6 +365,7 @@ def test_the_command_ends_with_2_where_the_recipe_cannot_run(whole, model, setti
     assert as_json.exit_code == ended.exit_code
     told = json.loads(as_json.stdout)
     assert told["can_run"] is not bool(settings)
+    assert told["next"] == ([] if settings else [f"olr train paper/qwen3-4b {' '.join(words)} --dry-run"])
     assert {check["status"] for check in told["checks"]} <= {"ok", "warning", "error", "unused"}
     assert any(check["status"] == "error" for check in told["checks"]) == bool(settings)
 
@@ -365,4 +374,5 @@ def test_without_a_recipe_the_command_ends_well_whatever_it_finds(whole):
     whole.versions, whole.programs = {}, dict.fromkeys(whole.programs, NO_PROGRAM)
     ended = olr("doctor")
     assert ended.exit_code == 0
+    assert "on any GPU: not measured" in " ".join(ended.output.split())
     assert "torch is not installed here; pip install '.[train]' in a clone of olr" in ended.output
