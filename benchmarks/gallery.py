@@ -58,7 +58,7 @@ def _figure(title: str, text: str, runs: str, name: str) -> Entry:
 
 
 def _table(title: str, text: str, runs: str, name: str, *, published: bool = True) -> Entry:
-    compare = " --compare paper" if published else ""
+    compare = " --paper" if published else ""
     command = f"olr analyze {runs} --table {name}{compare} --format markdown"
     return Entry(title, text, command, "table")
 

@@ -30,7 +30,7 @@ class Request:
         places: run directories, folders of runs, evaluations of models.
         figure: names of figures, or ``all``.
         over: keys of the recipe to draw the score over.
-        compare: ``paper``, for the published numbers beside ours.
+        paper: the published numbers beside ours.
         baseline: of ``--table arms``: the arm that others are compared to.
         out: the folder for figures and report.
         shape: the format of tables: terminal, markdown, latex, csv or json.
@@ -44,7 +44,7 @@ class Request:
     figure: Sequence[str] = ()
     over: Sequence[str] = ()
     table: str | None = None
-    compare: str | None = None
+    paper: bool = False
     baseline: str | None = None
     out: Path | None = None
     report: bool = False
@@ -105,7 +105,7 @@ def carry_out(request: Request) -> Answer:
             f"{models[0]} is an evaluation of a model, which only tables of the paper show"
             f" (--table {', '.join(PAPER_TABLES)}); leave it out"
         )
-    with_published = _wants_published(request.compare, names)
+    with_published = _wants_published(request.paper, names)
     folder = (request.out or _default_folder(places, runs)) if wanted or request.report else Path()
     try:
         drawn, lacking = figures.draw([*wanted, *(["all"] if request.report else [])], arms)
@@ -143,18 +143,13 @@ def _require_runs(request: Request, arms: Sequence[Arm]) -> None:
         )
 
 
-def _wants_published(compare: str | None, tables: Iterable[str]) -> bool:
-    """Whether ``--compare`` asks for the paper's numbers; an error where no table is printed that the paper has."""
-    if compare not in (None, "paper"):
+def _wants_published(paper: bool, tables: Iterable[str]) -> bool:
+    """Whether ``--paper`` asks for the paper's numbers; an error where no table is printed that the paper has."""
+    if paper and set(PUBLISHED_TABLES).isdisjoint(tables):
         raise UserError(
-            f"--compare {compare}: tables can be compared with the published numbers alone: --compare paper"
+            f"--paper is for the paper's tables; name one with --table ({', '.join(PUBLISHED_TABLES)})"
         )
-    if compare is not None and set(PUBLISHED_TABLES).isdisjoint(tables):
-        raise UserError(
-            "--compare paper is for the paper's tables; name one with --table"
-            f" ({', '.join(PUBLISHED_TABLES)})"
-        )
-    return compare is not None
+    return paper
 
 
 def _default_folder(places: Sequence[Path], runs: Sequence[Run]) -> Path:
@@ -227,10 +222,10 @@ def _next(request: Request, arms: Sequence[Arm], tables: Sequence[str]) -> Itera
 def _next_of_table(request: Request, table: str) -> tuple[str, str]:
     """The same table with the published numbers beside; if they are there or there are none, as Markdown."""
     options, purpose = "--format markdown", "the table for a paper or README"
-    if table in PUBLISHED_TABLES and request.compare is None:
-        options, purpose = "--compare paper", "the published numbers beside"
+    if table in PUBLISHED_TABLES and not request.paper:
+        options, purpose = "--paper", "the published numbers beside"
     elif table in PUBLISHED_TABLES:
-        options = f"--compare paper {options}"
+        options = f"--paper {options}"
     if len(request.places) > _MOST_PLACES and request.shape != "json":
         return f"the same command with {options}", purpose
     named = "" if table == "arms" else f" --table {table}"

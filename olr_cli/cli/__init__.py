@@ -15,11 +15,13 @@ from typer.core import TyperGroup
 from olr_cli.cli import (
     analyze,
     audit,
+    benchmarks,
     check,
     doctor,
     evaluate,
     inject_noise,
     recipes,
+    regrade,
     replay,
     rollouts,
     runs,
@@ -77,6 +79,8 @@ app = typer.Typer(
 app.command("inject-noise")(ends_well(inject_noise.inject_noise))
 app.command("train")(ends_well(train.train))
 app.command("evaluate")(ends_well(evaluate.evaluate))
+app.command("regrade")(ends_well(regrade.regrade))
+app.command("benchmarks")(ends_well(benchmarks.benchmarks))
 app.command("analyze")(ends_well(analyze.analyze))
 app.command("check")(ends_well(check.check))
 app.command("rollouts")(ends_well(rollouts.rollouts))

@@ -56,9 +56,9 @@ def analyze(
             " ablation, cost).",
         ),
     ] = None,
-    compare: Annotated[
-        str | None, Option(metavar="paper", help="Add the published numbers to the paper's tables.")
-    ] = None,
+    paper: Annotated[
+        bool, Option("--paper", help="Add the published numbers to the paper's tables.")
+    ] = False,
     baseline: Annotated[
         str | None,
         Option(
@@ -107,8 +107,8 @@ def analyze(
         Option(
             "--format",
             metavar="NAME",
-            help="Format of the tables: terminal, markdown, latex or csv. With the last three, figures"
-            " are drawn only if --figure names them.",
+            help="Format of the tables: terminal, markdown, latex or csv. With the last three, figures are drawn only"
+            " if --figure names them.",
         ),
     ] = "terminal",
     json: JsonObject = False,
@@ -128,7 +128,7 @@ def analyze(
         figure=figure or [],
         over=over or [],
         table=table or ("arms" if csv_file else None),
-        compare=compare,
+        paper=paper,
         baseline=baseline,
         out=None if csv_file else out,
         report=report,

@@ -13,32 +13,26 @@ from typer import Argument, Option
 from olr_cli.cli.options import (
     DEVICES,
     ChatTemplate,
+    Compare,
     DeviceName,
     Extractor,
     Format,
     JsonObject,
-    MaxNewTokens,
     Seed,
     Stop,
+    Tolerance,
     TrustRemoteCode,
     grouped,
+    require_extractor,
     require_known,
     shape_of,
 )
-from olr_cli.cli.printing import Waiting, show
+from olr_cli.cli.printing import show
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-_PROMPTS = {"data", "system", "shots", "examples", "chat_template", "template", "protocol"}
-_SCORES = {"compare", "format_", "json"}
-_TAKEN = {
-    "list_": {"format_", "json"},
-    "show": {"model", "trust_remote_code", "format_", "json", *_PROMPTS},
-    "regrade": {"benchmarks", "extractor", "tolerance", *_SCORES},
-    "import_": {"benchmarks", "data", "extractor", "tolerance", "out", *_SCORES},
-}
-"""Options that go with those that evaluate nothing."""
+    from olr_cli.evaluation.prompting import Prompting
 
 
 class Problems(NamedTuple):
@@ -72,8 +66,77 @@ class Problems(NamedTuple):
     ] = None
 
 
+class Draws(NamedTuple):
+    """How responses are drawn."""
+
+    samples: Annotated[
+        int | None,
+        Option(
+            metavar="N",
+            min=1,
+            help="Samples per problem; by default each benchmark's own number. If you raise it later, only the missing"
+            " samples are drawn.",
+        ),
+    ] = None
+    temperature: Annotated[
+        float | None,
+        Option(
+            metavar="T",
+            min=0,
+            help="Sampling temperature; 0 takes the most likely token. By default 0.6; of a run on what it holds out,"
+            " its own, as for the other options here.",
+        ),
+    ] = None
+    max_new_tokens: Annotated[
+        int | None,
+        Option(metavar="N", min=1, help="Maximum length of a response, in tokens; by default 4096."),
+    ] = None
+    seed: Seed = 0
+
+
+class Place(NamedTuple):
+    """Where it runs."""
+
+    backend: Annotated[
+        str | None,
+        Option(
+            metavar="NAME",
+            help="vllm, transformers or openai; by default vLLM if it can run here, openai with --url.",
+        ),
+    ] = None
+    url: Annotated[
+        str | None,
+        Option(
+            metavar="URL",
+            help="API of an OpenAI-compatible server, e.g. http://localhost:8000/v1; MODEL is its name there. The key"
+            " is read from OPENAI_API_KEY.",
+        ),
+    ] = None
+    device: DeviceName = "auto"
+
+
+class Results(NamedTuple):
+    """Results."""
+
+    extractor: Extractor = None
+    compare: Compare = None
+    paper: Annotated[
+        bool,
+        Option(
+            "--paper",
+            help="Show the paper's scores beside these; a new evaluation takes the samples and prompts behind them.",
+        ),
+    ] = False
+    out: Annotated[
+        Path | None,
+        Option(metavar="DIR", help="Folder for the results; by default in the run, or evaluations/<model>."),
+    ] = None
+    format_: Format = "terminal"
+    json: JsonObject = False
+
+
 class Prompts(NamedTuple):
-    """How it is asked."""
+    """More: how it is asked."""
 
     system: Annotated[
         str | None,
@@ -101,49 +164,27 @@ class Prompts(NamedTuple):
             help="Variable of the chat template, e.g. enable_thinking=false; may be repeated.",
         ),
     ] = None
-    protocol: Annotated[
-        str | None,
-        Option(
-            metavar="standard|paper",
-            help="Which defaults to use: those of the paper's text (standard), or those that its printed scores were"
-            " made with (paper). By default paper with --compare paper, else standard.",
-        ),
-    ] = None
 
 
-class Draws(NamedTuple):
-    """How responses are drawn."""
+class More(NamedTuple):
+    """More: how it runs."""
 
-    samples: Annotated[
-        int | None,
-        Option(
-            metavar="N",
-            min=1,
-            help="Samples per problem; by default each benchmark's own number. If you raise it later, only the missing"
-            " samples are drawn.",
-        ),
-    ] = None
-    temperature: Annotated[
-        float, Option(metavar="T", min=0, help="Sampling temperature; 0 takes the most likely token.")
-    ] = 0.6
     top_p: Annotated[
-        float,
+        float | None,
         Option(metavar="P", help="Draw from the most likely tokens that together have this probability."),
-    ] = 1.0
+    ] = None
     top_k: Annotated[
         int | None,
         Option(metavar="N", min=1, help="Draw from the N most likely tokens; by default from all."),
     ] = None
     min_p: Annotated[
-        float,
+        float | None,
         Option(
             metavar="P",
             help="Draw from tokens at least P times as likely as the most likely token; 0: from all.",
         ),
-    ] = 0.0
+    ] = None
     stop: Stop = None
-    max_new_tokens: MaxNewTokens = 4096
-    seed: Seed = 0
     seed_each: Annotated[
         bool,
         Option(
@@ -152,32 +193,13 @@ class Draws(NamedTuple):
             " with the same samples.",
         ),
     ] = False
-
-
-class Place(NamedTuple):
-    """Where it runs."""
-
-    backend: Annotated[
-        str | None,
-        Option(
-            metavar="NAME",
-            help="vllm, transformers or openai; by default vLLM if it can run here, openai with --url.",
-        ),
-    ] = None
+    tolerance: Tolerance = None
     vllm: Annotated[
         list[str] | None,
         Option(
             metavar="KEY=VALUE",
             help="Setting of vLLM's engine, e.g. tensor_parallel_size=2,"
             " gpu_memory_utilization=0.8, quantization=fp8, or lora=DIR; may be repeated.",
-        ),
-    ] = None
-    url: Annotated[
-        str | None,
-        Option(
-            metavar="URL",
-            help="API of an OpenAI-compatible server, e.g. http://localhost:8000/v1; MODEL is its name there. The key"
-            " is read from OPENAI_API_KEY.",
         ),
     ] = None
     concurrency: Annotated[
@@ -192,185 +214,89 @@ class Place(NamedTuple):
             help="Seconds in which the server must have replied to a request; by default 600.",
         ),
     ] = None
-    device: DeviceName = "auto"
     trust_remote_code: TrustRemoteCode = False
-
-
-class Results(NamedTuple):
-    """Results."""
-
-    extractor: Extractor = None
-    tolerance: Annotated[
-        float | None,
-        Option(
-            metavar="T",
-            min=0,
-            max=1,
-            help="Relative tolerance of numbers, as data.tolerance; by default none.",
-        ),
-    ] = None
-    out: Annotated[
-        Path | None,
-        Option(metavar="DIR", help="Folder for the results; by default in the run, or evaluations/<model>."),
-    ] = None
-    compare: Annotated[
-        str | None,
-        Option(
-            metavar="paper|DIR",
-            help="Show the scores of the paper, or of another evaluation, for comparison.",
-        ),
-    ] = None
-    format_: Format = "terminal"
-    json: JsonObject = False
-
-
-class Instead(NamedTuple):
-    """Instead of evaluating."""
-
-    regrade: Annotated[
-        Path | None,
-        Option(
-            metavar="DIR",
-            help="Grade the stored generations in DIR again, without a model.",
-        ),
-    ] = None
-    import_: Annotated[
-        Path | None,
-        Option(
-            "--import",
-            metavar="LOG",
-            help="Grade the responses in a sample log of lm-eval (--log_samples), a file or a folder.",
-        ),
-    ] = None
-    list_: Annotated[bool, Option("--list", help="List the benchmarks and their sources.")] = False
-    show: Annotated[
-        str | None,
-        Option(
-            metavar="BENCHMARK", help="Show one prompt exactly as the model sees it, and its gold answer."
-        ),
-    ] = None
 
 
 @grouped
 def evaluate(
-    context: typer.Context,
-    problems: Problems,
-    prompts: Prompts,
-    draws: Draws,
-    place: Place,
-    results: Results,
-    instead: Instead,
-    model: Annotated[
-        list[str] | None,
+    models: Annotated[
+        list[str],
         Argument(
             metavar="MODEL|RUN...",
             help="A model folder, hub id or built-in policy, or a run directory; several make one table.",
             show_default=False,
         ),
-    ] = None,
+    ],
+    problems: Problems,
+    draws: Draws,
+    place: Place,
+    results: Results,
+    prompts: Prompts,
+    more: More,
 ) -> None:
     """Score a model, or a run's checkpoints, on benchmarks; after an interruption, the same command resumes."""
-    from olr_cli.errors import UserError
-    from olr_cli.evaluation.backends import BackendOptions, Sampling
-    from olr_cli.evaluation.plan import EvaluationRequest, plan, show_prompt
-    from olr_cli.evaluation.prompting import read_prompting
+    from olr_cli.data.arithmetic import mixture_note
+    from olr_cli.evaluation.backends import BACKENDS, BackendOptions
+    from olr_cli.evaluation.evaluate import Progress
+    from olr_cli.evaluation.evaluate import evaluate as evaluate_one
+    from olr_cli.evaluation.plan import EvaluationRequest, plan
+    from olr_cli.evaluation.results import reference_of, scores_answer
+    from olr_cli.evaluation.targets import origin
     from olr_cli.recipe.layers import read_pairs
 
-    for mode, taken in _TAKEN.items():
-        if context.params[mode]:
-            _require_nothing_but(context, {mode, *taken})
-    shape = _check_names(prompts, place, results)
-    if instead.list_:
-        from olr_cli.evaluation.benchmark import listing
-
-        show(listing(), shape)
-        return
+    if place.backend is not None:
+        require_known("--backend", place.backend, BACKENDS)
+    require_known("--device", place.device, DEVICES)
+    require_extractor(results.extractor)
+    shape = shape_of(results.format_, as_json=results.json)
+    drawn = {
+        "temperature": draws.temperature,
+        "max_new_tokens": draws.max_new_tokens,
+        "top_p": more.top_p,
+        "top_k": more.top_k,
+        "min_p": more.min_p,
+        "stop": None if more.stop is None else tuple(more.stop),
+    }
     request = EvaluationRequest(
-        models=model or (),
+        models=models,
         checkpoints=problems.checkpoint or (),
         benchmarks=",".join(problems.benchmarks or ()) or None,
         data=problems.data,
         limit=problems.limit,
         samples=draws.samples,
-        sampling=Sampling(
-            draws.temperature,
-            draws.max_new_tokens,
-            draws.top_p,
-            draws.top_k,
-            draws.min_p,
-            tuple(draws.stop or ()),
-        ),
+        drawn={key: value for key, value in drawn.items() if value is not None},
         seed=draws.seed,
-        prompting=read_prompting(
-            prompts.system, prompts.chat_template, prompts.template or (), prompts.shots, prompts.examples
-        ),
-        protocol=cast(Any, prompts.protocol),
+        prompting=prompting_of(prompts),
         backend=BackendOptions(
             cast(Any, place.backend),
             cast(Any, place.device),
-            place.trust_remote_code,
-            read_pairs("--vllm", place.vllm or (), "a setting of vLLM's engine"),
-            draws.seed_each,
+            more.trust_remote_code,
+            read_pairs("--vllm", more.vllm or (), "a setting of vLLM's engine"),
+            more.seed_each,
             place.url,
-            place.concurrency,
-            place.timeout,
+            more.concurrency,
+            more.timeout,
         ),
         extractor=results.extractor,
-        tolerance=results.tolerance,
+        tolerance=more.tolerance,
         out=results.out,
-        compare=results.compare,
+        compare=reference_of(results.compare, paper=results.paper),
     )
-    say = partial(typer.echo, err=True)
-    if instead.show is not None:
-        answer = show_prompt(request, instead.show)
-    elif instead.regrade is not None:
-        from olr_cli.evaluation.evaluate import grade_again
-
-        waiting = Waiting()
-        answer = grade_again(request, instead.regrade, say, waiting.verified)
-        waiting.done()
-    elif instead.import_ is not None:
-        from olr_cli.evaluation.lm_eval import import_log
-
-        answer = import_log(request, instead.import_, say)
-    elif not model:
-        raise UserError(
-            "name a model or a run: olr evaluate MODEL (`olr evaluate --list` shows the benchmarks)"
-        )
-    else:
-        from olr_cli.data.arithmetic import mixture_note
-        from olr_cli.evaluation.evaluate import Progress
-        from olr_cli.evaluation.evaluate import evaluate as evaluate_one
-        from olr_cli.evaluation.results import scores_answer
-        from olr_cli.evaluation.targets import origin
-
-        evaluated, progress = [], Progress()
-        for evaluation in plan(request, say):
-            with _stopping(evaluation.target.folder):
-                evaluated.append((evaluation.target, evaluate_one(evaluation, progress)))
-        notes = filter(None, (mixture_note(origin(name)) for name in model))
-        answer = scores_answer(evaluated, request.compare, next(notes, None))
-    show(answer, shape)
+    evaluated, progress = [], Progress()
+    for evaluation in plan(request, partial(typer.echo, err=True)):
+        with _stopping(evaluation.target.folder):
+            evaluated.append((evaluation.target, evaluate_one(evaluation, progress)))
+    note = next(filter(None, (mixture_note(origin(name)) for name in models)), None)
+    show(scores_answer(evaluated, request.compare, note), shape)
 
 
-def _check_names(prompts: Prompts, place: Place, results: Results) -> str:
-    """The format of the output, after names that options do not know are refused."""
-    if prompts.protocol is not None:
-        from olr_cli.evaluation.store import PROTOCOLS
+def prompting_of(prompts: Prompts) -> Prompting:
+    """The settings that options of `Prompts` ask for; errors as of `read_prompting`."""
+    from olr_cli.evaluation.prompting import read_prompting
 
-        require_known("--protocol", prompts.protocol, PROTOCOLS)
-    if results.extractor is not None:
-        from olr_cli.answers import find_extractor
-        from olr_cli.user_code import name_function
-
-        name_function(results.extractor)
-        find_extractor(results.extractor, "--extractor")
-    if place.backend is not None:
-        from olr_cli.evaluation.backends import BACKENDS
-
-        require_known("--backend", place.backend, BACKENDS)
-    require_known("--device", place.device, DEVICES)
-    return shape_of(results.format_, as_json=results.json)
+    return read_prompting(
+        prompts.system, prompts.chat_template, prompts.template or (), prompts.shots, prompts.examples
+    )
 
 
 @contextmanager
@@ -385,18 +311,3 @@ def _stopping(folder: Path) -> Iterator[None]:
         done = f"What is done is in {folder}" if folder.exists() else "Nothing is stored yet"
         typer.echo(f"Stopped. {printable(done)}; the same command goes on.", err=True)
         raise typer.Exit(exit_status(stop)) from None
-
-
-def _require_nothing_but(context: typer.Context, taken: set[str]) -> None:
-    """Refuse options that would be ignored."""
-    from olr_cli.errors import UserError
-
-    given = [
-        parameter
-        for parameter in context.command.params
-        if (source := context.get_parameter_source(str(parameter.name))) and source.name == "COMMANDLINE"
-    ]
-    mode = next(parameter.opts[0] for parameter in given if parameter.name in _TAKEN)
-    for parameter in given:
-        if parameter.name not in taken:
-            raise UserError(f"{mode} takes no {parameter.opts[0]}; leave it out")

@@ -102,6 +102,16 @@ Extractor = Annotated[
         " tag:NAME, or package.module:function; by default chosen from the data set or benchmark.",
     ),
 ]
+Tolerance = Annotated[
+    float | None,
+    Option(
+        metavar="T", min=0, max=1, help="Relative tolerance of numbers, as data.tolerance; by default none."
+    ),
+]
+Compare = Annotated[
+    Path | None,
+    Option(metavar="DIR", help="Show the scores of another evaluation, and the paired differences to it."),
+]
 Stop = Annotated[
     list[str] | None, Option(metavar="TEXT", help="End a response before this text; may be repeated.")
 ]
@@ -117,7 +127,7 @@ TrustRemoteCode = Annotated[bool, Option("--trust-remote-code", help="Run code t
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """A command for typer, in which a parameter that is a named tuple becomes one option for each of its fields.
 
-    The class's docstring is the title of its panel in the help.
+    The class's docstring, up to a colon, is the title of its panel in the help: `More` for what few commands need.
     """
     parameters: list[inspect.Parameter] = []
     groups: dict[str, Any] = {}
@@ -143,7 +153,7 @@ def _parameters(group: Any) -> Iterator[inspect.Parameter]:
     """The fields of a group of options as typer's parameters, all in one panel of the help."""
     for name, hint in get_type_hints(group, include_extras=True).items():
         option = copy(hint.__metadata__[0])
-        option.rich_help_panel = group.__doc__.rstrip(".")
+        option.rich_help_panel = group.__doc__.partition(":")[0].rstrip(".")
         yield inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
@@ -215,7 +225,7 @@ def shape_of(format_: str, *, as_json: bool, formats: tuple[str, ...] = FORMATS)
     """The shape of the answer: that of ``--format``, or json.
 
     Raises:
-        UserError: there is no such format, or ``--json`` and ``--format`` contradict each other.
+        UserError: there is no such format, or both are given.
     """
     from olr_cli.errors import UserError
 
@@ -225,6 +235,20 @@ def shape_of(format_: str, *, as_json: bool, formats: tuple[str, ...] = FORMATS)
     if as_json and format_ != "terminal":
         raise UserError(f"--json and --format {format_} contradict each other; choose one of them")
     return "json" if as_json else format_
+
+
+def require_extractor(text: str | None) -> None:
+    """Refuse an `--extractor` that does not exist; a function of the user's may run now that the command names it.
+
+    Raises:
+        UserError: there is no such extractor.
+    """
+    from olr_cli.answers import find_extractor
+    from olr_cli.user_code import name_function
+
+    if text is not None:
+        name_function(text)
+        find_extractor(text, "--extractor")
 
 
 def require_known(option: str, value: str, known: tuple[str, ...]) -> None:

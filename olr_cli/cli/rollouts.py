@@ -25,6 +25,7 @@ from olr_cli.cli.options import (
     TrustRemoteCode,
     grouped,
     read_columns,
+    require_extractor,
     require_known,
 )
 from olr_cli.cli.printing import show, show_dry_run
@@ -107,7 +108,6 @@ def rollouts(
     """Sample every prompt of a data set several times and store the rollouts like a training run; train nothing."""
     from functools import partial
 
-    from olr_cli.answers import find_extractor
     from olr_cli.data.arithmetic import mixture_note
     from olr_cli.engines.launch import launch, unfinished_run, unused_run_path
     from olr_cli.engines.rehearse import rehearse
@@ -115,16 +115,13 @@ def rollouts(
     from olr_cli.evaluation.rollouts import RolloutSampler, backend_of, rollouts_recipe, rollouts_summary
     from olr_cli.evaluation.targets import origin
     from olr_cli.runs.progress import ROLLOUTS, choose_progress
-    from olr_cli.user_code import name_function
 
     backend, run_dir, resume = place.backend, storage.run_dir, storage.resume
     shape = "event" if storage.json else "terminal"
     if backend is not None:
         require_known("--backend", backend, ("vllm", "transformers"))
     require_known("--device", place.device, DEVICES)
-    if prompts.extractor is not None:
-        name_function(prompts.extractor)
-        find_extractor(prompts.extractor, "--extractor")
+    require_extractor(prompts.extractor)
     recipe = rollouts_recipe(
         model,
         {

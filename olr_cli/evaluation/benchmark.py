@@ -265,7 +265,7 @@ def read_benchmark(file: Path) -> Benchmark:
         UserError: the file is missing or not YAML, a key is unknown, or a value is wrong.
     """
     if not os.path.isfile(file):
-        raise no_path(file, "`olr evaluate --list` shows the benchmarks")
+        raise no_path(file, "`olr benchmarks` shows the benchmarks")
     tree = read_tree(file)
     require_plain(tree, str(file))
     try:

@@ -23,7 +23,7 @@ from olr_cli.answers import Judge
 from olr_cli.answers.extraction import boxed, option_letter
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import Prompt
-from olr_cli.errors import UserError, no_path, taken
+from olr_cli.errors import UserError, taken
 from olr_cli.evaluation.backends import Sampling
 from olr_cli.evaluation.benchmark import Benchmark, ProblemSource, choose, read_by
 from olr_cli.evaluation.grading import grade
@@ -68,6 +68,11 @@ class _LoggedTask:
         return [samples[0] for samples in self.samples.values()]
 
 
+def is_log(place: Path) -> bool:
+    """Whether a path is a sample log or a folder of them, not an evaluation."""
+    return place.is_file() or any(place.rglob(_PATTERN))
+
+
 def import_log(request: EvaluationRequest, log: Path, say: Say) -> Answer:
     """Grade the responses in a sample log, a file or a folder with logs of one model.
 
@@ -75,7 +80,9 @@ def import_log(request: EvaluationRequest, log: Path, say: Say) -> Answer:
         UserError: the log can't be read or doesn't fit the benchmarks, or the folder for results is taken.
     """
     if request.data is not None and request.benchmarks is None:
-        raise UserError("--import takes --data with --benchmarks alone: name the benchmark that was asked")
+        raise UserError(
+            "--data says where the problems of --benchmarks are; name the benchmark that was asked"
+        )
     if request.compare != "paper":
         check_reference(request.compare, [])
     benchmarks = choose(request.benchmarks) if request.benchmarks else []
@@ -130,11 +137,9 @@ def import_log(request: EvaluationRequest, log: Path, say: Say) -> Answer:
 
 def _read_log(path: Path, say: Say) -> tuple[str, dict[str, Any], list[_LoggedTask]]:
     """The model's name, the results file, and the tasks; of a task that was run several times the latest run."""
-    if not path.exists():
-        raise no_path(path, "name a sample log, or the folder that lm-eval wrote")
     files = [path] if path.is_file() else sorted(path.rglob(_PATTERN))
-    if not files or files[0].suffix != ".jsonl":
-        raise UserError(f"{path} has no sample log ({_PATTERN}, which lm_eval --log_samples writes)")
+    if files[0].suffix != ".jsonl":
+        raise UserError(f"{path} is neither an evaluation nor a sample log of lm-eval ({_PATTERN})")
     results = {file: _results(file) for file in files}
     models = {
         str(result.get("model_name") or file.parent.name.replace("__", "/")): file.parent

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from olr_cli.data.arithmetic import toy_kind
 from olr_cli.errors import UserError
@@ -23,7 +24,7 @@ from olr_cli.evaluation.problems import benchmarks_in, load_problems
 from olr_cli.evaluation.prompting import Prompting
 from olr_cli.evaluation.protocol import paper_benchmark, paper_prompting, protocol_of
 from olr_cli.evaluation.published import model_name
-from olr_cli.evaluation.results import check_reference
+from olr_cli.evaluation.results import Compared, check_reference
 from olr_cli.evaluation.store import EvaluationRecord, Protocol, Target, Task
 from olr_cli.evaluation.targets import (
     all_targets,
@@ -33,15 +34,38 @@ from olr_cli.evaluation.targets import (
     require_models,
     targets,
 )
+from olr_cli.recipe.schema import Recipe
+from olr_cli.runs.directory import read_recipe
 from olr_cli.tables import Answer
 
 Say = Callable[[str], None]
 """Shows a sentence to the user while something is done."""
 
 
+class HeldOut(NamedTuple):
+    """How a run's training measures what it holds out."""
+
+    sampling: Sampling
+    samples: int
+
+    @classmethod
+    def of(cls, recipe: Recipe) -> HeldOut:
+        """As the recipe says."""
+        train = recipe.train
+        sampling = Sampling(
+            train.evaluation_temperature,
+            train.max_new_tokens,
+            train.top_p,
+            train.top_k,
+            train.min_p,
+            train.stop,
+        )
+        return cls(sampling, train.held_out_rollouts)
+
+
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """The arguments and options of the command line.
+    """The arguments and options of the command line, and what follows from them.
 
     Attributes:
         models: folders, hub ids, built-in policies or runs.
@@ -50,15 +74,16 @@ class EvaluationRequest:
         data: interchange file, or folder of them, in place of the benchmarks' sources.
         limit: only the first problems of each benchmark.
         samples: how many for each problem; None: as many as the benchmark says, or one at temperature 0.
-        sampling: how responses are drawn.
+        drawn: fields of `Sampling` that the command names.
+        sampling: how responses are drawn, decided by `plan`.
         seed: every sample's seed is made from it (`olr_cli.evaluation.pool.sample_seed`).
         prompting: how problems are put to the model.
-        protocol: whose choices the defaults are; None: what fits the rest.
+        protocol: whose choices the defaults are, decided by `plan`.
         backend: how the model is opened.
         extractor: how answers are read, in place of the benchmarks' own.
         tolerance: of numbers, in place of the benchmarks' own.
         out: the folder for results.
-        compare: ``paper``, or the folder of another evaluation.
+        compare: what scores are shown beside.
     """
 
     models: Sequence[str] = ()
@@ -67,15 +92,33 @@ class EvaluationRequest:
     data: Path | None = None
     limit: int | None = None
     samples: int | None = None
+    drawn: Mapping[str, Any] = field(default_factory=dict)
     sampling: Sampling = field(default_factory=Sampling)
     seed: int = 0
     prompting: Prompting = field(default_factory=Prompting)
-    protocol: Protocol | None = None
+    protocol: Protocol = "standard"
     backend: BackendOptions = field(default_factory=BackendOptions)
     extractor: str | None = None
     tolerance: float | None = None
     out: Path | None = None
-    compare: str | None = None
+    compare: Compared = None
+
+    def sampled(self, held_out: HeldOut | None) -> EvaluationRequest:
+        """The request with its sampling decided: as the command says, else as training measures these problems."""
+        by_default = Sampling() if held_out is None else held_out.sampling
+        samples = self.samples or (held_out and held_out.samples)
+        return replace(self, sampling=replace(by_default, **self.drawn), samples=samples)
+
+    def departures(self, held_out: HeldOut) -> Iterator[str]:
+        """What the command asks otherwise than training does."""
+        drawn = asdict(held_out.sampling) | {"samples": held_out.samples}
+        given = {**self.drawn, "samples": self.samples or held_out.samples}
+        for key, value in given.items():
+            if value != drawn[key]:
+                yield f"{key.replace('_', ' ')} {value} (training: {drawn[key]})"
+        others = {"limit": self.limit, "extractor": self.extractor, "tolerance": self.tolerance}
+        others |= self.prompting.settings()
+        yield from (f"--{key.replace('_', '-')}" for key, value in others.items() if value is not None)
 
     def under(self, protocol: Protocol, model: str) -> EvaluationRequest:
         """The request under a protocol, for a model as the command names it."""
@@ -127,7 +170,7 @@ class Evaluation:
             sampling=request.sampling,
             seed=request.seed,
             prompting=request.prompting.settings(),
-            protocol=request.protocol or "standard",
+            protocol=request.protocol,
             benchmarks={task.benchmark.name: task.record() for task in self.tasks},
         )
 
@@ -138,43 +181,63 @@ def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
     Raises:
         UserError: a model, benchmark, file or comparison does not exist, or they do not go together.
     """
+    chosen = _benchmarks(request)  # first, so that a misspelled name is not hidden behind what models need
     is_served = request.backend.url is not None
     named = all_targets(request.models, request.checkpoints, request.out, is_served=is_served)
     every_target = [target for group in named.values() for target in group]
     check_reference(request.compare, every_target)
     require_models(every_target)
-    benchmarks = _benchmarks(request, say)
-    protocol = protocol_of(request.protocol, request.compare, every_target)
-    if protocol != (request.protocol or "standard"):
-        say(
-            "Samples and prompts are those behind the paper's scores (--protocol paper); or name --protocol standard"
-        )
-    if request.samples is not None and request.samples > 1 and request.sampling.temperature == 0:
+    for sentence in chosen.sentences(request):
+        say(sentence)
+    request = request.sampled(chosen.held_out)
+    protocol = protocol_of(request.compare, every_target)
+    if protocol == "paper":
+        say("Samples and prompts are those behind the paper's scores (--paper)")
+    if (request.samples or 1) > 1 and request.sampling.temperature == 0:
         say(f"At temperature 0 all {request.samples} samples are the same; one is enough")
     evaluations: list[Evaluation] = []
     for model, group in named.items():
         decided = request.under(protocol, model)
         loaded = next((it.tasks for it in evaluations if it.request == decided), None)
-        tasks = decided.tasks(benchmarks) if loaded is None else loaded
+        tasks = decided.tasks(chosen.benchmarks) if loaded is None else loaded
         evaluations += [Evaluation(target, tasks, decided) for target in group]
     return evaluations
 
 
-def _benchmarks(request: EvaluationRequest, say: Say) -> list[Benchmark]:
+class Chosen(NamedTuple):
+    """The benchmarks of a request.
+
+    Attributes:
+        note: a sentence where the choice may surprise.
+        held_out: how training measures these problems, if they are what runs hold out.
+    """
+
+    benchmarks: Sequence[Benchmark]
+    note: str | None = None
+    held_out: HeldOut | None = None
+
+    def sentences(self, request: EvaluationRequest) -> Iterator[str]:
+        """What the user should know of them before anything starts."""
+        if self.held_out is None:
+            yield from () if self.note is None else (self.note,)
+            return
+        sampling, samples = self.held_out
+        how = f"as in training (temperature {sampling.temperature:g}, {samples} samples of each problem)"
+        if departures := ", ".join(request.departures(self.held_out)):
+            how = f"otherwise than in training, so scores may differ from the run's own: {departures}"
+        yield f"{self.note}; it is asked {how}"
+
+
+def _benchmarks(request: EvaluationRequest) -> Chosen:
     if request.benchmarks:
         known = file_benchmarks(request.data, request.benchmarks.split(","))
-        return choose(request.benchmarks, request.extractor, known, request.tolerance)
-    of_the_paper = request.compare == "paper"
-    chosen, note = default_benchmarks(request.models, request.data, of_the_paper=of_the_paper)
-    if note is not None:
-        say(note)
-    return read_by(request.extractor, chosen, request.tolerance)
+        return Chosen(choose(request.benchmarks, request.extractor, known, request.tolerance))
+    chosen = default_benchmarks(request.models, request.data, of_the_paper=request.compare == "paper")
+    return chosen._replace(benchmarks=read_by(request.extractor, chosen.benchmarks, request.tolerance))
 
 
-def default_benchmarks(
-    models: Sequence[str], data: Path | None, *, of_the_paper: bool = False
-) -> tuple[list[Benchmark], str | None]:
-    """The benchmarks for models when the command names none, and a sentence where the choice may surprise.
+def default_benchmarks(models: Sequence[str], data: Path | None, *, of_the_paper: bool = False) -> Chosen:
+    """The benchmarks for models when the command names none.
 
     With data: those of the paper's nine that the data contain, else the data themselves. Without: the sets that the
     runs among the models hold out (`data.test` or `data.held_out`); else the task of a built-in policy, or of the one
@@ -189,23 +252,32 @@ def default_benchmarks(
         UserError: the data cannot be read, or models have different benchmarks by default.
     """
     if data is not None:
-        return _benchmarks_of(data)
+        return Chosen(*_benchmarks_of(data))
     chosen: dict[str, Benchmark] = {}
+    measured: dict[HeldOut, str] = {}
     for model in () if of_the_paper else filter(is_run, models):
+        recipe = read_recipe(Path(model))
         try:
-            held_out = held_out_benchmark(Path(model))
+            benchmark = held_out_benchmark(Path(model))
         except UserError as error:
             raise UserError(f"the held-out prompts of {model}: {error}, or name --benchmarks") from None
-        if held_out is not None and chosen.setdefault(held_out.name, held_out) != held_out:
-            raise UserError(f"runs hold out different sets '{held_out.name}'; name --benchmarks")
+        if benchmark is not None:
+            measured.setdefault(HeldOut.of(recipe), model)
+            if chosen.setdefault(benchmark.name, benchmark) != benchmark:
+                raise UserError(f"runs hold out different sets '{benchmark.name}'; name --benchmarks")
+    if len(measured) > 1:
+        raise UserError(
+            f"{' and '.join(list(measured.values())[:2])} measure what they hold out in different ways (train.*);"
+            " evaluate them one at a time, or name --benchmarks"
+        )
     if chosen:
-        names = ", ".join(chosen)
-        return list(chosen.values()), f"{names} is held out from training; --benchmarks names others"
+        note = f"{', '.join(chosen)} is held out from training (--benchmarks names others)"
+        return Chosen(list(chosen.values()), note, *measured)
     of_models = {model: _task_of(origin(model)) for model in models}
     if len(set(of_models.values())) > 1:
         facts = ", ".join(f"{model}: {words}" for model, words in of_models.items())
         raise UserError(f"these models have different benchmarks by default ({facts}); name --benchmarks")
-    return choose(next(iter(of_models.values()))), None
+    return Chosen(choose(next(iter(of_models.values()))))
 
 
 def _benchmarks_of(data: Path) -> tuple[list[Benchmark], str | None]:
@@ -231,32 +303,27 @@ def _task_of(start: str) -> str:
     return "arithmetic" if kind == "addition" else f"arithmetic:{kind}"
 
 
-def show_prompt(request: EvaluationRequest, name: str) -> Answer:
-    """One problem of a benchmark as the model reads it; without a model, its messages.
+def show_prompt(request: EvaluationRequest, name: str, *, trust_remote_code: bool = False) -> Answer:
+    """One problem of a benchmark as the request's model reads it; without a model, its messages.
 
     Raises:
-        UserError: there is no such benchmark or model, or several models are named.
+        UserError: there is no such benchmark or model.
     """
-    if len(request.models) > 1:
-        raise UserError("--show takes one model; leave the others out")
-    model = next(iter(request.models), None)
-    decided = request if model is None else request.under(request.protocol or "standard", model)
-    [task] = decided.tasks([find_benchmark(name)])
+    [task] = request.tasks([find_benchmark(name)])
     problem = task.problems[0]
     facts = {"benchmark": task.benchmark.name, "problem_id": problem.prompt_id, "gold": problem.gold}
     gold = f"gold: {problem.gold}"
-    if model is None:
+    if not request.models:
         return Answer(
             [*(f"[{turn.role}]\n{turn.content}\n" for turn in problem.messages), gold],
             {**facts, "messages": [{"role": it.role, "content": it.content} for it in problem.messages]},
-            notes=["with a model named, the prompt is shown exactly as that model reads it"],
+            notes=[f"`olr benchmarks {name} MODEL` shows the prompt exactly as that model reads it"],
         )
     from olr_cli.engines import prompt_text
 
-    chat = decided.prompting.chat
-    tokenizer = load_tokenizer(
-        targets(model, [], None)[0].model, trust_remote_code=request.backend.trust_remote_code
-    )
+    chat = request.prompting.chat
+    [target] = targets(request.models[0], [], None)
+    tokenizer = load_tokenizer(target.model, trust_remote_code=trust_remote_code)
     chat.check(tokenizer)
     prompt = prompt_text.render(tokenizer, problem.messages, chat)
     return Answer([prompt, gold], {**facts, "prompt": prompt})

@@ -1,4 +1,4 @@
-"""`--protocol paper`: the samples and the templates with which the paper's printed scores were made.
+"""`--paper`: the samples and the templates with which the paper's printed scores were made.
 
 docs/evaluation.md ("Beside the paper's scores") lists where the authors' files and scripts
 (https://github.com/ShenzhiYang2000/OLR, `data/` and `eval_scripts/`) depart from the paper's text, and what else an
@@ -14,6 +14,7 @@ from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import Benchmark
 from olr_cli.evaluation.prompting import Prompting
+from olr_cli.evaluation.results import Compared
 from olr_cli.evaluation.scores import is_evaluation
 from olr_cli.evaluation.store import Protocol, Target
 
@@ -26,19 +27,16 @@ _JOINED = "{{ bos_token }}{% for message in messages %}{{ message.content }}{% e
 _WITHOUT_TEMPLATE = frozenset({"DeepSeek-R1-Distill-Llama-8B"})
 
 
-def protocol_of(named: Protocol | None, compare: str | None, targets: Sequence[Target]) -> Protocol:
-    """The protocol of a command: as named; else that of the evaluation it goes on with; else what fits `--compare`.
+def protocol_of(compare: Compared, targets: Sequence[Target]) -> Protocol:
+    """The protocol of a command: that of the evaluation it goes on with; else the paper's if it is compared with it.
 
     Raises:
-        UserError: none is named, and evaluations that were begun have different ones.
+        UserError: evaluations that were begun have different ones.
     """
-    if named is not None:
-        return named
     begun = {target.store.record().protocol for target in targets if is_evaluation(target.folder)}
     if len(begun) > 1:
         raise UserError(
-            "these evaluations were begun under different protocols; name one with --protocol, or evaluate them one at"
-            " a time"
+            "some of these evaluations were begun with --paper and others without; evaluate them one at a time"
         )
     return begun.pop() if begun else "paper" if compare == "paper" else "standard"
 

@@ -285,7 +285,7 @@ def stored_scores(folder: Path) -> StoredScores:
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(
-            f"{file} is damaged; `olr evaluate --regrade {folder}` writes it again from the generations"
+            f"{file} is damaged; `olr regrade {folder}` writes it again from the generations"
         ) from None
 
 

@@ -77,11 +77,12 @@ class NamedScores:
 
 @dataclass(frozen=True)
 class Reference:
-    """What evaluations are compared with, with a sentence that says so."""
+    """What evaluations are compared with, with a sentence that says so, and notes as of `NamedScores`."""
 
     name: str
     note: str
     cells: Cells
+    notes: tuple[str, ...] = ()
 
 
 _Rows: TypeAlias = Sequence[tuple[NamedScores, Cells]]
@@ -135,7 +136,7 @@ def _columns(evaluations: Sequence[NamedScores]) -> list[ScoreColumn]:
 def _reference(reference: NamedScores | PublishedRow) -> Reference:
     if isinstance(reference, NamedScores):
         note = f"Differences are to {reference.name}, in points, paired by problem."
-        return Reference(reference.name, " ".join((note, *reference.notes)), reference.cells)
+        return Reference(reference.name, note, reference.cells, reference.notes)
     note = (
         f"The paper's row is {reference.setting} ({', '.join(reference.tables)}): 8 samples of AIME and AMC, the"
         " authors' grader, no intervals; differences are in points."
@@ -277,10 +278,14 @@ def _notes(rows: _Rows, reference: Reference | None, unit: str = "in percent") -
     yield f"Scores are avg@n {unit}; intervals are 95 % bootstrap intervals over problems."
     if reference is not None:
         yield reference.note
-    shared = [note for note in rows[0][0].notes if all(note in it.notes for it, _ in rows)]
+    noted: list[NamedScores | Reference] = [evaluation for evaluation, _ in rows]
+    if reference is not None and reference.notes:
+        noted.append(reference)
+    shared = [note for note in noted[0].notes if all(note in it.notes for it in noted)]
     yield from shared
+    for it in noted:
+        yield from (f"{it.name}: {note}" for note in it.notes if note not in shared)
     for evaluation, _ in rows:
-        yield from (f"{evaluation.name}: {note}" for note in evaluation.notes if note not in shared)
         partial = [
             f"{score.title} {score.problems:,} of {score.whole:,}"
             for score in evaluation.scores

@@ -131,14 +131,17 @@ def require_models(targets: Sequence[Target]) -> None:
     Raises:
         UserError: the hub, or without a network its local cache, has no such model.
     """
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
-
-    for model in {
+    remote = {
         target.model
         for target in targets
         if not (target.is_local or target.is_served or is_evaluation(target.folder))
-    }:
+    }
+    if not remote:
+        return
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    for model in remote:
         unreached = "" if hub_answers() else " (it cannot be reached from here, and its local cache has none)"
         try:
             hf_hub_download(model, "config.json")

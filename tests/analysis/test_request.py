@@ -66,11 +66,9 @@ def test_rollouts_without_training_are_no_method_in_the_papers_tables(run, tmp_p
 
 def test_after_a_table_come_the_published_numbers_then_markdown(run):
     assert proposals(run, table="arms") == [f"olr analyze '{run}' --format markdown"]
-    assert proposals(run, table="noise_ratios") == [
-        f"olr analyze '{run}' --table noise_ratios --compare paper"
-    ]
-    assert proposals(run, table="noise_ratios", compare="paper") == [
-        f"olr analyze '{run}' --table noise_ratios --compare paper --format markdown"
+    assert proposals(run, table="noise_ratios") == [f"olr analyze '{run}' --table noise_ratios --paper"]
+    assert proposals(run, table="noise_ratios", paper=True) == [
+        f"olr analyze '{run}' --table noise_ratios --paper --format markdown"
     ]
 
 

@@ -126,15 +126,15 @@ def test_every_table_of_the_paper_is_printed_and_draws_nothing(arms, table):
     assert "OLR" in result.stdout
     assert "aper ID" not in result.stdout and "Published" not in result.stdout
     last = result.stdout.splitlines()[-1]
-    assert last.startswith(f"Next: olr analyze {arms} --table {table} --compare paper ")
+    assert last.startswith(f"Next: olr analyze {arms} --table {table} --paper ")
 
 
 def test_the_published_numbers_stand_beside_on_request(arms):
-    result = olr(arms, "--table", "baselines", "--compare", "paper")
+    result = olr(arms, "--table", "baselines", "--paper")
     assert "Published: Qwen3-4B-Base trained on 800 prompts" in result.stdout
     last = result.stdout.splitlines()[-1]
-    assert last.startswith(f"Next: olr analyze {arms} --table baselines --compare paper --format markdown")
-    for words, published in (([], set()), (["--compare", "paper"], {"published"})):
+    assert last.startswith(f"Next: olr analyze {arms} --table baselines --paper --format markdown")
+    for words, published in (([], set()), (["--paper"], {"published"})):
         rows = json.loads(olr(arms, "--table", "baselines", *words, "--json").stdout)["tables"]["baselines"][
             "rows"
         ]
@@ -207,12 +207,12 @@ TWO_ARMS = ("ARMS/grpo1", "ARMS/olr1")
         ((*TWO_ARMS, "--baseline", "gpro"), "--baseline is 'gpro' (did you mean 'grpo'?"),
         (("RUN", "--format", "cvs"), "--format is 'cvs' (did you mean 'csv'?"),
         (("RUN", "--json", "--format", "csv"), "--json and --format csv contradict each other"),
-        (("RUN", "--table", "baselines", "--compare", "papr"), "--compare papr: tables can be compared with"),
+        (("RUN", "--format", "json"), "--format json is --json"),
         (
-            ("RUN", "--table", "arms", "--compare", "paper"),
-            "--compare paper is for the paper's tables; name one",
+            ("RUN", "--table", "arms", "--paper"),
+            "--paper is for the paper's tables; name one",
         ),
-        (("ARMS", "--compare", "paper"), "--compare paper is for the paper's tables; name one with --table"),
+        (("ARMS", "--paper"), "--paper is for the paper's tables; name one with --table"),
         ((*TWO_ARMS, "MODEL"), "which only tables of the paper show"),
         (("MODEL",), "name run directories too"),
         (("nowhere",), "nowhere does not exist"),

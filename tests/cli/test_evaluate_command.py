@@ -61,9 +61,7 @@ def test_a_model_is_scored_and_the_scores_are_where_it_says():
     assert 0.3 < score["avg"] < 0.8
     assert f"{100 * score['avg']:.1f}" in result.stdout
     assert f"Wrote {folder}/scores.json and generations/" in result.stdout
-    assert result.stdout.splitlines()[-1].startswith(
-        f"Next: olr evaluate --regrade {folder} --format markdown"
-    )
+    assert result.stdout.splitlines()[-1].startswith(f"Next: olr regrade {folder} --format markdown")
     assert "80 of 80 samples in all, 0:00 left" in result.stderr
     assert "systematic by construction" in result.stderr
     assert pl.read_parquet(folder / "generations" / "arithmetic.parquet").height == 80
@@ -119,9 +117,9 @@ def test_checkpoints_of_a_run_are_scored_in_one_call_into_the_run(trained):
     assert (harder["origin"]["chosen"], easier["origin"]["chosen"]) == ("named", "last")
     assert "mine step 2" in result.stdout and "mine step 4" in result.stdout
     assert f"Wrote {folders[1]}/scores.json and generations/ (checkpoint: last)" in result.stdout
-    assert f"Next: olr evaluate --regrade {trained / 'evaluation'} --format markdown" in result.stdout
+    assert f"Next: olr regrade {trained / 'evaluation'} --format markdown" in result.stdout
 
-    again = done("--regrade", trained, "--compare", folders[0], "--json")
+    again = commands.done("regrade", trained, "--compare", folders[0], "--json")
     assert again.stderr.count("80 samples graded again, 0 grades changed") == 2
     table = json.loads(again.stdout)
     [scored] = table["evaluations"]
@@ -138,18 +136,17 @@ def test_checkpoints_of_a_run_are_scored_in_one_call_into_the_run(trained):
         ("markdown", "|  | Addition |"),
         ("latex", "% Scores"),
         ("csv", "model,benchmark,avg,low"),
-        ("json", "{"),
     ],
 )
 def test_tables_for_other_programs_stand_alone_on_standard_output(evaluated, shape, start):
-    for words in ((MODEL, *SMALL, "--out", evaluated), ("--regrade", evaluated)):
-        result = done(*words, "--format", shape)
+    for words in (("evaluate", MODEL, *SMALL, "--out", evaluated), ("regrade", evaluated)):
+        result = commands.done(*words, "--format", shape)
         assert result.stdout.startswith(start)
         assert "Wrote" not in result.stdout and "Next" not in result.stdout
 
 
 def test_grading_again_needs_no_torch(evaluated):
-    words = ["evaluate", "--regrade", str(evaluated)]
+    words = ["regrade", str(evaluated)]
     command = (
         "import sys; from olr_cli.cli import app\n"
         f"app({words!r}, standalone_mode=False)\n"
@@ -160,16 +157,42 @@ def test_grading_again_needs_no_torch(evaluated):
     assert "80 samples graded again, 0 grades changed" in ended.stderr
 
 
+def test_what_a_run_holds_out_is_sampled_as_in_training(tmp_path):
+    run = write_history(
+        tmp_path / "run", steps=4, data={"test": "arithmetic"}, train={"evaluation_temperature": 1.0}
+    )
+    shutil.copytree(policy_path("addition-easier"), checkpoint_path(run, 4))
+    result = done(run, "--limit", "5")
+    assert (
+        "asked otherwise than in training, so scores may differ from the run's own: --limit\n"
+        in result.stderr
+    )
+    assert "Sampled at temperature 1." in result.stdout
+    record = json.loads((run / "evaluation" / "step-000004" / "evaluation.json").read_text())
+    assert record["sampling"] == {
+        "temperature": 1.0, "max_new_tokens": 16, "top_p": 1.0, "top_k": None, "min_p": 0.0, "stop": [],
+    }  # fmt: skip
+    assert record["benchmarks"]["arithmetic"]["samples"] == 8
+    result = done(run, "--limit", "5", "--temperature", "0.6", "--samples", "2", "--out", "cooler")
+    assert "own: temperature 0.6 (training: 1.0), samples 2 (training: 8), --limit" in result.stderr
+    assert (
+        "Sampled at temperature 0.6." in done(run, "--benchmarks", "arithmetic", *SMALL, "--out", "x").stdout
+    )
+    hotter = write_history(tmp_path / "hotter", steps=2, data={"test": "arithmetic"})
+    shutil.copytree(policy_path("addition-easier"), checkpoint_path(hotter, 2))
+    assert "measure what they hold out in different ways" in refused(run, hotter)
+
+
 def test_a_model_that_the_paper_has_is_put_beside_its_row(evaluated):
     copy = Path("Qwen-copy")
     shutil.copytree(evaluated, copy)
     record = json.loads((copy / "evaluation.json").read_text())
     (copy / "evaluation.json").write_text(json.dumps(record | {"model": "Qwen/Qwen3-4B-Base"}))
-    result = done("--regrade", copy)
-    assert result.stdout.splitlines()[-1].startswith(f"Next: olr evaluate --regrade {copy} --compare paper")
-    result = done("--regrade", copy, "--compare", "paper")
+    result = commands.done("regrade", copy)
+    assert result.stdout.splitlines()[-1].startswith(f"Next: olr regrade {copy} --paper")
+    result = commands.done("regrade", copy, "--paper")
     assert "The paper's row is Qwen3-4B-Base" in result.stdout
-    assert "--compare paper --format markdown" in result.stdout.splitlines()[-1]
+    assert "--paper --format markdown" in result.stdout.splitlines()[-1]
 
 
 def test_a_benchmark_of_ones_own_is_a_yaml_file():
@@ -185,9 +208,11 @@ def test_a_benchmark_of_ones_own_is_a_yaml_file():
         ("mine", 2, 2),
         ("arithmetic", 2, 1),
     ]
-    shown = done("--show", "mine.yaml", MODEL)
+    shown = commands.done("benchmarks", "mine.yaml", MODEL)
     assert shown.stdout == "123+478=\ngold: 601\n"
-    assert json.loads(done("--show", "mine.yaml", MODEL, "--json").stdout)["prompt"] == "123+478="
+    assert (
+        json.loads(commands.done("benchmarks", "mine.yaml", MODEL, "--json").stdout)["prompt"] == "123+478="
+    )
 
 
 def test_a_file_of_questions_and_answers_is_a_benchmark_and_several_models_are_one_table():
@@ -206,16 +231,15 @@ def test_a_file_of_questions_and_answers_is_a_benchmark_and_several_models_are_o
 
 
 def test_the_list_names_every_benchmark_with_its_source():
-    told = done("--list").stdout
+    told = commands.done("benchmarks").stdout
     for words in ("aime24 (also: aime)", "1,172 problems, pass@1, choice", "(gated)", "12,032 problems"):
         assert words in told
-    assert json.loads(done("--list", "--json").stdout)["benchmarks"][0]["name"] == "aime24"
+    assert json.loads(commands.done("benchmarks", "--json").stdout)["benchmarks"][0]["name"] == "aime24"
 
 
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        ((), "name a model or a run"),
         (("./nowhere",), "./nowhere does not exist"),
         (
             ("nowhere",),
@@ -250,12 +274,9 @@ def test_the_list_names_every_benchmark_with_its_source():
             (MODEL, "--url", "http://localhost:1/v1", "--vllm", "lora=a"),
             "--vllm is for a model that olr loads",
         ),
-        ((MODEL, "--show", "math500", "--samples", "2"), "--show takes no --samples"),
-        ((MODEL, "--compare", "paper"), "the paper has no scores of 'addition-easier'"),
+        ((MODEL, "--paper", "--compare", "x"), "--paper and --compare are two references"),
+        ((MODEL, "--paper"), "the paper has no scores of 'addition-easier'"),
         ((MODEL, "--compare", "nowhere"), "nowhere does not exist"),
-        (("--regrade", "nowhere"), "nowhere does not exist"),
-        (("--regrade", "nowhere", "--samples", "3"), "--regrade takes no --samples"),
-        (("--list", MODEL), "--list takes no model"),
     ],
 )
 def test_mistakes_are_one_sentence_and_status_2_and_leave_nothing(somewhere, words, sentence):
@@ -264,6 +285,11 @@ def test_mistakes_are_one_sentence_and_status_2_and_leave_nothing(somewhere, wor
     before = sorted(somewhere.iterdir())
     assert sentence in refused(*words)
     assert sorted(somewhere.iterdir()) == before
+
+
+def test_a_misspelled_benchmark_is_named_before_a_package_that_is_missing(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    assert "did you mean 'math500'?" in refused("org/model", "--benchmarks", "math50")
 
 
 def test_a_finished_evaluation_of_another_backend_is_not_passed_off_as_the_one_asked_for(evaluated):

@@ -60,7 +60,7 @@ def test_the_core_needs_no_torch(folder):
         "replay runs/b --set method.slope_threshold=0.1",
         "replay runs/b --grid default",
         "recipes validate paper/qwen3-4b",
-        "evaluate --list",
+        "benchmarks",
         "doctor",
     ]
     ended = json.loads(run(folder, COMMANDS, json.dumps(commands)))

@@ -17,7 +17,7 @@ LM_EVAL = LOGS / "lm-eval" / "SmolLM2-135M-Instruct"
 [LIKELIHOOD] = LM_EVAL.glob("samples_science_likelihood_*")
 
 
-answered, refused = (partial(run, "evaluate", "--import") for run in (commands.answered, commands.refused))
+answered, refused = (partial(run, "regrade") for run in (commands.answered, commands.refused))
 
 
 def scores(plain):
@@ -60,7 +60,7 @@ def test_what_a_log_does_not_say_is_unknown():
     plain, _ = answered(SUMS)
     [score] = plain["evaluations"][0]["scores"]
     assert (score["truncated"], score["mean_tokens"]) == (None, None)
-    commands.done("evaluate", "--regrade", "evaluations/SmolLM2-135M-Instruct-lm-eval")
+    commands.done("regrade", "evaluations/SmolLM2-135M-Instruct-lm-eval")
 
 
 def test_a_log_of_a_benchmark_is_compared_problem_by_problem(benchmark):
@@ -82,7 +82,7 @@ def test_an_extractor_reads_the_answers_otherwise_also_afterwards(benchmark):
     assert rows.filter(problem_id="p3")["answer"].to_list() == ["20", "10"]  # the first response has no box
     plain, _ = answered(*words, "--out", "boxes", "--compare", "numbers")
     assert any("answers are read with boxed" in note for note in plain["notes"])
-    commands.done("evaluate", "--regrade", "numbers", "--extractor", "boxed")
+    commands.done("regrade", "numbers", "--extractor", "boxed")
     assert pl.read_parquet("numbers/generations/mine.parquet").equals(
         pl.read_parquet("boxes/generations/mine.parquet")
     )
@@ -144,10 +144,9 @@ def test_half_a_surrogate_pair_is_replaced(tmp_path):
     [
         ([LIKELIHOOD], "likelihoods of given answers and no generated text"),
         (["nowhere"], "nowhere does not exist"),
-        ([LOGS.parent / "metrics"], "has no sample log"),
+        ([LOGS.parent / "metrics"], "there is no evaluation at"),
         ([SCIENCE, "--benchmarks", "mine.yaml"], "2 of 2 problems are none of mine"),
-        ([SCIENCE, "--data", "mine.jsonl"], "--data with --benchmarks alone"),
-        ([SCIENCE, "--samples", "2"], "--import takes no --samples"),
+        ([SCIENCE, "--data", "mine.jsonl"], "--data says where the problems of --benchmarks are"),
     ],
 )
 def test_what_cannot_be_imported_is_refused(benchmark, words, sentence):

@@ -1,4 +1,4 @@
-"""What `olr evaluate` can change in a prompt: system message and chat template; seen with `--show`."""
+"""What `olr evaluate` can change in a prompt: system message and chat template; seen with `olr benchmarks`."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def somewhere(tmp_path, monkeypatch):
     Path("mine.yaml").write_text("name: mine\nsystem: Think.\nsource: {file: mine.jsonl}\n")
 
 
-WORDS = ("evaluate", MODEL, "--show", "mine.yaml")
+WORDS = ("benchmarks", "mine.yaml", MODEL)
 
 
 @pytest.mark.parametrize(

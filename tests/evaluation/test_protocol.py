@@ -55,12 +55,12 @@ def somewhere(tmp_path, monkeypatch):
 
 
 def test_beside_the_paper_aime_is_sampled_8_times_and_the_command_says_so():
-    words = (QWEN, "--data", "problems.parquet", *SHORT, "--compare", "paper")
+    words = (QWEN, "--data", "problems.parquet", *SHORT, "--paper")
     plain, said = answered(*words)
     assert samples(plain) == {"aime24": 8, "math500": 1}
-    assert "--protocol standard" in said
+    assert "those behind the paper's scores" in said
     assert any("8 samples of AIME and AMC, the authors' grader" in note for note in plain["notes"])
-    again, said = answered(*words[:-2])
+    again, said = answered(*words[:-1])
     assert samples(again) == samples(plain), "an evaluation goes on under its own protocol"
 
 
@@ -68,31 +68,23 @@ def test_an_evaluation_made_otherwise_stays_as_it_is():
     words = (QWEN, "--data", "problems.parquet", "--benchmarks", "aime24", *SHORT, "--temperature", "1")
     plain, _ = answered(*words)
     assert samples(plain) == {"aime24": 32}
-    plain, said = answered(*words, "--compare", "paper")
+    plain, said = answered(*words, "--paper")
     assert samples(plain) == {"aime24": 32}
-    assert "--protocol" not in said
-    assert "samples of aime24: 32 -> 8" in commands.refused("evaluate", *words, "--protocol", "paper")
+    assert "behind the paper" not in said
 
 
 def test_what_the_command_line_sets_counts_under_any_protocol():
     words = (QWEN, "--data", "problems.parquet", "--benchmarks", "aime24", *SHORT, "--samples", "2")
-    plain, _ = answered(*words, "--protocol", "paper", "--compare", "paper")
+    plain, _ = answered(*words, "--paper")
     assert samples(plain) == {"aime24": 2}
 
 
 def test_the_llama_model_reads_message_and_question_joined():
     words = (LLAMA, "--data", "problems.parquet", "--benchmarks", "aime24", *SHORT, "--samples", "1")
-    answered(*words, "--compare", "paper")
+    answered(*words, "--paper")
     assert prompts(LLAMA).to_list() == [f"<bos>{SYSTEM_PROMPT}What is 0 + 1?"]
-    answered(*words, "--chat-template", "none", "--out", "evaluations/plain", "--compare", "paper")
+    answered(*words, "--chat-template", "none", "--out", "evaluations/plain", "--paper")
     assert prompts("plain").to_list() == [f"{SYSTEM_PROMPT}\n\nWhat is 0 + 1?"]
-
-
-def test_show_prints_the_prompt_of_a_protocol():
-    shown = commands.done(
-        "evaluate", "--show", "aime24", LLAMA, "--data", "problems.parquet", "--protocol", "paper"
-    )
-    assert shown.stdout == f"<bos>{SYSTEM_PROMPT}What is 0 + 1?\ngold: 1\n"
 
 
 def test_gpqa_is_asked_without_its_last_line_break():

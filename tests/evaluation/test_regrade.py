@@ -10,7 +10,7 @@ from sums import PROBLEMS, SAMPLES, Backend, Silent, run, sums
 
 from olr_cli.answers import RULES
 from olr_cli.errors import UserError
-from olr_cli.evaluation.evaluate import regrade
+from olr_cli.evaluation.regrade import regrade
 from olr_cli.evaluation.store import EvaluationStore
 
 
@@ -106,7 +106,7 @@ def test_what_changed_is_said_and_the_rules_are_todays(folder, benchmark, capsys
     run(folder, [benchmark], progress=(display := Silent()))
     assert "sums of" in str(display.told) and "were graded by other rules" in str(display.told)
 
-    said = done("evaluate", "--regrade", folder).stderr
+    said = done("regrade", folder).stderr
     answer, gold = right[0]["answer"], right[0]["gold"]
     assert "1 grades changed" in said and f"now right: {answer} for {gold} (sums, problem" in said
     assert json.loads((folder / "evaluation.json").read_text())["benchmarks"]["sums"]["answer_rules"] == RULES

@@ -90,7 +90,8 @@ def test_what_is_neither_model_nor_run_is_told_apart(trained, tmp_path):
 
 
 def names_by_default(*models, data=None, **options):
-    return [benchmark.name for benchmark in default_benchmarks(list(map(str, models)), data, **options)[0]]
+    chosen = default_benchmarks(list(map(str, models)), data, **options)
+    return [benchmark.name for benchmark in chosen.benchmarks]
 
 
 def write_rows(file, *sources):
@@ -119,16 +120,16 @@ def test_the_default_benchmarks_fit_the_models(trained):
 )
 def test_data_are_the_papers_benchmarks_or_one_of_their_own(tmp_path, sources, names, note):
     file = write_rows(tmp_path / "mine.jsonl", *sources)
-    chosen, said = default_benchmarks(["builtin:subtraction"], file)
-    assert [benchmark.name for benchmark in chosen] == names
-    assert said is None if note is None else note in said
+    chosen = default_benchmarks(["builtin:subtraction"], file)
+    assert [benchmark.name for benchmark in chosen.benchmarks] == names
+    assert chosen.note is None if note is None else note in chosen.note
 
 
 def test_a_run_is_scored_on_what_it_holds_out(tmp_path):
     file = write_rows(tmp_path / "held out.jsonl", None, None)
     data = {"test": str(file), "extractor": "last_number"}
     run = write_history(tmp_path / "mine", data=data, steps=2)
-    (benchmark,), note = default_benchmarks([str(run), "org/model"], None)
+    (benchmark,), note, _ = default_benchmarks([str(run), "org/model"], None)
     assert (benchmark.name, benchmark.extractor) == ("held-out", "last_number")
     assert "is held out from training" in note
     held_out = held_out_prompts(read_recipe(run), str(file), "test").prompts
@@ -184,15 +185,15 @@ def test_evaluations_are_found_at_in_and_below_a_place(evaluated, tmp_path, trai
 
 
 def test_an_evaluation_among_those_shown_is_what_the_others_are_compared_with(evaluated):
-    data = scores_answer(evaluated, str(evaluated[0][0].folder)).data
+    data = scores_answer(evaluated, evaluated[0][0].folder).data
     [name] = [each["name"] for each in data["evaluations"]]
     assert name == str(evaluated[1][0].folder)
     assert data["reference"]["differences"][name]["sums"]["pairs"] == 12
 
 
 def test_the_last_evaluation_at_a_place_is_compared_with_and_named(evaluated, tmp_path):
-    check_reference(str(tmp_path / "all"), [evaluated[0][0]])
-    data = scores_answer(evaluated[:1], str(tmp_path / "all")).data
+    check_reference(tmp_path / "all", [evaluated[0][0]])
+    data = scores_answer(evaluated[:1], tmp_path / "all").data
     assert [each["name"] for each in data["evaluations"]] == ["some model"]
     assert data["reference"]["name"] == str(evaluated[1][0].folder), "both are called some model"
     last = evaluated[1][0].folder
@@ -200,9 +201,9 @@ def test_the_last_evaluation_at_a_place_is_compared_with_and_named(evaluated, tm
         data["notes"][-1]
         == f"{tmp_path / 'all'} holds 2 evaluations; {last}, the last by name, is compared with."
     )
-    assert "holds" not in str(scores_answer(evaluated[:1], str(last)).notes)
+    assert "holds" not in str(scores_answer(evaluated[:1], last).notes)
     with pytest.raises(UserError, match="nowhere does not exist"):
-        check_reference(str(tmp_path / "nowhere"), [evaluated[0][0]])
+        check_reference(tmp_path / "nowhere", [evaluated[0][0]])
 
 
 def test_the_papers_row_is_that_of_the_model_or_run(trained, tmp_path):

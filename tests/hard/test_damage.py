@@ -114,7 +114,7 @@ def test_what_a_newer_olr_has_written_is_said_to_need_it(workshop, run, evaluati
     newer_shard("generations", b"olr.generations")
     says(*workshop.words("evaluate", evaluation))
     newer(evaluation / "evaluation.json", VERSION)
-    says("evaluate", "--regrade", evaluation)
+    says("regrade", evaluation)
     newer(run / "manifest.json", MANIFEST_VERSION)
     says("train", "tiny.yaml", "--run-dir", run, "--resume")
     if is_long:

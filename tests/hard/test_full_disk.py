@@ -112,7 +112,7 @@ def outputs(workshop, disk):
         "noise": [*noise, "--out", disk / "noisy.parquet"],
         "noise as JSON lines": [*noise, "--out", disk / "noisy.jsonl"],
         "recipe": ["recipes", "cp", "laptop/quickstart", disk / "mine.yaml"],
-        "regrade": ["evaluate", "--regrade", disk / "evaluation"],
+        "regrade": ["regrade", disk / "evaluation"],
     }
 
 

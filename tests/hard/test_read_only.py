@@ -83,7 +83,7 @@ def test_what_would_write_into_a_read_only_run_says_so_in_a_sentence_and_how_els
             (["audit", run, "--out", read_only / "table.csv"], "choose another"),
             (["evaluate", run, "--limit", "10"], "choose another folder"),
             (["train", "tiny.yaml", "--run-dir", read_only / "new"], "choose another folder"),
-            (["evaluate", "--regrade", read_only / "evaluation"], "choose another folder"),
+            (["regrade", read_only / "evaluation"], "choose another folder"),
             (workshop.words("evaluate", read_only / "evaluation"), "choose another folder"),
         ]
     for words, remedy in commands:

@@ -132,7 +132,7 @@ def test_a_reader_that_goes_away_is_no_error_and_a_run_goes_on(workshop, is_long
     run = workshop.whole("train")
     commands = [["--help"], ["recipes", "ls"], ["replay", run, "--json"]]
     if is_long:
-        commands += [["analyze", run, "--table", "arms"], ["audit", run, "--json"], ["evaluate", "--list"]]
+        commands += [["analyze", run, "--table", "arms"], ["audit", run, "--json"], ["benchmarks"]]
     for words in commands:
         status, ended = workshop.olr(*words, is_read=False)
         assert (status, ended.err) == (141, ""), words

@@ -49,7 +49,7 @@ def stored(workshop):
     ("words", "named"),
     [
         (["evaluate", "odd-run", *SMALL], ["--extractor", READER]),
-        (["evaluate", "--regrade", "odd-evaluation"], ["--extractor", READER]),
+        (["regrade", "odd-evaluation"], ["--extractor", READER]),
         (["train", "--resume", "--run-dir", "odd-run", "--dry-run"], SETTING),
         (["train", "odd-run/recipe.yaml", "--dry-run"], SETTING),
         (["doctor", "odd-run/recipe.yaml"], SETTING),

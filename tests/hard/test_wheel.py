@@ -46,7 +46,7 @@ def test_an_unpacked_wheel_finds_its_recipes_and_benchmarks(wheel, tmp_path):
     assert "laptop/quickstart" in olr("recipes", "ls")
     assert "slope_threshold" in olr("recipes", "show", "laptop/quickstart")
     olr("recipes", "validate", "paper/qwen3-4b")
-    assert "aime24" in olr("evaluate", "--list")
+    assert "aime24" in olr("benchmarks")
     olr("inject-noise", "--type", "active", "--ratio", "0.5", "--out", "noisy.parquet")
     assert (tmp_path / "noisy.parquet").stat().st_size > 0
 

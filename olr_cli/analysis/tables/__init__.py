@@ -25,7 +25,7 @@ PAPER_TABLES = (
 """Tables of the paper, named as in the published scores; each has its line in `LAYOUTS` of `tables.layouts`."""
 
 PUBLISHED_TABLES = (*PAPER_TABLES, "cost")
-"""Tables that ``--compare paper`` is for: the paper prints them too."""
+"""Tables that ``--paper`` is for: the paper prints them too."""
 
 TABLES = ("arms", *PUBLISHED_TABLES)
 """What `olr analyze --table` knows."""

@@ -405,7 +405,7 @@ def test_evaluations_that_do_not_belong_there_are_refused(tmp_path):
     with pytest.raises(UserError, match=r"on none of the paper's benchmarks \(aime24, .*leave it out"):
         table_of(run, models=[other])
     (folder / "scores.json").write_text('{"name": "x"}')
-    with pytest.raises(UserError, match=r"scores.json is damaged; `olr evaluate --regrade"):
+    with pytest.raises(UserError, match=r"scores.json is damaged; `olr regrade"):
         table_of(run)
     (folder / "scores.json").unlink()
     with pytest.raises(UserError, match="has no scores yet"):

@@ -1,0 +1,43 @@
+"""`olr benchmarks`: the benchmarks and their sources, and a prompt of one exactly as a model reads it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from olr_cli.cli.evaluate import Prompts, prompting_of
+from olr_cli.cli.options import JsonObject, TrustRemoteCode, grouped
+from olr_cli.cli.printing import show
+
+
+@grouped
+def benchmarks(
+    *,
+    name: Annotated[
+        str | None,
+        Argument(metavar="NAME|FILE", help="Show the first prompt of this benchmark, and its gold answer."),
+    ] = None,
+    model: Annotated[
+        str | None, Argument(metavar="MODEL|RUN", help="Show it exactly as this model reads it.")
+    ] = None,
+    data: Annotated[
+        Path | None, Option(metavar="PATH", help="Read the problems from here, as in `olr evaluate`.")
+    ] = None,
+    trust_remote_code: TrustRemoteCode = False,
+    json: JsonObject = False,
+    prompts: Prompts,
+) -> None:
+    """List the benchmarks with their sources, or show one prompt exactly as the model sees it."""
+    from olr_cli.evaluation.benchmark import listing
+    from olr_cli.evaluation.plan import EvaluationRequest, show_prompt
+
+    if name is None:
+        answer = listing()
+    else:
+        request = EvaluationRequest(
+            models=[] if model is None else [model], data=data, prompting=prompting_of(prompts)
+        )
+        answer = show_prompt(request, name, trust_remote_code=trust_remote_code)
+    show(answer, "json" if json else "terminal")
