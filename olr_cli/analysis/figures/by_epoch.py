@@ -56,11 +56,13 @@ class Epochs:
 
     Attributes:
         settings: of OLR; its defaults where the arm's method is another.
+        is_trained: the policy changed between visits; `olr rollouts` only samples.
     """
 
     def __init__(self, arm: Arm, metrics: Sequence[str] = tuple(LOOKS)) -> None:
         self.arm = arm
         self.settings = arm.olr or OlrMethod()
+        self.is_trained = arm.runs[0].kind != "rollouts"
         threshold, warmup = self.settings.slope_threshold, self.settings.warmup_epochs
         ablation = {
             name: accuracy_among(selected_under(criteria, threshold, warmup))
@@ -133,6 +135,8 @@ def slope(epochs: Epochs) -> pl.DataFrame:
     """The slope on clean and on noisy prompts, or else on selected and unselected ones; it needs two visits."""
     if epochs.arm.epochs < 2:
         raise Lack("a second epoch")
+    if not epochs.is_trained:
+        raise Lack("training, without which slopes are chance")
     return epochs.by_noise("slope/", *(f"slope/{group}" for group in _BY_SELECTION), first=2)
 
 
@@ -145,7 +149,7 @@ def criteria(epochs: Epochs) -> pl.DataFrame:
     """Majority accuracy on the prompts that each criterion would have selected from the same history."""
     epochs.require_truth()
     epochs.after_warmup()
-    rows = epochs.rows(*_ABLATION)
+    rows = epochs.rows(*(_ABLATION if epochs.is_trained else ["ablation/consistency"]))
     if rows.is_empty():
         raise Lack("majorities that meet a criterion")
     return rows

@@ -37,16 +37,17 @@ def charts(arms: Sequence[Arm]) -> list[Chart]:
 
 
 def _caption(costs: Sequence[StepTimes]) -> str:
-    sizes = dict.fromkeys(f"{len(cost.all_steps):,} steps of {len(cost.steps)}" for cost in costs)
-    runs = "run" if all(size.endswith(" 1") for size in sizes) else "runs"
+    sizes = dict.fromkeys(map(_size, costs))
+    over = next(iter(sizes)) if len(sizes) == 1 else "the steps that stand below each arm"
     return (
-        f"Medians over {' or '.join(sizes)} {runs}; dot and whisker: median and quartiles of the whole step, to which"
+        f"Medians over {over}; dot and whisker: median and quartiles of the whole step, to which"
         " medians of parts need not add up."
     )
 
 
 def _draw(costs: Sequence[StepTimes]) -> style.Sheet:
-    names = [_name(cost, several=len({other.machine for other in costs}) > 1) for cost in costs]
+    machines, sizes = len({cost.machine for cost in costs}), len(set(map(_size, costs)))
+    names = [_name(cost, has_machine=machines > 1, has_size=sizes > 1) for cost in costs]
     lines = [
         1 + max(name.count("\n"), _speed(cost).count("\n")) for name, cost in zip(names, costs, strict=True)
     ]
@@ -62,9 +63,15 @@ def _draw(costs: Sequence[StepTimes]) -> style.Sheet:
     return sheet
 
 
-def _name(cost: StepTimes, *, several: bool) -> str:
-    """The arm, and on which machine, where it is not the same for all."""
-    words = [cost.arm.title, *([cost.machine] if several else [])]
+def _size(cost: StepTimes) -> str:
+    """How many steps of how many runs."""
+    runs = len(cost.steps)
+    return f"{len(cost.all_steps):,} steps of {runs} run{'s' * (runs != 1)}"
+
+
+def _name(cost: StepTimes, *, has_machine: bool, has_size: bool) -> str:
+    """The arm, and its machine and steps, where these are not the same for all."""
+    words = [cost.arm.title, *([cost.machine] if has_machine else []), *([_size(cost)] if has_size else [])]
     return "\n".join(textwrap.fill(word, 30) for word in words)
 
 

@@ -35,7 +35,13 @@ TITLES: Mapping[str, str] = {
 }
 """Metrics of metrics.jsonl, of a log those that its rollouts show -> the title of their panel, with the unit."""
 
-_SHARES = {"eval/avg", "rollout/truncated", "rollout/zero_variance_groups"}
+_WITHOUT_TRUTH: Mapping[str, str] = {
+    "majority/differs_from_label": "Majority differs from label",
+    "label/selection_ratio": "Labels replaced",
+}
+"""As `TITLES`, of runs whose true answers nobody knows."""
+
+_SHARES = {"eval/avg", "rollout/truncated", "rollout/zero_variance_groups", *_WITHOUT_TRUTH}
 _SPARSE = "eval/avg"
 """Measured in few steps, which are marked and not averaged."""
 
@@ -52,14 +58,15 @@ def learning(arms: Sequence[Arm]) -> list[Chart]:
     last = int(values["at"].max() or 1)  # type: ignore[arg-type]  # of whole numbers
     window = max(1, last // _WINDOWS) | 1
     rows = spreads(_smoothed(values, window), "step")
-    shown = [metric for metric in TITLES if metric in set(rows["metric"])]
+    titles = {**TITLES, **_WITHOUT_TRUTH}
+    shown = [metric for metric in titles if metric in set(rows["metric"])]
     columns = len(shown) if len(shown) < 4 else 2 if len(shown) == 4 else 3
     sheet = style.Sheet(len(shown), columns, width=style.TEXT_WIDTH, panel_height=1.4)
     looks = style.looks([arm.title for arm in arms])
     is_single = len(arms) == len(arms[0].runs) == 1
     for number, (axes, metric) in enumerate(zip(sheet.panels, shown, strict=True)):
         drawn, raw = rows.filter(metric=metric), values.filter(metric=metric)
-        axes.set_title(TITLES[metric], pad=5)
+        axes.set_title(titles[metric], pad=5)
         for place, (arm, look) in enumerate(zip(arms, looks, strict=True)):
             _draw(sheet, axes, look, drawn.filter(arm=arm.name), place / len(arms))
         if is_single:
@@ -83,10 +90,17 @@ def _measured(arm: Arm) -> pl.DataFrame:
     return frame(
         (arm.name, run.seed, metric, int(line["step"]), line[metric])
         for run in arm.runs
-        for line in _lines(run)
-        for metric in TITLES
+        for lines in [_lines(run)]
+        for line in lines
+        for metric in _known(lines)
         if line.get(metric) is not None
     )
+
+
+def _known(lines: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The metrics that are shown of a run: what its labels say only where nobody knows the truth."""
+    knows = any(line.get("majority/accuracy") is not None for line in lines)
+    return [*TITLES, *([] if knows else _WITHOUT_TRUTH)]
 
 
 def _lines(run: Run) -> list[dict[str, float]]:
@@ -129,6 +143,12 @@ def _draw(sheet: style.Sheet, axes: Axes, look: Look, rows: pl.DataFrame, shift:
     sheet.band(axes, step, mean, sd, look.colour)
 
 
+def _at_least_wide(low: float, high: float) -> tuple[float, float]:
+    """Limits that are a tenth of their values apart, so that a flat line looks flat."""
+    more = max(0.1 * max(abs(low), abs(high)) - (high - low), 0.0) / 2
+    return low - more, high + more
+
+
 def _finish(axes: Axes, metric: str, rows: pl.DataFrame, last: int) -> None:
     """Set the limits for values of columns mean and sd, up to the last step of any panel."""
     axes.set_xlim(-0.03 * last, 1.03 * last)
@@ -140,4 +160,5 @@ def _finish(axes: Axes, metric: str, rows: pl.DataFrame, last: int) -> None:
         axes.yaxis.set_major_formatter(
             EngFormatter(sep="") if is_large else FuncFormatter(lambda y, _: f"{y:g}")
         )
+        axes.set_ylim(_at_least_wide(*axes.get_ylim()))
     axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))

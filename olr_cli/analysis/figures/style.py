@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -194,8 +194,12 @@ class Sheet:
         """Draw mean plus and minus one sd, nan where there is none; `chart` says if the panel's limits cut it."""
         if not np.isnan(sd).all():
             axes.fill_between(x, mean - sd, mean + sd, color=colour, alpha=0.2, linewidth=0)
-            ends = float(np.nanmin(mean - sd)), float(np.nanmax(mean + sd))
-            self._bands.setdefault("bands", []).append((axes.get_ylim, *ends))
+            self._spread("bands", axes.get_ylim, mean, sd)
+
+    def _spread(self, kind: str, limits: Callable[[], tuple[float, float]], mean: Values, sd: Values) -> None:
+        """Keep where spreads end, for the sentence below the figure."""
+        ends = float(np.nanmin(mean - sd)), float(np.nanmax(mean + sd))
+        self._bands.setdefault(kind, []).append((limits, *ends))
 
     def bar(self, axes: Axes, place: float, mean: float, sd: float | None, **look: Any) -> None:
         """Draw a horizontal bar with plus and minus one sd; `look` as for `Axes.barh`."""
@@ -212,6 +216,7 @@ class Sheet:
         *,
         of: str = "metric",
         x: str = "epoch",
+        apart: Collection[str] = (),
     ) -> None:
         """Draw mean (line) and mean plus and minus one sd (band) of each line, named at its end.
 
@@ -221,6 +226,7 @@ class Sheet:
             rows: columns `of`, `x`, mean, sd.
             of: the column that tells lines apart.
             x: the column that is drawn across.
+            apart: lines whose points are of different runs: points and whiskers, which nothing joins.
         """
         for line, look in looks.items():
             points = rows.filter(pl.col(of) == line)
@@ -228,9 +234,16 @@ class Sheet:
                 continue
             across, mean, sd = (points[name].to_numpy() for name in (x, "mean", "sd"))
             marker = (look.marker or "o" * (len(across) == 1)) if len(across) <= 25 else ""
-            style = {"linestyle": look.dashes, **mark(marker), "clip_on": False}
+            dashes = "none" if line in apart else look.dashes
+            style = {"linestyle": dashes, **mark(marker), "clip_on": False}
             self.curve(axes, across, mean, look.label, look.colour, **style)
-            self.band(axes, across, mean, sd, look.colour)
+            if line not in apart:
+                self.band(axes, across, mean, sd, look.colour)
+            elif not np.isnan(sd).all():
+                axes.errorbar(
+                    across, mean, yerr=sd, fmt="none", color=look.colour, linewidth=0.8, capsize=1.5
+                )
+                self._spread("whiskers", axes.get_ylim, mean, sd)
 
     def legend(self, handles: Sequence[Artist]) -> None:
         """Name lines or areas above all panels, in as many columns as fit, in the order of `handles`."""

@@ -236,7 +236,18 @@ def _charts(arms: Sequence[Arm], keys: Sequence[str], name: str) -> list[Chart]:
         values = lambda run: {**source.values(run), **_selected(run)}  # noqa: E731
     rows = _rows(series, values, titles)
     is_line = rows["value"].dtype.is_numeric()
-    return [(_lines if is_line else _bars)(series, rows, titles).chart(name, rows)]
+    caption = ""
+    if is_line and rows["runs"].n_unique() > 1:
+        caption = "Numbers at points: runs."
+    if is_line and not all(map(_share_seeds, series)):
+        caption = f"{caption} Points of different seeds are not joined.".strip()
+    return [(_lines if is_line else _bars)(series, rows, titles).chart(name, rows, caption=caption)]
+
+
+def _share_seeds(series: Series) -> bool:
+    """Whether the arms of a line have the same seeds, so that it shows what the key changes and nothing else."""
+    arms = [arm for value, arm in series.members.items() if value is not None]
+    return len({tuple(run.seed for run in arm.runs) for arm in arms}) == 1
 
 
 def _score_titles(source: Source) -> dict[str, str]:
@@ -273,6 +284,8 @@ def _lines(series: Sequence[Series], rows: pl.DataFrame, titles: Mapping[str, st
     looks = dict(zip(names, style.looks(labels), strict=True))
     keys = dict.fromkeys((one.key, one.panel) for one in series)
     panels = [(metric, key, panel) for metric in titles for key, panel in keys]
+    apart = {one.name for one in series if not _share_seeds(one)}
+    says_n = rows["runs"].n_unique() > 1
     columns = min(len(panels), 2)
     sheet = style.Sheet(len(panels), columns, width=style.TEXT_WIDTH, panel_height=2.0)
     for number, (axes, (metric, key, panel)) in enumerate(zip(sheet.panels, panels, strict=True)):
@@ -283,7 +296,11 @@ def _lines(series: Sequence[Series], rows: pl.DataFrame, titles: Mapping[str, st
             style.remark(axes, "needs scores of these runs")
             continue
         of_values = of_panel.filter(pl.col("value").is_not_null())
-        sheet.lines(axes, looks, of_values, of="series", x="value")
+        sheet.lines(axes, looks, of_values, of="series", x="value", apart=apart)
+        for value, mean, runs in of_values.select("value", "mean", "runs").iter_rows() if says_n else ():
+            axes.annotate(
+                str(runs), (value, mean), (0, 4), textcoords="offset points", ha="center", color=GREY
+            )
         for name, level in of_panel.filter(pl.col("value").is_null()).select("series", "mean").iter_rows():
             axes.axhline(level, color=looks[name].colour, linestyle=style.DASHES, linewidth=0.8)
             sheet.label(axes, level, f"{looks[name].label},\nwithout OLR", looks[name].colour)

@@ -21,6 +21,8 @@ from olr_cli.analysis.replay.grid import SHARES, blocks_of, shown_shares
 _CELL_WIDTH, _CELL_HEIGHT = 0.24, 0.19
 _COLOURS = ListedColormap(colormaps["Blues"](np.linspace(0.02, 0.8, 256)), "blues")
 """Without the darkest ones, on which marks would not be seen."""
+FEWEST = 20
+"""Visits from which on a share is coloured."""
 _DELTA = "\N{GREEK SMALL LETTER DELTA}"
 
 
@@ -59,6 +61,8 @@ def _draw(cells: pl.DataFrame) -> Figure:
         key.append("frame: the run's own setting")
     if any(cells[share].has_nulls() for share in shares):
         key.append("hatched: nothing selected")
+    if any(0 < size < FEWEST for share in shares for size in cells[SHARES[share][1]]):
+        key.append(f"white: of fewer than {FEWEST} visits")
     figure.supxlabel("; ".join(key), fontsize=style.FONT_SIZE, color=GREY)
     return figure
 
@@ -74,7 +78,10 @@ def _panel(axes: Axes, cells: pl.DataFrame, share: str, limits: tuple[float, flo
     """One heat map; a hatched cell has no value."""
     warmups = cells["warmup_epochs"].unique(maintain_order=True).to_list()
     thresholds = cells["slope_threshold"].unique(maintain_order=True).to_list()
-    values = cells[share].cast(pl.Float64).fill_null(np.nan).to_numpy().reshape(-1, len(warmups))
+    # Few visits make a share of chance, to which a colour would draw the eye.
+    enough = pl.when(pl.col(SHARES[share][1]) >= FEWEST).then(share)
+    values = cells.select(enough.cast(pl.Float64).fill_null(np.nan)).to_series().to_numpy()
+    values = values.reshape(-1, len(warmups))
     axes.imshow(values, cmap=_COLOURS, vmin=limits[0], vmax=limits[1], origin="lower", aspect="auto")
     axes.grid(visible=False)
     axes.set_xticks(range(len(warmups)), list(map(str, warmups)))
@@ -82,7 +89,8 @@ def _panel(axes: Axes, cells: pl.DataFrame, share: str, limits: tuple[float, flo
     axes.tick_params(length=0)
     for place, cell in enumerate(cells.iter_rows(named=True)):
         y, x = divmod(place, len(warmups))
-        _annotate(axes, x, y, cell[share], limits)
+        is_coloured = cell[SHARES[share][1]] >= FEWEST
+        _annotate(axes, x, y, cell[share], limits if is_coloured else (1.0, 1.0))
         if cell["is_own"]:
             frame = Rectangle((x - 0.45, y - 0.45), 0.9, 0.9, fill=False, edgecolor=VERMILION, linewidth=1.4)
             axes.add_patch(frame)

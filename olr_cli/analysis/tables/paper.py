@@ -189,7 +189,8 @@ class PaperTable:
         for key, row in printed.items():
             block, label = layout.block(row.setting), layout.label(row.setting)
             without = PaperRow(block, label, "", row.setting, None, {}, self._papers(row))
-            yield from [*self._ours(key, without)] or [without]
+            # Rows with nothing to show are named in a note.
+            yield from [*self._ours(key, without)] or ([without] if self._published else [])
         for key, setting in ours.items():
             if key not in printed:
                 yield from self._ours(
@@ -278,9 +279,10 @@ class PaperTable:
     def _gaps(self) -> Iterator[str]:
         """Sentences on rows without runs, values that were not measured, and arms without a paired difference."""
         absent: defaultdict[str, list[str]] = defaultdict(list)
-        for row in self.rows:
-            if row.arm is None and row.setting.method != BASE:
-                absent[row.block].append(row.label)
+        shown = {self._layout.key(row.setting) for row in self.rows if row.arm is not None}
+        for key, row in self._printed.items():
+            if key not in shown and row.setting.method != BASE:
+                absent[self._layout.block(row.setting)].append(self._layout.label(row.setting))
         if absent:
             named = "; ".join(f"{block.lower()}: {', '.join(labels)}" for block, labels in absent.items())
             yield f"No runs of {named}."
