@@ -61,8 +61,8 @@ def audit(
         Path | None,
         Option(
             metavar="FILE",
-            help="Verified labels of some prompts, whichever: a table with prompt_id and true_answer, or an export with"
-            " mended labels.",
+            help="Verified labels, of prompts chosen in any way: a table with prompt_id and true_answer, or an export"
+            " with corrected labels.",
         ),
     ] = None,
     drawn: Annotated[
@@ -77,8 +77,8 @@ def audit(
         str | None,
         Option(
             metavar="SOURCE",
-            help="Data set that the rollouts of a log were sampled on: it supplies missing labels and the rows to"
-            " export. A run directory names its own.",
+            help="The data set whose questions a log answers: supplies labels that the log lacks, and the rows to"
+            " export. A run directory needs none.",
         ),
     ] = None,
     columns: LogColumns = None,

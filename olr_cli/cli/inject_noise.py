@@ -51,8 +51,8 @@ def inject_noise(
         Path | None,
         Option(
             metavar="RUN",
-            help="Freeze the noise: write wrong answers from this run, or table of rollouts, into the file. The"
-            " data set's labels count as true, and only answers that provably differ from them as wrong.",
+            help="Freeze the noise: the labels become wrong answers of this run, or table of rollouts. The data set's"
+            " labels count as true; an answer counts as wrong only if it provably differs from them.",
         ),
     ] = None,
     out: Annotated[

@@ -199,7 +199,7 @@ def _columns(
     except NotPlain as error:
         raise UserError(f"--columns {text} {error}; write it as '{example}'") from None
     if not isinstance(columns, dict) or not all(isinstance(path, str) and path for path in columns.values()):
-        raise UserError(f"--columns {text} is no mapping from roles to columns; write it as '{example}'")
+        raise UserError(f"--columns {text} is not a mapping from roles to columns; write it as '{example}'")
     columns = {names.get(role, role): path for role, path in columns.items()}
     strange = [f"'{role}'{did_you_mean(str(role), roles)}" for role in columns if role not in roles]
     if strange:

@@ -64,7 +64,7 @@ def _warnings(recipe: Recipe) -> Iterator[str]:
     if train.clip_high is not None and train.clip_high < train.clip:
         yield (
             f"train.clip_high {train.clip_high:g} is below train.clip {train.clip:g}: unlikely tokens gain less than"
-            " they lose; clip-higher takes a larger one, as 0.2 and 0.28"
+            " they lose; clip-higher is a clip_high above clip, such as 0.28 above 0.2"
         )
     if train.lora_rank is not None and train.learning_rate <= 2e-6:
         yield (

@@ -384,17 +384,12 @@ def override(
         key, equals, text = setting.partition("=")
         if not equals or not key.strip():
             raise UserError(f"--set {shortened(setting)}: expected key=value, as in --set {example}")
-        put(changes, key.strip(), _read_value(key.strip(), text), f"--set {shortened(key.strip())}")
+        place = f"--set {shortened(key.strip())}"
+        try:
+            put(changes, key.strip(), parse_yaml(text), place)
+        except NotPlain as error:
+            raise UserError(f"{place}: the value {shortened(text)} {error}; put quotes around text") from None
     return overlay(tree, changes)
-
-
-def _read_value(key: str, text: str) -> Any:
-    try:
-        return parse_yaml(text)
-    except NotPlain as error:
-        raise UserError(
-            f"--set {shortened(key)}: the value {shortened(text)} {error}; put quotes around text"
-        ) from None
 
 
 def put(tree: dict[str, Any], dotted: str, value: Any, place: str) -> None:

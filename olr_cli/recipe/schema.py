@@ -172,7 +172,8 @@ class DataSection(Section):
         " questions, drawn with the recipe's seed. A run stores them as `held-out.parquet`.",
     )
     limit: Count | None = _key(
-        None, "The most training prompts to take; a generated set has exactly this many."
+        None,
+        "Largest number of training prompts: the first of a file; a generated set has exactly this many.",
     )
     trusted: Count | Text | None = _key(
         None,
@@ -222,7 +223,8 @@ class ActiveNoiseSection(NoiseSection):
     type: Literal["active"] = "active"
     draw: NoiseDraw = _key(
         "uniform",
-        "How a wrong answer is drawn: all alike, in proportion to their frequency, or the most frequent one.",
+        "How the wrong answer is drawn: each with the same chance, in proportion to its frequency, or the most"
+        " frequent.",
     )
 
 
@@ -452,8 +454,8 @@ class TrainSection(Section):
     )
     lora_layers: Text = _key(
         "all-linear",
-        "The layers with adapters: every linear one but the last, or a regular expression of their whole names, such as"
-        " `.*[qv]_proj`.",
+        "The layers with adapters: every linear layer but the output layer, or a regular expression of their whole"
+        " names, such as `.*[qv]_proj`.",
     )
     max_new_tokens: Count = _key(4096, "Tokens of a response; a longer one is truncated.")
     max_prompt_tokens: Count = _key(
@@ -539,7 +541,8 @@ class OpenRlhfEngine(Section):
     )
     nodes: Count = _key(1, "Machines that hold the policy.")
     gpus_per_node: Count = _key(
-        1, "GPUs of each machine that hold the policy; without `colocate` as many more hold the reference."
+        1,
+        "GPUs of each machine that hold the policy; without `colocate` the reference takes the same number again.",
     )
     colocate: bool = _key(
         True, "Policy, reference and vLLM share the same GPUs and take turns (hybrid engine)."

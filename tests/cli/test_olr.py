@@ -72,6 +72,8 @@ def test_help_and_version():
         "runs",
     ):
         assert command in result.output
+    for command in ("evaluate", "rollouts"):
+        assert re.search("How responses are drawn(.|\n)*Where it runs", done(command, "--help").output)
     assert re.fullmatch(r"olr \d+\.\d+\.\d+\n", olr("--version").output)
 
 
@@ -223,7 +225,7 @@ def test_what_cannot_work_is_one_sentence_status_2_and_nothing_written(words, me
             "check x --columns '{questoin: a, anser: b}'",
             "'questoin' (did you mean 'question'?), 'anser' (did you",
         ),
-        ("check x --columns question", "--columns question is no mapping from roles to columns"),
+        ("check x --columns question", "--columns question is not a mapping from roles to columns"),
     ],
 )
 def test_a_mistyped_command_is_refused_like_any_other_mistake(words, message):

@@ -94,6 +94,13 @@ def test_decimals_are_taken_as_written(tmp_path):
             "base: laptop/quickstart\nengine: {nodes: 2}",
             "'engine.nodes' is a key of engine.name openrlhf alone",
         ),
+        *(
+            (
+                f"engine: {{name: openrlhf}}\ntrain: {{{key}: {value}}}",
+                f"train.{key} is a key of engine.name local",
+            )
+            for key, value in (("top_k", 5), ("min_p", 0.1), ("lora_rank", 8))
+        ),
         ("base: nowhere.yaml", "is neither a file"),
         ("train: {dynamic_sampling: true}", "dynamic_sampling is no key: every step has prompts_per_step"),
         (
@@ -174,14 +181,6 @@ def test_a_recipe_builds_on_its_base(tmp_path):
     assert load_recipe(path).engine == load_recipe("laptop/quickstart").engine
     with pytest.raises(UserError, match="did you mean 'laptop/quickstart'"):
         find_recipe("laptop/quikstart")
-
-
-@pytest.mark.parametrize("setting", ["train.top_k=5", "train.min_p=0.1", "train.lora_rank=8"])
-def test_a_key_of_the_local_engine_is_refused_on_the_other(tmp_path, setting):
-    path = write(tmp_path, "engine: {name: openrlhf}")
-    assert load_recipe(path, [setting, "engine.name=local"]) != load_recipe(path)
-    with pytest.raises(UserError, match=rf"{setting.split('=')[0]} is a key of engine\.name local alone"):
-        load_recipe(path, [setting])
 
 
 def test_stored_recipes_without_dynamic_sampling_keep_their_digest(tmp_path):
@@ -412,12 +411,9 @@ def test_columns_of_logs_and_of_data_are_named_alike():
     assert read_log_columns("{question: q, label: a}") == {"prompt": "q", "given_label": "a"}
 
 
-def test_a_mix_is_a_recipe():
-    recipe = validate({"method": {"name": "olr", "penalty_weight": 0.01, "prompts": "random"}}, "x")
-    assert (recipe.method.slope_threshold, recipe.method.penalty_weight) == (Decimal("0.05"), 0.01)
-
-
-def test_another_method_starts_from_its_own_defaults():
+def test_a_mix_is_a_recipe_and_another_method_starts_from_its_own_defaults():
+    mix = validate({"method": {"name": "olr", "penalty_weight": 0.01, "prompts": "random"}}, "x").method
+    assert (mix.slope_threshold, mix.penalty_weight) == (Decimal("0.05"), 0.01)
     mixed = {"method": {"name": "label_smoothing", "smoothing": 0.3, "prompts": "random"}}
     other = validate(override(mixed, ["method.name=grpo"]), "x").method
     assert (other.smoothing, other.prompts) == (0, "all")
