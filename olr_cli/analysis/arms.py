@@ -82,8 +82,7 @@ class Run:
     @property
     def epochs(self) -> int:
         """How many epochs all prompts have gone through; 1 at least, even if the first is under way."""
-        complete = self._visits.filter(pl.col("prompts") >= pl.col("prompts").first())
-        return int(complete["visit"].len())
+        return _complete(self._visits)
 
     def note(self) -> str | None:
         """A sentence if the run has not gone through all the epochs its recipe asks for."""
@@ -96,7 +95,8 @@ class Run:
 
     def by_epoch(self, metrics: Mapping[str, pl.Expr] = LABEL_METRICS) -> pl.DataFrame:
         """A row a complete epoch; columns as `olr_cli.supervision.metrics.by_visit`."""
-        return by_visit(self.labels, metrics).head(self.epochs)
+        visits = by_visit(self.labels, metrics)
+        return visits.head(_complete(visits))
 
     def last_logged(self, name: str) -> float | None:
         """The last value of a metric in metrics.jsonl; None if there is none since training began (step 0)."""
@@ -121,6 +121,12 @@ class Run:
             return f"{noise.type} {noise.ratio}"
         marked = marked_noise(self.labels)
         return f"{marked[0]} {marked[1]:.2g}" if marked else ""
+
+
+def _complete(visits: pl.DataFrame) -> int:
+    """How many rows of `by_visit` have all prompts; the first always counts."""
+    prompts = visits["prompts"].to_list()
+    return sum(count >= prompts[0] for count in prompts)
 
 
 @dataclass(frozen=True)

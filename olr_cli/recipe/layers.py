@@ -234,6 +234,9 @@ def _read_keys(file: Path) -> dict[str, Any]:
     return tree
 
 
+_SECTION = re.compile(r"^(?=[a-z_]+:)", re.MULTILINE)
+"""Where a key of the outermost level begins in a file as olr writes it."""
+
 # YAML as plain values ---------------------------------------------------------------------------------------------
 
 
@@ -248,9 +251,31 @@ def read_yaml(file: Path) -> Any:
         UserError: the file cannot be read, is not UTF-8 text, or is not YAML of plain values.
     """
     try:
-        return parse_yaml(read_text(file, at_most=MOST_BYTES))
+        text = read_text(file, at_most=MOST_BYTES)
+        sections = _parse_sections(text)
+        return parse_yaml(text) if sections is None else sections
     except NotPlain as error:
         raise UserError(f"{file} {error}") from None
+
+
+def _parse_sections(text: str) -> dict[str, Any] | None:
+    """As `parse_yaml`, section by section, since the runs of a sweep share most; None if it cannot be done so."""
+    head, *sections = _SECTION.split(text)
+    if not sections or head not in ("", "---\n") or "\n..." in text.removesuffix("\n...\n"):
+        return None
+    try:
+        values = [_parse_section(section) for section in sections]
+    except NotPlain:
+        return None  # whose place is to be told in the whole text
+    if not all(isinstance(value, dict) and len(value) == 1 for value in values):
+        return None
+    tree = {key: value for section in values for key, value in section.items()}
+    return copy.deepcopy(tree) if len(tree) == len(sections) else None
+
+
+@functools.lru_cache(maxsize=1024)
+def _parse_section(text: str) -> Any:
+    return parse_yaml(text)
 
 
 def read_pairs(option: str, words: Iterable[str], meaning: str) -> dict[str, Any]:

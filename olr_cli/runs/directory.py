@@ -137,7 +137,8 @@ def read_recipe(path: Path) -> Recipe:
         # The prompts of such a run lie in its own folder, which may have moved.
         data = recipe.data.model_copy(update={"train": str((path / PROMPTS).absolute())})
         return recipe.model_copy(update={"data": data})
-    if recipe.digest() not in _digests(read_manifest(path), default=recipe.digest()):
+    digest = recipe.digest()
+    if digest not in _digests(read_manifest(path), default=digest):
         raise UserError(
             f"{file} was changed since the run was made with it; restore it from a copy, or start a new run with it"
         )

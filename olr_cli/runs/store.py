@@ -234,34 +234,44 @@ def _prompt_visits(table: str, shards: tuple[tuple[int, Path, int, int], ...]) -
     """
     import polars as pl
 
-    columns = ["step", "prompt_id", "visit", "pass_rate"] if table == "labels" else ["step", "sample"]
-    scan = pl.scan_parquet([shard for _, shard, *_ in shards], glob=False, include_file_paths="shard")
-    rows = scan.select("shard", *columns).collect().with_columns(pl.col("shard").cast(pl.Categorical))
-    names = pl.DataFrame(
-        [(str(shard), step) for step, shard, *_ in shards],
-        schema={"shard": pl.Categorical, "named": pl.Int32},
-        orient="row",
-    )
-    rows = rows.join(names, on="shard", maintain_order="left")
-    wrong = {"rows of another step": pl.col("step") != pl.col("named")}
+    sample, step = pl.col("sample"), pl.col("step")
     if table == "labels":
-        visits = rows
-        wrong["a prompt's visit twice"] = pl.struct("prompt_id", "visit").is_duplicated()
-        wrong["a pass rate that is no share"] = ~pl.col("pass_rate").is_between(0, 1)
+        visits = pl.len()
+        wrong = {
+            "a prompt's visit twice": pl.struct("prompt_id", "visit").is_duplicated(),
+            "a pass rate that is no share": ~pl.col("pass_rate").is_between(0, 1),
+        }
     else:
-        sample = pl.col("sample")
-        visits = rows.filter(sample == 0)
+        visits = (sample == 0).sum()
         follows = sample == sample.shift(1, fill_value=-1) + 1
-        wrong["a sample twice, or lacks one"] = (sample != 0) & ~follows
-    for reason, is_wrong in wrong.items():
-        strange = rows.filter(is_wrong.fill_null(True))
-        if not strange.is_empty():
-            raise UserError(f"{strange['shard'][0]} has {reason}; {_RESTORE}")
-    counts = dict(visits.group_by("step").len().iter_rows())
-    lacking = [shard for step, shard, *_ in shards if table == "labels" and step not in counts]
-    if lacking:
-        raise UserError(f"{lacking[0]} has no rows; {_RESTORE}")
-    return counts
+        wrong = {"a sample twice, or lacks one": (sample != 0) & ~follows}
+    # One query, for there is a shard a step and a folder may have thousands of runs: a query costs more than its rows.
+    rows = pl.scan_parquet([shard for _, shard, *_ in shards], glob=False, include_file_paths="shard")
+    facts = (
+        rows.with_columns(pl.col("shard").cast(pl.Categorical))
+        .with_columns(is_wrong.fill_null(True).alias(reason) for reason, is_wrong in wrong.items())
+        .group_by("shard")
+        .agg(
+            step.min().alias("first"),
+            step.max().alias("last"),
+            step.null_count().alias("unknown"),
+            visits.alias("visits"),
+            *(pl.col(reason).any() for reason in wrong),
+        )
+        .collect()
+    )
+    found = {row.pop("shard"): row for row in facts.iter_rows(named=True)}
+    rows_of = [(number, shard, found[str(shard)]) for number, shard, *_ in shards if str(shard) in found]
+    for number, _, row in rows_of:
+        row["rows of another step"] = (row["first"], row["last"], row["unknown"]) != (number, number, 0)
+    for reason in ("rows of another step", *wrong):
+        for _, shard, row in rows_of:
+            if row[reason]:
+                raise UserError(f"{shard} has {reason}; {_RESTORE}")
+    for _, shard, *_ in shards:
+        if table == "labels" and str(shard) not in found:
+            raise UserError(f"{shard} has no rows; {_RESTORE}")
+    return {number: row["visits"] for number, _, row in rows_of}
 
 
 def check_shard(shard: Path, table: str) -> None:
