@@ -25,7 +25,6 @@ from olr_cli.engines.openrlhf.trainer import SupervisedExperienceMaker, Supervis
 from olr_cli.engines.openrlhf.vllm_actor import AgentExecutor
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import expand_sweep, load_recipe, read_tree, validate
-from olr_cli.recipe.schema import Recipe, flatten
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 
@@ -249,29 +248,9 @@ def test_an_unknown_flag_is_refused_with_the_nearest_name():
     assert "has no flag rollout.top" in refusal(**{"rollout.top": 0.9})
 
 
-def test_a_flag_that_a_key_decides_or_that_cannot_be_set_is_refused_with_the_reason():
-    for name, (by, what) in DECISIONS.items():
-        said = (
-            f"cannot be set, because {what}; remove it"
-            if by == "olr"
-            else f"is decided by {what}; set that key instead"
-        )
-        assert refusal(**{name: 1}) == f"engine.flags: {name} {said}"
-    # The first two change rewards after they are in the store; the others, how many GPUs are needed, and our files.
-    contradict = {"reward.overlong_buffer_len", "reward.stop_properly_penalty_coef", "ref.num_nodes"}
-    contradict |= {"ref.num_gpus_per_node", "data.prompt_split", "eval.split"}
-    assert contradict <= DECISIONS.keys()
-
-
 def test_decided_and_refused_flags_are_flags_of_openrlhf():
     known = {name.removeprefix("--") for name in looks(openrlhf_parser())}
     assert known >= DECISIONS.keys()
-
-
-def test_the_keys_that_decide_are_keys_of_a_recipe():
-    whole = flatten(Recipe.model_validate({"engine": {"name": "openrlhf"}}).model_dump())
-    for by, what in DECISIONS.values():
-        assert by == "olr" or set(what.split(" and ")) <= set(whole)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from olr_cli.engines.launch import engine_of, launch
 from olr_cli.engines.openrlhf import checks
 from olr_cli.engines.openrlhf.checks import ESTIMATORS, check_flags, require_openrlhf
 from olr_cli.engines.openrlhf.flags import (
+    DECISIONS,
     Places,
     arguments,
     cluster_address,
@@ -20,6 +21,7 @@ from olr_cli.engines.openrlhf.flags import (
 )
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import validate
+from olr_cli.recipe.schema import flatten
 
 PLACES = Places("model", Path("p.jsonl"), None, None, Path("scratch"), 640)
 
@@ -85,20 +87,29 @@ def test_a_prompts_views_are_rolled_out_and_trained_together():
     assert found["train.batch_size"] == 80
 
 
-@pytest.mark.parametrize(
-    ("flag", "said"),
-    [
-        ("rollout.top_p", "is decided by train.top_p; set that key instead"),
-        ("actor.lr_scheduler", "is decided by train.lr_schedule and train.lr_warmup_ratio; set that key"),
-        ("ds.param_dtype", "cannot be set, because vLLM's weights are bfloat16"),
-        ("algo.kl.target", "cannot be set, because no checkpoint holds the KL weight"),
-        ("train.dynamic_batch_enable", "cannot be set, because olr deals samples out"),
-        ("ds.ring_attn_size", "cannot be set, because olr deals samples out"),
-    ],
-)
-def test_a_flag_that_is_decided_elsewhere_is_refused(flag, said):
-    with pytest.raises(UserError, match=f"^engine.flags: {flag} {said}"):
-        check_flags(recipe(flags={flag: 2}), ArgumentParser())
+def test_a_flag_that_a_key_decides_or_that_cannot_be_set_is_refused_with_the_reason():
+    for name, (by, what) in DECISIONS.items():
+        why = f"cannot be set, because {what}; remove it"
+        said = why if by == "olr" else f"is decided by {what}; set that key instead"
+        with pytest.raises(UserError, match=f"^{re.escape(f'engine.flags: {name} {said}')}$"):
+            check_flags(recipe(flags={name: 1}), ArgumentParser())
+    # The first two change rewards after they are in the store; the others, how many GPUs are needed, and our files.
+    contradict = {"reward.overlong_buffer_len", "reward.stop_properly_penalty_coef", "ref.num_nodes"}
+    contradict |= {
+        "ref.num_gpus_per_node",
+        "data.prompt_split",
+        "eval.split",
+        "ds.param_dtype",
+        "algo.kl.target",
+    }
+    contradict |= {"train.dynamic_batch_enable", "ds.ring_attn_size"}
+    assert contradict <= DECISIONS.keys()
+
+
+def test_the_keys_that_decide_are_keys_of_a_recipe():
+    whole = flatten(recipe().model_dump())
+    for by, what in DECISIONS.values():
+        assert by == "olr" or set(what.split(" and ")) <= set(whole)
 
 
 def test_words_of_a_command_line():
@@ -129,16 +140,10 @@ def test_openrlhf_divides_by_the_standard_deviation_unless_another_estimator_is_
             assert divides_by_std(recipe(flags=form)) == (estimator == "group_norm")
 
 
-def test_a_resume_continues_from_the_checkpoint_with_other_random_numbers():
-    fresh = flags_of(recipe())
-    resumed = flags_of(
-        recipe(), Places("model", Path("p"), None, Path("step-000008"), Path("s"), 640), done=8
-    )
-    assert (fresh["ckpt.load_enable"], fresh["ckpt.path"]) == (False, None)
-    assert (resumed["ckpt.load_enable"], resumed["ckpt.path"]) == (True, Path("step-000008/openrlhf"))
-    assert fresh["train.seed"] != resumed["train.seed"]
-    assert flags_of(recipe())["train.seed"] == fresh["train.seed"]
-    assert all(0 <= found["train.seed"] < 2**31 for found in (fresh, resumed))
+def test_a_resume_draws_other_random_numbers():
+    seeds = [flags_of(recipe(), done=done)["train.seed"] for done in (0, 8, 0)]
+    assert seeds[0] == seeds[2] != seeds[1]
+    assert all(0 <= seed < 2**31 for seed in seeds)
 
 
 def test_a_cluster_is_the_recipes_else_the_one_that_ray_is_told_of(monkeypatch):

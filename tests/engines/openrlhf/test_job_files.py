@@ -13,10 +13,6 @@ def files(tmp_path):
     return files
 
 
-def test_a_job_that_has_told_nothing_has_no_end(files):
-    assert files.read_end() is None
-
-
 @pytest.mark.parametrize(
     "end",
     [JobEnd("finished"), JobEnd("user", "the disk is full: Größe"), JobEnd("bug", "KeyError: 'x'")],
