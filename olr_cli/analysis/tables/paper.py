@@ -280,9 +280,9 @@ class PaperTable:
         """Sentences on rows without runs, values that were not measured, and arms without a paired difference."""
         absent: defaultdict[str, list[str]] = defaultdict(list)
         shown = {self._layout.key(row.setting) for row in self.rows if row.arm is not None}
-        for key, row in self._printed.items():
-            if key not in shown and row.setting.method != BASE:
-                absent[self._layout.block(row.setting)].append(self._layout.label(row.setting))
+        for key, printed in self._printed.items():
+            if key not in shown and (setting := printed.setting).method != BASE:
+                absent[self._layout.block(setting)].append(self._layout.label(setting))
         if absent:
             named = "; ".join(f"{block.lower()}: {', '.join(labels)}" for block, labels in absent.items())
             yield f"No runs of {named}."
