@@ -43,7 +43,7 @@ class Problems(NamedTuple):
         Option(
             metavar="NAME|FILE",
             help="Benchmark names or your own files (YAML, Parquet, JSONL), separated by commas; may be repeated. By"
-            " default a run's data.test, a built-in policy's own task, else the paper's nine.",
+            " default what a run holds out, a built-in policy's own task, else the paper's nine.",
         ),
     ] = None
     data: Annotated[

@@ -351,12 +351,15 @@ def _benchmark(
     source: ProblemSource, name: str, prompts: Sequence[Prompt], extractor: str | None = None
 ) -> Benchmark:
     extractors = {default_extractor(prompt.data_source) for prompt in prompts}
-    has_system = all(any(turn.role == "system" for turn in prompt.messages) for prompt in prompts)
+    systems = {
+        next((turn.content for turn in prompt.messages if turn.role == "system"), None) for prompt in prompts
+    }
     return Benchmark(
         name=_free_name(name),
         title=_free_name(name),
         source=source,
-        system=SYSTEM_PROMPT if has_system else None,
+        # of `data.system_prompt`; rows that differ have messages of their own
+        system=systems.pop() if len(systems) == 1 else None if None in systems else SYSTEM_PROMPT,
         extractor=extractor or (extractors.pop() if len(extractors) == 1 else "boxed"),
     )
 

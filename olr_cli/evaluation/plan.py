@@ -1,4 +1,8 @@
-"""What a call of `olr evaluate` asks for, and the evaluations that it means: models, benchmarks, problems, protocol."""
+"""What a call of `olr evaluate` asks for, and the evaluations that it means: models, benchmarks, problems, protocol.
+
+With `--paper` samples and templates are those that the paper's printed scores were made with. docs/evaluation.md
+("Beside the paper's scores") lists where the authors' files depart from the paper's text, and what else differs.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from olr_cli.data.arithmetic import toy_kind
+from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends import BackendOptions, Sampling
 from olr_cli.evaluation.benchmark import (
@@ -22,9 +27,9 @@ from olr_cli.evaluation.benchmark import (
 )
 from olr_cli.evaluation.problems import benchmarks_in, load_problems
 from olr_cli.evaluation.prompting import Prompting
-from olr_cli.evaluation.protocol import paper_benchmark, paper_prompting, protocol_of
 from olr_cli.evaluation.published import model_name
 from olr_cli.evaluation.results import Compared, check_reference
+from olr_cli.evaluation.scores import is_evaluation
 from olr_cli.evaluation.store import EvaluationRecord, Protocol, Target, Task
 from olr_cli.evaluation.targets import (
     all_targets,
@@ -37,6 +42,14 @@ from olr_cli.evaluation.targets import (
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.directory import read_recipe
 from olr_cli.tables import Answer
+
+_SAMPLES = {"aime24": 8, "aime25": 8, "amc": 8}
+"""Samples of a problem behind the printed scores; 1 for the other benchmarks."""
+
+_JOINED = "{{ bos_token }}{% for message in messages %}{{ message.content }}{% endfor %}"
+"""A chat template that joins messages without a separator."""
+
+_WITHOUT_TEMPLATE = frozenset({"DeepSeek-R1-Distill-Llama-8B"})
 
 Say = Callable[[str], None]
 """Shows a sentence to the user while something is done."""
@@ -106,8 +119,9 @@ class EvaluationRequest:
     def sampled(self, held_out: HeldOut | None) -> EvaluationRequest:
         """The request with its sampling decided: as the command says, else as training measures these problems."""
         by_default = Sampling() if held_out is None else held_out.sampling
-        samples = self.samples or (held_out and held_out.samples)
-        return replace(self, sampling=replace(by_default, **self.drawn), samples=samples)
+        sampling = replace(by_default, **self.drawn)
+        samples = self.samples or (held_out.samples if held_out and sampling.temperature else None)
+        return replace(self, sampling=sampling, samples=samples)
 
     def departures(self, held_out: HeldOut) -> Iterator[str]:
         """What the command asks otherwise than training does."""
@@ -301,6 +315,35 @@ def _task_of(start: str) -> str:
     if kind is None:
         return "all"
     return "arithmetic" if kind == "addition" else f"arithmetic:{kind}"
+
+
+def protocol_of(compare: Compared, targets: Sequence[Target]) -> Protocol:
+    """The protocol of a command: that of the evaluation it goes on with; else the paper's if it is compared with it.
+
+    Raises:
+        UserError: evaluations that were begun have different ones.
+    """
+    begun = {target.store.record().protocol for target in targets if is_evaluation(target.folder)}
+    if len(begun) > 1:
+        raise UserError(
+            "some of these evaluations were begun with --paper and others without; evaluate them one at a time"
+        )
+    return begun.pop() if begun else "paper" if compare == "paper" else "standard"
+
+
+def paper_benchmark(benchmark: Benchmark) -> Benchmark:
+    """A benchmark with the paper's number of samples, and GPQA's questions without the last line break."""
+    changes: dict[str, object] = {"samples": _SAMPLES.get(benchmark.name, 1)}
+    if benchmark.name == "gpqa_diamond":
+        changes["prompt"] = benchmark.prompt.rstrip("\n")
+    return benchmark.model_copy(update=changes)
+
+
+def paper_prompting(prompting: Prompting, model: str) -> Prompting:
+    """The prompting of the paper's row of a model, called as in its tables; a template that the user chose stays."""
+    if model not in _WITHOUT_TEMPLATE or prompting.chat.template is not None:
+        return prompting
+    return replace(prompting, chat=ChatFormat(_JOINED, prompting.chat.variables))
 
 
 def show_prompt(request: EvaluationRequest, name: str, *, trust_remote_code: bool = False) -> Answer:

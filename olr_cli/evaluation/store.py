@@ -162,7 +162,7 @@ class EvaluationRecord(Section):
         name: as in `Target`, like `model` and `origin`.
         benchmarks: by name.
         prompting: the command's changes to the prompts (`olr_cli.evaluation.prompting.Prompting.settings`).
-        protocol: whose choices the defaults were: ``standard`` (R19) or ``paper`` (`olr_cli.evaluation.protocol`).
+        protocol: whose choices the defaults were: ``standard`` (R19) or ``paper`` (of its printed scores).
         generated_by: backend, weights, device and versions; an entry for every combination that generated samples.
     """
 

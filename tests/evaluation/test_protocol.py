@@ -12,7 +12,7 @@ import pytest
 from olr_cli.data.prompts import SYSTEM_PROMPT
 from olr_cli.engines.models import policy_path
 from olr_cli.evaluation.benchmark import find_benchmark
-from olr_cli.evaluation.protocol import paper_benchmark
+from olr_cli.evaluation.plan import paper_benchmark
 
 SHORT = ("--max-new-tokens", "2", "--limit", "1")
 QWEN, LLAMA = "Qwen3-4B-Base", "DeepSeek-R1-Distill-Llama-8B"

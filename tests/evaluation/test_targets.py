@@ -127,7 +127,7 @@ def test_data_are_the_papers_benchmarks_or_one_of_their_own(tmp_path, sources, n
 
 def test_a_run_is_scored_on_what_it_holds_out(tmp_path):
     file = write_rows(tmp_path / "held out.jsonl", None, None)
-    data = {"test": str(file), "extractor": "last_number"}
+    data = {"test": str(file), "extractor": "last_number", "system_prompt": "Think first."}
     run = write_history(tmp_path / "mine", data=data, steps=2)
     (benchmark,), note, _ = default_benchmarks([str(run), "org/model"], None)
     assert (benchmark.name, benchmark.extractor) == ("held-out", "last_number")
