@@ -104,7 +104,8 @@ def find_columns(
 def setting(available: Sequence[str], named: Mapping[str, str]) -> str:
     """The setting that says which column holds what, ready to paste; the likeliest columns are filled in."""
     text = suggested(_LIKELY, available, named).replace(", id: COLUMN", "")
-    return f"--set {shlex.quote(f'data.columns={text}')} (check, rollouts and inject-noise: --columns {shlex.quote(text)})"
+    others = f"check, rollouts and inject-noise: --columns {shlex.quote(text)}"
+    return f"--set {shlex.quote(f'data.columns={text}')} ({others})"
 
 
 def _ends_with_answer(dialogue: Any) -> bool:

@@ -136,6 +136,8 @@ def test_own_data_get_an_accuracy_without_a_second_file_and_it_is_evaluated_on_t
     trained = set(scan_labels(run).collect()["prompt_id"])
     assert (len(trained), len(held_out), trained & held_out) == (18, 2, set())
     assert "held-out" in done("evaluate", run, "--samples", "2").stdout
+    audited = done("audit", run, "--export", tmp_path / "rest.jsonl").stdout
+    assert f"--set data.test={run / 'held-out.parquet'}" in audited
 
 
 def test_the_manifest_and_metrics_tell_the_run(run):
