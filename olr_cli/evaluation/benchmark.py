@@ -21,11 +21,11 @@ from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.hub import parse_hub_id
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import SYSTEM_PROMPT, Prompt
-from olr_cli.data.rows import SUFFIXES, matching_files
+from olr_cli.data.rows import SUFFIXES, matching_files, read_table
 from olr_cli.data.sets import held_out_prompts
 from olr_cli.errors import UserError, did_you_mean, no_path, shown
 from olr_cli.recipe.layers import folder_name, read_tree, require_plain
-from olr_cli.recipe.schema import Count, ExtractorText, Section, Text
+from olr_cli.recipe.schema import ColumnRole, Count, ExtractorText, Section, Text
 from olr_cli.runs.directory import HELD_OUT, read_recipe
 from olr_cli.tables import Answer, Block, Column, Row, Table
 from olr_cli.user_code import name_function
@@ -344,7 +344,17 @@ def held_out_benchmark(run: Path) -> Benchmark | None:
         source = ProblemSource(hub=hub_id.name, config=hub_id.config, split=split, revision=hub_id.revision)
         name = hub_id.name.rpartition("/")[2]
     benchmark = _benchmark(source, name, prompts, recipe.data.extractor)
-    return benchmark.model_copy(update={"tolerance": recipe.data.tolerance})
+    fields = _fields(recipe.data.columns or {}, source)
+    return benchmark.model_copy(update={"tolerance": recipe.data.tolerance, "fields": fields})
+
+
+def _fields(columns: Mapping[ColumnRole, str], source: ProblemSource) -> ProblemFields | None:
+    """The recipe's columns; None where a held-out file has those of standard names (`data.sets.recipe_reading`)."""
+    if source.file is None or not {"question", "answer"} <= columns.keys() <= {"question", "answer", "id"}:
+        return None
+    if not set(columns.values()) <= set(read_table(matching_files(source.file)).column_names):
+        return None
+    return ProblemFields(problem=columns["question"], answer=columns["answer"], id=columns.get("id"))
 
 
 def _benchmark(

@@ -73,17 +73,16 @@ def test_a_run_directory_means_its_last_checkpoint(tmp_path):
     assert recipe.engine.threads == 1
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_asked_to_stop_it_stores_the_step_and_goes_on_with_resume(sampled, monkeypatch, number, status):
+def test_asked_to_stop_it_stores_the_step_and_goes_on_with_resume(sampled, monkeypatch):
     class Stopped(TransformersBackend):
         def stream(self, *words):
-            os.kill(os.getpid(), number)
+            os.kill(os.getpid(), signal.SIGINT)
             yield from super().stream(*words)
 
     with monkeypatch.context() as patch:
         patch.setattr(transformers_backend, "TransformersBackend", Stopped)
         result = olr("rollouts", MODEL, "arithmetic", *SMALL)
-    assert result.exit_code == status
+    assert result.exit_code == 130
     assert "Stopping when the step in progress is stored; Ctrl-C again stops at once." in result.stdout
     assert result.stderr.rstrip().endswith(f"--resume --run-dir {RUN}")
     assert read_manifest(RUN)["status"] == "interrupted"

@@ -141,6 +141,19 @@ def test_a_run_is_scored_on_what_it_holds_out(tmp_path):
         default_benchmarks([str(run)], None)
 
 
+@pytest.mark.parametrize("names", [("Frage", "Antwort", "uid"), ("question", "answer", "id")])
+def test_what_a_run_holds_out_has_the_columns_of_its_recipe_or_those_of_standard_names(tmp_path, names):
+    rows = [dict(zip(names, (f"{n}+1?", str(n + 1), f"p{n}"), strict=True)) for n in range(3)]
+    columns = {"question": "Frage", "answer": "Antwort", "id": "uid"}
+    data = {"test": str(json_lines(tmp_path / "exam.jsonl", *rows)), "columns": columns}
+    [benchmark] = default_benchmarks(
+        [str(write_history(tmp_path / "run", data=data, steps=2))], None
+    ).benchmarks
+    assert [(p.messages[-1].content, p.gold) for p in load_problems(benchmark)] == [
+        (f"{n}+1?", str(n + 1)) for n in range(3)
+    ]
+
+
 def test_a_file_is_asked_as_in_training(tmp_path):
     rows = [{"prompt": [{"role": "user", "content": f"{n}?"}], "answer": str(n)} for n in range(3)]
     (benchmark,) = file_benchmarks(json_lines(tmp_path / "math.jsonl", *rows))
