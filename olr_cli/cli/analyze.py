@@ -22,7 +22,7 @@ def analyze(
     runs: Annotated[
         list[Path] | None,
         Argument(
-            metavar="RUN...",
+            metavar="RUN",
             help="Run directories, or folders that contain runs; the rollouts that another trainer logged; for the"
             " paper's tables also evaluations of untrained models.",
         ),

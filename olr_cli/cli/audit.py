@@ -15,7 +15,7 @@ def audit(
     history: Annotated[
         list[Path],
         Argument(
-            metavar="HISTORY...",
+            metavar="HISTORY",
             help="A run directory (of `olr train` or `olr rollouts`), or answers that anybody logged: a folder, or"
             " Parquet/JSON/CSV files. A column `model` or `policy` tells several models apart.",
         ),

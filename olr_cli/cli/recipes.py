@@ -16,6 +16,15 @@ from olr_cli.cli.printing import show as print_answer
 app = typer.Typer(help="List, show, copy and check recipes.", no_args_is_help=True)
 
 
+_GROUPS = {
+    "laptop/quickstart": "A first run",
+    "own-data": "Your own data",
+    "laptop/": "Studies on a laptop",
+    "paper/": "The paper's experiments, on GPUs",
+}
+"""How the name of a recipe begins -> what it is for."""
+
+
 @app.command("ls")
 @ends_well
 def ls(json: JsonObject = False) -> None:
@@ -24,13 +33,22 @@ def ls(json: JsonObject = False) -> None:
     from olr_cli.tables import Answer
 
     recipes = [
-        {"name": name, "about": file.read_text("utf-8").partition("\n")[0].lstrip("# "), "file": str(file)}
+        {
+            "name": name,
+            "group": next(group for beginning, group in _GROUPS.items() if name.startswith(beginning)),
+            "about": file.read_text("utf-8").partition("\n")[0].lstrip("# "),
+            "file": str(file),
+        }
         for name, file in recipes_by_name().items()
     ]
     width = max(len(recipe["name"]) for recipe in recipes)
-    lines = [f"{recipe['name']:{width}}  {recipe['about']}" for recipe in recipes]
-    first = "laptop/quickstart"
-    lines += ["", f"Train one: olr train {first}    Make it your own: olr recipes cp {first} my.yaml"]
+    lines = []
+    for group in _GROUPS.values():
+        named = [f"  {one['name']:{width}}  {one['about']}" for one in recipes if one["group"] == group]
+        lines += [f"{group}:", *named, ""]
+    lines.append(
+        "Train one: olr train laptop/quickstart    Make one your own: olr recipes cp own-data my.yaml"
+    )
     print_answer(Answer(lines, {"recipes": recipes}), "json" if json else "terminal")
 
 

@@ -16,7 +16,7 @@ def replay(
     history: Annotated[
         list[Path],
         Argument(
-            metavar="HISTORY...",
+            metavar="HISTORY",
             help="A run directory, or the rollouts that another trainer logged: a folder, or Parquet/JSON files.",
         ),
     ],

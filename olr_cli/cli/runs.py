@@ -35,7 +35,7 @@ app = typer.Typer(
 @ends_well
 def ls(
     folders: Annotated[
-        list[Path] | None, Argument(metavar="FOLDER...", help="Folders with runs; by default runs/.")
+        list[Path] | None, Argument(metavar="FOLDER", help="Folders with runs; by default runs/.")
     ] = None,
     status: Annotated[
         str | None,
@@ -66,7 +66,7 @@ def rm(
     runs: Annotated[
         list[str],
         Argument(
-            metavar="RUN...",
+            metavar="RUN",
             help="Runs, or folders of runs such as a sweep's; paths, or names below --below.",
         ),
     ],

@@ -283,7 +283,9 @@ def test_make_quickstart_says_how_to_start_another_run_where_the_old_one_cannot_
 
 
 def test_recipes_can_be_listed_shown_copied_and_validated(tmp_path):
-    assert "laptop/quickstart" in olr("recipes", "ls").output
+    listed = done("recipes", "ls").output.splitlines()
+    assert listed[0] == "A first run:" and listed[1].startswith("  laptop/quickstart ")
+    assert [line for line in listed if line.endswith(":")][1:3] == ["Your own data:", "Studies on a laptop:"]
     assert "slope_threshold" in olr("recipes", "show", "laptop/quickstart").output
     assert "keep_checkpoints" in olr("recipes", "show", "laptop/quickstart", "--resolved").output
     mine = tmp_path / "mine.yaml"
