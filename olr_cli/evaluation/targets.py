@@ -115,6 +115,8 @@ def _model(model: str) -> str:
     runs = sorted(str(file.parent) for file in path.glob("*/manifest.json")) if os.path.isdir(path) else []
     if runs:
         raise UserError(f"{model} is a folder of runs; name one of them, for example {runs[0]}")
+    if is_evaluation(path) or any(path.glob("*/evaluation.json")):
+        raise UserError(f"{model} holds results; `olr regrade {model}` shows them, or name the model")
     if os.path.exists(path):
         raise UserError(f"{model} is neither a model (it has no config.json) nor a run (no manifest.json)")
     is_beside_runs = "/" in model and any(path.parent.glob("*/manifest.json"))

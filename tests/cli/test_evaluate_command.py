@@ -257,7 +257,6 @@ def test_the_list_names_every_benchmark_with_its_source():
         ((MODEL, "--backend", "vlm"), "--backend is 'vlm' (did you mean 'vllm'?)"),
         ((MODEL, "--device", "cud"), "--device is 'cud' (did you mean 'cuda'?)"),
         ((MODEL, "--checkpoint", "best"), "--checkpoint is for runs"),
-        ((MODEL, "--shots", "2"), "--shots is the number of examples of --examples FILE; give both"),
         ((MODEL, "--stop", ""), "a stop text is empty"),
         ((MODEL, "--template", "a=1", "--template", "a=2"), "--template names a twice"),
         ((MODEL, "--concurrency", "3"), "--concurrency is for a server"),

@@ -87,11 +87,6 @@ def test_a_missing_sample_is_an_error_and_nothing_is_renumbered(folder):
     assert pl.read_parquet(file)["sample"].to_list() == table["sample"].to_pylist()[1:]
 
 
-def test_only_evaluations_are_graded_again(tmp_path):
-    with pytest.raises(UserError, match="is not an evaluation"):
-        regrade(tmp_path)
-
-
 def test_what_changed_is_said_and_the_rules_are_todays(folder, benchmark, capsys):
     file = folder / "generations" / "sums.parquet"
     table = pq.read_table(file)

@@ -188,6 +188,9 @@ def evaluated(tmp_path):
 
 
 def test_evaluations_are_found_at_in_and_below_a_place(evaluated, tmp_path, trained):
+    for place in ("all", "all/one"):
+        with pytest.raises(UserError, match=f"`olr regrade {tmp_path / place}` shows them"):
+            targets(str(tmp_path / place), [], None)
     folders = [target.folder for target, _ in evaluated]
     assert [folder.name for folder in folders] == ["one", "two"]
     assert [target.folder for target in evaluations_at(folders[0])] == folders[:1]
