@@ -112,5 +112,7 @@ def main() -> None:
     """Entry point of the `olr` command."""
     # A package that OpenRLHF needs makes torch warn at every start.
     warnings.filterwarnings("ignore", message="The pynvml package is deprecated")
+    # transformers 5.24 asks for another name, which the oldest that olr works with does not have.
+    warnings.filterwarnings("ignore", message="`past_key_values` is deprecated")
     with program():
         app()
