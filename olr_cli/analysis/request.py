@@ -122,7 +122,9 @@ def carry_out(request: Request) -> Answer:
     if request.report:
         from olr_cli.analysis.report.page import write_report
 
-        written.append(write_report(arms, folder, drawn, notes, tables, request.trusted))
+        page, left_out = write_report(arms, folder, drawn, notes, tables, request.trusted)
+        written.append(page)
+        notes += left_out
     return _answer(tables, written, notes, dict(_next(request, arms, names)))
 
 

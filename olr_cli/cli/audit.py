@@ -161,7 +161,7 @@ def audit(
             from olr_cli.analysis.report.page import write_queue
 
             again = answers.audit_command(history, options)
-            write_queue(source, result, answer, judge, report, again, sampled.responses)
+            notes += write_queue(source, result, answer, judge, report, again, sampled.responses)
             files.append(File(report, " (the queue, for any browser)"))
     waiting.done()
     with suppress(UserError):

@@ -294,7 +294,7 @@ def test_a_runs_export_holds_the_labels_that_were_audited_and_can_be_trained_on(
 
 def test_a_changed_data_set_is_not_taken_for_the_runs(here, run):
     manifest = json.loads((run / "manifest.json").read_text())
-    manifest["data"] = {"train": {"digest": "of another file"}}
+    manifest["data"]["train"]["digest"] = "of another file"
     (run / "manifest.json").write_text(json.dumps(manifest))
     assert "does not hold the prompts of this run any more" in refused(run, "--export", "repaired.parquet")
     (here / "clean.jsonl").unlink()

@@ -91,15 +91,19 @@ class _Candidates:
         self._answers, self._models, self._counts = (
             tally.counts[name].to_numpy() for name in ("answer", "model", "count")
         )
+        # Of many prompts few pairs of a model and a count differ, and each has one weight.
+        pairs = np.stack([self._models, self._counts])
+        (self._of_models, self._often), self._pairs = np.unique(pairs, axis=1, return_inverse=True)
         self._given = np.bincount(self._models, self._counts, len(tally.models))
+        self._log_possible = np.log(self.possible[self._answers])
         of_pairs = self._models.astype(np.int64) * self.size + self.prompts[self._answers]
         self._totals = np.bincount(np.unique(of_pairs, return_inverse=True)[1], self._counts)
 
     def by_answers(self, accuracies: Floats, strength: float) -> Floats:
         """(C,) log weights, whatever the labels say."""
-        right, wrong = strength * accuracies[self._models], strength * (1 - accuracies[self._models])
-        weights = gammaln(right + self._counts) - gammaln(right) - gammaln(self._counts) - np.log(wrong)
-        weights += np.log(self.possible[self._answers])
+        right, wrong = strength * accuracies[self._of_models], strength * (1 - accuracies[self._of_models])
+        weights = gammaln(right + self._often) - gammaln(right) - gammaln(self._often) - np.log(wrong)
+        weights = weights[self._pairs] + self._log_possible
         return np.asarray(np.bincount(self._answers, weights, len(self.prompts)), dtype=float)
 
     def scores(self, accuracies: Floats, trust: float, strength: float) -> Floats:
@@ -122,7 +126,7 @@ class _Candidates:
 
     def log_likelihood(self, accuracies: Floats, trust: float, strength: float) -> float:
         """But for a constant: as if every answer were wrong, and how much likelier it is as one may be right."""
-        wrong = np.log(strength * (1 - accuracies))[self._models] - np.log(self.possible[self._answers])
+        wrong = np.log(strength * (1 - accuracies))[self._models] - self._log_possible
         urns = gammaln(strength) - gammaln(strength + self._totals)
         gained = _log_sums(self.scores(accuracies, trust, strength), self.prompts, self.size)
         return float(gained.sum() + wrong.sum() + urns.sum() + len(self.labels) * np.log1p(-trust))

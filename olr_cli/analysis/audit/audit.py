@@ -33,7 +33,7 @@ from olr_cli.analysis.histories import NO_LABELS, RolloutHistory, read_history, 
 from olr_cli.answers import EXTRACTORS, Judge
 from olr_cli.data.logs import Report, silent
 from olr_cli.data.prompt_files import Reading
-from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet, question_of, same_prompts
+from olr_cli.data.prompts import SENTINEL, PromptSet, question_of, same_prompts
 from olr_cli.data.verified import VerifiedLabels
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import Status, kind_of, read_manifest
@@ -105,7 +105,7 @@ def audit_history(
     *,
     keeps_responses: bool = False,
 ) -> RolloutHistory:
-    """The history to audit, with arguments as `read_history` takes them.
+    """The history to audit, with the questions where its data set can be read; arguments as `read_history` takes them.
 
     Raises:
         UserError: there is none, or a setting means nothing to an audit.
@@ -119,9 +119,12 @@ def audit_history(
             )
         if not equals:
             raise UserError(f"--set {key.strip()}: expected key=value, as in --set data.extractor=boxed")
-    return read_history(
+    history = read_history(
         source, settings, columns, also=SETTABLE[1:], keeps_responses=keeps_responses, report=report
     )
+    if history.is_run and not any(prompt.messages for prompt in history.prompts.values()):
+        return replace(history, prompts=with_questions(history.prompts, history.source))
+    return history
 
 
 def data_reading(history: RolloutHistory) -> Reading:
@@ -148,12 +151,12 @@ def audit(
         UserError: there is nothing to audit, or the files don't fit.
     """
     manifest = read_manifest(history.source) if history.is_run else None
-    counted, texts = tally(history, judge), _with_texts(history)
+    counted = tally(history, judge)
     model = annotators.fit(counted)
     # Labels that the run itself was given as verified (`data.trusted`) are known, and measure nothing: votes on prompts
     # that were trained on their true answer are right more often than those on others.
     trained = {name: prompt.true_answer for name, prompt in history.prompts.items() if prompt.is_trusted}
-    asked = [texts.get(name, history.prompts[name]) for name in counted.prompt_ids]
+    asked = [history.prompts[name] for name in counted.prompt_ids]
     notes = list(history.notes)
 
     def verified_in(file: Path | None, option: str) -> dict[str, str | None]:
@@ -189,7 +192,7 @@ def audit(
         gain=gain,
         warnings=list(_warnings(answered / rollouts, is_labelled, verified, model)),
         truth=_truth(history, verdicts, judge),
-        questions={p.prompt_id: question_of(p.messages) for p in texts.values() if p.messages},
+        questions={p.prompt_id: question_of(p.messages) for p in history.prompts.values() if p.messages},
         notes=[*notes, *_run_notes(history, None if manifest is None else manifest["status"])],
     )
 
@@ -387,10 +390,3 @@ def _with_ids_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
     if history.log is not None and len(ids) < len(prompts):
         notes.append(f"{len(ids):,} of {len(prompts):,} prompts are in {data.source}, by their text.")
     return replace(history, steps=steps, prompts=prompts, notes=notes)
-
-
-def _with_texts(history: RolloutHistory) -> Mapping[str, Prompt]:
-    """The prompts of a history with their messages, where its data set can be read."""
-    if history.is_run and not any(prompt.messages for prompt in history.prompts.values()):
-        return with_questions(history.prompts, history.source)
-    return history.prompts

@@ -36,12 +36,18 @@ function render() {
   if (detail) detail.style.transform = `translateY(${(opened + 1) * rowHeight}px)`;
 }
 
+function countShown() {
+  const isCut = isPrinted && shown.length > MOST_PRINTED;
+  $("count").textContent = `${shown.length.toLocaleString("en")} of ${run.size.toLocaleString("en")} prompts`
+    + (isCut ? `, of which the first ${MOST_PRINTED} are printed` : "");
+}
+
 function choose() {
   shown = matching();
   opened = detail = null;
   nodes.clear();
   $("rows").replaceChildren();
-  $("count").textContent = `${shown.length.toLocaleString("en")} of ${run.size.toLocaleString("en")} prompts`;
+  countShown();
   $("table").setAttribute("aria-rowcount", shown.length + 1);
   $("table").scrollTop = 0;
   render();
@@ -194,6 +200,8 @@ async function show(number, state = new URLSearchParams()) {
     changed: run.firstReplaced.some(Boolean) };
   for (const [name, isUseful] of Object.entries(isOffered)) $(name).closest("label").hidden = !isUseful;
   showDraw();
+  // A draw of the most doubtful would estimate nothing.
+  for (const name of ["size", "seed", "drawing"]) ($(name).closest("label") ?? $(name)).hidden = run.isPart;
   heads();
   sortBy(state.get("sort") ?? run.order, state.get("order") !== "down");
   const asked = state.has("prompt") ? shown.findIndex((p) => run.ids[p] === state.get("prompt")) : -1;
@@ -256,7 +264,7 @@ function listen() {
   $("table").addEventListener("scroll", renderSoon, { passive: true });
   window.addEventListener("resize", () => { measure(); renderSoon(); });
   for (const [event, isNow] of [["beforeprint", true], ["afterprint", false]]) {
-    window.addEventListener(event, () => { isPrinted = isNow; render(); });
+    window.addEventListener(event, () => { isPrinted = isNow; countShown(); render(); });
   }
   $("view").addEventListener("change", () => { heads(); sortBy(order.key, order.ascending); });
   $("drawing").addEventListener("click", toggleDraw);

@@ -16,6 +16,7 @@ import polars as pl
 
 from olr_cli import __version__
 from olr_cli.analysis.arms import Arm
+from olr_cli.analysis.audit.answer import NOT_VERIFIED
 from olr_cli.analysis.audit.audit import Audit
 from olr_cli.analysis.figures import caption, style
 from olr_cli.analysis.histories import RolloutHistory
@@ -44,10 +45,13 @@ def write_report(
     notes: Sequence[str] = (),
     tables: Mapping[str, Table] | None = None,
     trusted: Path | None = None,
-) -> Path:
+) -> tuple[Path, list[str]]:
     """Write the report of some arms into a folder; an older one is replaced. Several arms are compared in any case.
 
     `drawn` are their figures (`figures.draw`), `trusted` a file of verified labels for the audit.
+
+    Returns:
+        The file, and sentences on the runs and prompts that it leaves out.
 
     Raises:
         UserError: a run has no complete step, a shard is torn, the folder can't be written, or the file of verified
@@ -56,7 +60,7 @@ def write_report(
     shown = dict(tables or {})
     if len(arms) > 1 and "arms" not in shown:
         shown = {"arms": count("arms", arms)} | shown
-    choices, data, notes_on_prompts = prompt_list(arms, trusted=trusted)
+    choices, data, notes_on_prompts = prompt_list(arms, trusted)
     runs = [run for arm in arms for run in arm.runs]
     tabulated = [table_elements(table, f"Table: {name}") for name, table in shown.items()]
     if len(runs) == 1:
@@ -71,7 +75,7 @@ def write_report(
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / NAME, page)
-    return folder / NAME
+    return folder / NAME, notes_on_prompts
 
 
 def write_queue(
@@ -82,7 +86,7 @@ def write_queue(
     file: Path,
     command: str,
     responses: pl.DataFrame | None,
-) -> None:
+) -> list[str]:
     """Write the queue of an audit as a page in which people check labels; an older page is replaced.
 
     Args:
@@ -94,15 +98,19 @@ def write_queue(
         command: that reads what the page exports, with one of the options ``--trusted`` and ``--drawn``.
         responses: of a log, as `texts.Sampled` keeps them.
 
+    Returns:
+        Sentences on the prompts that it leaves out.
+
     Raises:
         UserError: it can't be written.
     """
-    data, notes = audit_data(history, result, judge, responses, command)
-    lines = [line for line in answer.parts if isinstance(line, Line)]
+    data, left_out = audit_data(history, result, judge, responses, command)
+    # The page itself is the place to verify labels, and says how.
+    lines = [line for line in answer.parts if isinstance(line, Line) and line.text != NOT_VERIFIED]
     facts = (
         element("div", element("dt", line.head or ""), element("dd", isolated(line.text))) for line in lines
     )
-    notes = [*answer.notes, *notes]
+    notes = [*answer.notes, *left_out]
     said = (
         [element("ul", *(element("li", isolated(note)) for note in notes), class_="notes")] if notes else []
     )
@@ -112,6 +120,7 @@ def write_queue(
     with writing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
     write_text(file, page)
+    return left_out
 
 
 def _page(

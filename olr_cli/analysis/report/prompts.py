@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -21,17 +21,16 @@ from olr_cli.analysis.arms import Arm, Run, find_runs
 from olr_cli.analysis.audit.audit import Audit
 from olr_cli.analysis.histories import RolloutHistory
 from olr_cli.analysis.report import texts
-from olr_cli.analysis.report.labels import audited_labels, label_values
+from olr_cli.analysis.report.labels import Labels, audited_labels
 from olr_cli.answers import Judge
-from olr_cli.data.logs import natural
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.supervision.types import LabelSource
 from olr_cli.tables.html import element
 
 Array = NDArray[Any]
 
-MOST_VISITS = 4_000_000
-"""Prompt visits of all runs that the list shows."""
+MOST_RUNS = 10
+"""Runs whose prompts can be browsed."""
 
 MOST_TEXT = 16_000_000
 """Characters of responses of all these runs, and as many of questions: a page of some 10 MB."""
@@ -59,47 +58,45 @@ _COLUMNS = (
 
 
 def prompt_list(
-    arms: Sequence[Arm], most_visits: int = MOST_VISITS, *, trusted: Path | None = None
+    arms: Sequence[Arm], trusted: Path | None = None
 ) -> tuple[list[Element], list[Element], list[str]]:
-    """The list of prompts of every run; beyond `most_visits` in all, runs, then prompts are left out.
+    """The list of prompts of `MOST_RUNS` runs, the first seed of each arm before further seeds.
 
-    The first seed of each arm takes precedence over further seeds. `trusted` is a file of verified labels.
+    `trusted` is a file of verified labels.
 
     Returns:
         An ``option`` element a run, the elements that hold the data, and sentences on what is left out.
     """
     runs = [(arm.name, run) for arm in arms for run in arm.runs]
     by_seed = [run for seeds in zip_longest(*(arm.runs for arm in arms)) for run in seeds if run is not None]
-    limits: dict[Path, int] = {}
-    remaining = most_visits
-    for run in by_seed:
-        size = int(run.labels.select(pl.len()).collect().item())
-        if not limits or size <= remaining:
-            limits[run.path] = remaining
-            remaining -= size
+    chosen = {run.path for run in by_seed[:MOST_RUNS]}
+    shown = [(name, run) for name, run in runs if run.path in chosen]
     notes, options, data = [], [], []
-    left_out = [f"{name} (seed {run.seed})" for name, run in runs if run.path not in limits]
-    if left_out:
-        notes.append(f"To keep the page small, the list of prompts leaves out {', '.join(left_out)}.")
-    shown = [(name, run) for name, run in runs if run.path in limits]
+    if len(runs) > len(shown):
+        names = ", ".join(f"{name} (seed {run.seed})" for name, run in shown)
+        notes.append(f"Prompts can be browsed of {len(shown)} of {len(runs):,} runs: {names}.")
     for number, (name, run) in enumerate(shown):
         options.append(element("option", f"{name}, seed {run.seed}", value=str(number)))
-        histories = prompt_histories(run, limits[run.path])
-        labels, remarks = audited_labels(run, histories.header["ids"], trusted)
+        labels = audited_labels(run, trusted)
         facts = {
             "order": "id",
             "command": f"olr audit {quote(str(run.path))}",
             "models": [],
-            "auditNotes": remarks,
+            "auditNotes": labels.notes,
         }
-        data += _run_data(f"run{number}", run, histories, MOST_TEXT // len(shown), labels, facts)
-        if histories.left_out:
-            notes.append(_left_out(histories, run.path))
+        data += _run_data(f"run{number}", run, labels, MOST_TEXT // len(shown), facts)
+        notes += _left_out(labels, run.path)
     return options, data, notes
 
 
-def _left_out(histories: PromptHistories, run: Path) -> str:
-    return f"The list of prompts leaves out the last {histories.left_out:,} of {run}, to keep the page small."
+def _left_out(labels: Labels, source: Path) -> Iterator[str]:
+    if labels.left_out:
+        size = len(labels.ids)
+        which = f"{size:,} most doubtful" if labels.values is not None else f"first {size:,}"
+        yield (
+            f"The list shows the {which} of {size + labels.left_out:,} prompts of {source}; to draw from all at random:"
+            f" olr audit {quote(str(source))} --only random:50 --export draw.jsonl."
+        )
 
 
 def audit_data(
@@ -110,47 +107,36 @@ def audit_data(
     Returns:
         The elements that hold the data, and sentences on what is left out.
     """
-    if history.is_run:
-        (run,) = find_runs([history.source])
-        histories = prompt_histories(run, MOST_VISITS)
-    else:
-        histories = _of_log(history, result)
-    ids = histories.header["ids"]
+    labels = Labels.of(result, history.prompts, judge)
+    notes = [*_left_out(labels, history.source)]
     facts = {
         "order": "wrong",
         "command": command,
         "models": result.models if len(result.models) > 1 else [],
         "auditNotes": [],
     }
-    labels = label_values(result, history.prompts, ids, judge)
     if history.is_run:
-        data = _run_data("run0", run, histories, MOST_TEXT, labels, facts)
-        return data, [_left_out(histories, run.path)] if histories.left_out else []
-    questions = texts.asked(prompt for prompt in history.prompts.values() if prompt.messages)
-    facts |= {"run": str(history.source), "questionsNote": "" if questions else _NO_QUESTIONS}
-    by_prompt, longest = ([], 0) if responses is None else texts.by_prompt(responses, ids, MOST_TEXT)
+        (run,) = find_runs([history.source])
+        return _run_data("run0", run, labels, MOST_TEXT, facts), notes
+    histories = _of_log(history, labels.ids)
+    facts |= {"run": str(history.source), "questionsNote": "" if labels.questions else _NO_QUESTIONS}
+    by_prompt, longest = ([], 0) if responses is None else texts.by_prompt(responses, labels.ids, MOST_TEXT)
     facts["responsesNote"] = (
         f"At most {2 * texts.SAMPLES} responses to a prompt are in this file, cut to {longest:,} characters."
         if by_prompt
         else "The log has answers and no responses."
     )
-    return _elements("run0", histories, facts, labels, questions, by_prompt, MOST_TEXT), []
+    return _elements("run0", histories, facts, labels, labels.questions, by_prompt, MOST_TEXT), notes
 
 
-def _run_data(
-    prefix: str,
-    run: Run,
-    histories: PromptHistories,
-    budget: int,
-    labels: Mapping[str, Any] | None,
-    facts: Mapping[str, Any],
-) -> list[Element]:
-    questions, why_none = texts.questions(run.path)
+def _run_data(prefix: str, run: Run, labels: Labels, budget: int, facts: Mapping[str, Any]) -> list[Element]:
+    histories = prompt_histories(run, labels.ids)
+    questions, why_none = (labels.questions, "") if labels.questions else texts.questions(run.path)
     responses = texts.read_responses(run.path, histories.ends)
     middle = texts.affordable(histories.middle, responses, budget)
     if not middle.is_empty():
         responses = pl.concat([responses, texts.read_responses(run.path, middle)]).sort(texts.ORDER)
-    by_prompt, longest = texts.by_prompt(responses, histories.header["ids"], budget)
+    by_prompt, longest = texts.by_prompt(responses, labels.ids, budget)
     facts = {
         "run": str(run.path),
         "questionsNote": why_none,
@@ -165,7 +151,7 @@ def _elements(
     prefix: str,
     histories: PromptHistories,
     facts: Mapping[str, Any],
-    labels: Mapping[str, Any] | None,
+    labels: Labels,
     questions: Mapping[str, tuple[str, str]],
     by_prompt: Sequence[Any],
     budget: int,
@@ -173,13 +159,14 @@ def _elements(
     header = {
         **histories.header,
         **facts,
+        "isPart": labels.left_out > 0,
         "arrays": list(histories.arrays),
         "questions": texts.cut_questions(questions, histories.header["ids"], budget) if questions else None,
         "promptsABlock": PROMPTS_A_BLOCK,
     }
     return [
         json_data(f"{prefix}-header", header),
-        json_data(f"{prefix}-audit", labels),
+        json_data(f"{prefix}-audit", labels.values),
         *(array_data(f"{prefix}-{name}", values) for name, values in histories.arrays.items()),
         *(
             json_data(
@@ -220,29 +207,22 @@ class PromptHistories:
             shape (P V,): kind, votes, majority, label (into strings), source (into sources).
         ends: columns prompt_id, visit, step: first and last visit of every prompt.
         middle: the same columns: all other visits.
-        left_out: number of prompts beyond the limit.
     """
 
     header: dict[str, Any]
     arrays: dict[str, Array]
     ends: pl.DataFrame
     middle: pl.DataFrame
-    left_out: int
 
 
-def prompt_histories(run: Run, most_visits: int) -> PromptHistories:
-    """The histories of a run's prompts; prompts beyond `most_visits` visits in all are left out."""
-    last_visits = run.labels.group_by("prompt_id").agg(pl.col("visit").max()).collect()
-    visits = int(last_visits["visit"].max())  # type: ignore[arg-type]  # of a column that is not empty
-    ids = sorted(last_visits["prompt_id"], key=natural)
-    kept = ids[: max(1, most_visits // visits)]
-    labels = run.labels.select(_COLUMNS)
-    if len(kept) < len(ids):
-        labels = labels.filter(pl.col("prompt_id").is_in(kept))
+def prompt_histories(run: Run, ids: Sequence[str]) -> PromptHistories:
+    """The histories of some prompts of a run."""
+    labels = run.labels.select(_COLUMNS).filter(pl.col("prompt_id").is_in(ids))
     rows = labels.with_columns(_kind().alias("kind")).collect()
-    prompt = rows["prompt_id"].cast(pl.Enum(kept)).to_physical().to_numpy().astype(np.int64)
+    visits = int(rows["visit"].max())  # type: ignore[arg-type]  # of a column that is not empty
+    prompt = rows["prompt_id"].cast(pl.Enum(ids)).to_physical().to_numpy().astype(np.int64)
     visit = rows["visit"].to_numpy()
-    last = np.zeros(len(kept), dtype=np.int64)
+    last = np.zeros(len(ids), dtype=np.int64)
     np.maximum.at(last, prompt, visit)
     final = visit == last[prompt]
     visits_made, is_end = rows.select("prompt_id", "visit", "step"), pl.Series(final) | (rows["visit"] == 1)
@@ -250,18 +230,18 @@ def prompt_histories(run: Run, most_visits: int) -> PromptHistories:
     noise_types = rows["noise_type"].fill_null("").unique().sort().to_list()
 
     def of_prompts(values: pl.Series) -> Array:
-        filled = np.zeros(len(kept), dtype=np.int64)
+        filled = np.zeros(len(ids), dtype=np.int64)
         filled[prompt[final]] = values.to_numpy()[final]
         return filled
 
     def of_visits(values: pl.Series) -> Array:
-        filled = np.zeros(len(kept) * visits, dtype=np.int64)
+        filled = np.zeros(len(ids) * visits, dtype=np.int64)
         filled[prompt * visits + visit - 1] = values.to_numpy()
         return filled
 
     return PromptHistories(
         header={
-            "ids": kept,
+            "ids": ids,
             "visits": visits,
             "rollouts": rows["rollouts"].max(),
             "strings": [*map(texts.shortened, strings)],
@@ -283,13 +263,11 @@ def prompt_histories(run: Run, most_visits: int) -> PromptHistories:
         },
         ends=visits_made.filter(is_end),
         middle=visits_made.filter(~is_end),
-        left_out=len(ids) - len(kept),
     )
 
 
-def _of_log(history: RolloutHistory, result: Audit) -> PromptHistories:
-    """The prompts of a log, of which no label was ever decided: only their true answers, if known."""
-    ids = sorted(result.prompts["prompt_id"], key=natural)
+def _of_log(history: RolloutHistory, ids: Sequence[str]) -> PromptHistories:
+    """Prompts of a log, of which no label was ever decided: only their true answers, if known."""
     truths = [history.prompts[name].true_answer or "" for name in ids]
     strings = ["", *sorted(set(truths) - {""})]
     places = {text: place for place, text in enumerate(strings)}
@@ -303,7 +281,7 @@ def _of_log(history: RolloutHistory, result: Audit) -> PromptHistories:
         "sources": [""],
     }
     nobody = pl.DataFrame()
-    return PromptHistories(header, {"true": np.array([places[text] for text in truths])}, nobody, nobody, 0)
+    return PromptHistories(header, {"true": np.array([places[text] for text in truths])}, nobody, nobody)
 
 
 def _kind() -> pl.Expr:

@@ -173,13 +173,14 @@ def affordable(visits: pl.DataFrame, read: pl.DataFrame, budget: int) -> pl.Data
 
 
 def by_prompt(responses: pl.DataFrame, ids: Sequence[str], budget: int) -> tuple[list[list[Any]], int]:
-    """Responses of `read_responses` as JSON values, cut so that all of them fit into a budget of characters.
+    """Responses of `read_responses` to some prompts as JSON values, cut so that all fit into a budget of characters.
 
     Returns:
         A list a prompt of ``[visit, sample, view, answer, reward, is_correct, tokens, truncated, model, head, tail,
         characters left out between the two]``, null where the rows don't say; and the characters to which responses
         were cut.
     """
+    responses = responses.filter(pl.col("prompt_id").is_in(ids))
     limit = longest((min(length, LONGEST) for length in responses["length"]), budget, LONGEST)
     listed: Mapping[str, list[Any]] = {name: [] for name in ids}
     for row in responses.iter_rows(named=True):

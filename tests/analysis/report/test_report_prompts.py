@@ -24,12 +24,14 @@ from olr_cli.answers import Judge
 from olr_cli.errors import UserError
 from olr_cli.runs.store import scan_labels
 
-PLENTY = 10**6
-
 
 def run_of(path):
     (run,) = find_runs([path])
     return run
+
+
+def histories(path):
+    return prompt_histories(run_of(path), audited_labels(run_of(path)).ids)
 
 
 def answers(*labels):
@@ -43,9 +45,9 @@ def step(*labels):
 
 def test_histories_are_the_labels_table_prompt_by_prompt(tmp_path):
     path = write_history(tmp_path / "run", prompts=12, prompts_per_step=5, epochs=4)
-    found = prompt_histories(run_of(path), PLENTY)
+    found = histories(path)
     assert found.header["ids"] == [str(number) for number in range(12)]
-    assert (found.header["visits"], found.header["rollouts"], found.left_out) == (4, 8, 0)
+    assert (found.header["visits"], found.header["rollouts"]) == (4, 8)
     table = scan_labels(path).collect().with_columns(pl.col("prompt_id").cast(int)).sort("prompt_id", "visit")
 
     def told(name):
@@ -90,25 +92,36 @@ UNKNOWN = {"true_answer": None, "true_answer_count": None, "majority_is_correct"
 )
 def test_a_majority_is_told_apart_by_what_is_known(tmp_path, changes, kind):
     path = write_run(tmp_path / "run", [step(label("a", 1, 1, **changes))])
-    assert prompt_histories(run_of(path), PLENTY).arrays["kind"].tolist() == [kind]
+    assert histories(path).arrays["kind"].tolist() == [kind]
 
 
 def test_a_visit_that_is_not_made_yet_is_none_and_now_is_each_prompts_own_last(tmp_path):
     first = [label(name, 1, 1) for name in ("a", "b")]
     second = label("b", 2, 2, effective_label="8", effective_label_is_correct=False)
     path = write_run(tmp_path / "run", [step(*first), step(second)])
-    found = prompt_histories(run_of(path), PLENTY)
+    found = histories(path)
     assert found.arrays["kind"].tolist() == [RIGHT, NO_VISIT, RIGHT, RIGHT]
     assert found.arrays["last"].tolist() == [1, 2]
     assert found.arrays["label_right"].tolist() == [2, 1]
     assert set(found.ends.rows()) == {("a", 1, 1), ("b", 1, 1), ("b", 2, 2)}
 
 
-def test_prompts_beyond_the_limit_are_left_out_and_counted(tmp_path):
-    path = write_history(tmp_path / "run", prompts=12, prompts_per_step=6, epochs=3, store_rollouts=False)
-    found = prompt_histories(run_of(path), most_visits=10)
-    assert found.header["ids"] == ["0", "1", "2"] and found.left_out == 9
-    assert len(found.arrays["kind"]) == 9
+@pytest.mark.parametrize("is_audited", [True, False])
+def test_the_most_doubtful_prompts_are_shown_and_what_is_left_out_is_said(tmp_path, monkeypatch, is_audited):
+    path = write_history(
+        tmp_path / "run", prompts=12, prompts_per_step=6, epochs=3, store_rollouts=is_audited
+    )
+    monkeypatch.setattr("olr_cli.analysis.report.labels.MOST_PROMPTS", 3)
+    queue = sorted(["0", "1", "2"])
+    if is_audited:
+        with Judge() as judge:
+            queue = sorted(audit(audit_history(path, []), judge).prompts["prompt_id"].head(3), key=int)
+    labels = audited_labels(run_of(path))
+    assert (labels.ids, labels.left_out) == (queue, 9)
+    assert len(prompt_histories(run_of(path), labels.ids).arrays["kind"]) == 9
+    (note,) = prompt_list(group(find_runs([path])))[2]
+    which = "3 most doubtful" if is_audited else "first 3"
+    assert note.startswith(f"The list shows the {which} of 12 prompts of {path}; ")
 
 
 def test_the_first_responses_of_the_first_and_the_last_visit_are_kept_of_each_view(tmp_path):
@@ -122,8 +135,7 @@ def test_the_first_responses_of_the_first_and_the_last_visit_are_kept_of_each_vi
         return [shown], both
 
     path = write_run(tmp_path / "run", [with_views(visit) for visit in (1, 2, 3)])
-    run = run_of(path)
-    found = texts.read_responses(path, prompt_histories(run, PLENTY).ends)
+    found = texts.read_responses(path, histories(path).ends)
     assert found["head"].to_list() == [
         f"{visit} {view} {sample}"
         for visit in (1, 3)
@@ -136,7 +148,7 @@ def test_long_responses_lose_their_middle_and_say_how_much(tmp_path):
     whole = "".join(chr(65 + place % 26) for place in range(10_000))
     stored = [rollout("a", 1, 1, 0, response=whole), rollout("a", 1, 1, 1, response="short")]
     path = write_run(tmp_path / "run", [([label("a", 1, 1)], stored)])
-    found = texts.read_responses(path, prompt_histories(run_of(path), PLENTY).ends)
+    found = texts.read_responses(path, histories(path).ends)
     for budget, limit in ((10**6, texts.LONGEST), (305, 300)):
         told, cut = texts.by_prompt(found, ["a"], budget)
         assert cut == limit
@@ -153,17 +165,17 @@ def test_middle_visits_are_kept_as_far_as_the_budget_allows(tmp_path, budget, ke
         return [label("a", visit, visit)], [rollout("a", visit, visit, 0, response="x" * 50)]
 
     path = write_run(tmp_path / "run", [one(visit) for visit in range(1, 7)])
-    histories = prompt_histories(run_of(path), PLENTY)
-    ends = texts.read_responses(path, histories.ends)
-    assert texts.affordable(histories.middle, ends, budget)["visit"].to_list() == kept
+    found = histories(path)
+    ends = texts.read_responses(path, found.ends)
+    assert texts.affordable(found.middle, ends, budget)["visit"].to_list() == kept
 
 
 def test_labels_are_audited_as_olr_audit_does(tmp_path):
     path = write_history(tmp_path / "run", prompts=30, prompts_per_step=10, epochs=5)
     with Judge() as judge:
         expected = audit(audit_history(path, []), judge).prompts
-    ids = [str(number) for number in range(30)]
-    told, _ = audited_labels(run_of(path), ids)
+    labels = audited_labels(run_of(path))
+    ids, told = labels.ids, labels.values
     by_id = {row["prompt_id"]: row for row in expected.iter_rows(named=True)}
     for name in ("status", "given_label", "proposed_label", "change"):
         assert told[name] == [by_id[prompt_id][name] for prompt_id in ids]
@@ -177,24 +189,26 @@ def test_verified_labels_count_in_the_audit_of_the_report(tmp_path):
     path = write_history(tmp_path / "run", prompts=30, prompts_per_step=10, epochs=5)
     labels = scan_labels(path).filter(visit=5).select("prompt_id", "true_answer", "given_label").collect()
     labels.select("prompt_id", "true_answer").write_ndjson(tmp_path / "verified.jsonl")
-    told, _ = audited_labels(run_of(path), labels["prompt_id"].to_list(), tmp_path / "verified.jsonl")
-    is_wrong = (labels["given_label"] != labels["true_answer"]).to_list()
-    assert [confidence > 0.5 for confidence in told["confidence"]] == is_wrong and True in is_wrong
+    told = audited_labels(run_of(path), tmp_path / "verified.jsonl")
+    in_order = labels.sort(pl.col("prompt_id").cast(int))
+    is_wrong = (in_order["given_label"] != in_order["true_answer"]).to_list()
+    assert [confidence > 0.5 for confidence in told.values["confidence"]] == is_wrong and True in is_wrong
     with pytest.raises(UserError, match="absent"):
-        audited_labels(run_of(path), ["0"], tmp_path / "absent.jsonl")
+        audited_labels(run_of(path), tmp_path / "absent.jsonl")
 
 
 def test_a_run_without_rollouts_is_not_audited_and_it_is_said(tmp_path):
     path = write_history(tmp_path / "run", prompts=6, prompts_per_step=3, epochs=2, store_rollouts=False)
-    told, (why,) = audited_labels(run_of(path), ["0"])
-    assert told is None and why.startswith("The labels are not audited: ")
+    labels = audited_labels(run_of(path))
+    (why,) = labels.notes
+    assert labels.values is None and why.startswith("The labels are not audited: ")
 
 
 def test_a_score_that_is_no_number_is_told_in_words(tmp_path):
     stored = [rollout("a", 1, 1, 0, reward=float("nan"), answer=None, is_correct=None)]
     path = write_run(tmp_path / "run", [([label("a", 1, 1)], stored)])
-    found = texts.read_responses(path, prompt_histories(run_of(path), PLENTY).ends)
-    assert texts.by_prompt(found, ["a"], PLENTY)[0][0][0][3:6] == [None, "nan", None]
+    found = texts.read_responses(path, histories(path).ends)
+    assert texts.by_prompt(found, ["a"], 10**6)[0][0][0][3:6] == [None, "nan", None]
 
 
 ROWS = [
@@ -230,18 +244,14 @@ def test_questions_are_never_fetched_from_the_hub(tmp_path, monkeypatch):
     assert "some/dataset is not to be read from here" in texts.questions(path)[1]
 
 
-def test_with_many_visits_the_first_seeds_are_browsed_and_other_runs_named(tmp_path):
+def test_of_many_runs_the_first_seeds_are_browsed_and_it_is_said_which(tmp_path, monkeypatch):
     small = {"prompts": 6, "prompts_per_step": 3, "epochs": 2, "store_rollouts": False}
     for seed in (1, 2):
         write_history(tmp_path / f"a{seed}", arm="a", seed=seed, **small)
     write_history(tmp_path / "b", arm="b", method={"name": "grpo"}, **small)
     arms = group(find_runs([tmp_path]))
-    options, _, notes = prompt_list(arms, most_visits=12)
-    assert [option.text for option in options] == ["a, seed 1"]
-    assert notes == ["To keep the page small, the list of prompts leaves out a (seed 2), b (seed 0)."]
-    options, _, notes = prompt_list(arms, most_visits=24)
-    assert [option.text for option in options] == ["a, seed 1", "b, seed 0"], (
-        "first the first seed of each arm"
-    )
-    assert notes == ["To keep the page small, the list of prompts leaves out a (seed 2)."]
-    assert "leaves out the last 2 of" in prompt_list(arms, most_visits=8)[2][-1]
+    assert [len(prompt_list(arms)[0]), prompt_list(arms)[2]] == [3, []]
+    monkeypatch.setattr("olr_cli.analysis.report.prompts.MOST_RUNS", 2)
+    options, _, notes = prompt_list(arms)
+    assert [option.text for option in options] == ["a, seed 1", "b, seed 0"]
+    assert notes == ["Prompts can be browsed of 2 of 3 runs: a (seed 1), b (seed 0)."]
