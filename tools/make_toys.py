@@ -93,6 +93,8 @@ class Mixture:
     """The smallest probability of a right answer."""
     high: float
     """The largest; mixtures of one kind stretch the same table."""
+    wrong_share: float = WRONG_PROCEDURE_SHARE
+    """Share of the wrong answers that follow the wrong procedure."""
 
     def right_probability(self, expression: Expression) -> float:
         """How likely the warm-up answers `expression` correctly; depends on the leading digits alone."""
@@ -103,7 +105,7 @@ class Mixture:
         """A response to `expression`, drawn by `parts`."""
         if uniform("right", *parts) < self.right_probability(expression):
             return worked_response(expression.answer)
-        if uniform("wrong procedure", *parts) < WRONG_PROCEDURE_SHARE:
+        if uniform("wrong procedure", *parts) < self.wrong_share:
             return worked_response(wrong_answer(expression), digits=3)
         response = worked_response(expression.answer)
         at = key("slip at", *parts) % len(response)

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from olr_cli.recipe.schema import CoRewardMethod, OlrMethod, Recipe, SelfTrainingMethod, TtrlMethod
+from olr_cli.recipe.schema import (
+    CoRewardMethod,
+    OlrMethod,
+    Recipe,
+    SelfTrainingMethod,
+    TrapoMethod,
+    TtrlMethod,
+)
 
 
 def recipe_warnings(recipe: Recipe) -> list[str]:
@@ -15,7 +22,7 @@ def recipe_warnings(recipe: Recipe) -> list[str]:
 
 def _warnings(recipe: Recipe) -> Iterator[str]:
     method, train, mini = recipe.method, recipe.train, recipe.train.mini_batch_prompts
-    if isinstance(method, OlrMethod) and method.warmup_epochs >= train.epochs:
+    if isinstance(method, OlrMethod | TrapoMethod) and method.warmup_epochs >= train.epochs:
         yield (
             f"method.warmup_epochs {method.warmup_epochs} leaves no epoch of {train.epochs} in which a label can be"
             " refined; lower it or train longer"
@@ -44,7 +51,7 @@ def _warnings(recipe: Recipe) -> Iterator[str]:
                 f" it, train longer{remedy}"
             )
     if (
-        isinstance(method, OlrMethod | SelfTrainingMethod | TtrlMethod | CoRewardMethod)
+        isinstance(method, OlrMethod | SelfTrainingMethod | TrapoMethod | TtrlMethod | CoRewardMethod)
         and train.rollouts_per_prompt < 4
     ):
         yield (

@@ -341,6 +341,25 @@ class SelfTrainingMethod(MethodSection):
         return (1 if is_verified else 5) if self.warmup_epochs is None else self.warmup_epochs
 
 
+class TrapoMethod(MethodSection):
+    """TraPO (Yang et al. 2025, arXiv:2512.13106): verified prompts (`data.trusted`), and those that learn as they do.
+
+    The label of another prompt is its majority, and it trains where its pass rates over the visits resemble the mean
+    of those of the verified prompts (R24).
+    """
+
+    needs_labels: ClassVar[bool] = False
+
+    name: Literal["trapo"] = "trapo"
+    top_share: Ratio = _key(
+        Decimal("0.1"), "Share of a step's other prompts that trains, at least one: those most similar."
+    )
+    threshold: Number = _key(0.5, "Similarity from which every prompt trains.", ge=-1, le=1)
+    warmup_epochs: Annotated[Whole, Field(ge=0, lt=2**31)] = _key(
+        5, "Visits of a prompt in which only verified prompts train."
+    )
+
+
 class TtrlMethod(MethodSection):
     """TTRL (Zuo et al. 2025, arXiv:2504.16084): the label is the majority answer of the same visit."""
 
@@ -631,6 +650,7 @@ _Method = Annotated[
     GrpoMethod
     | OlrMethod
     | SelfTrainingMethod
+    | TrapoMethod
     | TtrlMethod
     | CoRewardMethod
     | SelfCertaintyMethod

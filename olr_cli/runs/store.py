@@ -319,7 +319,10 @@ def stored_history(path: Path, judge: Judge) -> History:
         key = None if answer is None else keys[answer]
         visit = Visit(key, answer, row["majority_count"], row["rollouts"])
         history.add(row["prompt_id"], row["visit"], visit)
-        if row["label_source"] == "trusted":
+        is_verified = row["label_source"] == "trusted"
+        rate = (row["true_answer_count" if is_verified else "majority_count"] or 0) / row["rollouts"]
+        history.trajectories[row["prompt_id"]] = (*history.trajectories.get(row["prompt_id"], ()), rate)
+        if is_verified:
             is_right = verdicts.get((row["true_answer"], row["given_label"])) is True
             history.verified[row["prompt_id"]] = VerifiedVisit.of_row(row, given_is_right=is_right)
     return history

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from olr_cli.answers import Judge, Key, Vote
 from olr_cli.supervision.self_training import VerifiedVisit
+from olr_cli.supervision.trapo import Trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +97,13 @@ class History:
 
     Attributes:
         verified: prompt_id -> what the latest visit of a prompt with a verified label says about the others.
+        trajectories: prompt_id -> its pass rates (R24), where a method follows them.
     """
 
     def __init__(self) -> None:
         self._pasts: dict[str, Past] = {}
         self.verified: dict[str, VerifiedVisit] = {}
+        self.trajectories: dict[str, Trajectory] = {}
 
     def of(self, prompt_id: str) -> Past:
         """The prompt's visits so far; none before the first."""
@@ -117,10 +120,16 @@ class History:
             raise ValueError(f"prompt {prompt_id}: visit {number} follows visit {past.visits}")
         self._pasts[prompt_id] = past.after(visit)
 
-    def extend(self, pasts: Mapping[str, Past], verified: Mapping[str, VerifiedVisit]) -> None:
+    def extend(
+        self,
+        pasts: Mapping[str, Past],
+        verified: Mapping[str, VerifiedVisit],
+        trajectories: Mapping[str, Trajectory],
+    ) -> None:
         """Record a step whose visits follow those so far: the past of each of its prompts that includes it."""
         self._pasts.update(pasts)
         self.verified.update(verified)
+        self.trajectories.update(trajectories)
 
     def state(self) -> dict[str, Any]:
         """The history as JSON values; answers stand for their classes."""
@@ -136,6 +145,8 @@ class History:
         }
         for prompt_id, visit in self.verified.items():
             state[prompt_id]["verified"] = visit.state()
+        for prompt_id, pass_rates in self.trajectories.items():
+            state[prompt_id]["trajectory"] = list(pass_rates)
         return state
 
     @classmethod
@@ -152,6 +163,8 @@ class History:
             )
             if "verified" in sums:
                 history.verified[prompt_id] = VerifiedVisit.from_state(sums["verified"])
+            if "trajectory" in sums:
+                history.trajectories[prompt_id] = tuple(sums["trajectory"])
         return history
 
 

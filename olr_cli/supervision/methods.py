@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from olr_cli.data.prompts import View
 from olr_cli.recipe.schema import (
@@ -27,11 +28,13 @@ from olr_cli.recipe.schema import (
     SelfTrainingMethod,
     SequenceEntropyMethod,
     TokenEntropyMethod,
+    TrapoMethod,
     TtrlMethod,
 )
 from olr_cli.supervision.rewards import SCORES, Score
 from olr_cli.supervision.selection import RankRule, any_prompt, small_loss, trusted_only
 from olr_cli.supervision.self_training import Calibration, Counts
+from olr_cli.supervision.trapo import resembling
 from olr_cli.supervision.types import LabelSource
 
 
@@ -52,6 +55,7 @@ class Evidence:
         first_majorities: P * views; the majority answer of each view, in a tie the answer that first had so many
             rollouts. Empty unless the method orders rollouts.
         calibration: what verified labels say about votes; None without any.
+        similarities: of each trajectory to the verified prompts' (R24), with a draw for ties; empty without any.
     """
 
     visits: Sequence[int]
@@ -65,6 +69,7 @@ class Evidence:
     label_counts: Sequence[int]
     first_majorities: Sequence[str | None]
     calibration: Calibration | None
+    similarities: Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +103,7 @@ class Method:
         rank: of a prompt among those of a step, of which the first train; None: all train.
         orders_rollouts: a tie goes to the answer that came first.
         calibrates: verified labels say what the others' votes are worth.
+        follows: trajectories of pass rates are kept and compared (R24).
     """
 
     label: LabelRule
@@ -110,6 +116,7 @@ class Method:
     rank: RankRule | None = None
     orders_rollouts: bool = False
     calibrates: bool = False
+    follows: bool = False
 
 
 def given_label(evidence: Evidence) -> EffectiveLabels:
@@ -188,6 +195,26 @@ def pseudo_label(section: SelfTrainingMethod) -> LabelRule:
     return rule
 
 
+def resembling_label(section: TrapoMethod) -> LabelRule:
+    """The majority of prompts that learn as the verified ones do; no others train (`olr_cli.supervision.trapo`)."""
+    share, threshold = Fraction(section.top_share), section.threshold
+
+    def rule(evidence: Evidence) -> EffectiveLabels:
+        candidates = [
+            place
+            for place, (visit, source) in enumerate(zip(evidence.visits, evidence.sources, strict=True))
+            if evidence.similarities and visit > section.warmup_epochs and source != "trusted"
+        ]
+        chosen = resembling([evidence.similarities[place] for place in candidates], share, threshold)
+        resemble = {place for place, yes in zip(candidates, chosen, strict=True) if yes}
+        are_selected = [
+            place in resemble and majority is not None for place, majority in enumerate(evidence.majorities)
+        ]
+        return replace(_replaced(evidence, are_selected), teach=are_selected.copy())
+
+    return rule
+
+
 def no_label(evidence: Evidence) -> EffectiveLabels:
     """None: the reward looks at no answer."""
     return _voted([None] * len(evidence.labels))
@@ -225,6 +252,8 @@ def _by_name(section: MethodSection) -> Method:
             return Method(other_views_label, votes=True, views=views, orders_rollouts=True)
         case SelfTrainingMethod():
             return Method(pseudo_label(section), votes=True, calibrates=True)
+        case TrapoMethod():
+            return Method(resembling_label(section), votes=True, follows=True)
         case SelfCertaintyMethod() | TokenEntropyMethod() | SequenceEntropyMethod():
             score = Score(*SCORES[section.name], getattr(section, "score_reduction", "mean") == "sum")
             return Method(no_label, score, score.statistics)

@@ -38,6 +38,7 @@ from olr_cli.supervision.history import History, Past
 from olr_cli.supervision.methods import EffectiveLabels, Evidence, Method, compose
 from olr_cli.supervision.selection import prompts_that_train
 from olr_cli.supervision.self_training import Calibration, VerifiedVisit, calibrate
+from olr_cli.supervision.trapo import Trajectory, mean_trajectory, similarity
 from olr_cli.supervision.types import LABEL_COLUMNS, Decided, LabelSource, Step
 
 Measure: TypeAlias = Callable[[str], AbstractContextManager[object]]
@@ -107,14 +108,14 @@ class Supervisor:
                 prompt.prompt_id: self.history.of(prompt.prompt_id).after(tally)
                 for prompt, tally in zip(step.prompts, tallies, strict=True)
             }
-            decided, verified_visits = self._decide(
+            decided, verified_visits, trajectories = self._decide(
                 step, texts, votes, noisy_labels, [*pasts.values()], verified
             )
             if self.method.rank is not None:
                 chosen = prompts_that_train(decided, self.method.rank, self._keep_fraction, self._seed)
                 trains = [teaches and it for teaches, it in zip(decided.trains, chosen, strict=True)]
                 decided = replace(decided, labels={**decided.labels, "trains": trains})
-            self.history.extend(pasts, verified_visits)
+            self.history.extend(pasts, verified_visits, trajectories)
             return decided
 
     def expect(self, prompts: Sequence[Prompt]) -> None:
@@ -201,8 +202,8 @@ class Supervisor:
         noisy_labels: Sequence[str | None],
         pasts: Sequence[Past],
         verified: _Verified,
-    ) -> tuple[Decided, dict[str, VerifiedVisit]]:
-        """Everything but which prompts train, and what the visits of verified prompts say about the others.
+    ) -> tuple[Decided, dict[str, VerifiedVisit], dict[str, Trajectory]]:
+        """Everything but which prompts train; what visits of verified prompts say about the others; trajectories.
 
         `texts` and `votes` are of each view of the step's groups.
         """
@@ -253,6 +254,7 @@ class Supervisor:
             ],
         }
         verified_visits = self._verified_visits(prompts, columns, verified)
+        trajectories = self._trajectories(prompts, columns)
         labels = self.method.label(
             Evidence(
                 step.visits,
@@ -269,6 +271,7 @@ class Supervisor:
                 ],
                 self._first_majorities(texts, votes, verified.keys),
                 self._calibration(verified_visits),
+                self._similarities(prompts, step.visits, trajectories),
             )
         )
         _keep_trusted(labels, prompts, standing, views)
@@ -312,7 +315,7 @@ class Supervisor:
             ],
             rewards=rewards,
         )
-        return decided, verified_visits
+        return decided, verified_visits, trajectories
 
     def _rewards(
         self,
@@ -362,6 +365,42 @@ class Supervisor:
             return None
         visits = {**self.history.verified, **of_step}
         return calibrate(visit for _, visit in sorted(visits.items()))
+
+    def _trajectories(
+        self, prompts: Sequence[Prompt], columns: Mapping[str, Sequence[Any]]
+    ) -> dict[str, Trajectory]:
+        """The pass rates of each prompt up to this visit (R24), by prompt_id, where the method follows them."""
+        if not self.method.follows:
+            return {}
+        earlier = self.history.trajectories
+        counts = zip(
+            prompts, columns["true_answer_count"], columns["majority_count"], columns["rollouts"], strict=True
+        )
+        return {
+            prompt.prompt_id: (
+                *earlier.get(prompt.prompt_id, ()),
+                ((right or 0) if prompt.is_trusted else majority) / rollouts,
+            )
+            for prompt, right, majority, rollouts in counts
+        }
+
+    def _similarities(
+        self, prompts: Sequence[Prompt], visits: Sequence[int], of_step: Mapping[str, Trajectory]
+    ) -> list[tuple[float, float]]:
+        """Similarity of each prompt to the verified ones (R24) and a draw for ties; none before one is verified."""
+        if not self.method.follows:
+            return []
+        trajectories = {**self.history.trajectories, **of_step}
+        verified = {*self.history.verified, *(prompt.prompt_id for prompt in prompts if prompt.is_trusted)}
+        reference = mean_trajectory([trajectories[name] for name in verified])
+        return [
+            (
+                similarity(of_step[prompt.prompt_id], reference),
+                seeding.uniform("similarity", self._seed, prompt.prompt_id, visit),
+            )
+            for prompt, visit in zip(prompts, visits, strict=True)
+            if verified
+        ]
 
 
 def make_supervisor(

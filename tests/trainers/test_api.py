@@ -73,9 +73,10 @@ def test_a_trained_runs_rollouts_are_decided_as_its_engine_did(tmp_path):
     assert decisions(trained)["label_source"].n_unique() == 3  # given, noisy and majority
 
 
-def test_verified_labels_calibrate_here_as_in_an_engine(tmp_path):
-    trained, method = tmp_path / "trained", {"name": "self_training"}
-    keys = {"data.trusted": 12, "method": "{name: self_training}", "noise.ratio": 0.7}
+@pytest.mark.parametrize("method", [{"name": "self_training"}, {"name": "trapo", "warmup_epochs": 1}])
+def test_verified_labels_decide_here_as_in_an_engine(tmp_path, method):
+    trained = tmp_path / "trained"
+    keys = {"data.trusted": 12, "method": json.dumps(method), "noise.ratio": 0.7}
     seed = trained_by_olr(trained, 24, **keys)
     verified = decisions(trained).filter(pl.col("label_source") == "trusted")
     verified.select("prompt_id", "true_answer").unique().write_parquet(tmp_path / "verified.parquet")

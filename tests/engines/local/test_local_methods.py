@@ -101,7 +101,7 @@ def test_the_views_of_a_prompt_are_neighbours_and_have_rollouts_of_their_own():
 
 def run(path, *, resume=False, **method):
     verified = {"train": "arithmetic", "limit": 20, "trusted": 8}
-    data = {"data": verified} if method["name"] == "self_training" else {}
+    data = {"data": verified} if method["name"] in ("self_training", "trapo") else {}
     launch(recipe(method=method, **data), path, LocalRunner, JsonProgress(), resume=resume)
     return path
 
@@ -127,6 +127,7 @@ def test_co_reward_stores_both_views_and_the_label_is_the_other_views_majority(t
         {"name": "self_certainty", "penalty_weight": 0.01},
         {"name": "small_loss_selection"},
         {"name": "self_training", "confidence": 0.3},
+        {"name": "trapo", "warmup_epochs": 1},
     ],
 )
 def test_a_run_that_failed_and_was_resumed_has_the_tables_of_one_that_did_not(tmp_path, monkeypatch, method):
