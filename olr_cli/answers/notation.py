@@ -93,7 +93,7 @@ _REWRITES = {  # in this order
     r"\{\s*:\s*\}": ":",
 }
 _COMPILED = [(re.compile(pattern), replacement) for pattern, replacement in _REWRITES.items()]
-_NEEDS_REWRITING = re.compile(r"[^\s\d.,+/()=-]")
+_NEEDS_NO_REWRITING = re.compile(r"[\s\d.,+/()=-]*|-?\\frac\{\d+\}\{\d+\}")
 
 _SYMBOL = r"(?:\\[a-zA-Z]+|[a-zA-Z])(?:_(?:\w|\{[^{}]*\}))?"
 _INDEX = r"(?:\s*_\s*(\w|\{[^{}]*\}))?"
@@ -148,7 +148,7 @@ def _rewritten(text: str) -> str:
     for opening, closing in (("\\(", "\\)"), ("\\[", "\\]")):
         if text.startswith(opening) and text.endswith(closing):
             text = text[2:-2]
-    if _NEEDS_REWRITING.search(text):
+    if not _NEEDS_NO_REWRITING.fullmatch(text):
         for pattern, replacement in _COMPILED:
             text = pattern.sub(replacement, text)
     text = _LEADING.sub("", _TRAILING.sub("", text))

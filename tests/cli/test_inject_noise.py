@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from commands import olr, refused
-from samples import SAMPLE, SHARED, json_lines, needs_shared
+from samples import SAMPLE, json_lines
 
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import SENTINEL
@@ -138,12 +138,9 @@ def test_bad_input_is_one_sentence_and_writes_nothing(
     assert files(here) == before
 
 
-@needs_shared
 def test_a_file_we_wrote_differs_from_its_source_in_the_labels_alone(here: Path) -> None:
-    source = pq.read_table(SHARED / "dapo_800.parquet")
-    inject_noise(
-        "--type", "inactive", "--ratio", "0.5", "--dataset", SHARED / "dapo_800.parquet", "--out", "n.parquet"
-    )
+    source = pq.read_table(SAMPLE)
+    inject_noise("--type", "inactive", "--ratio", "0.5", "--dataset", SAMPLE, "--out", "n.parquet")
     noisy = pq.read_table("n.parquet")
     for name in ("prompt", "data_source", "ability"):
         assert noisy[name].combine_chunks() == source[name].combine_chunks()

@@ -319,6 +319,20 @@ def test_a_table_of_texts_is_a_log_too(tmp_path: Path) -> None:
     assert answers(log, "3+4") == [["7"], ["8"]] and log.rows["reward"].to_list() == [1, 0]
 
 
+def test_the_only_item_of_a_list_stands_for_the_list_and_an_empty_list_for_nothing(tmp_path: Path) -> None:
+    """As in data sets, so that a prompt has one id in both; a longer list is refused with its row."""
+    row = {"prompt_id": "a", "visit": 1, "response": r"\boxed{7}", "given_label": "7", "reward": 1.0}
+    lists = {name: [value] for name, value in row.items() if name != "response"}
+    plain, packed = (
+        read_log([json_lines(tmp_path / f"{name}.jsonl", of_row | {"true_answer": []})]).rows
+        for name, of_row in (("plain", row), ("lists", row | lists))
+    )
+    assert packed.equals(plain) and packed["true_answer"].to_list() == [None]
+    for name, value in {"prompt_id": ["a", "b"], "visit": [1, 2]}.items():
+        with pytest.raises(UserError, match=rf"'{name}' of row 0 \(the first is 0\) is a list of 2 values"):
+            read_log([json_lines(tmp_path / "two.jsonl", row | {name: value})])
+
+
 def test_labels_are_spelled_alike_whatever_stands_beside_them(tmp_path: Path) -> None:
     row = {"step": 1, "response": "x", "prompt": "q"}
     rows = (row | {"given_label": label} for label in (2.0, "2", 2.0))

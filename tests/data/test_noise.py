@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from samples import SHARED, needs_shared
+from samples import NOISY_SAMPLE, SAMPLE
 
 from olr_cli.data.chat import Message
 from olr_cli.data.noise import NoiseKind, default_target, describe_counts, examples, inject, marked_count
@@ -173,11 +173,10 @@ def test_the_default_file_is_named_by_source_type_and_ratio(
     assert default_target(source, kind, ratio) == Path("data") / name
 
 
-@needs_shared
-def test_the_published_set_is_marked_exactly_and_nested_and_the_marked_one_not_again() -> None:
-    prompts = read_prompts(SHARED / "dapo_800.parquet")
+def test_a_file_is_marked_exactly_and_nested_and_a_marked_one_not_again() -> None:
+    prompts = read_prompts(SAMPLE)
     sets = [marked(inject(prompts, type="active", ratio=f"0.{n}", seed=0)) for n in (1, 3, 5, 7, 9)]
-    assert [len(ids) for ids in sets] == [80, 240, 400, 560, 720]
+    assert [len(ids) for ids in sets] == [2, 7, 12, 17, 22]
     assert all(few < many for few, many in pairwise(sets))
-    with pytest.raises(UserError, match=r"marked already \(387 inactive, 413 clean\)"):
-        inject(read_prompts(SHARED / "dapo_800_noise_0.5.parquet"), type="active", ratio="0.5", seed=0)
+    with pytest.raises(UserError, match=r"marked already \(8 inactive, 16 clean\)"):
+        inject(read_prompts(NOISY_SAMPLE), type="active", ratio="0.5", seed=0)

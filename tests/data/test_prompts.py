@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from samples import SAMPLE, SHARED, json_lines, needs_shared
+from samples import NOISY_SAMPLE, SAMPLE, SHARED, json_lines, needs_shared
 
 from olr_cli.data.chat import Message
 from olr_cli.data.check import repeat_notes
@@ -530,11 +530,10 @@ def test_a_source_that_is_nothing_is_refused(
     assert expected in str(caught.value)
 
 
-@needs_shared
 def test_the_authors_marked_file_is_read_as_marked() -> None:
-    prompts = read_prompts(SHARED / "dapo_800_noise_0.5.parquet", noise_type_of_sentinel="active")
-    clean = read_prompts(SHARED / "dapo_800.parquet")
-    assert sum(p.is_marked for p in prompts.prompts) == 387
+    prompts = read_prompts(NOISY_SAMPLE, noise_type_of_sentinel="active")
+    clean = read_prompts(SAMPLE)
+    assert sum(p.is_marked for p in prompts.prompts) == 8
     assert [p.true_answer for p in prompts.prompts] == [p.given_label for p in clean.prompts]
     found = {(p.noise_type, p.given_label == SENTINEL) for p in prompts.prompts}
     assert found == {("active", True), ("clean", False)}
