@@ -1,4 +1,4 @@
-"""Generation by vLLM 0.29, or its CPU build, in this process.
+"""Generation by vLLM (tried: 0.29 and 0.32), or its CPU build, in this process.
 
 The engine gets token ids and returns token ids, so prompts and responses pass through the same tokenizer, and end at
 the same end tokens, as in the transformers backend. It starts with the first prompts, when it is known how long they
