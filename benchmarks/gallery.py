@@ -54,7 +54,8 @@ class Entry:
 
 
 def _figure(title: str, text: str, runs: str, name: str) -> Entry:
-    return Entry(title, text, f"olr analyze{runs and f' {runs}'} --figure {name} --out {{out}}", "figure")
+    option = f"--over {name}" if "." in name else f"--figure {name}"
+    return Entry(title, text, f"olr analyze {runs} {option} --out {{out}}", "figure")
 
 
 def _table(title: str, text: str, runs: str, name: str, *, published: bool = True) -> Entry:
@@ -133,13 +134,13 @@ ENTRIES = (
         "Ablation",
         "What each criterion selects, how often, and where the policy ends.",
         f"{BOTH_NOISES}{{,+olr,+consistency,+slope,+every_majority}}_seed-*",
-        "ablation",
+        "method.criteria",
     ),
     _figure(
         "Sensitivity",
-        "The score against the slope threshold and against the warm-up; `--over KEY` draws it over any key.",
+        "The score against the slope threshold; `--over KEY` draws it over any key.",
         f"{BOTH_NOISES}{{,+olr,+olr_*}}_seed-*",
-        "sensitivity",
+        "method.slope_threshold",
     ),
     _figure("Cost of a step", "Median seconds of each part of a training step.", STUDY, "cost"),
     _table("Cost of a step, as a table", "How much time OLR adds to a step.", STUDY, "cost", published=False),

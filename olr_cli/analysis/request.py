@@ -9,6 +9,7 @@ from pathlib import Path
 
 from olr_cli.analysis import figures
 from olr_cli.analysis.arms import Arm, Run, begun, find_runs, group, newest_of_each, relabel
+from olr_cli.analysis.frame import Lack
 from olr_cli.analysis.tables import PAPER_TABLES, PUBLISHED_TABLES, TABLES, count
 from olr_cli.data.arithmetic import mixture_note
 from olr_cli.errors import UserError
@@ -115,7 +116,14 @@ def carry_out(request: Request) -> Answer:
         # Runs that have no metrics by step may have other figures.
         wanted = ["all"]
         drawn, lacking = figures.draw(wanted, arms)
-    tables = {name: count(name, arms, baseline, models, with_published=with_published) for name in names}
+    tables = {}
+    for name in names:
+        try:
+            tables[name] = count(name, arms, baseline, models, with_published=with_published)
+        except Lack as lack:
+            # A table that nobody asked for is left out.
+            if request.table is not None or request.baseline is not None or request.shape in STANDING_ALONE:
+                raise UserError(f"--table {name} needs {lack}") from None
     saved = [chart for name, charts in drawn.items() if name in wanted or "all" in wanted for chart in charts]
     written = figures.save(saved, folder)
     notes = [*_notes(runs, left_out, arms), *(chart.note for chart in saved if chart.note), *lacking]
@@ -125,7 +133,7 @@ def carry_out(request: Request) -> Answer:
         page, left_out = write_report(arms, folder, drawn, notes, tables, request.trusted)
         written.append(page)
         notes += left_out
-    return _answer(tables, written, notes, dict(_next(request, arms, names)))
+    return _answer(tables, written, notes, dict(_next(request, arms, [*tables])))
 
 
 def _require_runs(request: Request, arms: Sequence[Arm]) -> None:
@@ -223,6 +231,11 @@ def _next(request: Request, arms: Sequence[Arm], tables: Sequence[str]) -> Itera
 
 def _next_of_table(request: Request, table: str) -> tuple[str, str]:
     """The same table with the published numbers beside; if they are there or there are none, as Markdown."""
+    again = [
+        *(["--newest"] if request.newest else []),
+        *(["--baseline", request.baseline] if request.baseline is not None else []),
+        *(word for label in request.labels for word in ("--label", label)),
+    ]
     options, purpose = "--format markdown", "the table for a paper or README"
     if table in PUBLISHED_TABLES and not request.paper:
         options, purpose = "--paper", "the published numbers beside"
@@ -230,5 +243,5 @@ def _next_of_table(request: Request, table: str) -> tuple[str, str]:
         options = f"--paper {options}"
     if len(request.places) > _MOST_PLACES and request.shape != "json":
         return f"the same command with {options}", purpose
-    named = "" if table == "arms" else f" --table {table}"
-    return f"olr analyze {shlex.join(map(str, request.places))}{named} {options}", purpose
+    named = [] if table == "arms" else ["--table", table]
+    return f"olr analyze {shlex.join([*map(str, request.places), *again, *named])} {options}", purpose

@@ -34,16 +34,16 @@ def analyze(
             autocompletion=figures,
             help="Figure to draw; may be repeated. learning (the default): reward, held-out accuracy, entropy, length,"
             " KL and more by step; coherence, dynamics, composition: by epoch; arms: the result of each run by arm;"
-            " ablation: over method.criteria; sensitivity: over slope thresholds or warm-ups; noise: over the noise"
-            " ratio; cost: time of each part of a step; all: every figure that these runs allow.",
+            " cost: time of each part of a step; all: every figure that these runs allow.",
         ),
     ] = None,
     over: Annotated[
         list[str] | None,
         Option(
             metavar="KEY",
-            help="Recipe key to draw the score at the end of training over, e.g. noise.ratio or train.learning_rate,"
-            " of runs that differ in nothing else but the seed; may be repeated.",
+            help="Recipe key to draw the score at the end of training over, of runs that differ in nothing else but the"
+            " seed: noise.ratio, method.criteria (the ablation), method.slope_threshold, method.warmup_epochs,"
+            " train.learning_rate, …; may be repeated.",
         ),
     ] = None,
     table: Annotated[

@@ -76,3 +76,39 @@ def test_a_long_list_of_places_is_not_repeated(tmp_path):
     runs = [write_history(tmp_path / f"run{seed}", seed=seed, **SMALL) for seed in range(4)]
     assert proposals(*runs, table="arms") == ["the same command with --format markdown"]
     assert str(runs[2]) in proposals(*runs[:3], table="arms")[0]
+
+
+def test_the_next_command_keeps_what_this_one_was_told(run):
+    told = {"newest": True, "baseline": "my OLR", "labels": ["active 0.5 olr=my OLR"], "table": "arms"}
+    words = "--newest --baseline 'my OLR' --label 'active 0.5 olr=my OLR' --format markdown"
+    assert proposals(run, **told) == [f"olr analyze '{run}' {words}"]
+
+
+def test_a_table_without_a_value_is_refused_in_a_sentence_and_left_out_where_nobody_asked(tmp_path):
+    for name, method in (("a", "grpo"), ("b", "olr")):
+        run = write_history(
+            tmp_path / name,
+            method={"name": method},
+            noise=None,
+            knows_truth=False,
+            knows_noise=False,
+            **SMALL,
+        )
+        (run / "metrics.jsonl").write_text('{"step": 1, "epoch": 1, "rollout/reward": 0.5}\n')
+    for table in ("arms", "noise_ratios"):
+        with pytest.raises(
+            UserError, match=f"--table {table} needs held-out accuracy .*, and these runs have none"
+        ):
+            carry_out(Request([tmp_path], table=table))
+    answer = carry_out(Request([tmp_path], out=tmp_path / "out"))
+    assert answer.data["tables"] == {} and next(iter(answer.next)).endswith("--figure all")
+
+
+def test_a_table_of_the_paper_has_no_row_that_is_blank(run):
+    def rows(**asked):
+        data = carry_out(Request([run], table="noise_ratios", **asked)).data["tables"]["noise_ratios"]
+        return {(row["method"], row["noise"]) for row in data["rows"]}, " ".join(data["notes"])
+
+    ours, notes = rows()
+    assert ours == {("base", ""), ("olr", "active 0.5")} and "No runs of inactive noise: GRPO at 0.1" in notes
+    assert len(rows(compare="paper")[0]) > 5

@@ -155,9 +155,9 @@ def test_an_evaluation_of_the_policy_before_training_goes_with_the_papers_tables
 def test_figures_over_a_key_are_part_of_all_only_where_runs_differ_in_it(arms):
     others = {"name": "olr", "slope_threshold": 0.02, "warmup_epochs": 3, "criteria": ["slope"]}
     write_history(arms / "slope", arm="slope", method=others, **SMALL)
-    olr(arms, "--figure", "all", "--over", "method.criteria")
+    olr(arms, "--figure", "all")
     drawn = {file.stem for file in (arms / "figures").iterdir()}
-    assert {"ablation", "coherence", "over-method.criteria"} <= drawn and "sensitivity" not in drawn
+    assert {"coherence", "over-method.criteria"} <= drawn and "over-method.warmup_epochs" not in drawn
 
 
 def test_json_says_what_was_written_and_counted(arms):
@@ -189,14 +189,15 @@ TWO_ARMS = ("ARMS/grpo1", "ARMS/olr1")
     ("words", "message"),
     [
         (("RUN", "--figure", "dynamic"), "--figure is 'dynamic' (did you mean 'dynamics'?"),
+        (("RUN", "--figure", "learing"), "arms, cost, all"),
         (("RUN", "--figure", "all", "--figure", "dynamic"), "--figure is 'dynamic'"),
         (
-            ("ARMS", "--figure", "ablation"),
-            "--figure ablation needs runs that differ in method.criteria, and",
+            ("ARMS", "--over", "method.criteria"),
+            "--over method.criteria needs runs that differ in method.criteria, and",
         ),
         (
-            ("ARMS", "--figure", "all", "--figure", "sensitivity"),
-            "--figure sensitivity needs runs that differ in",
+            ("ARMS", "--figure", "all", "--over", "method.warmup_epochs"),
+            "--over method.warmup_epochs needs runs that differ in method.warmup_epochs, and",
         ),
         (("ARMS", "--over", "noise.ratio"), "--over noise.ratio needs runs that differ in noise.ratio, and"),
         (("ARMS", "--over", "noise.rato"), "--over is 'noise.rato' (did you mean 'noise.ratio'?"),

@@ -25,7 +25,7 @@ def test_a_new_file_is_written_where_out_says(tmp_path, table):
 
 
 def test_a_folder_in_the_way_of_the_labels_is_said(tmp_path, table):
-    name = replay(table).output.split("Wrote ")[1].strip()
+    name = replay(table).output.split("Wrote ")[1].splitlines()[0]
     (tmp_path / name).unlink()
     (tmp_path / name).mkdir()
     assert "could not be written" in commands.refused("replay", table)
@@ -109,3 +109,24 @@ def test_a_csv_file_holds_what_the_parquet_file_does(tmp_path, run):
     assert pl.read_csv(tmp_path / "labels.csv", schema=labels.schema).equals(labels)
     assert labels["is_selected"].any()
     assert "Selected: 0" not in output
+
+
+def test_a_replay_of_a_log_says_how_many_labels_would_change_and_what_comes_next(tmp_path):
+    """Two prompts, of which one is answered by 5 where the label is 7, and one as its label says in other words."""
+    rows = [
+        {
+            "question": question,
+            "given_label": label,
+            "response": f"The answer is \\boxed{{{answer}}}.",
+            "visit": visit,
+        }
+        for visit in (1, 2)
+        for question, label, answer in (("2+3=", "7", "5"), ("1/2=", "0.5", "1/2"))
+        for _ in range(4)
+    ]
+    log = tmp_path / "log.parquet"
+    pl.DataFrame(rows).write_parquet(log)
+    settings = [w for s in ("warmup_epochs=0", "criteria=[consistency]") for w in ("--set", f"method.{s}")]
+    output = " ".join(replay(log, *settings).output.split())
+    assert "1 of 2 labels would be replaced by another answer." in output
+    assert f"Next: olr audit {log}" in output and f"olr replay {log} --grid default" in output

@@ -23,9 +23,6 @@ FIGURES: Mapping[str, str] = {
     "dynamics": "by_epoch:dynamics",
     "composition": "by_epoch:composition",
     "arms": "variations:arms_at_the_end",
-    "ablation": "variations:ablation",
-    "sensitivity": "variations:sensitivity",
-    "noise": "variations:noise",
     "cost": "cost:charts",
 }
 """Figure -> its function from arms to the charts that are saved, which is imported when it is needed.
@@ -35,6 +32,9 @@ It raises `Lack` for other arms than it needs. The first line of its docstring i
 
 OVER = "over-"
 """Begins the name of a figure of the scores over a key of the recipe, which stands behind it."""
+
+OFTEN = ("method.slope_threshold", "method.warmup_epochs", "method.criteria", "noise.ratio")
+"""Keys that the paper varies: ``all`` draws the scores over these too, where runs differ in one."""
 
 _SHOW_LOGS = ("learning",)
 """Figures for which the logs of other trainers will do."""
@@ -86,14 +86,18 @@ def known(kind: str, names: Iterable[str], registry: Iterable[str]) -> list[str]
 
 
 def known_figures(names: Sequence[str]) -> list[str]:
-    """The figures of these names, in the order of `FIGURES`, then those over keys; ``all`` stands for all of them.
+    """The figures of these names, in the order of `FIGURES`, then those over keys.
+
+    ``all`` stands for all of `FIGURES`, and those over the keys of `OFTEN`.
 
     Raises:
         UserError: there is no such figure.
     """
     over = [name for name in names if name.startswith(OVER)]
     named = known("figure", (name for name in names if name not in over), [*FIGURES, "all"])
-    return [*(FIGURES if "all" in names else named), *over]
+    if "all" not in names:
+        return [*named, *over]
+    return list(dict.fromkeys([*FIGURES, *(f"{OVER}{key}" for key in OFTEN), *over]))
 
 
 def draw(names: Sequence[str], arms: Sequence[Arm]) -> tuple[dict[str, list[Chart]], list[str]]:

@@ -220,7 +220,7 @@ def coherence(arms: Sequence[Arm]) -> list[Chart]:
     if not known:
         raise Lack("true answers")
     rows = pl.concat(known)
-    columns = min(len(arms), 4)
+    columns = style.columns_of(len(arms), 4)
     width = style.COLUMN_WIDTH if columns == 1 else style.TEXT_WIDTH
     sheet = style.Sheet(len(arms), columns, width=width, panel_height=2.1 if columns < 3 else 1.75)
     for number, (axes, panel) in enumerate(zip(sheet.panels, panels, strict=True)):
@@ -253,7 +253,7 @@ def dynamics(arms: Sequence[Arm]) -> list[Chart]:
         if not shown:
             continue
         width = style.TEXT_WIDTH if len(shown) > 1 else style.COLUMN_WIDTH
-        columns = min(len(shown), 3) if len(shown) != 4 else 2
+        columns = style.columns_of(len(shown), 3)
         sheet = style.Sheet(len(shown), columns, width=width, panel_height=1.6)
         for axes, (letter, rows) in zip(sheet.panels, shown.items(), strict=True):
             axes.set_title(f"({letter}) {PANELS[letter].title}")

@@ -37,17 +37,25 @@ def charts(arms: Sequence[Arm]) -> list[Chart]:
 
 
 def _caption(costs: Sequence[StepTimes]) -> str:
-    sizes = dict.fromkeys(map(_size, costs))
-    over = next(iter(sizes)) if len(sizes) == 1 else "the steps that stand below each arm"
+    sizes = {_size(cost) for cost in costs}
+    over = sizes.pop() if len(sizes) == 1 else "the steps"
     return (
-        f"Medians over {over}; dot and whisker: median and quartiles of the whole step, to which"
-        " medians of parts need not add up."
+        f"Medians over {over}; dot and whisker: median and quartiles of the whole step, to which medians of parts need"
+        " not add up."
     )
 
 
+def _size(cost: StepTimes) -> str:
+    """Of how many steps and runs the medians of an arm are."""
+    runs = len(cost.steps)
+    return f"{len(cost.all_steps):,} steps of {runs} run{'s' * (runs != 1)}"
+
+
 def _draw(costs: Sequence[StepTimes]) -> style.Sheet:
-    machines, sizes = len({cost.machine for cost in costs}), len(set(map(_size, costs)))
-    names = [_name(cost, has_machine=machines > 1, has_size=sizes > 1) for cost in costs]
+    has_machines, has_sizes = (len(set(map(of, costs))) > 1 for of in (lambda cost: cost.machine, _size))
+    names = [
+        _name(cost, cost.machine if has_machines else "", _size(cost) if has_sizes else "") for cost in costs
+    ]
     lines = [
         1 + max(name.count("\n"), _speed(cost).count("\n")) for name, cost in zip(names, costs, strict=True)
     ]
@@ -63,16 +71,9 @@ def _draw(costs: Sequence[StepTimes]) -> style.Sheet:
     return sheet
 
 
-def _size(cost: StepTimes) -> str:
-    """How many steps of how many runs."""
-    runs = len(cost.steps)
-    return f"{len(cost.all_steps):,} steps of {runs} run{'s' * (runs != 1)}"
-
-
-def _name(cost: StepTimes, *, has_machine: bool, has_size: bool) -> str:
-    """The arm, and its machine and steps, where these are not the same for all."""
-    words = [cost.arm.title, *([cost.machine] if has_machine else []), *([_size(cost)] if has_size else [])]
-    return "\n".join(textwrap.fill(word, 30) for word in words)
+def _name(cost: StepTimes, *details: str) -> str:
+    """The arm, and below it what is not the same for all arms."""
+    return "\n".join(textwrap.fill(word, 30) for word in (cost.arm.title, *details) if word)
 
 
 def _speed(cost: StepTimes) -> str:

@@ -36,14 +36,19 @@ TITLES: Mapping[str, str] = {
 """Metrics of metrics.jsonl, of a log those that its rollouts show -> the title of their panel, with the unit."""
 
 _WITHOUT_TRUTH: Mapping[str, str] = {
-    "majority/differs_from_label": "Majority differs from label",
+    "majority/differs_from_label": "Majority is not the label",
     "label/selection_ratio": "Labels replaced",
 }
-"""As `TITLES`, of runs whose true answers nobody knows."""
+"""Panels besides where nobody knows true answers: what can be seen of the labels then."""
+_TRUTH = "majority/accuracy"
+"""A metric that only runs with true answers have."""
 
 _SHARES = {"eval/avg", "rollout/truncated", "rollout/zero_variance_groups", *_WITHOUT_TRUTH}
 _SPARSE = "eval/avg"
 """Measured in few steps, which are marked and not averaged."""
+
+_LEAST_SPANS = {"rollout/reward": 0.1, "policy/entropy": 0.1, "policy/kl": 0.01}
+"""The least that an axis spans, so that noise does not look like a course; of other numbers a tenth of the largest."""
 
 
 def learning(arms: Sequence[Arm]) -> list[Chart]:
@@ -52,7 +57,7 @@ def learning(arms: Sequence[Arm]) -> list[Chart]:
     One chart, a line an arm: the mean over its seeds with a band of one sd, of values that are averaged over a
     fifteenth of the steps. A single run's steps are shown pale behind. Panels that no run has values for are left out.
     """
-    values = pl.concat([_measured(arm) for arm in arms])
+    values = _with_or_without_truth(pl.concat([_measured(arm) for arm in arms]))
     if values.is_empty():
         raise Lack("metrics by step, and metrics.jsonl of these runs has none of " + ", ".join(TITLES))
     last = int(values["at"].max() or 1)  # type: ignore[arg-type]  # of whole numbers
@@ -60,7 +65,7 @@ def learning(arms: Sequence[Arm]) -> list[Chart]:
     rows = spreads(_smoothed(values, window), "step")
     titles = {**TITLES, **_WITHOUT_TRUTH}
     shown = [metric for metric in titles if metric in set(rows["metric"])]
-    columns = len(shown) if len(shown) < 4 else 2 if len(shown) == 4 else 3
+    columns = style.columns_of(len(shown), 3)
     sheet = style.Sheet(len(shown), columns, width=style.TEXT_WIDTH, panel_height=1.4)
     looks = style.looks([arm.title for arm in arms])
     is_single = len(arms) == len(arms[0].runs) == 1
@@ -86,21 +91,23 @@ def learning(arms: Sequence[Arm]) -> list[Chart]:
 
 
 def _measured(arm: Arm) -> pl.DataFrame:
-    """The metrics of `TITLES` of every run, by step, as a frame; `at` is the step."""
+    """What panels may show of every run, by step, as a frame; `at` is the step."""
     return frame(
         (arm.name, run.seed, metric, int(line["step"]), line[metric])
         for run in arm.runs
-        for lines in [_lines(run)]
-        for line in lines
-        for metric in _known(lines)
+        for line in _lines(run)
+        for metric in (*TITLES, *_WITHOUT_TRUTH, _TRUTH)
         if line.get(metric) is not None
     )
 
 
-def _known(lines: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The metrics that are shown of a run: what its labels say only where nobody knows the truth."""
-    knows = any(line.get("majority/accuracy") is not None for line in lines)
-    return [*TITLES, *([] if knows else _WITHOUT_TRUTH)]
+def _with_or_without_truth(values: pl.DataFrame) -> pl.DataFrame:
+    """The metrics of `TITLES`; where no run knows true answers, those of `_WITHOUT_TRUTH` too that are ever above 0."""
+    names = values.filter(pl.col("value") > 0)["metric"].unique().to_list()
+    more = (
+        [] if values["metric"].is_in([_TRUTH]).any() else [name for name in _WITHOUT_TRUTH if name in names]
+    )
+    return values.filter(pl.col("metric").is_in([*TITLES, *more]))
 
 
 def _lines(run: Run) -> list[dict[str, float]]:
@@ -143,12 +150,6 @@ def _draw(sheet: style.Sheet, axes: Axes, look: Look, rows: pl.DataFrame, shift:
     sheet.band(axes, step, mean, sd, look.colour)
 
 
-def _at_least_wide(low: float, high: float) -> tuple[float, float]:
-    """Limits that are a tenth of their values apart, so that a flat line looks flat."""
-    more = max(0.1 * max(abs(low), abs(high)) - (high - low), 0.0) / 2
-    return low - more, high + more
-
-
 def _finish(axes: Axes, metric: str, rows: pl.DataFrame, last: int) -> None:
     """Set the limits for values of columns mean and sd, up to the last step of any panel."""
     axes.set_xlim(-0.03 * last, 1.03 * last)
@@ -157,8 +158,15 @@ def _finish(axes: Axes, metric: str, rows: pl.DataFrame, last: int) -> None:
     if metric in _SHARES:
         style.percent_axis(axes, style.percent_limits(rows))
     else:
+        _widen(axes, _LEAST_SPANS.get(metric, 0.1 * max(map(abs, axes.get_ylim()))))
         axes.yaxis.set_major_formatter(
             EngFormatter(sep="") if is_large else FuncFormatter(lambda y, _: f"{y:g}")
         )
-        axes.set_ylim(_at_least_wide(*axes.get_ylim()))
     axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+
+
+def _widen(axes: Axes, span: float) -> None:
+    """Make the y axis span at least so much, around its middle."""
+    low, high = axes.get_ylim()
+    if high - low < span:
+        axes.set_ylim((low + high - span) / 2, (low + high + span) / 2)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 import textwrap
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -192,14 +192,11 @@ class Sheet:
 
     def band(self, axes: Axes, x: ArrayLike, mean: Values, sd: Values, colour: str) -> None:
         """Draw mean plus and minus one sd, nan where there is none; `chart` says if the panel's limits cut it."""
-        if not np.isnan(sd).all():
+        # An area needs two neighbours, and a height.
+        if ((sd[1:] + sd[:-1]) > 0).any():
             axes.fill_between(x, mean - sd, mean + sd, color=colour, alpha=0.2, linewidth=0)
-            self._spread("bands", axes.get_ylim, mean, sd)
-
-    def _spread(self, kind: str, limits: Callable[[], tuple[float, float]], mean: Values, sd: Values) -> None:
-        """Keep where spreads end, for the sentence below the figure."""
-        ends = float(np.nanmin(mean - sd)), float(np.nanmax(mean + sd))
-        self._bands.setdefault(kind, []).append((limits, *ends))
+            ends = float(np.nanmin(mean - sd)), float(np.nanmax(mean + sd))
+            self._bands.setdefault("bands", []).append((axes.get_ylim, *ends))
 
     def bar(self, axes: Axes, place: float, mean: float, sd: float | None, **look: Any) -> None:
         """Draw a horizontal bar with plus and minus one sd; `look` as for `Axes.barh`."""
@@ -207,6 +204,12 @@ class Sheet:
         if sd is not None:
             axes.errorbar(mean, place, xerr=sd, color=BLACK, linewidth=0.8, capsize=1.5)
             self._bands.setdefault("whiskers", []).append((axes.get_xlim, mean - sd, mean + sd))
+
+    def _whiskers(self, axes: Axes, x: ArrayLike, mean: Values, sd: Values, colour: str) -> None:
+        if (sd > 0).any():
+            axes.errorbar(x, mean, yerr=sd, fmt="none", color=colour, linewidth=0.8, capsize=1.5)
+            ends = float(np.nanmin(mean - sd)), float(np.nanmax(mean + sd))
+            self._bands.setdefault("whiskers", []).append((axes.get_ylim, *ends))
 
     def lines(
         self,
@@ -216,7 +219,7 @@ class Sheet:
         *,
         of: str = "metric",
         x: str = "epoch",
-        apart: Collection[str] = (),
+        joined: bool = True,
     ) -> None:
         """Draw mean (line) and mean plus and minus one sd (band) of each line, named at its end.
 
@@ -226,7 +229,7 @@ class Sheet:
             rows: columns `of`, `x`, mean, sd.
             of: the column that tells lines apart.
             x: the column that is drawn across.
-            apart: lines whose points are of different runs: points and whiskers, which nothing joins.
+            joined: whether there are lines and bands; if not, markers and whiskers.
         """
         for line, look in looks.items():
             points = rows.filter(pl.col(of) == line)
@@ -234,16 +237,13 @@ class Sheet:
                 continue
             across, mean, sd = (points[name].to_numpy() for name in (x, "mean", "sd"))
             marker = (look.marker or "o" * (len(across) == 1)) if len(across) <= 25 else ""
-            dashes = "none" if line in apart else look.dashes
-            style = {"linestyle": dashes, **mark(marker), "clip_on": False}
-            self.curve(axes, across, mean, look.label, look.colour, **style)
-            if line not in apart:
+            style = {"linestyle": look.dashes, **mark(marker), "clip_on": False}
+            if joined:
+                self.curve(axes, across, mean, look.label, look.colour, **style)
                 self.band(axes, across, mean, sd, look.colour)
-            elif not np.isnan(sd).all():
-                axes.errorbar(
-                    across, mean, yerr=sd, fmt="none", color=look.colour, linewidth=0.8, capsize=1.5
-                )
-                self._spread("whiskers", axes.get_ylim, mean, sd)
+                continue
+            self.curve(axes, across, mean, look.label, look.colour, **style | {"linestyle": ""})
+            self._whiskers(axes, across, mean, sd, look.colour)
 
     def legend(self, handles: Sequence[Artist]) -> None:
         """Name lines or areas above all panels, in as many columns as fit, in the order of `handles`."""
@@ -345,6 +345,12 @@ def declutter(wanted: Sequence[float], heights: Sequence[float], low: float, hig
     placed = np.empty(len(order))
     placed[order] = np.maximum(np.minimum(levels, last), first) + room
     return placed.tolist()
+
+
+def columns_of(panels: int, most: int) -> int:
+    """Columns of so many panels, `most` at most, whose rows are as equally long as can be: five of four are 3 + 2."""
+    rows = -(-panels // most)
+    return -(-panels // rows)
 
 
 def lettered(number: int, title: str) -> str:

@@ -28,7 +28,7 @@ from olr_cli.analysis.arms import (
     telling_settings,
     vary,
 )
-from olr_cli.analysis.figures import style
+from olr_cli.analysis.figures import OFTEN, OVER, style
 from olr_cli.analysis.figures.style import BLUE, GREEN, GREY, ORANGE, SKY, Chart
 from olr_cli.analysis.frame import SPREAD, Key, Lack, spread, summarise
 from olr_cli.analysis.outcomes import HELD_OUT, TITLES, Source, at_the_end, source_of
@@ -47,7 +47,7 @@ def arms_at_the_end(arms: Sequence[Arm]) -> list[Chart]:
         raise Lack("several arms")
     values = measured(arms, at_the_end).drop("at")
     shown = [metric for metric in TITLES if metric in values["metric"]]
-    columns = min(len(shown), 2)
+    columns = style.columns_of(len(shown), 2)
     height = 0.5 + 0.15 * len(arms)
     sheet = style.Sheet(len(shown), columns, width=style.TEXT_WIDTH, panel_height=height)
     for number, (axes, metric) in enumerate(zip(sheet.panels, shown, strict=True)):
@@ -87,12 +87,7 @@ def _write_mean(axes: Axes, place: int, mean: float) -> None:
 
 # Over one key -----------------------------------------------------------------------------------------------------
 
-THRESHOLD, WARMUP, CRITERIA, RATIO = (
-    "method.slope_threshold",
-    "method.warmup_epochs",
-    "method.criteria",
-    "noise.ratio",
-)
+THRESHOLD, WARMUP, CRITERIA, RATIO = OFTEN
 
 _KEY_TITLES = {
     THRESHOLD: "slope threshold \N{GREEK SMALL LETTER DELTA}",
@@ -123,7 +118,6 @@ class Series:
             is one.
     """
 
-    key: str
     panel: str
     name: str
     members: Mapping[Any, Arm]
@@ -144,7 +138,7 @@ def series_over(arms: Sequence[Arm], key: str) -> list[Series]:
         noises = [variation.first.runs[0].noise or "clean" for variation in variations]
         names = tell_apart(noises, [variation.settings("noise.") for variation in variations])
         return [
-            Series(key, "", name, _with_grpo(variation, arms))
+            Series("", name, _with_grpo(variation, arms))
             for variation, name in zip(variations, names, strict=True)
         ]
     variations = sorted(variations, key=_verified)
@@ -152,7 +146,7 @@ def series_over(arms: Sequence[Arm], key: str) -> list[Series]:
     names = tell_apart(methods, [_of_method(variation) for variation in variations])
     panels = _panel_titles([variation.settings("method.") for variation in variations])
     return [
-        Series(key, panel, name, variation.arms)
+        Series(panel, name, variation.arms)
         for variation, name, panel in zip(variations, names, panels, strict=True)
     ]
 
@@ -186,68 +180,42 @@ def _panel_titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 def over(arms: Sequence[Arm], key: str) -> list[Chart]:
     """The score at the end of training over one key of the recipe, of arms that differ in nothing else.
 
-    Numbers make lines, other values bars. The data have a row a series, value and metric; without a value GRPO's.
+    Numbers make lines, other values bars. Over a setting of a method, a line or row is a kind of noise, beside GRPO
+    under that noise (dashed); over other keys it is a method. Over the criteria, accuracy of the selected labels and
+    coverage come first: over all visits after warm-up, counted from each run's selection during its training. The data
+    have a row a series, value and metric; without a value GRPO's.
     """
-    keys = sorted({key for arm in arms for key in arm.settings()})
+    keys = sorted({key for arm in arms for key in arm.settings()} | set(OFTEN))
     if key not in keys:
         raise unknown("--over", key, keys)
-    return _charts(arms, [key], f"over-{key}")
-
-
-def noise(arms: Sequence[Arm]) -> list[Chart]:
-    """Methods over the noise ratio: the score at the end of training, a line a method."""
-    return _charts(arms, [RATIO], "noise")
-
-
-def sensitivity(arms: Sequence[Arm]) -> list[Chart]:
-    """Sensitivity to OLR's two settings: the score at the end of training against delta, and against T.
-
-    A line a kind of noise, dashed: GRPO under that noise.
-    """
-    return _charts(
-        [arm for arm in arms if arm.olr or arm.method == "grpo"], [THRESHOLD, WARMUP], "sensitivity"
-    )
-
-
-def ablation(arms: Sequence[Arm]) -> list[Chart]:
-    """The ablation of OLR's criteria as bars (the paper's Table ablation, and its Fig. 3e as a whole).
-
-    A row of panels a kind of noise, a bar a choice of criteria. Accuracy of the selected labels and coverage are over
-    all visits after warm-up, counted from each run's selection during its training.
-    """
-    return _charts(arms, [CRITERIA], "ablation")
-
-
-def _charts(arms: Sequence[Arm], keys: Sequence[str], name: str) -> list[Chart]:
-    """What is drawn over some keys."""
-    series = [one for key in keys for one in series_over(arms, key)]
+    series = series_over(arms, key)
     if not series:
-        recipes = " and ".join(_RECIPES[key] for key in keys if key in _RECIPES)
-        example = f", as those of {recipes}" if recipes else ""
-        replay = "; olr replay --grid shows what they would have selected" if CRITERIA in keys else ""
-        raise Lack(
-            f"runs that differ in {', or in '.join(keys)}, and in nothing else but the seed{example}{replay}"
-        )
+        example = f", as those of {_RECIPES[key]}" if key in _RECIPES else ""
+        replay = "; olr replay --grid shows what they would have selected" if key == CRITERIA else ""
+        raise Lack(f"runs that differ in {key}, and in nothing else but the seed{example}{replay}")
     source = source_of(arms, ())
     titles = _score_titles(source)
     values: Callable[[Run], Mapping[str, float | None]] = source.values
-    if keys == [CRITERIA]:
+    if key == CRITERIA:
         titles = _SELECTED | titles
         values = lambda run: {**source.values(run), **_selected(run)}  # noqa: E731
-    rows = _rows(series, values, titles)
-    is_line = rows["value"].dtype.is_numeric()
-    caption = ""
-    if is_line and rows["runs"].n_unique() > 1:
-        caption = "Numbers at points: runs."
-    if is_line and not all(map(_share_seeds, series)):
-        caption = f"{caption} Points of different seeds are not joined.".strip()
-    return [(_lines if is_line else _bars)(series, rows, titles).chart(name, rows, caption=caption)]
+    rows = _rows(key, series, values, titles)
+    name = f"{OVER}{key}"
+    if not rows["value"].dtype.is_numeric():
+        return [_bars(series, rows, titles).chart(name, rows)]
+    apart = "" if all(map(_is_paired, _by_line(rows))) else "Points of different seeds are not joined."
+    return [_lines(key, series, rows, titles).chart(name, rows, caption=apart)]
 
 
-def _share_seeds(series: Series) -> bool:
-    """Whether the arms of a line have the same seeds, so that it shows what the key changes and nothing else."""
-    arms = [arm for value, arm in series.members.items() if value is not None]
-    return len({tuple(run.seed for run in arm.runs) for arm in arms}) == 1
+def _by_line(rows: pl.DataFrame) -> list[pl.DataFrame]:
+    """The points of each line."""
+    points = rows.filter(pl.col("value").is_not_null())
+    return points.partition_by("panel", "series", "metric", maintain_order=True)
+
+
+def _is_paired(points: pl.DataFrame) -> bool:
+    """Whether all points of a line are of the same seeds; if not, a line would show the seeds too."""
+    return points["seeds"].n_unique() == 1
 
 
 def _score_titles(source: Source) -> dict[str, str]:
@@ -256,51 +224,63 @@ def _score_titles(source: Source) -> dict[str, str]:
 
 
 def _rows(
-    series: Sequence[Series], values: Callable[[Run], Mapping[str, float | None]], metrics: Mapping[str, str]
+    key: str,
+    series: Sequence[Series],
+    values: Callable[[Run], Mapping[str, float | None]],
+    metrics: Mapping[str, str],
 ) -> pl.DataFrame:
-    """The metrics of every arm of the series, over its seeds."""
+    """The metrics of every arm of the series, over its seeds, which stand beside."""
     arms = {arm.name: arm for one in series for arm in one.members.values()}
-    cells = summarise(measured(arms.values(), values))
+    by_run = measured(arms.values(), values)
+    cells = summarise(by_run)
+    by_arm = by_run.group_by("metric", "arm").agg(pl.col("seed").sort())
+    seeds = {Key(metric, arm): " ".join(map(str, of_arm)) for metric, arm, of_arm in by_arm.iter_rows()}
     values_of_key = [value for one in series for value in one.members if value is not None]
     is_number = all(isinstance(value, int | float | Decimal) for value in values_of_key)
     columns = {"key": str, "panel": str, "series": str, "value": float if is_number else str, "metric": str}
     return pl.DataFrame(
         [
-            (one.key, one.panel, one.name, value if is_number else _category(value)[0], metric, *spread(cell))
+            (
+                key,
+                one.panel,
+                one.name,
+                value if is_number else _category(value)[0],
+                metric,
+                *spread(cells[of]),
+                seeds[of],
+            )
             for one in series
             for metric in metrics
             for value, arm in one.members.items()
-            if (cell := cells.get(Key(metric, arm.name)))
+            if (of := Key(metric, arm.name)) in cells
         ],
-        {**columns, **SPREAD},
+        {**columns, **SPREAD, "seeds": str},
         orient="row",
     )
 
 
-def _lines(series: Sequence[Series], rows: pl.DataFrame, titles: Mapping[str, str]) -> style.Sheet:
-    """A panel a metric, key and rest of the settings."""
+def _lines(key: str, series: Sequence[Series], rows: pl.DataFrame, titles: Mapping[str, str]) -> style.Sheet:
+    """A panel a metric and rest of the settings; where points are of more or fewer runs, each says of how many."""
     names = list(dict.fromkeys(one.name for one in series))
     labels = [textwrap.fill(name.replace("_", " "), _LONGEST_LINE) for name in names]
     looks = dict(zip(names, style.looks(labels), strict=True))
-    keys = dict.fromkeys((one.key, one.panel) for one in series)
-    panels = [(metric, key, panel) for metric in titles for key, panel in keys]
-    apart = {one.name for one in series if not _share_seeds(one)}
-    says_n = rows["runs"].n_unique() > 1
-    columns = min(len(panels), 2)
+    panels = [(metric, panel) for metric in titles for panel in dict.fromkeys(one.panel for one in series)]
+    is_counted = rows.filter(pl.col("value").is_not_null())["runs"].n_unique() > 1
+    columns = style.columns_of(len(panels), 2)
     sheet = style.Sheet(len(panels), columns, width=style.TEXT_WIDTH, panel_height=2.0)
-    for number, (axes, (metric, key, panel)) in enumerate(zip(sheet.panels, panels, strict=True)):
+    for number, (axes, (metric, panel)) in enumerate(zip(sheet.panels, panels, strict=True)):
         axes.set_title(style.lettered(number, panel or titles[metric]))
         style.label_first(axes, number % columns, titles[metric] if panel else "")
-        of_panel = rows.filter(key=key, panel=panel, metric=metric)
+        of_panel = rows.filter(panel=panel, metric=metric)
         if of_panel.is_empty():
             style.remark(axes, "needs scores of these runs")
             continue
-        of_values = of_panel.filter(pl.col("value").is_not_null())
-        sheet.lines(axes, looks, of_values, of="series", x="value", apart=apart)
-        for value, mean, runs in of_values.select("value", "mean", "runs").iter_rows() if says_n else ():
-            axes.annotate(
-                str(runs), (value, mean), (0, 4), textcoords="offset points", ha="center", color=GREY
-            )
+        for points in _by_line(of_panel):
+            name = points["series"][0]
+            sheet.lines(axes, {name: looks[name]}, points, of="series", x="value", joined=_is_paired(points))
+            for x, y, runs in points.select("value", "mean", "runs").iter_rows() if is_counted else ():
+                place: dict[str, Any] = {"xytext": (0, 4), "textcoords": "offset points", "ha": "center"}
+                axes.annotate(f"n={runs}", (x, y), color=style.darker(looks[name].colour), **place)
         for name, level in of_panel.filter(pl.col("value").is_null()).select("series", "mean").iter_rows():
             axes.axhline(level, color=looks[name].colour, linestyle=style.DASHES, linewidth=0.8)
             sheet.label(axes, level, f"{looks[name].label},\nwithout OLR", looks[name].colour)

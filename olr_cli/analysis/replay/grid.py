@@ -72,6 +72,9 @@ SHARES = {
 }
 """Shares of a cell: which count of which, and what they are called."""
 
+FEW = 20
+"""A share of fewer visits than this says little: its cell has no colour."""
+
 _WIDTH = 80
 
 Grid: TypeAlias = Mapping[str, Sequence[Any]]

@@ -16,13 +16,11 @@ from matplotlib.patches import Rectangle
 
 from olr_cli.analysis.figures import style
 from olr_cli.analysis.figures.style import BLACK, GREY, VERMILION, Chart
-from olr_cli.analysis.replay.grid import SHARES, blocks_of, shown_shares
+from olr_cli.analysis.replay.grid import FEW, SHARES, blocks_of, shown_shares
 
 _CELL_WIDTH, _CELL_HEIGHT = 0.24, 0.19
 _COLOURS = ListedColormap(colormaps["Blues"](np.linspace(0.02, 0.8, 256)), "blues")
 """Without the darkest ones, on which marks would not be seen."""
-FEWEST = 20
-"""Visits from which on a share is coloured."""
 _DELTA = "\N{GREEK SMALL LETTER DELTA}"
 
 
@@ -44,7 +42,7 @@ def _draw(cells: pl.DataFrame) -> Figure:
         len(rows), len(shares), squeeze=False, height_ratios=[count + 0.4 for count in rows]
     )
     for column, share in enumerate(shares):
-        limits = _limits(cells[share].drop_nulls())
+        limits = _limits(cells.filter(~_is_few(share))[share].drop_nulls())
         for row, (criteria, block) in enumerate(blocks.items()):
             axes: Axes = panels[row, column]
             _panel(axes, block, share, limits)
@@ -61,27 +59,32 @@ def _draw(cells: pl.DataFrame) -> Figure:
         key.append("frame: the run's own setting")
     if any(cells[share].has_nulls() for share in shares):
         key.append("hatched: nothing selected")
-    if any(0 < size < FEWEST for share in shares for size in cells[SHARES[share][1]]):
-        key.append(f"white: of fewer than {FEWEST} visits")
+    if any(cells.filter(pl.col(share).is_not_null() & _is_few(share)).height for share in shares):
+        key.append(f"no colour: of fewer than {FEW} visits")
     figure.supxlabel("; ".join(key), fontsize=style.FONT_SIZE, color=GREY)
     return figure
 
 
+def _is_few(share: str) -> pl.Expr:
+    """Whether a cell's share is of fewer than `FEW` visits."""
+    return pl.col(SHARES[share][1]) < FEW
+
+
 def _limits(shares: pl.Series) -> tuple[float, float]:
     """The scale of one share: as wide as its values, and at least ten points."""
+    if shares.is_empty():
+        return 0.0, 1.0
     low, high = float(shares.to_numpy().min()), float(shares.to_numpy().max())
     missing = max(0.1 - (high - low), 0.0)
     return low - missing / 2, high + missing / 2
 
 
 def _panel(axes: Axes, cells: pl.DataFrame, share: str, limits: tuple[float, float]) -> None:
-    """One heat map; a hatched cell has no value."""
+    """One heat map; a hatched cell has no value, a white one's is of few visits."""
     warmups = cells["warmup_epochs"].unique(maintain_order=True).to_list()
     thresholds = cells["slope_threshold"].unique(maintain_order=True).to_list()
-    # Few visits make a share of chance, to which a colour would draw the eye.
-    enough = pl.when(pl.col(SHARES[share][1]) >= FEWEST).then(share)
-    values = cells.select(enough.cast(pl.Float64).fill_null(np.nan)).to_series().to_numpy()
-    values = values.reshape(-1, len(warmups))
+    cells = cells.with_columns(pl.when(~_is_few(share)).then(share).alias("coloured"))
+    values = cells["coloured"].cast(pl.Float64).fill_null(np.nan).to_numpy().reshape(-1, len(warmups))
     axes.imshow(values, cmap=_COLOURS, vmin=limits[0], vmax=limits[1], origin="lower", aspect="auto")
     axes.grid(visible=False)
     axes.set_xticks(range(len(warmups)), list(map(str, warmups)))
@@ -89,14 +92,14 @@ def _panel(axes: Axes, cells: pl.DataFrame, share: str, limits: tuple[float, flo
     axes.tick_params(length=0)
     for place, cell in enumerate(cells.iter_rows(named=True)):
         y, x = divmod(place, len(warmups))
-        is_coloured = cell[SHARES[share][1]] >= FEWEST
-        _annotate(axes, x, y, cell[share], limits if is_coloured else (1.0, 1.0))
+        is_dark = (cell["coloured"] or 0) > limits[0] + 0.7 * (limits[1] - limits[0])
+        _annotate(axes, x, y, cell[share], "white" if is_dark else BLACK)
         if cell["is_own"]:
             frame = Rectangle((x - 0.45, y - 0.45), 0.9, 0.9, fill=False, edgecolor=VERMILION, linewidth=1.4)
             axes.add_patch(frame)
 
 
-def _annotate(axes: Axes, x: int, y: int, value: float | None, limits: tuple[float, float]) -> None:
+def _annotate(axes: Axes, x: int, y: int, value: float | None, colour: str) -> None:
     if value is None:
         frame = Rectangle(
             (x - 0.5, y - 0.5), 1, 1, fill=False, hatch="////", edgecolor="#C0C0C0", linewidth=0
@@ -105,11 +108,4 @@ def _annotate(axes: Axes, x: int, y: int, value: float | None, limits: tuple[flo
         return
     # What is not 0 or 100 % does not read so.
     text = "<1" if 0 < value < 0.005 else ">99" if 0.995 <= value < 1 else f"{100 * value:.0f}"
-    axes.text(
-        x,
-        y,
-        text,
-        ha="center",
-        va="center_baseline",
-        color="white" if value > limits[0] + 0.7 * (limits[1] - limits[0]) else BLACK,
-    )
+    axes.text(x, y, text, ha="center", va="center_baseline", color=colour)

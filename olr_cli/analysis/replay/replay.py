@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import TextIO
 
 import polars as pl
@@ -21,6 +22,7 @@ from olr_cli.recipe.schema import OlrMethod, Recipe
 from olr_cli.runs.directory import kind_note, kind_of, read_manifest, read_recipe
 from olr_cli.runs.store import arrow_table, scan_labels, table_schema
 from olr_cli.supervision import Method, Step, compose, make_supervisor
+from olr_cli.supervision.metrics import MAJORITY_DIFFERS
 from olr_cli.supervision.selection import keep_fraction
 from olr_cli.tables import Answer, File
 
@@ -122,6 +124,8 @@ def replay_answer(history: RolloutHistory, judge: Judge, target: Path) -> Answer
         rollouts=pl.col("rollouts").sum(),
         answered=pl.col("answered").sum(),
         last_visit=pl.col("visit").max(),
+        labelled=pl.col("prompt_id").filter(pl.col("given_label").is_not_null()).n_unique(),
+        changed=pl.col("prompt_id").filter(pl.col("is_selected") & MAJORITY_DIFFERS).n_unique(),
     ).collect()
     row, method = counts.row(0, named=True), compose(history.recipe.method).name
     right = f"; right in {row['right'] / row['known']:.1%} of them." if row["known"] else "."
@@ -133,8 +137,15 @@ def replay_answer(history: RolloutHistory, judge: Judge, target: Path) -> Answer
     if history.is_run:
         note = kind_note(history.source, kind_of(read_manifest(history.source)))
         lines += _agreement(history, method, labels) if note is None else [f"Note: {note}"]
+    elif row["labelled"]:
+        lines.append(f"{row['changed']:,} of {row['labelled']:,} labels would be replaced by another answer.")
     lines += _warnings(history.recipe, row)
-    return Answer(lines, notes=history.notes, files=[File(target)])
+    place = quote(str(history.source))
+    commands = {
+        f"olr audit {place}": "which labels look wrong, the most doubtful first",
+        f"olr replay {place} --grid default": "what other criteria would select",
+    }
+    return Answer(lines, notes=history.notes, files=[File(target)], next=commands)
 
 
 def _warnings(recipe: Recipe, counts: Mapping[str, int]) -> list[str]:

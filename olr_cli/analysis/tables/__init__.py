@@ -45,13 +45,14 @@ def count(
     tables of scores: evaluations of policies before training. `with_published` adds the paper's numbers.
 
     Raises:
-        UserError: there is no such arm, the table takes no baseline or needs other runs, a run has no labels, a file
-            is damaged.
+        Lack: the table needs other runs.
+        UserError: there is no such arm, the table takes no baseline, a run has no labels, a file is damaged.
     """
     if name == "arms":
         from olr_cli.analysis.tables.arms_table import arms_table
 
         return arms_table(arms, baseline)
+    from olr_cli.analysis.frame import Lack
     from olr_cli.analysis.tables.cost_table import cost_table
     from olr_cli.analysis.tables.layouts import LAYOUTS
     from olr_cli.analysis.tables.paper import PaperTable
@@ -67,7 +68,5 @@ def count(
     # In runs of `olr rollouts` the recipe's method trained nothing.
     trained = [arm for arm in arms if arm.runs[0].kind == "training"]
     if not trained:
-        raise UserError(
-            f"--table {name} needs training runs; {arms[0].runs[0].path} holds rollouts without training"
-        )
+        raise Lack(f"training runs; {arms[0].runs[0].path} holds rollouts without training")
     return PaperTable(layout, trained, models, with_published=with_published).table()

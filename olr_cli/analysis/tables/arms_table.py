@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from olr_cli.analysis.arms import Arm, measured
-from olr_cli.analysis.frame import Key, flat, summarise
+from olr_cli.analysis.frame import Key, Lack, flat, summarise
 from olr_cli.analysis.outcomes import TITLES, at_the_end
 from olr_cli.errors import unknown
 from olr_cli.tables import NOTHING, UNKNOWN, Block, Cell, Column, Row, Table
@@ -18,6 +18,7 @@ def arms_table(arms: Sequence[Arm], baseline: str | None = None) -> Table:
     The others are compared with the arm named `baseline`, by default the first.
 
     Raises:
+        Lack: no run has a value.
         UserError: there is no arm of that name.
     """
     names = [arm.name for arm in arms]
@@ -27,6 +28,8 @@ def arms_table(arms: Sequence[Arm], baseline: str | None = None) -> Table:
     references = {name: baseline for name in names if name != baseline}
     known = summarise(measured(arms, at_the_end), references)
     metrics = [metric for metric in TITLES if any(key.metric == metric for key in known)]
+    if not metrics:
+        raise Lack("held-out accuracy (data.test), true answers or labels, and these runs have none")
     cells = {Key(metric, arm): known.get(Key(metric, arm), UNKNOWN) for metric in metrics for arm in names}
     columns = [Column("arm"), Column("n"), *(Column(f"{TITLES[metric]}, %") for metric in metrics)]
     rows = []

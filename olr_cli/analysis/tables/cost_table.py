@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from olr_cli.analysis.arms import Arm, grpo_beside
-from olr_cli.analysis.frame import Lack, difference
+from olr_cli.analysis.frame import difference
 from olr_cli.analysis.step_times import PARTS, STEP, StepTimes, flat, step_times, unit_of
-from olr_cli.errors import UserError
 from olr_cli.evaluation.published import published_cost
 from olr_cli.runs.throughput import QUANTITIES
 from olr_cli.tables import UNKNOWN, Block, Cell, Column, Row, Table
@@ -38,12 +37,10 @@ def cost_table(arms: Sequence[Arm], *, with_published: bool = False) -> Table:
     """Where the time of the arms' steps goes: medians with quartiles, differences to GRPO, and the sums over a run.
 
     Raises:
-        UserError: no arm has times, a run has no labels yet, or its files are damaged.
+        Lack: no arm has times.
+        UserError: a run has no labels yet, or its files are damaged.
     """
-    try:
-        timed = step_times(arms)
-    except Lack as lack:
-        raise UserError(f"--table cost needs {lack}") from None
+    timed = step_times(arms)
     rows = [(times, compared_with_grpo(times, timed)) for times in timed]
     published = published_cost() if with_published else {}
     untimed = [arm.name for arm in arms if arm.name not in {times.arm.name for times in timed}]

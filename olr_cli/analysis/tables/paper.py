@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from olr_cli.analysis.arms import Arm, measured, telling_settings
-from olr_cli.analysis.frame import flat, summarise
+from olr_cli.analysis.frame import Lack, flat, summarise
 from olr_cli.analysis.outcomes import BELOW_START, HELD_OUT, source_of, task
 from olr_cli.analysis.tables.layouts import BASE, METHOD_TITLES, Layout
 from olr_cli.evaluation.published import PublishedRow, Setting, published_table, setting_of
@@ -74,7 +74,7 @@ class PaperRow:
 
 
 class PaperTable:
-    """One of the paper's tables, of our arms.
+    """One of the paper's tables, of our arms; without its scores, the rows that ours have a value of.
 
     Args:
         layout: which of them.
@@ -85,6 +85,9 @@ class PaperTable:
     Attributes:
         rows: in the paper's order, then ours that it doesn't have.
         notes: what a reader should know.
+
+    Raises:
+        Lack: there is nothing to show.
     """
 
     def __init__(
@@ -109,6 +112,11 @@ class PaperTable:
             self._cells[key.arm][key.metric] = cell
         self.rows = [*self._all_rows()]
         self.notes = [*self._notes()]
+        self.rows = [row for row in self.rows if row.cells or row.published]
+        if not self.rows:
+            raise Lack(
+                "held-out accuracy (data.test) or scores (`olr evaluate RUN`), and these runs have none"
+            )
 
     # What is printed --------------------------------------------------------------------------------------------------
 

@@ -301,3 +301,12 @@ def test_seeds_of_an_arm_are_averaged_and_several_arms_are_several_charts(tmp_pa
     rows = averaged.data.filter(panel="a")
     assert rows["runs"].unique().to_list() == [3]
     assert rows["sd"].null_count() == 0
+
+
+def test_rollouts_without_training_have_no_slope(tmp_path):
+    runs = [
+        write_history(tmp_path / kind, kind=kind, prompts=20, epochs=4) for kind in ("training", "rollouts")
+    ]
+    trained, untrained = (charts_of("dynamics", group(find_runs([run])))[0] for run in runs)
+    assert "c" in trained.data["panel"] and "c" not in untrained.data["panel"]
+    assert "(c) Slope of the pass rate: needs training" in untrained.note

@@ -13,7 +13,6 @@ from olr_cli.analysis.figures import cost
 from olr_cli.analysis.frame import Lack
 from olr_cli.analysis.step_times import PARTS, STEP, step_times, unit_of
 from olr_cli.analysis.tables.cost_table import cost_table
-from olr_cli.errors import UserError
 from olr_cli.tables import Cell
 
 TINY = {"prompts": 8, "prompts_per_step": 4, "epochs": 2, "store_rollouts": False}
@@ -97,6 +96,17 @@ def test_parts_and_what_is_left_add_up_to_the_step_without_evaluation(tmp_path):
     assert found.time("rollouts") == Cell(0.5, "s", ends=(0.5, 2.75), n=4), "one slow step moves no median"
     assert found.time("verification", "labels").value == pytest.approx(0.03)
     assert found.share("labels") == pytest.approx((0.01 / 0.99 + 0.01 / 1.01) / 2)
+
+
+def test_arms_of_other_sizes_say_each_of_how_many_steps_they_are(arms, tmp_path):
+    (chart,) = cost.charts(group(find_runs([arms])))
+    assert chart.caption.startswith("Medians over 8 steps of 2 runs;")
+    assert [label.get_text() for label in chart.figure.axes[0].get_yticklabels()] == ["GRPO", "OLR"]
+    write_timed(tmp_path / "third", OLR, times=parts(0.02), arm="ttrl", seed=1)
+    (chart,) = cost.charts(group(find_runs([arms, tmp_path])))
+    assert chart.caption.startswith("Medians over the steps;")
+    names = [label.get_text() for label in chart.figure.axes[0].get_yticklabels()]
+    assert names[1:] == ["OLR\n8 steps of 2 runs", "TTRL\n4 steps of 1 run"]
 
 
 def test_what_a_step_takes_more_than_grpos_is_paired_by_seed(arms):
@@ -186,12 +196,9 @@ def test_steps_of_minutes_are_in_seconds(tmp_path):
 def test_runs_without_times_are_named_or_refused(tmp_path):
     write_history(tmp_path / "untimed", arm="untimed", **TINY)
     arms = group(find_runs([tmp_path]))
-    with pytest.raises(Lack, match="time/step"):
-        cost.charts(arms)
-    with pytest.raises(
-        UserError, match=r"--table cost needs runs whose metrics\.jsonl has the time of a step"
-    ):
-        cost_table(arms)
+    for show in (cost.charts, cost_table):
+        with pytest.raises(Lack, match=r"runs whose metrics\.jsonl has the time of a step \(time/step\)"):
+            show(arms)
     write_timed(tmp_path / "timed", arm="timed")
     assert "No times of untimed." in table_of(tmp_path).notes
 

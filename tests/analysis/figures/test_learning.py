@@ -83,3 +83,32 @@ def test_what_has_nothing_to_show_says_what_is_missing(tmp_path):
     (run / "metrics.jsonl").write_text('{"step": 1, "epoch": 1, "time/step": 1.0}\n')
     with pytest.raises(Lack, match="of these runs has none"):
         charts_of("learning", group(find_runs([run])))
+
+
+def write_metrics(path, **metrics):
+    """A run of two steps with these metrics."""
+    run = write_history(path, **SMALL)
+    lines = [{"step": step, "epoch": 1} | {k: v[step - 1] for k, v in metrics.items()} for step in (1, 2)]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return run
+
+
+def test_small_changes_do_not_fill_an_axis(tmp_path):
+    small = {"rollout/reward": [0.5, 0.501], "policy/kl": [0.001, 0.002], "rollout/length": [100.0, 100.5]}
+    figure = learning(write_metrics(tmp_path / "run", **small)).figure
+    spans = {
+        axes.get_title(loc="left"): high - low for axes in figure.axes for low, high in [axes.get_ylim()]
+    }
+    assert spans["Reward"] == pytest.approx(0.1) and spans["KL to the reference, nats"] == pytest.approx(0.01)
+    assert 10 <= spans["Response length, tokens"] < 11
+
+
+def test_what_labels_do_is_shown_where_nobody_knows_the_truth(tmp_path):
+    labels = {"rollout/reward": [0.1, 0.2], "majority/differs_from_label": [0.5, 0.4]}
+    unknown = write_metrics(tmp_path / "unknown", **labels, **{"label/selection_ratio": [0.0, 0.3]})
+    shown = [axes.get_title(loc="left") for axes in learning(unknown).figure.axes]
+    assert shown == ["Reward", "Majority is not the label", "Labels replaced"]
+    grpo = write_metrics(tmp_path / "grpo", **labels, **{"label/selection_ratio": [0.0, 0.0]})
+    assert "label/selection_ratio" not in learning(grpo).data["metric"]
+    known = write_metrics(tmp_path / "known", **labels, **{"majority/accuracy": [0.5, 0.6]})
+    assert set(learning(known).data["metric"]) == {"rollout/reward"}

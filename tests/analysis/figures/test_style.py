@@ -55,7 +55,13 @@ def spread(rows, limits=(0, 1)):
     [
         ([(1, 0.5, None, 1), (2, 0.7, None, 1)], "One run each. More."),
         ([(1, 0.5, 0.1, 3), (2, 0.7, 0.1, 3)], "Means of 3 runs; bands: ±1 sd. More."),
-        ([(1, 0.5, 0.1, 3), (2, 0.7, None, 1)], "Means of 1 to 3 runs; bands: ±1 sd. More."),
+        (
+            [(1, 0.5, 0.1, 3), (2, 0.7, 0.0, 3), (3, 0.7, None, 1)],
+            "Means of 1 to 3 runs; bands: ±1 sd. More.",
+        ),
+        ([(1, 0.5, 0.1, 3), (2, 0.7, None, 1)], "Means of 1 to 3 runs. More."),
+        ([(1, 0.5, 0.0, 3), (2, 0.7, 0.0, 3)], "Means of 3 runs. More."),
+        ([(1, 0.5, 0.1, 3)], "Means of 3 runs. More."),
         ([(1, 0.95, 0.1, 3), (2, 0.7, 0.1, 3)], "Means of 3 runs; bands: ±1 sd, cut at 100%. More."),
         ([(1, 0.95, 0.1, 3), (2, 0.02, 0.1, 3)], "Means of 3 runs; bands: ±1 sd, cut at 0% and 100%. More."),
     ],
@@ -172,3 +178,8 @@ def test_the_written_labels_do_not_overlap_on_the_page():
                 assert upper.y0 >= lower.y1 - 1
             page = figure.get_window_extent()
             assert all(page.x0 <= box.x0 and box.x1 <= page.x1 for box in boxes)
+
+
+def test_rows_of_panels_are_as_long_as_each_other_as_can_be():
+    assert [style.columns_of(panels, 4) for panels in (1, 4, 5, 6, 7, 17)] == [1, 4, 3, 3, 4, 4]
+    assert [style.columns_of(panels, 3) for panels in (2, 4, 5)] == [2, 2, 3]

@@ -1,4 +1,4 @@
-"""Sensitivity and ablation: which runs are compared, what is counted of them, and panels without such runs."""
+"""The score over a key: which runs are compared, what is counted of them, and panels without such runs."""
 
 import polars as pl
 import pytest
@@ -70,25 +70,23 @@ def write_sweep(folder, warmups=(1, 2)):
     return folder
 
 
-def line(chart, setting, noise, metric="eval/avg"):
-    rows = chart.data.filter(
-        pl.col("value").is_not_null(), key=f"method.{setting}", series=noise, metric=metric
-    )
+THRESHOLD, WARMUPS = "over-method.slope_threshold", "over-method.warmup_epochs"
+
+
+def line(chart, noise, metric="eval/avg"):
+    rows = chart.data.filter(pl.col("value").is_not_null(), series=noise, metric=metric)
     return dict(zip(rows["value"], rows["mean"], strict=True))
 
 
 def test_lines_are_means_over_seeds_beside_the_level_of_grpo(tmp_path):
-    chart = drawn("sensitivity", write_sweep(tmp_path))
-    assert titles(chart) == ["(a) Held-out accuracy", "(b) Held-out accuracy"]
-    assert line(chart, "slope_threshold", "active 0.5") == pytest.approx({0.0: 0.63, 0.02: 0.73, 0.1: 0.53})
-    assert line(chart, "warmup_epochs", "inactive 0.5") == pytest.approx({1: 0.83, 2: 0.93})
+    chart = drawn(THRESHOLD, write_sweep(tmp_path))
+    assert titles(chart) == ["(a) Held-out accuracy"]
+    assert chart.figure.axes[0].get_xlabel() == "slope threshold δ"
+    assert line(chart, "active 0.5") == pytest.approx({0.0: 0.63, 0.02: 0.73, 0.1: 0.53})
+    assert line(drawn(WARMUPS, tmp_path), "inactive 0.5") == pytest.approx({1: 0.83, 2: 0.93})
     first = chart.data.row(0, named=True)
     assert (first["runs"], first["sd"]) == (2, pytest.approx(0.02 / 2**0.5))
-    grpo = (
-        chart.data.filter(pl.col("value").is_null(), key="method.slope_threshold")
-        .select("series", "mean")
-        .rows()
-    )
+    grpo = chart.data.filter(pl.col("value").is_null()).select("series", "mean").rows()
     assert grpo == [("active 0.5", pytest.approx(0.4)), ("inactive 0.5", pytest.approx(0.5))]
     axes = chart.figure.axes[0]
     named = ["active 0.5", "inactive 0.5"]
@@ -100,16 +98,29 @@ def test_lines_are_means_over_seeds_beside_the_level_of_grpo(tmp_path):
 def test_panels_are_of_both_kinds_of_benchmarks_where_runs_have_scores(tmp_path):
     for run in write_sweep(tmp_path).iterdir():
         write_evaluated(run / "evaluation" / "step-000001", NINE, step=1)
-    chart = drawn("sensitivity", tmp_path)
-    assert titles(chart) == ["(a) ID score", "(b) ID score", "(c) OOD score", "(d) OOD score"]
+    chart = drawn(WARMUPS, tmp_path)
+    assert titles(chart) == ["(a) ID score", "(b) OOD score"]
     expected = sum(list(NINE.values())[:6]) / 6
-    assert line(chart, "warmup_epochs", "active 0.5", "in") == pytest.approx({1: expected, 2: expected})
+    assert line(chart, "active 0.5", "in") == pytest.approx({1: expected, 2: expected})
 
 
-def test_a_setting_that_does_not_vary_has_no_panel(tmp_path):
-    chart = drawn("sensitivity", write_sweep(tmp_path, warmups=(1,)))
-    assert [axes.get_xlabel() for axes in chart.figure.axes] == ["slope threshold δ"]
-    assert names_of(chart, "key") == ["method.slope_threshold"]
+def test_points_of_different_seeds_are_not_joined_and_each_says_of_how_many_runs_it_is(tmp_path):
+    def figure(seeds_at_half):
+        folder = tmp_path / str(len(seeds_at_half)) / str(seeds_at_half[0])
+        for ratio, seeds in ((0.3, (1, 2)), (0.5, seeds_at_half)):
+            for seed in seeds:
+                write_run(folder / f"{ratio}-{seed}", olr(), 0.9 - ratio + seed / 100, ratio=ratio, seed=seed)
+        return drawn("over-noise.ratio", folder)
+
+    def joined(chart):
+        return next(line.get_linestyle() for line in chart.figure.axes[0].lines if len(line.get_xdata()) == 2)
+
+    paired, others, fewer = figure((1, 2)), figure((3, 4)), figure((2,))
+    assert [joined(chart) for chart in (paired, others, fewer)] == ["-", "None", "None"]
+    assert paired.caption == "Means of 2 runs; bands: ±1 sd."
+    assert others.caption == "Means of 2 runs; whiskers: ±1 sd. Points of different seeds are not joined."
+    assert others.data["seeds"].to_list() == ["1 2", "3 4"]
+    assert {"n=1", "n=2"} <= {*texts(fewer.figure.axes[0])} and "n=2" not in texts(others.figure.axes[0])
 
 
 def test_arms_are_compared_with_a_dot_a_run(tmp_path):
@@ -131,14 +142,13 @@ def test_arms_are_compared_with_a_dot_a_run(tmp_path):
 def test_runs_that_differ_in_more_than_one_setting_make_no_line(tmp_path):
     write_run(tmp_path / "one", olr(0.02, 1))
     write_run(tmp_path / "other", olr(0.05, 2))
-    assert "method.slope_threshold" in refused("sensitivity", tmp_path)
+    assert "method.slope_threshold" in refused(THRESHOLD, tmp_path)
     write_run(tmp_path / "third", olr(0.05, 1))
-    chart = drawn("sensitivity", tmp_path)
-    assert list(line(chart, "slope_threshold", "active 0.5")) == [0.02, 0.05]
-    assert list(line(chart, "warmup_epochs", "active 0.5")) == [1, 2]
+    assert list(line(drawn(THRESHOLD, tmp_path), "active 0.5")) == [0.02, 0.05]
+    assert list(line(drawn(WARMUPS, tmp_path), "active 0.5")) == [1, 2]
     for threshold in (0.02, 0.05):
         write_run(tmp_path / f"idle/{threshold}", olr(threshold, criteria=["consistency"]))
-    assert refused("sensitivity", tmp_path / "idle"), "without the slope a threshold decides nothing"
+    assert refused(THRESHOLD, tmp_path / "idle"), "without the slope a threshold decides nothing"
 
 
 # Ablation
@@ -161,7 +171,7 @@ def choices(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def bars(choices):
-    return drawn("ablation", choices)
+    return drawn("over-method.criteria", choices)
 
 
 def value(chart, noise, criteria, metric):
@@ -200,14 +210,14 @@ def test_a_row_of_panels_a_noise_and_a_bar_a_choice_with_grpo_in_the_scores_alon
 def test_benchmark_scores_are_shown_in_place_of_held_out_accuracy(tmp_path):
     for run in write_choices(tmp_path).iterdir():
         write_evaluated(run / "evaluation" / "step-000010", NINE, step=10)
-    chart = drawn("ablation", tmp_path)
+    chart = drawn("over-method.criteria", tmp_path)
     assert titles(chart)[2:] == ["(c) ID score", "(d) OOD score"]
     score = value(chart, "active 0.5", "slope alone", "out")
     assert score["mean"] == pytest.approx(sum(list(NINE.values())[6:]) / 3)
 
 
 def test_without_true_answers_coverage_is_still_shown(tmp_path):
-    chart = drawn("ablation", write_choices(tmp_path, knows_truth=False))
+    chart = drawn("over-method.criteria", write_choices(tmp_path, knows_truth=False))
     assert "selection_accuracy" not in chart.data["metric"]
     assert "coverage" in chart.data["metric"]
     assert "truth unknown" in " ".join(texts(chart.figure.axes[0])).replace("\n", " ")
@@ -215,11 +225,11 @@ def test_without_true_answers_coverage_is_still_shown(tmp_path):
 
 def test_runs_that_differ_in_more_than_the_criteria_are_not_compared(tmp_path):
     write_history(tmp_path / "both", method=chosen("slope", "consistency"), **SMALL)
-    assert "method.criteria" in refused("ablation", tmp_path)
+    assert "method.criteria" in refused("over-method.criteria", tmp_path)
     write_history(tmp_path / "other", method=chosen("slope") | {"slope_threshold": 0.1}, **SMALL)
-    assert refused("ablation", tmp_path)
+    assert refused("over-method.criteria", tmp_path)
     write_history(tmp_path / "slope", method=chosen("slope"), **SMALL)
-    assert names_of(drawn("ablation", tmp_path), "value") == ["both", "slope alone"]
+    assert names_of(drawn("over-method.criteria", tmp_path), "value") == ["both", "slope alone"]
 
 
 def test_the_same_noise_on_two_policies_is_two_rows_that_are_told_apart(tmp_path):
@@ -228,7 +238,7 @@ def test_the_same_noise_on_two_policies_is_two_rows_that_are_told_apart(tmp_path
             run = write_history(tmp_path / f"{policy}{len(criteria)}", method=chosen(*criteria), **SMALL)
             recipe = run / "recipe.yaml"
             recipe.write_text(recipe.read_text().replace("addition-easier", f"addition-{policy}"))
-    assert names_of(drawn("ablation", tmp_path)) == [
+    assert names_of(drawn("over-method.criteria", tmp_path)) == [
         "active 0.5 path=builtin:addition-easier",
         "active 0.5 path=builtin:addition-harder",
     ]
@@ -247,19 +257,19 @@ def test_methods_are_drawn_over_the_noise_ratio_a_panel_a_number_of_verified_lab
                 )
                 write_run(place, method, end, ratio=ratio, data={"trusted": trusted})
     write_run(tmp_path / "alone", olr(), 0.5)
-    chart = drawn("noise", tmp_path)
+    chart = drawn("over-noise.ratio", tmp_path)
     assert titles(chart) == ["(a) none verified", "(b) 2 verified labels"]
     rows = chart.data.filter(panel="2 verified labels", series="self training")
     assert rows.select("value", "mean").rows() == [(0.25, pytest.approx(0.8)), (0.75, pytest.approx(0.3))]
     assert names_of(chart) == ["GRPO", "self training"]
-    assert "noise.ratio" in refused("noise", tmp_path / "alone")
+    assert "noise.ratio" in refused("over-noise.ratio", tmp_path / "alone")
 
 
 def test_methods_of_one_name_are_lines_that_their_settings_tell_apart(tmp_path):
     for ratio in (0.25, 0.75):
         for threshold in (0.02, 0.1):
             write_run(tmp_path / f"{ratio}-{threshold}", olr(threshold), 0.9 - ratio + threshold, ratio=ratio)
-    chart = drawn("noise", tmp_path)
+    chart = drawn("over-noise.ratio", tmp_path)
     assert names_of(chart) == ["OLR slope_threshold=0.02", "OLR slope_threshold=0.1"]
     for name, lift in zip(names_of(chart), (0.02, 0.1), strict=True):
         rows = chart.data.filter(series=name).select("value", "mean").rows()

@@ -210,6 +210,17 @@ def test_the_heat_maps_csv_has_every_cell_as_counted(run, tmp_path):
         assert row == {name: pytest.approx(value, abs=1e-6) for name, value in cell.items()}
 
 
+def test_a_share_of_few_visits_has_no_colour(run, judge):
+    from olr_cli.analysis.replay.grid_map import chart
+
+    cells = grid_of(run, judge, {THRESHOLD: [Decimal("0")], WARMUP: [0, 2], CRITERIA: SETS[:1]})
+    few = cells.with_columns(known=pl.Series([20, 19]), accuracy=pl.Series([0.5, 0.75]))
+    panel = next(axes for axes in chart(few, "map").figure.axes if "Accuracy" in axes.get_title("left"))
+    assert panel.images[0].get_array().mask.tolist() == [[False, True]]
+    assert [text.get_text() for text in panel.texts] == ["50", "75"]
+    assert "no colour: of fewer than 20 visits" in panel.figure.get_supxlabel()
+
+
 def test_figures_of_other_settings_have_other_names_and_equal_ones_the_same_bytes(run, tmp_path):
     def files(threshold):
         return written(run, [f"method.slope_threshold={threshold}"], ["method.warmup_epochs=1"], tmp_path)
