@@ -111,4 +111,4 @@ def test_a_table_of_the_paper_has_no_row_that_is_blank(run):
 
     ours, notes = rows()
     assert ours == {("base", ""), ("olr", "active 0.5")} and "No runs of inactive noise: GRPO at 0.1" in notes
-    assert len(rows(compare="paper")[0]) > 5
+    assert len(rows(paper=True)[0]) > 5

@@ -112,6 +112,7 @@ class PaperTable:
             self._cells[key.arm][key.metric] = cell
         self.rows = [*self._all_rows()]
         self.notes = [*self._notes()]
+        # Rows with nothing to show are named in a note.
         self.rows = [row for row in self.rows if row.cells or row.published]
         if not self.rows:
             raise Lack(
@@ -197,8 +198,7 @@ class PaperTable:
         for key, row in printed.items():
             block, label = layout.block(row.setting), layout.label(row.setting)
             without = PaperRow(block, label, "", row.setting, None, {}, self._papers(row))
-            # Rows with nothing to show are named in a note.
-            yield from [*self._ours(key, without)] or ([without] if self._published else [])
+            yield from [*self._ours(key, without)] or [without]
         for key, setting in ours.items():
             if key not in printed:
                 yield from self._ours(
