@@ -69,14 +69,8 @@ def keep_fraction(method: MethodSection, prompts: Collection[Prompt]) -> Fractio
     """The share of a step's prompts that train: the recipe's, else 1 - the share of marked prompts among all.
 
     Raises:
-        UserError: the recipe names none and it isn't known which labels are noise, or all are; or trapo has no
-            verified label.
+        UserError: the recipe names none and it isn't known which labels are noise, or all are.
     """
-    if method.name == "trapo" and not any(prompt.is_trusted for prompt in prompts):
-        raise UserError(
-            "method.name is trapo, and no prompt has a verified label to compare with, so that none would train; name"
-            " a file of verified labels in data.trusted"
-        )
     if method.prompts in ("all", "trusted"):
         return Fraction(1)
     if method.keep_fraction is not None:

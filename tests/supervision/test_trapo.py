@@ -11,11 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from olr_cli.data.prompts import Prompt
-from olr_cli.errors import UserError
 from olr_cli.recipe.schema import TrapoMethod
 from olr_cli.runs.store import RunStore, stored_history
 from olr_cli.supervision import History, Rollout, RolloutGroup, Step, Supervisor, compose
-from olr_cli.supervision.selection import keep_fraction
 from olr_cli.supervision.trapo import mean_trajectory, resembling, similarity
 
 K = 8
@@ -77,8 +75,6 @@ def test_without_a_verified_prompt_nobody_trains(judge):
         Step.of([group("p", 1, 6)])
     )
     assert decided.trains == [False]
-    with pytest.raises(UserError, match=r"trapo.*data\.trusted"):
-        keep_fraction(TrapoMethod(), decided.step.prompts)
 
 
 def test_a_resumed_run_decides_as_one_that_was_not_stopped(judge, tmp_path):

@@ -152,6 +152,12 @@ def test_a_run_that_failed_and_was_resumed_has_the_tables_of_one_that_did_not(tm
     assert last[0] == last[1]
 
 
+def test_trapo_without_verified_labels_is_refused_in_a_sentence(tmp_path):
+    with pytest.raises(UserError, match=r"trapo.*data\.trusted"):
+        launch(recipe(method={"name": "trapo"}), tmp_path / "run", LocalRunner, JsonProgress())
+    assert not (tmp_path / "run").exists()
+
+
 def test_co_reward_on_data_without_rephrased_prompts_is_refused_in_a_sentence(tmp_path):
     data = tmp_path / "plain.jsonl"
     data.write_text('{"question": "1+1=", "answer": "2"}\n')
