@@ -1,28 +1,32 @@
-"""The gallery: every figure and table, made from laptop runs by one command.
+"""The gallery: every figure, made from laptop runs by one command.
 
     make gallery        (or: python benchmarks/gallery.py; runs that are there already are not made again)
     python benchmarks/gallery.py --only cost-of-a-step      (this section alone, from the runs that are there)
 
 Trains the sweep ``laptop/gallery``, runs each command of `ENTRIES` in a shell exactly as the page prints it, and
-writes docs/gallery.md and the images beside it in docs/gallery/. The page says how long its making took.
+writes docs/gallery.md and the images beside it in docs/gallery/, with the digest of the code that drew each.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
+import hashlib
 import json
 import os
-import platform
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+
+from olr_cli.analysis.figures import FIGURES
+
+HERE = Path(__file__).resolve().parent.parent
+IMAGES, PAGE = HERE / "docs" / "gallery", HERE / "docs" / "gallery.md"
 
 SWEEP = "olr train laptop/gallery --sweep --jobs {jobs}"
 
@@ -38,14 +42,14 @@ class Entry:
     Attributes:
         title: of the section.
         text: what a reader should see in it.
-        command: as a user types it; ``{out}`` is a folder for figures.
-        shows: the one figure that it draws into ``{out}``, or what it prints: a table in Markdown, or plain text.
+        command: as a user types it; ``{out}`` is a folder for the one figure that it draws.
+        figure: as `olr_cli.analysis.figures` names it; of a grid, ``grid``.
     """
 
     title: str
     text: str
     command: str
-    shows: Literal["figure", "table", "text"]
+    figure: str
 
     @property
     def name(self) -> str:
@@ -55,13 +59,7 @@ class Entry:
 
 def _figure(title: str, text: str, runs: str, name: str) -> Entry:
     option = f"--over {name}" if "." in name else f"--figure {name}"
-    return Entry(title, text, f"olr analyze {runs} {option} --out {{out}}", "figure")
-
-
-def _table(title: str, text: str, runs: str, name: str, *, published: bool = True) -> Entry:
-    compare = " --paper" if published else ""
-    command = f"olr analyze {runs} --table {name}{compare} --format markdown"
-    return Entry(title, text, command, "table")
+    return Entry(title, text, f"olr analyze {runs} {option} --out {{out}}", name)
 
 
 ENTRIES = (
@@ -102,34 +100,6 @@ ENTRIES = (
         STUDY,
         "arms",
     ),
-    _table(
-        "Noise ratios", "The paper's main table.", f"{BOTH_NOISES}{{,-0.?}}{{,+olr}}_seed-*", "noise_ratios"
-    ),
-    _table(
-        "Baselines",
-        "Every method under 50 % noise.",
-        f"{RUNS}/{{ttrl,co_reward,self_certainty,token_entropy,sequence_entropy}}_seed-*"
-        f" {BOTH_NOISES}{{,+confidence_penalty,+label_smoothing,+small_loss_selection,+random_selection,+olr}}_seed-*",
-        "baselines",
-    ),
-    _table(
-        "More prompts",
-        "Ten times as many prompts, in the same number of epochs.",
-        f"{BOTH_NOISES}_4k{{,+olr}}_seed-*",
-        "scale_4k",
-    ),
-    _table(
-        "Another policy",
-        "The harder built-in policy stands in for the paper's larger model.",
-        f"{RUNS}/harder-{{active,inactive}}{{,+olr}}_seed-*",
-        "qwen3_8b",
-    ),
-    _table(
-        "Another task",
-        "Subtraction, on which no setting was tuned, stands in for the paper's other model family.",
-        f"{RUNS}/subtraction-{{active,inactive}}{{,+olr}}_seed-*",
-        "llama_8b",
-    ),
     _figure(
         "Ablation",
         "What each criterion selects, how often, and where the policy ends.",
@@ -143,60 +113,93 @@ ENTRIES = (
         "method.slope_threshold",
     ),
     _figure("Cost of a step", "Median seconds of each part of a training step.", STUDY, "cost"),
-    _table("Cost of a step, as a table", "How much time OLR adds to a step.", STUDY, "cost", published=False),
     Entry(
         "A grid of replays",
         "Which labels other settings would have selected, computed from one stored run without training.",
         f"olr replay {RUNS}/active+olr_seed-1 --grid default --out {{out}}",
-        "figure",
-    ),
-    Entry(
-        "An audit",
-        "Which labels look wrong, from the rollouts of a run that never saw a repaired label ([more](audit.md)).",
-        f"olr audit {RUNS}/active_seed-1",
-        "text",
+        "grid",
     ),
 )
+
+_TYPES = "{ttrl,co_reward,self_certainty,token_entropy,sequence_entropy}"
+_MIXED = "{,+confidence_penalty,+label_smoothing,+small_loss_selection,+random_selection,+olr}"
+TABLES = {
+    "the paper's main table": f"{BOTH_NOISES}{{,-0.?}}{{,+olr}}_seed-* --table noise_ratios --paper",
+    "every method under 50 % noise": f"{RUNS}/{_TYPES}_seed-* {BOTH_NOISES}{_MIXED}_seed-* --table baselines --paper",
+    "ten times as many prompts": f"{BOTH_NOISES}_4k{{,+olr}}_seed-* --table scale_4k --paper",
+    "another policy": f"{RUNS}/harder-{{active,inactive}}{{,+olr}}_seed-* --table qwen3_8b --paper",
+    "another task": f"{RUNS}/subtraction-{{active,inactive}}{{,+olr}}_seed-* --table llama_8b --paper",
+    "how much time OLR adds to a step": f"{STUDY} --table cost",
+}
+"""What a table shows -> the words of `olr analyze` that print it."""
+
+DRAWN_BY = "drawn-by.json"
+"""Beside the pictures: picture -> `code_of` when it was drawn; null of pictures known to be older."""
+
+
+def code_of(figure: str) -> str:
+    """A digest of the code that draws a figure, comments and docstrings left out: its module and `style`."""
+    name = "replay.grid_map" if figure == "grid" else f"figures.{_module(figure)}"
+    digest = hashlib.sha256()
+    for module in (name, "figures.style"):
+        file = HERE / "olr_cli" / "analysis" / f"{module.replace('.', '/')}.py"
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        for node in ast.walk(tree):
+            body = getattr(node, "body", None)
+            if isinstance(body, list):
+                node.body = [line for line in body if not _is_text(line)]  # type: ignore[attr-defined]
+        digest.update(ast.dump(tree).encode())
+    return digest.hexdigest()[:12]
+
+
+def _module(figure: str) -> str:
+    return FIGURES.get(figure, "variations:over").partition(":")[0]
+
+
+def _is_text(line: ast.stmt) -> bool:
+    return isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
+
+
+def record(names: Iterable[str]) -> None:
+    """Note that pictures show what today's code draws."""
+    file = IMAGES / DRAWN_BY
+    drawn = json.loads(file.read_text(encoding="utf-8"))
+    drawn |= {entry.name: code_of(entry.figure) for entry in ENTRIES if entry.name in names}
+    file.write_text(json.dumps(drawn, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def main() -> None:
     """Train, draw, write."""
     arguments = _arguments()
-    here = Path(__file__).resolve().parent.parent
-    images, page = here / "docs" / "gallery", here / "docs" / "gallery.md"
-    images.mkdir(exist_ok=True)
-    if arguments.only:
-        head, *old = re.split(r"\n+(?=## )", page.read_text(encoding="utf-8").rstrip())
-        sections = {section.partition("\n")[0].removeprefix("## "): section for section in old}
-        sections |= {
-            entry.title: _section(entry, here, images) for entry in ENTRIES if entry.name in arguments.only
-        }
-        parts = [head, *(sections[entry.title] for entry in ENTRIES if entry.title in sections)]
-        page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+    if arguments.unchanged:
+        record(arguments.unchanged)
         return
-    before = _runs(here)
-    began = time.perf_counter()
-    _shell(SWEEP.format(jobs=arguments.jobs), here, shown=True)
-    trained = time.perf_counter() - began
-    sections = [_section(entry, here, images) for entry in ENTRIES]
-    whole = time.perf_counter() - began
-    runs = _runs(here)
-    parts = [*_head(arguments.jobs, runs, len(runs) - len(before), trained, whole), *sections]
-    page.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-    print(f"Wrote {page}")
-
-
-def _runs(folder: Path) -> list[Path]:
-    return list((folder / RUNS).glob("*/manifest.json"))
+    if not arguments.only:
+        _shell(SWEEP.format(jobs=arguments.jobs), HERE, shown=True)
+    for entry in ENTRIES:
+        if not arguments.only or entry.name in arguments.only:
+            _draw(entry)
+    if arguments.only:
+        took = next(line for line in PAGE.read_text(encoding="utf-8").splitlines() if " runs took " in line)
+    else:
+        for words in TABLES.values():
+            _shell(f"olr analyze {words}", HERE)
+        took = _took(arguments.jobs, list((HERE / RUNS).glob("*/manifest.json")))
+    PAGE.write_text(page(took), encoding="utf-8")
+    print(f"Wrote {PAGE}")
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time")
     names = [entry.name for entry in ENTRIES]
-    parser.add_argument(
-        "--only", nargs="+", choices=names, metavar="NAME", help=f"sections: {', '.join(names)}"
-    )
+    for option, what in (
+        ("--only", "draw these alone"),
+        ("--unchanged", "their code changed, but not what it draws"),
+    ):
+        parser.add_argument(
+            option, nargs="+", choices=names, metavar="NAME", help=f"{what}: {', '.join(names)}"
+        )
     return parser.parse_args()
 
 
@@ -217,22 +220,35 @@ def _shell(command: str, folder: Path, *, shown: bool = False) -> str:
     return done.stdout or ""
 
 
-def _head(jobs: int, runs: list[Path], new: int, trained: float, whole: float) -> list[str]:
-    together = sum(map(_seconds, runs))
-    made = f"{trained / 60:.0f} minutes for {new} runs, {jobs} at a time, and " if new else ""
-    return [
+def page(took: str) -> str:
+    """docs/gallery.md, with a sentence on how long its making took."""
+    drawn = json.loads((IMAGES / DRAWN_BY).read_text(encoding="utf-8"))
+    older = [entry.title for entry in ENTRIES if drawn[entry.name] is None]
+    parts = [
         "# Gallery",
-        "This page shows every figure that `olr` makes and the tables that are no twin of one, with the command for"
-        " each and the seconds it took."
-        " They come from runs of the built-in policies on arithmetic: 400 prompts (4,000 in one table), K = 8, 10"
-        " epochs, 50 % noise unless stated otherwise, three seeds. `make gallery` makes the page. On"
-        f" {os.cpu_count()} {platform.machine()} cores it took {made}{(whole - trained) / 60:.1f} minutes for the"
-        f" commands below. According to their manifests the {len(runs)} runs took {together / 3600:.1f} hours in total,"
-        f" or {together / jobs / 60:.0f} minutes with {jobs} at a time.",
-        "Notes that the commands print below a table are left out here. The policies are toys that were made to err"
-        " systematically. Which of the paper's findings hold for them and"
+        "Every figure that `olr` makes, with its command. The runs are of the built-in policies on arithmetic: 400"
+        " prompts (4,000 in one table), K = 8, 10 epochs, 50 % noise unless stated otherwise, three seeds. `make"
+        " gallery` makes runs and page.",
+        took,
+        *([f"Drawn by older code, and waiting for runs: {', '.join(older)}."] if older else []),
+        "The policies are toys that were made to err systematically. Which of the paper's findings hold for them and"
         " which do not is in [study.md](study.md) and in [recipes/laptop](../recipes/laptop/README.md).",
     ]
+    for entry in ENTRIES:
+        command = entry.command.replace("{out}", "figures")
+        image = f"![{entry.title}]({IMAGES.name}/{entry.name}.png)"
+        parts.append(f"## {entry.title}\n\n{entry.text}\n\n    {command}\n\n{image}")
+    tables = "\n".join(f"    olr analyze {words}    # {what}" for what, words in TABLES.items())
+    parts.append(f"## Tables\n\nWith `--format markdown` they are for a paper or a README.\n\n{tables}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _took(jobs: int, runs: list[Path]) -> str:
+    seconds = sum(map(_seconds, runs))
+    return (
+        f"The {len(runs)} runs took {seconds / 3600:.1f} hours in total, or {seconds / jobs / 60:.0f} minutes with"
+        f" {jobs} at a time."
+    )
 
 
 def _seconds(manifest: Path) -> float:
@@ -242,30 +258,14 @@ def _seconds(manifest: Path) -> float:
     return sum((end - start).total_seconds() for start, end in times)
 
 
-def _section(entry: Entry, folder: Path, images: Path) -> str:
+def _draw(entry: Entry) -> None:
+    """The picture, under the section's name, which stays the same when the page is made again."""
     with tempfile.TemporaryDirectory() as out:
-        began = time.perf_counter()
-        printed = _shell(entry.command.replace("{out}", out), folder).rstrip()
-        seconds = time.perf_counter() - began
-        if entry.shows == "figure":
-            (file,) = Path(out).glob("*.png")
-            shown = _image(entry, file, images)
-        else:
-            shown = _without_notes(printed) if entry.shows == "table" else f"```text\n{printed}\n```"
-    print(f"{entry.title}: {seconds:.1f} s")
-    command = entry.command.replace("{out}", "figures")
-    return f"## {entry.title}\n\n{entry.text} ({seconds:.0f} s)\n\n    {command}\n\n{shown}"
-
-
-def _without_notes(table: str) -> str:
-    """A table in Markdown without the list below it."""
-    return "\n".join(line for line in table.splitlines() if not line.startswith("- ")).rstrip()
-
-
-def _image(entry: Entry, file: Path, images: Path) -> str:
-    """Copied under the section's name, which stays the same when the page is made again."""
-    shutil.copyfile(file, images / f"{entry.name}.png")
-    return f"![{entry.title}]({images.name}/{entry.name}.png)"
+        _shell(entry.command.replace("{out}", out), HERE)
+        (file,) = Path(out).glob("*.png")
+        shutil.copyfile(file, IMAGES / f"{entry.name}.png")
+    record([entry.name])
+    print(entry.title)
 
 
 if __name__ == "__main__":

@@ -61,7 +61,7 @@ def _draw(cells: pl.DataFrame) -> Figure:
         key.append("hatched: nothing selected")
     if any(cells.filter(pl.col(share).is_not_null() & _is_few(share)).height for share in shares):
         key.append(f"no colour: of fewer than {FEW} visits")
-    figure.supxlabel("; ".join(key), fontsize=style.FONT_SIZE, color=GREY)
+    figure.supxlabel(style.fitted("; ".join(key), width), fontsize=style.FONT_SIZE, color=GREY)
     return figure
 
 
