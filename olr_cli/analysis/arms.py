@@ -25,6 +25,7 @@ from olr_cli.recipe.schema import UNDECIDING, OlrMethod, Recipe, flatten
 from olr_cli.runs.directory import (
     Kind,
     has_run,
+    is_run,
     kind_note,
     kind_of,
     read_manifest,
@@ -266,15 +267,10 @@ def begun(runs: Sequence[Run], named: Iterable[Path]) -> tuple[list[Run], list[s
     return [run for run in runs if run not in waiting], notes
 
 
-def is_run(place: Path) -> bool:
-    """Whether a folder holds a run's two first files."""
-    return (place / "manifest.json").is_file() and (place / "recipe.yaml").is_file()
-
-
 def runs_below(folder: Path) -> Iterator[Path]:
     """The run directories at or below a folder; a run is not searched for others."""
     for place, below, _ in os.walk(folder):
-        if is_run(Path(place)):
+        if is_run(place):
             below.clear()
             yield Path(place)
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from olr_cli.analysis.arms import arm_name, is_run, read_run, runs_below
+from olr_cli.analysis.arms import arm_name, read_run, runs_below
 from olr_cli.errors import UserError, no_path, unknown
 from olr_cli.files import remove, writing
-from olr_cli.runs.directory import read_manifest, require_run
+from olr_cli.runs.directory import is_run, read_manifest, require_run
 from olr_cli.runs.locks import held, is_held
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import of_epoch

@@ -33,14 +33,13 @@ from olr_cli.evaluation.scores import is_evaluation
 from olr_cli.evaluation.store import EvaluationRecord, Protocol, Target, Task
 from olr_cli.evaluation.targets import (
     all_targets,
-    is_run,
     load_tokenizer,
     origin,
     require_models,
     targets,
 )
 from olr_cli.recipe.schema import Recipe
-from olr_cli.runs.directory import read_recipe
+from olr_cli.runs.directory import is_run, read_recipe
 from olr_cli.tables import Answer
 
 _SAMPLES = {"aime24": 8, "aime25": 8, "amc": 8}

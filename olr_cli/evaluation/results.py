@@ -13,7 +13,7 @@ from olr_cli.evaluation.published import PublishedRow, Setting, model_name, publ
 from olr_cli.evaluation.scores import Score
 from olr_cli.evaluation.store import Target, evaluations_at
 from olr_cli.evaluation.tables import NamedScores, scores_table
-from olr_cli.evaluation.targets import is_run
+from olr_cli.runs.directory import is_run
 from olr_cli.tables import Answer, File
 
 Compared: TypeAlias = Path | Literal["paper"] | None

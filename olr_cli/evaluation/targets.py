@@ -16,7 +16,7 @@ from olr_cli.evaluation.scores import is_evaluation
 from olr_cli.evaluation.store import Target
 from olr_cli.recipe.layers import folder_name
 from olr_cli.runs.checkpoints import best_step, checkpoint_path, checkpoint_steps
-from olr_cli.runs.directory import kind_of, read_manifest, read_recipe, require_run
+from olr_cli.runs.directory import is_run, kind_of, read_manifest, read_recipe, require_run
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
@@ -89,11 +89,6 @@ def all_targets(
                     f" {target.folder}; evaluate them one at a time, with --out"
                 )
     return named
-
-
-def is_run(model: str) -> bool:
-    """Whether a command names a run, not a model."""
-    return os.path.isfile(os.path.join(model, "manifest.json"))
 
 
 def origin(model: str) -> str:

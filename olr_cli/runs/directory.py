@@ -155,14 +155,19 @@ def has_run(path: Path) -> bool:
     return any((path / name).exists() for name in ("manifest.json", "recipe.yaml", "labels"))
 
 
+def is_run(path: Path | str) -> bool:
+    """Whether a folder has a run's two first files."""
+    # os.path takes a name that is too long for one that does not exist; pathlib raises.
+    return all(os.path.isfile(os.path.join(path, name)) for name in ("manifest.json", "recipe.yaml"))
+
+
 def require_run(path: Path) -> None:
     """Make sure that `path` is a run directory.
 
     Raises:
         UserError: it is not.
     """
-    # os.path takes a name that is too long for one that does not exist; pathlib raises.
-    if not os.path.isfile(path / "manifest.json") or not os.path.isfile(path / "recipe.yaml"):
+    if not is_run(path):
         if not os.path.exists(path):
             raise no_path(path, "`olr train` makes run directories, by default under runs/")
         raise UserError(

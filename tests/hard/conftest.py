@@ -114,3 +114,9 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
         (folder / f"{name}.jsonl").write_text("".join(lines))
     (folder / "tiny.yaml").write_text(RECIPE)
     return Workshop(folder)
+
+
+@pytest.fixture
+def run(workshop: Workshop, tmp_path: Path) -> Path:
+    """A copy of a finished run."""
+    return Path(shutil.copytree(workshop.whole("train"), tmp_path / "run"))

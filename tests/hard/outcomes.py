@@ -10,9 +10,14 @@ from typing import Any
 from decisions import untimed
 
 from olr_cli.errors import UserError
-from olr_cli.runs.directory import read_manifest
+from olr_cli.runs.directory import read_manifest, write_manifest
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import scan_labels, scan_rollouts, stored_steps
+
+
+def reopen(run: Path, **changes: Any) -> None:
+    """Let the manifest of a finished run say that it was interrupted, and these facts."""
+    write_manifest(run, read_manifest(run) | {"status": "interrupted"} | changes)
 
 
 def differences(command: str, out: Path, whole: Path) -> list[str]:

@@ -13,7 +13,7 @@ import polars
 import pyarrow.parquet as pq
 import pytest
 from forks import ROOT
-from outcomes import differences
+from outcomes import differences, reopen
 
 from olr_cli.errors import UserError
 from olr_cli.evaluation.store import VERSION, EvaluationStore
@@ -23,13 +23,6 @@ from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import check_shard
 
 TABLES = ("labels", "rollouts")
-
-
-@pytest.fixture
-def run(workshop, tmp_path):
-    """A copy of a finished run."""
-    shutil.copytree(workshop.whole("train"), tmp_path / "run")
-    return tmp_path / "run"
 
 
 @pytest.fixture
@@ -125,8 +118,7 @@ def test_what_a_newer_olr_has_written_is_said_to_need_it(workshop, run, evaluati
 
 @pytest.mark.parametrize("name", ["manifest.json", "recipe.yaml", "metrics.jsonl"])
 def test_half_a_file_of_a_run_stops_a_resume_in_a_sentence_and_nothing_is_removed(name, workshop, run):
-    manifest = json.loads((run / "manifest.json").read_text())
-    (run / "manifest.json").write_text(json.dumps(manifest | {"status": "interrupted"}))
+    reopen(run)
     for size in (0, (run / name).stat().st_size // 2):
         os.truncate(run / name, size)
         before = contents(run)
@@ -140,8 +132,7 @@ def test_a_checkpoint_that_was_cut_off_later_is_passed_over(workshop, run, is_lo
     for name in names if is_long else ["optimizer.pt"]:
         out = workshop.place("cut-off")
         shutil.copytree(workshop.whole("train"), out)
-        manifest = json.loads((out / "manifest.json").read_text())
-        (out / "manifest.json").write_text(json.dumps(manifest | {"status": "interrupted"}))
+        reopen(out)
         file = checkpoint_path(out, 10) / name
         os.truncate(file, file.stat().st_size // 2)
         ended = workshop.start("train", out)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from forks import ROOT
+from outcomes import reopen
 
 MAGIC = ("x[12]", "-- it's arm=2", "x\x1b[31m")
 """Patterns, a partition, a shell's words, an escape of terminals."""
@@ -83,8 +84,7 @@ def test_a_run_of_any_name_is_read_and_resumed_as_itself(name, workshop, beside)
         assert status == 0 and "\x1b[31m" not in said.out + said.err, said.err
     [command] = [line.removeprefix("Next") for line in said.out.splitlines() if line.startswith("Next")]
     assert "\x1b" in name or str(out) in shlex.split(command), command
-    manifest = json.loads((out / "manifest.json").read_text())
-    (out / "manifest.json").write_text(json.dumps(manifest | {"status": "interrupted"}))
+    reopen(out)
     for shard in (out / "labels", out / "rollouts"):
         max(shard.iterdir()).unlink()
     status, said = workshop.olr(*workshop.words("train", out), "--resume")

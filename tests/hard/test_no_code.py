@@ -20,6 +20,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from make_toys import build_tokenizer
+from outcomes import reopen
 from sentences import cases, olr, options, refusal
 from transformers import dynamic_module_utils
 from typer.testing import CliRunner
@@ -362,8 +363,7 @@ def test_a_checkpoint_whose_optimiser_is_a_bomb_does_not_go_off(tmp_path: Path) 
     before_last, last = sorted((tmp_path / "run" / "checkpoints").glob("step-*"))
     shutil.rmtree(last)  # or there would be nothing left to train
     torch.save({"state": Bomb(tmp_path / "ran")}, before_last / "optimizer.pt")
-    manifest = tmp_path / "run" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"finished"', '"interrupted"'))
+    reopen(tmp_path / "run")
     assert CliRunner().invoke(app, [*map(str, command), "--resume"]).exit_code != 0
     assert not (tmp_path / "ran").exists()
 

@@ -31,16 +31,8 @@ def test_a_replay_that_is_stopped_and_continued_decides_as_one_that_is_not(
     table = tmp_path / "rollouts.jsonl"
     table.write_text("".join(json.dumps(row | {"given_label": "x+1"}) + "\n" for row in rows))
     whole, out = tmp_path / "whole.parquet", tmp_path / "out.parquet"
-    command = [
-        sys.executable,
-        "-m",
-        "olr_cli",
-        "replay",
-        str(table),
-        "--set",
-        "method.warmup_epochs=1",
-        "--out",
-    ]
+    words = ["replay", str(table), "--set", "method.warmup_epochs=1", "--out"]
+    command = [sys.executable, "-m", "olr_cli", *words]
     subprocess.run([*command, str(whole)], check=True, capture_output=True)
     begun = subprocess.Popen([*command, str(out)], start_new_session=True, stdout=subprocess.DEVNULL)
     stops = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from conftest import MODEL
 
 READER = "odd_reader:read"
 SMALL = ["--limit", "4", "--max-new-tokens", "6", "--backend", "transformers"]
@@ -25,19 +26,10 @@ def stored(workshop):
     """A workshop with a run, `odd-run`, and an evaluation, `odd-evaluation`, whose answers a function has read."""
     (workshop.folder / "odd_reader.py").write_text(MODULE)
     short = ["--set", "train.epochs=2", "--set", f"data.extractor={READER}"]
+    evaluate = ["evaluate", MODEL, *SMALL, "--samples", "2", "--extractor", READER]
     for words in (
         ["train", "tiny.yaml", "--run-dir", "odd-run", *short],
-        [
-            "evaluate",
-            "builtin:addition-easier",
-            *SMALL,
-            "--samples",
-            "2",
-            "--extractor",
-            READER,
-            "--out",
-            "odd-evaluation",
-        ],
+        [*evaluate, "--out", "odd-evaluation"],
     ):
         status, done = workshop.olr(*words)
         assert status == 0, done.err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -14,7 +13,7 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 from forks import ROOT, Plan, kind_of_operation
-from outcomes import differences
+from outcomes import differences, reopen
 from test_damage import contents, require_error
 
 from olr_cli.errors import UserError
@@ -22,13 +21,6 @@ from olr_cli.files import write_text
 from olr_cli.runs.store import scan_labels, scan_rollouts
 from olr_cli.tables import Block, Column, Row, Table
 from olr_cli.tables.render import markdown
-
-
-@pytest.fixture
-def run(workshop, tmp_path):
-    """A copy of a finished run."""
-    shutil.copytree(workshop.whole("train"), tmp_path / "run")
-    return tmp_path / "run"
 
 
 def first_shard(run, table):
@@ -127,8 +119,7 @@ def test_what_a_killed_process_left_goes_with_the_next_file_in_its_folder(tmp_pa
 
 def test_names_are_no_formulas(workshop, run):
     """An arm is called what a recipe says."""
-    manifest = json.loads((run / "manifest.json").read_text())
-    (run / "manifest.json").write_text(json.dumps(manifest | {"arm": r"GRPO, $5 \label{x}$"}))
+    reopen(run, status="finished", arm=r"GRPO, $5 \label{x}$")
     before = contents(run)
     for words in (["--figure", "dynamics"], ["--figure", "coherence"], ["--report"]):
         status, said = workshop.olr("analyze", run, *words)
@@ -145,8 +136,7 @@ def test_names_are_no_markdown():
 
 def test_half_written_checkpoint_state_is_not_continued(workshop, run):
     """Flipped bytes of unchanged size: the checkpoint before is resumed, and the run ends as the whole one did."""
-    manifest = json.loads((run / "manifest.json").read_text())
-    (run / "manifest.json").write_text(json.dumps(manifest | {"status": "interrupted"}))
+    reopen(run)
     newest = max((run / "checkpoints").glob("step-*"))
     for name in ("optimizer.pt", "trainer.json"):
         file = newest / name
@@ -157,15 +147,13 @@ def test_half_written_checkpoint_state_is_not_continued(workshop, run):
     for checkpoint in (run / "checkpoints").glob("step-*[0-9]"):
         file = checkpoint / "optimizer.pt"
         file.write_bytes(b"\1" + file.read_bytes()[1:])
-    (run / "manifest.json").write_text(json.dumps(manifest | {"status": "interrupted"}))
+    reopen(run)
     require_error(workshop.olr(*workshop.words("train", run), "--resume"), "no checkpoint of", "is whole")
 
 
 @pytest.mark.parametrize(("kind", "says"), [("step", "it is of step 9"), ("run", "it is of another run")])
 def test_a_checkpoint_of_another_step_or_run_is_not_continued(workshop, run, kind, says):
-    manifest = json.loads((run / "manifest.json").read_text())
-    change = {"status": "interrupted"} | ({"id": "0" * 32} if kind == "run" else {})
-    (run / "manifest.json").write_text(json.dumps(manifest | change))
+    reopen(run, **({"id": "0" * 32} if kind == "run" else {}))
     older, newer = sorted((run / "checkpoints").glob("step-*[0-9]"))[-2:]
     if kind == "step":
         shutil.rmtree(newer)

@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 from decisions import LABEL, ROLLOUT, columns
 
-from olr_cli import files
 from olr_cli.errors import UserError
 from olr_cli.runs.store import RunStore, read_rollout_steps, scan_labels, scan_rollouts, stored_steps
 from olr_cli.supervision import SCHEMA_VERSION, LabelRecord, RolloutRecord
@@ -106,34 +105,21 @@ def test_a_foreign_shard_and_a_newer_schema_are_named(tmp_path):
         scan_labels(tmp_path)
 
 
-def test_a_full_disk_leaves_the_store_as_it_was(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "call", ["olr_cli.files.os.replace", "pathlib.Path.mkdir", "olr_cli.runs.store.sync"]
+)
+def test_a_full_disk_is_said_wherever_it_shows_and_leaves_the_store_as_it_was(call, tmp_path, monkeypatch):
     store = fill(tmp_path, [1])
 
     def full(*_args, **_kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(files.os, "replace", full)
-    with pytest.raises(UserError, match="the disk is full"):
+    with monkeypatch.context() as patched, pytest.raises(UserError, match="the disk is full"):
+        patched.setattr(call, full)
         store.append(2, columns(LabelRecord, [LABEL]), columns(RolloutRecord, [ROLLOUT]))
-    monkeypatch.undo()
-    assert stored_steps(tmp_path) == [1]
-    assert not list(tmp_path.rglob("*.tmp"))
-
-
-@pytest.mark.parametrize("call", ["mkdir", "sync"])
-def test_a_full_disk_is_said_wherever_it_shows(call, tmp_path, monkeypatch):
-    store = RunStore(tmp_path)
-
-    def full(*_args, **_kwargs):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    if call == "mkdir":
-        monkeypatch.setattr(Path, "mkdir", full)
-    else:
-        monkeypatch.setattr("olr_cli.runs.store.sync", full)
-    with pytest.raises(UserError, match="the disk is full"):
-        store.append(1, columns(LabelRecord, [LABEL]), columns(RolloutRecord, [ROLLOUT]))
         store.sync()
+    assert stored_steps(tmp_path) == ([1, 2] if "sync" in call else [1])
+    assert not list(tmp_path.rglob("*.tmp"))
 
 
 def test_unknown_values_are_null_not_zero(tmp_path):
