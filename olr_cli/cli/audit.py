@@ -155,7 +155,7 @@ def audit(
         notes = [*answer.notes]
         if export is not None and rows is not None:
             why = exports.require_repairable(result) if repair else None
-            notes += [] if why is None else [f"No given label was replaced: {why}."]
+            notes += [] if why is None else [f"No label that nobody verified was replaced: {why}."]
             written, kept = exports.export(result, rows, export, judge, choice, with_control=control)
         if report is not None:
             from olr_cli.analysis.report.page import write_queue
@@ -179,14 +179,20 @@ def audit(
         files.append(File(out, " (a row for each prompt)"))
     following: dict[str, str] = {}
     if export is None or rows is None:
-        check = answers.audit_command(history, options, "--only", "first:25", "--export", "check.jsonl")
-        rest = answers.audit_command(
-            history, options, "--drop", "doubted,questionable", "--export", "rest.jsonl"
-        )
-        following = {check: "rows to verify", rest: "what is left"}
+        if report is None:
+            page = answers.audit_command(history, options, "--report", "queue.html")
+            following = {page: "check labels in a browser"}
+        elif trusted is None and drawn is None:
+            verified = answers.audit_command(history, options, "--trusted", "selection.json")
+            following = {verified: "once labels are checked there and exported"}
+        ending = suffix if (suffix := Path(data or "").suffix) in exports.CSV else ".jsonl"
+        dropped = ("--drop", "doubted,questionable", "--export", f"rest{ending}")
+        following[answers.audit_command(history, options, *dropped)] = "what is left"
     else:
         changes = result.changes if repair else {}
-        made = "".join(f", {n:,} labels {name}" for name, n in changes.items() if n and name != "kept")
+        made = "".join(
+            f", {n:,} label{'s' * (n != 1)} {name}" for name, n in changes.items() if n and name != "kept"
+        )
         about = f" ({kept:,} of {len(rows):,} rows{made})"
         files += [
             File(path, about if path == export else " (as many rows at random)", is_new)

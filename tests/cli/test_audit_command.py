@@ -59,7 +59,7 @@ def test_a_table_of_rollouts_is_enough_and_nothing_is_written(here, log):
         "Not verified. Check the first 25 rows, or 25 of a random draw for a noise ratio:"
     )
     assert lines.index("") <= 6 and "%" not in done.stdout
-    assert f"olr audit {log} --only first:25 --export check.jsonl" in done.stdout
+    assert f"olr audit {log} --report queue.html   (check labels in a browser)" in done.stdout
 
 
 def test_a_row_says_what_a_person_can_judge(here):
@@ -259,8 +259,8 @@ def test_missing_labels_are_filled_in_and_others_stay(here):
     log = write(here / "log.jsonl", [{**row, "question": row["prompt_id"]} for row in rows])
     said = told(log, "--repair", "--export", "repaired.parquet")
     assert (
-        "1 labels added" in said
-        and "No given label was replaced: proposals replace labels only where" in said
+        "1 label added" in said
+        and "No label that nobody verified was replaced: proposals replace labels only where" in said
     )
     labels = {p.prompt_id: p.given_label for p in read_prompts("repaired.parquet").prompts}
     assert (labels["bare"], labels["p4"]) == ("7", "8")
@@ -357,7 +357,7 @@ def test_labels_are_data(here):
         (("log.jsonl", "--columns", "{answer: x}"), "log.jsonl has no 'x', which --columns names"),
         (
             ("log.jsonl", "--columns", "answer=x"),
-            "no mapping from roles to columns; write it as '{prompt: query",
+            "not a mapping from roles to columns; write it as '{prompt: query",
         ),
         (("log.jsonl", "--set", "data.extractor"), "as in --set data.extractor=boxed"),
         (("log.jsonl", "--drop", "doubted"), "are for --export FILE"),

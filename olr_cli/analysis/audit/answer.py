@@ -30,8 +30,8 @@ _TEXTS = ("prompt", "label", "answered instead", "seems")
 """Columns that give way to the numbers."""
 
 NOT_VERIFIED = (
-    "Not verified. Check the first 25 rows, or 25 of a random draw for a noise ratio: --only first:25 or random:25,"
-    " then --trusted or --drawn."
+    "Not verified. Check the first 25 rows, or 25 of a random draw for a noise ratio: --report queue.html, then"
+    " --trusted or --drawn."
 )
 
 

@@ -35,7 +35,7 @@ from olr_cli.errors import UserError
 Row = Mapping[str, Any]
 
 UNVISITED = "no rollout of this prompt is in the history"
-_CSV = (".csv", ".tsv")
+CSV = (".csv", ".tsv")
 _VERIFY = 50
 """Verified labels that mostly suffice to show whether proposals are better than labels."""
 
@@ -156,7 +156,7 @@ def require_exportable(target: Path, data: str | None) -> None:
     Raises:
         UserError: the name has an ending that is not written.
     """
-    is_csv = target.suffix in _CSV and data is not None and Path(data).suffix == target.suffix
+    is_csv = target.suffix in CSV and data is not None and Path(data).suffix == target.suffix
     if target.suffix not in (".parquet", ".jsonl") and not is_csv:
         raise UserError(
             f"--export {target}: a data set is written as .parquet or .jsonl, or as .csv or .tsv where --data names"
@@ -243,7 +243,7 @@ def _write(
     audit: Audit, data: PromptSet, rows: Sequence[Row | None], chosen: list[int], target: Path, judge: Judge
 ) -> bool:
     """Some rows of the data set; False if the file was there already with the same bytes."""
-    if target.suffix in _CSV:
+    if target.suffix in CSV:
         return _write_csv(data, rows, chosen, target)
     prompts = [
         prompt if row is None else _relabelled(prompt, row)
