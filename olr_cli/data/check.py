@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TypeAlias
@@ -32,10 +32,6 @@ _FIGURE = re.compile(
 _DRAWN = re.compile(r"\[asy\]|\\begin\{(?:tikzpicture|array|tabular)\}")
 _MOSTLY = 0.8
 """From this share of numbers among the labels on, a label without any digit is unusual."""
-_KINDS: Sequence[tuple[str, str, Callable[[str], object]]] = (
-    ("proof", "labels look like proofs", _PROOF.match),
-    ("parts", "labels have several parts", _PARTS.match),
-)
 _SHOWN = 3
 """Rows that are shown of each kind."""
 
@@ -137,8 +133,8 @@ def _findings(prompts: Sequence[Asked], judge: Judge) -> Iterator[Finding]:
     yield _found("ungradable", "labels cannot be graded: no response matches them", _ungradable(given, judge))
     conflicting, agreeing = _repeated(prompts, judge)
     yield _found("conflict", "questions have different labels", map(_described, conflicting))
-    for kind, sentence, is_unusual in _KINDS:
-        yield _found(kind, sentence, [pair for pair in given if is_unusual(pair[1])])
+    yield _found("proof", "labels look like proofs", [pair for pair in given if _PROOF.match(pair[1])])
+    yield _found("parts", "labels have several parts", [pair for pair in given if _PARTS.match(pair[1])])
     numbers = sum(bool(_NUMBER.fullmatch(label.strip())) for _, label in given)
     if numbers >= _MOSTLY * len(given):
         words = [(row, label) for row, label in given if not any(map(str.isdecimal, label))]

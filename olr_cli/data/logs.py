@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -63,17 +64,17 @@ def _files_at(place: Path) -> list[Path]:
     if not place.is_dir():
         return matching_files(str(place))
     for pattern in _NESTED_LOGS:
-        below = [file for file in place.glob(pattern) if not _is_held_out(file.relative_to(place))]
+        below = [
+            file
+            for file in place.glob(pattern)
+            if not any(map(_HELD_OUT.match, file.relative_to(place).parts))
+        ]
         if below:
             return below
     files = [file for file in matching_files(str(place)) if not _OUTPUT.search(file.name)]
     if not files:
         raise UserError(f"the folder {place} has no file of rollouts; name another")
     return files
-
-
-def _is_held_out(file: Path) -> bool:
-    return any(_HELD_OUT.match(part) for part in file.parts)
 
 
 def is_log(place: Path) -> bool:
@@ -329,7 +330,8 @@ def read_log(
     notes += groups
     rows, verdicts = _with_verdicts(rows, first)
     notes += verdicts
-    named = ((name, texts.get(name) or texts.get(name.rpartition("/")[0])) for name in _names(rows))
+    ids = rows["prompt_id"].unique().cast(pl.String)
+    named = ((name, texts.get(name) or texts.get(name.rpartition("/")[0])) for name in ids)
     questions = {name: turns_of(text) for name, text in named if text is not None}
     return RolloutLog(source, rows, questions, first.format.name, notes, "prompt_id" in first.places)
 
@@ -338,31 +340,29 @@ class _LateKeyError(Exception):
     """A key that first appears late in a JSON file changes which columns hold what, so the file is read again."""
 
 
+@dataclass
 class _Files:
     """The files of a log, read one after the other, each reduced to what later steps need of it.
 
-    The arguments are those of `read_log`.
+    The first attributes are arguments of `read_log`.
 
     Attributes:
         first: the layout of the first file with rows.
+        sample: some of its responses.
         repeated: steps that were left out, because they have the rollouts of the file before.
     """
 
-    def __init__(
-        self,
-        names: Mapping[str, str],
-        wanted: Collection[str],
-        extractor: str | None,
-        keeps_responses: bool,
-        report: Report,
-    ) -> None:
-        self._names, self._wanted, self._extractor = names, wanted, extractor
-        self._keeps_responses, self._report, self._count = keeps_responses, report, 0
-        self._layout: _Layout
-        self._before: pl.Series | None = None
-        self.first: _Layout | None = None
-        self.sample: list[str] = []
-        self.repeated: list[int] = []
+    columns: Mapping[str, str]
+    wanted: Collection[str]
+    extractor: str | None
+    keeps_responses: bool
+    report: Report
+    first: _Layout | None = None
+    sample: list[str] = field(default_factory=list)
+    repeated: list[int] = field(default_factory=list)
+    _layout: _Layout = field(init=False)
+    _before: pl.Series | None = None
+    _count: int = 0
 
     def read(self, path: Path, step: int) -> pl.DataFrame | None:
         """The rows of a file with olr's names; None without rows, or with those of the file before once more.
@@ -405,7 +405,7 @@ class _Files:
                 # What lies within a column shows only in its values.
                 within = {
                     role: name
-                    for role, name in self._names.items()
+                    for role, name in self.columns.items()
                     if name.partition(".")[0] in table.column_names
                 }
                 pick(rows.has, {}, within, setting="--columns", place=str(path), available=rows.paths)
@@ -455,29 +455,29 @@ class _Files:
         places = pick(
             lambda path: path in columns or path.partition(".")[0] in columns,
             form.roles,
-            self._names,
+            self.columns,
             setting="--columns",
             place=str(path),
             available=columns,
         )
-        has_rewards = form.has_reward_columns and "reward" not in self._names
+        has_rewards = form.has_reward_columns and "reward" not in self.columns
         rewards = _reward_columns(schema, places) if has_rewards else []
-        places = {name: place for name, place in places.items() if name in self._wanted or name in _NEEDED}
-        if "response" not in self._wanted and not {"answer", "answer_class"}.isdisjoint(places):
+        places = {name: place for name, place in places.items() if name in self.wanted or name in _NEEDED}
+        if "response" not in self.wanted and not {"answer", "answer_class"}.isdisjoint(places):
             places.pop("response", None)
         return _Layout(columns, form, places, rewards)
 
     def _reduced(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows with answers in place of responses; texts that repeat are categories."""
         self._count += len(rows)
-        self._report(f"Read {self._count:,} rollouts")
+        self.report(f"Read {self._count:,} rollouts")
         if self._layout.format is not TABLE:  # a rollout that failed has no response
             rows = rows.drop_nulls("response")
         if self._layout.format.repeats_steps:
             rows = rows.with_columns(_digest=rows.drop("step").hash_rows())
         if "response" in rows.columns and not self.sample:
             self.sample = rows["response"].drop_nulls().head(_SAMPLE).to_list()
-        rows = _answered(rows, self._extractor, keeps_responses=self._keeps_responses)
+        rows = _answered(rows, self.extractor, keeps_responses=self.keeps_responses)
         return rows.cast({name: pl.Categorical() for name in _REPEATED if name in rows.columns})
 
 
@@ -498,16 +498,10 @@ def _with_ids(rows: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, str]]:
     return rows.drop("prompt"), dict(pairs.unique("prompt_id", keep="first").iter_rows())
 
 
-def _names(rows: pl.DataFrame) -> list[str]:
-    return rows["prompt_id"].unique().cast(pl.String).to_list()
-
-
 def _answered(rows: pl.DataFrame, extractor: str | None, *, keeps_responses: bool) -> pl.DataFrame:
     """The rows with the answers that their responses claim."""
     if "response" not in rows.columns:
-        return rows.with_columns(
-            pl.col(name).str.strip_chars() for name in ("answer",) if name in rows.columns
-        )
+        return rows.with_columns(pl.col("^answer$").str.strip_chars())
     sources = rows["data_source"] if "data_source" in rows.columns else None
     answers = answers_of(rows["response"], sources, extractor)
     kept = rows.with_columns(answers, characters=pl.col("response").str.len_chars())
@@ -517,14 +511,12 @@ def _answered(rows: pl.DataFrame, extractor: str | None, *, keeps_responses: boo
 def answers_of(responses: pl.Series, sources: pl.Series | None, extractor: str | None) -> pl.Series:
     """The answers that responses claim; without an `extractor` read as their data `sources` call for (R6)."""
     if extractor is not None or sources is None:
-        name = extractor or default_extractor("")
-        answers = [None if text is None else extract(text, name) for text in responses]
+        of_rows: Iterable[str] = repeat(extractor or default_extractor(""), len(responses))
     else:
         names = {source: default_extractor(source or "") for source in sources.unique()}
-        answers = [
-            None if text is None else extract(text, names[source])
-            for text, source in zip(responses, sources, strict=True)
-        ]
+        of_rows = map(names.__getitem__, sources)
+    pairs = zip(responses, of_rows, strict=True)
+    answers = [None if text is None else extract(text, name) for text, name in pairs]
     return pl.Series("answer", answers, dtype=pl.String)
 
 
