@@ -13,6 +13,7 @@ from olr_cli.recipe.layers import validate
 from olr_cli.runs import writer
 from olr_cli.runs.checkpoints import checkpoint_path
 from olr_cli.runs.directory import create_run, read_manifest, read_recipe, write_manifest
+from olr_cli.runs.progress import Progress
 from olr_cli.runs.store import scan_labels, stored_steps
 from olr_cli.supervision import Rollout, RolloutGroup, Step
 
@@ -54,7 +55,7 @@ class Engine:
         return {}
 
 
-class Said:
+class Said(Progress):
     """A progress that remembers."""
 
     def __init__(self):
