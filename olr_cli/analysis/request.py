@@ -147,10 +147,12 @@ def _require_runs(request: Request, arms: Sequence[Arm]) -> None:
     }
     option = next((option for option, is_set in asked.items() if is_set), None)
     if log is not None and option is not None:
-        raise UserError(
-            f"{option} needs runs of olr, and {log.source} is a log of {log.trainer}; leave it out: `olr analyze` shows"
-            " the figure learning of a log"
+        remedy = (
+            f"its labels are checked with `olr audit {log.source} --report queue.html`"
+            if option == "--report"
+            else "leave it out: `olr analyze` shows the figure learning of a log"
         )
+        raise UserError(f"{option} needs runs of olr, and {log.source} is a log of answers; {remedy}")
 
 
 def _wants_published(paper: bool, tables: Iterable[str]) -> bool:

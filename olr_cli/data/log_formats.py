@@ -146,8 +146,9 @@ def recognised(names: Collection[str]) -> LogFormat:
 
 def lacking(missing: Sequence[str], names: Sequence[str], place: str) -> UserError:
     """The error for a file without a column; it lists those that are there, and writes an option out."""
+    no_responses = f"; if nobody answered yet: olr rollouts MODEL {place}" if "response" in missing else ""
     columns = suggested({name: _GUESSES.get(name, ()) for name in missing}, names)
     return UserError(
         f"{place} has no column {' and no column '.join(missing)}; its columns are {', '.join(names)}. Say which of"
-        f" them it is: --columns '{columns}'"
+        f" them it is: --columns '{columns}'{no_responses}"
     )

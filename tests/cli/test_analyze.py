@@ -81,6 +81,7 @@ def test_logs_of_other_trainers_show_what_they_have(run, tmp_path):
     assert "TRL: messages" in arms and len(arms) == 2
     for option in (["--figure", "dynamics"], ["--report"], ["--table", "arms"], ["--format", "csv"]):
         assert f"{option[0]}" in refused(log, *option, "--out", tmp_path / "no")
+    assert f"`olr audit {log} --report queue.html`" in refused(log, "--report")
     assert "no column response" in refused(write_rows(tmp_path / "x.jsonl", {"question": "3+4"}))
     named = write_rows(tmp_path / "y.jsonl", {"question": "3+4", "said": "7", "points": 0.5})
     olr(named, "--columns", "{response: said, reward: points}", "--out", tmp_path)

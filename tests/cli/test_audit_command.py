@@ -382,3 +382,4 @@ def test_shuffled_verified_questions_are_matched_by_their_text(here, log):
 def test_a_data_set_is_not_taken_for_rollouts(here):
     said = refused(write(here / "mine.jsonl", [{"question": "1 + 1", "answer": "2"}]))
     assert "no column response; its columns are question, answer" in said
+    assert f"if nobody answered yet: olr rollouts MODEL {here / 'mine.jsonl'}" in said

@@ -92,8 +92,8 @@ class _Candidates:
             tally.counts[name].to_numpy() for name in ("answer", "model", "count")
         )
         # Of many prompts few pairs of a model and a count differ, and each has one weight.
-        pairs = np.stack([self._models, self._counts])
-        (self._of_models, self._often), self._pairs = np.unique(pairs, axis=1, return_inverse=True)
+        both = np.stack([self._models, self._counts])
+        (self._of_models, self._often), self._pairs = np.unique(both, axis=1, return_inverse=True)
         self._given = np.bincount(self._models, self._counts, len(tally.models))
         self._log_possible = np.log(self.possible[self._answers])
         of_pairs = self._models.astype(np.int64) * self.size + self.prompts[self._answers]

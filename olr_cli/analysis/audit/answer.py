@@ -49,7 +49,7 @@ def audit_answer(audit: Audit, top: int | None) -> Answer:
 
 def _summary(audit: Audit) -> Iterator[Line]:
     size = len(audit.prompts)
-    several = f" by {len(audit.models)} models" if len(audit.models) > 1 else ""
+    several = f" by {len(audit.tally.models)} models" if len(audit.tally.models) > 1 else ""
     yield _line(
         "Audited",
         f"{size:,} prompt{'s' * (size != 1)}, {_counted(audit.prompts['rollouts'], 'rollout')} of each{several}"
@@ -204,12 +204,12 @@ def write_prompts(audit: Audit, target: Path) -> None:
 def _plain(audit: Audit, top: int | None) -> dict[str, Any]:
     """For JSON."""
     prompts, verified, gain = stored(audit), audit.verified, audit.gain
-    accuracies = dict(zip(audit.models, audit.model.accuracies.tolist(), strict=True))
+    accuracies = dict(zip(audit.tally.models, audit.model.accuracies.tolist(), strict=True))
     return {
         "history": str(audit.source),
         "prompts": len(prompts),
         "policy_was_training": audit.was_training,
-        "models": accuracies if len(audit.models) > 1 else None,
+        "models": accuracies if len(audit.tally.models) > 1 else None,
         "labels": audit.statuses,
         "changes": audit.changes,
         "verified": 0 if verified is None else verified.labels,

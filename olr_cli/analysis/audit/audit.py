@@ -57,8 +57,7 @@ class Audit:
 
     Attributes:
         prompts: the verdicts, as this module describes them.
-        models: names of the models that answered.
-        tally: their answers.
+        tally: the answers of all models.
         model: what was fitted to them.
         was_training: whether the rollouts are those of a policy in training; None where nobody knows.
         verified: labels that somebody verified; None without `--trusted` and `--drawn`.
@@ -74,7 +73,6 @@ class Audit:
 
     source: Path
     prompts: pl.DataFrame
-    models: Sequence[str]
     tally: Tally
     model: AnnotatorModel
     was_training: bool | None
@@ -183,7 +181,6 @@ def audit(
     return Audit(
         source=history.source,
         prompts=verdicts,
-        models=counted.models,
         tally=counted,
         model=model,
         was_training=None if manifest is None else kind_of(manifest) == "training",

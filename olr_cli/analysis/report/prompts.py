@@ -112,7 +112,7 @@ def audit_data(
     facts = {
         "order": "wrong",
         "command": command,
-        "models": result.models if len(result.models) > 1 else [],
+        "models": result.tally.models if len(result.tally.models) > 1 else [],
         "auditNotes": [],
     }
     if history.is_run:

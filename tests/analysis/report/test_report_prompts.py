@@ -250,7 +250,7 @@ def test_of_many_runs_the_first_seeds_are_browsed_and_it_is_said_which(tmp_path,
         write_history(tmp_path / f"a{seed}", arm="a", seed=seed, **small)
     write_history(tmp_path / "b", arm="b", method={"name": "grpo"}, **small)
     arms = group(find_runs([tmp_path]))
-    assert [len(prompt_list(arms)[0]), prompt_list(arms)[2]] == [3, []]
+    assert prompt_list(arms)[2] == []
     monkeypatch.setattr("olr_cli.analysis.report.prompts.MOST_RUNS", 2)
     options, _, notes = prompt_list(arms)
     assert [option.text for option in options] == ["a, seed 1", "b, seed 0"]
