@@ -252,6 +252,12 @@ def test_labels_are_repaired_only_where_verified_labels_show_a_gain(here):
     )
     said = refused(log, "--drawn", "right.jsonl", "--repair", "--export", "none.parquet")
     assert "60 verified labels do not show it; verify 120" in said
+    found = json.loads(audit(log, "--drawn", "right.jsonl", "--json").stdout)
+    assert (found["labels"]["doubted"], found["noise_ratio"]["low"], found["noise_ratio"]["mean"]) == (
+        0,
+        0,
+        0,
+    )
 
 
 def test_missing_labels_are_filled_in_and_others_stay(here):

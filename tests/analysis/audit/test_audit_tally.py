@@ -51,12 +51,8 @@ def test_the_answers_of_one_prompt_lie_together(tmp_path, judge):
 def test_only_the_original_wording_counts(tmp_path, judge):
     rows = rollouts("a", [["1", "1"]], view="original") + rollouts("a", [["2", "2", "2"]], view="rephrased")
     assert counted(write(tmp_path / "log.jsonl", rows), judge).counts.rows() == [(0, 0, 0, 2)]
-
-
-def test_a_history_of_nothing_else_is_refused(tmp_path, judge):
-    file = write(tmp_path / "log.jsonl", rollouts("a", [["1"]], view="rephrased"))
     with pytest.raises(UserError, match="original wording"):
-        counted(file, judge)
+        counted(write(tmp_path / "rephrased.jsonl", rows[2:]), judge)
 
 
 def test_of_a_run_with_active_noise_the_label_of_the_last_visit_is_judged(tmp_path, judge):
