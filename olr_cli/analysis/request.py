@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -106,7 +106,10 @@ def carry_out(request: Request) -> Answer:
             f"{models[0]} is an evaluation of a model, which only tables of the paper show"
             f" (--table {', '.join(PAPER_TABLES)}); leave it out"
         )
-    with_published = _wants_published(request.paper, names)
+    if request.paper and set(PUBLISHED_TABLES).isdisjoint(names):
+        raise UserError(
+            f"--paper is for the paper's tables; name one with --table ({', '.join(PUBLISHED_TABLES)})"
+        )
     folder = (request.out or _default_folder(places, runs)) if wanted or request.report else Path()
     try:
         drawn, lacking = figures.draw([*wanted, *(["all"] if request.report else [])], arms)
@@ -119,7 +122,7 @@ def carry_out(request: Request) -> Answer:
     tables = {}
     for name in names:
         try:
-            tables[name] = count(name, arms, baseline, models, with_published=with_published)
+            tables[name] = count(name, arms, baseline, models, with_published=request.paper)
         except Lack as lack:
             # A table that nobody asked for is left out.
             if request.table is not None or request.baseline is not None or request.shape in STANDING_ALONE:
@@ -153,15 +156,6 @@ def _require_runs(request: Request, arms: Sequence[Arm]) -> None:
             else "leave it out: `olr analyze` shows the figure learning of a log"
         )
         raise UserError(f"{option} needs runs of olr, and {log.source} is a log of answers; {remedy}")
-
-
-def _wants_published(paper: bool, tables: Iterable[str]) -> bool:
-    """Whether ``--paper`` asks for the paper's numbers; an error where no table is printed that the paper has."""
-    if paper and set(PUBLISHED_TABLES).isdisjoint(tables):
-        raise UserError(
-            f"--paper is for the paper's tables; name one with --table ({', '.join(PUBLISHED_TABLES)})"
-        )
-    return paper
 
 
 def _default_folder(places: Sequence[Path], runs: Sequence[Run]) -> Path:

@@ -30,10 +30,13 @@ def benchmarks(
     prompts: Prompts,
 ) -> None:
     """List the benchmarks with their sources, or show one prompt exactly as the model sees it."""
+    from olr_cli.errors import UserError
     from olr_cli.evaluation.benchmark import listing
     from olr_cli.evaluation.plan import EvaluationRequest, show_prompt
 
     if name is None:
+        if any((data, trust_remote_code, *prompts)):
+            raise UserError("name the benchmark of which to show a prompt: olr benchmarks NAME")
         answer = listing()
     else:
         request = EvaluationRequest(

@@ -90,9 +90,8 @@ def _system_problem(error: BaseException) -> str | None:
         return None  # `program` drops what could not be written
     if isinstance(error, PermissionError | IsADirectoryError | NotADirectoryError) and error.filename:
         return f"{error.filename}: {error.strerror}"
-    problem = system_problem(error) if isinstance(error, OSError) else None
-    if problem is not None:
-        return f"{error.filename if isinstance(error, OSError) and error.filename else first_line(error)}: {problem}"
+    if isinstance(error, OSError) and (problem := system_problem(error)):
+        return f"{error.filename or first_line(error)}: {problem}"
     # torch's errors on a CPU have no type of their own
     if isinstance(error, MemoryError) or "out of memory" in str(error) or "allocate memory" in str(error):
         return f"there is not enough memory ({first_line(error)}); take smaller batches or a smaller model"

@@ -222,7 +222,7 @@ def evaluate(
     models: Annotated[
         list[str],
         Argument(
-            metavar="MODEL|RUN...",
+            metavar="MODEL|RUN",
             help="A model folder, hub id or built-in policy, or a run directory; several make one table.",
             show_default=False,
         ),

@@ -200,11 +200,13 @@ def _columns(
         raise UserError(f"--columns {text} {error}; write it as '{example}'") from None
     if not isinstance(columns, dict) or not all(isinstance(path, str) and path for path in columns.values()):
         raise UserError(f"--columns {text} is not a mapping from roles to columns; write it as '{example}'")
-    columns = {names.get(role, role): path for role, path in columns.items()}
-    strange = [f"'{role}'{did_you_mean(str(role), roles)}" for role in columns if role not in roles]
+    ours = [names.get(role, role) for role in columns]
+    strange = [f"'{role}'{did_you_mean(str(role), roles)}" for role in ours if role not in roles]
     if strange:
         raise UserError(f"--columns names {', '.join(strange)}; known: {', '.join(roles)}")
-    return columns
+    if len({*ours}) < len(ours):
+        raise UserError(f"--columns {text} names two columns for one role; leave one out")
+    return dict(zip(ours, columns.values(), strict=True))
 
 
 def require_new(out: Path | None, content: str, *, as_json: bool) -> None:

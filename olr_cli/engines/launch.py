@@ -197,7 +197,7 @@ def launch(
         writer.begin(after=done, data=data.facts, facts=engine.facts)
         for departure in sorted(departures):
             progress.say(f"Note: {departure}.")
-        if recipe.data.held_out is not None and recipe.data.test is None and data.test is not None:
+        if recipe.data.test is None and data.test is not None:
             write_prompts(data.test, path / HELD_OUT)
         progress.know(
             truth=any(prompt.true_answer is not None for prompt in data.train.prompts),

@@ -44,7 +44,7 @@ _OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
 _LEAST_SHARED_MEMORY = 1 * GB
 """NCCL and Ray exchange data there; a container has 64 MB unless it is started with --shm-size or --ipc=host."""
 
-MEASURED = "135 M parameters on a CPU: 4.5 GB (engine local), 11.2 GB (openrlhf); on any GPU: not measured"
+_MEASURED = "135 M parameters on a CPU: 4.5 GB (engine local), 11.2 GB (openrlhf); on any GPU: not measured"
 """Memory of runs that were measured (docs/real-model.md); what is said of a recipe on GPUs is an estimate."""
 
 _OLD_LOCK_SECONDS = 600
@@ -133,7 +133,7 @@ def look_at_machine() -> Machine:
         ("flash-attn", check_flash_attention),
         ("compiled kernels", check_compile_locks),
         ("host memory", lambda: Check("host memory", gigabytes(host_memory()))),
-        ("what fits", lambda: Check("what fits", MEASURED)),
+        ("what fits", lambda: Check("what fits", _MEASURED)),
         ("shared memory", check_shared_memory),
         ("hub cache", check_hub_cache),
     )

@@ -63,14 +63,14 @@ def require_same_data(path: Path, data: DataSets) -> None:
     Raises:
         UserError: one has changed.
     """
+    begun = data_facts(path)
     for name, facts in data.facts.items():
-        before = data_facts(path).get(name, {})
+        before = begun.get(name, {})
         if before.get("digest", facts["digest"]) == facts["digest"]:
             continue
         key, source = name, facts["source"]
-        if before.get("trusted_digest") != facts.get(
-            "trusted_digest"
-        ):  # which changes the prompts' digest too
+        # Other verified labels change the prompts' digest too.
+        if before.get("trusted_digest") != facts.get("trusted_digest"):
             key, source = "trusted", data.train.facts["trusted"]
         raise UserError(
             f"{source} has changed since {path} was begun (data.{key}); restore it, or start a new run"

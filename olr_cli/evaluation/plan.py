@@ -31,13 +31,7 @@ from olr_cli.evaluation.published import model_name
 from olr_cli.evaluation.results import Compared, check_reference
 from olr_cli.evaluation.scores import is_evaluation
 from olr_cli.evaluation.store import EvaluationRecord, Protocol, Target, Task
-from olr_cli.evaluation.targets import (
-    all_targets,
-    load_tokenizer,
-    origin,
-    require_models,
-    targets,
-)
+from olr_cli.evaluation.targets import all_targets, load_tokenizer, origin, require_models, targets
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.directory import is_run, read_recipe
 from olr_cli.tables import Answer

@@ -234,10 +234,10 @@ def _read_keys(file: Path) -> dict[str, Any]:
     return tree
 
 
+# YAML as plain values ---------------------------------------------------------------------------------------------
+
 _SECTION = re.compile(r"^(?=[a-z_]+:)", re.MULTILINE)
 """Where a key of the outermost level begins in a file as olr writes it."""
-
-# YAML as plain values ---------------------------------------------------------------------------------------------
 
 
 class NotPlain(ValueError):
@@ -252,8 +252,7 @@ def read_yaml(file: Path) -> Any:
     """
     try:
         text = read_text(file, at_most=MOST_BYTES)
-        sections = _parse_sections(text)
-        return parse_yaml(text) if sections is None else sections
+        return _parse_sections(text) or parse_yaml(text)
     except NotPlain as error:
         raise UserError(f"{file} {error}") from None
 

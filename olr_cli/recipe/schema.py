@@ -115,7 +115,10 @@ OTHER_ROLES: Mapping[str, ColumnRole] = {
 def _roles_by_our_names(columns: Any) -> Any:
     if not isinstance(columns, dict):
         return columns
-    return {OTHER_ROLES.get(role, role): path for role, path in columns.items()}
+    ours = {OTHER_ROLES.get(role, role): path for role, path in columns.items()}
+    if len(ours) < len(columns):
+        raise ValueError("two columns for one role; leave one out")
+    return ours
 
 
 Criterion = Literal["slope", "consistency"]

@@ -92,10 +92,10 @@ def proved_wrong(
         for answer in sorted(answers[prompt_id]):
             if (label, answer) in lenient:
                 spellings.setdefault(keys[answer], []).append(answer)
-        are_right = [any(lenient[label, answer] for answer in same) for same in spellings.values()]
-        firsts = [same[0] for same in spellings.values()]
-        wrong[prompt_id] = [
-            answer for answer, is_right in zip(firsts, are_right, strict=True) if not is_right
-        ]
-        refused += [(label, answer) for answer, is_right in zip(firsts, are_right, strict=True) if is_right]
+        wrong[prompt_id] = []
+        for same in spellings.values():
+            if any(lenient[label, answer] for answer in same):
+                refused.append((label, same[0]))
+            else:
+                wrong[prompt_id].append(same[0])
     return wrong, refused

@@ -392,6 +392,8 @@ class Supervisor:
             return []
         trajectories = {**self.history.trajectories, **of_step}
         verified = {*self.history.verified, *(prompt.prompt_id for prompt in prompts if prompt.is_trusted)}
+        if not verified:
+            return []
         reference = mean_trajectory([trajectories[name] for name in verified])
         return [
             (
@@ -399,7 +401,6 @@ class Supervisor:
                 seeding.uniform("similarity", self._seed, prompt.prompt_id, visit),
             )
             for prompt, visit in zip(prompts, visits, strict=True)
-            if verified
         ]
 
 

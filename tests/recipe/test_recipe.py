@@ -107,6 +107,10 @@ def test_decimals_are_taken_as_written(tmp_path):
             "data: {columns: {questions: x}}",
             "data.columns names 'questions' (did you mean 'question'?): expected",
         ),
+        (
+            "data: {columns: {question: x, prompt: y}}",
+            "data.columns: two columns for one role; leave one out",
+        ),
         ("noise: {type: active, draw: unifrm}", "noise.draw is 'unifrm' (did you mean 'uniform'?): expected"),
         (
             "trian: {}\nmodle: {}",

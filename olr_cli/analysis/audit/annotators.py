@@ -93,7 +93,8 @@ class _Candidates:
         )
         # Of many prompts few pairs of a model and a count differ, and each has one weight.
         both = np.stack([self._models, self._counts])
-        (self._of_models, self._often), self._pairs = np.unique(both, axis=1, return_inverse=True)
+        (self._of_models, self._often), places = np.unique(both, axis=1, return_inverse=True)
+        self._pairs = places.ravel()  # in numpy 2.0 it has two axes
         self._given = np.bincount(self._models, self._counts, len(tally.models))
         self._log_possible = np.log(self.possible[self._answers])
         of_pairs = self._models.astype(np.int64) * self.size + self.prompts[self._answers]

@@ -103,10 +103,8 @@ def _measured(arm: Arm) -> pl.DataFrame:
 
 def _with_or_without_truth(values: pl.DataFrame) -> pl.DataFrame:
     """The metrics of `TITLES`; where no run knows true answers, those of `_WITHOUT_TRUTH` too that are ever above 0."""
-    names = values.filter(pl.col("value") > 0)["metric"].unique().to_list()
-    more = (
-        [] if values["metric"].is_in([_TRUTH]).any() else [name for name in _WITHOUT_TRUTH if name in names]
-    )
+    names = set(values.filter(pl.col("value") > 0)["metric"])
+    more = set[str]() if _TRUTH in set(values["metric"]) else names & _WITHOUT_TRUTH.keys()
     return values.filter(pl.col("metric").is_in([*TITLES, *more]))
 
 
