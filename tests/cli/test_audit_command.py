@@ -71,6 +71,14 @@ def test_a_row_says_what_a_person_can_judge(here):
     assert lines[head + 2].strip() == "How many apples?"
 
 
+def test_a_page_of_the_queue_has_the_most_doubtful_prompts_and_says_what_comes_next(here, log, monkeypatch):
+    monkeypatch.setattr("olr_cli.analysis.report.labels.MOST_PROMPTS", 5)
+    said = told(log, "--report", "queue.html")
+    assert "The list shows the 5 most doubtful of 30 prompts" in said
+    assert f"olr audit {log} --trusted selection.json (once labels are checked there and exported)" in said
+    assert "The list shows the 5 most doubtful" in (here / "queue.html").read_text("utf-8")
+
+
 def test_several_models_in_one_log_are_annotators(here):
     rows = [{**row, "policy": name} for name in ("a", "b") for row in many(20, wrong={3}, visits=1)]
     assert "20 prompts, 16 rollouts of each by 2 models in 1 visit" in told(write(here / "log.jsonl", rows))

@@ -33,7 +33,8 @@ class Labels:
     """The prompts that the list shows, and what an audit says of their labels.
 
     Attributes:
-        ids: the first `MOST_PROMPTS` of the queue, in natural order; of all prompts where there is no audit.
+        ids: at most `MOST_PROMPTS`, in natural order: verified ones and the first of the queue, or, where there is no
+            audit, the first of all.
         left_out: number of all others.
         values: lists with a value a prompt, null where there is none: status, rank (place in the queue), confidence
             (that the given label is wrong), given_label (the label that was audited), proposed_label,
@@ -52,7 +53,7 @@ class Labels:
     @classmethod
     def of(cls, result: Audit, prompts: Mapping[str, Prompt], judge: Judge) -> Labels:
         """Of an audit."""
-        first = result.prompts.head(MOST_PROMPTS)
+        first = result.prompts.sort("is_trusted", descending=True, maintain_order=True).head(MOST_PROMPTS)
         rows = {row["prompt_id"]: row for row in first.iter_rows(named=True)}
         ids = sorted(rows, key=natural)
         values: dict[str, list[Any]] = {name: [rows[prompt][name] for prompt in ids] for name in _SHOWN}

@@ -116,17 +116,20 @@ def test_the_report_goes_where_figures_go_and_replaces_an_older_one(run):
     assert {each.stem for each in file.parent.iterdir()} == {"report", "coherence"}
 
 
-def test_several_runs_make_one_page_beside_them(tmp_path):
+def test_several_runs_make_one_page_beside_them(tmp_path, monkeypatch):
+    monkeypatch.setattr("olr_cli.analysis.report.prompts.MOST_RUNS", 2)
     for arm, seed in (("a", 1), ("a", 2), ("b", 1)):
         write_history(tmp_path / f"{arm}{seed}", arm=arm, seed=seed, method={"name": "grpo"}, **SMALL)
     result = olr(tmp_path, "--report", "--table", "noise_ratios", "--json")
     assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["written"] == [str(tmp_path / "figures" / "report.html")]
+    told = json.loads(result.stdout)
+    assert told["written"] == [str(tmp_path / "figures" / "report.html")]
+    assert told["notes"][-1] == "Prompts can be browsed of 2 of 3 runs: a (seed 1), b (seed 1)."
     page = read(tmp_path / "figures" / "report.html")
     for caption in ("Runs", "Table: arms", "Table: noise_ratios"):
         assert caption in page.texts["caption"]
-    assert page.texts["option"].startswith("a, seed 1a, seed 2b, seed 1")
-    assert {name.split("-")[0] for name in page.blocks} == {"run0", "run1", "run2"}
+    assert page.texts["option"].startswith("a, seed 1b, seed 1")
+    assert {name.split("-")[0] for name in page.blocks} == {"run0", "run1"}
     assert page.source.count("<details>") == 2
 
 

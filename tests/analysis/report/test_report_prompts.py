@@ -185,7 +185,7 @@ def test_labels_are_audited_as_olr_audit_does(tmp_path):
     assert {True, None} <= set(told["proposal_is_right"])
 
 
-def test_verified_labels_count_in_the_audit_of_the_report(tmp_path):
+def test_verified_labels_count_in_the_audit_of_the_report(tmp_path, monkeypatch):
     path = write_history(tmp_path / "run", prompts=30, prompts_per_step=10, epochs=5)
     labels = scan_labels(path).filter(visit=5).select("prompt_id", "true_answer", "given_label").collect()
     labels.select("prompt_id", "true_answer").write_ndjson(tmp_path / "verified.jsonl")
@@ -193,6 +193,9 @@ def test_verified_labels_count_in_the_audit_of_the_report(tmp_path):
     in_order = labels.sort(pl.col("prompt_id").cast(int))
     is_wrong = (in_order["given_label"] != in_order["true_answer"]).to_list()
     assert [confidence > 0.5 for confidence in told.values["confidence"]] == is_wrong and True in is_wrong
+    monkeypatch.setattr("olr_cli.analysis.report.labels.MOST_PROMPTS", 4)
+    labels.filter(pl.col("prompt_id").is_in(["3", "4"])).write_ndjson(tmp_path / "two.jsonl")
+    assert {"3", "4"} < set(audited_labels(run_of(path), tmp_path / "two.jsonl").ids), "they stay in the page"
     with pytest.raises(UserError, match="absent"):
         audited_labels(run_of(path), tmp_path / "absent.jsonl")
 
