@@ -25,7 +25,7 @@ _OF_SYSTEM = {
     errno.ESTALE: "the file server does not find it any more; try again, or choose a folder on a local disk",
     errno.EXDEV: "the folder reaches over two file systems; choose another folder",
 }
-"""What says nothing about the file that was read or written."""
+"""Errors of the system, which say nothing about the file that was read or written."""
 _USERS_TO_MEND = {
     **_OF_SYSTEM,
     errno.EEXIST: "there is a file where a folder is needed; choose another place",

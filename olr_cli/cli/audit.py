@@ -155,7 +155,7 @@ def audit(
         notes = [*answer.notes]
         if export is not None and rows is not None:
             why = exports.require_repairable(result) if repair else None
-            notes += [] if why is None else [f"No label that nobody verified was replaced: {why}."]
+            notes += [] if why is None else [f"Unverified labels stay as they are: {why}."]
             written, kept = exports.export(result, rows, export, judge, choice, with_control=control)
         if report is not None:
             from olr_cli.analysis.report.page import write_queue

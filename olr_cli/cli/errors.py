@@ -85,7 +85,7 @@ def _shard_problem(error: BaseException, values: Iterable[object]) -> str | None
 
 
 def _system_problem(error: BaseException) -> str | None:
-    """A sentence if the system refused memory, or a file that is a folder or may not be read, or had no means."""
+    """A sentence if memory ran out, a path may not be read or is of another kind, or the system itself failed."""
     if isinstance(error, OSError) and error.filename == _OUTPUT:
         return None  # `program` drops what could not be written
     if isinstance(error, PermissionError | IsADirectoryError | NotADirectoryError) and error.filename:
@@ -155,7 +155,7 @@ def program() -> Iterator[None]:
 
 
 class _StandardOutput(io.FileIO):
-    """Its errors have its name; those of files that are written by their number have none."""
+    """A file that is opened by its number has no name; the errors of this one say that it is standard output."""
 
     def write(self, data: Any) -> int:
         """As of any file."""

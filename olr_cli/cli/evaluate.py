@@ -83,8 +83,8 @@ class Draws(NamedTuple):
         Option(
             metavar="T",
             min=0,
-            help="Sampling temperature; 0 takes the most likely token. By default 0.6; of a run on what it holds out,"
-            " its own, as for the other options here.",
+            help="Sampling temperature; 0 takes the most likely token. By default 0.6; on what a run holds out, that"
+            " of its training, as for --samples and --max-new-tokens.",
         ),
     ] = None
     max_new_tokens: Annotated[

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 FORMATS = ("terminal", "markdown", "latex", "csv")
-"""How tables can be printed; `--json` prints all else that is known too."""
+"""How tables can be printed; `--json` prints everything that is known."""
 DEVICES = ("auto", "cpu", "cuda")
 """Values of `--device`."""
 

@@ -117,7 +117,7 @@ class EvaluationRequest:
         return replace(self, sampling=sampling, samples=samples)
 
     def departures(self, held_out: HeldOut) -> Iterator[str]:
-        """What the command asks otherwise than training does."""
+        """What the command asks differently from training."""
         drawn = asdict(held_out.sampling) | {"samples": held_out.samples}
         given = {**self.drawn, "samples": self.samples or held_out.samples}
         for key, value in given.items():

@@ -265,7 +265,7 @@ def _parse_sections(text: str) -> dict[str, Any] | None:
     try:
         values = [_parse_section(section) for section in sections]
     except NotPlain:
-        return None  # whose place is to be told in the whole text
+        return None  # read as a whole, so that the error names its line
     if not all(isinstance(value, dict) and len(value) == 1 for value in values):
         return None
     tree = {key: value for section in values for key, value in section.items()}

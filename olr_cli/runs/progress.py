@@ -18,7 +18,7 @@ class Progress:
     """Shows the steps of a run, as an engine reports them; this one shows nothing."""
 
     def know(self, *, truth: bool, held_out: bool) -> None:
-        """Before `start`: which columns have values, by whether true answers and a test set are there."""
+        """Called before `start`: whether there are true answers and a test set, which some columns need."""
 
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
         """Training begins after step `done` of `steps`; `seen`: the metrics of the epoch's steps before that."""

@@ -22,6 +22,7 @@ from olr_cli.errors import UserError, first_line
 from olr_cli.files import sync, system_problem, write_whole, writing
 from olr_cli.supervision.history import History, Visit
 from olr_cli.supervision.self_training import VerifiedVisit
+from olr_cli.supervision.trapo import pass_rate
 from olr_cli.supervision.types import SCHEMA_VERSION, LabelRecord, RolloutRecord, arrow_schema
 
 if TYPE_CHECKING:
@@ -320,8 +321,8 @@ def stored_history(path: Path, judge: Judge) -> History:
         visit = Visit(key, answer, row["majority_count"], row["rollouts"])
         history.add(row["prompt_id"], row["visit"], visit)
         is_verified = row["label_source"] == "trusted"
-        rate = (row["true_answer_count" if is_verified else "majority_count"] or 0) / row["rollouts"]
-        history.trajectories[row["prompt_id"]] = (*history.trajectories.get(row["prompt_id"], ()), rate)
+        rates = history.trajectories.get(row["prompt_id"], ())
+        history.trajectories[row["prompt_id"]] = (*rates, pass_rate(row, is_verified=is_verified))
         if is_verified:
             is_right = verdicts.get((row["true_answer"], row["given_label"])) is True
             history.verified[row["prompt_id"]] = VerifiedVisit.of_row(row, given_is_right=is_right)

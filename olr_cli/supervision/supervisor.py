@@ -38,7 +38,7 @@ from olr_cli.supervision.history import History, Past
 from olr_cli.supervision.methods import EffectiveLabels, Evidence, Method, compose
 from olr_cli.supervision.selection import prompts_that_train
 from olr_cli.supervision.self_training import Calibration, VerifiedVisit, calibrate
-from olr_cli.supervision.trapo import Trajectory, mean_trajectory, similarity
+from olr_cli.supervision.trapo import Trajectory, mean_trajectory, pass_rate, similarity
 from olr_cli.supervision.types import LABEL_COLUMNS, Decided, LabelSource, Step
 
 Measure: TypeAlias = Callable[[str], AbstractContextManager[object]]
@@ -372,17 +372,12 @@ class Supervisor:
         """The pass rates of each prompt up to this visit (R24), by prompt_id, where the method follows them."""
         if not self.method.follows:
             return {}
-        earlier = self.history.trajectories
-        counts = zip(
-            prompts, columns["true_answer_count"], columns["majority_count"], columns["rollouts"], strict=True
-        )
-        return {
-            prompt.prompt_id: (
-                *earlier.get(prompt.prompt_id, ()),
-                ((right or 0) if prompt.is_trusted else majority) / rollouts,
-            )
-            for prompt, right, majority, rollouts in counts
-        }
+        rates = [
+            pass_rate({name: values[place] for name, values in columns.items()}, is_verified=it.is_trusted)
+            for place, it in enumerate(prompts)
+        ]
+        earlier = (self.history.trajectories.get(prompt.prompt_id, ()) for prompt in prompts)
+        return {it.prompt_id: (*past, rate) for it, past, rate in zip(prompts, earlier, rates, strict=True)}
 
     def _similarities(
         self, prompts: Sequence[Prompt], visits: Sequence[int], of_step: Mapping[str, Trajectory]

@@ -11,11 +11,17 @@ After `method.warmup_epochs` visits a prompt trains on its majority if its simil
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from math import fsum, sqrt
+from typing import Any
 
 Trajectory = tuple[float, ...]
+
+
+def pass_rate(visit: Mapping[str, Any], *, is_verified: bool) -> float:
+    """Share of right rollouts on a verified prompt, of the majority on another, by counts of the labels table."""
+    return float((visit["true_answer_count" if is_verified else "majority_count"] or 0) / visit["rollouts"])
 
 
 def mean_trajectory(trajectories: Sequence[Trajectory]) -> Trajectory:

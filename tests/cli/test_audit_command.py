@@ -274,7 +274,7 @@ def test_missing_labels_are_filled_in_and_others_stay(here):
     said = told(log, "--repair", "--export", "repaired.parquet")
     assert (
         "1 label added" in said
-        and "No label that nobody verified was replaced: proposals replace labels only where" in said
+        and "Unverified labels stay as they are: proposals replace labels only where" in said
     )
     labels = {p.prompt_id: p.given_label for p in read_prompts("repaired.parquet").prompts}
     assert (labels["bare"], labels["p4"]) == ("7", "8")

@@ -91,7 +91,7 @@ class _Candidates:
         self._answers, self._models, self._counts = (
             tally.counts[name].to_numpy() for name in ("answer", "model", "count")
         )
-        # Of many prompts few pairs of a model and a count differ, and each has one weight.
+        # A weight depends on model and count alone, and few pairs of them are distinct.
         both = np.stack([self._models, self._counts])
         (self._of_models, self._often), places = np.unique(both, axis=1, return_inverse=True)
         self._pairs = places.ravel()  # in numpy 2.0 it has two axes

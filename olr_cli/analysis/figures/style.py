@@ -347,7 +347,7 @@ def declutter(wanted: Sequence[float], heights: Sequence[float], low: float, hig
 
 
 def columns_of(panels: int, most: int) -> int:
-    """Columns of so many panels, `most` at most, whose rows are as equally long as can be: five of four are 3 + 2."""
+    """How many columns, at most `most`, make the rows of panels about equally long: 3 for five panels, not 4."""
     rows = -(-panels // most)
     return -(-panels // rows)
 
