@@ -77,25 +77,25 @@ def prompt_list(
         notes.append(f"Prompts can be browsed of {len(shown)} of {len(runs):,} runs: {names}.")
     for number, (name, run) in enumerate(shown):
         options.append(element("option", f"{name}, seed {run.seed}", value=str(number)))
-        labels = audited_labels(run, trusted)
+        labels, command = audited_labels(run, trusted), f"olr audit {quote(str(run.path))}"
         facts = {
             "order": "id",
-            "command": f"olr audit {quote(str(run.path))}",
+            "command": command,
             "models": [],
             "auditNotes": labels.notes,
         }
         data += _run_data(f"run{number}", run, labels, MOST_TEXT // len(shown), facts)
-        notes += _left_out(labels, run.path)
+        notes += _left_out(labels, run.path, command)
     return options, data, notes
 
 
-def _left_out(labels: Labels, source: Path) -> Iterator[str]:
+def _left_out(labels: Labels, source: Path, command: str) -> Iterator[str]:
     if labels.left_out:
         size = len(labels.ids)
         which = f"{size:,} most doubtful" if labels.values is not None else f"first {size:,}"
         yield (
             f"The list shows the {which} of {size + labels.left_out:,} prompts of {source}; to draw from all at random:"
-            f" olr audit {quote(str(source))} --only random:50 --export draw.jsonl."
+            f" {command} --only random:50 --export draw.jsonl."
         )
 
 
@@ -108,7 +108,7 @@ def audit_data(
         The elements that hold the data, and sentences on what is left out.
     """
     labels = Labels.of(result, history.prompts, judge)
-    notes = [*_left_out(labels, history.source)]
+    notes = [*_left_out(labels, history.source, command)]
     facts = {
         "order": "wrong",
         "command": command,
