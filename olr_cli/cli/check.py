@@ -39,13 +39,13 @@ def check(
     with Judge(report=waiting.verified) as judge:
         checked = check_data(source, read_columns(columns), judge)
     waiting.done()
-    show(_answer(checked, source), "json" if json else "terminal")
+    show(_answer(checked, source, columns), "json" if json else "terminal")
     if strict and checked.findings:
         raise typer.Exit(1)
 
 
-def _answer(checked: Checked, source: str) -> Answer:
-    from shlex import quote
+def _answer(checked: Checked, source: str, columns: str | None) -> Answer:
+    from shlex import join
 
     from olr_cli.tables import Answer, Line
 
@@ -69,10 +69,11 @@ def _answer(checked: Checked, source: str) -> Answer:
             for finding in checked.findings
         ],
     }
+    data_set = join([source, *(() if columns is None else ("--columns", columns))])
     if checked.columns["answer"] == "given_label":
-        following = {f"olr audit {quote(source)}": "which labels its answers contradict"}
+        following = {f"olr audit {data_set}": "which labels its answers contradict"}
     else:
-        sampling = f"olr rollouts MODEL {quote(source)} --visits 4"
+        sampling = f"olr rollouts MODEL {data_set} --visits 4"
         following = {sampling: "then olr audit: which labels the answers contradict"}
     return Answer(lines, data, next=following, indent=9)
 

@@ -1,6 +1,7 @@
 """`olr check`: what looks wrong with a data set before a model sees it."""
 
 import json
+import shlex
 from unittest.mock import patch
 
 import pytest
@@ -63,8 +64,10 @@ def test_in_a_sound_data_set_nothing_is_found(tmp_path):
     rows = [{"question": f"What is it, number {n}?", "answer": label} for n, label in enumerate(labels)]
     (tmp_path / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert checked(tmp_path / "x.jsonl", "--strict") == (0, {})
-    said = CliRunner().invoke(app, ["check", str(tmp_path / "x.jsonl")]).output
+    words = (str(tmp_path / "x.jsonl"), "--columns", "{question: question, answer: answer}")
+    said = CliRunner().invoke(app, ["check", *words]).output
     assert "Nothing was found" in said and "8 rows" in said
+    assert f"olr rollouts MODEL {shlex.join(words)} --visits 4" in said
 
 
 def test_marked_labels_are_counted_and_what_they_were_is_looked_at(tmp_path):
