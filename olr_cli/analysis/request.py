@@ -151,7 +151,7 @@ def _require_runs(request: Request, arms: Sequence[Arm]) -> None:
     option = next((option for option, is_set in asked.items() if is_set), None)
     if log is not None and option is not None:
         remedy = (
-            f"its labels are checked with `olr audit {log.source} --report queue.html`"
+            f"its labels are checked with `olr audit {shlex.quote(str(log.source))} --report queue.html`"
             if option == "--report"
             else "leave it out: `olr analyze` shows the figure learning of a log"
         )

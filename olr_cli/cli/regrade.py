@@ -54,7 +54,7 @@ def regrade(
     format_: Format = "terminal",
     json: JsonObject = False,
 ) -> None:
-    """Grade stored responses again without a model, and show the scores: evaluations, or logs of lm-eval."""
+    """Grade the stored responses of evaluations, or of logs of lm-eval, again without a model; show the scores."""
     from olr_cli.errors import UserError
     from olr_cli.evaluation.lm_eval import import_log, is_log
     from olr_cli.evaluation.plan import EvaluationRequest

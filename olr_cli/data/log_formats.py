@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from shlex import quote
 from typing import Any
 
 from olr_cli.data.rows import suggested
@@ -146,7 +147,9 @@ def recognised(names: Collection[str]) -> LogFormat:
 
 def lacking(missing: Sequence[str], names: Sequence[str], place: str) -> UserError:
     """The error for a file without a column; it lists those that are there, and writes an option out."""
-    no_responses = f"; if nobody answered yet: olr rollouts MODEL {place}" if "response" in missing else ""
+    no_responses = (
+        f"; if nobody answered yet: olr rollouts MODEL {quote(place)}" if "response" in missing else ""
+    )
     columns = suggested({name: _GUESSES.get(name, ()) for name in missing}, names)
     return UserError(
         f"{place} has no column {' and no column '.join(missing)}; its columns are {', '.join(names)}. Say which of"
