@@ -21,7 +21,7 @@ from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.hub import parse_hub_id
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import SYSTEM_PROMPT, Prompt
-from olr_cli.data.rows import SUFFIXES, matching_files, read_table
+from olr_cli.data.rows import SUFFIXES, Rows, matching_files, read_table
 from olr_cli.data.sets import held_out_prompts
 from olr_cli.errors import UserError, did_you_mean, no_path, shown
 from olr_cli.recipe.layers import folder_name, read_tree, require_plain
@@ -352,7 +352,7 @@ def _fields(columns: Mapping[ColumnRole, str], source: ProblemSource) -> Problem
     """The recipe's columns; None where a held-out file has those of standard names (`data.sets.recipe_reading`)."""
     if source.file is None or not {"question", "answer"} <= columns.keys() <= {"question", "answer", "id"}:
         return None
-    if not set(columns.values()) <= set(read_table(matching_files(source.file)).column_names):
+    if not all(map(Rows(read_table(matching_files(source.file)), source.file).has, columns.values())):
         return None
     return ProblemFields(problem=columns["question"], answer=columns["answer"], id=columns.get("id"))
 

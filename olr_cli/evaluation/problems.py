@@ -224,7 +224,10 @@ def _of_table(
     if fields is not None:
         _require_columns(benchmark, fields, table, place)
         options = _options(fields, table, place) if fields.options else None
-        table, prompts_place = _renamed(fields, table), f"{place} ({fields.problem} -> {fields.answer})"
+        table, prompts_place = (
+            _renamed(fields, table, place),
+            f"{place} ({fields.problem} -> {fields.answer})",
+        )
     prompts = _prompts(table, benchmark, prompts_place)
     # As many rows as problems are no repeats, even if the benchmark asks the same question twice.
     if fields is None and len(prompts) != benchmark.problems:
@@ -299,23 +302,28 @@ def _label(gold: str, labels: Sequence[str], problem_id: str, place: str) -> str
 
 
 def _require_columns(benchmark: Benchmark, fields: ProblemFields, table: pa.Table, place: str) -> None:
+    rows = Rows(table, place)
     for name in filter(None, (fields.problem, fields.answer, fields.id, *fields.options)):
-        if name not in table.column_names:
+        if not rows.has(name):
             raise UserError(
                 f"{place} has no column '{name}'; its columns are {', '.join(table.column_names)}; mend the fields of"
                 f" {benchmark.name}"
             )
 
 
-def _renamed(fields: ProblemFields, table: pa.Table) -> pa.Table:
+def _renamed(fields: ProblemFields, table: pa.Table, place: str) -> pa.Table:
     """The columns of question, answer and id under names that `read_rows` knows."""
     import pyarrow as pa
 
-    columns = {"problem": table[fields.problem]}
+    def column(path: str) -> pa.ChunkedArray:
+        named = path in table.column_names
+        return table[path] if named else pa.chunked_array([pa.array(Rows(table, place).values(path))])
+
+    columns = {"problem": column(fields.problem)}
     if fields.right_option is None:
-        columns["answer"] = table[fields.answer]
+        columns["answer"] = column(fields.answer)
     if fields.id is not None:
-        columns["extra_info"] = pa.StructArray.from_arrays([table[fields.id].combine_chunks()], ["index"])
+        columns["extra_info"] = pa.StructArray.from_arrays([column(fields.id).combine_chunks()], ["index"])
     return pa.table(columns)
 
 

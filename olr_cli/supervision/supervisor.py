@@ -383,12 +383,10 @@ class Supervisor:
         self, prompts: Sequence[Prompt], visits: Sequence[int], of_step: Mapping[str, Trajectory]
     ) -> list[tuple[float, float]]:
         """Similarity of each prompt to the verified ones (R24) and a draw for ties; none before one is verified."""
-        if not self.method.follows:
+        verified = {*self.history.verified, *(prompt.prompt_id for prompt in prompts if prompt.is_trusted)}
+        if not (self.method.follows and verified):
             return []
         trajectories = {**self.history.trajectories, **of_step}
-        verified = {*self.history.verified, *(prompt.prompt_id for prompt in prompts if prompt.is_trusted)}
-        if not verified:
-            return []
         reference = mean_trajectory([trajectories[name] for name in verified])
         return [
             (

@@ -141,10 +141,18 @@ def test_a_run_is_scored_on_what_it_holds_out(tmp_path):
         default_benchmarks([str(run)], None)
 
 
-@pytest.mark.parametrize("names", [("Frage", "Antwort", "uid"), ("question", "answer", "id")])
-def test_what_a_run_holds_out_has_the_columns_of_its_recipe_or_those_of_standard_names(tmp_path, names):
-    rows = [dict(zip(names, (f"{n}+1?", str(n + 1), f"p{n}"), strict=True)) for n in range(3)]
-    columns = {"question": "Frage", "answer": "Antwort", "id": "uid"}
+@pytest.mark.parametrize(
+    ("names", "path"),
+    [
+        (("Frage", "key", "uid"), "key"),
+        (("Frage", "key", "uid"), "key.gold"),
+        (("question", "answer", "id"), "key"),
+    ],
+)
+def test_what_a_run_holds_out_has_the_columns_of_its_recipe_or_those_of_standard_names(tmp_path, names, path):
+    golds = [{"gold": str(n + 1)} if "." in path else str(n + 1) for n in range(3)]
+    rows = [dict(zip(names, (f"{n}+1?", gold, f"p{n}"), strict=True)) for n, gold in enumerate(golds)]
+    columns = {"question": "Frage", "answer": path, "id": "uid"}
     data = {"test": str(json_lines(tmp_path / "exam.jsonl", *rows)), "columns": columns}
     [benchmark] = default_benchmarks(
         [str(write_history(tmp_path / "run", data=data, steps=2))], None
