@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -135,12 +136,7 @@ def _answer(
     }
     remark = " (olr train and verl read it)" if is_new else " is already there with these bytes"
     return Answer(
-        [
-            *_summary(noisy, counted),
-            *_refusals(refused),
-            *(line for prompt in shown for line in _example(prompt)),
-            "",
-        ],
+        [*_summary(noisy, counted), *_refusals(refused), *chain(*map(_example, shown)), ""],
         data,
         files=[File(target, remark, is_new)],
         notes=notes,

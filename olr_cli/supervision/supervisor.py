@@ -370,14 +370,12 @@ class Supervisor:
         self, prompts: Sequence[Prompt], columns: Mapping[str, Sequence[Any]]
     ) -> dict[str, Trajectory]:
         """The pass rates of each prompt up to this visit (R24), by prompt_id, where the method follows them."""
-        if not self.method.follows:
-            return {}
-        rates = [
-            pass_rate({name: values[place] for name, values in columns.items()}, is_verified=it.is_trusted)
-            for place, it in enumerate(prompts)
-        ]
-        earlier = (self.history.trajectories.get(prompt.prompt_id, ()) for prompt in prompts)
-        return {it.prompt_id: (*past, rate) for it, past, rate in zip(prompts, earlier, rates, strict=True)}
+        trajectories: dict[str, Trajectory] = {}
+        for place, prompt in enumerate(prompts if self.method.follows else ()):
+            row = {name: values[place] for name, values in columns.items()}
+            earlier = self.history.trajectories.get(prompt.prompt_id, ())
+            trajectories[prompt.prompt_id] = (*earlier, pass_rate(row, is_verified=prompt.is_trusted))
+        return trajectories
 
     def _similarities(
         self, prompts: Sequence[Prompt], visits: Sequence[int], of_step: Mapping[str, Trajectory]
