@@ -181,7 +181,7 @@ def refused(data, tmp_path, settings=None, **arguments):
 def test_what_cannot_work_is_said_before_the_first_step(data, tmp_path, undisturbed):
     smoothed = {"method": {"name": "label_smoothing"}}
     assert "use olr, grpo or ttrl" in refused(data, tmp_path / "a", recipe=smoothed)
-    with_verified = {"method": {"name": "trapo"}, "data": {"trusted": "verified.parquet"}}
+    with_verified = {"method": {"name": "trapo"}, "data": {"trusted": str(data)}}
     assert "a choice of prompts" in refused(data, tmp_path / "a", recipe=with_verified)
     epochs = {"train": {"epochs": 3}}
     assert "train.epochs is a setting of trl" in refused(data, tmp_path / "b", recipe=epochs)
