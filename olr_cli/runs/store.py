@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache, lru_cache
@@ -305,8 +306,11 @@ def check_shard(shard: Path, table: str) -> None:
         )
 
 
-def stored_history(path: Path, judge: Judge) -> History:
-    """The history in a run's labels table; `judge` finds the classes of its majority answers."""
+def stored_history(path: Path, judge: Judge, *, follows: bool = False) -> History:
+    """The history in a run's labels table; `judge` finds the classes of its majority answers.
+
+    Only a method that follows trajectories (`Method.follows`) needs them: they grow with every visit.
+    """
     import polars as pl
 
     labels = scan_labels(path).select(_OF_A_VISIT).sort("visit").collect()
@@ -314,18 +318,19 @@ def stored_history(path: Path, judge: Judge) -> History:
     verified = labels.filter(pl.col("label_source") == "trusted", pl.col("noisy_label").is_null())
     pairs = verified.select("true_answer", "given_label").drop_nulls().unique(maintain_order=True)
     verdicts = judge.matches(pairs.iter_rows())
-    history = History()
+    history, rates = History(), defaultdict[str, list[float]](list)
     for row in labels.iter_rows(named=True):
         answer = row["majority_answer"]
         key = None if answer is None else keys[answer]
         visit = Visit(key, answer, row["majority_count"], row["rollouts"])
         history.add(row["prompt_id"], row["visit"], visit)
         is_verified = row["label_source"] == "trusted"
-        rates = history.trajectories.get(row["prompt_id"], ())
-        history.trajectories[row["prompt_id"]] = (*rates, pass_rate(row, is_verified=is_verified))
+        if follows:
+            rates[row["prompt_id"]].append(pass_rate(row, is_verified=is_verified))
         if is_verified:
             is_right = verdicts.get((row["true_answer"], row["given_label"])) is True
             history.verified[row["prompt_id"]] = VerifiedVisit.of_row(row, given_is_right=is_right)
+    history.trajectories = {prompt_id: tuple(of_prompt) for prompt_id, of_prompt in rates.items()}
     return history
 
 

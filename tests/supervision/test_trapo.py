@@ -91,7 +91,7 @@ def test_a_resumed_run_decides_as_one_that_was_not_stopped(judge, tmp_path):
         decided = whole.supervise(Step.of(step(visit)))
         store.append(visit, decided.labels, decided.rollouts)
     state = json.loads(json.dumps(whole.history.state()))
-    histories = [stored_history(tmp_path, judge), History.from_state(state, judge)]
+    histories = [stored_history(tmp_path, judge, follows=True), History.from_state(state, judge)]
     fourth = step(4)
     decided = by_group(whole.supervise(Step.of(fourth)))
     assert 8 < sum(one.label.trains for one in decided) < 30
@@ -99,3 +99,9 @@ def test_a_resumed_run_decides_as_one_that_was_not_stopped(judge, tmp_path):
         resumed = Supervisor(compose(section), judge, seed=0, history=history)
         assert by_group(resumed.supervise(Step.of(fourth))) == decided
         assert resumed.history.trajectories == whole.history.trajectories
+
+
+def test_a_method_that_follows_no_trajectories_keeps_none(judge, tmp_path):
+    decided = Supervisor(compose(TrapoMethod()), judge, seed=0).supervise(Step.of([group("p", 1, 6)]))
+    RunStore(tmp_path).append(1, decided.labels, decided.rollouts)
+    assert stored_history(tmp_path, judge).trajectories == {}
