@@ -40,7 +40,7 @@ _WORDS = {
 
 @contextmanager
 def _one_sentence() -> Iterator[None]:
-    """What the command line cannot be read as ends like every other mistake, in one sentence and not in a box."""
+    """A mistake on the command line ends like every other mistake: in one sentence, not in a box."""
     try:
         yield
     except Exception as error:

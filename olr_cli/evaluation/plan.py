@@ -117,7 +117,7 @@ class EvaluationRequest:
         return replace(self, sampling=sampling, samples=samples)
 
     def departures(self, held_out: HeldOut) -> Iterator[str]:
-        """What the command asks differently from training."""
+        """Settings in which the command differs from training."""
         drawn = asdict(held_out.sampling) | {"samples": held_out.samples}
         given = {**self.drawn, "samples": self.samples or held_out.samples}
         for key, value in given.items():
@@ -224,7 +224,7 @@ class Chosen(NamedTuple):
     held_out: HeldOut | None = None
 
     def sentences(self, request: EvaluationRequest) -> Iterator[str]:
-        """What the user should know of them before anything starts."""
+        """Notes for the user before anything starts."""
         if self.held_out is None:
             yield from () if self.note is None else (self.note,)
             return
