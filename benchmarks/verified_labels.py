@@ -1,6 +1,6 @@
 """What verified labels are worth: tasks x policies x seeds x noise ratios x numbers of verified labels x five arms.
 
-    python benchmarks/verified_labels.py runs/verified --jobs 2
+    python benchmarks/verified_labels.py runs/verified --jobs 2          # 1,320 runs
     python benchmarks/verified_labels.py runs/verified --tasks subtraction --policies 0 --seeds 1 2 --ratios 0.7
 
 Trains ``laptop/verified`` once for each task and policy, below the folder, and prints the table of all finished runs
@@ -31,6 +31,8 @@ from olr_cli.seeding import uniform
 
 ARMS = ("verified_alone", "consistency", "ttrl", "self_training", "trapo")
 FLOORS = ARMS[:2]
+BLIND = ("verified_alone", "ttrl", "trapo")
+"""Arms that never train on a label that is not verified: one run serves all noise ratios."""
 TASKS = ("addition-easier", "addition-harder", "subtraction")
 
 
@@ -83,6 +85,8 @@ def train(arguments, task, number):
         if done.returncode:
             sys.exit(done.stderr or done.returncode)
 
+    first = arguments.ratios[0]
+    runs = [run for run in runs if run[3] not in BLIND or run[2].noise.ratio == first]
     if not arguments.table:
         missing = [index for index, run, *_ in runs if accuracy(run) is None]
         with ThreadPoolExecutor(arguments.jobs) as pool:
@@ -92,7 +96,8 @@ def train(arguments, task, number):
     for _, run, recipe, arm in runs:
         end = accuracy(run)
         if end is not None:
-            ends[recipe.data.trusted, float(recipe.noise.ratio), recipe.seed, arm] = end
+            for ratio in arguments.ratios if arm in BLIND else [float(recipe.noise.ratio)]:
+                ends[recipe.data.trusted, ratio, recipe.seed, arm] = end
     return ends
 
 
