@@ -82,7 +82,7 @@ def metric_logs(recipe: Recipe, run: Path, done: int) -> Iterator[list[MetricLog
 @contextmanager
 def reports(run: Attempt) -> Iterator[MetricLog]:
     """What logs and shows a step's metrics, and warns when something is plainly wrong; open within the block."""
-    watch = CollapseWatch(run.recipe, len(run.data.train.prompts), read_metrics(run.path))
+    watch = CollapseWatch(run.recipe, read_metrics(run.path))
     with metric_logs(run.recipe, run.path, run.done) as logs:
 
         def report(step: int, metrics: Metrics) -> None:

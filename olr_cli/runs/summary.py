@@ -7,7 +7,7 @@ from shlex import quote
 
 from olr_cli.data.arithmetic import mixture_note
 from olr_cli.runs.collapse import CollapseWatch
-from olr_cli.runs.directory import data_facts, read_manifest, read_recipe
+from olr_cli.runs.directory import read_manifest, read_recipe
 from olr_cli.runs.metrics import Metrics, read_metrics
 from olr_cli.runs.store import scan_labels
 from olr_cli.runs.throughput import QUANTITIES, medians
@@ -64,8 +64,7 @@ def throughput_lines(run: Path) -> list[tuple[str, str]]:
 
 def signs_of_collapse(run: Path) -> list[tuple[int, str]]:
     """What was a sign of collapse, and after which step."""
-    prompts = data_facts(run)["train"]["prompts"]
-    watch = CollapseWatch(read_recipe(run), prompts)
+    watch = CollapseWatch(read_recipe(run))
     return [(int(line["step"]), sign) for line in read_metrics(run) for sign in watch.signs(line)]
 
 
