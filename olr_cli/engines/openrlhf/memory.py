@@ -86,14 +86,9 @@ def memory_need(recipe: Recipe, shape: ModelShape, *, card: float, flash_attenti
 def _weights(recipe: Recipe, shape: ModelShape) -> dict[str, float]:
     """Bfloat16 weights of policy and reference on one of the policy's GPUs."""
     engine = engine_section(recipe, OpenRlhfEngine)
-    flags = flatten(engine.flags)
     weights = 2.0 * shape.parameters / (engine.policy_gpus if engine.zero_stage == 3 else 1)
-    policy = weights
-    secondary = flags.get("ds.zpg") or 1
-    if engine.zero_stage == 3 and secondary > 1:  # ZeRO++ keeps a second copy within each so many GPUs
-        policy += 2.0 * shape.parameters / secondary
-    shares = engine.colocate or flags.get("train.colocate_actor_ref", False)
-    return {"policy": policy, "reference": weights if recipe.train.kl_weight > 0 and shares else 0.0}
+    shares = engine.colocate or flatten(engine.flags).get("train.colocate_actor_ref", False)
+    return {"policy": weights, "reference": weights if recipe.train.kl_weight > 0 and shares else 0.0}
 
 
 def _states(engine: OpenRlhfEngine, shape: ModelShape) -> dict[str, float]:
