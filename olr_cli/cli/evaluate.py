@@ -271,7 +271,7 @@ def evaluate(
             cast(Any, place.backend),
             cast(Any, place.device),
             more.trust_remote_code,
-            read_pairs("--vllm", more.vllm or (), "a setting of vLLM's engine"),
+            read_pairs("--vllm", more.vllm or ()),
             more.seed_each,
             place.url,
             more.concurrency,

@@ -109,6 +109,6 @@ def read_prompting(
         raise no_path(examples, "give a file with questions and answers")
     if system is not None and not system.strip():
         raise UserError("--system is empty; give a text, or --system none for no system message")
-    pairs = read_pairs("--template", variables, "a variable of the chat template")
+    pairs = read_pairs("--template", variables)
     chat = ChatFormat.read(template, "--chat-template", pairs)
     return Prompting("" if system == NONE else system, chat, shots or 0, examples)

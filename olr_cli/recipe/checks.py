@@ -22,33 +22,22 @@ def recipe_warnings(recipe: Recipe) -> list[str]:
 
 def _warnings(recipe: Recipe) -> Iterator[str]:
     method, train, mini = recipe.method, recipe.train, recipe.train.mini_batch_prompts
-    if isinstance(method, OlrMethod | TrapoMethod) and method.warmup_epochs >= train.epochs:
+    warmup = getattr(method, "warmup_epochs", 0)
+    if isinstance(method, SelfTrainingMethod):
+        warmup = method.warmup(is_verified=recipe.data.trusted is not None)
+    if warmup >= train.epochs:
         yield (
-            f"method.warmup_epochs {method.warmup_epochs} leaves no epoch of {train.epochs} in which a label can be"
-            " refined; lower it or train longer"
+            f"method.warmup_epochs {warmup} leaves no epoch of {train.epochs} in which a label can be replaced; lower"
+            " it or train longer"
         )
     elif isinstance(method, OlrMethod) and "slope" in method.criteria:
-        visit = min(max(2, method.warmup_epochs + 1), train.epochs)
+        visit = min(max(2, warmup + 1), train.epochs)
         steepest = steepest_slope(visit)
         if Fraction(method.slope_threshold) >= steepest:
             remedy = f"try {0.2 / train.epochs:.3f}" if train.epochs > 1 else "train longer"
             yield (
                 f"method.slope_threshold {method.slope_threshold} is out of reach: no slope exceeds"
                 f" {float(steepest):.3f} at visit {visit}, and later ones are flatter; {remedy}"
-            )
-    if isinstance(method, SelfTrainingMethod):
-        has_verified = recipe.data.trusted is not None
-        warmup = method.warmup(is_verified=has_verified)
-        if warmup >= train.epochs:
-            default = (
-                ""
-                if has_verified or method.warmup_epochs is not None
-                else ", its default without data.trusted,"
-            )
-            remedy = "" if has_verified else ", or name verified labels in data.trusted"
-            yield (
-                f"method.warmup_epochs {warmup}{default} leaves no epoch of {train.epochs} with a pseudo-label; lower"
-                f" it, train longer{remedy}"
             )
     if (
         isinstance(method, OlrMethod | SelfTrainingMethod | TrapoMethod | TtrlMethod | CoRewardMethod)
@@ -64,14 +53,6 @@ def _warnings(recipe: Recipe) -> Iterator[str]:
         yield (
             f"method {method.name} uses no labels: the noise changes the metrics of clean and noisy prompts, and"
             " nothing in training"
-        )
-    for key in ("train.lora_alpha", "train.lora_layers"):
-        if train.lora_rank is None and not recipe.is_default(key):
-            yield f"{key} is set, but train.lora_rank is not, so there are no adapters and all weights train"
-    if train.clip_high is not None and train.clip_high < train.clip:
-        yield (
-            f"train.clip_high {train.clip_high:g} is below train.clip {train.clip:g}: unlikely tokens gain less than"
-            " they lose; clip-higher is a clip_high above clip, such as 0.28 above 0.2"
         )
     if train.lora_rank is not None and train.learning_rate <= 2e-6:
         yield (

@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from ruamel.yaml.error import YAMLError
 
 MOST_BYTES = 256 * 1024
-_MOST_RUNS = 10_000
-_LONGEST_PLACE = 200
-"""Characters of a folder's name; file systems take 255 bytes, and a log's name is longer."""
 _LOGS = "logs"
 """Where `olr train --sweep` puts what its runs print (`olr_cli.engines.sweep`)."""
 MOST_LEVELS = 32
@@ -101,16 +98,7 @@ def find_recipe(name: str | Path) -> Path:
     bundled = _bundled(path)
     if bundled is not None:
         return bundled
-    if os.path.isdir(path):
-        raise UserError(
-            f"{path} is a folder, not a recipe; name a YAML file, `olr recipes ls` lists what comes with olr"
-        )
-    if os.path.exists(path):
-        raise UserError(f"{path} is not a plain file; put the recipe into one")
-    remedy = "`olr recipes ls` lists the recipes that come with olr"
-    if path.suffix == ".yaml":
-        remedy += f", and `olr recipes cp laptop/quickstart {shortened(str(path))}` makes one of your own"
-    raise no_path(path, remedy, list(recipes_by_name()))
+    raise no_path(path, "`olr recipes ls` lists the recipes that come with olr", list(recipes_by_name()))
 
 
 def _bundled(name: Path) -> Path | None:
@@ -277,30 +265,10 @@ def _parse_section(text: str) -> Any:
     return parse_yaml(text)
 
 
-def read_pairs(option: str, words: Iterable[str], meaning: str) -> dict[str, Any]:
-    """The values that a repeated option sets.
-
-    Args:
-        option: as it is typed, for errors.
-        words: ``key=value`` each; a value is YAML (``0.5``, ``true``, ``{a: 1}``), and ``-`` in a key is ``_``.
-        meaning: what a key is, with its article.
-
-    Raises:
-        UserError: a word is no ``key=value``, a key is named twice, or a value is not plain YAML.
-    """
-    values: dict[str, Any] = {}
-    for word in words:
-        name, equals, text = word.partition("=")
-        key = name.strip().replace("-", "_")
-        if not equals or not key.isidentifier():
-            raise UserError(f"{option} is {shown(word)}; give {meaning} as key=value")
-        if key in values:
-            raise UserError(f"{option} names {key} twice; name it once")
-        try:
-            values[key] = parse_yaml(text)
-        except NotPlain as error:
-            raise UserError(f"{option} {key}: the value {error}") from None
-    return values
+def read_pairs(option: str, words: Iterable[str]) -> dict[str, Any]:
+    """The ``key=value`` settings of an option, as `override` reads them; ``-`` in a key is ``_``."""
+    pairs = override({}, words, option=option, example="key=value")
+    return {key.replace("-", "_"): value for key, value in pairs.items()}
 
 
 def parse_yaml(text: str) -> Any:
@@ -397,18 +365,22 @@ def _keys_of_kind(name: str, below: Mapping[str, Any], value: Mapping[str, Any])
 
 
 def override(
-    tree: Mapping[str, Any], overrides: Iterable[str], *, example: str = "train.epochs=5"
+    tree: Mapping[str, Any],
+    overrides: Iterable[str],
+    *,
+    option: str = "--set",
+    example: str = "train.epochs=5",
 ) -> dict[str, Any]:
     """`tree` with ``key=value`` settings laid over it; values are read as YAML, kinds of sections come first.
 
-    `example` is what an error shows as a setting.
+    Errors name the `option`, and show the `example` of a setting.
     """
     changes: dict[str, Any] = {}
     for setting in overrides:
         key, equals, text = setting.partition("=")
         if not equals or not key.strip():
-            raise UserError(f"--set {shortened(setting)}: expected key=value, as in --set {example}")
-        place = f"--set {shortened(key.strip())}"
+            raise UserError(f"{option} {shortened(setting)}: expected key=value, as in {option} {example}")
+        place = f"{option} {shortened(key.strip())}"
         try:
             put(changes, key.strip(), parse_yaml(text), place)
         except NotPlain as error:
@@ -467,8 +439,6 @@ def _resolved(layers: Sequence[Layer], called: Mapping[str, str] = {}) -> Recipe
             places.setdefault(_dotted(detail["loc"]), detail)
         details = list(places.values())
         first, *others = [_sentence(detail, called) for detail in details[:_MOST_PROBLEMS]]
-        if len(details) > _MOST_PROBLEMS:
-            others.append("…")
         more = f" (and {len(details) - 1} more: {'; '.join(others)})" if others else ""
         is_unknown = any(detail["type"] == "extra_forbidden" for detail in details)
         remedy = "; `olr recipes keys` lists all keys" if is_unknown else ""
@@ -498,13 +468,11 @@ def _sentence(detail: Any, called: Mapping[str, str]) -> str:
     if detail["type"] == "value_error":
         message = str(detail["ctx"]["error"])
         return f"{place}: {message}" if place else message
-    key, is_name, _ = place.partition(".[key]")
     value = f"{called.get(place, place)} is {shown(detail['input'])}"
     if detail["type"] == "literal_error":
         expected = detail["ctx"]["expected"]
-        named = f"{key.rpartition('.')[0]} names {shown(detail['input'])}" if is_name else value
         hint = did_you_mean(str(detail["input"]), re.findall("'([^']*)'", expected))
-        return f"{named}{hint}: expected {expected}"
+        return f"{value}{hint}: expected {expected}"
     if detail["type"] in ("tuple_type", "list_type"):
         return f"{value}: expected a list, as [{shown(detail['input'])}]"
     if detail["type"] in ("model_type", "model_attributes_type", "dict_type"):
@@ -548,6 +516,9 @@ def _known_keys() -> list[str]:
     return keys
 
 
+_NO_FILE_HOLDS = re.compile("[\0\ud800-\udfff]")
+
+
 def require_plain(value: Any, place: str, key: str = "") -> None:
     """Make sure that a tree can be written as YAML and read again; `key` is the dotted key of `value` in it.
 
@@ -555,31 +526,20 @@ def require_plain(value: Any, place: str, key: str = "") -> None:
         UserError: a number is not finite, a text has half a character or NUL, a key is no text, or it is too deep.
     """
     if key.count(".") >= MOST_LEVELS:
-        raise UserError(f"{place}: {shortened(key)} is more than {MOST_LEVELS} levels deep; check its dots")
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            inner_key = f"{key}.{name}" if key else str(name)
-            if not isinstance(name, str):
-                raise UserError(
-                    f"{place}: the key {shortened(inner_key)} is {shown(name)}, and keys are text; write it in quotes"
-                )
-            _require_characters(name, place, inner_key)
-            require_plain(inner, place, inner_key)
-    elif isinstance(value, list | tuple):
-        for number, item in enumerate(value):
-            require_plain(item, place, f"{key}.{number}")
+        problem = f"is more than {MOST_LEVELS} levels deep; check its dots"
+    elif _NO_FILE_HOLDS.search(f"{key} {value}" if isinstance(value, str) else key):
+        problem = "has a character that no file can hold (NUL, or half of a surrogate pair); remove it"
     elif isinstance(value, float) and not math.isfinite(value):
-        raise UserError(f"{place}: {shortened(key)} is {value}, and numbers must be finite")
-    elif isinstance(value, str):
-        _require_characters(value, place, key)
-
-
-def _require_characters(text: str, place: str, key: str) -> None:
-    if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
-        raise UserError(
-            f"{place}: {shortened(key)} has a character that no file can hold (NUL, or half of a surrogate pair);"
-            " remove it"
-        )
+        problem = f"is {value}, and numbers must be finite"
+    elif isinstance(value, Mapping) and not all(isinstance(name, str) for name in value):
+        problem = "has a key that is no text; write it in quotes"
+    else:
+        is_list = isinstance(value, list | tuple)
+        items = value.items() if isinstance(value, Mapping) else enumerate(value) if is_list else ()
+        for name, inner in items:
+            require_plain(inner, place, f"{key}.{name}" if key else str(name))
+        return
+    raise UserError(f"{place}: {shortened(key) or 'the recipe'} {problem}")
 
 
 # Sweeps -----------------------------------------------------------------------------------------------------------
@@ -606,32 +566,17 @@ def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepR
         raise UserError(f"{path} has no `sweep` section; train it without --sweep")
     alone = {key: value for key, value in _merged(layers).items() if key != "sweep"}
     _require_no_conflict(whole.sweep, overrides)
-    count = max(1, len(whole.sweep.arms)) * math.prod(map(len, whole.sweep.grid.values()))
-    if count > _MOST_RUNS:
-        raise UserError(
-            f"{path}: the sweep has {count:,} runs, and more than {_MOST_RUNS:,} can hardly be meant; shorten its grid"
-        )
     runs = list(_sweep_runs(alone, whole.sweep, str(path)))
-    _require_places(runs, str(path))
-    return runs
-
-
-def _require_places(runs: Sequence[SweepRun], source: str) -> None:
-    """Require that every run has its own folder, also on file systems that treat `a` and `A` as one."""
-    places = Counter(run.place.casefold() for run in runs)
+    # Some file systems treat `a` and `A` as one.
+    places = Counter([_LOGS, *(run.place.casefold() for run in runs)])
     for run in runs:
         if places[run.place.casefold()] > 1:
             raise UserError(
-                f"{source}: {places[run.place.casefold()]} runs of the sweep would lie at {shortened(run.place)}; give"
-                " arms names, and grid keys values, that differ in letters, digits, '.', '_', '+' or '-'"
+                f"{path}: {shortened(run.place)} would be the folder of two runs of the sweep, or of one and the"
+                " sweep's logs; give arms names, and grid keys values, that differ in letters, digits, '.', '_', '+'"
+                " or '-'"
             )
-        if run.place.casefold() == _LOGS:
-            raise UserError(f"{source}: the sweep's own logs lie at {_LOGS}; give that arm another name")
-        if len(run.place) > _LONGEST_PLACE:
-            raise UserError(
-                f"{source}: a run of the sweep would lie at {shortened(run.place)}, a name of {len(run.place)}"
-                f" characters; give arms names, and grid keys values, that make at most {_LONGEST_PLACE}"
-            )
+    return runs
 
 
 def _require_no_conflict(sweep: SweepSection, overrides: Iterable[str]) -> None:
@@ -652,20 +597,17 @@ def _sweep_runs(tree: dict[str, Any], sweep: SweepSection, source: str) -> Itera
         for values in itertools.product(*sweep.grid.values()):
             point = dict(zip(sweep.grid, values, strict=True))
             changes: dict[str, Any] = {}
-            for key, value in settings.items():
-                put(changes, key, value, f"{source}: sweep.arms.{shortened(arm)}, key '{shortened(key)}'")
-            for key, value in point.items():
-                place = f"{source}: sweep.grid, key '{shortened(key)}' on arm '{shortened(arm)}'"
-                put(changes, key, value, place)
+            for key, value in (*settings.items(), *point.items()):
+                put(
+                    changes, key, value, f"{source}: the sweep's '{shortened(key)}' on arm '{shortened(arm)}'"
+                )
             parts = {key: f"{key.rpartition('.')[2]}-{value}" for key, value in point.items()}
             names = [arm, *(part for key, part in parts.items() if key != "seed")]
             label = "_".join(name for name in names if name) or "run"
             place = folder_name("_".join(name for name in [label, parts.get("seed", "")] if name))
             recipe = validate(overlay(tree, changes), f"{source} [{shortened(place)}]")
             if recipe.sweep is not None:
-                raise UserError(
-                    f"{source} [{shortened(place)}]: a sweep's run cannot be a sweep; remove that key"
-                )
+                raise UserError(f"{source} [{place}]: a sweep's run cannot be a sweep; remove that key")
             yield SweepRun(label, place, recipe)
 
 

@@ -524,19 +524,6 @@ class TrainSection(Section):
         """Rollouts of each held-out prompt."""
         return self.evaluation_samples or self.rollouts_per_prompt
 
-    @model_validator(mode="before")
-    @classmethod
-    def _steps_have_no_more_prompts_than_asked_for(cls, values: Any) -> Any:
-        """Stored runs say `dynamic_sampling: false`; who asks for it hears what happens instead."""
-        if not isinstance(values, dict) or "dynamic_sampling" not in values:
-            return values
-        if values["dynamic_sampling"] is not False:
-            raise ValueError(
-                "dynamic_sampling is no key: every step has prompts_per_step prompts, and one whose rewards are all"
-                " equal has advantage 0; remove it"
-            )
-        return {key: value for key, value in values.items() if key != "dynamic_sampling"}
-
 
 class LocalEngine(Section):
     """One process, torch and transformers."""

@@ -135,25 +135,20 @@ def damage_of(checkpoint: Path) -> str | None:
 
     Every byte is read.
     """
-    if not (checkpoint / _LIST).is_file():
-        return f"{_LIST} has gone"
     try:
-        listed = read_json(checkpoint / _LIST)
-    except UserError:
-        return f"{_LIST} is cut off, or no list of files"
-    if not isinstance(listed, dict):
-        return f"{_LIST} is no list of files"
+        listed = {
+            name: (facts["bytes"], facts["sha256"]) for name, facts in read_json(checkpoint / _LIST).items()
+        }
+    except (UserError, OSError, AttributeError, KeyError, TypeError):
+        return f"{_LIST} has gone, is cut off, or is no list of files"
     there = {name: file.stat().st_size for name, file in _files(checkpoint).items()}
-    for name, facts in listed.items():
-        size = facts.get("bytes") if isinstance(facts, dict) else None
-        if type(size) is not int:
-            return f"{_LIST} is no list of files"
-        if there.get(name) != size:
-            return (
-                f"{name} has {there[name]:,} of its {size:,} bytes" if name in there else f"{name} has gone"
-            )
-    for name, facts in listed.items():
-        if facts.get("sha256") != _digest(checkpoint / name):
+    for name, (size, _) in listed.items():
+        if name not in there:
+            return f"{name} has gone"
+        if there[name] != size:
+            return f"{name} has {there[name]:,} of its {size} bytes"
+    for name, (_, digest) in listed.items():
+        if digest != _digest(checkpoint / name):
             return f"{name} has other bytes than were written"
     return None
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TextIO
 
 from olr_cli.errors import printable
@@ -54,10 +55,13 @@ class _EpochProgress(Progress):
     """A row an epoch: the means of its steps."""
 
     def __init__(self, layout: Layout | None) -> None:
-        self._layout = layout or TRAINING
+        self._whole = TRAINING if layout is None else layout
+        self.know(truth=True, held_out=True)
 
     def know(self, *, truth: bool, held_out: bool) -> None:
-        self._layout = replace(self._layout, knows_truth=truth, has_test=held_out)
+        known = (it for it in self._whole.columns if it.needs_truth in (None, truth))
+        columns = tuple(it for it in known if held_out or not it.metric.startswith("eval/"))
+        self._layout = replace(self._whole, columns=columns)
 
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
         self._steps, self._done, self._per_epoch = steps, done, steps_per_epoch
@@ -137,7 +141,7 @@ class LiveProgress(_EpochProgress):
             self._task,
             completed=step,
             epoch=max(0, step - 1) // self._per_epoch + 1,
-            latest="\n".join(filter(None, (self._beside(line, metrics) for line in self._layout.latest))),
+            latest="\n".join(self._beside(metrics)),
         )
 
     def say(self, sentence: str) -> None:
@@ -146,11 +150,12 @@ class LiveProgress(_EpochProgress):
     def stop(self) -> None:
         self._bar.stop()
 
-    @staticmethod
-    def _beside(columns: Sequence[_Column], metrics: Metrics) -> str:
-        """A line beside the bar; empty if the step has none of its metrics."""
-        known = (column for column in columns if column.metric in metrics)
-        return "  ".join(f"{column.heading} {column.cell(metrics[column.metric])}" for column in known)
+    def _beside(self, metrics: Metrics) -> Iterator[str]:
+        """The lines beside the bar that the step has metrics of."""
+        for columns in self._layout.latest:
+            known = [column for column in columns if column.metric in metrics]
+            if known:
+                yield "  ".join(f"{column.heading} {column.cell(metrics[column.metric])}" for column in known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +175,7 @@ class _Column:
         if self.decimals is None:
             return f"{value:.0%}"
         digits = len(f"{abs(value):.0f}")
-        shown = f"{value:.{min(self.decimals, max(0, 4 - digits))}f}"
-        return shown if len(shown) < self.width else f"{value:.0e}"
+        return f"{value:.{min(self.decimals, max(0, 4 - digits))}f}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,17 +183,10 @@ class Layout:
     """The rows that are shown, one for each epoch (or visit)."""
 
     row: str
-    all_columns: tuple[_Column, ...]
+    columns: tuple[_Column, ...]
+    """From left to right; `Progress.know` leaves out those of what is not known."""
     latest: tuple[tuple[_Column, ...], ...]
     """Metrics shown beside the progress bar, line by line."""
-    knows_truth: bool = True
-    has_test: bool = True
-
-    @property
-    def columns(self) -> tuple[_Column, ...]:
-        """Those that are shown, from left to right."""
-        known = (it for it in self.all_columns if it.needs_truth in (None, self.knows_truth))
-        return tuple(it for it in known if self.has_test or not it.metric.startswith("eval/"))
 
     @property
     def header(self) -> tuple[str, str]:
@@ -290,18 +287,15 @@ def _prompts_of(name: str, metrics: Metrics) -> float:
 
 
 def clock(seconds: float) -> str:
-    """A duration as h:mm:ss or m:ss."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    """A duration as h:mm:ss."""
+    return str(timedelta(seconds=round(seconds)))
 
 
 def rough_duration(seconds: float) -> str:
     """A duration in at most four characters: 45s, 12m, 3.5h, 26h, 12d."""
-    if seconds < 99.5:
-        return f"{seconds:.0f}s"
-    if seconds < 99.5 * 60:
-        return f"{seconds / 60:.0f}m"
+    for unit, size in (("s", 1), ("m", 60)):
+        if seconds < 99.5 * size:
+            return f"{seconds / size:.0f}{unit}"
     hours = seconds / 3600
     if hours < 47.5:
         return f"{hours:.1f}h" if hours < 9.95 else f"{hours:.0f}h"

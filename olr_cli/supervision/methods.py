@@ -97,7 +97,6 @@ class Method:
     Attributes:
         score: what is rewarded in place of the verifier's verdict.
         statistics: fields of a rollout that rewards or ranks are computed from, besides its response.
-        votes: decides by majority answers, which few rollouts make unreliable.
         name: as in reports; the ablations of OLR, and mixes, have names of their own.
         needs_labels: a prompt without a given label is an error.
         rank: of a prompt among those of a step, of which the first train; None: all train.
@@ -109,7 +108,6 @@ class Method:
     label: LabelRule
     score: Score | None = None
     statistics: tuple[str, ...] = ()
-    votes: bool = False
     views: tuple[View, ...] = ("original",)
     name: str = ""
     needs_labels: bool = True
@@ -244,16 +242,16 @@ def _by_name(section: MethodSection) -> Method:
     """What a method's name decides."""
     match section:
         case OlrMethod():
-            return Method(refined_label(section), votes=True)
+            return Method(refined_label(section))
         case TtrlMethod():
-            return Method(majority_label, votes=True, orders_rollouts=True)
+            return Method(majority_label, orders_rollouts=True)
         case CoRewardMethod():
             views: tuple[View, ...] = ("original", "rephrased")
-            return Method(other_views_label, votes=True, views=views, orders_rollouts=True)
+            return Method(other_views_label, views=views, orders_rollouts=True)
         case SelfTrainingMethod():
-            return Method(pseudo_label(section), votes=True, calibrates=True)
+            return Method(pseudo_label(section), calibrates=True)
         case TrapoMethod():
-            return Method(resembling_label(section), votes=True, follows=True)
+            return Method(resembling_label(section), follows=True)
         case SelfCertaintyMethod() | TokenEntropyMethod() | SequenceEntropyMethod():
             score = Score(*SCORES[section.name], getattr(section, "score_reduction", "mean") == "sum")
             return Method(no_label, score, score.statistics)

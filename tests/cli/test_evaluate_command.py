@@ -258,7 +258,6 @@ def test_the_list_names_every_benchmark_with_its_source():
         ((MODEL, "--device", "cud"), "--device is 'cud' (did you mean 'cuda'?)"),
         ((MODEL, "--checkpoint", "best"), "--checkpoint is for runs"),
         ((MODEL, "--stop", ""), "a stop text is empty"),
-        ((MODEL, "--template", "a=1", "--template", "a=2"), "--template names a twice"),
         ((MODEL, "--concurrency", "3"), "--concurrency is for a server"),
         ((MODEL, "--backend", "openai"), "--url names a server for --backend openai"),
         ((MODEL, "--backend", "transformers", "--vllm", "lora=a"), "--vllm is for the vllm backend"),

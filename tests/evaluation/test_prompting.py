@@ -58,13 +58,10 @@ def test_a_prompt_is_shown_as_the_settings_make_it(words, prompt):
             "no such variable (did you mean 'deep'?)",
         ),
         (["--chat-template", "t.jinja", "--template", "messages=1"], "no such variable"),
-        (
-            ["--chat-template", "t.jinja", "--template", "deep"],
-            "give a variable of the chat template as key=value",
-        ),
+        (["--chat-template", "t.jinja", "--template", "deep"], "--template deep: expected key=value"),
         (
             ["--chat-template", "t.jinja", "--template", "deep=[1"],
-            "--template deep: the value is not valid YAML",
+            "--template deep: the value [1 is not valid",
         ),
     ],
 )

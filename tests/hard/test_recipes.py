@@ -32,13 +32,10 @@ from olr_cli.recipe.schema import KINDS, Recipe
 from olr_cli.runs.directory import recipe_yaml
 
 MINE = "mine.yaml"
-THOUSAND = list(range(1, 1001))
 write = functools.partial(write_file, name=MINE)
 
 
 def test_what_is_too_large_or_too_deep_is_refused(tmp_path: Path) -> None:
-    many = write(tmp_path, f"sweep: {{grid: {{seed: {THOUSAND}, train.epochs: {THOUSAND}}}}}")
-    assert "1,000,000 runs, and more than" in refusal(lambda: expand_sweep(many))
     assert "KiB that" in refusal(lambda: load_recipe(write(tmp_path, "# " + "x" * MOST_BYTES)))
     assert "nested too deeply" in refusal(
         lambda: load_recipe(write(tmp_path, "a: " + "[" * 1_000 + "]" * 1_000))
@@ -86,8 +83,8 @@ def test_what_is_no_file_is_told(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.yaml")
     (tmp_path / "loop.yaml").symlink_to("loop.yaml")
     for expected, *names in (
-        ("is not a plain file", f"{tmp_path}/pipe.yaml", "/dev/zero"),
-        ("is a folder, not a recipe", str(tmp_path)),
+        ("is neither a file nor a folder", f"{tmp_path}/pipe.yaml", "/dev/zero"),
+        ("is a folder, which cannot be used here", str(tmp_path)),
         ("is a link that leads nowhere", f"{tmp_path}/loop.yaml"),
         ("does not exist", f"{tmp_path}/none.yaml", "../pyproject.toml", "../README.md"),
         ("does not exist", "a" * 500),
@@ -128,13 +125,7 @@ def test_a_hostile_setting_is_refused_in_a_sentence(setting: str, expected: str)
     assert expected in refusal(lambda: load_recipe("laptop/quickstart", [setting]))
 
 
-@pytest.mark.parametrize(
-    ("sweep", "expected"),
-    [
-        *cases("sweeps"),
-        ("{arms: {%s: {}}}" % ("a" * 900), "a name of 900 characters"),
-    ],
-)
+@pytest.mark.parametrize(("sweep", "expected"), cases("sweeps"))
 def test_a_hostile_sweep_is_refused_in_a_sentence(tmp_path: Path, sweep: str, expected: str) -> None:
     assert expected in refusal(lambda: expand_sweep(write(tmp_path, f"sweep: {sweep}")))
 

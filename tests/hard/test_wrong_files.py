@@ -41,14 +41,8 @@ def rewrite(shard, change):
 
 WRONG_ROWS = {
     "a row twice": ("labels", lambda rows: pl.concat([rows, rows.head(1)]), "a prompt's visit twice"),
-    "NaN": ("labels", lambda rows: rows.with_columns(pass_rate=float("nan")), "a pass rate that is no share"),
     "another step": ("labels", lambda rows: rows.with_columns(pl.col("step") + 1000), "rows of another step"),
     "no rows": ("labels", lambda rows: rows.head(0), "has no rows"),
-    "a rollout twice": (
-        "rollouts",
-        lambda rows: pl.concat([rows.head(2), rows.slice(1)]),
-        "a sample twice, or lacks one",
-    ),
     "a visit less": ("rollouts", lambda rows: rows.slice(4), "has not the rollouts of its step's labels"),
 }
 

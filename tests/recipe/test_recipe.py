@@ -102,10 +102,9 @@ def test_decimals_are_taken_as_written(tmp_path):
             for key, value in (("top_k", 5), ("min_p", 0.1), ("lora_rank", 8))
         ),
         ("base: nowhere.yaml", "is neither a file"),
-        ("train: {dynamic_sampling: true}", "dynamic_sampling is no key: every step has prompts_per_step"),
         (
             "data: {columns: {questions: x}}",
-            "data.columns names 'questions' (did you mean 'question'?): expected",
+            "data.columns.questions.[key] is 'questions' (did you mean 'question'?): expected",
         ),
         (
             "data: {columns: {question: x, prompt: y}}",
@@ -187,12 +186,6 @@ def test_a_recipe_builds_on_its_base(tmp_path):
         find_recipe("laptop/quikstart")
 
 
-def test_stored_recipes_without_dynamic_sampling_keep_their_digest(tmp_path):
-    path = write(tmp_path, "train: {epochs: 4}")
-    stored = load_recipe(path, ["train.dynamic_sampling=false"])
-    assert (stored, stored.digest()) == (load_recipe(path), load_recipe(path).digest())
-
-
 def test_a_sweep_is_arms_times_grid(tmp_path):
     path = write(
         tmp_path,
@@ -219,7 +212,7 @@ def test_a_sweep_is_arms_times_grid(tmp_path):
     ["{arms: {a/b: {}, a b: {}}}", "{grid: {seed: [1, 2, 1]}}", "{grid: {data.train: [x/y, x:y]}}"],
 )
 def test_runs_of_a_sweep_that_would_share_a_place_are_refused(tmp_path, sweep):
-    with pytest.raises(UserError, match="2 runs of the sweep would lie at"):
+    with pytest.raises(UserError, match="would be the folder of two runs"):
         expand_sweep(write(tmp_path, f"sweep: {sweep}"))
 
 
@@ -228,10 +221,12 @@ def test_runs_of_a_sweep_that_would_share_a_place_are_refused(tmp_path, sweep):
     [
         (
             "{arms: {clean: {noise: null}}, grid: {noise.ratio: [0.1]}}",
-            "sweep.grid, key 'noise.ratio' on arm 'clean': 'noise' is set to a value and to a section at once",
+            "the sweep's 'noise.ratio' on arm 'clean': 'noise' is set to a value and to a section at once",
         ),
-        ("{arms: {odd: {noise.ratio: 0.1, noise: null}}}", "sweep.arms.odd, key 'noise': 'noise' is set to"),
-        ("{arms: {odd: {noise.ratio: 0.1}}, grid: {noise: [null]}}", "sweep.grid, key 'noise' on arm 'odd'"),
+        (
+            "{arms: {odd: {noise.ratio: 0.1, noise: null}}}",
+            "the sweep's 'noise' on arm 'odd': 'noise' is set",
+        ),
     ],
 )
 def test_a_section_that_an_arm_or_the_grid_replaces_is_refused(tmp_path, sweep, message):
@@ -351,13 +346,8 @@ def test_a_recipe_keeps_its_digest_so_that_older_runs_can_be_resumed(tmp_path, t
         ("method: {name: co_reward}\ntrain: {rollouts_per_prompt: 2}", "poor vote"),
         ("train: {mini_batch_prompts: 48}", "does not divide"),
         ("train: {mini_batch_prompts: 500}", "each step is one mini-batch"),
-        ("train: {lora_layers: .*v_proj}", "there are no adapters and all weights train"),
         ("train: {lora_rank: 8}", "usually take ten times the learning rate of all weights"),
-        ("train: {clip_high: 0.1}", "is below train.clip 0.2"),
-        (
-            "method: {name: self_training}\ntrain: {epochs: 5}",
-            "no epoch of 5 with a pseudo-label; lower it, train longer, or",
-        ),
+        ("method: {name: self_training}\ntrain: {epochs: 5}", "5 leaves no epoch of 5"),
         ("method: {name: self_training}\ndata: {trusted: 9}\ntrain: {epochs: 1}", "1 leaves no epoch of 1"),
     ],
 )
