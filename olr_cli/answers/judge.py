@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from olr_cli.answers.classes import Key, unread
 from olr_cli.answers.matching import PLAIN_NUMBER, decide
 from olr_cli.answers.notation import normal_text, tidy
-from olr_cli.answers.pool import GAVE_UP, Report, WorkerPool
+from olr_cli.answers.pool import GAVE_UP, TaskCounter, WorkerPool
 from olr_cli.answers.reading import NeedsAlgebra
 
 RULES = 4
@@ -60,7 +60,7 @@ class Judge:
         ledger: Path | None = None,
         keep: bool = True,
         tolerance: float = 0,
-        report: Report | None = None,
+        report: TaskCounter | None = None,
     ) -> None:
         if workers is None:
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

@@ -47,7 +47,7 @@ from olr_cli.answers import worker
 worker.main()
 """
 
-Report: TypeAlias = Callable[[int, int], None]
+TaskCounter: TypeAlias = Callable[[int, int], None]
 
 
 GAVE_UP: Final = object()
@@ -143,7 +143,7 @@ class WorkerPool:
         report: takes how many tasks of a run are done, and how many there are, again and again.
     """
 
-    def __init__(self, size: int, time_limit: float, report: Report | None = None) -> None:
+    def __init__(self, size: int, time_limit: float, report: TaskCounter | None = None) -> None:
         self.size = size
         self.time_limit = time_limit
         self.report = report

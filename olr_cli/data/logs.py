@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import chain, repeat
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -336,10 +336,6 @@ def read_log(
     return RolloutLog(source, rows, questions, first.format.name, notes, "prompt_id" in first.places)
 
 
-class _LateKeyError(Exception):
-    """A key that first appears late in a JSON file changes which columns hold what, so the file is read again."""
-
-
 @dataclass
 class _Files:
     """The files of a log, read one after the other, each reduced to what later steps need of it.
@@ -369,13 +365,7 @@ class _Files:
 
         `step` is that of rows which have none.
         """
-        keys: dict[str, bool] = {}
-        while True:
-            try:
-                parts = list(self._parts(path, step, keys))
-                break
-            except _LateKeyError:
-                continue
+        parts = list(self._parts(path, step))
         if not parts:
             return None
         first = self.first = self.first or self._layout
@@ -394,9 +384,9 @@ class _Files:
         self._before = digest
         return rows
 
-    def _parts(self, path: Path, step: int, keys: dict[str, bool]) -> Iterator[pl.DataFrame]:
+    def _parts(self, path: Path, step: int) -> Iterator[pl.DataFrame]:
         start = 0
-        for table in self._json_tables(path, keys) if is_json(path) else self._tables(path):
+        for table in self._json_tables(path) if is_json(path) else self._tables(path):
             if table.column_names and not len(table):
                 continue
             _require_columns(self._layout, path)
@@ -421,27 +411,21 @@ class _Files:
 
         return read_batches(path, choose)
 
-    def _json_tables(self, path: Path, keys: dict[str, bool]) -> Iterator[pa.Table]:
-        """The same for a JSON file. `keys` says of each key seen so far whether it holds floats; new keys are added.
-
-        Raises:
-            _LateKeyError: later rows have keys that change what is read.
-        """
+    def _json_tables(self, path: Path) -> Iterator[pa.Table]:
+        """The same for a JSON file, which is read twice: a key may come late and change which columns hold what."""
         import pyarrow as pa
 
+        kinds: dict[str, pa.DataType] = {}
+        for row in chain.from_iterable(map(unpacked, chain.from_iterable(json_batches(path)))):
+            for name, value in row.items():
+                if type(value) is float or name not in kinds:
+                    kinds[name] = pa.float64() if type(value) is float else pa.null()
+        if not kinds:
+            return
+        self._layout = self._layout_of(pa.schema(kinds), path)
         start = 0
-        for packed in filter(None, json_batches(path)):
+        for packed in json_batches(path):
             objects = [row for one in packed for row in unpacked(one)]
-            before = dict(keys)
-            for row in objects:
-                for name, value in row.items():
-                    keys[name] = keys.get(name, False) or type(value) is float
-            if start == 0 or keys != before:
-                kinds = [(name, pa.float64() if is_float else pa.null()) for name, is_float in keys.items()]
-                layout = self._layout_of(pa.schema(kinds), path)
-                if start and layout.used != self._layout.used:
-                    raise _LateKeyError
-                self._layout = layout
             for name in {"prompt", "response"} & self._layout.places.keys():
                 column = self._layout.places[name]
                 for number, cells in enumerate(objects, start):

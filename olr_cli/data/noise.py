@@ -16,18 +16,16 @@ from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt, Promp
 from olr_cli.errors import UserError
 
 NoiseKind = Literal["inactive", "active", "mixed"]
-Ratio = Decimal | Fraction | float | str
-
-_LEAST_SHARE = Decimal("1e-30")
+Share = Decimal | Fraction | float | str
 
 
 def inject(
     prompts: PromptSet,
     *,
     type: NoiseKind,
-    ratio: Ratio,
+    ratio: Share,
     seed: int,
-    active_share: Ratio = Decimal("0.5"),
+    active_share: Share = Decimal("0.5"),
     wrong_answers: Mapping[str, Sequence[str]] | None = None,
 ) -> PromptSet:
     """Mark exactly ``marked_count(ratio, N)`` of the N prompts, the first of one seeded permutation (R1).
@@ -83,7 +81,7 @@ def marked_count(ratio: Fraction, size: int) -> int:
     return int(ratio * size + Fraction(1, 2))
 
 
-def exact_share(name: str, value: Ratio) -> Fraction:
+def exact_share(name: str, value: Share) -> Fraction:
     """A share as the number that was written.
 
     Raises:
@@ -96,8 +94,6 @@ def exact_share(name: str, value: Ratio) -> Fraction:
         is_share = False
     if not is_share:
         raise UserError(f"the {name} is {value}; give a number from 0 to 1")
-    if 0 < number < _LEAST_SHARE:  # as a fraction it could have more digits than memory holds
-        raise UserError(f"the {name} is {value}, which is a share of no data set; give 0, or a larger one")
     return Fraction(number)
 
 
@@ -121,7 +117,7 @@ def examples(prompts: PromptSet, size: int) -> list[Prompt]:
     return (chosen + [prompt for prompt in marked_first if prompt not in chosen])[:size]
 
 
-def default_target(source: str, kind: str, ratio: Ratio) -> Path:
+def default_target(source: str, kind: str, ratio: Share) -> Path:
     """The default file for injected noise: ``data/<source>-<kind>-<ratio>.parquet``."""
     name = source if "/" in source else source.removesuffix(Path(source).suffix)
     stem = re.sub(r"[^\w.+-]+", "-", name)

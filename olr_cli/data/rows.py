@@ -290,7 +290,6 @@ MESSAGE_COLUMNS = ("messages", "conversations")
 
 _MOST_LEVELS = 30
 """Readers of Parquet, where a list takes three levels, stop at 100."""
-_MOST_ROWS = 20_000_000
 _BATCH, _BATCH_BYTES = 1 << 16, 1 << 25
 """Rows of Parquet that are read at a time, and bytes that they take in the file."""
 _BATCH_OF_OBJECTS = 1 << 14
@@ -308,11 +307,12 @@ def matching_files(source: str) -> list[Path]:
     path = Path(os.path.expanduser(source))
     if os.path.isdir(path):
         # Names with a dot are other programs' own, such as the shadow files of macOS.
-        files = sorted(
-            file
-            for file in _entries(path)
-            if file.suffix in SUFFIXES and not file.name.startswith(".") and os.path.isfile(file)
-        )
+        try:
+            names = sorted(os.listdir(path))
+        except OSError as error:
+            raise UserError(f"the folder {source} cannot be read: {error.strerror}") from None
+        candidates = (path / name for name in names if not name.startswith("."))
+        files = [file for file in candidates if file.suffix in SUFFIXES and os.path.isfile(file)]
         if not files:
             raise UserError(f"the folder {source} has no file ending in {', '.join(SUFFIXES)}; name another")
         return files
@@ -326,13 +326,6 @@ def matching_files(source: str) -> list[Path]:
         remedy = "recipes/paper/README.md says where it comes from" if is_the_papers else "check the name"
         raise no_path(path, remedy)
     return files
-
-
-def _entries(folder: Path) -> list[Path]:
-    try:
-        return list(folder.iterdir())
-    except PermissionError:
-        raise UserError(f"the folder {folder} may not be read; change its permissions") from None
 
 
 def read_table(files: Sequence[Path], columns: Container[str] | None = None) -> pa.Table:
@@ -394,10 +387,6 @@ def read_batches(file: Path, columns: Columns | None = None) -> Iterator[pa.Tabl
         yield from _parquet_batches(file, columns)
     except PermissionError:
         raise UserError(f"{file} may not be read; change its permissions") from None
-    except MemoryError:
-        raise UserError(
-            f"{file} needs more memory than there is; take a part of its rows or columns"
-        ) from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         problem = system_problem(error)
         if problem is not None:
@@ -414,16 +403,15 @@ def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
     with pq.ParquetFile(file) as parquet:
         schema, metadata = parquet.schema_arrow, parquet.metadata
         _require_distinct(list(schema), str(file))
-        if metadata.num_rows > _MOST_ROWS:
-            raise UserError(
-                f"{file} has {metadata.num_rows:,} rows, and olr reads at most {_MOST_ROWS:,}; take a part of them"
-            )
         names = _chosen(schema, columns)
         if not names or not metadata.num_rows:
             yield parquet.read(names)
             return
+        kinds = {name: schema.field(name).type for name in names}
         plain = pa.schema(
-            [pa.field(name, _plain(schema.field(name).type)) for name in names], schema.metadata
+            # a categorical column has the type of its values
+            {n: kind.value_type if pa.types.is_dictionary(kind) else kind for n, kind in kinds.items()},
+            schema.metadata,
         )
         stored = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
         batch = min(_BATCH, max(1, _BATCH_BYTES * metadata.num_rows // max(stored, 1)))
@@ -445,13 +433,6 @@ def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
 def _chosen(schema: pa.Schema, columns: Columns | None) -> list[str]:
     chosen = columns(schema) if callable(columns) else columns
     return [name for name in schema.names if chosen is None or name in chosen]
-
-
-def _plain(kind: pa.DataType) -> pa.DataType:
-    """A type with the values of its dictionary in its place."""
-    import pyarrow as pa
-
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
 def _require_distinct(fields: Sequence[pa.Field], place: str, where: str = "") -> None:
@@ -516,16 +497,14 @@ def json_batches(file: Path) -> Iterator[list[dict[str, Any]]]:
                 break
             if text:
                 place = f", line {number}"
-                rows.append(_object(_DECODER.decode(text), f"{file}{place}", _may_have_halves(text)))
+                rows.append(_object(json.loads(text), f"{file}{place}"))
             if len(rows) == _BATCH_OF_OBJECTS:
                 yield rows
                 rows = []
         else:
             yield rows
             return
-        text = read_text(file).strip()
-        is_odd = _may_have_halves(text)
-        yield [_object(row, f"{file}, row {at}", is_odd) for at, row in enumerate(_DECODER.decode(text))]
+        yield [_object(row, f"{file}, row {at}") for at, row in enumerate(json.loads(read_text(file)))]
     except ValueError as error:
         raise UserError(f"{file}{place} is not valid JSON: {error}") from None
     except RecursionError:
@@ -534,32 +513,10 @@ def json_batches(file: Path) -> Iterator[list[dict[str, Any]]]:
         ) from None
 
 
-def _may_have_halves(text: str) -> bool:
-    return "\\ud" in text or "\\uD" in text
-
-
-def _object(value: object, place: str, may_have_halves: bool) -> dict[str, Any]:
+def _object(value: object, place: str) -> dict[str, Any]:
     if type(value) is not dict:
         raise UserError(f"{place}: a row must be a JSON object, and this is {_KINDS[type(value)]}")
-    if may_have_halves:
-        try:
-            json.dumps(value, ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            raise UserError(
-                f"{place} has half of a surrogate pair, which is no character; mend its text"
-            ) from None
     return value
-
-
-def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """The object of these keys and values; JSON's reader would silently take the last value of a repeated key."""
-    if len(row := dict(pairs)) < len(pairs):
-        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-        raise ValueError(f"the key '{twice[:60]}' comes twice in an object")
-    return row
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique)
 
 
 def json_table(rows: Sequence[dict[str, Any]], place: str, names: Iterable[str] | None = None) -> pa.Table:
@@ -571,12 +528,19 @@ def json_table(rows: Sequence[dict[str, Any]], place: str, names: Iterable[str] 
         names: the keys that become columns; by default all.
 
     Raises:
-        UserError: a column mixes other kinds, or is nested too deeply.
+        UserError: a column mixes other kinds, is nested too deeply, or holds half of a surrogate pair.
     """
     import pyarrow as pa
 
     names = dict.fromkeys(chain(*rows)) if names is None else names
-    return pa.table({name: _column([row.get(name) for row in rows], f"{place}: '{name}'") for name in names})
+    try:
+        return pa.table(
+            {name: _column([row.get(name) for row in rows], f"{place}: '{name}'") for name in names}
+        )
+    except UnicodeEncodeError:
+        raise UserError(
+            f"{place} has half of a surrogate pair, which is no character; mend its text"
+        ) from None
 
 
 def _column(values: list[Any], place: str, level: int = 1) -> pa.Array:

@@ -216,7 +216,6 @@ def test_whole_numbers_that_an_exporter_made_floats_are_whole_numbers_again(tmp_
             "has 'index' twice in 'extra_info'",
         ),
         (pa.table({f"c{number}": [1] for number in range(1001)}), "no column of prompts"),
-        (pa.table({"question": pa.nulls(20_000_001)}), "has 20,000,001 rows, and olr reads at most 20,000,000"),
         (pa.table({"\x1b[31mred\nnew": ["q"]}), r"its columns are \x1b[31mred\nnew"),
         (pa.table({"x" * 10_000: ["q"]}), "no column of prompts"),
     ],
