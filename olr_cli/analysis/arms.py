@@ -215,9 +215,6 @@ def measured(arms: Iterable[Arm], values: Callable[[Run], Mapping[str, float | N
     )
 
 
-_LOG_FOLDERS = ("completions", "rollouts")
-"""Folders that trainers make for their logs; the folder above has the name of the training."""
-
 _BESIDE_RUNS = ("figures", "logs")
 """Folders that olr makes beside the runs of a sweep; whoever types ``runs/sweep/*`` names them too."""
 
@@ -240,15 +237,11 @@ def find_runs(places: Iterable[Path], columns: Mapping[str, str] | None = None) 
     logs = [place for place, paths in below.items() if not paths and _holds_log(place)]
     for place, paths in below.items():
         if not paths and place not in logs and not (place.name in _BESIDE_RUNS and any(below.values())):
-            if place.is_dir() and not (place / "manifest.json").exists():
-                raise UserError(
-                    f"{place} is neither a run directory nor a folder of runs; name what `olr train` made"
-                )
             require_run(place)
         for run in sorted(map(read_run, paths), key=lambda run: (run.created, str(run.path))):
             runs.setdefault(run.path.resolve(), run)
     files = [place for place in logs if not place.is_dir()]
-    for together in [*([place] for place in logs if place.is_dir()), *([files] if files else [])]:
+    for together in filter(None, [*([place] for place in logs if place.is_dir()), files]):
         run = _read_log(together, columns)
         runs.setdefault(run.path.resolve(), run)
     return list(runs.values())
@@ -282,8 +275,7 @@ def _holds_log(place: Path) -> bool:
 
 def _read_log(places: Sequence[Path], columns: Mapping[str, str] | None) -> Run:
     log = read_log(places, columns, wanted=("reward", "tokens", "truncated"), extractor="text")
-    place = log.source.resolve()
-    name = place.parent.name if place.name in _LOG_FOLDERS else place.stem
+    name = log.source.resolve().stem
     return Run(log.source, Recipe(name=name), f"{log.trainer}: {name}", "", log=log)
 
 

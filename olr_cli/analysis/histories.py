@@ -24,7 +24,7 @@ from olr_cli.errors import UserError
 from olr_cli.recipe.layers import overlay, override, validate
 from olr_cli.recipe.schema import OlrMethod, Recipe, flatten
 from olr_cli.runs.directory import GIVEN_UP, data_facts, has_run, read_recipe, rules_note
-from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_steps, table_shards
+from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_steps
 from olr_cli.supervision import compose
 from olr_cli.user_code import name_function
 
@@ -113,26 +113,19 @@ def read_history(
             f"{runs[0]} is not a run directory (no manifest.json), and it holds no rollouts of another trainer"
             " (.parquet, .jsonl); name one of these"
         )
-    if len(places) > 1:
-        raise UserError(f"{runs[0]} is a run directory; name it alone, or the files of one log")
-    if columns:
-        raise UserError(
-            f"--columns is for logs of other trainers, and {runs[0]} is a run directory; leave it out"
-        )
+    if len(places) > 1 or columns:
+        raise UserError(f"{runs[0]} is a run directory; name it alone, without --columns, which is for logs")
     return _run_history(runs[0], changes, also, report)
 
 
 def _recipe(base: Recipe, changes: Mapping[str, Any], source: str, settable: Sequence[str]) -> Recipe:
     for key in flatten(dict(changes)):
-        if key.removeprefix("method.") in OF_THE_LOSS:
-            raise UserError(
-                f"--set {key}: that is a weight in the loss, and a replay computes none; leave it out"
-            )
         section = ".".join(key.split(".")[:2])
-        if section not in settable and not key.startswith("method"):
+        decides = key.startswith("method") and key.removeprefix("method.") not in OF_THE_LOSS
+        if section not in settable and not decides:
             raise UserError(
-                f"--set {section}: the stored rollouts are as they are; a replay can set method.*,"
-                f" {', '.join(settable)}"
+                f"--set {section}: the stored rollouts are as they are, and no loss is computed; a replay can set"
+                f" method.*, {', '.join(settable)}"
             )
     tree, method = base.plain(), changes.get("method")
     settings = method if isinstance(method, Mapping) else {}
@@ -249,10 +242,9 @@ def _complete_steps(run: Path) -> int:
     steps = stored_steps(run)
     missing = next((step for step, stored in enumerate(steps, start=1) if step != stored), None)
     if missing is not None:
-        lacking = [table for table in ("labels", "rollouts") if missing not in table_shards(run / table)]
         raise UserError(
-            f"{run} has no {' and no '.join(lacking)} of step {missing}, though it has step {steps[-1]}; restore the"
-            " file from a copy, for every decision depends on the earlier ones"
+            f"{run} has no labels or no rollouts of step {missing}, though it has step {steps[-1]}; restore the file"
+            " from a copy, for every decision depends on the earlier ones"
         )
     return len(steps)
 

@@ -196,23 +196,28 @@ def _require_removable(path: Path, folder: Path) -> None:
 
 
 def _entry(path: Path, folder: Path) -> RunEntry:
-    name = path.name if path == folder else os.path.relpath(path, folder)
-    entry = RunEntry(name, str(path), size=_size(path))
+    entry = RunEntry(
+        path.name if path == folder else os.path.relpath(path, folder), str(path), size=_size(path)
+    )
     try:
-        manifest = read_manifest(path)
-        entry = replace(entry, created=str(manifest.get("created") or ""))
-        run = read_run(path)
-        entry = replace(entry, kind=run.kind, seed=run.seed, epochs=run.recipe.train.epochs)
-        entry = replace(entry, engine=run.recipe.engine.name, arm=arm_name(run))
-        lines = read_metrics(path)
-        trained = [line for line in lines if line["step"]]
-        epoch = int(trained[-1]["epoch"]) if trained else None
-        last = [line for line in trained if line["epoch"] == epoch]
-        wrong = of_epoch("label/effective_noise", last)
-        entry = replace(entry, epoch=epoch, accuracy=of_epoch("eval/avg", lines), wrong_labels=wrong)
-        return replace(entry, status=status_of(path, manifest))
+        run, manifest, lines = read_run(path), read_manifest(path), read_metrics(path)
     except UserError as error:
         return replace(entry, problem=str(error))
+    trained = [line for line in lines if line["step"]]
+    epoch = int(trained[-1]["epoch"]) if trained else None
+    return replace(
+        entry,
+        kind=run.kind,
+        engine=run.recipe.engine.name,
+        arm=arm_name(run),
+        seed=run.seed,
+        status=status_of(path, manifest),
+        epoch=epoch,
+        epochs=run.recipe.train.epochs,
+        accuracy=of_epoch("eval/avg", lines),
+        wrong_labels=of_epoch("label/effective_noise", [line for line in trained if line["epoch"] == epoch]),
+        created=run.created,
+    )
 
 
 def status_of(path: Path, manifest: Mapping[str, Any]) -> str:

@@ -14,7 +14,6 @@ from olr_cli.evaluation.benchmark import PAPER, registry
 from olr_cli.evaluation.published import model_name
 from olr_cli.evaluation.scores import StoredScores, stored_scores
 from olr_cli.evaluation.tables import ScoreColumn
-from olr_cli.runs.checkpoints import checkpoint_steps
 from olr_cli.supervision.metrics import LABEL_METRICS
 from olr_cli.tables import Cell
 
@@ -98,7 +97,7 @@ def source_of(arms: Sequence[Arm], models: Sequence[Path]) -> Source:
     runs = [run for arm in arms for run in arm.runs]
     scores = {run.path: last for run in runs if (last := _last_scores(run.path)) is not None}
     if scores or models:
-        return _benchmark_scores(runs, scores, [_model_scores(place) for place in models])
+        return _benchmark_scores(scores, [_model_scores(place) for place in models])
     return _held_out(runs)
 
 
@@ -150,9 +149,7 @@ def _model_scores(place: Path) -> StoredScores:
     return scores
 
 
-def _benchmark_scores(
-    runs: Sequence[Run], scores: Mapping[Path, StoredScores], models: Sequence[StoredScores]
-) -> Source:
+def _benchmark_scores(scores: Mapping[Path, StoredScores], models: Sequence[StoredScores]) -> Source:
     """Scores that `olr evaluate` left in the runs, and those of policies before training, each a seed."""
     columns = []
     for average in AVERAGES:
@@ -181,20 +178,10 @@ def _benchmark_scores(
     notes = [
         "Ours: what `olr evaluate` left in the runs, of each run's last checkpoint that was scored; held-out accuracy"
         " is left out.",
-        *_older_scores(runs, scores),
         *([] if models else [no_start]),
         *_unequal([*scores.values(), *models]),
     ]
     return Source(columns, {path: shares(last) for path, last in scores.items()}, starts, notes)
-
-
-def _older_scores(runs: Sequence[Run], scores: Mapping[Path, StoredScores]) -> Iterator[str]:
-    for run in runs:
-        steps, last = checkpoint_steps(run.path), scores.get(run.path)
-        if last is not None and steps and last.step != steps[-1]:
-            yield (
-                f"The scores of {run.path} are of step {last.step}; its last checkpoint is of step {steps[-1]}."
-            )
 
 
 def _unequal(evaluations: Sequence[StoredScores]) -> Iterator[str]:

@@ -19,9 +19,6 @@ from olr_cli.tables import Answer, File, Table
 STANDING_ALONE = ("markdown", "latex", "csv")
 """Formats in which standard output has a table and nothing else."""
 
-_MOST_PLACES = 3
-"""Places named in a proposed command; with more, it is not repeated in full."""
-
 
 @dataclass(frozen=True)
 class Request:
@@ -142,20 +139,12 @@ def carry_out(request: Request) -> Answer:
 def _require_runs(request: Request, arms: Sequence[Arm]) -> None:
     """Refuse what other trainers' logs cannot show."""
     log = next((arm.log for arm in arms if arm.log is not None), None)
-    asked = {
-        f"--table {request.table}": request.table,
-        "--report": request.report,
-        "--baseline": request.baseline,
-        f"--format {request.shape}": request.shape in STANDING_ALONE,
-    }
-    option = next((option for option, is_set in asked.items() if is_set), None)
-    if log is not None and option is not None:
-        remedy = (
-            f"its labels are checked with `olr audit {shlex.quote(str(log.source))} --report queue.html`"
-            if option == "--report"
-            else "leave it out: `olr analyze` shows the figure learning of a log"
+    needs_runs = request.table or request.report or request.baseline or request.shape in STANDING_ALONE
+    if log is not None and needs_runs:
+        raise UserError(
+            f"--table, --report, --baseline and --format need runs of olr, and {log.source} is a log of answers;"
+            f" its labels are checked with `olr audit {shlex.quote(str(log.source))} --report queue.html`"
         )
-        raise UserError(f"{option} needs runs of olr, and {log.source} is a log of answers; {remedy}")
 
 
 def _default_folder(places: Sequence[Path], runs: Sequence[Run]) -> Path:
@@ -208,7 +197,10 @@ def _notes(runs: Sequence[Run], left_out: Sequence[str], arms: Sequence[Arm]) ->
 def _next(request: Request, arms: Sequence[Arm], tables: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Likely next commands, each with its purpose."""
     if tables:
-        yield _next_of_table(request, tables[-1])
+        if tables[-1] in PUBLISHED_TABLES and not request.paper:
+            yield "the same command with --paper", "the published numbers beside"
+        else:
+            yield "the same command with --format markdown", "the table for a paper or README"
         return
     first = arms[0].runs[0]
     run = shlex.quote(str(first.path))
@@ -223,21 +215,3 @@ def _next(request: Request, arms: Sequence[Arm], tables: Sequence[str]) -> Itera
         yield f"olr replay {run} --grid default", "what other criteria select, no training"
     if not request.report:
         yield f"olr analyze {run} --report", "every prompt's history, in one HTML file"
-
-
-def _next_of_table(request: Request, table: str) -> tuple[str, str]:
-    """The same table with the published numbers beside; if they are there or there are none, as Markdown."""
-    again = [
-        *(["--newest"] if request.newest else []),
-        *(["--baseline", request.baseline] if request.baseline is not None else []),
-        *(word for label in request.labels for word in ("--label", label)),
-    ]
-    options, purpose = "--format markdown", "the table for a paper or README"
-    if table in PUBLISHED_TABLES and not request.paper:
-        options, purpose = "--paper", "the published numbers beside"
-    elif table in PUBLISHED_TABLES:
-        options = f"--paper {options}"
-    if len(request.places) > _MOST_PLACES and request.shape != "json":
-        return f"the same command with {options}", purpose
-    named = [] if table == "arms" else ["--table", table]
-    return f"olr analyze {shlex.join([*map(str, request.places), *again, *named])} {options}", purpose

@@ -121,7 +121,7 @@ def test_what_is_no_run_and_two_runs_of_one_seed_are_refused(tmp_path):
     others.mkdir()
     assert [found.path for found in find_runs([figures, run])] == [run], "folders that olr makes are no runs"
     for places in ([figures], [run, others]):
-        with pytest.raises(UserError, match="neither a run directory nor a folder of runs"):
+        with pytest.raises(UserError, match="is not a run directory"):
             find_runs(places)
     (others / "manifest.json").write_text("{}")
     for place, words in (

@@ -124,7 +124,8 @@ class Layout:
             if name != self.varies and ours - {papers}:
                 values = ", ".join(map(str, sorted(ours)))
                 yield f"OLR's {name} ({symbol}) is {values} in ours and {papers} in the paper."
-        yield from _departures(arms)
+        if any(not set(arm.method.split("+")) <= _DEFINED for arm in arms):
+            yield "Where methods depart from the paper, their sources or the authors' code: docs/methods.md."
 
     @property
     def published(self) -> str:
@@ -156,41 +157,8 @@ _PAPER_SETTINGS = {"slope_threshold": ("delta", Decimal("0.05")), "warmup_epochs
 """OLR's settings wherever the paper doesn't vary them (R17), with their symbols."""
 
 
-_DEPARTURES = {
-    "co_reward": "Co-Reward rolls out K responses to a prompt and K to its rephrasing, twice as many as the others. It"
-    " is not in the authors' code.",
-    "token_entropy": "Token Entropy rewards minus the mean entropy of a response's tokens (score_reduction: mean), a"
-    " departure: Agarwal et al. (2025) reward the sum, which favours short responses.",
-    "sequence_entropy": "Sequence Entropy rewards the mean log-probability of a response's tokens (score_reduction:"
-    " mean), a departure: Agarwal et al. (2025) reward the sum, which favours short responses.",
-    "confidence_penalty": "The confidence penalty is not in the authors' code, and the paper does not give its weight.",
-    "label_smoothing": "Label smoothing is commented out in the authors' code, and the paper does not give its weight.",
-    "small_loss_selection": "Small-loss selection ranks prompts by a definition of ours, abs(mean over response tokens"
-    " of A log pi_old): the plain surrogate is about 0 for every group.",
-}
-"""Part of a method -> where it departs from the paper, from its sources or from the authors' code."""
-
-_TOKEN_MEANS = (
-    "Self-certainty, entropy and log-probability are averaged over response tokens only. The authors' code averages"
-    " over padding too and then sums over tokens, which rewards length."
-)
-
-
-def _departures(arms: Sequence[Arm]) -> Iterator[str]:
-    methods = [arm.recipe.method for arm in arms]
-    shown = {part for arm in arms for part in arm.method.split("+")}
-    reductions = {(method.name, getattr(method, "score_reduction", "")) for method in methods}
-    sums, means = ({name for name, how in reductions if how == reduction} for reduction in ("sum", "mean"))
-    weights = {
-        "confidence_penalty": sorted({method.penalty_weight for method in methods} - {0}),
-        "label_smoothing": sorted({method.smoothing for method in methods} - {0}),
-    }
-    for part, sentence in _DEPARTURES.items():
-        if part in shown - (sums - means):
-            ours = ", ".join(f"{value:g}" for value in weights.get(part, ()))
-            yield f"{sentence} Ours: {ours}." if ours else sentence
-    if shown & {"self_certainty", "token_entropy", "sequence_entropy"}:
-        yield _TOKEN_MEANS
+_DEFINED = {BASE, "ttrl", "grpo", "random_selection", "olr", "trapo"}
+"""Methods that have one definition; docs/methods.md says where ours of the others depart from their sources."""
 
 
 _QWEN = "Qwen3-4B-Base trained on 800 prompts"

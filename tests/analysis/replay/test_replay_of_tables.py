@@ -172,7 +172,7 @@ def test_what_is_no_table_is_refused(tmp_path, name, content, message):
     [
         (
             "train.epochs=3",
-            "train.epochs: the stored rollouts are as they are; a replay can set method.*, seed,",
+            "train.epochs: the stored rollouts are as they are, and no loss is computed; a replay can set method",
         ),
         ("noise.ratio=0.5", "noise.ratio: the stored"),
         ("name=other", "name: the stored"),
