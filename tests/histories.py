@@ -20,6 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from olr_cli import seeding
+from olr_cli.analysis.arms import Arm, find_runs, group
+from olr_cli.analysis.figures import charts_of
 from olr_cli.analysis.replay.replay import label_tables
 from olr_cli.answers import RULES
 from olr_cli.data.prompts import SENTINEL
@@ -28,6 +30,9 @@ from olr_cli.recipe.schema import OlrMethod, Recipe
 from olr_cli.runs.directory import MANIFEST_VERSION, recipe_yaml
 from olr_cli.supervision.metrics import label_metrics
 from olr_cli.supervision.types import SCHEMA_VERSION, LabelRecord, RolloutRecord, arrow_schema
+
+SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 4, "store_rollouts": False}
+"""Settings of a history that is written in no time, for `write_history`."""
 
 TRUE, WRONG, RARE, NONE = 0, 1, (2, 3, 4), 5
 """The answer classes of every prompt; the last is no answer."""
@@ -297,3 +302,14 @@ def replayed(history, judge) -> list[LabelRecord]:
     return [
         LabelRecord(**row) for table in label_tables(history, judge) for row in table.iter_rows(named=True)
     ]
+
+
+def arms_of(*places: Path) -> list[Arm]:
+    """The arms of the runs at some places."""
+    return group(find_runs(places))
+
+
+def drawn(figure: str, *places: Path):
+    """The one chart of a figure of these runs."""
+    (chart,) = charts_of(figure, arms_of(*places))
+    return chart

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 
-from histories import write_history
+from histories import arms_of, write_history
 
-from olr_cli.analysis.arms import find_runs, group
 from olr_cli.analysis.tables.layouts import LAYOUTS, UNSUPERVISED
 from olr_cli.analysis.tables.paper import PaperTable
 from olr_cli.evaluation.benchmark import PAPER, find_benchmark
@@ -47,7 +46,7 @@ def write_grid(folder):
 
 
 def table_of(*places, name="baselines", models=()):
-    return PaperTable(LAYOUTS[name], group(find_runs(places)), models, with_published=True)
+    return PaperTable(LAYOUTS[name], arms_of(*places), models, with_published=True)
 
 
 def row(table, label, block=None):

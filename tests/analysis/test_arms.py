@@ -6,9 +6,9 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
-from histories import write_history
+from histories import arms_of, write_history
 
-from olr_cli.analysis.arms import find_runs, group, grpo_beside, vary
+from olr_cli.analysis.arms import find_runs, grpo_beside, vary
 from olr_cli.analysis.frame import spreads
 from olr_cli.errors import UserError
 from olr_cli.runs.store import scan_labels
@@ -21,10 +21,6 @@ GRPO = {"name": "grpo"}
 
 def write(path, **changes):
     return write_history(path, **{**SMALL, **changes})
-
-
-def arms_of(*places):
-    return group(find_runs(places))
 
 
 def names_of(*places):

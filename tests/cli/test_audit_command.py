@@ -72,7 +72,7 @@ def test_a_row_says_what_a_person_can_judge(here):
 
 
 def test_a_page_of_the_queue_has_the_most_doubtful_prompts_and_says_what_comes_next(here, log, monkeypatch):
-    monkeypatch.setattr("olr_cli.analysis.report.labels.MOST_PROMPTS", 5)
+    monkeypatch.setattr("olr_cli.analysis.report.prompts.MOST_PROMPTS", 5)
     said = told(log, "--report", "queue.html")
     assert "The list shows the 5 most doubtful of 30 prompts" in said
     assert f"olr audit {log} --trusted selection.json (once labels are checked there and exported)" in said
@@ -373,7 +373,7 @@ def test_labels_are_data(here):
             ("log.jsonl", "--columns", "answer=x"),
             "not a mapping from roles to columns; write it as '{prompt: query",
         ),
-        (("log.jsonl", "--set", "data.extractor"), "as in --set data.extractor=boxed"),
+        (("log.jsonl", "--set", "data.extractor"), "expected key=value"),
         (("log.jsonl", "--drop", "doubted"), "are for --export FILE"),
         (("log.jsonl", "--export", "o.jsonl", "--drop", "wrong"), "known are doubted, questionable"),
         (("log.jsonl", "--export", "o.jsonl", "--only", "first:x"), "as in --only first:25"),

@@ -38,7 +38,7 @@ def test_a_folder_in_the_way_of_the_labels_is_said(tmp_path, table):
         (("TABLE", "--out", "FOLDER"), "exists already; choose another --out"),
         (("TABLE", "--json", "--out", "FOLDER/labels.parquet"), "choose one of them"),
         (("FOLDER/nowhere", "--grid", "default"), "does not exist"),
-        (("TABLE", "--grid", "default", "--out", "TABLE"), "is a file, and the heat map of a grid goes into"),
+        (("TABLE", "--grid", "default", "--out", "TABLE"), "could not be written"),
         (("RUN", "--grid", "method.warmup_epochs=4"), "leaves none of the history's 4 visits"),
         (("RUN", "--grid", "method.slope_threshold=0"), "method.warmup_epochs 5 leaves none"),
         (("RUN", "--grid", "default", "--set", "method.name=grpo"), "--grid is of the settings of olr"),

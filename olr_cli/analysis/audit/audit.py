@@ -109,14 +109,12 @@ def audit_history(
         UserError: there is none, or a setting means nothing to an audit.
     """
     for setting in settings:
-        key, equals, _ = setting.partition("=")
-        if not key.strip().startswith(SETTABLE):
+        key = setting.partition("=")[0].strip()
+        if not key.startswith(SETTABLE):
             raise UserError(
-                f"--set {key.strip()}: an audit makes no label decisions and draws nothing; it can set {SETTABLE[0]},"
+                f"--set {key}: an audit makes no label decisions and draws nothing; it can set {SETTABLE[0]},"
                 f" how answers are read from responses, and {SETTABLE[1]}, which columns --data and --trusted have"
             )
-        if not equals:
-            raise UserError(f"--set {key.strip()}: expected key=value, as in --set data.extractor=boxed")
     history = read_history(
         source, settings, columns, also=SETTABLE[1:], keeps_responses=keeps_responses, report=report
     )

@@ -162,8 +162,6 @@ def require_exportable(target: Path, data: str | None) -> None:
             f"--export {target}: a data set is written as .parquet or .jsonl, or as .csv or .tsv where --data names"
             " such a file; give it one of these endings"
         )
-    if target.exists() and not target.is_file():
-        raise UserError(f"--export {target} is a folder; name a file")
 
 
 def data_of(history: RolloutHistory, *, is_local: bool = False) -> PromptSet:

@@ -190,22 +190,14 @@ class Sheet:
         axes.plot(x, y, color=colour, zorder=3, **look)
         self.label(axes, float(y[-1]), label, colour)
 
-    def band(
-        self, axes: Axes, x: ArrayLike, mean: Values, sd: Values, colour: str, *, joined: bool = True
-    ) -> None:
-        """Draw mean plus and minus one sd, nan where there is none; `chart` says if the panel's limits cut it.
-
-        That is an area, or a whisker at each point where they are not `joined`.
-        """
+    def band(self, axes: Axes, x: ArrayLike, mean: Values, sd: Values, colour: str) -> None:
+        """Draw mean plus and minus one sd, nan where there is none; `chart` says if the panel's limits cut it."""
         # An area needs two neighbours, and a height.
-        if not ((sd[1:] + sd[:-1] if joined else sd) > 0).any():
+        if not (sd[1:] + sd[:-1] > 0).any():
             return
-        if joined:
-            axes.fill_between(x, mean - sd, mean + sd, color=colour, alpha=0.2, linewidth=0)
-        else:
-            axes.errorbar(x, mean, yerr=sd, fmt="none", color=colour, linewidth=0.8, capsize=1.5)
+        axes.fill_between(x, mean - sd, mean + sd, color=colour, alpha=0.2, linewidth=0)
         ends = float(np.nanmin(mean - sd)), float(np.nanmax(mean + sd))
-        self._bands.setdefault("bands" if joined else "whiskers", []).append((axes.get_ylim, *ends))
+        self._bands.setdefault("bands", []).append((axes.get_ylim, *ends))
 
     def bar(self, axes: Axes, place: float, mean: float, sd: float | None, **look: Any) -> None:
         """Draw a horizontal bar with plus and minus one sd; `look` as for `Axes.barh`."""
@@ -222,7 +214,6 @@ class Sheet:
         *,
         of: str = "metric",
         x: str = "epoch",
-        joined: bool = True,
     ) -> None:
         """Draw mean (line) and mean plus and minus one sd (band) of each line, named at its end.
 
@@ -232,7 +223,6 @@ class Sheet:
             rows: columns `of`, `x`, mean, sd.
             of: the column that tells lines apart.
             x: the column that is drawn across.
-            joined: whether there are lines and bands; if not, markers and whiskers.
         """
         for line, look in looks.items():
             points = rows.filter(pl.col(of) == line)
@@ -240,9 +230,9 @@ class Sheet:
                 continue
             across, mean, sd = (points[name].to_numpy() for name in (x, "mean", "sd"))
             marker = (look.marker or "o" * (len(across) == 1)) if len(across) <= 25 else ""
-            style = {"linestyle": look.dashes if joined else "", **mark(marker), "clip_on": False}
+            style = {"linestyle": look.dashes, **mark(marker), "clip_on": False}
             self.curve(axes, across, mean, look.label, look.colour, **style)
-            self.band(axes, across, mean, sd, look.colour, joined=joined)
+            self.band(axes, across, mean, sd, look.colour)
 
     def legend(self, handles: Sequence[Artist]) -> None:
         """Name lines or areas above all panels, in as many columns as fit, in the order of `handles`."""
@@ -441,12 +431,11 @@ def label_first(axes: Axes, column: int, text: str) -> None:
         axes.tick_params(labelleft=False)
 
 
-def remark(axes: Axes, text: str, *, keeps_axes: bool = False) -> None:
+def remark(axes: Axes, text: str) -> None:
     """Say in a panel why it has nothing to draw, in short lines."""
-    if not keeps_axes:
-        axes.set_xticks([])
-        axes.set_yticks([])
-        axes.spines[["left", "bottom"]].set_visible(False)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.spines[["left", "bottom"]].set_visible(False)
     text = textwrap.fill(text, 16)
     axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=GREY, linespacing=1.4)
 

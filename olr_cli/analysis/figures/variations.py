@@ -95,14 +95,6 @@ _KEY_TITLES = {
     RATIO: "noise ratio",
 }
 
-_RECIPES = {
-    THRESHOLD: "paper/slope-sensitivity",
-    WARMUP: "paper/warmup-sensitivity",
-    CRITERIA: "paper/ablation",
-    RATIO: "laptop/trusted",
-}
-"""Recipes whose runs differ in a key."""
-
 _LONGEST_LINE = 18
 """Signs in a line of a label at the right of a panel."""
 
@@ -190,9 +182,7 @@ def over(arms: Sequence[Arm], key: str) -> list[Chart]:
         raise unknown("--over", key, keys)
     series = series_over(arms, key)
     if not series:
-        example = f", as those of {_RECIPES[key]}" if key in _RECIPES else ""
-        replay = "; olr replay --grid shows what they would have selected" if key == CRITERIA else ""
-        raise Lack(f"runs that differ in {key}, and in nothing else but the seed{example}{replay}")
+        raise Lack(f"runs that differ in {key}, and in nothing else but the seed")
     source = source_of(arms, ())
     titles = _score_titles(source)
     values: Callable[[Run], Mapping[str, float | None]] = source.values
@@ -202,20 +192,9 @@ def over(arms: Sequence[Arm], key: str) -> list[Chart]:
     rows = _rows(key, series, values, titles)
     name = f"{OVER}{key}"
     if not rows["value"].dtype.is_numeric():
+        titles = {metric: title for metric, title in titles.items() if metric in rows["metric"]}
         return [_bars(series, rows, titles).chart(name, rows)]
-    apart = "" if all(map(_is_paired, _by_line(rows))) else "Points of different seeds are not joined."
-    return [_lines(key, series, rows, titles).chart(name, rows, caption=apart)]
-
-
-def _by_line(rows: pl.DataFrame) -> list[pl.DataFrame]:
-    """The points of each line."""
-    points = rows.filter(pl.col("value").is_not_null())
-    return points.partition_by("panel", "series", "metric", maintain_order=True)
-
-
-def _is_paired(points: pl.DataFrame) -> bool:
-    """Whether all points of a line are of the same seeds; if not, a line would show the seeds too."""
-    return points["seeds"].n_unique() == 1
+    return [_lines(key, series, rows, titles).chart(name, rows)]
 
 
 def _score_titles(source: Source) -> dict[str, str]:
@@ -260,12 +239,11 @@ def _rows(
 
 
 def _lines(key: str, series: Sequence[Series], rows: pl.DataFrame, titles: Mapping[str, str]) -> style.Sheet:
-    """A panel a metric and rest of the settings; where points are of more or fewer runs, each says of how many."""
+    """A panel a metric and rest of the settings."""
     names = list(dict.fromkeys(one.name for one in series))
     labels = [textwrap.fill(name.replace("_", " "), _LONGEST_LINE) for name in names]
     looks = dict(zip(names, style.looks(labels), strict=True))
     panels = [(metric, panel) for metric in titles for panel in dict.fromkeys(one.panel for one in series)]
-    is_counted = rows.filter(pl.col("value").is_not_null())["runs"].n_unique() > 1
     columns = style.columns_of(len(panels), 2)
     sheet = style.Sheet(len(panels), columns, width=style.TEXT_WIDTH, panel_height=2.0)
     for number, (axes, (metric, panel)) in enumerate(zip(sheet.panels, panels, strict=True)):
@@ -275,12 +253,8 @@ def _lines(key: str, series: Sequence[Series], rows: pl.DataFrame, titles: Mappi
         if of_panel.is_empty():
             style.remark(axes, "needs scores of these runs")
             continue
-        for points in _by_line(of_panel):
-            name = points["series"][0]
-            sheet.lines(axes, {name: looks[name]}, points, of="series", x="value", joined=_is_paired(points))
-            for x, y, runs in points.select("value", "mean", "runs").iter_rows() if is_counted else ():
-                place: dict[str, Any] = {"xytext": (0, 4), "textcoords": "offset points", "ha": "center"}
-                axes.annotate(f"n={runs}", (x, y), color=style.darker(looks[name].colour), **place)
+        points = of_panel.filter(pl.col("value").is_not_null())
+        sheet.lines(axes, looks, points, of="series", x="value")
         for name, level in of_panel.filter(pl.col("value").is_null()).select("series", "mean").iter_rows():
             axes.axhline(level, color=looks[name].colour, linestyle=style.DASHES, linewidth=0.8)
             sheet.label(axes, level, f"{looks[name].label},\nwithout OLR", looks[name].colour)
@@ -294,12 +268,6 @@ def _lines(key: str, series: Sequence[Series], rows: pl.DataFrame, titles: Mappi
 
 _SELECTED = {"selection_accuracy": "Right if selected", "coverage": "Coverage"}
 """What is counted from the labels -> the title of its panels."""
-
-_LACKS = {
-    "selection_accuracy": "nothing selected, or truth unknown",
-    "coverage": "no epoch after warm-up",
-}
-"""Remarks of empty panels; by default that the runs have no scores."""
 
 _CRITERIA: dict[tuple[Criterion, ...] | None, tuple[str, str]] = {
     ("slope", "consistency"): ("both", BLUE),
@@ -345,8 +313,6 @@ def _bars(series: Sequence[Series], rows: pl.DataFrame, titles: Mapping[str, str
         _name_rows(axes, list(bars), labelled=column == 0)
         axes.set_xlim(0, 1)
         axes.set_xticks([0, 0.5, 1])
-        if of_panel.is_empty():
-            style.remark(axes, _LACKS.get(metric, "no scores"), keeps_axes=True)
         # The last line of a title is room for the series, whose name may be wider than the panel.
         axes.set_title(f"{style.lettered(column, titles[metric])}\n" if place == 0 else " ", pad=4)
         if place < len(series) - 1:

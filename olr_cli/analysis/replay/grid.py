@@ -22,7 +22,7 @@ from olr_cli.analysis.histories import EXAMPLE, RolloutHistory, read_history
 from olr_cli.analysis.replay.replay import label_tables
 from olr_cli.answers import Judge
 from olr_cli.data.logs import Report, silent
-from olr_cli.errors import UserError, did_you_mean
+from olr_cli.errors import UserError, unknown
 from olr_cli.recipe.layers import override
 from olr_cli.recipe.schema import OlrMethod
 from olr_cli.runs.directory import read_recipe
@@ -42,15 +42,12 @@ DEFAULT_VALUES: Mapping[str, str] = {
 }
 """What can vary, and over which values by default; the setting of the recipe comes to these."""
 
-_FORMS: Mapping[str, tuple[Callable[[str], Any], str]] = {
-    THRESHOLD: (Decimal, f"is not a number; write for example {THRESHOLD}=0,0.05,0.1"),
-    WARMUP: (int, f"is not a whole number from 0 on; write for example {WARMUP}=1,3,5"),
-    CRITERIA: (
-        lambda text: () if text == "none" else tuple(text.split("+")),
-        "is no set of criteria; there are slope+consistency, consistency, slope and none (every majority)",
-    ),
+_READ: Mapping[str, Callable[[str], Any]] = {
+    THRESHOLD: Decimal,
+    WARMUP: int,
+    CRITERIA: lambda text: () if text == "none" else tuple(text.split("+")),
 }
-"""How a value is read, and what is said of a text that is none."""
+"""How a value of each key is read; the criteria ``none`` select every majority."""
 
 _EVIDENCE = (
     "visit",
@@ -105,8 +102,6 @@ def grid_answer(
         UserError: there is no such history, or a setting is wrong.
     """
     named = parse(options, overrides)
-    if out is not None and out.exists() and not out.is_dir():
-        raise UserError(f"--out {out} is a file, and the heat map of a grid goes into a folder; name another")
     history = read_history(source, ["method.name=olr", *overrides], columns, report=report)
     base = history.recipe.method
     if not isinstance(base, OlrMethod):
@@ -167,21 +162,16 @@ def parse(options: Iterable[str], overrides: Iterable[str] = ()) -> Grid:
     """The values that `--grid` options name: ``KEY=VALUE,VALUE``; `DEFAULT` names none.
 
     Raises:
-        UserError: a key is unknown, comes twice or is one of `overrides` (`--set`), or a value is none of its key.
+        UserError: a key is unknown or is one of `overrides` (`--set`), or a value is none of its key.
     """
-    grid: dict[str, Sequence[Any]] = {}
+    grid: dict[str, list[Any]] = {}
     for option in options:
         key, _, text = (part.strip() for part in option.partition("="))
         if option == DEFAULT:
             continue
-        if key not in _FORMS:
-            known = f"a grid has {', '.join(_FORMS)}, or all of them: --grid {DEFAULT}"
-            raise UserError(
-                f"--grid {option}: '{key}' is no key of a grid{did_you_mean(key, _FORMS)}; {known}"
-            )
-        if key in grid:
-            raise UserError(f"--grid {key} comes twice; give all its values at once, with commas between")
-        grid[key] = _values(key, text)
+        if key not in _READ:
+            raise unknown("--grid", key, [*_READ, DEFAULT])
+        grid[key] = _in_order(key, [*grid.get(key, ()), *_values(key, text)])
     changed = override({}, overrides, example=EXAMPLE).get("method")
     fixed = [key for key in grid if isinstance(changed, Mapping) and _field(key) in changed]
     if fixed:
@@ -194,15 +184,15 @@ def _field(key: str) -> str:
 
 
 def _values(key: str, text: str) -> list[Any]:
-    """The values of one key, each once."""
-    read, complaint = _FORMS[key]
     values = []
     for part in map(str.strip, text.split(",")):
         try:
-            values.append(getattr(OlrMethod.model_validate({_field(key): read(part)}), _field(key)))
+            values.append(getattr(OlrMethod.model_validate({_field(key): _READ[key](part)}), _field(key)))
         except (InvalidOperation, ValueError):
-            raise UserError(f"--grid {key}: '{part}' {complaint}") from None
-    return _in_order(key, values)
+            raise UserError(
+                f"--grid {key}: '{part}' is no value of that; write for example {key}={DEFAULT_VALUES[key]}"
+            ) from None
+    return values
 
 
 def _in_order(key: str, values: Iterable[Any]) -> list[Any]:

@@ -93,23 +93,14 @@ def status(run: Run) -> str:
 def _tiles(values: Sequence[tuple[str, str]]) -> Element:
     tiles = []
     for name, value in values:
-        main, rest = _first_number(_with_arrow(value))
-        number = element("dd", element("b", main), f" {rest}" if rest else None)
+        main, bracket, rest = _with_arrow(value).partition(" (")
+        number = element("dd", element("b", main), bracket + rest)
         tiles.append(element("div", element("dt", name), number))
     return element("dl", *tiles, class_="tiles")
 
 
 def _with_arrow(value: str) -> str:
     return value.replace("->", "\N{RIGHTWARDS ARROW}")
-
-
-def _first_number(value: str) -> tuple[str, str]:
-    """An outcome up to a bracket, or a comma followed by a space; and what comes after."""
-    for separator in (" (", ", "):
-        if separator in value:
-            main, rest = value.split(separator, 1)
-            return main, separator.strip(", ") + rest
-    return value, ""
 
 
 def _settings(arm: Arm) -> Iterator[tuple[str, str]]:

@@ -250,18 +250,9 @@ class PaperTable:
         yield from self._source.notes
         if self._published:
             yield self._layout.published
-        theirs = {(row.setting.model, row.setting.train_prompts) for row in self._printed.values()}
-        ours = {(setting.model, setting.train_prompts) for setting in self._settings.values()} - theirs
-        if self._published and self._source.is_held_out:
             yield (
-                "The level of held-out accuracy does not compare with the published scores, of another policy on other"
+                "The levels of ours and of the published scores compare only for the same policy, prompts and"
                 " benchmarks; orders and signs of differences do."
-            )
-        elif self._published and ours:
-            named = "; ".join(f"{model}, {prompts:,} prompts" for model, prompts in sorted(ours))
-            yield (
-                f"Ours are of {named}: levels do not compare with the published ones, orders and signs of differences"
-                " do."
             )
         scores = self._source.columns
         changes = [
@@ -294,14 +285,10 @@ class PaperTable:
         if absent:
             named = "; ".join(f"{block.lower()}: {', '.join(labels)}" for block, labels in absent.items())
             yield f"No runs of {named}."
-        scores = self._source.columns
         for row in self.rows:
-            empty = [score for score in scores if row.arm is not None and score.name not in row.cells]
-            if empty:
-                titles = [f"the {score.title} mean" if score.is_average else score.title for score in empty]
+            if row.arm is not None and not row.cells:
                 place = f", {row.block.lower()}" if row.noise and row.block != OTHERS else ""
-                columns = f" in {', '.join(titles)}" if len(empty) < len(scores) else ""
-                yield f"No value of {row.name}{place}{columns}."
+                yield f"No value of {row.name}{place}."
         for arm in self._arms:
             reference = self._references.get(arm.name)
             seeds = {run.seed for run in arm.runs if self._source.values(run)}

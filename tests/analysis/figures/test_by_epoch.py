@@ -6,9 +6,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from histories import write_history
+from histories import arms_of, drawn, write_history
 
-from olr_cli.analysis.arms import find_runs, group
 from olr_cli.analysis.figures import charts_of
 from olr_cli.runs.store import scan_labels
 from olr_cli.supervision.metrics import by_visit
@@ -17,11 +16,6 @@ SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 5, "store_rollouts": F
 LARGER = {**SMALL, "prompts": 60, "prompts_per_step": 30, "epochs": 7}
 GRPO = {"name": "grpo"}
 OLR = {"name": "olr", "slope_threshold": 0.02, "warmup_epochs": 3}
-
-
-def drawn(figure, *runs):
-    (chart,) = charts_of(figure, group(find_runs(runs)))
-    return chart
 
 
 def texts(chart):
@@ -233,35 +227,39 @@ def rewritten(run, **columns):
     return run
 
 
+NO_CHOICE = "needs a method that selects labels, and"
+NO_LABELS = {"effective_label": None, "effective_label_is_correct": None, "label_source": "none"}
+
+
 @pytest.mark.parametrize(
-    ("method", "columns", "said"),
+    ("settings", "columns", "said"),
     [
         (
-            "ttrl",
+            {"method": {"name": "ttrl"}},
             {"is_selected": True},
-            {"bd": "needs a method that selects labels, and ttrl takes every majority"},
+            {"bd": f"{NO_CHOICE} ttrl takes every majority"},
         ),
         (
-            "token_entropy",
-            {"effective_label": None, "effective_label_is_correct": None, "label_source": "none"},
+            {"method": {"name": "token_entropy"}},
+            NO_LABELS,
             {
-                "bd": "needs a method that selects labels, and token_entropy selects none",
+                "bd": f"{NO_CHOICE} token_entropy selects none",
                 "f": "needs labels, and token_entropy uses none",
             },
         ),
+        ({"knows_truth": False}, {}, {"abef": "needs true answers"}),
+        ({"steps": 2}, {}, {"c": "needs a second epoch", "bde": "needs an epoch after the warm-up of 3"}),
+        ({"kind": "rollouts"}, {}, {"c": "needs training, without which slopes are chance"}),
     ],
+    ids=["every majority", "no labels", "no truth", "warm-up", "rollouts"],
 )
-def test_a_method_without_a_choice_of_labels_says_so(tmp_path, method, columns, said):
-    run = rewritten(write_history(tmp_path / "run", method={"name": method}, **LARGER), **columns)
+def test_panels_that_a_run_has_nothing_for_are_left_out_and_say_why(tmp_path, settings, columns, said):
+    run = write_history(tmp_path / "run", **{"method": OLR, **LARGER, **settings})
+    chart = drawn("dynamics", rewritten(run, **columns))
     expected = {letter: text for letters, text in said.items() for letter in letters}
-    assert remarks(drawn("dynamics", run)) == expected
-
-
-def test_without_true_answers_panels_that_need_them_are_left_out(tmp_path):
-    chart = drawn("dynamics", write_history(tmp_path / "run", method=OLR, knows_truth=False, **LARGER))
-    assert remarks(chart) == dict.fromkeys("abef", "needs true answers")
-    assert set(chart.data["panel"]) == set("cd")
-    assert [axes.get_title(loc="left")[:3] for axes in chart.figure.axes] == ["(c)", "(d)"]
+    assert remarks(chart) == expected
+    assert set(chart.data["panel"]) == set("abcdef") - expected.keys()
+    assert [axes.get_title(loc="left")[1] for axes in chart.figure.axes] == sorted(set(chart.data["panel"]))
 
 
 def test_labels_of_unknown_quality_are_shown_together(tmp_path):
@@ -273,15 +271,6 @@ def test_labels_of_unknown_quality_are_shown_together(tmp_path):
         "d": ["label/selection_ratio"],
         "f": ["label/effective_noise"],
     }
-    settings = {"method": GRPO, "knows_noise": False, "knows_truth": False}
-    unselected = drawn("dynamics", write_history(tmp_path / "grpo", **settings, **SMALL))
-    assert texts(unselected) == [["unselected"]], "where nothing was ever selected"
-
-
-def test_a_run_in_its_warmup_says_what_is_missing(tmp_path):
-    chart = drawn("dynamics", write_history(tmp_path / "run", method=OLR, steps=2, **LARGER))
-    lacks = dict.fromkeys("bde", "needs an epoch after the warm-up of 3")
-    assert remarks(chart) == {"c": "needs a second epoch", **lacks}
 
 
 def test_a_threshold_nobody_reaches_leaves_the_criteria_without_it(tmp_path):
@@ -295,18 +284,9 @@ def test_seeds_of_an_arm_are_averaged_and_several_arms_are_several_charts(tmp_pa
     for seed in (1, 2, 3):
         write_history(tmp_path / f"olr{seed}", method=OLR, seed=seed, **SMALL)
     write_history(tmp_path / "grpo", method=GRPO, seed=1, **SMALL)
-    charts = charts_of("dynamics", group(find_runs([tmp_path])))
+    charts = charts_of("dynamics", arms_of(tmp_path))
     assert sorted(chart.name for chart in charts) == ["dynamics_active-0.5-grpo", "dynamics_active-0.5-olr"]
     (averaged,) = (chart for chart in charts if chart.name.endswith("olr"))
     rows = averaged.data.filter(panel="a")
     assert rows["runs"].unique().to_list() == [3]
     assert rows["sd"].null_count() == 0
-
-
-def test_rollouts_without_training_have_no_slope(tmp_path):
-    runs = [
-        write_history(tmp_path / kind, kind=kind, prompts=20, epochs=4) for kind in ("training", "rollouts")
-    ]
-    trained, untrained = (charts_of("dynamics", group(find_runs([run])))[0] for run in runs)
-    assert "c" in trained.data["panel"] and "c" not in untrained.data["panel"]
-    assert "(c) Slope of the pass rate: needs training" in untrained.note

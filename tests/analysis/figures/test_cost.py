@@ -4,11 +4,10 @@ import json
 from itertools import pairwise
 
 import pytest
-from histories import write_history
+from histories import arms_of, drawn, write_history
 from rendered import rendered
 
 from olr_cli import tables
-from olr_cli.analysis.arms import find_runs, group
 from olr_cli.analysis.figures import cost
 from olr_cli.analysis.frame import Lack
 from olr_cli.analysis.step_times import PARTS, STEP, step_times, unit_of
@@ -59,17 +58,12 @@ def parts(labels=0.01, evaluation=5.0, **others):
 
 
 def table_of(*places, **how):
-    return cost_table(group(find_runs(places)), **how)
+    return cost_table(arms_of(*places), **how)
 
 
 def sums(table):
     """What the table's last block shows of the first arm."""
     return table.blocks[-1].grid("terminal")[1][0][1]
-
-
-def draw(folder):
-    (chart,) = cost.charts(group(find_runs([folder])))
-    return chart.figure
 
 
 def line_of(table, arm, part):
@@ -87,7 +81,7 @@ def arms(tmp_path_factory):
 
 
 def test_parts_and_what_is_left_add_up_to_the_step_without_evaluation(tmp_path):
-    (found,) = step_times(group(find_runs([write_timed(tmp_path / "run")])))
+    (found,) = step_times(arms_of(write_timed(tmp_path / "run")))
     assert found.parts == ["rollouts", "verification", "labels", "update", "store", "other", STEP]
     for step, seconds in zip(found.all_steps, (0.99, 0.99, 1.01, 9.99), strict=True):
         assert step[STEP] == pytest.approx(seconds)
@@ -99,11 +93,11 @@ def test_parts_and_what_is_left_add_up_to_the_step_without_evaluation(tmp_path):
 
 
 def test_arms_of_other_sizes_say_each_of_how_many_steps_they_are(arms, tmp_path):
-    (chart,) = cost.charts(group(find_runs([arms])))
+    chart = drawn("cost", arms)
     assert chart.caption.startswith("Medians over 8 steps of 2 runs;")
     assert [label.get_text() for label in chart.figure.axes[0].get_yticklabels()] == ["GRPO", "OLR"]
     write_timed(tmp_path / "third", OLR, times=parts(0.02), arm="ttrl", seed=1)
-    (chart,) = cost.charts(group(find_runs([arms, tmp_path])))
+    chart = drawn("cost", arms, tmp_path)
     assert chart.caption.startswith("Medians over the steps;")
     names = [label.get_text() for label in chart.figure.axes[0].get_yticklabels()]
     assert names[1:] == ["OLR\n8 steps of 2 runs", "TTRL\n4 steps of 1 run"]
@@ -131,7 +125,10 @@ def test_grpo_on_another_machine_is_no_reference_and_a_note_says_who_ran_where(t
     (note,) = (note for note in table.notes if "machines" in note)
     assert "grpo on openrlhf, 8 x NVIDIA A100, host node1" in note
     assert "olr on local, cpu, 1 thread, host vm" in note
-    names = [label.get_text().replace("\n", " ") for label in draw(tmp_path).axes[0].get_yticklabels()]
+    names = [
+        label.get_text().replace("\n", " ")
+        for label in drawn("cost", tmp_path).figure.axes[0].get_yticklabels()
+    ]
     assert names == ["GRPO openrlhf, 8 x NVIDIA A100, host node1", "OLR local, cpu, 1 thread, host vm"]
 
 
@@ -171,7 +168,7 @@ def test_markdown_has_quartiles_and_intervals(arms):
 
 
 def test_the_figure_stacks_the_medians_and_ends_in_numbers(arms):
-    (chart,) = cost.charts(group(find_runs([arms])))
+    chart = drawn("cost", arms)
     (axes,) = chart.figure.axes
     assert [text.get_text() for text in axes.texts] == [
         "1,002 ms, label update 1.1%",
@@ -187,7 +184,7 @@ def test_the_figure_stacks_the_medians_and_ends_in_numbers(arms):
 def test_steps_of_minutes_are_in_seconds(tmp_path):
     slow = parts(rollouts=[200.0] * 4, weights=[2.0] * 4)
     write_timed(tmp_path / "run", times=slow, machine=CLUSTER)
-    found = step_times(group(find_runs([tmp_path])))
+    found = step_times(arms_of(tmp_path))
     assert unit_of(found) == "s"
     assert [Cell(seconds, "s").brief for seconds in (202.4, 2.0, 0.01)] == ["202", "2.00", "0.0100"]
     assert "Rest: weights to vLLM, storing the records, metrics and all else." in table_of(tmp_path).notes
@@ -195,7 +192,7 @@ def test_steps_of_minutes_are_in_seconds(tmp_path):
 
 def test_runs_without_times_are_named_or_refused(tmp_path):
     write_history(tmp_path / "untimed", arm="untimed", **TINY)
-    arms = group(find_runs([tmp_path]))
+    arms = arms_of(tmp_path)
     for show in (cost.charts, cost_table):
         with pytest.raises(Lack, match=r"runs whose metrics\.jsonl has the time of a step \(time/step\)"):
             show(arms)
@@ -214,5 +211,5 @@ def test_throughput_is_shown_where_it_was_measured_and_nothing_elsewhere(tmp_pat
     line = line_of(table, "fast", "speed/generated_tokens")
     assert (line["unit"], line["median"], line["share"]) == ("tokens/s", 2500, None)
     assert {line["unit"] for line in table.data["rows"] if "/" not in line["part"]} == {"s"}
-    fast, _ = (text.get_text() for text in draw(tmp_path).axes[0].texts)
+    fast, _ = (text.get_text() for text in drawn("cost", tmp_path).figure.axes[0].texts)
     assert fast.split("\n")[1:] == ["2,500 tokens/s", "MFU 25.0%, 61.5 GB"]

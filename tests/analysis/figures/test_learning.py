@@ -1,18 +1,17 @@
 """How training went: of runs by their metrics.jsonl, of other trainers' logs by their rollouts."""
 
 import json
+from functools import partial
 from pathlib import Path
 
 import polars as pl
 import pytest
-from histories import write_history
+from histories import SMALL, drawn, write_history
 
-from olr_cli.analysis.arms import find_runs, group
-from olr_cli.analysis.figures import charts_of
 from olr_cli.analysis.frame import Lack
 
+learning = partial(drawn, "learning")
 TRL = Path(__file__).parents[2] / "fixtures" / "logs" / "trl"
-SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 4, "store_rollouts": False}
 
 
 def write_run(path, rewards, **settings):
@@ -23,11 +22,6 @@ def write_run(path, rewards, **settings):
     lines += [{"step": step, "epoch": 1, "rollout/reward": value} for step, value in enumerate(rewards, 1)]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return run
-
-
-def learning(*places):
-    (chart,) = charts_of("learning", group(find_runs(places)))
-    return chart
 
 
 def values(chart, metric, column="mean"):
@@ -82,7 +76,7 @@ def test_what_has_nothing_to_show_says_what_is_missing(tmp_path):
     run = write_history(tmp_path / "run", **SMALL)
     (run / "metrics.jsonl").write_text('{"step": 1, "epoch": 1, "time/step": 1.0}\n')
     with pytest.raises(Lack, match="of these runs has none"):
-        charts_of("learning", group(find_runs([run])))
+        drawn("learning", run)
 
 
 def write_metrics(path, **metrics):

@@ -120,29 +120,16 @@ ROW = {"prompt_id": "a", "visit": 1, "response": "\\boxed{1}"}
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{"prompt_id": "a", "visit": 1}], "has no column response"),
         ([{"id": "a"}], "has no column prompt and no column response; its columns are id"),
-        ([], "has no rows"),
         ([ROW, ROW | {"visit": None}], "rows without prompt_id or visit"),
         ([ROW | {"visit": 1.5}, ROW | {"visit": 1.2}], "visit must hold whole numbers"),
-        ([ROW | {"tokens": 1.5}], "tokens must hold whole numbers"),
-        ([ROW | {"visit": True}], "'visit' of row 0 (the first is 0) is a bool"),
-        (
-            [ROW | {"prompt_id": ["a", "b"]}],
-            "'prompt_id' of row 0 (the first is 0) is a list of 2 values, and it should be text",
-        ),
         (
             [ROW | {"given_label": "1"}, ROW | {"given_label": "2"}],
             "prompt a has several values of given_label",
         ),
         ([ROW | {"noise_type": "loud"}], "noise_type 'loud' of prompt a is not one of clean"),
         ([ROW | {"view": "upside down"}], "view 'upside down' is not one of original, rephrased"),
-        (
-            [ROW | {"entropy": "low"}],
-            "'entropy' of row 0 (the first is 0) is 'low', and it should be a finite number",
-        ),
-        ([ROW | {"response": "\ud800"}], "half of a surrogate pair"),
-        ([[ROW]], "a row must be a JSON object"),
+        ([ROW | {"entropy": "low"}], "is 'low', and it should be a finite number"),
     ],
 )
 def test_a_table_that_is_no_history_is_refused(tmp_path, rows, message):
@@ -154,15 +141,9 @@ def test_a_table_that_is_no_history_is_refused(tmp_path, rows, message):
     assert str(file) in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [("torn.parquet", "PAR1", "is not a whole Parquet file"), ("nowhere.parquet", None, "does not exist")],
-)
-def test_what_is_no_table_is_refused(tmp_path, name, content, message):
-    if content is not None:
-        (tmp_path / name).write_text(content)
-    with pytest.raises(UserError, match=message):
-        read_history(tmp_path / name)
+def test_what_is_no_history_is_refused(tmp_path):
+    with pytest.raises(UserError, match="does not exist"):
+        read_history(tmp_path / "nowhere.parquet")
     with pytest.raises(UserError, match="is not a run directory"):
         read_history(tmp_path.parent)
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from decisions import columns
+from histories import arms_of
 
-from olr_cli.analysis.arms import find_runs, group
 from olr_cli.analysis.figures import draw
 from olr_cli.analysis.report.page import write_report
 from olr_cli.data.sets import training_prompts
@@ -64,7 +64,7 @@ def unpacked(kind, text):
 
 def report(*runs, out=None, notes=(), with_figures=False):
     """The report of some runs, written beside the first; without figures it is there in no time."""
-    arms, folder = group(find_runs(runs)), out or runs[0].parent / "report"
+    arms, folder = arms_of(*runs), out or runs[0].parent / "report"
     return write_report(arms, folder, draw(["all"], arms)[0] if with_figures else {}, notes)[0]
 
 

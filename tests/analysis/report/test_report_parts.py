@@ -6,12 +6,11 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from histories import write_history
+from histories import SMALL, arms_of, write_history
 from hypothesis import given
 from hypothesis import strategies as st
 from pages import Page, unpacked
 
-from olr_cli.analysis.arms import find_runs, group
 from olr_cli.analysis.figures import draw
 from olr_cli.analysis.report import texts
 from olr_cli.analysis.report.page import drawings
@@ -19,8 +18,6 @@ from olr_cli.analysis.report.prompts import array_data, json_data
 from olr_cli.analysis.report.summary import epochs
 from olr_cli.data.logs import natural
 from olr_cli.tables.html import element, html, text
-
-SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 4, "store_rollouts": False}
 
 
 @given(st.lists(st.integers(0, 50), max_size=20), st.integers(0, 500), st.integers(0, 60))
@@ -85,9 +82,7 @@ def test_names_are_sorted_with_their_numbers_as_numbers():
 
 @pytest.fixture(scope="module")
 def arms(tmp_path_factory):
-    return group(
-        find_runs([write_history(tmp_path_factory.mktemp("arms") / "a", arm="<!--&--> ]]>", **SMALL)])
-    )
+    return arms_of(write_history(tmp_path_factory.mktemp("arms") / "a", arm="<!--&--> ]]>", **SMALL))
 
 
 def test_drawings_are_images_without_fonts_or_dates_and_the_same_each_time(arms):
@@ -110,7 +105,7 @@ def test_images_say_in_words_how_many_runs_a_mean_is_of_and_what_bands_are(tmp_p
     runs = [write_history(tmp_path / f"{seed}", seed=seed, **SMALL) for seed in (1, 2, 3)]
     words = {
         figure.find("figcaption/b/bdi").text: figure.find(".//img").get("alt")
-        for figure in drawings(draw(["coherence"], group(find_runs(runs)))[0])
+        for figure in drawings(draw(["coherence"], arms_of(*runs))[0])
     }
     assert "Means of 3 runs; bands: \u00b11 sd" in words["coherence"]
 

@@ -2,13 +2,12 @@
 
 import polars as pl
 import pytest
-from histories import write_history
+from histories import arms_of, write_history
 from pages import label, rollout, write_run
 
-from olr_cli.analysis.arms import find_runs, group
+from olr_cli.analysis.arms import find_runs
 from olr_cli.analysis.audit.audit import audit, audit_history
 from olr_cli.analysis.report import texts
-from olr_cli.analysis.report.labels import audited_labels
 from olr_cli.analysis.report.prompts import (
     GIVEN,
     NO_MAJORITY,
@@ -17,6 +16,7 @@ from olr_cli.analysis.report.prompts import (
     RIGHT,
     SOURCES,
     WRONG_LABEL,
+    audited_labels,
     prompt_histories,
     prompt_list,
 )
@@ -111,15 +111,16 @@ def test_the_most_doubtful_prompts_are_shown_and_what_is_left_out_is_said(tmp_pa
     path = write_history(
         tmp_path / "run", prompts=12, prompts_per_step=6, epochs=3, store_rollouts=is_audited
     )
-    monkeypatch.setattr("olr_cli.analysis.report.labels.MOST_PROMPTS", 3)
+    monkeypatch.setattr("olr_cli.analysis.report.prompts.MOST_PROMPTS", 3)
     queue = sorted(["0", "1", "2"])
     if is_audited:
         with Judge() as judge:
             queue = sorted(audit(audit_history(path, []), judge).prompts["prompt_id"].head(3), key=int)
     labels = audited_labels(run_of(path))
     assert (labels.ids, labels.left_out) == (queue, 9)
+    assert any(note.startswith("The labels are not audited: ") for note in labels.notes) is not is_audited
     assert len(prompt_histories(run_of(path), labels.ids).arrays["kind"]) == 9
-    (note,) = prompt_list(group(find_runs([path])))[2]
+    (note,) = prompt_list(arms_of(path))[2]
     which = "3 most doubtful" if is_audited else "first 3"
     assert note.startswith(f"The list shows the {which} of 12 prompts of {path}; ")
 
@@ -193,18 +194,11 @@ def test_verified_labels_count_in_the_audit_of_the_report(tmp_path, monkeypatch)
     in_order = labels.sort(pl.col("prompt_id").cast(int))
     is_wrong = (in_order["given_label"] != in_order["true_answer"]).to_list()
     assert [confidence > 0.5 for confidence in told.values["confidence"]] == is_wrong and True in is_wrong
-    monkeypatch.setattr("olr_cli.analysis.report.labels.MOST_PROMPTS", 4)
+    monkeypatch.setattr("olr_cli.analysis.report.prompts.MOST_PROMPTS", 4)
     labels.filter(pl.col("prompt_id").is_in(["3", "4"])).write_ndjson(tmp_path / "two.jsonl")
     assert {"3", "4"} < set(audited_labels(run_of(path), tmp_path / "two.jsonl").ids), "they stay in the page"
     with pytest.raises(UserError, match="absent"):
         audited_labels(run_of(path), tmp_path / "absent.jsonl")
-
-
-def test_a_run_without_rollouts_is_not_audited_and_it_is_said(tmp_path):
-    path = write_history(tmp_path / "run", prompts=6, prompts_per_step=3, epochs=2, store_rollouts=False)
-    labels = audited_labels(run_of(path))
-    (why,) = labels.notes
-    assert labels.values is None and why.startswith("The labels are not audited: ")
 
 
 def test_a_score_that_is_no_number_is_told_in_words(tmp_path):
@@ -245,16 +239,3 @@ def test_questions_are_never_fetched_from_the_hub(tmp_path, monkeypatch):
     path = write_run(tmp_path / "run", [step(label("a", 1, 1))], settings=settings)
     monkeypatch.setattr("olr_cli.data.prompt_files.load_hub_table", lambda *_: pytest.fail("asked the hub"))
     assert "some/dataset is not to be read from here" in texts.questions(path)[1]
-
-
-def test_of_many_runs_the_first_seeds_are_browsed_and_it_is_said_which(tmp_path, monkeypatch):
-    small = {"prompts": 6, "prompts_per_step": 3, "epochs": 2, "store_rollouts": False}
-    for seed in (1, 2):
-        write_history(tmp_path / f"a{seed}", arm="a", seed=seed, **small)
-    write_history(tmp_path / "b", arm="b", method={"name": "grpo"}, **small)
-    arms = group(find_runs([tmp_path]))
-    assert prompt_list(arms)[2] == []
-    monkeypatch.setattr("olr_cli.analysis.report.prompts.MOST_RUNS", 2)
-    options, _, notes = prompt_list(arms)
-    assert [option.text for option in options] == ["a, seed 1", "b, seed 0"]
-    assert notes == ["Prompts can be browsed of 2 of 3 runs: a (seed 1), b (seed 0)."]

@@ -3,12 +3,11 @@
 import json
 
 import pytest
-from histories import write_history
+from histories import SMALL, arms_of, write_history
 from rendered import rendered
 from scipy import stats
 
 from olr_cli import tables
-from olr_cli.analysis.arms import find_runs, group
 from olr_cli.analysis.frame import difference
 from olr_cli.analysis.outcomes import TITLES
 from olr_cli.analysis.tables.arms_table import arms_table
@@ -17,7 +16,6 @@ from olr_cli.runs.store import scan_labels
 from olr_cli.supervision.metrics import label_metrics
 from olr_cli.tables import Cell
 
-SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 4, "store_rollouts": False}
 VALUES, BASELINE = {1: 0.61, 2: 0.58, 3: 0.66, 5: 0.63}, {5: 0.60, 3: 0.59, 2: 0.57, 1: 0.55, 9: 0.99}
 
 
@@ -33,7 +31,7 @@ def folder(tmp_path_factory):
 
 
 def compared(folder, baseline=None):
-    return arms_table(group(find_runs([folder])), baseline)
+    return arms_table(arms_of(folder), baseline)
 
 
 @pytest.fixture(scope="module")
