@@ -14,9 +14,9 @@ def table(*rows, columns=("arm", "n"), **kwargs):
     return Table([Block([*map(Column, columns)], [*rows])], **{"data": {"rows": []}, **kwargs})
 
 
-def test_a_bar_in_a_cell_ends_no_markdown_cell():
-    text = tables.markdown(table(Row(["a|b", "1"])))
-    assert text.splitlines() == ["| arm | n |", "|---|---|", "| a\\|b | 1 |"]
+def test_a_bar_in_a_cell_ends_no_markdown_cell_and_a_name_is_no_markup():
+    text = tables.markdown(table(Row(["`a` *b* <i> $x$ | \\", "1"])))
+    assert text.splitlines() == ["| arm | n |", "|---|---|", r"| \`a\` \*b\* \<i> \$x\$ \| \\ | 1 |"]
 
 
 def test_commas_quotes_and_line_breaks_come_back_from_csv():

@@ -8,7 +8,7 @@ from shlex import quote
 from olr_cli.engines.run import DataSets, Engine
 from olr_cli.errors import UserError
 from olr_cli.files import read_json
-from olr_cli.recipe.schema import Recipe, changeable_keys, refused_changes
+from olr_cli.recipe.schema import Recipe, refused_changes
 from olr_cli.runs.checkpoints import (
     checkpoint_path,
     checkpoint_steps,
@@ -45,8 +45,7 @@ def check_same_recipe(path: Path, recipe: Recipe, kind: Kind = "training") -> No
         )
     raise UserError(
         f"{path} was begun with another recipe ({'; '.join(refused)}); continue it as it was, with olr train --resume"
-        f" --run-dir {quote(str(path))}, or start a new run in another --run-dir; a resume may raise train.epochs and"
-        f" change {', '.join(changeable_keys(recipe)[1:])}"
+        f" --run-dir {quote(str(path))}, or start a new run in another --run-dir; a resume may raise train.epochs"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from olr_cli.errors import UserError, did_you_mean, shown
@@ -33,25 +33,9 @@ builds on: a path relative to the file, or the name of a recipe that comes with 
 This page is made by `olr recipes keys --format markdown > docs/recipe-keys.md` from `olr_cli/recipe/schema.py`."""
 
 
-@dataclass(frozen=True)
-class Key:
-    """A key of a recipe.
-
-    Attributes:
-        key: dotted.
-        kind: the only kind of the section that has the key with this meaning (``olr``); None for every kind.
-        type: the type of its values, in words.
-        range: which values of that type are allowed, in words; empty for all.
-        default: as a JSON value.
-        description: its meaning and unit.
-    """
-
-    key: str
-    kind: str | None
-    type: str
-    range: str
-    default: Any
-    description: str
+Key = dict[str, Any]
+"""A key: its dotted name (`key`), its `type` in words, which values are allowed (`range`, in words; empty for all), its
+`default` and `description`; and the only `kind` of the section that has it with this meaning, or None."""
 
 
 class _Group(NamedTuple):
@@ -78,7 +62,7 @@ def key_table(prefix: str = "") -> Table:
     for section in _sections():
         rows: list[Row] = []
         for title, summary, keys in section:
-            those = [key for key in keys if key.key.startswith(prefix)]
+            those = [key for key in keys if key["key"].startswith(prefix)]
             if "=" in title and (those or title.startswith(prefix)):
                 rows.append(Row([f"{title}: {summary}"], "title"))
             rows += [row for key in those for row in _rows(key)]
@@ -86,21 +70,21 @@ def key_table(prefix: str = "") -> Table:
         if rows:
             blocks.append(Block(columns, rows, f"{section[0].title}: {section[0].summary}"))
     if not blocks:
-        names = [key.key for section in _sections() for group in section for key in group.keys]
+        names = [key["key"] for section in _sections() for group in section for key in group.keys]
         raise UserError(
             f"no key of a recipe begins with '{prefix}'{did_you_mean(prefix, names)}; `olr recipes keys` lists them all"
         )
-    return Table(blocks, {"rows": [asdict(key) for key in chosen]})
+    return Table(blocks, {"rows": chosen})
 
 
 def _rows(key: Key) -> tuple[Row, Row]:
-    type_, null, _ = key.type.partition(" or null")
-    words = key.range if type_ in ("choice", "list") else ", ".join(filter(None, [type_, key.range]))
+    type_, null, _ = key["type"].partition(" or null")
+    words = key["range"] if type_ in ("choice", "list") else ", ".join(filter(None, [type_, key["range"]]))
     words += ", or null" if null else ""
     short = words if len(words) <= _WIDEST else "one of those below"
-    name, values = Cell(f"`{key.key}`", "text", short=key.key), Cell(words, "text", short=short)
-    row = Row([name, values, _written(key.default), key.description])
-    return row, Row([key.description], "note")
+    name, values = Cell(f"`{key['key']}`", "text", short=key["key"]), Cell(words, "text", short=short)
+    row = Row([name, values, _written(key["default"]), key["description"]])
+    return row, Row([key["description"]], "note")
 
 
 def key_page(prefix: str = "") -> str:
@@ -140,9 +124,10 @@ def _groups_of_kinds(name: str, section: Mapping[str, Any], models: Mapping[str,
     shared = base.model_json_schema()["properties"]
     default = (section["default"] or {tag: "inactive"})[tag]
     meaning = "The kind; it decides the other keys."
-    tag_key = Key(f"{name}.{tag}", None, "choice", ", ".join(kinds), default, meaning)
-    alike = {key: value for key, value in shared.items() if key != tag}
-    yield _Group(name, section.get("description", ""), [tag_key, *_keys(f"{name}.", alike)])
+    shared = {tag: {"enum": [*kinds], "default": default, "description": meaning}} | {
+        key: value for key, value in shared.items() if key != tag
+    }
+    yield _Group(name, section.get("description", ""), _keys(f"{name}.", shared))
     for kind, section_ in kinds.items():
         model = models[section_.__name__]
         keys = {key: v for key, v in model["properties"].items() if key != tag and v != shared.get(key)}
@@ -155,12 +140,13 @@ def _summary(model: Mapping[str, Any]) -> str:
 
 def _keys(prefix: str, properties: Mapping[str, Any], kind: str | None = None) -> list[Key]:
     keys = []
-    for name, key in properties.items():
-        type_, range_ = _type_and_range(key)
-        default = key.get("default", {})
+    for name, schema in properties.items():
+        type_, range_ = _type_and_range(schema)
+        default = schema.get("default", {})
         if type_.startswith("number") and isinstance(default, str):
             default = float(default)
-        keys.append(Key(f"{prefix}{name}", kind, type_, range_, default, key.get("description", "")))
+        key = {"key": f"{prefix}{name}", "kind": kind, "type": type_, "range": range_, "default": default}
+        keys.append({**key, "description": schema.get("description", "")})
     return keys
 
 

@@ -446,7 +446,9 @@ class TrainSection(Section):
     mini_batch_prompts: Count | None = _key(
         32, "Prompts per optimiser step; null: all of the step's prompts."
     )
-    rollouts_per_prompt: Count = _key(8, "K, rollouts of each prompt in a step; at least 2.")
+    rollouts_per_prompt: Annotated[Count, Field(ge=2)] = _key(
+        8, "K, rollouts of each prompt in a step; at least 2."
+    )
     learning_rate: Number = _key(1e-6, "Adam's learning rate, at its highest.", gt=0, le=1)
     lr_schedule: LrSchedule = _key(
         "constant",
@@ -687,15 +689,6 @@ class Recipe(Section):
     sweep: SweepSection | None = None
 
     @model_validator(mode="after")
-    def _a_group_can_teach(self) -> Recipe:
-        if self.train.rollouts_per_prompt < 2:
-            raise ValueError(
-                f"train.rollouts_per_prompt is {self.train.rollouts_per_prompt}, and a group of one has no"
-                " advantage (Eq. 1); set it to at least 2 (the paper: 8)"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _one_rule_for_who_trains(self) -> Recipe:
         if self.method.prompts == "trusted" and self.data.trusted is None:
             raise ValueError(
@@ -830,14 +823,6 @@ def refused_changes(old: Recipe, new: Recipe) -> list[str]:
             f"train.epochs: {before} -> {after}, on which the schedule of the learning rate depends"
         )
     return refused
-
-
-def changeable_keys(recipe: Recipe) -> list[str]:
-    """Keys, or sections of keys, of this recipe's engine that a resume may change (`refused_changes`)."""
-    fields = type(recipe.engine).model_fields
-    sections = UNDECIDING - {"sweep"}
-    keys = [key for key in sections if not key.startswith("engine.") or key.removeprefix("engine.") in fields]
-    return ["train.epochs", *sorted(keys)]
 
 
 def _decides(key: str) -> bool:

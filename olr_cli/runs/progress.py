@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import TextIO
 
 from olr_cli.errors import printable
@@ -287,8 +286,10 @@ def _prompts_of(name: str, metrics: Metrics) -> float:
 
 
 def clock(seconds: float) -> str:
-    """A duration as h:mm:ss."""
-    return str(timedelta(seconds=round(seconds)))
+    """A duration as h:mm:ss or m:ss."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def rough_duration(seconds: float) -> str:

@@ -252,17 +252,15 @@ def _prompt_visits(table: str, shards: tuple[tuple[int, Path, int, int], ...]) -
         .collect()
     )
     rows_of = {row["shard"]: row for row in facts.iter_rows(named=True)}
-    visits = {}
-    for number, shard, *_ in shards:
-        row = rows_of.get(str(shard))
-        if row is None and not of_labels:
-            continue
-        if row is None or (row["first"], row["last"], row["unknown"]) != (number, number, 0):
+    found = [(*shard[:2], rows_of.get(str(shard[1]))) for shard in shards]
+    for number, shard, row in found:
+        is_of_step = row is not None and (row["first"], row["last"], row["unknown"]) == (number, number, 0)
+        if not is_of_step and (of_labels or row is not None):
             raise UserError(f"{shard} has no rows, or rows of another step; {_RESTORE}")
-        if row["is_twice"]:
+    for _, shard, row in found:
+        if row is not None and row["is_twice"]:
             raise UserError(f"{shard} has a prompt's visit twice; {_RESTORE}")
-        visits[number] = row["visits"]
-    return visits
+    return {number: row["visits"] for number, _, row in found if row is not None}
 
 
 def check_shard(shard: Path, table: str) -> None:

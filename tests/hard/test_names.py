@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import shlex
@@ -10,58 +9,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from forks import ROOT
 from outcomes import reopen
 
 MAGIC = ("x[12]", "-- it's arm=2", "x\x1b[31m")
 """Patterns, a partition, a shell's words, an escape of terminals."""
-READERS = (
-    "read_parquet",
-    "scan_parquet",
-    "read_csv",
-    "scan_csv",
-    "read_ndjson",
-    "scan_ndjson",
-    "read_ipc",
-    "scan_ipc",
-    "scan_lines",
-    "scan_delta",
-    "scan_iceberg",
-)
-ARROW_READERS = (
-    "ParquetFile",
-    "ParquetDataset",
-    "read_table",
-    "open_csv",
-    "read_json",
-    "open_json",
-)
-"""Readers of pyarrow, which take part of a path for columns of a partitioned data set."""
-
-
-def test_foreign_parquet_is_read_in_one_place():
-    """Which reads some rows at a time, up to a limit; `store.py` reads shards, which are checked by their marks."""
-    readers = {
-        file.relative_to(ROOT / "olr_cli").as_posix()
-        for file in (ROOT / "olr_cli").rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text("utf-8")))
-        if isinstance(node, ast.Attribute) and node.attr in (*READERS, *ARROW_READERS)
-    }
-    assert readers == {"data/rows.py", "runs/store.py", "analysis/replay/replay.py"}
-
-
-def test_every_reader_of_polars_takes_paths_literally():
-    """By default it expands patterns, and reads another run whose name fits."""
-    calls = [
-        (file.name, call)
-        for file in (ROOT / "olr_cli").rglob("*.py")
-        for call in ast.walk(ast.parse(file.read_text("utf-8")))
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in READERS
-    ]
-    assert len(calls) >= 3
-    for name, call in calls:
-        given = {keyword.arg: keyword.value for keyword in call.keywords}
-        assert "glob" in given and ast.literal_eval(given["glob"]) is False, f"{name}, line {call.lineno}"
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
-from sentences import cases, olr, options, refusal, sentence
+from sentences import cases, olr, refusal, sentence
 from sentences import write as write_file
 
 from olr_cli.errors import UserError
@@ -287,14 +287,7 @@ def test_any_bytes_are_a_recipe_or_are_refused(
 
 def test_every_command_that_takes_a_recipe_ends_with_status_2(tmp_path: Path) -> None:
     copy = tmp_path / "copy.yaml"
-    for content in (
-        "a: [",
-        b"\xff\xfe",
-        "x: !!python/name:os.system",
-        "a: " + "[" * 1_000 + "]" * 1_000,
-        "- 1",
-        "base: base",
-    ):
+    for content in ("a: [", b"\xff\xfe", "x: !!python/name:os.system", "base: base"):
         path = write(tmp_path, content)
         train = [("train", path), ("train", path, "--dry-run"), ("train", path, "--sweep")]
         shown = ("recipes", "show", path, "--resolved")
@@ -303,43 +296,3 @@ def test_every_command_that_takes_a_recipe_ends_with_status_2(tmp_path: Path) ->
             assert status == 2, (content[:40], words[:2], output[:300])
             assert sentence(output.strip()).startswith("Error: ")
         assert not copy.exists()
-    status, output = olr("recipes", "show", write(tmp_path, b"\xff\xfe"))
-    assert status == 2 and "is not UTF-8 text" in output
-
-
-# What is accepted trains ------------------------------------------------------------------------------------------
-
-LARGEST = 2**31 - 1
-EXTREMES: dict[str, list[object]] = {
-    "train.temperature": [0.001, 1e308],
-    "train.evaluation_temperature": [0, 0.001, 1e308],
-    "seed": [2**63 - 1, -(2**63)],
-    "train.learning_rate": [5e-324, 1],
-    "train.kl_weight": [0, 5e-324, 1e308],
-    "train.clip": [5e-324, 0.9999999999999999],
-    "train.prompts_per_step": [LARGEST],
-    "noise.ratio": [0, 1, "'1e-30'"],
-    "method.slope_threshold": [-999999, 999999, "'1e-30'"],
-    "method.warmup_epochs": [LARGEST, 0],
-    "method.penalty_weight": [5e-324, 1e308],
-    "method.smoothing": [5e-324, 0.9999999999999999],
-    **{f"train.{key}": [LARGEST, 1] for key in (
-        "mini_batch_prompts", "max_new_tokens", "max_prompt_tokens", "checkpoint_every", "keep_checkpoints",
-        "evaluate_every")},
-    **{key: [LARGEST, 1] for key in ("engine.max_batch_tokens", "data.limit")},
-}  # fmt: skip
-TINY = ["data.limit=4", "data.test=arithmetic", "train.prompts_per_step=2", "train.mini_batch_prompts=2",
-        "train.epochs=2", "train.rollouts_per_prompt=2", "train.max_new_tokens=6"]  # fmt: skip
-
-
-@pytest.mark.slow
-def test_the_extremes_that_are_accepted_train_or_end_in_a_sentence(tmp_path: Path, is_long: bool) -> None:
-    tried = EXTREMES.items() if is_long else [("train.temperature", [0.001])]
-    for key, values in tried:
-        for number, value in enumerate(values):
-            words = ["--run-dir", tmp_path / f"{key}-{number}", *options(*TINY, f"{key}={value}")]
-            status, output = olr("train", "laptop/quickstart", *words)
-            assert status in (0, 2), (key, value, output[-400:])
-            if status:
-                sentence(output.strip().splitlines()[-1])
-            print(f"\n  {key}={value}: {status}", end="")

@@ -19,8 +19,6 @@ from test_damage import contents, require_error
 from olr_cli.errors import UserError
 from olr_cli.files import write_text
 from olr_cli.runs.store import scan_labels, scan_rollouts
-from olr_cli.tables import Block, Column, Row, Table
-from olr_cli.tables.render import markdown
 
 
 def first_shard(run, table):
@@ -119,13 +117,6 @@ def test_names_are_no_formulas(workshop, run):
         status, said = workshop.olr("analyze", run, *words)
         assert status == 0, said.err
     assert before.items() <= contents(run).items()
-
-
-def test_names_are_no_markdown():
-    arm = "`a` *b* <i> $x$ | \\"
-    table = Table([Block([Column("arm"), Column("*")], [Row([arm, "1"])])], {})
-    [line] = [line for line in markdown(table).split("\n") if "`a" in line]
-    assert line == r"| \`a\` \*b\* \<i> \$x\$ \| \\ | 1 |"
 
 
 def test_half_written_checkpoint_state_is_not_continued(workshop, run):

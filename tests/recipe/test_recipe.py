@@ -59,11 +59,8 @@ def test_a_resolved_recipe_is_a_recipe_and_means_the_same(tmp_path, text):
 
 
 def test_decimals_are_taken_as_written(tmp_path):
-    recipe = load_recipe(
-        write(tmp_path, "method: {name: olr, slope_threshold: 0.05}\nnoise: {type: active, ratio: 0.1}")
-    )
-    assert Fraction(recipe.method.slope_threshold) == Fraction(1, 20)
-    assert Fraction(recipe.noise.ratio) == Fraction(1, 10)
+    noise = load_recipe(write(tmp_path, "noise: {type: active, ratio: 0.1}")).noise
+    assert Fraction(noise.ratio) == Fraction(1, 10)
 
 
 @pytest.mark.parametrize(
@@ -74,18 +71,15 @@ def test_decimals_are_taken_as_written(tmp_path):
         ("method: {name: olr, slop: 1}", "did you mean 'method.slope_threshold'"),
         ("method: {name: grop}", "method.name is 'grop' (did you mean 'grpo'?); known: 'grpo', 'olr'"),
         ("noise: {type: active, ratio: 1.5}", "noise.ratio is 1.5: input should be less than or equal to 1"),
-        ("train: {rollouts_per_prompt: 1}", "a group of one has no advantage"),
-        ("train: {learning_rate: .nan}", "train.learning_rate is nan"),
+        (
+            "train: {rollouts_per_prompt: 1}",
+            "train.rollouts_per_prompt is 1: input should be greater than or equal to 2",
+        ),
         ("train: {epochs: many}", "train.epochs is 'many'"),
         ("method: {name: olr, criteria: [slope, slope]}", "each criterion at most once"),
         ("name: ../../etc", "name is '../../etc'"),
-        ("- a\n- b", "holds a list, not the keys of a recipe"),
-        ("a: b: c", "not valid YAML"),
         ("method: {name: grpo, keep_fraction: 0.5}", "method: keep_fraction is set, but prompts is all"),
-        ("method: {name: random_selection, keep_fraction: 0}", "method.keep_fraction is 0"),
         ("method: {name: random_selection, prompts: all}", "method.prompts is 'all'"),
-        ("method: {name: confidence_penalty, penalty_weight: 0}", "method.penalty_weight is 0"),
-        ("method: {name: label_smoothing, smoothing: 1}", "method.smoothing is 1"),
         (
             "method: {name: grpo, score_reduction: sum}",
             "'method.score_reduction' is a key of method.name token_entropy and sequence_entropy",
@@ -94,13 +88,7 @@ def test_decimals_are_taken_as_written(tmp_path):
             "base: laptop/quickstart\nengine: {nodes: 2}",
             "'engine.nodes' is a key of engine.name openrlhf alone",
         ),
-        *(
-            (
-                f"engine: {{name: openrlhf}}\ntrain: {{{key}: {value}}}",
-                f"train.{key} is a key of engine.name local",
-            )
-            for key, value in (("top_k", 5), ("min_p", 0.1), ("lora_rank", 8))
-        ),
+        ("engine: {name: openrlhf}\ntrain: {lora_rank: 8}", "train.lora_rank is a key of engine.name local"),
         ("base: nowhere.yaml", "is neither a file"),
         (
             "data: {columns: {questions: x}}",
@@ -208,17 +196,10 @@ def test_a_sweep_is_arms_times_grid(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "sweep",
-    ["{arms: {a/b: {}, a b: {}}}", "{grid: {seed: [1, 2, 1]}}", "{grid: {data.train: [x/y, x:y]}}"],
-)
-def test_runs_of_a_sweep_that_would_share_a_place_are_refused(tmp_path, sweep):
-    with pytest.raises(UserError, match="would be the folder of two runs"):
-        expand_sweep(write(tmp_path, f"sweep: {sweep}"))
-
-
-@pytest.mark.parametrize(
     ("sweep", "message"),
     [
+        ("{arms: {a/b: {}, a b: {}}}", "would be the folder of two runs"),
+        ("{grid: {data.train: [x/y, x:y]}}", "would be the folder of two runs"),
         (
             "{arms: {clean: {noise: null}}, grid: {noise.ratio: [0.1]}}",
             "the sweep's 'noise.ratio' on arm 'clean': 'noise' is set to a value and to a section at once",
@@ -229,7 +210,7 @@ def test_runs_of_a_sweep_that_would_share_a_place_are_refused(tmp_path, sweep):
         ),
     ],
 )
-def test_a_section_that_an_arm_or_the_grid_replaces_is_refused(tmp_path, sweep, message):
+def test_runs_that_share_a_folder_or_a_replaced_section_are_refused(tmp_path, sweep, message):
     with pytest.raises(UserError) as error:
         expand_sweep(write(tmp_path, f"noise: {{type: active, ratio: 0.5}}\nsweep: {sweep}"))
     assert message in str(error.value)
@@ -282,12 +263,8 @@ DIGESTS = {
 @pytest.mark.parametrize(
     ("setting", "key"),
     [
-        ("num_generations=8", "train.rollouts_per_prompt"),  # TRL
-        ("train.beta=0.1", "train.kl_weight"),
-        ("max_completion_length=256", "train.max_new_tokens"),
-        ("n_samples_per_prompt=8", "train.rollouts_per_prompt"),  # OpenRLHF
-        ("train.kl_loss_coef=0.1", "train.kl_weight"),  # verl
-        ("train.lr=0.1", "train.learning_rate"),
+        ("num_generations=8", "train.rollouts_per_prompt"),
+        ("train.kl_loss_coef=0.1", "train.kl_weight"),
         ("learning_rate=0.1", "train.learning_rate"),
         ("model.top_p=0.9", "train.top_p"),
     ],
@@ -343,7 +320,6 @@ def test_a_recipe_keeps_its_digest_so_that_older_runs_can_be_resumed(tmp_path, t
         ("method: {name: olr, warmup_epochs: 10, slope_threshold: 9}", "leaves no epoch"),
         ("method: {name: olr}\ntrain: {rollouts_per_prompt: 3}", "poor vote"),
         ("method: {name: ttrl}\ntrain: {rollouts_per_prompt: 2}", "poor vote"),
-        ("method: {name: co_reward}\ntrain: {rollouts_per_prompt: 2}", "poor vote"),
         ("train: {mini_batch_prompts: 48}", "does not divide"),
         ("train: {mini_batch_prompts: 500}", "each step is one mini-batch"),
         ("train: {lora_rank: 8}", "usually take ten times the learning rate of all weights"),
@@ -385,14 +361,14 @@ def test_every_recipe_that_comes_with_olr_is_valid_and_says_how_to_launch_it(pat
         assert expand_sweep(path)
 
 
-def test_noise_under_a_method_without_labels_is_said_to_change_nothing():
-    recipe = validate({"method": {"name": "ttrl"}, "noise": {"type": "active", "ratio": 0.5}}, "x")
-    assert recipe_warnings(recipe) == [
-        "method ttrl uses no labels: the noise changes the metrics of clean and noisy prompts, and nothing in training"
-    ]
-    assert recipe_warnings(validate({"method": {"name": "ttrl"}}, "x")) == []
-    chosen = {"method": {"name": "ttrl", "prompts": "random"}, "noise": {"type": "active", "ratio": 0.5}}
-    assert recipe_warnings(validate(chosen, "x")) == []  # half of the prompts train because half are marked
+@pytest.mark.parametrize(
+    ("method", "is_warned"),
+    [({"name": "ttrl"}, True), ({"name": "ttrl", "prompts": "random"}, False), ({"name": "grpo"}, False)],
+)
+def test_noise_that_changes_nothing_in_training_is_warned_of(method, is_warned):
+    """A random half of the prompts trains because half are marked."""
+    recipe = validate({"method": method, "noise": {"type": "active", "ratio": 0.5}}, "x")
+    assert bool(recipe_warnings(recipe)) == is_warned
 
 
 def test_columns_of_logs_and_of_data_are_named_alike():

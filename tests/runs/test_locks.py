@@ -103,13 +103,6 @@ def test_a_disk_too_full_for_the_lock_is_said_and_nothing_stays(tmp_path, monkey
     assert not (tmp_path / "new").exists()
 
 
-def test_a_folder_made_for_nothing_goes_again(tmp_path):
-    path = tmp_path / "runs" / "new"
-    with pytest.raises(RuntimeError), held(path, make=True):
-        raise RuntimeError
-    assert not path.exists()
-
-
 def test_a_place_where_no_folder_can_be_made_is_not_called_in_use():
     with pytest.raises(UserError, match="cannot be made"), held(Path("/proc/olr-run"), make=True):
         pass

@@ -10,14 +10,6 @@ from olr_cli.errors import UserError
 from olr_cli.runs.metrics import MetricsTail, append_metrics, drop_metrics_after, read_metrics
 
 
-def test_nothing_is_new_where_nobody_has_written(tmp_path):
-    tail = MetricsTail(tmp_path)
-    assert tail.new_lines() == []
-    append_metrics(tmp_path, 0, 0, {"eval/avg": 0.5})
-    assert tail.new_lines() == [{"step": 0, "epoch": 0, "eval/avg": 0.5}]
-    assert tail.new_lines() == []
-
-
 def test_lines_that_are_there_already_are_left_out(tmp_path):
     append_metrics(tmp_path, 1, 1, {})
     tail = MetricsTail(tmp_path)
@@ -32,22 +24,6 @@ def test_lines_with_a_metric_are_found_among_the_others(tmp_path):
     append_metrics(tmp_path, 4, 1, {})
     assert [line["step"] for line in read_metrics(tmp_path, "eval/avg")] == [1, 3]
     assert [line["step"] for line in read_metrics(tmp_path)] == [0, 1, 2, 3, 4]
-
-
-def test_half_a_line_is_not_read_until_it_is_whole(tmp_path):
-    tail = MetricsTail(tmp_path)
-    file = tmp_path / "metrics.jsonl"
-    with file.open("a") as lines:
-        lines.write('{"step": 1, "epoch": 1}\n{"step": 2, "ep')
-        lines.flush()
-        assert tail.new_lines() == [{"step": 1, "epoch": 1}]
-        assert tail.new_lines() == []
-        lines.write('och": 1}')
-        lines.flush()
-        assert tail.new_lines() == []
-        lines.write("\n")
-        lines.flush()
-        assert tail.new_lines() == [{"step": 2, "epoch": 1}]
 
 
 def test_numbers_beyond_json_arrive(tmp_path):

@@ -186,7 +186,7 @@ def test_json_progress_is_one_object_a_line(capsys):
 
 
 def test_durations_are_readable():
-    assert [clock(s) for s in (0.2, 61, 3600 + 125)] == ["0:00:00", "0:01:01", "1:02:05"]
+    assert [clock(s) for s in (0.2, 61, 3600 + 125)] == ["0:00", "1:01", "1:02:05"]
 
 
 def test_a_rough_duration_has_four_characters_at_most():

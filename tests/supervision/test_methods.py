@@ -1,6 +1,5 @@
 """Every row of the methods table: label, reward, prompts that train; and mixes of them."""
 
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -181,8 +180,15 @@ def step(judge, method, groups, **settings):
     return by_group(supervisor.supervise(Step.of(groups)))
 
 
-@pytest.mark.parametrize("method", [SmallLossSelectionMethod(), RandomSelectionMethod()])
-def test_a_selection_marks_who_trains_and_leaves_labels_and_rewards_as_they_are(judge, method):
+@pytest.mark.parametrize(
+    ("method", "label_of"),
+    [
+        (SmallLossSelectionMethod(), GrpoMethod()),
+        (RandomSelectionMethod(), GrpoMethod()),
+        (OlrMethod(criteria=(), warmup_epochs=0, prompts="random"), OlrMethod(criteria=(), warmup_epochs=0)),
+    ],
+)
+def test_a_selection_marks_who_trains_and_leaves_labels_and_rewards_as_they_are(judge, method, label_of):
     groups = [
         RolloutGroup(
             Prompt(str(n), (), "12", "12", "clean"),
@@ -195,20 +201,7 @@ def test_a_selection_marks_who_trains_and_leaves_labels_and_rewards_as_they_are(
         for n in range(6)
     ]
     chosen = step(judge, method, groups, keep_fraction=Fraction(1, 2))
-    everyone = step(judge, GrpoMethod(), groups)
+    everyone = step(judge, label_of, groups)
     assert sum(group.trains for group in chosen) == 3
     assert [group.rewards for group in chosen] == [group.rewards for group in everyone]
     assert all(group.trains for group in everyone)
-
-
-def test_olr_labels_can_be_mixed_with_any_choice_of_prompts(judge):
-    mixed = OlrMethod(criteria=(), warmup_epochs=0, prompts="random")
-    groups = [
-        RolloutGroup(replace(WRONG, prompt_id=str(n)), 1, 1, tuple(answering(["7", "7", "12"])))
-        for n in range(4)
-    ]
-    decided = step(judge, mixed, groups, keep_fraction=Fraction(1, 2))
-    assert {(group.label.effective_label, group.label.label_source) for group in decided} == {
-        ("7", "majority")
-    }
-    assert sum(group.trains for group in decided) == 2

@@ -220,13 +220,6 @@ def test_the_accuracy_of_a_selection_is_the_share_of_right_majorities():
     assert rows.select(accuracy_among(selected_under(("slope",), 0.05, 1))).item() == pytest.approx(2 / 3)
 
 
-@pytest.mark.parametrize("criteria", [["slope", "consistency"], ["slope"], ["consistency"], []])
-def test_stored_columns_give_the_stored_decisions(tmp_path, criteria):
-    method = {"name": "olr", "criteria": criteria, "slope_threshold": 0.03, "warmup_epochs": 2}
-    rows = scan_labels(write_history(tmp_path / "run", method=method, prompts=120)).collect()
-    assert rows.select(selected_under(criteria, Decimal("0.03"), 2)).to_series().equals(rows["is_selected"])
-
-
 @given(
     st.lists(st.integers(0, 8), min_size=2, max_size=12),
     st.decimals("-0.3", "0.3", places=3),

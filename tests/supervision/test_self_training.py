@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from olr_cli.data.prompts import Prompt
-from olr_cli.recipe.schema import OlrMethod, SelfTrainingMethod
+from olr_cli.recipe.schema import OlrMethod, SelfTrainingMethod, TrapoMethod
 from olr_cli.runs.store import RunStore, stored_history
 from olr_cli.supervision import History, Rollout, RolloutGroup, Step, Supervisor, compose
 from olr_cli.supervision.rewards import group_advantages
@@ -164,9 +164,10 @@ def test_without_a_verified_label_it_is_the_consistent_majority(judge):
     assert any(label.is_selected for label in ours)
 
 
-def test_a_resumed_run_decides_as_one_that_was_not_stopped(judge, tmp_path):
+@pytest.mark.parametrize("section", [SelfTrainingMethod(), TrapoMethod(warmup_epochs=1)])
+def test_a_resumed_run_decides_as_one_that_was_not_stopped(judge, tmp_path, section):
     """Whether the history comes from stored rows or from a state, and in whatever order the prompts came."""
-    draw = random.Random(5)
+    draw, method = random.Random(5), compose(section)
 
     def step(visit):
         groups = [
@@ -178,14 +179,16 @@ def test_a_resumed_run_decides_as_one_that_was_not_stopped(judge, tmp_path):
         draw.shuffle(groups)
         return groups
 
-    whole, store = Supervisor(compose(SelfTrainingMethod()), judge, seed=0), RunStore(tmp_path)
+    whole, store = Supervisor(method, judge, seed=0), RunStore(tmp_path)
     for visit in (1, 2):
         decided = whole.supervise(Step.of(step(visit)))
         store.append(visit, decided.labels, decided.rollouts)
     state = json.loads(json.dumps(whole.history.state()))
-    histories = [stored_history(tmp_path, judge), History.from_state(state, judge)]
+    histories = [stored_history(tmp_path, judge, follows=method.follows), History.from_state(state, judge)]
     third = step(3)
     decided = by_group(whole.supervise(Step.of(third)))
+    assert sum(one.label.trains for one in decided) > 15
     for history in histories:
-        resumed = Supervisor(compose(SelfTrainingMethod()), judge, seed=0, history=history)
+        resumed = Supervisor(method, judge, seed=0, history=history)
         assert by_group(resumed.supervise(Step.of(third))) == decided
+        assert resumed.history.trajectories == whole.history.trajectories

@@ -2,7 +2,6 @@
 
 import itertools
 import random
-import time
 from contextlib import contextmanager
 
 import polars as pl
@@ -146,13 +145,13 @@ def test_a_frozen_noisy_label_stays_what_the_file_says(judge):
     assert [sum(d.rewards) for d in decided] == [1, 0]
 
 
-def test_the_sentinel_is_never_rewarded_even_when_a_policy_writes_it(judge):
-    marked = prompt("inactive", SENTINEL, "12")
-    (decided,) = supervise(
-        judge, OlrMethod(criteria=(), warmup_epochs=0), marked, [[SENTINEL, SENTINEL, "12"]]
-    )
-    assert decided.label.majority_answer == "12"
-    assert decided.rewards == (0.0, 0.0, 1.0)
+@pytest.mark.parametrize("true", ["12", None])
+def test_the_sentinel_is_a_wrong_label_and_never_rewarded_even_when_a_policy_writes_it(judge, true):
+    marked, every_majority = prompt("inactive", SENTINEL, true), OlrMethod(criteria=(), warmup_epochs=1)
+    kept, refined = supervise(judge, every_majority, marked, [[SENTINEL, SENTINEL, "12"]] * 2)
+    assert (kept.label.majority_answer, kept.rewards, refined.rewards) == ("12", (0, 0, 0), (0, 0, 1))
+    assert (kept.label.effective_label, kept.label.effective_label_is_correct) == (SENTINEL, False)
+    assert refined.label.effective_label_is_correct == (None if true is None else True)
 
 
 def test_unknown_truth_stays_unknown(judge):
@@ -219,16 +218,6 @@ def test_text_that_utf8_cannot_hold_is_decided_and_stored_alike(judge):
     assert decided.rollouts[0].answer == "?"
 
 
-def test_the_sentinel_is_a_wrong_label_even_where_the_truth_is_unknown(judge):
-    marked = prompt("inactive", SENTINEL, None)
-    kept, refined = supervise(
-        judge, OlrMethod(criteria=(), warmup_epochs=1), marked, [["12", "12", "7"], ["12", "12", "7"]]
-    )
-    assert (kept.label.effective_label, kept.label.effective_label_is_correct) == (SENTINEL, False)
-    assert (refined.label.effective_label, refined.label.effective_label_is_correct) == ("12", None)
-    assert kept.label.majority_is_correct is None
-
-
 def test_verification_and_label_update_are_measured_apart_and_change_nothing(judge):
     measured = []
 
@@ -245,14 +234,11 @@ def test_verification_and_label_update_are_measured_apart_and_change_nothing(jud
 
 
 SIBLINGS = [  # label, answers, and what each of them gets, whatever its siblings say
-    ("4", ["8", "8", "x=8", "7"], (0, 0, 0, 0)),
     ("4", ["8", "8", "x=8", r"\frac{x}{2}=4"], (0, 0, 0, 0)),
     ("MR=SRMC", ["MR", "MR", "MR", "SRMC=MR"], (0, 0, 0, 1)),
     (r"\text{east}", ["seat", "seat", "east", "tase"], (0, 0, 1, 0)),
     ("1,2", ["x=1,y=2", "x=2,y=1", "1,2", "2,1"], (1, 1, 1, 1)),
-    ("(1,2)", ["x=1,y=2", "x=2,y=1", "(1,2)", "1,2"], (1, 0, 1, 0)),
     ("5", [r"5\text{ cm}", r"5\text{ m}", "5", "5x"], (1, 1, 1, 0)),
-    ("10", [r"10\%", r"1000\%", "10", "0.1"], (0, 0, 1, 0)),
 ]
 
 
@@ -284,15 +270,6 @@ def test_a_majority_label_rewards_its_class_and_a_label_whatever_matches_it(judg
     assert given.rewards == (1, 1, 1, 0)
     assert voted.label.label_source == "majority" and voted.rewards == (1, 1, 0, 0)
     assert voted.label.given_label_count == 3 and voted.label.effective_label_is_correct
-
-
-def test_many_inequalities_take_time_in_proportion_to_their_number(judge):
-    answers = [f"x > {n}" for n in range(160)]
-    began = time.process_time()
-    (decided,) = supervise(judge, GrpoMethod(), prompt(given="x>7", true="x>7"), [answers])
-    assert sum(decided.rewards) == 1 and decided.label.majority_answer is None
-    assert time.process_time() - began < 5
-    assert len(judge.keys(answers)) == len(set(judge.keys(answers).values())) == 160
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.model_fields["name"].default)

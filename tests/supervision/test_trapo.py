@@ -1,7 +1,5 @@
 """TraPO: prompts train on their majority where their pass rates rise and fall as those of verified prompts (R24)."""
 
-import json
-import random
 from fractions import Fraction
 
 import numpy as np
@@ -13,7 +11,7 @@ from hypothesis import strategies as st
 from olr_cli.data.prompts import Prompt
 from olr_cli.recipe.schema import TrapoMethod
 from olr_cli.runs.store import RunStore, stored_history
-from olr_cli.supervision import History, Rollout, RolloutGroup, Step, Supervisor, compose
+from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose
 from olr_cli.supervision.trapo import mean_trajectory, resembling, similarity
 
 K = 8
@@ -75,30 +73,6 @@ def test_without_a_verified_prompt_nobody_trains(judge):
         Step.of([group("p", 1, 6)])
     )
     assert decided.trains == [False]
-
-
-def test_a_resumed_run_decides_as_one_that_was_not_stopped(judge, tmp_path):
-    """Whether the history comes from stored rows or from a state, and in whatever order the prompts came."""
-    draw, section = random.Random(5), TrapoMethod(warmup_epochs=1)
-
-    def step(visit):
-        groups = [group(f"p{n:02}", visit, draw.randint(0, K), is_trusted=n < 8) for n in range(30)]
-        draw.shuffle(groups)
-        return groups
-
-    whole, store = Supervisor(compose(section), judge, seed=0), RunStore(tmp_path)
-    for visit in (1, 2, 3):
-        decided = whole.supervise(Step.of(step(visit)))
-        store.append(visit, decided.labels, decided.rollouts)
-    state = json.loads(json.dumps(whole.history.state()))
-    histories = [stored_history(tmp_path, judge, follows=True), History.from_state(state, judge)]
-    fourth = step(4)
-    decided = by_group(whole.supervise(Step.of(fourth)))
-    assert 8 < sum(one.label.trains for one in decided) < 30
-    for history in histories:
-        resumed = Supervisor(compose(section), judge, seed=0, history=history)
-        assert by_group(resumed.supervise(Step.of(fourth))) == decided
-        assert resumed.history.trajectories == whole.history.trajectories
 
 
 def test_a_method_that_follows_no_trajectories_keeps_none(judge, tmp_path):

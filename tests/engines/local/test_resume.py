@@ -217,7 +217,7 @@ def test_a_run_that_is_given_more_epochs_equals_one_of_as_many_from_the_start(
     ("changed", "words"),
     [
         (recipe(seed=5), "seed: 0 -> 5"),
-        (recipe(seed=5), "a resume may raise train.epochs and change logging, name, train.checkpoint_every"),
+        (recipe(seed=5), "a resume may raise train.epochs"),
         (of_epochs(2), "train.epochs: 3 -> 2, which can only be raised"),
         (of_epochs(5, lr_schedule="cosine"), "train.epochs: 3 -> 5, on which the schedule"),
     ],
