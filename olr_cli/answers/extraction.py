@@ -351,10 +351,12 @@ def _own_extractor(place: str, option: str) -> Callable[[str], str | None]:
     module_name, _, name = place.partition(":")
     shown = f"{option} {shortened(place)}"
     parts = [*module_name.split("."), name]
-    if not all(part.isidentifier() for part in parts):
-        raise UserError(f"{shown}: expected package.module:function, or regex:, after: or tag: and a text")
-    if parts[0] in sys.stdlib_module_names or parts[0] == "olr_cli":
-        raise UserError(f"{shown}: expected a function of a module of your own; put one around it")
+    is_own = parts[0] not in sys.stdlib_module_names and parts[0] != "olr_cli"
+    if not is_own or not all(part.isidentifier() for part in parts):
+        raise UserError(
+            f"{shown}: expected package.module:function, a function of a module of your own; or regex:, after: or tag:"
+            " and a text"
+        )
     require_named(place, option)
     here = os.getcwd()
     sys.path.insert(0, here)  # where `python -m` looks too, and `olr` does not
@@ -362,11 +364,9 @@ def _own_extractor(place: str, option: str) -> Callable[[str], str | None]:
         # no user's text: the recipe's own setting, which names code as model.trust_remote_code does
         module = importlib.import_module(module_name)
     except Exception as error:
-        if isinstance(error, ModuleNotFoundError) and error.name in (module_name, parts[0]):
-            raise UserError(
-                f"{shown}: there is no module {module_name} in {here} nor installed; check the name"
-            ) from None
-        raise UserError(f"{shown}: importing {module_name} fails ({_reason(error)}); mend it") from error
+        raise UserError(
+            f"{shown}: importing {module_name} from {here} fails ({_reason(error)}); mend it"
+        ) from error
     finally:
         sys.path.remove(here)
     function = getattr(module, name, None)

@@ -10,7 +10,15 @@ from typing import TypeAlias
 
 from olr_cli.answers import Judge, shared_judge
 from olr_cli.answers.extraction import boxed
-from olr_cli.data.prompt_files import LABEL_COLUMNS, Reading, find_columns, is_blank, load_table, read_rows
+from olr_cli.data.prompt_files import (
+    LABEL_COLUMNS,
+    Reading,
+    columns_hint,
+    find_columns,
+    is_blank,
+    load_table,
+    read_rows,
+)
 from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet, normal_question, question_of
 from olr_cli.data.rows import Rows
 from olr_cli.errors import UserError, no_rows, shortened
@@ -94,9 +102,8 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
         found = find_columns(rows, columns)
     if "answer" not in found:
         raise UserError(
-            f"a check needs labels, and {source} has no column of them ({', '.join(LABEL_COLUMNS)}); its columns are"
-            f" {', '.join(rows.paths)}; say which hold what:"
-            f" --columns '{{question: {found['question']}, answer: COLUMN}}'"
+            f"a check needs labels, and {source} has no column of them ({', '.join(LABEL_COLUMNS)});"
+            f" {columns_hint(rows, found)}"
         )
     asked = rows.values(found["question"])
     is_there = [not is_blank(question) for question in asked]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from olr_cli.answers import ARITHMETIC_SOURCES, is_match
 from olr_cli.answers.extraction import boxed
 from olr_cli.data import chat
-from olr_cli.data.arithmetic import SETS, SOURCE, SPLIT_ENDS, SetName, arithmetic_prompts, parse_source
+from olr_cli.data.arithmetic import SETS, SOURCE, SPLIT_ENDS, arithmetic_prompts, parse_source
 from olr_cli.data.chat import Message
 from olr_cli.data.hub import load_hub_table, parse_hub_id
 from olr_cli.data.prompts import (
@@ -91,8 +91,7 @@ def find_columns(
     picked = pick(rows.has, _ROLES, named, setting="data.columns", place=rows.place, available=rows.paths)
     if "question" not in picked:
         raise UserError(
-            f"{rows.place} has no column of prompts ({', '.join(PROMPT_COLUMNS)}); its columns are"
-            f" {', '.join(rows.paths)}; say which hold what: {setting(rows.paths, named)}"
+            f"{rows.place} has no column of prompts ({', '.join(PROMPT_COLUMNS)}); {columns_hint(rows, named)}"
         )
     question = picked["question"]
     is_whole = "answer" not in picked and question != "prompt"
@@ -101,11 +100,13 @@ def find_columns(
     return picked
 
 
-def setting(available: Sequence[str], named: Mapping[str, str]) -> str:
-    """The setting that says which column holds what, ready to paste; the likeliest columns are filled in."""
-    text = suggested(_LIKELY, available, named).replace(", id: COLUMN", "")
-    others = f"check, rollouts and inject-noise: --columns {shlex.quote(text)}"
-    return f"--set {shlex.quote(f'data.columns={text}')} ({others})"
+def columns_hint(rows: Rows, named: Mapping[str, str]) -> str:
+    """Which columns there are, and the setting that says which holds what, ready to paste, with the likeliest ones."""
+    text = suggested(_LIKELY, rows.paths, named).replace(", id: COLUMN", "")
+    return (
+        f"its columns are {', '.join(rows.paths)}; say which hold what: --set {shlex.quote(f'data.columns={text}')}"
+        f" (check, rollouts and inject-noise: --columns {shlex.quote(text)})"
+    )
 
 
 def _ends_with_answer(dialogue: Any) -> bool:
@@ -195,8 +196,7 @@ def read_rows(
     if id_path is not None and id_path != ID_COLUMNS[0]:
         index = with_fields(table.column("extra_info"), {"index": _index(prompt_ids)}, replace=True)
         table = table.set_column(table.schema.get_field_index("extra_info"), "extra_info", index)
-    hint = f"its columns are {', '.join(rows.paths)}; say which hold what: {setting(rows.paths, {})}"
-    return PromptSet(prompts, table, rows.place, None, answer, id_path is not None, hint)
+    return PromptSet(prompts, table, rows.place, None, answer, id_path is not None, columns_hint(rows, {}))
 
 
 def _require_struct(rows: Rows, name: str) -> None:
@@ -436,10 +436,6 @@ def _named_mark(
     noise_type = next((known for known in NOISE_TYPES if known == name), None)
     if noise_type is None:
         raise UserError(f"{place} has the noise type '{name}'; known are {', '.join(NOISE_TYPES)}")
-    if noise_type == "clean" and label == SENTINEL:
-        raise UserError(
-            f"{place} is called clean, and its label is {SENTINEL}; mend its extra_info.noise_type"
-        )
     if original is None and noise_type == "clean":
         return noise_type, label
     return noise_type, original
@@ -487,7 +483,10 @@ def read_prompts(
     text = str(source)
     kind = parse_source(text)
     if kind is not None:
-        return _built_in(text, kind, split=split, size=sample or limit, seed=seed)
+        part = next((known for known in SPLIT_ENDS if known == split), None)
+        if part is None:
+            raise UserError(f"{text} has no split '{split}'; its splits are {', '.join(SPLIT_ENDS)}")
+        return prompt_set(arithmetic_prompts(kind, sample or limit, seed, part), text, split)
     table, name, data_source, revision = load_table(text, split)
     prompts = read_rows(
         Rows(table, text),
@@ -500,13 +499,6 @@ def read_prompts(
     if limit is not None:
         prompts = prompts.subset(range(min(limit, len(prompts))))
     return prompts if sample is None else prompts.sample(sample, seed)
-
-
-def _built_in(name: str, kind: SetName, *, split: str, size: int | None, seed: int) -> PromptSet:
-    part = next((known for known in SPLIT_ENDS if known == split), None)
-    if part is None:
-        raise UserError(f"{name} has no split '{split}'; its splits are {', '.join(SPLIT_ENDS)}")
-    return prompt_set(arithmetic_prompts(kind, size, seed, part), name, split)
 
 
 def load_table(text: str, split: str) -> tuple[pa.Table, str, str, str | None]:

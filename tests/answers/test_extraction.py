@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from olr_cli.answers import EXTRACTORS, default_extractor, extract, reading_more
+from olr_cli.answers import EXTRACTORS, default_extractor, extract, extraction, reading_more
 from olr_cli.errors import UserError
 from olr_cli.user_code import name_function
 
@@ -67,37 +67,9 @@ def test_a_response_whose_last_box_is_not_filled_has_no_answer(response):
     assert extract(response) is None
 
 
-@pytest.mark.parametrize(
-    "response",
-    [
-        "\\boxed{" * 40_000,
-        "\\boxed{" * 40_000 + "5}",
-        "\\boxed{" + "{" * 10_000 + "}" * 10_000 + "}",
-        "\\boxed{" + "x" * 1_000_000 + "}",
-        "x" * 1_000_000,
-        "\\boxed " * 150_000,
-        "\\boxed{5}" + "\\boxed{" * 40_000,
-        "\\" * 1_000_000,
-        "{}" * 500_000,
-    ],
-    ids=lambda response: response[:16],
-)
-def test_a_megabyte_is_searched_in_linear_time(response):
-    started = time.process_time()
-    extract(response)
-    assert time.process_time() - started < 5
-
-
 @given(st.text(alphabet="\\{}bx ", max_size=30), st.text(alphabet="ab \\{}", max_size=30))
 def test_what_follows_a_closed_box_without_another_box_changes_nothing(before, after):
     assert extract(f"{before} \\boxed{{5}} {after}") == "5"
-
-
-@given(st.text(max_size=50))
-def test_any_text_can_be_searched(response):
-    for name in EXTRACTORS:
-        answer = extract(response, name)
-        assert answer is None or (answer and answer == answer.strip())
 
 
 @pytest.mark.parametrize(
@@ -187,6 +159,10 @@ def test_an_extractor_with_a_setting_reads_what_it_says(extractor, response, ans
         "1," * 200_000,
         "-" * 500_000,
         "<answer>" * 100_000,
+        "\\boxed{" * 40_000 + "5}",
+        "\\boxed{5}" + "\\boxed{" * 40_000,
+        "\\" * 500_000,
+        "{}" * 250_000,
     ],
     ids=lambda response: response[:16],
 )
@@ -203,13 +179,16 @@ def test_half_a_megabyte_takes_every_extractor_little_time(response):
         ("((?:a+)+)$", "a" * 100_000 + "b", None),
         ("(?:1|11)+$", "1" * 100_000 + "2", None),
         ("(?:1|11)+$", "2" + "1" * 5_000, "1" * 5_000),
-        ("x[^y]*y|x|z", "x" * 200_000 + "z", "z"),
+        ("x[^y]*y|x|z", "x" * 20_000 + "z", "z"),
     ],
 )
-def test_a_regular_expression_takes_time_in_proportion_to_its_response(pattern, response, answer):
+def test_a_regular_expression_takes_time_in_proportion_to_its_response(
+    monkeypatch, pattern, response, answer
+):
+    monkeypatch.setattr(extraction, "_MOST_SEARCHED", 1 << 25)
     started = time.process_time()
     assert extract(response, f"regex:{pattern}") == answer
-    assert time.process_time() - started < 20
+    assert time.process_time() - started < 5
 
 
 @pytest.mark.parametrize(
@@ -223,11 +202,11 @@ def test_a_regular_expression_takes_time_in_proportion_to_its_response(pattern, 
         ("regex:(a)\\1", "back-references do not exist"),
         ("regex: ", "nothing follows the colon"),
         ("tag:<answer>", "without brackets, as in tag:answer"),
-        ("no_such_module:read", "there is no module no_such_module"),
+        ("no_such_module:read", "importing no_such_module from .* fails .*No module named"),
         ("numpy:read", "has no function read"),
-        ("os:system", "expected a function of a module of your own"),
-        ("olr_cli.errors:shown", "expected a function of a module of your own"),
-        ("broken:read", r"importing broken fails \(ZeroDivisionError: .*broken\.py line 1\)"),
+        ("os:system", "a function of a module of your own"),
+        ("olr_cli.errors:shown", "a function of a module of your own"),
+        ("broken:read", r"importing broken from .* fails \(ZeroDivisionError: .*broken\.py line 1\)"),
         ("mine:fails", r"fails on a response \(ValueError: no answer, .*mine\.py line 6\)"),
         ("mine:counts", "returns a int; it must return text, or None"),
     ],

@@ -84,14 +84,6 @@ def test_a_killed_worker_is_replaced(workers):
     assert pid not in workers.process_ids
 
 
-def test_a_judge_survives_the_death_of_its_workers():
-    with Judge(workers=1) as judge:
-        judge.keys(["x+1", "1+x"])
-        os.kill(judge._pool.process_ids[0], signal.SIGKILL)
-        assert len(set(judge.keys(["x+2", "2+x"]).values())) == 1
-        assert judge.timeouts == 0
-
-
 def test_a_task_that_ends_its_worker_twice_is_given_up(workers):
     broken = ("key",)
     first, second = workers.run([broken, ("key", "1+1")])
@@ -105,15 +97,6 @@ def test_a_worker_that_has_done_many_tasks_is_replaced(monkeypatch):
     assert workers.run([("key", "1+1"), ("key", "2+1")]) == ["number 2", "number 3"]
     assert workers.run([("key", "3+1")])[0] == "number 4"
     workers.close()
-
-
-def test_workers_are_replaced_though_the_process_that_starts_them_is_gone(workers):
-    workers.run([("key", "x")])
-    starter = workers._servers[0].process
-    starter.kill()
-    starter.wait()
-    os.kill(workers.process_ids[0], signal.SIGKILL)
-    assert workers.run([("key", f"{n}+1") for n in range(3)]) == [f"number {n}" for n in (1, 2, 3)]
 
 
 def test_no_task_is_lost_with_the_process_that_starts_workers(monkeypatch):

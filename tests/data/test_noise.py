@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from samples import NOISY_SAMPLE, SAMPLE
 
 from olr_cli.data.chat import Message
 from olr_cli.data.noise import NoiseKind, default_target, describe_counts, examples, inject, marked_count
-from olr_cli.data.prompt_files import prompt_set, read_prompts
+from olr_cli.data.prompt_files import prompt_set
 from olr_cli.data.prompts import SENTINEL, NoiseType, Prompt, PromptSet
 from olr_cli.errors import UserError
 
@@ -171,12 +169,3 @@ def test_the_default_file_is_named_by_source_type_and_ratio(
     source: str, kind: str, ratio: str, name: str
 ) -> None:
     assert default_target(source, kind, ratio) == Path("data") / name
-
-
-def test_a_file_is_marked_exactly_and_nested_and_a_marked_one_not_again() -> None:
-    prompts = read_prompts(SAMPLE)
-    sets = [marked(inject(prompts, type="active", ratio=f"0.{n}", seed=0)) for n in (1, 3, 5, 7, 9)]
-    assert [len(ids) for ids in sets] == [2, 7, 12, 17, 22]
-    assert all(few < many for few, many in pairwise(sets))
-    with pytest.raises(UserError, match=r"marked already \(8 inactive, 16 clean\)"):
-        inject(read_prompts(NOISY_SAMPLE), type="active", ratio="0.5", seed=0)

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from samples import NOISY_SAMPLE, SAMPLE, SHARED, json_lines, needs_shared
+from samples import NOISY_SAMPLE, SAMPLE, json_lines
 
 from olr_cli.data.chat import Message
 from olr_cli.data.check import repeat_notes
@@ -188,7 +188,6 @@ def rephrased(value: object) -> dict[str, object]:
         ({"question": "q", "answer": {"value": 1}}, None, "is a dict, and it should be text or a number"),
         ({"prompt": "q", "reward_model": "rule"}, None, "column 'reward_model' holds string"),
         (interchange("2", noise_type="loud"), None, "has the noise type 'loud'; known are clean, inactive"),
-        (interchange(SENTINEL, noise_type="clean"), None, "is called clean, and its label is __NoCorrect"),
         (rephrased(5), None, "'rephrased_prompt' of row 0 (the first is 0) is of another form (int)"),
         (rephrased(True), None, "(bool)"),
         (rephrased({"role": "user"}), None, "(dict)"),
@@ -537,11 +536,3 @@ def test_the_authors_marked_file_is_read_as_marked() -> None:
     assert [p.true_answer for p in prompts.prompts] == [p.given_label for p in clean.prompts]
     found = {(p.noise_type, p.given_label == SENTINEL) for p in prompts.prompts}
     assert found == {("active", True), ("clean", False)}
-
-
-@needs_shared
-@pytest.mark.parametrize(("name", "rows"), [("math_benchmarks", 2591), ("arc_c", 1172), ("dapo_800", 800)])
-def test_the_published_files_are_read(name: str, rows: int) -> None:
-    prompts = read_prompts(SHARED / f"{name}.parquet")
-    assert len(prompts) == rows == len(set(ids(prompts)))
-    assert all(p.given_label and p.noise_type is None for p in prompts.prompts)

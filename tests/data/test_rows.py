@@ -112,19 +112,6 @@ def test_json_lines_and_a_json_array_give_the_same_table(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("content", "values"),
-    [
-        ('\ufeff\n{"q": "x"}\r\n\n{"q": "y"}', ["x", "y"]),
-        ('{"q": "one\u2028two"}\n', ["one\u2028two"]),
-    ],
-)
-def test_blank_lines_and_marks_are_no_rows(tmp_path: Path, content: str, values: list[str]) -> None:
-    file = tmp_path / "a.jsonl"
-    file.write_bytes(content.encode())
-    assert read_table([file]).to_pylist() == [{"q": value} for value in values]
-
-
-@pytest.mark.parametrize(
     ("values", "kept"),
     [
         (["x", 2, 2.5, None], ["x", "2", "2.5", None]),
@@ -148,32 +135,6 @@ def test_a_column_of_json_can_be_written_as_parquet_whatever_is_empty_in_it(tmp_
     file = json_lines(tmp_path / "a.jsonl", {"a": {}, "b": [], "c": None, "d": {"e": {}}})
     pq.write_table(read_table([file]), tmp_path / "a.parquet")
     assert read_table([tmp_path / "a.parquet"]).num_rows == 1
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (b'{"q": 1}\n{"q": \n', "line 2 is not valid JSON"),
-        (b'{"q": 1}\n\n[1]', "line 3: a row must be a JSON object, and this is a list"),
-        (b"[1, 2]", "row 0: a row must be a JSON object, and this is a whole number"),
-        (b"[{]", "is not valid JSON"),
-        (b'{"q": "fine"}\n{"q": "\\ud800"}', "has half of a surrogate pair"),
-        (b'{"q": "text"}\n{"q": ["list"]}', "'q' mixes a list and text"),
-        (b'{"e": {"q": {"r": 1}}}\n{"e": {"q": true}}', "'e.q' mixes an object and true or false"),
-    ],
-)
-def test_bad_json_is_named_with_its_place(tmp_path: Path, content: bytes, expected: str) -> None:
-    (tmp_path / "a.jsonl").write_bytes(content)
-    assert expected in complaint(tmp_path / "a.jsonl")
-
-
-def test_foreign_and_garbled_parquet_files_are_named(tmp_path: Path) -> None:
-    table, file = pa.table({"a": ["plain words"]}), tmp_path / "text.parquet"
-    pq.write_table(table, file, compression="none", use_dictionary=False)
-    garbled = file.read_bytes().replace(b"plain words", b"plain\xffwords")
-    for content in (b"question,answer\n1+1,2\n", b"", garbled, garbled[:-20]):
-        file.write_bytes(content)
-        assert "is not a whole Parquet file" in complaint(file)
 
 
 def test_what_is_no_data_file_is_told_with_the_name_it_may_have(tmp_path: Path) -> None:

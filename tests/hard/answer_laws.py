@@ -1,4 +1,4 @@
-r"""What must hold of any text a policy writes: of its extraction, its reading, its parsing, of classes and votes.
+r"""What must hold of any text a policy writes: of its extraction, its reading, its parsing, of classes.
 
 Each law takes one text and fails by an exception. `fuzz_answers.py` looks for a text that breaks one; `test_answers.py`
 tries those of the corpus and random ones. Answers to be compared are the lines of the text.
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from sympy.core.cache import clear_cache
 
-from olr_cli.answers import EXTRACTORS, Judge, algebra, extract, latex, vote
+from olr_cli.answers import EXTRACTORS, Judge, algebra, extract, latex
 from olr_cli.answers.classes import Form
 from olr_cli.answers.matching import matches
 from olr_cli.answers.notation import normal_text, tidy
@@ -205,26 +205,6 @@ def classes(text: str) -> None:
             assert (keys[a] == keys[b]) == (one == other), "two exact numbers never share a class"
 
 
-def votes(text: str) -> None:
-    """A vote depends on how many rollouts say what, not on their order or spelling."""
-    lines = [line if line and _read_here(line) is not None else None for line in text.split("\n")[:12]]
-    rng = random.Random(text.encode("utf-8", "surrogatepass"))
-    respelled = [line and rng.choice([line, f" {line}", f"{line}\u200b"]) for line in lines]
-    groups = [lines, rng.sample(lines, len(lines)), respelled]
-    counted = []
-    for group in groups:
-        tally = vote(group, _the_judge().keys(answer for answer in group if answer))
-        assert sum(tally.counts.values()) == tally.answered <= tally.rollouts == len(lines)
-        most = max(tally.counts.values(), default=0)
-        has_majority = list(tally.counts.values()).count(most) == 1
-        assert (tally.majority is not None) == has_majority
-        assert tally.majority_count == (most if has_majority else 0)
-        counted.append(tally)
-    assert counted[0] == counted[1]
-    assert sorted(counted[0].counts.values()) == sorted(counted[2].counts.values())
-    assert counted[0].majority_count == counted[2].majority_count
-
-
 _judges: list[Judge] = []
 
 
@@ -235,5 +215,5 @@ def _the_judge() -> Judge:
 
 
 LAWS: dict[str, Callable[[str], None]] = {
-    law.__name__: law for law in (extraction, notation, comparison, parsing, classes, votes)
+    law.__name__: law for law in (extraction, notation, comparison, parsing, classes)
 }

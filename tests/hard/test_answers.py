@@ -110,16 +110,6 @@ def test_no_part_of_an_answer_is_ever_evaluated_by_python(tmp_path, monkeypatch)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_python_evaluates_would_be_noticed():
-    from sympy import sympify
-
-    with evaluated_by_python() as sources:
-        sympify("pwned + 1")
-    assert any("pwned" in source for source in sources)
-    with pytest.raises(SystemError), evaluated_by_python():
-        sympify("__import__('os').system('true')")
-
-
 @st.composite
 def spelled_numbers(draw):
     """A rational, and two of its spellings."""
