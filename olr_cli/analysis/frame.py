@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from olr_cli.tables.cell import UNKNOWN, Cell, Ends, Kind
+from olr_cli.tables.table import UNKNOWN, Cell, Ends, Kind
 
 CONFIDENCE = 0.95
 

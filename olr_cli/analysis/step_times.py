@@ -17,7 +17,7 @@ from olr_cli.analysis.frame import Lack
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.throughput import QUANTITIES
-from olr_cli.tables.cell import Cell, Kind
+from olr_cli.tables.table import Cell, Kind
 
 STEP = "step"
 

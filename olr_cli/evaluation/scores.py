@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import Benchmark, registry
 from olr_cli.seeding import key
-from olr_cli.tables.cell import Cell, Ends
+from olr_cli.tables.table import Cell, Ends
 
 CONFIDENCE = 0.95
 RESAMPLES = 9999

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from olr_cli.tables.cell import Cell, Kind
+from olr_cli.tables.table import Cell, Kind
 
 
 @dataclass(frozen=True)

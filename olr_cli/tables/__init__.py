@@ -7,9 +7,8 @@ Whoever counts decides what the cells say; how they are laid out is decided here
 """
 
 from olr_cli.tables.answer import Answer, File, Line, one_line
-from olr_cli.tables.cell import NOTHING, UNKNOWN, Cell, percent
 from olr_cli.tables.render import comma_separated, latex, markdown, print_table, terminal
-from olr_cli.tables.table import Block, Column, Row, Table
+from olr_cli.tables.table import NOTHING, UNKNOWN, Block, Cell, Column, Row, Table, percent
 
 __all__ = [
     "NOTHING",

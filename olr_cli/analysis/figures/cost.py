@@ -15,7 +15,7 @@ from olr_cli.analysis.figures.style import BLUE, GREEN, GREY, ORANGE, SKY, VERMI
 from olr_cli.analysis.step_times import PARTS, SECONDS, STEP, StepTimes, flat, step_times, unit_of
 from olr_cli.runs.throughput import GENERATED, PEAK_MEMORY, UTILISATION
 from olr_cli.tables import percent
-from olr_cli.tables.cell import Kind
+from olr_cli.tables.table import Kind
 
 _LOOKS: Mapping[str, tuple[str, str]] = {
     "rollouts": (SKY, ""),

@@ -9,7 +9,7 @@ from olr_cli.analysis.frame import Key, Lack, flat, summarise
 from olr_cli.analysis.outcomes import TITLES, at_the_end
 from olr_cli.errors import unknown
 from olr_cli.tables import NOTHING, UNKNOWN, Block, Cell, Column, Row, Table
-from olr_cli.tables.cell import joined
+from olr_cli.tables.table import joined
 
 
 def arms_table(arms: Sequence[Arm], baseline: str | None = None) -> Table:
