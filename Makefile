@@ -110,7 +110,7 @@ $(TRAINERS_VENV)/.installed: requirements/trainers.txt pyproject.toml
 	$(TRAINERS_PIP) --requirement $< --editable '.[train]' 'hypothesis>=6.120' 'pytest>=8.3'
 	@touch $@
 
-# Ten minutes on one GPU or more, and a report to paste into an issue; without a GPU a sentence. The install is that of
+# Twenty minutes on one GPU or more, and a report to paste into an issue; without a GPU a sentence. The install is that of
 # docs/openrlhf-install.md; in an environment that is there: PATH/python tests/gpu/matrix.py
 test-gpu:
 	@if nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then \

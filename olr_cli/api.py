@@ -400,14 +400,9 @@ class OnlineLabelRefinement:
                 f" {STATE_VERSION}); upgrade olr"
             )
         path, run_id, step = self.run_dir, state["run"], state["step"]
-        if path is None and run_id is not None:
-            raise UserError(
-                f"the state is that of step {step} of a run, whose folder has the rest; name it as run_dir"
-            )
-        if path is not None and run_id is None and step:
-            raise UserError(
-                f"the state is that of {step} steps that were not stored, so {path} would lack them; leave run_dir out"
-            )
+        if step and (path is None) != (run_id is None):
+            stored = "without a run_dir" if run_id is None else "with a run_dir"
+            raise UserError(f"the state of step {step} was taken {stored}; load it {stored} too")
         self.close("interrupted")
         self._reset()
         self._step = step
@@ -598,22 +593,18 @@ def _recipe_tree(
 
 
 def _require_same(before: Prompt, now: Prompt) -> None:
-    if before == now:
-        return
     for what, old, new in (
-        ("label", before.given_label, now.given_label),
-        ("true answer", before.true_answer, now.true_answer),
-        ("noise type", before.noise_type, now.noise_type),
+        ("labels", before.given_label, now.given_label),
+        ("true answers", before.true_answer, now.true_answer),
+        ("noise types", before.noise_type, now.noise_type),
+        ("texts", before.messages, now.messages),
     ):
         if old != new:
+            shown = [shortened(str(value[-1].content if what == "texts" else value)) for value in (old, new)]
             raise UserError(
-                f"prompt {now.prompt_id} has the {what} {old} and the {what} {new}; it is constant, so give two"
-                " questions two prompt_ids"
+                f"prompt {now.prompt_id} has two {what}, '{shown[0]}' and '{shown[1]}'; give two questions two"
+                " prompt_ids"
             )
-    raise UserError(
-        f"prompt {now.prompt_id} has two texts, '{shortened(before.messages[-1].content)}' and"
-        f" '{shortened(now.messages[-1].content)}'; give two questions two prompt_ids"
-    )
 
 
 def _messages(prompt: str | Chat) -> tuple[Message, ...]:

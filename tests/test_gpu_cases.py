@@ -130,7 +130,6 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(programs / "python"))
     monkeypatch.setattr(matrix, "HALF_BILLION", TINY)
     monkeypatch.setattr(matrix, "PATIENCE_A_START", 5)
-    monkeypatch.setattr(matrix, "SECONDS_A_START", 1)
     cases = [Case(name, ("engine.attention=sdpa",)) for name in ("first", "second", "third")]
     monkeypatch.setattr(matrix, "CASES", cases)
     return tmp_path
@@ -158,9 +157,8 @@ def test_a_case_that_hangs_is_wrong_and_leaves_no_process_and_the_others_run(mac
     assert re.search(r"\| third \| 4 steps in \d+ s \| yes \| yes \| ok \|", report)
     assert re.search(r"\| local engine \| runs \| CalledProcessError: .* \*\*WRONG\*\*", report)
     assert not any(is_alive(process) for process in (machine / "processes").read_text().split())
-    # Whoever is killed meanwhile leaves the report of what was run, which names the rest.
-    assert "| second | not run |" in reports[1] and "| first | 4 steps" in reports[1]
-    assert [text.count("| not run |") for text in reports] == [3, 2, 1, 0, 0]
+    # Whoever is killed meanwhile leaves the report of what was run.
+    assert "| first | 4 steps" in reports[1] and "| second |" not in reports[1]
 
 
 def test_without_a_gpu_the_program_says_so_in_a_sentence_and_ends_well(tmp_path):

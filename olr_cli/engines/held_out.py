@@ -45,15 +45,8 @@ def held_out_accuracy(
         ``avg`` (avg@G: the mean over all rollouts) and ``majority`` (a tie is not right), in [0, 1], and the
         standard error of ``avg`` over prompts as ``avg_stderr`` (absent for a single prompt); avg ± 1.96 of it is a
         95 % interval.
-
-    Raises:
-        ValueError: a prompt has no gold answer; reading held-out prompts refuses those.
     """
-    golds = []
-    for prompt in prompts:
-        if prompt.gold is None:
-            raise ValueError(f"prompt {prompt.prompt_id} has no gold answer")
-        golds.append(prompt.gold)
+    golds = [prompt.gold for prompt in prompts if prompt.gold is not None]
     answers = [
         [extract(response, extractor or default_extractor(prompt.data_source)) for response in responses]
         for prompt, responses in zip(prompts, responses_PG, strict=True)

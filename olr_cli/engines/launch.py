@@ -42,9 +42,7 @@ from olr_cli.supervision import compose, make_supervisor
 def engine_of(recipe: Recipe, missing: list[str] | None = None) -> Callable[[Recipe, DataSets], Engine]:
     """The class of the recipe's engine; only the packages of that engine are imported.
 
-    Args:
-        recipe: names the engine.
-        missing: in a dry run, receives a sentence for everything that is missing on this machine.
+    In a dry run `missing` receives a sentence for everything that is missing on this machine.
 
     Raises:
         UserError: the engine is another trainer.
@@ -154,16 +152,10 @@ def launch(
     resume: bool = False,
     arm: str = "",
 ) -> None:
-    """Start a run at `path`, or continue it, and see it to its end.
+    """Start a run at `path`, or with `resume` continue it, and see it to its end.
 
-    Args:
-        recipe: of the run.
-        path: the run directory.
-        make_engine: the engine's class.
-        progress: shows what happens.
-        kind: `training`, or `rollouts` of an engine that only samples: it writes no checkpoints.
-        resume: continue the run at `path` instead of making it.
-        arm: the sweep's name for runs that differ in their seed alone.
+    A run of the kind `rollouts` only samples and writes no checkpoints; `arm` is the sweep's name for runs that differ
+    in their seed alone.
 
     Raises:
         UserError: something the user can mend. Either nothing was written yet, or the run directory holds

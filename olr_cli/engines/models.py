@@ -76,12 +76,8 @@ def model_location(path: str) -> str:
 
 
 @contextmanager
-def loading(model: str | Path, what: str = "a causal language model") -> Iterator[None]:
-    """Turn whatever transformers raises about unexpected files into one sentence; it raises nearly every type.
-
-    Args:
-        model: folder or hub id.
-        what: is read from it, for the message.
+def loading(model: str | Path) -> Iterator[None]:
+    """Turn whatever transformers raises about unexpected files of a folder or hub id into one sentence.
 
     Raises:
         UserError: it cannot be read (`NotHere` if it is no folder).
@@ -97,29 +93,19 @@ def loading(model: str | Path, what: str = "a causal language model") -> Iterato
                 f"{model} comes with code of its own, which is run only where model.trust_remote_code, or"
                 " --trust-remote-code, says so; set it if you trust its author"
             ) from error
-        reason = _reason(error)
+        reason = first_line(error)
         if not is_reachable:
             reason = "the Hugging Face hub cannot be reached from here, and its local cache has no such model"
         # A hub id may only lack a network here.
         kind = UserError if Path(model).is_dir() else NotHere
         raise kind(
-            f"cannot load {what} from '{model}' ({reason}); give a folder in Hugging Face layout with safetensors"
+            f"cannot load a model from '{model}' ({reason}); give a folder in Hugging Face layout with safetensors"
             " weights, or a hub id"
         ) from error
 
 
-_LONGEST_REASON = 800
 _OF_TOKENIZERS = ("*token*", "*vocab*", "*.model", "*.tiktoken")
 """Names of the files of every kind of tokenizer; without one, transformers makes an empty tokenizer."""
-
-
-def _reason(error: Exception) -> str:
-    """What transformers says, in whole sentences; of its lists of everything that would have been right, nothing."""
-    text = " ".join(str(error).split()).partition(" Model type should be one of")[0]
-    if len(text) > _LONGEST_REASON:
-        whole, stop, _ = text[:_LONGEST_REASON].rpartition(". ")
-        text = whole + stop if stop else text[:_LONGEST_REASON].rpartition(" ")[0] + " …"
-    return text.strip().rstrip(".") or type(error).__name__
 
 
 def _means_a_folder(path: str | Path) -> bool:
@@ -132,7 +118,6 @@ def open_model(
     path: str | Path,
     *,
     trust_remote_code: bool,
-    what: str = "a causal language model",
     runs_code: bool = False,
     checks_weights: bool = False,
 ) -> tuple[Any, Any]:
@@ -141,7 +126,6 @@ def open_model(
     Args:
         path: folder in Hugging Face layout, or hub id.
         trust_remote_code: whether code that comes with it may run.
-        what: is about to be loaded, for the message.
         runs_code: whoever loads it runs any code of the model without asking.
         checks_weights: whoever loads it looks whether the weights are finite; else a folder's files are read.
 
@@ -154,7 +138,7 @@ def open_model(
     if _means_a_folder(path) and not Path(path).is_dir():
         raise no_path(path, "name a folder in Hugging Face layout, or a hub id")
     require_safetensors(path)
-    with loading(path, what):
+    with loading(path):
         require_known_code(path, trust_remote_code=trust_remote_code)
         config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
@@ -175,10 +159,6 @@ def require_known_code(model: str | Path, *, trust_remote_code: bool) -> None:
     With the package kernels, transformers 5 downloads and runs what `attn_implementation` or `experts_implementation`
     of a configuration names with a slash; with peft, AutoModelForCausalLM follows an adapter's
     `base_model_name_or_path`. Neither depends on `auto_map`, which transformers itself refuses without trust.
-
-    Args:
-        model: folder or hub id.
-        trust_remote_code: the user trusts what the model names.
 
     Raises:
         UserError: it is such a model; says what to do.
@@ -287,10 +267,6 @@ def require_finite(place: str | Path, weights: Iterable[tuple[str, Any]]) -> Non
 
     Each weight is read once, at the speed of the memory: about a tenth of the time of its sha256.
 
-    Args:
-        place: file, folder or hub id that they are from.
-        weights: (name, tensor) pairs; integers are left out.
-
     Raises:
         UserError: one is not finite; it is named.
     """
@@ -347,7 +323,7 @@ def model_shape(path: str, *, trust_remote_code: bool) -> ModelShape:
     """
     from transformers import AutoConfig
 
-    with loading(path, "a model's configuration"):
+    with loading(path):
         require_known_code(path, trust_remote_code=trust_remote_code)
         config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
         shape = ModelShape.of(without_weights(config, trust_remote_code=trust_remote_code))

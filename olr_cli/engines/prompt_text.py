@@ -35,12 +35,9 @@ class ChatFormat:
 
     @classmethod
     def read(cls, setting: str | None, called: str, variables: Mapping[str, Any] | None = None) -> ChatFormat:
-        """The format that a command or a recipe asks for.
+        """The format of a file with a template, of ``none`` for plain text, or None for the model's own.
 
-        Args:
-            setting: a file with a template, ``none`` for plain text, or None for the model's own.
-            called: what the user calls the setting, for errors.
-            variables: of the template.
+        Errors speak of the setting as `called`.
 
         Raises:
             UserError: the file cannot be read, or is empty.
@@ -127,35 +124,29 @@ def render_all(
     more than make text.
 
     Raises:
-        UserError: the chat template refuses a prompt, fails, or makes something else than text.
+        UserError: the chat template fails on a prompt, or makes something else than text.
     """
     if not has_chat_template(tokenizer, chat):
         return [_plain(messages) for messages in prompts]
-    template = "the model's chat template" if chat.template is None else "the chat template"
-    return [_by_template(tokenizer, messages, chat, template) for messages in prompts]
+    return [_by_template(tokenizer, messages, chat) for messages in prompts]
 
 
-def _by_template(tokenizer: Any, messages: Sequence[Message], chat: ChatFormat, template: str) -> str:
+def _by_template(tokenizer: Any, messages: Sequence[Message], chat: ChatFormat) -> str:
     turns = [{"role": message.role, "content": message.content} for message in messages]
-    roles = ", ".join(message.role for message in messages)
     settings: dict[str, Any] = {"add_generation_prompt": True, **chat.variables, "tokenize": False}
     if chat.template is not None:
         settings["chat_template"] = chat.template
-    from jinja2 import TemplateError  # which comes with torch
-
     try:
         text: object = tokenizer.apply_chat_template(turns, **settings)
-    except (TemplateError, RecursionError) as error:
-        raise UserError(
-            f"{template} refuses a prompt of roles {roles} ({_reason(error)}); change the prompt's "
-            "messages or the template"
-        ) from error
+        if not isinstance(text, str):
+            raise TypeError("it makes no text")
+        text.encode()  # a tokenizer cannot read half of a surrogate pair
     except Exception as error:  # whatever Python raises for an expression in a template
+        roles = ", ".join(message.role for message in messages)
         raise UserError(
-            f"{template} fails on a prompt of roles {roles} ({_reason(error)}); mend the template"
+            f"the chat template fails on a prompt of roles {roles} ({type(error).__name__}: {first_line(error)});"
+            " change the prompt's messages or the template"
         ) from error
-    if not isinstance(text, str) or not _is_unicode(text):
-        raise UserError(f"{template} makes no text of a prompt of roles {roles}; mend the template")
     return text
 
 
@@ -165,19 +156,6 @@ def _plain(messages: Sequence[Message]) -> str:
         separator = " " if message.role == "assistant" else "\n\n"
         text += (separator if text else "") + message.content
     return text
-
-
-def _is_unicode(text: str) -> bool:
-    """Whether a text has no half of a surrogate pair, which a tokenizer cannot read."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _reason(error: BaseException) -> str:
-    return f"{type(error).__name__}: {first_line(error)}" if str(error) else type(error).__name__
 
 
 def encode(

@@ -140,11 +140,8 @@ def rehearse(
 ) -> Rehearsal:
     """Make everything that a run is made of; nothing is written.
 
-    Args:
-        recipe: of the run.
-        make_engine: raises what it does not find here; without it, the recipe's engine adds that to `missing`.
-        kind: of the run.
-        missing: receives a sentence for everything that this machine lacks, also where a mistake ends the rehearsal.
+    `missing` receives a sentence for everything that this machine lacks, also where a mistake ends the rehearsal; an
+    engine that `make_engine` makes raises what it does not find.
 
     Raises:
         UserError: the recipe cannot work anywhere.

@@ -163,27 +163,18 @@ def _recorded(path: Path) -> int:
 
 def _require_whole(path: Path, kind: Kind, done: int, last: int, newest: int) -> None:
     """Refuse a run of which more is gone than an interruption takes; `newest`: checkpoint, be it whole or damaged."""
-    missing = sorted(set(range(1, done + 1)) - set(stored_steps(path)))
-    has = f"has a checkpoint after step {done}" if kind == "training" else f"holds step {done}"
+    measured = {int(line["step"]) for line in read_metrics(path)}
+    missing = set(range(1, done + 1)) - (measured & set(stored_steps(path)))
     if missing:
-        raise UserError(f"{path} {has} but no shards of step {missing[0]}; restore them")
-    unmeasured = sorted(set(range(1, done + 1)) - {int(line["step"]) for line in read_metrics(path)})
-    if unmeasured:
         raise UserError(
-            f"{path} {has}, but its metrics.jsonl has no line of step {unmeasured[0]}; restore the file, or start anew"
-            " in another --run-dir"
+            f"{path} goes on after step {done}, but shards or the line in metrics.jsonl of step {min(missing)} have"
+            " gone; restore them"
         )
-    if kind == "rollouts":
-        if last - done > 1:
-            raise UserError(
-                f"{path} holds step {last}, but its metrics.jsonl ends with step {done}; restore the file, or start"
-                " anew in another --run-dir"
-            )
-        return
     # The recipe on the disk is the last attempt's: no more steps than between its checkpoints can be ahead of them.
-    if last - newest > read_recipe(path).train.checkpoint_every:
-        checkpoint = f"its newest checkpoint is after step {newest}" if newest else "it has no checkpoint"
+    most = 1 if kind == "rollouts" else read_recipe(path).train.checkpoint_every
+    if last - newest > most:
+        lost = "lines of metrics.jsonl" if kind == "rollouts" else "checkpoints"
         raise UserError(
-            f"{path} holds step {last}, but {checkpoint}: checkpoints have gone; restore them, or start a new run in"
-            " another --run-dir"
+            f"{path} holds step {last} and would go on after step {newest}: {lost} have gone; restore them, or start a"
+            " new run in another --run-dir"
         )

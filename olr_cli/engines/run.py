@@ -219,17 +219,10 @@ class Diverged(UserError):
 
 
 def diverged(writer: RunWriter, error: NonFinite, *, step: int, epoch: int, failed: int) -> Diverged:
-    """Record that a step could not be taken, as the run's last line of metrics, and say what to do.
+    """Record that a step could not be taken, as the run's last line of metrics, and make the error that says so.
 
-    Args:
-        writer: of the run.
-        error: what is not finite.
-        step: the step that was not completed; 0 before training.
-        epoch: its epoch.
-        failed: the step after which the policy was what it is; its own numbers are not finite.
-
-    Returns:
-        The error to raise. It proposes the newest checkpoint from which a whole step was made.
+    `step` was not completed (0: before training). The policy that is not finite was made by the step `failed`; the
+    error proposes the newest checkpoint from which a whole step was made.
     """
     writer.log(step, epoch, {NONFINITE: 1})
     run, recipe = writer.path, writer.recipe

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -18,7 +17,6 @@ from olr_cli.files import writing
 from olr_cli.recipe.layers import SweepRun
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
 from olr_cli.runs.interrupts import stop_requests
-from olr_cli.runs.locks import has_gone, is_at
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import headline
 from olr_cli.runs.summary import signs_of_collapse
@@ -37,8 +35,7 @@ def train_all(recipe: str, settings: Sequence[str], runs: Sequence[SweepRun], fo
         with it; else 1 if a run failed by a bug, 2 if the user can mend what ended them. Their logs are named.
 
     Raises:
-        UserError: a run was begun with another recipe, or nothing can be written; nothing was started. Or the folder
-            was moved or removed meanwhile; its runs were stopped.
+        UserError: a run was begun with another recipe, or nothing can be written; nothing was started.
     """
     if jobs > 1 and any(_takes_all_gpus(run.recipe) for run in runs):
         raise UserError(
@@ -56,12 +53,9 @@ def train_all(recipe: str, settings: Sequence[str], runs: Sequence[SweepRun], fo
     waiting = [(number, run.place) for number, run in enumerate(runs) if run.place not in finished]
     training: dict[str, subprocess.Popen[bytes]] = {}
     ended: dict[str, int] = {}
-    opened = os.open(folder, os.O_RDONLY)
     with stop_requests() as stop:
         try:
             while (waiting or training) and stop.signal_number is None:
-                if not is_at(folder, opened):
-                    raise has_gone(folder)
                 while waiting and len(training) < jobs:
                     number, place = waiting.pop(0)
                     training[place] = _start(_command(recipe, settings, number, folder), _log(folder, place))
@@ -69,7 +63,6 @@ def train_all(recipe: str, settings: Sequence[str], runs: Sequence[SweepRun], fo
                 for place in [place for place, child in training.items() if child.poll() is not None]:
                     ended[place] = _report(folder, place, training.pop(place))
         finally:
-            os.close(opened)
             # The terminal sends Ctrl-C to the runs as well, but nobody else passes on a SIGTERM.
             for child in training.values():
                 child.terminate()

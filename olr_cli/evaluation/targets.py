@@ -160,7 +160,7 @@ def load_tokenizer(model: str, *, trust_remote_code: bool) -> Any:
     """
     from transformers import AutoTokenizer
 
-    with loading(model, "a tokenizer"):
+    with loading(model):
         require_known_code(model, trust_remote_code=trust_remote_code)
         return AutoTokenizer.from_pretrained(model, trust_remote_code=trust_remote_code)
 

@@ -194,11 +194,6 @@ class OlrReward(TrainerCallback, ExportableState):
         self._micro_batches = 0
         if not state.is_world_process_zero:
             return
-        if args.restore_callback_states_from_checkpoint:
-            raise UserError(
-                "OlrReward restores its state by itself; leave restore_callback_states_from_checkpoint out of the"
-                " GRPOConfig"
-            )
         dataset = kwargs["train_dataloader"].dataset
         if not hasattr(dataset, "with_format") or not hasattr(dataset, "__len__"):
             raise UserError(

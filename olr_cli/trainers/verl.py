@@ -188,8 +188,6 @@ class RewardServer:
         row = {**columns, "prompt": columns["raw_prompt"]}
         if text_key(row["prompt"]) in self._held_out:
             return grade_held_out(olr, [row], [rollout])[0]
-        if "global_steps" not in columns:
-            raise UserError("verl does not say which step a response belongs to; set trainer.use_v1=True")
         group = self._groups.setdefault(columns["uid"], _Group(row))
         waiting: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         group.rollouts.append((int(columns["session_id"]), rollout, waiting))
@@ -277,8 +275,6 @@ def require_supported(config: Any) -> None:
             f"trainer.v1.trainer_mode is {mode}, where responses of several steps come mixed; set it to sync, verl's"
             " default"
         )
-    if config.reward.reward_model.enable:
-        raise UserError("reward.reward_model.enable is set, and labels need none; set it to False")
 
 
 def _require_free_or_resumed(config: Any) -> None:

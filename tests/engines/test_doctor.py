@@ -12,8 +12,8 @@ from commands import olr
 
 from olr_cli.engines import machine, models, rehearse
 from olr_cli.engines.openrlhf import WRITTEN_FOR, checks, engine
+from olr_cli.engines.openrlhf.engine import StartingModel
 from olr_cli.engines.openrlhf.memory import PAPERS_MODELS
-from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.engines.rehearse import diagnose
 from olr_cli.recipe.layers import load_recipe
 
@@ -218,7 +218,7 @@ def test_too_little_of_anything_is_an_error(whole, model, monkeypatch):
     ("setting", "check", "words"),
     [
         ("engine.vllm_memory=0.1", "GPU, vLLM's cache", "nothing is left beside the weights"),
-        ("data.limit=790", "missing", "set data.limit to 768"),
+        ("data.limit=790", "missing", "set data.limit to a multiple of 32"),
         ("data.train=dapo_800.parquet", "missing", "recipes/paper/README.md says where it comes from"),
     ],
 )

@@ -12,7 +12,7 @@ from olr_cli.data.arithmetic import TOYS
 from olr_cli.data.chat import Message
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.models import NAMES, is_builtin, policy_path
-from olr_cli.engines.openrlhf.model import StartingModel
+from olr_cli.engines.openrlhf.engine import StartingModel
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends.vllm_backend import read_model
 
@@ -159,7 +159,7 @@ def torn_weights(model):
         (without_configuration, "cannot load a "),
         (half_a_configuration, "cannot load a "),
         (without_weights, r"has no safetensors weights but pytorch_model\.bin"),
-        (torn_weights, r"cannot load a causal language model|model\.safetensors is torn"),
+        (torn_weights, r"cannot load a model|model\.safetensors is torn"),
     ],
 )
 def test_what_is_no_whole_model_is_refused_in_a_sentence(model, load, damage, said):

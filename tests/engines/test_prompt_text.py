@@ -20,13 +20,11 @@ def render(template):
 @pytest.mark.parametrize(
     ("template", "expected"),
     [
-        ("{{ raise_exception('no system') }}", "refuses a prompt of roles system, user .*no system"),
-        ("{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}", "refuses a prompt .*RecursionError"),
+        ("{{ raise_exception('no system') }}", "fails on a prompt of roles system, user .*no system"),
+        ("{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}", "RecursionError"),
         ("{{ messages.__class__.__mro__ }}", "SecurityError"),
-        ("{{ messages[7].content + 1 }}", "the chat template refuses a prompt"),
         ("{{ 1 / 0 }}", "the chat template fails on a prompt of roles system, user .*ZeroDivisionError"),
-        ("{{ '%9999999999999d' % 1 }}", "the chat template fails on a prompt"),
-        ("{{ '\\ud800' }}", "makes no text"),
+        ("{{ '\\ud800' }}", "fails on a prompt .*UnicodeEncodeError"),
     ],
 )
 def test_what_goes_wrong_in_a_template_is_a_sentence(template, expected):

@@ -57,7 +57,7 @@ def test_the_papers_recipe_is_shown_without_data_openrlhf_gpus_and_network(tmp_p
         "dapo_800.parquet does not exist",
         "the engine openrlhf needs the package openrlhf, which is not installed here",
         "the recipe needs 8 GPUs and there is no GPU",
-        "cannot load a model",
+        "cannot load a model from",
     ]
     assert "the Hugging Face hub cannot be reached from here" in missing[-1]
     assert bare_machine == ["config.json"]  # one attempt, not one a file

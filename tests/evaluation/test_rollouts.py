@@ -179,8 +179,11 @@ def test_a_run_goes_on_with_its_own_backend(whole):
 @pytest.mark.parametrize(
     ("lost", "message"),
     [
-        ("metrics.jsonl", "holds step 6, but its metrics.jsonl ends with step 0; restore the file"),
-        ("labels/step-000002.parquet", "holds step 6 but no shards of step 2; restore them"),
+        ("metrics.jsonl", "holds step 6 and would go on after step 0: lines of metrics.jsonl have gone"),
+        (
+            "labels/step-000002.parquet",
+            "shards or the line in metrics.jsonl of step 2 have gone; restore them",
+        ),
     ],
 )
 def test_a_resume_without_what_was_there_removes_nothing(whole, tmp_path, lost, message):

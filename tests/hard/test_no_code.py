@@ -32,8 +32,8 @@ from olr_cli.data.hub import HubId, load_hub_table
 from olr_cli.engines import prompt_text
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.models import policy_path
+from olr_cli.engines.openrlhf.engine import StartingModel
 from olr_cli.engines.openrlhf.flags import DECISIONS, arguments
-from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends.vllm_backend import read_model
 from olr_cli.evaluation.targets import load_tokenizer
@@ -394,7 +394,7 @@ def test_a_hostile_chat_template_is_an_error_and_nothing_else(tmp_path: Path, te
     mark = tmp_path / "ran"
     tokenizer.chat_template = template.replace("MARK", str(mark)) if isinstance(template, str) else template
     message = refusal(lambda: prompt_text.render(tokenizer, [Message("user", "1+1")]), longest=700)
-    assert "the model's chat template" in message
+    assert "the chat template" in message
     assert not mark.exists()
 
 

@@ -108,7 +108,6 @@ KINDS = {
     ),
     "confidence penalty": Kind(method={"name": "confidence_penalty", "penalty_weight": 0.003}),
     "two views": Kind(method={"name": "co_reward", "smoothing": 0.1}),
-    "packed samples": Kind({"flags": {"ds.packing_samples": True}}, attention="flash_attention_2"),
 }
 
 

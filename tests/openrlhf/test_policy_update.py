@@ -7,14 +7,12 @@ gradients as it does. The policy is a built-in one in float32.
 import math
 from types import SimpleNamespace
 
-import einops
 import pytest
 import torch
-from openrlhf.models import Actor, ring_attn_utils
+from openrlhf.models import Actor
 from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.utils.config import hierarchize
 from openrlhf.utils.deepspeed import DeepspeedStrategy
-from transformers.modeling_flash_attention_utils import _pad_input, _unpad_input
 
 from olr_cli.engines.local.grpo import Grpo, smoothed
 from olr_cli.engines.local.policy import Policy
@@ -134,24 +132,6 @@ def test_statistics_are_those_of_the_local_engines_sampler(size, at_once, rollou
         expected = torch.stack([rollouts.entropy_PG[place] for place in places])
         torch.testing.assert_close(torch.tensor(means), expected, rtol=1e-5, atol=1e-5)
         assert not found.entropies[~is_action].any()
-
-
-@pytest.fixture
-def packs(monkeypatch):
-    """What OpenRLHF packs batches with, from transformers and einops: flash-attn is not here."""
-    monkeypatch.setattr(ring_attn_utils, "unpad_input", _unpad_input)
-    monkeypatch.setattr(ring_attn_utils, "pad_input", _pad_input)
-    monkeypatch.setattr(ring_attn_utils, "rearrange", einops.rearrange)
-    monkeypatch.setattr(ring_attn_utils, "index_first_axis", lambda rows, indices: rows[indices])
-
-
-@pytest.mark.usefixtures("packs")
-def test_packing_a_batch_into_one_row_changes_no_statistic(rollouts):
-    actor, batch = openrlhf_actor(policy()), batch_of(rollouts, PLACES[2:7])
-    plain = forward(actor, batch)
-    actor.packing_samples = True
-    for name, values in forward(actor, batch)._asdict().items():
-        torch.testing.assert_close(values, getattr(plain, name), rtol=1e-5, atol=1e-5)
 
 
 class OneProcess(SimpleNamespace):
@@ -318,21 +298,6 @@ def test_mini_batches_are_the_samples_in_the_order_in_which_they_were_dealt(roll
         _, (expected,) = updated(rollouts, METHODS["plain"], places=own)
         for name, value in expected.items():
             torch.testing.assert_close(gradient[name], value, rtol=1e-3, atol=2e-6)
-
-
-@pytest.mark.usefixtures("packs")
-def test_packing_changes_no_smoothed_gradient(rollouts, monkeypatch):
-    _, (expected,) = updated(rollouts, METHODS["smoothing"], micro_batch=4)
-    made = openrlhf_actor
-
-    def packing(of):
-        actor = made(of)
-        actor.packing_samples = True
-        return actor
-
-    monkeypatch.setitem(globals(), "openrlhf_actor", packing)
-    _, (gradient,) = updated(rollouts, METHODS["smoothing"], micro_batch=4)
-    assert_same_gradient(gradient, expected)
 
 
 @pytest.mark.parametrize("micro_batch", [1, 4])

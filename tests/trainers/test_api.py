@@ -184,36 +184,23 @@ def test_every_command_reads_its_run(recorded, tmp_path, words):
         assert "The questions are not shown" not in (run / "figures" / "report.html").read_text()
 
 
-def test_a_run_that_has_moved_still_has_its_prompts(recorded, tmp_path):
-    with make(tmp_path / "run") as olr:
-        feed(olr, recorded, until=11)
-        state = olr.state_dict()
-    moved = (tmp_path / "run").rename(tmp_path / "moved")
-    words = ["audit", str(moved), "--export", str(tmp_path / "repaired.jsonl")]
-    result = CliRunner().invoke(app, words)
-    assert result.exit_code == 0, result.output
-    again = make(moved)
-    again.load_state_dict(state)
-    feed(again, recorded, after=11)
-    again.close()
-    assert decisions(moved).equals(decisions(recorded))
-
-
 @pytest.mark.parametrize("resumed", [False, True])
-def test_a_run_with_verified_labels_can_be_exported(recorded, tmp_path, resumed):
+def test_a_run_with_verified_labels_that_has_moved_can_be_exported(recorded, tmp_path, resumed):
     labels = decisions(recorded)
     verified = labels.select("prompt_id", true_answer="given_label").unique().head(4)
     verified.write_parquet(tmp_path / "verified.parquet")
     olr = make(tmp_path / "run", data={"trusted": str(tmp_path / "verified.parquet")})
     feed(olr, recorded, until=11)
+    state = olr.state_dict()
+    if not resumed:
+        feed(olr, recorded, after=11)
+    olr.close("interrupted")
+    moved = (tmp_path / "run").rename(tmp_path / "moved")
     if resumed:
-        state = olr.state_dict()
-        olr.close("interrupted")
-        olr = make(tmp_path / "run")
-        olr.load_state_dict(state)
-    feed(olr, recorded, after=11)
-    olr.close()
-    words = ["audit", str(tmp_path / "run"), "--export", str(tmp_path / "repaired.jsonl")]
+        with make(moved) as again:
+            again.load_state_dict(state)
+            feed(again, recorded, after=11)
+    words = ["audit", str(moved), "--export", str(tmp_path / "repaired.jsonl")]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
 
@@ -265,22 +252,16 @@ class Lazy(Sequence):
         return [{"role": "user", "content": self.questions[at]}]
 
 
-def test_prompts_are_grouped_by_their_content():
+def columns_of_datasets(questions):
+    rows = [{"prompt": [{"role": "user", "content": text}]} for text in questions]
+    return pytest.importorskip("datasets").Dataset.from_list(rows)["prompt"]
+
+
+@pytest.mark.parametrize("prompts", [Lazy, columns_of_datasets])
+def test_prompts_are_grouped_by_their_content(prompts):
     questions = [text for text in ("3 + 4?", "3 + 5?", "3 + 6?") for _ in range(4)]
     with make() as olr:
-        result = olr(Lazy(questions), BOXED * 3, ["7"] * 12)
-    assert [label.rollouts for label in result.labels] == [4, 4, 4]
-
-
-def test_columns_of_datasets_are_prompts_and_labels():
-    rows = [
-        {"prompt": [{"role": "user", "content": f"3 + {b}?"}], "answer": "7"}
-        for b in (4, 5, 6)
-        for _ in range(4)
-    ]
-    table = pytest.importorskip("datasets").Dataset.from_list(rows)
-    with make() as olr:
-        result = olr(table["prompt"], BOXED * 3, table["answer"])
+        result = olr(prompts(questions), BOXED * 3, ["7"] * 12)
     assert [label.rollouts for label in result.labels] == [4, 4, 4]
 
 
@@ -333,7 +314,7 @@ def test_a_recipe_that_cannot_be_meant_is_refused(recipe, message):
     [
         ({"completions": BOXED[:3]}, "4 prompts and 3 completions"),
         ({"prompts": ["a", "b", "c", "d"]}, "has one completion, and a vote needs several"),
-        ({"labels": ["7", "7", "7", "8"]}, "has the label 7 and the label 8"),
+        ({"labels": ["7", "7", "7", "8"]}, "has two labels, '7' and '8'"),
         ({"labels": [None] * 4}, "has no label, which method olr needs"),
         ({"prompts": ["a", "a", "b", "b"], "prompt_ids": ["x"] * 4}, "has two texts, 'a' and 'b'"),
         ({"noise_types": ["wrong"] * 4}, "'wrong' is not one of clean, inactive"),
@@ -350,7 +331,7 @@ def test_arguments_that_do_not_fit_are_refused(arguments, message):
 def test_a_label_that_changes_later_is_refused():
     with make() as olr:
         olr(["a"] * 4, BOXED, ["7"] * 4)
-        with pytest.raises(UserError, match="has the label 7 and the label 8"):
+        with pytest.raises(UserError, match="has two labels, '7' and '8'"):
             olr(["a"] * 4, BOXED, ["8"] * 4)
 
 
@@ -367,7 +348,7 @@ def test_a_run_is_never_overwritten(recorded, tmp_path):
         make(tmp_path / "run").load_state_dict({**state, "run": "another"})
     with pytest.raises(UserError, match=r"begun with another recipe \(method.warmup_epochs: 3 -> 1\)"):
         make(tmp_path / "run", method={**METHOD, "warmup_epochs": 1}).load_state_dict(state)
-    with pytest.raises(UserError, match=r"the state is that of step 1 of a run, .* name it as run_dir"):
+    with pytest.raises(UserError, match="the state of step 1 was taken with a run_dir"):
         make().load_state_dict(state)
     with pytest.raises(UserError, match="saved by a newer olr"):
         olr.load_state_dict({**state, "version": 99})

@@ -229,8 +229,8 @@ class Grpo:
         Args:
             policy: to be trained.
             reference: the frozen starting policy of the KL term; None for none.
-            train: the recipe's settings of the loss and the mini-batches.
-            method: the recipe's method: its confidence penalty and its label smoothing.
+            train: the settings of the loss and the mini-batches.
+            method: for its confidence penalty and its label smoothing.
             views: of each prompt, neighbours in the rollouts; a mini-batch has all views of its prompts.
             micro_batch_tokens: the most tokens of one forward and backward pass, with padding; at least one rollout.
         """

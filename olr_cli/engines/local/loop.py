@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers.utils.logging import disable_progress_bar
 
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import Prompt, View
@@ -54,8 +53,7 @@ class LocalRunner:
         """Load the starting policy and encode every prompt.
 
         Raises:
-            UserError: the model cannot be used, prompts are too long, or a package that the recipe logs to is
-                missing.
+            UserError: the model cannot be used, prompts are too long, or a package is missing.
         """
         require_log_packages(recipe)
         require_peft(recipe)
@@ -239,8 +237,6 @@ def set_up_torch(recipe: Recipe) -> None:
     # No memory is read here before it is written; to fill it first would only take time.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     keep_freed_memory()
-    # The run has a display of its own; bars for loading and saving a few weights would tear it.
-    disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def load_policy(recipe: Recipe, checkpoint: Path | None = None) -> Policy:

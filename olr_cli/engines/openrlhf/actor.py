@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import ray
 import torch
-from openrlhf.models.ring_attn_utils import gather_and_pad_tensor, unpad_and_slice_tensor
 from openrlhf.trainer.ray import ppo_actor
 from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer, PolicyModelActor
 from openrlhf.utils.distributed_util import torch_dist_barrier_and_cuda_sync
@@ -51,69 +50,41 @@ class PolicyForward(NamedTuple):
     self_certainties: Tensor
 
 
-class ResponsePlaces:
-    """Where the response tokens of a batch are among the logits of OpenRLHF's actor.
+def _at_actions(values_BT: Tensor, actions: int) -> Tensor:
+    """Values of the logits' places at the actions, (B, A): logits are about the token that follows."""
+    return values_BT[:, :-1][:, -actions:]
 
-    Logits are about the token that follows: those at place t of a sequence belong to action t. OpenRLHF may pack a
-    batch into one row without padding; the same functions do that here.
 
-    Args:
-        actor: OpenRLHF's `Actor`.
-        sequences_BT: tokens of prompts and responses.
-        action_mask_BA: which of the last A tokens are a response's.
-        attention_mask_BT: False at padding.
+def token_statistics(logits_BTV: Tensor, action_mask_BA: Tensor) -> tuple[Tensor, Tensor]:
+    """Entropy and self-certainty of every response token, (B, A); without gradient.
+
+    A few rows of logits at a time, so that little memory is needed besides them.
     """
+    B, T, V = logits_BTV.shape
+    actions = action_mask_BA.shape[1]
+    is_followed_BT = torch.zeros(B, T, dtype=torch.bool, device=logits_BTV.device)
+    _at_actions(is_followed_BT, actions)[:] = action_mask_BA.bool()
+    places_N = is_followed_BT.flatten().nonzero()[:, 0]
+    logits_NV = logits_BTV.detach().flatten(0, 1)
+    statistics_2N = logits_BTV.new_zeros(2, len(logits_NV))
+    for places_M in torch.split(places_N, max(1, _LOGITS_AT_ONCE // V)):
+        log_pi_MV = logits_NV[places_M].log_softmax(-1)
+        statistics_2N[1, places_M] = self_certainty_of(log_pi_MV)
+        statistics_2N[0, places_M] = torch.special.entr(log_pi_MV.exp_()).sum(-1)
+    entropy_BT, self_certainty_BT = statistics_2N.view(2, B, T)
+    return _at_actions(entropy_BT, actions), _at_actions(self_certainty_BT, actions)
 
-    def __init__(
-        self, actor: Any, sequences_BT: Tensor, action_mask_BA: Tensor, attention_mask_BT: Tensor
-    ) -> None:
-        self._is_packed = bool(getattr(actor, "packing_samples", False))
-        self._sequences_BT, self._action_mask_BA = sequences_BT, action_mask_BA
-        self._attention_mask_BT = attention_mask_BT
 
-    def statistics(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Entropy and self-certainty of every response token, (B, A); without gradient.
+def self_certainties(logits_BTV: Tensor, sequences_BT: Tensor, log_probs_BA: Tensor) -> Tensor:
+    """Self-certainty of every response token, (B, A), differentiable; what stands elsewhere has no meaning.
 
-        A few rows of logits at a time, so that little memory is needed besides them.
-        """
-        B, T = self._sequences_BT.shape
-        is_followed_BT = torch.zeros(B, T, dtype=torch.long, device=logits.device)
-        is_followed_BT[:, :-1][:, -self._action_mask_BA.shape[1] :] = self._action_mask_BA.long()
-        is_followed = self._lay_out(is_followed_BT)
-        places_N = is_followed.flatten().nonzero()[:, 0]
-        V = logits.shape[-1]
-        logits_NV = logits.detach().flatten(0, 1)
-        statistics_2N = logits.new_zeros(2, len(logits_NV))
-        for places_M in torch.split(places_N, max(1, _LOGITS_AT_ONCE // V)):
-            log_pi_MV = logits_NV[places_M].log_softmax(-1)
-            statistics_2N[1, places_M] = self_certainty_of(log_pi_MV)
-            statistics_2N[0, places_M] = torch.special.entr(log_pi_MV.exp_()).sum(-1)
-        entropy, self_certainty = statistics_2N.view(2, *is_followed.shape)
-        return self._at_actions(entropy), self._at_actions(self_certainty)
-
-    def self_certainties(self, logits: Tensor, log_probs_BA: Tensor) -> Tensor:
-        """Self-certainty of every response token, (B, A), differentiable; what stands elsewhere has no meaning.
-
-        Since log pi(v) is log pi(token) + logit(v) - logit(token), it needs no other distribution than the one that
-        `log_probs_BA` comes from.
-        """
-        tokens = self._lay_out(self._sequences_BT.roll(-1, dims=1))
-        above_token = logits.mean(-1) - logits.gather(-1, tokens[..., None])[..., 0]
-        return -math.log(logits.shape[-1]) - log_probs_BA - self._at_actions(above_token)
-
-    def _lay_out(self, values_BT: Tensor) -> Tensor:
-        """Values of the tokens, as the logits lie: (B, T), or packed (1, N)."""
-        if not self._is_packed:
-            return values_BT
-        packed: Tensor = unpad_and_slice_tensor(values_BT, self._attention_mask_BT, None)[0]
-        return packed
-
-    def _at_actions(self, values: Tensor) -> Tensor:
-        """Values that lie as the logits do, at the actions: (B, A)."""
-        if self._is_packed:
-            *_, padding, indices = unpad_and_slice_tensor(self._sequences_BT, self._attention_mask_BT, None)
-            values = gather_and_pad_tensor(values, None, padding, indices, *self._sequences_BT.shape)
-        return values[:, :-1][:, -self._action_mask_BA.shape[1] :]
+    Since log pi(v) is log pi(token) + logit(v) - logit(token), it needs no other distribution than the one that
+    `log_probs_BA` comes from.
+    """
+    tokens_BT1 = sequences_BT.roll(-1, dims=1)[..., None]
+    above_token_BT = logits_BTV.mean(-1) - logits_BTV.gather(-1, tokens_BT1)[..., 0]
+    above_token_BA = _at_actions(above_token_BT, log_probs_BA.shape[1])
+    return -math.log(logits_BTV.shape[-1]) - log_probs_BA - above_token_BA
 
 
 def averaged(loss: Any) -> Any:
@@ -148,9 +119,8 @@ class SmoothedLoss:
     ) -> None:
         if not torch.is_grad_enabled():  # not the update's
             return
-        (sequences_BT, action_mask_BA), (log_probs_BA, output) = arguments, result
-        places = ResponsePlaces(actor, sequences_BT, action_mask_BA, options["attention_mask"])
-        certainties_BA = places.self_certainties(output["logits"], log_probs_BA)
+        log_probs_BA, output = result
+        certainties_BA = self_certainties(output["logits"], arguments[0], log_probs_BA)
         self._log_probs_BA = smoothed(log_probs_BA, certainties_BA, self._smoothing)
 
 
@@ -278,11 +248,10 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
         sequences, action_mask, attention_mask = (
             tensor.to(device) for tensor in (sequences, action_mask, attention_mask)
         )
-        places = ResponsePlaces(self.actor, sequences, action_mask, attention_mask)
         self.actor.eval()
         with torch.no_grad():
             log_probs_BA, output = self.actor(sequences, action_mask, attention_mask, return_output=True)
-            statistics = places.statistics(output["logits"])
+            statistics = token_statistics(output["logits"], action_mask)
         self.actor.train()
         return PolicyForward(*(tensor.to("cpu") for tensor in (log_probs_BA, *statistics)))
 
@@ -331,16 +300,11 @@ def _without_offload_buffers(engine: Any) -> Iterator[None]:
             states[parameter].update(buffers)
 
 
-def policy_actor(smoothing: float, loaded: Path) -> object:
-    """The Ray actor class that takes the place of OpenRLHF's, for a recipe's label smoothing.
-
-    It makes the file `loaded` once the model is there.
-    """
+def policy_actor(smoothing: float) -> object:
+    """The Ray actor class that takes the place of OpenRLHF's, for a recipe's label smoothing."""
 
     class PolicyActorOfRun(PolicyActor):
-        def init_model_from_pretrained(self, *args: Any, **kwargs: Any) -> None:
-            super().init_model_from_pretrained(*args, **kwargs)
-            loaded.touch()
+        pass
 
     PolicyActorOfRun.smoothing = smoothing
     return ray.remote(num_gpus=1)(PolicyActorOfRun)

@@ -121,7 +121,7 @@ def _refusing(module: ModuleType) -> Iterator[None]:
     """Keep code of models from running, whatever file of a model it comes with.
 
     OpenRLHF 0.11.2 loads configurations, tokenizers and models with `trust_remote_code=True` wherever it does so. Code
-    that a recipe does not trust is refused before the job starts (model.py), and once more here.
+    that a recipe does not trust is refused before the job starts (engine.py), and once more here.
     """
     yield
     # Where they have been imported from it already, too.
@@ -158,9 +158,8 @@ def _stand_in_if_absent() -> None:
     """Let OpenRLHF be imported without flash-attn.
 
     `openrlhf/models/ring_attn_utils.py` imports it at the top, also when attention is torch's sdpa. Nothing of it is
-    called then: packed samples are refused without flash attention (checks.py), ring attention always (flags.py). The
-    stand-in exists only while that one module is
-    imported, so nobody else takes it for the real package.
+    called then: packed samples and ring attention are refused (flags.py). The stand-in exists only while that one
+    module is imported, so nobody else takes it for the real package.
     """
     if not has_flash_attention() and _FLASH_ATTENTION_USER not in sys.modules:
         around_import(_FLASH_ATTENTION_USER, _with_stand_in)
@@ -181,9 +180,7 @@ def _with_stand_in(_module: ModuleType) -> Iterator[None]:
 
 
 def _not_there(*_: object, **__: object) -> NoReturn:
-    raise RuntimeError(
-        "packed samples need flash-attn, which is not installed; leave ds.packing_samples unset"
-    )
+    raise RuntimeError("flash-attn is not installed")
 
 
 _IDLE = ("set_device", "synchronize", "empty_cache", "current_stream")

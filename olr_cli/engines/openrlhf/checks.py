@@ -24,9 +24,7 @@ _NOT_WHEN_SMOOTHED = ("algo.kl.unbiased_gradient", "algo.advantage.is_correction
 
 
 RELIES_ON: Mapping[str, tuple[str, ...]] = {
-    "models/ring_attn_utils.py": ("gather_and_pad_tensor", "unpad_and_slice_tensor"),
     "trainer/ppo_trainer.py": (
-        "BasePPOTrainer.broadcast_to_vllm",
         "BasePPOTrainer.init_checkpoint_states",
         "BasePPOTrainer.save_logs_and_checkpoints",
         "BasePPOTrainer.train_step",
@@ -161,8 +159,7 @@ def attention_of(recipe: Recipe, *, has_flash_attention: bool) -> str:
     """The implementation of attention, by the name that transformers has for it.
 
     Raises:
-        NotHere: the recipe names one that is not here, or that needs a GPU; or it packs samples, with which OpenRLHF's
-            command line replaces sdpa by `flash_attention_2`.
+        NotHere: the recipe names one that is not here, or that needs a GPU.
     """
     engine = engine_section(recipe, OpenRlhfEngine)
     on_gpu, wanted = engine.device == "cuda", engine.attention
@@ -172,11 +169,6 @@ def attention_of(recipe: Recipe, *, has_flash_attention: bool) -> str:
         where = "is not installed here" if on_gpu else "needs a GPU"
         raise NotHere(
             f"engine.attention is flash_attention_2, but flash-attn {where}; set it to auto or sdpa"
-        )
-    if wanted == "sdpa" and flatten(engine.flags).get("ds.packing_samples"):
-        raise NotHere(
-            "engine.flags: ds.packing_samples needs flash attention, and attention is sdpa here; remove it, or"
-            " install flash-attn (docs/openrlhf-install.md)"
         )
     return wanted
 
@@ -202,62 +194,44 @@ def check_batches(recipe: Recipe, prompts: int, views: int = 1) -> None:
     stay in the gradient of the next.
 
     Raises:
-        UserError: they don't; names what would.
+        UserError: they don't.
     """
     train, engine = recipe.train, engine_section(recipe, OpenRlhfEngine)
     size = train.prompts_per_step
     mini = min(train.mini_batch_prompts or size, size)
     if size % mini:
         raise UserError(
-            f"train.prompts_per_step {size} is not a multiple of train.mini_batch_prompts {mini}: gradients of the last"
-            f" {size % mini} prompts of a step would be half accumulated; choose a divisor of {size}"
+            f"train.prompts_per_step {size} is not a multiple of train.mini_batch_prompts {mini}, so that gradients"
+            f" would be half accumulated; choose a divisor of {size}"
         )
-    over = prompts % size % mini
-    if over:
-        nearest = prompts - over
-        remedy = f"set data.limit to {nearest}" if nearest else f"give at least {mini} prompts"
+    if prompts % size % mini:
         raise UserError(
             f"{prompts} prompts leave {prompts % size} for an epoch's last step, not a multiple of the mini-batch of"
-            f" {mini}: gradients would be half accumulated; {remedy}, or change train.mini_batch_prompts"
+            f" {mini}: gradients would be half accumulated; set data.limit to a multiple of {mini}, or change"
+            " train.mini_batch_prompts"
         )
-    gpus = engine.policy_gpus
-    samples, portion = mini * train.rollouts_per_prompt * views, engine.micro_batch_samples * gpus
-    if samples % portion:
-        options = [m for m in range(1, samples + 1) if samples % (m * gpus) == 0]
-        remedy = (
-            f"set engine.micro_batch_samples to one of {', '.join(map(str, options))}"
-            if options
-            else f"choose train.mini_batch_prompts so that the samples are a multiple of {gpus}"
-        )
+    samples = mini * train.rollouts_per_prompt * views
+    if samples % (engine.micro_batch_samples * engine.policy_gpus):
         rollouts = f"{train.rollouts_per_prompt} rollouts" + (f" x {views} views" if views > 1 else "")
         raise UserError(
-            f"a mini-batch of {mini} prompts x {rollouts} = {samples} samples does not divide"
-            f" into micro-batches of {engine.micro_batch_samples} on {gpus} GPUs; {remedy}"
+            f"a mini-batch of {mini} prompts x {rollouts} = {samples} samples does not divide into micro-batches of"
+            f" {engine.micro_batch_samples} on {engine.policy_gpus} GPUs; change engine.micro_batch_samples or"
+            " train.mini_batch_prompts"
         )
 
 
-def check_optimiser(recipe: Recipe) -> None:
-    """Make sure that DeepSpeed has the recipe's optimiser, and adds gradients up in the precision that it asks for.
+def check_precision(recipe: Recipe) -> None:
+    """Make sure that DeepSpeed adds gradients up in the precision that the recipe asks for.
 
-    With ZeRO 3, OpenRLHF sets `reduce_scatter`, with which DeepSpeed's Muon does not start, and lets no states sleep
-    but Adam's. DeepSpeed 0.19.6 honours `grad_accum_dtype` with ZeRO 3. With ZeRO 2 it goes on in bfloat16
+    DeepSpeed 0.19.6 honours `grad_accum_dtype` with ZeRO 3. With ZeRO 2 it goes on in bfloat16
     (`copy_grads_in_partition` in runtime/zero/stage_1_and_2.py; tests/openrlhf/test_gradients.py measures it), and with
     ZeRO 1 it takes another optimizer, `BF16_Optimizer`, which has no `offload_states` to sleep with.
 
     Raises:
-        UserError: Muon with ZeRO 3, float32 without it, or another precision.
+        UserError: float32 without ZeRO 3.
     """
     engine = engine_section(recipe, OpenRlhfEngine)
-    flags = flatten(engine.flags)
-    if flags.get("actor.optim") == "muon" and engine.zero_stage == 3:
-        raise UserError(
-            "engine.flags: actor.optim muon does not start with ZeRO 3, where DeepSpeed has Adam alone; set"
-            " engine.zero_stage to 2, or remove the flag"
-        )
-    precision = flags.get("ds.grad_accum_dtype")
-    if precision not in (None, "bf16", "fp32"):
-        raise UserError(f"engine.flags: ds.grad_accum_dtype is {precision!r}; choose bf16 or fp32")
-    if precision == "fp32" and engine.zero_stage != 3:
+    if flatten(engine.flags).get("ds.grad_accum_dtype") == "fp32" and engine.zero_stage != 3:
         raise UserError(
             "engine.flags: ds.grad_accum_dtype fp32 works with ZeRO 3 alone: with ZeRO 2 DeepSpeed adds gradients up in"
             " bfloat16 all the same, and with ZeRO 1 it cannot sleep; set engine.zero_stage to 3, or remove the flag"
@@ -295,12 +269,10 @@ def check_gpus(recipe: Recipe, present: int | None) -> None:
     needed = gpus_needed(recipe)
     if present is not None and engine.device == "cuda" and needed > present:
         here = f"here {'are' if present > 1 else 'is'} {_gpus(present)}" if present else "there is no GPU"
-        smaller = (
-            "set engine.device to cpu to rehearse with a tiny model, or engine.ray_address to the cluster that has them"
-            if present == 0
-            else "lower engine.gpus_per_node, or name a cluster with engine.ray_address"
+        raise NotHere(
+            f"the recipe needs {_gpus(needed)} and {here}; lower engine.gpus_per_node, name a cluster with"
+            " engine.ray_address, or rehearse with a tiny model and engine.device cpu"
         )
-        raise NotHere(f"the recipe needs {_gpus(needed)} and {here}; {smaller}")
 
 
 def _gpus(number: int) -> str:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 import signal
 import time
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from olr_cli.data.chat import Message
-from olr_cli.data.prompts import View
+from olr_cli.data.prompts import Prompt, View
 from olr_cli.engines import prompt_text
-from olr_cli.engines.models import model_location
+from olr_cli.engines.models import model_location, open_model
 from olr_cli.engines.openrlhf.bridges import has_flash_attention
 from olr_cli.engines.openrlhf.checks import (
     attention_of,
@@ -24,7 +26,7 @@ from olr_cli.engines.openrlhf.checks import (
     check_batches,
     check_flags,
     check_gpus,
-    check_optimiser,
+    check_precision,
     gpus_needed,
     require_openrlhf,
     require_vllm_cpu,
@@ -37,14 +39,12 @@ from olr_cli.engines.openrlhf.flags import (
     recipe_flags,
 )
 from olr_cli.engines.openrlhf.job_files import (
-    STAGES,
     JobFiles,
     held_out_label,
     prompt_label,
     saved_parts,
     write_rows,
 )
-from olr_cli.engines.openrlhf.model import StartingModel
 from olr_cli.engines.openrlhf.process import command, started
 from olr_cli.engines.reporting import reports, require_log_packages, start_progress
 from olr_cli.engines.run import (
@@ -73,7 +73,6 @@ def _departures(recipe: Recipe) -> list[str]:
     """Where the engine's computation departs from the authors' (R17)."""
     engine = engine_section(recipe, OpenRlhfEngine)
     in_float32 = flatten(engine.flags).get("ds.grad_accum_dtype") == "fp32"
-    of_loss = _gspo_sentence(recipe) or loss_average_departure(recipe)
     precision = (
         "float32 over micro-batches, in bfloat16 over GPUs"
         if in_float32
@@ -87,7 +86,7 @@ def _departures(recipe: Recipe) -> list[str]:
         "weights are bfloat16 beside a float32 copy in the optimiser; norms and biases are not decayed",
         "policy/grad_norm is that of a step's last mini-batch",
         f"gradients are added up in {precision} (the authors: float32)",
-        of_loss,
+        loss_average_departure(recipe),
     ]
     if recipe.train.loss_average == "sequence":
         sentences.append(
@@ -102,13 +101,68 @@ def _departures(recipe: Recipe) -> list[str]:
     return sentences
 
 
-def _gspo_sentence(recipe: Recipe) -> str | None:
-    """How GSPO's loss is averaged, which is not as train.loss_average says; None: the loss is another."""
-    flags = flatten(engine_section(recipe, OpenRlhfEngine).flags)
-    if flags.get("actor.policy_loss_type") != "gspo":
-        return None
-    unit = {"token": "response tokens", "sequence": "responses"}[recipe.train.loss_average]
-    return f"GSPO's policy loss is a mean over responses; KL and penalty follow train.loss_average: means over {unit}"
+@dataclass(frozen=True)
+class StartingModel:
+    """The starting policy, but for its weights.
+
+    Attributes:
+        tokenizer: None in a dry run where the model is not here.
+        context_length: the most tokens it is made for; None if it doesn't say.
+        digest: of the weights: sha256 of the files in a folder, the commit of a hub id.
+    """
+
+    path: str
+    tokenizer: Any
+    context_length: int | None
+    digest: str
+
+    @classmethod
+    def look_at(cls, path: str, *, trust_remote_code: bool) -> StartingModel:
+        """Read configuration and tokenizer; errors as of `open_model`, and for a model that reads images too."""
+        config, tokenizer = open_model(path, trust_remote_code=trust_remote_code, runs_code=True)
+        if hasattr(config, "vision_config"):
+            raise UserError(
+                f"{path} reads images too (its configuration has a vision_config), and the engine openrlhf trains"
+                " models of text alone; give the text model that it is made of"
+            )
+        digest = _digest(Path(path)) if Path(path).is_dir() else f"commit {config._commit_hash}"
+        place = str(Path(path).absolute()) if Path(path).is_dir() else path
+        return cls(place, tokenizer, getattr(config, "max_position_embeddings", None), digest)
+
+    def texts(self, prompts: Sequence[Prompt], recipe: Recipe, view: View = "original") -> list[str]:
+        """Every prompt as text that OpenRLHF, which adds no special tokens, turns into the tokens that we would.
+
+        Raises:
+            UserError: a prompt doesn't fit, or no text does that.
+        """
+        messages = [prompt.turns(view) for prompt in prompts]
+        texts = prompt_text.render_all(self.tokenizer, messages)
+        token_ids = prompt_text.tokenize(self.tokenizer, texts)
+        prompt_text.require_room(prompts, token_ids, recipe, self.context_length, view)
+        return [
+            self._text_of(text, tokens, prompt.prompt_id)
+            for text, tokens, prompt in zip(texts, token_ids, prompts, strict=True)
+        ]
+
+    def _text_of(self, text: str, tokens: list[int], prompt_id: str) -> str:
+        for candidate in (text, f"{self.tokenizer.bos_token or ''}{text}"):
+            if self.tokenizer(candidate, add_special_tokens=False, verbose=False)["input_ids"] == tokens:
+                return candidate
+        raise UserError(
+            f"{self.path} puts special tokens into prompt {prompt_id} that cannot be written as text, and OpenRLHF"
+            " reads text; give the model a chat template that writes them"
+        )
+
+
+def _digest(folder: Path) -> str:
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise UserError(f"{folder} has no safetensors weights; convert them, or give another model")
+    total = hashlib.sha256()
+    for file in files:
+        with file.open("rb") as weights:
+            total.update(f"{file.name} {hashlib.file_digest(weights, 'sha256').hexdigest()}\n".encode())
+    return total.hexdigest()
 
 
 class OpenRlhfRunner:
@@ -134,7 +188,7 @@ class OpenRlhfRunner:
         with noting(missing):
             require_log_packages(recipe)
         check_batches(recipe, len(data.train.prompts), len(data.views))
-        check_optimiser(recipe)
+        check_precision(recipe)
         with noting(missing):
             check_gpus(recipe, torch.cuda.device_count() if cluster_address(recipe) is None else None)
         self._attention = "flash_attention_2"  # which is what is missing, if anything is
@@ -181,8 +235,6 @@ class OpenRlhfRunner:
         """Likely mistakes."""
         tokenizer = self._model.tokenizer
         sentences = [] if tokenizer is None else prompt_text.template_warnings(tokenizer, self._recipe)
-        if self._recipe.train.loss_average == "token" and (sentence := _gspo_sentence(self._recipe)):
-            sentences.append(sentence)
         if self._engine.device == "cuda" and self._attention == "sdpa" and self._engine.attention == "auto":
             sentences.append(
                 "flash-attn is not installed: attention is torch's sdpa, slower on long responses"
@@ -232,24 +284,23 @@ class OpenRlhfRunner:
             )
         progress.say(f"Starting Ray, vLLM and DeepSpeed; what they print goes to {files.log}")
         words = command(run.path.absolute(), self._flags(run.path, run.done))
-        tail, stages, has_ended, began = MetricsTail(run.path), dict(files.stages), False, time.monotonic()
+        tail, is_ready, has_ended, began = MetricsTail(run.path), False, False, time.monotonic()
         with ExitStack() as stack:
             stop = stack.enter_context(stop_requests())
             report = stack.enter_context(reports(run))
             job = stack.enter_context(started(words, files.log))
             while not has_ended:
                 has_ended = job.has_ended()  # before the lines: none can come after it
-                for stage in [stage for stage, file in stages.items() if file.exists()]:
-                    del stages[stage]
-                    progress.say(f"After {time.monotonic() - began:.0f} s {STAGES[stage]}.")
-                    if stage == "ready":
-                        start_progress(run, schedule)
+                if not is_ready and files.ready.exists():
+                    is_ready = True
+                    progress.say(f"After {time.monotonic() - began:.0f} s the first step begins.")
+                    start_progress(run, schedule)
                 for metrics in tail.new_lines():
                     step = int(metrics.pop("step"))
                     metrics.pop("epoch")
                     report(step, metrics)
                 if stop.signal_number is not None:
-                    if "ready" in stages:
+                    if not is_ready:
                         break  # before the first step there is nothing to wait for
                     files.stop.touch()  # the job stops after its step
                 if not has_ended:
@@ -285,12 +336,6 @@ class OpenRlhfRunner:
         return arguments(recipe_flags(recipe, places, self._attention, done))
 
     def _write_files(self, files: JobFiles) -> None:
-        unreadable = {",", "@"} & set(str(files.prompts.absolute()))
-        if unreadable:
-            raise UserError(
-                f"OpenRLHF cannot read files at {files.folder.absolute()}, because '{unreadable.pop()}' in a path has a"
-                " meaning of its own there; choose another --run-dir"
-            )
         with writing(files.folder):
             files.folder.mkdir(exist_ok=True)
         files.forget_last_attempt()

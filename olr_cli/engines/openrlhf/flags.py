@@ -31,14 +31,10 @@ class Places:
     """The places that OpenRLHF reads from and writes to, and the sizes that come from the data.
 
     Attributes:
-        model: folder or hub id of the starting policy.
-        prompts: Parquet of the training prompts.
-        held_out: Parquet of the held-out prompts, if there are any.
+        model: folder or hub id.
         checkpoint: of ours, to go on from, or the universal one in its place (`job_files.put_together`).
         scratch: a folder for what OpenRLHF insists on writing.
         max_tokens: prompt and response together.
-        is_universal: `checkpoint` is DeepSpeed's universal one.
-        views: of each prompt.
     """
 
     model: str
@@ -52,20 +48,8 @@ class Places:
 
 
 def cluster_address(recipe: Recipe) -> str | None:
-    """Where a running Ray cluster is, by the recipe or by Ray's own variable; None: the job makes one of its own.
-
-    Raises:
-        UserError: it is the address of the cluster's job server, which takes commands and no connections.
-    """
-    named = engine_section(recipe, OpenRlhfEngine).ray_address
-    address = named or os.environ.get("RAY_ADDRESS")
-    if address is not None and address.startswith(("http://", "https://")):
-        source = "engine.ray_address" if named else "RAY_ADDRESS"
-        raise UserError(
-            f"{source} {address} is the address of Ray's job server: start the command there, with `ray job submit"
-            f" --address {address} -- olr train …`, or name the cluster itself (auto, or HOST:PORT)"
-        )
-    return address
+    """Where a running Ray cluster is, by the recipe or by Ray's own variable; None: the job makes one of its own."""
+    return engine_section(recipe, OpenRlhfEngine).ray_address or os.environ.get("RAY_ADDRESS")
 
 
 def openrlhf_parser() -> argparse.ArgumentParser:
@@ -162,6 +146,7 @@ DECISIONS: Mapping[str, Decision] = {
     "rollout.vllm_generate_batch_size": Decision("olr", _GROUPS),
     "train.dynamic_batch_enable": Decision("olr", _DEAL),
     "ds.ring_attn_size": Decision("olr", _DEAL),
+    "ds.packing_samples": Decision("olr", "the statistics of tokens are read from padded batches"),
     "ds.tensor_parallel_size": Decision("olr", _DEAL),
     "train.agent_func_path": Decision("olr", _ROLE),
     "reward.remote_url": Decision("olr", _ROLE),
@@ -202,12 +187,6 @@ DECISIONS: Mapping[str, Decision] = {
 
 def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> dict[str, Any]:
     """OpenRLHF's flags, without dashes, that a recipe amounts to; those of `engine.flags` last.
-
-    Args:
-        recipe: its keys.
-        places: of the files.
-        attention: implementation of attention.
-        done: complete steps.
 
     Returns:
         True stands for a flag without a value, None and False for one that is left out, a tuple for several values.

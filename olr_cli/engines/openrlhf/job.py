@@ -83,7 +83,6 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
             raise UserError(
                 f"the recipe needs {wanted} {resource}s and Ray's cluster has {present}; add nodes, or ask for fewer"
             )
-    JobFiles(run_path).stages["ray"].touch()
     _put_ours_in_place(recipe, run_path, ray.get_runtime_context().get_node_id())
     sys.argv = ["train_ppo_ray", *flags]
     # no user's text: OpenRLHF's own command line
@@ -103,9 +102,8 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
     if engine_section(recipe, OpenRlhfEngine).device == "cpu":
         engine_arguments["worker_extension_cls"] = WORKER_EXTENSION
     ppo_trainer.PPOTrainer = trainer_actor(run_path, node_id)
-    stages = JobFiles(run_path).stages
-    ppo_actor.PolicyModelActor = policy_actor(recipe.method.smoothing, stages["deepspeed"])
-    vllm_engine.RolloutRayActor = rollout_actor(engine_arguments, recipe.train.stop, stages["vllm"])
+    ppo_actor.PolicyModelActor = policy_actor(recipe.method.smoothing)
+    vllm_engine.RolloutRayActor = rollout_actor(engine_arguments, recipe.train.stop)
 
 
 def end_of(error: BaseException) -> JobEnd:

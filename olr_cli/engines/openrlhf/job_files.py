@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -21,15 +21,6 @@ OPENRLHF_PART = "openrlhf"
 
 UNIVERSAL = "ds.use_universal_ckpt"
 """OpenRLHF's flag by which DeepSpeed loads a universal checkpoint."""
-
-STAGES: Mapping[str, str] = {
-    "ray": "Ray has started; vLLM and DeepSpeed come next",
-    "vllm": "vLLM has loaded the model",
-    "deepspeed": "DeepSpeed has loaded the model",
-    "ready": "the first step begins",
-    "weights": "vLLM has its first new weights",
-}
-"""Stages of a start, in a sentence each. A file of that name in `JobFiles.folder` says that the job has reached it."""
 
 _READERS, _WRITERS = 4, 2
 """Processes of DeepSpeed's converter, its defaults; each reader holds one GPU's file in memory."""
@@ -67,7 +58,7 @@ class JobFiles:
         self.universal = (
             self.folder / "universal"
         )  # a checkpoint from another number of GPUs, until it is loaded
-        self.stages = {stage: self.folder / stage for stage in STAGES}
+        self.ready = self.folder / "ready"  # exists when the first step begins
         self.stop = self.folder / "stop"  # exists when the job is asked to stop after its step
         self._working_folder, self._end = self.folder / "working-folder.txt", self.folder / "outcome.json"
 
@@ -95,7 +86,7 @@ class JobFiles:
 
     def forget_last_attempt(self) -> None:
         """Remove what an earlier attempt left of its end."""
-        for file in (*self.stages.values(), self.stop, self._end):
+        for file in (self.ready, self.stop, self._end):
             file.unlink(missing_ok=True)
         shutil.rmtree(self.universal, ignore_errors=True)
 
@@ -148,10 +139,6 @@ def put_together(checkpoint: Path, target: Path) -> None:
     DeepSpeed loads these on as many GPUs alone (`DeepSpeedEngine._load_zero_checkpoint`); on any other number it loads
     its universal checkpoint, a folder a weight, which its own converter (checkpoint/ds_to_universal.py) makes of the
     files. Takes 12 bytes a parameter of disk, and as much again while it works.
-
-    Args:
-        checkpoint: of ours.
-        target: a folder that takes its place for OpenRLHF.
 
     Raises:
         OSError: the disk is full or not writable.

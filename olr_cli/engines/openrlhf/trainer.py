@@ -219,15 +219,10 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def fit(self, global_step: int = 0) -> None:
         """Train from the last checkpoint to the end."""
         shutil.rmtree(self.files.universal, ignore_errors=True)  # every rank has loaded it
-        self.files.stages["ready"].touch()
+        self.files.ready.touch()
         if self._done == 0:
             self.writer.log(0, 0, self.measure_held_out())
         super().fit(global_step)
-
-    def broadcast_to_vllm(self) -> None:
-        """OpenRLHF's, and tell the command that it works."""
-        super().broadcast_to_vllm()
-        self.files.stages["weights"].touch()
 
     def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict[str, Any], int]:
         """OpenRLHF's, which calls `supervise` on the way.

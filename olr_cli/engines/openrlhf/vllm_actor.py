@@ -6,7 +6,6 @@ OpenRLHF loads this file by its path (`--train.agent_func_path`), and takes `Age
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -27,16 +26,12 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         return await super().execute(*args, sampling_params=sampling_params, **kwargs)
 
 
-def rollout_actor(engine_arguments: dict[str, Any], stop: Sequence[str], loaded: Path) -> Any:
-    """A Ray actor class like OpenRLHF's `RolloutRayActor` with engine arguments and stop texts that have no flag.
-
-    It makes the file `loaded` once the model is there.
-    """
+def rollout_actor(engine_arguments: dict[str, Any], stop: Sequence[str]) -> Any:
+    """A Ray actor class like OpenRLHF's `RolloutRayActor` with engine arguments and stop texts that have no flag."""
 
     class RolloutActor(RolloutRayActor.__ray_metadata__.modified_class):  # type: ignore[misc]
         async def __init__(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[misc]
             await super().__init__(*args, **(kwargs | engine_arguments))
             self.executor.stop = stop
-            loaded.touch()
 
     return ray.remote(RolloutActor)

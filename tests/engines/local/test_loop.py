@@ -9,13 +9,10 @@ from test_resume import STEPS, recipe
 
 from olr_cli.engines.launch import launch
 from olr_cli.engines.local import loop
-from olr_cli.engines.local.policy import Policy, digest
+from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.models import policy_path
 from olr_cli.engines.run import load_data
-from olr_cli.errors import UserError
-from olr_cli.recipe.layers import validate
 from olr_cli.runs.checkpoints import best_step, checkpoint_steps
-from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.interrupts import Interrupted, StopRequest
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import LineProgress
@@ -94,24 +91,6 @@ def test_throughput_counts_the_tokens_of_the_stored_rollouts(tmp_path):
         assert line["speed/trained_tokens"] == pytest.approx(seen / line["time/update"])
         whole = line["time/step"] - line.get("time/evaluation", 0)
         assert line["speed/samples"] == pytest.approx(len(step) / whole)
-
-
-def test_the_starting_policys_weights_are_in_the_manifest(tmp_path):
-    go(tmp_path / "run", recipe(train={**recipe().plain()["train"], "epochs": 1}))
-    start = Policy.load(policy_path("addition-easier"), device="cpu")
-    assert read_manifest(tmp_path / "run")["policy_digest"] == digest(start.model)
-
-
-def test_prompts_and_responses_beyond_the_models_context_are_refused():
-    room = 64 - len("123+456=")
-    settings = {"data": {"limit": 2}, "engine": {"name": "local", "device": "cpu"}}
-    fits = validate({**settings, "train": {"max_new_tokens": room}}, "test")
-    loop.LocalRunner(fits, load_data(fits))
-    too_long = validate({**settings, "train": {"max_new_tokens": room + 1}}, "test")
-    with pytest.raises(
-        UserError, match=r"has 8 tokens, and with train\.max_new_tokens 57 that is more than the 64"
-    ):
-        loop.LocalRunner(too_long, load_data(too_long))
 
 
 @pytest.mark.parametrize(("samples", "expected"), [(None, 4), (3, 3)])

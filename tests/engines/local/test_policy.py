@@ -39,15 +39,11 @@ def test_a_saved_policy_is_a_hugging_face_model_with_safetensors_and_tokenizer(s
     assert AutoTokenizer.from_pretrained(saved)("1+2=")["input_ids"] == policy.tokenizer("1+2=")["input_ids"]
 
 
-def test_loading_takes_the_cpu_and_float32_when_there_is_no_gpu(saved, monkeypatch):
+def test_weights_are_float32_and_so_is_the_computation_where_there_is_no_gpu(saved, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    policy = Policy.load(saved)
+    policy, in_bfloat16 = Policy.load(saved), Policy.load(saved, device="cpu", dtype=torch.bfloat16)
     assert (policy.device.type, policy.dtype) == ("cpu", torch.float32)
-
-
-def test_weights_stay_float32_when_the_computation_is_bfloat16(saved):
-    policy = Policy.load(saved, device="cpu", dtype=torch.bfloat16)
-    assert {p.dtype for p in policy.model.parameters()} == {torch.float32}
+    assert {p.dtype for p in in_bfloat16.model.parameters()} == {torch.float32}
 
 
 def test_asking_for_a_gpu_that_is_not_there_is_the_users_error(saved, monkeypatch):
@@ -79,12 +75,7 @@ def test_every_end_token_of_generation_config_and_tokenizer_ends_a_response():
     policy = tiny_policy()
     policy.model.generation_config.eos_token_id = [7, 9]
     assert Policy(policy.model, policy.tokenizer, policy.device).end_ids == [2, 7, 9]
-
-
-def test_a_policy_without_end_token_is_the_users_error():
-    policy = tiny_policy()
-    policy.model.generation_config.eos_token_id = None
-    policy.tokenizer.eos_token = None
+    policy.model.generation_config.eos_token_id = policy.tokenizer.eos_token = None
     with pytest.raises(UserError, match="end token"):
         Policy(policy.model, policy.tokenizer, policy.device)
 

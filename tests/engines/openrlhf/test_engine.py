@@ -50,7 +50,7 @@ def openrlhf(monkeypatch):
     def parser():
         found = argparse.ArgumentParser()
         places = Places("model", "p", "h", None, "scratch", 8)
-        others = {"actor.optim": "adam", "ds.grad_accum_dtype": "fp32", "actor.policy_loss_type": "ppo"}
+        others = {"actor.optim": "adam", "ds.grad_accum_dtype": "fp32"}
         for name, value in (recipe_flags(recipe(), places, "sdpa", 0) | others).items():
             found.add_argument(
                 f"--{name}", **({"action": "store_true"} if isinstance(value, bool) else {"nargs": "+"})
@@ -169,7 +169,7 @@ def train(tmp_path, monkeypatch):
 def whole(files):
     """A job that makes all four steps of two epochs."""
     return (
-        files.stages["ready"].touch,
+        files.ready.touch,
         writes(files, 0, 1),
         nothing,
         writes(files, 2, 3),
@@ -186,26 +186,11 @@ def test_a_finished_job_is_a_finished_run(train):
     assert not launched.files.stop.exists()
 
 
-def test_what_has_started_is_said_once_with_its_time(train):
-    launched = train(
-        lambda files: (
-            files.stages["ray"].touch,
-            nothing,
-            lambda: [files.stages[name].touch() for name in ("deepspeed", "vllm", "ready")],
-            writes(files, 0, 1),
-            files.stages["weights"].touch,
-            ends(files, "finished", 2, 3, 4),
-        )
-    )
-    first, *said = launched.progress.said
+def test_where_the_log_is_and_that_the_first_step_begins_is_said(train):
+    launched = train(whole)
+    first, second = launched.progress.said
     assert first == f"Starting Ray, vLLM and DeepSpeed; what they print goes to {launched.files.log}"
-    assert [re.sub(r"^After \d+ s ", "", sentence) for sentence in said] == [
-        "Ray has started; vLLM and DeepSpeed come next.",
-        "vLLM has loaded the model.",
-        "DeepSpeed has loaded the model.",
-        "the first step begins.",
-        "vLLM has its first new weights.",
-    ]
+    assert re.fullmatch(r"After \d+ s the first step begins\.", second)
 
 
 def test_the_job_is_started_with_the_recipes_flags(train):
@@ -229,7 +214,7 @@ def test_a_resume_continues_from_its_checkpoint_and_forgets_how_the_last_attempt
     launched = train(
         lambda files: (
             lambda: (files.stop.exists(), files.read_end()) == (False, None) or pytest.fail("not forgotten"),
-            files.stages["ready"].touch,
+            files.ready.touch,
             ends(files, "finished", 4),
         ),
         done=3,
@@ -264,7 +249,7 @@ def test_a_resume_on_another_number_of_gpus_loads_a_universal_checkpoint(gpus, s
 
 
 def goes_on(files):
-    return files.stages["ready"].touch, ends(files, "finished", 4)
+    return files.ready.touch, ends(files, "finished", 4)
 
 
 def test_a_checkpoint_without_the_optimisers_state_is_no_place_to_go_on_from(train, tmp_path):
@@ -293,7 +278,7 @@ def test_however_a_job_ends_it_is_a_sentence_with_the_log_and_the_way_on(
     def script(files):
         if checkpoint:
             (files.run / "checkpoints" / "step-000002").mkdir(parents=True)
-        yield files.stages["ready"].touch
+        yield files.ready.touch
         yield writes(files, 0, 1, 2)
         if outcome is not None:
             yield lambda: files.write_end(outcome)
@@ -315,7 +300,7 @@ def test_a_signal_stops_the_job_after_its_step(number, train):
 
     def script(files):
         return (
-            files.stages["ready"].touch,
+            files.ready.touch,
             writes(files, 0, 1),
             lambda: os.kill(os.getpid(), number),
             lambda: told.append(files.stop.exists()),
@@ -342,7 +327,7 @@ def test_a_signal_while_ray_starts_ends_the_job_at_once(train):
 def test_the_signs_of_a_wrong_template_are_said_after_the_first_step(train):
     def script(files):
         return (
-            files.stages["ready"].touch,
+            files.ready.touch,
             lambda: append_metrics(files.run, 1, 1, {"rollout/missing_answers": 1.0}),
             lambda: append_metrics(files.run, 2, 1, {"rollout/missing_answers": 1.0}),
             ends(files),
@@ -386,19 +371,6 @@ def read_rows(file):
     return pq.read_table(file).to_pylist()
 
 
-@pytest.mark.parametrize("sign", [",", "@"])
-def test_a_path_that_openrlhf_would_misread_is_refused(sign, train, monkeypatch, tmp_path):
-    odd = tmp_path / f"a{sign}b"
-    odd.mkdir()
-    a_recipe = recipe()
-    data = load_data(a_recipe)
-    run = Attempt(a_recipe, odd, data, None, None, 0, Shown())
-    monkeypatch.setattr(engine, "started", pytest.fail)
-    with pytest.raises(UserError, match=f"because '{sign}' in a path.*choose another --run-dir"):
-        OpenRlhfRunner(a_recipe, data).complete(run)
-    assert not list(odd.iterdir())
-
-
 def made(a_recipe):
     return OpenRlhfRunner(a_recipe, load_data(a_recipe))
 
@@ -408,7 +380,7 @@ def made(a_recipe):
     [
         ({"flags": {"actor.optm": 1}}, "has no flag actor.optm (did you mean 'actor.optim'?)"),
         ({"flags": {"actor.adam.betas": True}}, "OpenRLHF refuses its flags: argument --actor.adam.betas"),
-        ({"micro_batch_samples": 3}, "set engine.micro_batch_samples to one of 1, 2, 4, 8, 16"),
+        ({"micro_batch_samples": 3}, "does not divide into micro-batches of 3"),
         ({"attention": "flash_attention_2"}, "flash-attn needs a GPU; set it to auto or sdpa"),
     ],
 )
@@ -474,12 +446,3 @@ def test_the_manifest_tells_how_a_run_departs_from_the_authors_settings(settings
     assert any("share of every length" in sentence for sentence in plain)
     assert any(said in sentence for sentence in departs)
     assert not any(said in sentence for sentence in plain)
-
-
-@pytest.mark.parametrize(("average", "unit"), [("token", "response tokens"), ("sequence", "responses")])
-def test_gspo_says_what_kl_and_penalty_are_means_over(average, unit):
-    said = f"GSPO's policy loss is a mean over responses; KL and penalty follow train.loss_average: means over {unit}"
-    train = recipe().train.plain() | {"loss_average": average}
-    gspo = made(recipe({"flags": {"actor.policy_loss_type": "gspo"}}, train=train))
-    assert said in gspo.facts["departures"]
-    assert (said in gspo.warnings) == (average == "token")

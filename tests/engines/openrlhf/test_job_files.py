@@ -24,7 +24,7 @@ def test_an_end_is_read_as_it_was_written(files, end):
 
 def test_the_end_of_the_last_attempt_is_forgotten_and_nothing_else(files):
     files.write_end(JobEnd("stopped"))
-    for mark in (files.stop, *files.stages.values(), files.log, files.prompts):
+    for mark in (files.stop, files.ready, files.log, files.prompts):
         mark.touch()
     (files.universal / "openrlhf").mkdir(parents=True)  # left by a kill
     files.forget_last_attempt()

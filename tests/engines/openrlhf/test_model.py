@@ -16,7 +16,7 @@ from olr_cli.data.chat import Message
 from olr_cli.data.prompts import Prompt
 from olr_cli.engines import prompt_text
 from olr_cli.engines.models import policy_path
-from olr_cli.engines.openrlhf.model import StartingModel
+from olr_cli.engines.openrlhf.engine import StartingModel
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import validate
 
@@ -55,16 +55,6 @@ def recipe(**train):
     return validate({"train": {"max_new_tokens": 8, **train}, "engine": {"name": "openrlhf"}}, "test")
 
 
-def texts_of(model, asked):
-    """The prompts as text, and what OpenRLHF makes of each."""
-    texts = model.texts(asked, recipe())
-    return texts, [model.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
-
-
-def as_we_read(model, asked):
-    return prompt_text.encode(model.tokenizer, [prompt.messages for prompt in asked])
-
-
 def save_tokenizer(folder, template):
     """A tokenizer without chat template that puts special tokens around every text."""
     tokenizer = build_tokenizer(64)
@@ -76,19 +66,10 @@ def save_tokenizer(folder, template):
     tokenizer.save_pretrained(folder)
 
 
-def test_the_digest_changes_with_the_weights_and_with_nothing_else(folder):
-    digest = look_at(folder).digest
-    change(folder / "generation_config.json", temperature=0.5)
-    assert look_at(folder).digest == digest
-    weights = folder / "model.safetensors"
-    bytes_ = bytearray(weights.read_bytes())
-    bytes_[-1] ^= 1
-    weights.write_bytes(bytes_)
-    assert look_at(folder).digest != digest
-
-
-def test_the_digest_is_of_all_shards(folder):
+def test_the_digest_is_of_the_weights_of_all_shards_and_of_nothing_else(folder):
     digests = [look_at(folder).digest]
+    change(folder / "generation_config.json", temperature=0.5)
+    assert look_at(folder).digest == digests[0]
     for value in (1.0, 2.0):
         save_file({"more": torch.tensor([value])}, folder / "model-2.safetensors")
         digests.append(look_at(folder).digest)
@@ -122,31 +103,26 @@ def test_a_model_that_reads_images_too_is_refused(folder):
         look_at(folder)
 
 
-def test_a_prompt_is_the_text_of_its_chat_template(folder):
-    asked = prompts("1+1=", "12+34=")
-    model = look_at(folder)
-    texts, ids = texts_of(model, asked)
-    assert texts == ["1+1=", "12+34="]
-    assert ids == as_we_read(model, asked)
+def with_template(template):
+    return lambda folder: (folder / "chat_template.jinja").write_text(template)
 
 
-def test_a_chat_template_writes_its_special_tokens_itself(folder):
-    (folder / "chat_template.jinja").write_text("<bos>{{ messages[0]['content'] }}<eos>")
-    asked = prompts("1+1=")
-    model = look_at(folder)
-    texts, ids = texts_of(model, asked)
-    assert texts == ["<bos>1+1=<eos>"]
-    assert ids == as_we_read(model, asked)
-
-
-def test_a_special_token_that_a_tokenizer_puts_first_is_written_as_text(folder):
-    save_tokenizer(folder, "<bos> $A")
-    asked = prompts("1+1=", "2+2=")
-    model = look_at(folder)
-    texts, ids = texts_of(model, asked)
-    assert texts == ["<bos>1+1=", "<bos>2+2="]
-    assert ids == as_we_read(model, asked)
-    assert {own[0] for own in ids} == {model.tokenizer.bos_token_id}
+@pytest.mark.parametrize(
+    ("prepare", "expected"),
+    [
+        (lambda _folder: None, ["1+1=", "12+34="]),
+        (with_template("<bos>{{ messages[0]['content'] }}<eos>"), ["<bos>1+1=<eos>", "<bos>12+34=<eos>"]),
+        (lambda folder: save_tokenizer(folder, "<bos> $A"), ["<bos>1+1=", "<bos>12+34="]),
+    ],
+    ids=["the toy's template", "a template that writes special tokens", "a tokenizer that puts one first"],
+)
+def test_a_prompt_is_a_text_whose_tokens_are_those_that_we_would_read(folder, prepare, expected):
+    prepare(folder)
+    asked, model = prompts("1+1=", "12+34="), look_at(folder)
+    texts = model.texts(asked, recipe())
+    assert texts == expected
+    read = [model.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+    assert read == prompt_text.encode(model.tokenizer, [prompt.messages for prompt in asked])
 
 
 def test_special_tokens_that_no_text_gives_are_refused(folder):

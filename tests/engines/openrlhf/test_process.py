@@ -95,12 +95,6 @@ def test_a_job_runs_writes_its_log_and_ends(log):
     assert sorted(log.read_text().splitlines()) == ["an earlier attempt", "err", "out"]
 
 
-def test_a_job_that_a_signal_ended_says_which(log):
-    with started(python("import os; os.kill(os.getpid(), 9)"), log) as job:
-        wait_until(job.has_ended)
-        assert job.how() == "signal SIGKILL"
-
-
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt, UserError])
 def test_a_job_does_not_outlive_the_block_nor_does_a_process_it_started(error, log):
     def block():
