@@ -53,15 +53,19 @@ MetricLog = Callable[[int, Metrics], None]
 """Takes a step and its metrics."""
 
 
-def require_log_packages(recipe: Recipe) -> None:
-    """Make sure that the loggers of the recipe are installed.
+def require_packages(recipe: Recipe) -> None:
+    """Make sure that the packages are installed that only some recipes need.
 
     Raises:
-        NotHere: a package is missing.
+        NotHere: one is missing.
     """
-    for wanted, package in ((recipe.logging.tensorboard, "tensorboard"), (recipe.logging.wandb, "wandb")):
+    for wanted, package, key in (
+        (recipe.logging.tensorboard, "tensorboard", "logging.tensorboard"),
+        (recipe.logging.wandb, "wandb", "logging.wandb"),
+        (recipe.train.lora_rank, "peft", "train.lora_rank"),
+    ):
         if wanted and find_spec(package) is None:
-            raise not_installed(package, f"logging.{package}")
+            raise not_installed(package, key)
 
 
 @contextmanager

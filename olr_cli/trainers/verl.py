@@ -147,13 +147,15 @@ class RewardServer:
         """
         if self._olr is not None:
             return
+        from omegaconf import OmegaConf
+
         config = self._config
         require_supported(config)
         settings = config.reward.get("reward_kwargs") or {}
-        key = config.data.prompt_key
+        recipe, key = settings.get("recipe"), config.data.prompt_key
         olr, self._index = begin(
             run_path(config),
-            _plain_keys(settings.get("recipe")),
+            OmegaConf.to_container(recipe, resolve=True) if OmegaConf.is_config(recipe) else recipe,
             f"verl {metadata.version('verl')}",
             trainer_settings(config),
             read_data(config.data.train_files, key),
@@ -336,13 +338,6 @@ def read_data(files: str | Sequence[str], key: str) -> Any:
     names = [files] if isinstance(files, str) else list(files)
     table = read_table([Path(copy_to_local(name)) for name in names])
     return table.rename_columns(["prompt" if name == key else name for name in table.column_names])
-
-
-def _plain_keys(recipe: Any) -> Any:
-    """A recipe's keys as plain mappings, or its name."""
-    from omegaconf import OmegaConf
-
-    return OmegaConf.to_container(recipe, resolve=True) if OmegaConf.is_config(recipe) else recipe
 
 
 def _unwrapped(reference: Any) -> Any:

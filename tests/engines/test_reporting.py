@@ -7,7 +7,7 @@ import pytest
 
 from olr_cli.engines.reporting import (
     metric_logs,
-    require_log_packages,
+    require_packages,
 )
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import LoggingSection, Recipe
@@ -15,7 +15,7 @@ from olr_cli.runs.directory import create_run, read_manifest
 
 
 def test_nothing_is_logged_unless_asked(tmp_path):
-    require_log_packages(Recipe())
+    require_packages(Recipe())
     with metric_logs(Recipe(), tmp_path, 0) as logs:
         assert logs == []
     assert list(tmp_path.iterdir()) == []
@@ -30,7 +30,7 @@ def test_tensorboard_gets_every_metric(tmp_path):
         return [(event.step, event.value) for event in events.Scalars("rollout/reward")]
 
     recipe = Recipe(logging=LoggingSection(tensorboard=True))
-    require_log_packages(recipe)
+    require_packages(recipe)
     with metric_logs(recipe, tmp_path, 0) as (log,):
         log(1, {"rollout/reward": 0.25})
         log(2, {"rollout/reward": 0.5})
@@ -62,4 +62,4 @@ def test_wandb_gets_every_metric_and_one_session_a_run(tmp_path, monkeypatch):
 def test_a_missing_package_is_said_before_anything_starts(monkeypatch):
     monkeypatch.setattr("olr_cli.engines.reporting.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install '\.\[wandb\]'"):
-        require_log_packages(Recipe(logging=LoggingSection(wandb="project")))
+        require_packages(Recipe(logging=LoggingSection(wandb="project")))

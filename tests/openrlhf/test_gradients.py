@@ -1,4 +1,4 @@
-"""In what precision DeepSpeed adds up the gradients of a mini-batch, measured on its engine (`check_optimiser`)."""
+"""In what precision DeepSpeed adds up the gradients of a mini-batch, measured on its engine (`check_precision`)."""
 
 import pytest
 import torch

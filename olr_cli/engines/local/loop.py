@@ -27,12 +27,12 @@ from olr_cli.data.chat import Message
 from olr_cli.data.prompts import Prompt, View
 from olr_cli.engines.held_out import held_out_metrics
 from olr_cli.engines.local.grpo import Grpo
-from olr_cli.engines.local.lora import LoraPolicy, require_peft
+from olr_cli.engines.local.lora import LoraPolicy
 from olr_cli.engines.local.policy import Policy, digest
 from olr_cli.engines.local.sampler import SampledRollouts, sample
 from olr_cli.engines.models import model_location
 from olr_cli.engines.prompt_text import ChatFormat, require_room, template_warnings
-from olr_cli.engines.reporting import MetricLog, reports, require_log_packages, start_progress
+from olr_cli.engines.reporting import MetricLog, reports, require_packages, start_progress
 from olr_cli.engines.run import Attempt, DataSets, NonFinite, diverged, engine_section, loss_average_departure
 from olr_cli.packages import untested_versions
 from olr_cli.recipe.schema import LocalEngine, Recipe
@@ -55,8 +55,7 @@ class LocalRunner:
         Raises:
             UserError: the model cannot be used, prompts are too long, or a package is missing.
         """
-        require_log_packages(recipe)
-        require_peft(recipe)
+        require_packages(recipe)
         set_up_torch(recipe)
         self.policy = load_policy(recipe)
         self.views = data.views

