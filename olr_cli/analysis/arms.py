@@ -341,18 +341,14 @@ def relabel(arms: Sequence[Arm], labels: Iterable[str]) -> list[Arm]:
 
 def newest_of_each(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     """The newest run of every arm and seed, in their order, and a sentence on each that is left out."""
-    newest: dict[object, Run] = {}
-    for run in runs:
-        key = (*_arm_key(run), run.seed)
-        if key not in newest or newest[key].created <= run.created:
-            newest[key] = run
-    kept = list(newest.values())
+    newest = {(*_arm_key(run), run.seed): run for run in sorted(runs, key=lambda run: run.created)}
+    kept = [run for run in runs if newest[(*_arm_key(run), run.seed)] is run]
     notes = [
         f"{run.path} is left out: {newest[(*_arm_key(run), run.seed)].path} is newer, of the same arm and seed."
         for run in runs
         if run not in kept
     ]
-    return [run for run in runs if run in kept], notes
+    return kept, notes
 
 
 def _arm_key(run: Run) -> tuple[str, str]:

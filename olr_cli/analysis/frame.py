@@ -81,7 +81,6 @@ def spreads(values: pl.DataFrame, at: str = "epoch") -> pl.DataFrame:
 
 
 def _grouped(values: pl.DataFrame) -> pl.DataFrame:
-    """Lists of seeds and of values, of every metric and arm at each `at`."""
     return values.group_by("metric", "arm", "at", maintain_order=True).agg("seed", "value")
 
 

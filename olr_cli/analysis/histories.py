@@ -196,7 +196,6 @@ def chunks(steps: Iterable[pl.DataFrame], columns: Sequence[str]) -> Iterator[pl
 def _with_trusted(
     prompts: Mapping[str, Prompt], recipe: Recipe, source: Path
 ) -> tuple[dict[str, Prompt], list[str]]:
-    """The prompts under the verified labels that a setting names, and notes on them."""
     trusted = recipe.data.trusted
     if trusted is None:
         return {name: replace(prompt, is_trusted=False) for name, prompt in prompts.items()}, []

@@ -36,7 +36,6 @@ class RunEntry:
         epoch: the last one with a stored step, of the `epochs` that its recipe asks for.
         accuracy: held out, the last that was measured, from 0 to 1.
         wrong_labels: share of wrong effective labels in the steps of that epoch.
-        created: ISO time.
         size: bytes.
         problem: of a damaged run.
     """

@@ -185,7 +185,6 @@ def _benchmark_scores(scores: Mapping[Path, StoredScores], models: Sequence[Stor
 
 
 def _unequal(evaluations: Sequence[StoredScores]) -> Iterator[str]:
-    """Benchmarks of which not all problems were scored, or not always as many samples."""
     for name in PAPER:
         scores = [scores.benchmarks[name] for scores in evaluations if name in scores.benchmarks]
         title = registry()[name].title

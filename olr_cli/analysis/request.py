@@ -24,18 +24,7 @@ STANDING_ALONE = ("markdown", "latex", "csv")
 class Request:
     """The arguments and options of the command line.
 
-    Attributes:
-        places: run directories, folders of runs, evaluations of models.
-        figure: names of figures, or ``all``.
-        over: keys of the recipe to draw the score over.
-        paper: the published numbers beside ours.
-        baseline: of ``--table arms``: the arm that others are compared to.
-        out: the folder for figures and report.
-        shape: the format of tables: terminal, markdown, latex, csv or json.
-        newest: of several runs of one arm and seed, take the newest.
-        columns: of ``--columns``, for the logs of other trainers.
-        labels: of ``--label``, what arms are called.
-        trusted: verified labels for the report's audit.
+    `shape` is the format of the tables: terminal, markdown, latex, csv or json; `places` may be evaluations too.
     """
 
     places: Sequence[Path]
@@ -109,13 +98,13 @@ def carry_out(request: Request) -> Answer:
         )
     folder = (request.out or _default_folder(places, runs)) if wanted or request.report else Path()
     try:
-        drawn, lacking = figures.draw([*wanted, *(["all"] if request.report else [])], arms)
+        drawn = figures.draw([*wanted, *(["all"] if request.report else [])], arms)
     except UserError:
         if request.figure or request.over or not wanted:
             raise
         # Runs that have no metrics by step may have other figures.
         wanted = ["all"]
-        drawn, lacking = figures.draw(wanted, arms)
+        drawn = figures.draw(wanted, arms)
     tables = {}
     for name in names:
         try:
@@ -126,7 +115,7 @@ def carry_out(request: Request) -> Answer:
                 raise UserError(f"--table {name} needs {lack}") from None
     saved = [chart for name, charts in drawn.items() if name in wanted or "all" in wanted for chart in charts]
     written = figures.save(saved, folder)
-    notes = [*_notes(runs, left_out, arms), *(chart.note for chart in saved if chart.note), *lacking]
+    notes = [*_notes(runs, left_out, arms), *(chart.note for chart in saved if chart.note)]
     if request.report:
         from olr_cli.analysis.report.page import write_report
 
@@ -178,7 +167,6 @@ def _answer(
 
 
 def _notes(runs: Sequence[Run], left_out: Sequence[str], arms: Sequence[Arm]) -> Iterator[str]:
-    """What to know of the runs, whatever is shown of them."""
     policies = sorted({run.recipe.model.path for run in runs if run.log is None})
     yield from (note for note in map(mixture_note, policies) if note is not None)
     yield from left_out
@@ -195,7 +183,6 @@ def _notes(runs: Sequence[Run], left_out: Sequence[str], arms: Sequence[Arm]) ->
 
 
 def _next(request: Request, arms: Sequence[Arm], tables: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Likely next commands, each with its purpose."""
     if tables:
         if tables[-1] in PUBLISHED_TABLES and not request.paper:
             yield "the same command with --paper", "the published numbers beside"

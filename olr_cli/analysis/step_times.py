@@ -52,15 +52,11 @@ class StepTimes:
         """The steps of all runs."""
         return [step for steps in self.steps.values() for step in steps]
 
-    @cached_property
-    def names(self) -> frozenset[str]:
-        """Parts and quantities that any step has."""
-        return frozenset(name for step in self.all_steps for name in step)
-
     @property
     def parts(self) -> list[str]:
         """The parts of the steps, in the order of `PARTS`, and the whole."""
-        return [part for part in (*PARTS, STEP) if part in self.names]
+        known = {name for step in self.all_steps for name in step}
+        return [part for part in (*PARTS, STEP) if part in known]
 
     def time(self, *parts: str, kind: Kind = "s") -> Cell:
         """The seconds that these parts take together, over the steps."""
@@ -133,7 +129,6 @@ def _steps(run: Run) -> list[dict[str, float]]:
 
 
 def _machines(run: Run) -> Iterator[str]:
-    """Engine, device, threads and host of each attempt of a run."""
     for attempt in read_manifest(run.path)["attempts"]:
         facts = [attempt.get(name) for name in ("engine", "device")]
         threads, host = attempt.get("threads"), attempt.get("host")

@@ -3,12 +3,10 @@
 import json
 
 import pytest
-from histories import write_history
+from histories import SMALL, write_history
 
 from olr_cli.analysis.request import Request, carry_out
 from olr_cli.errors import UserError
-
-SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 3, "store_rollouts": False}
 
 
 @pytest.fixture

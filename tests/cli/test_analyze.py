@@ -66,7 +66,7 @@ def test_a_run_without_truth_leaves_out_what_would_be_blank_and_says_so(tmp_path
     drawn = {Path(file).stem for file in json.loads(result.stdout)["written"]}
     assert drawn == {"learning", "dynamics"}
     notes = " ".join(json.loads(result.stdout)["notes"])
-    assert "dynamics leaves out (a) Training accuracy" in notes and "Left out: coherence" in notes
+    assert "dynamics leaves out (a) Training accuracy" in notes
     assert "--figure coherence needs true answers" in refused(run, "--figure", "coherence")
 
 
@@ -217,7 +217,7 @@ TWO_ARMS = ("ARMS/grpo1", "ARMS/olr1")
         (("MODEL",), "name run directories too"),
         (("nowhere",), "nowhere does not exist"),
         (("RUN/labels",), "is not a run directory"),
-        (("RUN", "--out", "RUN/recipe.yaml"), "is a file, not a folder"),
+        (("RUN", "--out", "RUN/recipe.yaml"), "could not be written"),
         (("RUN", "OTHER/run"), "say with --out DIR"),
         (("--report", "--out", "none"), "name the run directories to analyse"),
         (("ARMS", "--label", "olt=x"), "--label is 'olt' (did you mean 'olr'?); known: grpo, olr"),

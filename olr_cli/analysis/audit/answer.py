@@ -77,7 +77,6 @@ def _summary(audit: Audit) -> Iterator[Line]:
 
 
 def _measured(audit: Audit) -> Iterator[Line]:
-    """What verified labels show, or that there are none."""
     verified, ratio, gain = audit.verified, audit.ratio, audit.gain
     if verified is None:
         if audit.prompts["rank"].count():
@@ -202,7 +201,6 @@ def write_prompts(audit: Audit, target: Path) -> None:
 
 
 def _plain(audit: Audit, top: int | None) -> dict[str, Any]:
-    """For JSON."""
     prompts, verified, gain = stored(audit), audit.verified, audit.gain
     accuracies = dict(zip(audit.tally.models, audit.model.accuracies.tolist(), strict=True))
     return {

@@ -286,7 +286,6 @@ def _of(values: Floats, answers: Numbers) -> Floats:
 
 
 def _answers(counted: Tally, totals: Floats) -> pl.Series:
-    """What was answered instead of each label, and how often."""
     is_label = np.zeros(len(totals), dtype=bool)
     is_label[counted.label_answers[counted.label_answers >= 0]] = True
     others = counted.answers.with_columns(count=pl.Series(totals).cast(pl.Int64)).filter(~is_label)

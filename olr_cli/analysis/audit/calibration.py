@@ -197,14 +197,10 @@ def _estimate(draws: Floats, mean: float | None = None) -> Estimate:
 
 def auroc(scores: Floats, is_true: Bools) -> float | None:
     """Area under the ROC curve, ties counting half; None where all outcomes are alike."""
-    from scipy.stats import rankdata
+    from scipy.stats import mannwhitneyu
 
-    positives = int(is_true.sum())
-    negatives = len(is_true) - positives
-    if not positives or not negatives:
-        return None
-    ranks = rankdata(scores)[is_true].sum()
-    return float((ranks - positives * (positives + 1) / 2) / (positives * negatives))
+    pairs = int(is_true.sum()) * int((~is_true).sum())
+    return float(mannwhitneyu(scores[is_true], scores[~is_true]).statistic / pairs) if pairs else None
 
 
 def is_no_random_draw(verified: Verified, odds: Floats) -> bool:

@@ -208,13 +208,7 @@ def export(
     A row's noise marks are mended with its label: of a run with active noise, whose label changed at every visit, the
     file holds the one that was audited, for good (R4).
 
-    Args:
-        audit: the verdicts.
-        data: the data set.
-        target: the file.
-        judge: decides which new labels are right.
-        choice: which rows, and with which labels.
-        with_control: also write as many rows drawn at random, to a file beside, so that the choice can be compared.
+    `with_control` also writes as many rows drawn at random, to a file beside, so that the choice can be compared.
 
     Returns:
         Whether each file is new, and how many rows were kept.
@@ -258,7 +252,6 @@ def _write(
 
 
 def _write_csv(data: PromptSet, rows: Sequence[Row | None], chosen: Sequence[int], target: Path) -> bool:
-    """Rows of the CSV file that the data set is, with the audit's columns."""
     table = read_table([Path(data.source)])
     names = [name for name in table.column_names if not name.startswith("audit_")]
     cells = {name: table.column(name).to_pylist() for name in names}
@@ -308,7 +301,6 @@ def _marked(prompts: list[Prompt], old: tuple[Prompt, ...], judge: Judge) -> lis
 
 
 def _with_columns(data: PromptSet, rows: Sequence[Row | None]) -> Any:
-    """The table of the data set with the audit's columns in ``extra_info``."""
     import pyarrow as pa
 
     columns = [_columns(row) for row in rows]

@@ -39,9 +39,6 @@ OFTEN = ("method.slope_threshold", "method.warmup_epochs", "method.criteria", "n
 _SHOW_LOGS = ("learning",)
 """Figures for which the logs of other trainers will do."""
 
-_OF_THE_TRUTH = ("coherence", "dynamics", "composition")
-"""Figures that every training run can have, if its data say what is right."""
-
 
 def _function(figure: str) -> Callable[..., list[Chart]]:
     name = FIGURES.get(figure, "variations:over")
@@ -100,11 +97,8 @@ def known_figures(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*FIGURES, *(f"{OVER}{key}" for key in OFTEN), *over]))
 
 
-def draw(names: Sequence[str], arms: Sequence[Arm]) -> tuple[dict[str, list[Chart]], list[str]]:
-    """Draw the figures of these names; ``all`` stands for every figure that these arms have the runs for.
-
-    Returns:
-        Figure -> its charts, and sentences on the figures that ``all`` leaves out because nobody knows the truth.
+def draw(names: Sequence[str], arms: Sequence[Arm]) -> dict[str, list[Chart]]:
+    """The charts of the figures of these names; ``all`` stands for every figure that these arms have the runs for.
 
     Raises:
         UserError: there is no such figure, or one that is named needs other runs.
@@ -112,21 +106,14 @@ def draw(names: Sequence[str], arms: Sequence[Arm]) -> tuple[dict[str, list[Char
     from olr_cli.analysis.frame import Lack
 
     charts: dict[str, list[Chart]] = {}
-    reasons: dict[str, list[str]] = {}
     for name in known_figures(names):
-        is_named = name in names
         try:
             charts[name] = charts_of(name, arms)
         except Lack as lack:
-            if is_named:
+            if name in names:
                 option = f"--over {name.removeprefix(OVER)}" if name.startswith(OVER) else f"--figure {name}"
                 raise UserError(f"{option} needs {lack}") from None
-            if name in _OF_THE_TRUTH and all(arm.log is None for arm in arms):
-                reasons.setdefault(str(lack), []).append(name)
-    return charts, [
-        f"Left out: {' and '.join(figures)}, which need{'s' * (len(figures) == 1)} {reason}."
-        for reason, figures in reasons.items()
-    ]
+    return charts
 
 
 def save(charts: Iterable[Chart], folder: Path) -> list[Path]:
@@ -137,7 +124,4 @@ def save(charts: Iterable[Chart], folder: Path) -> list[Path]:
     """
     from olr_cli.analysis.figures import style
 
-    existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    if not existing.is_dir():
-        raise UserError(f"{folder}: {existing} is a file, not a folder; choose another --out")
     return [file for chart in charts for file in style.save(chart, folder)]

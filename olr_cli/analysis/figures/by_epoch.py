@@ -108,7 +108,6 @@ PanelRows: TypeAlias = Callable[[Epochs], pl.DataFrame]
 
 
 def _attempt(panel: PanelRows, epochs: Epochs) -> pl.DataFrame | Lack:
-    """The rows of a panel, or what it lacks."""
     try:
         return panel(epochs)
     except Lack as lack:
@@ -274,7 +273,6 @@ def dynamics(arms: Sequence[Arm]) -> list[Chart]:
 
 
 def _left_out(name: str, attempts: Mapping[str, pl.DataFrame | Lack]) -> str:
-    """A sentence on the panels that have nothing to show, and why."""
     lacks: dict[str, list[str]] = {}
     for letter, lack in attempts.items():
         if isinstance(lack, Lack):
@@ -319,10 +317,9 @@ def composition(arms: Sequence[Arm]) -> list[Chart]:
         arm, prompts = arms[number // 2], list(STACKS)[number % 2]
         name = style.arm_title(number // 2, arms, 2 * width / columns) if number % 2 == 0 else ""
         axes.set_title(f"{name}\n{prompts} prompts", pad=12)
-        try:
-            shares = _shares_of(arm, prompts, rows.filter(arm=arm.name))
-        except Lack as lack:
-            style.remark(axes, f"needs {lack}")
+        shares = rows.filter(pl.col("metric").is_in(list(STACKS[prompts])), arm=arm.name)
+        if shares["epoch"].n_unique() < 2:
+            style.remark(axes, "needs two epochs of such prompts, and true answers")
             continue
         _stack(sheet, axes, STACKS[prompts], shares, named=not are_many)
         style.epoch_axis(axes, arm.epochs, most=4, margin=0)
@@ -335,19 +332,6 @@ def composition(arms: Sequence[Arm]) -> list[Chart]:
             [Patch(fc=area.colour, hatch=area.hatch, ec="white", label=label) for area, label in named]
         )
     return [sheet.chart("composition", rows)]
-
-
-def _shares_of(arm: Arm, prompts: str, rows: pl.DataFrame) -> pl.DataFrame:
-    """The arm's rows of clean or noisy prompts."""
-    if rows.is_empty():
-        Epochs(arm, ["majority/accuracy"]).require_truth()
-        raise Lack("to know which labels are noise")
-    of_prompts = rows.filter(pl.col("metric").is_in(list(STACKS[prompts])))
-    if of_prompts.is_empty():
-        raise Lack(f"{prompts} prompts")
-    if arm.epochs < 2:
-        raise Lack("a second epoch")
-    return of_prompts
 
 
 def _stack(

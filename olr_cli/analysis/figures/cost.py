@@ -28,34 +28,22 @@ _LOOKS: Mapping[str, tuple[str, str]] = {
 }
 """Part of a step -> colour, and the hatch that tells it without colour."""
 
+_CAPTION = (
+    "Medians over the steps; dot and whisker: median and quartiles of the whole step, to which medians of parts need"
+    " not add up."
+)
+
 
 def charts(arms: Sequence[Arm]) -> list[Chart]:
     """Where the time of a step goes, part by part, and how fast it was, as metrics.jsonl tells it."""
     timed = step_times(arms)
     rows = pl.DataFrame([row for times in timed for row in flat(times)])
-    return [_draw(timed).chart("cost", rows, caption=_caption(timed))]
-
-
-def _caption(costs: Sequence[StepTimes]) -> str:
-    sizes = {_size(cost) for cost in costs}
-    over = sizes.pop() if len(sizes) == 1 else "the steps"
-    return (
-        f"Medians over {over}; dot and whisker: median and quartiles of the whole step, to which medians of parts need"
-        " not add up."
-    )
-
-
-def _size(cost: StepTimes) -> str:
-    """Of how many steps and runs the medians of an arm are."""
-    runs = len(cost.steps)
-    return f"{len(cost.all_steps):,} steps of {runs} run{'s' * (runs != 1)}"
+    return [_draw(timed).chart("cost", rows, caption=_CAPTION)]
 
 
 def _draw(costs: Sequence[StepTimes]) -> style.Sheet:
-    has_machines, has_sizes = (len(set(map(of, costs))) > 1 for of in (lambda cost: cost.machine, _size))
-    names = [
-        _name(cost, cost.machine if has_machines else "", _size(cost) if has_sizes else "") for cost in costs
-    ]
+    has_machines = len({cost.machine for cost in costs}) > 1
+    names = [_name(cost, cost.machine if has_machines else "") for cost in costs]
     lines = [
         1 + max(name.count("\n"), _speed(cost).count("\n")) for name, cost in zip(names, costs, strict=True)
     ]
@@ -72,7 +60,6 @@ def _draw(costs: Sequence[StepTimes]) -> style.Sheet:
 
 
 def _name(cost: StepTimes, *details: str) -> str:
-    """The arm, and below it what is not the same for all arms."""
     return "\n".join(textwrap.fill(word, 30) for word in (cost.arm.title, *details) if word)
 
 

@@ -91,7 +91,6 @@ def learning(arms: Sequence[Arm]) -> list[Chart]:
 
 
 def _measured(arm: Arm) -> pl.DataFrame:
-    """What panels may show of every run, by step, as a frame; `at` is the step."""
     return frame(
         (arm.name, run.seed, metric, int(line["step"]), line[metric])
         for run in arm.runs
@@ -164,7 +163,6 @@ def _finish(axes: Axes, metric: str, rows: pl.DataFrame, last: int) -> None:
 
 
 def _widen(axes: Axes, span: float) -> None:
-    """Make the y axis span at least so much, around its middle."""
     low, high = axes.get_ylim()
     if high - low < span:
         axes.set_ylim((low + high - span) / 2, (low + high + span) / 2)

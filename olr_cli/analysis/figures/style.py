@@ -151,14 +151,7 @@ def applied() -> Iterator[None]:
 
 
 class Sheet:
-    """A figure of panels.
-
-    Args:
-        panels: how many.
-        columns: in a row.
-        width: of the figure, in inches.
-        panel_height: of a row, in inches.
-    """
+    """A figure of so many panels, in rows of `columns`; `width` and `panel_height` are in inches."""
 
     def __init__(self, panels: int, columns: int, *, width: float, panel_height: float) -> None:
         rows = -(-panels // columns)
@@ -217,12 +210,7 @@ class Sheet:
     ) -> None:
         """Draw mean (line) and mean plus and minus one sd (band) of each line, named at its end.
 
-        Args:
-            axes: the panel.
-            looks: what the column `of` says of a line -> its look; one without rows is left out.
-            rows: columns `of`, `x`, mean, sd.
-            of: the column that tells lines apart.
-            x: the column that is drawn across.
+        `rows` have the columns `of`, which tells lines apart, `x`, mean and sd. A line without rows is left out.
         """
         for line, look in looks.items():
             points = rows.filter(pl.col(of) == line)
@@ -259,11 +247,7 @@ class Sheet:
     def chart(self, name: str, data: pl.DataFrame, *, note: str = "", caption: str = "") -> Chart:
         """The finished figure with the numbers behind it; the panels' limits must be final.
 
-        Args:
-            name: as in `Chart`.
-            data: the rows; with the columns of `SPREAD`, how many runs there are is written below the figure.
-            note: as in `Chart`.
-            caption: more to write below the figure.
+        Below it stand `caption`, and of how many runs the data's means are if they have the columns of `SPREAD`.
         """
         caption = " ".join(filter(None, (self._sentence(data), caption)))
         if caption:

@@ -72,7 +72,6 @@ def arms_at_the_end(arms: Sequence[Arm]) -> list[Chart]:
 
 
 def _name_rows(axes: Axes, names: Sequence[str], *, labelled: bool) -> None:
-    """Named rows from top to bottom, and shares across."""
     axes.set_yticks(range(len(names)), names if labelled else [""] * len(names))
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
@@ -81,7 +80,6 @@ def _name_rows(axes: Axes, names: Sequence[str], *, labelled: bool) -> None:
 
 
 def _write_mean(axes: Axes, place: int, mean: float) -> None:
-    """The mean as a number at the right of its row."""
     axes.text(1.05, place, f"{100 * mean:.1f}", transform=axes.get_yaxis_transform(), va="center_baseline")
 
 
@@ -156,7 +154,6 @@ def _of_method(variation: Variation) -> dict[str, Any]:
 
 
 def _verified(variation: Variation) -> int:
-    """How many labels are verified, where that is a number."""
     trusted = variation.first.recipe.data.trusted
     return trusted if isinstance(trusted, int) else 0
 
@@ -239,7 +236,6 @@ def _rows(
 
 
 def _lines(key: str, series: Sequence[Series], rows: pl.DataFrame, titles: Mapping[str, str]) -> style.Sheet:
-    """A panel a metric and rest of the settings."""
     names = list(dict.fromkeys(one.name for one in series))
     labels = [textwrap.fill(name.replace("_", " "), _LONGEST_LINE) for name in names]
     looks = dict(zip(names, style.looks(labels), strict=True))
@@ -280,7 +276,6 @@ _CRITERIA: dict[tuple[Criterion, ...] | None, tuple[str, str]] = {
 
 
 def _category(value: Any) -> tuple[str, str]:
-    """Name and colour of a bar."""
     return _CRITERIA.get(value, (str(value), BLUE))
 
 

@@ -89,14 +89,8 @@ def grid_answer(
 ) -> Answer:
     """Count a grid over a history and write its heat map as PNG, PDF and CSV.
 
-    Args:
-        source: with `columns` and `report`, as `read_history` takes them.
-        options: of `--grid`.
-        overrides: of `--set`, which say where keys outside the grid stay.
-        out: the folder of the heat map; by default below the run, or beside the log.
-        columns: of `--columns`.
-        report: takes sentences on how far it is.
-        verified: takes the progress of computer algebra, as `Judge` does.
+    `options` are those of `--grid`. The map goes into `out`, by default below the run or beside the log; `verified`
+    takes the progress of computer algebra, as `Judge` does; the rest is as in `read_history`.
 
     Raises:
         UserError: there is no such history, or a setting is wrong.

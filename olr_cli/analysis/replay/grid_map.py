@@ -66,7 +66,6 @@ def _draw(cells: pl.DataFrame) -> Figure:
 
 
 def _is_few(share: str) -> pl.Expr:
-    """Whether a cell's share is of fewer than `FEW` visits."""
     return pl.col(SHARES[share][1]) < FEW
 
 

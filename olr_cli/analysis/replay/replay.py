@@ -82,7 +82,6 @@ def replay_file(history: RolloutHistory) -> Path:
 
 
 def _write_labels(tables: Iterable[pl.DataFrame], target: Path) -> None:
-    """Write one Parquet file, step by step, or a CSV file if the name ends so."""
     import pyarrow.parquet as pq
 
     with writing(target):

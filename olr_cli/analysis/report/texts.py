@@ -35,17 +35,6 @@ _STORED = ("prompt_id", "visit", "sample", "view", "answer", "reward", "is_corre
 _SHOWN = (*_STORED[1:], "model")
 
 
-def longest(lengths: Iterable[int], budget: int, most: int) -> int:
-    """The largest length, `most` at most, to which texts can be cut without exceeding a budget in all."""
-    ascending = sorted(lengths)
-    for place, length in enumerate(ascending):
-        share = budget // (len(ascending) - place)  # with all shorter texts whole, the others share the rest
-        if length > share:
-            return max(0, min(most, share))
-        budget -= length
-    return most
-
-
 def ends(text: str, length: int) -> tuple[str, str]:
     """Beginning and end of a text, together `length` characters; of a text that is no longer, all and nothing."""
     if len(text) <= length:
@@ -86,7 +75,7 @@ def cut_questions(
     """
     wanted = [questions.get(name, ("", "")) for name in ids]
     whole = ["\n\n".join(filter(None, turns)) for turns in wanted]
-    limit = longest((min(len(text), LONGEST) for text in whole), budget, LONGEST)
+    limit = min(LONGEST, budget // max(len(whole), 1))
     cut = [(text, *ends(text, limit)) for text in whole]
     return [
         [head, tail, len(text) - len(head) - len(tail), len(question)]
@@ -158,18 +147,13 @@ def _few(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def affordable(visits: pl.DataFrame, read: pl.DataFrame, budget: int) -> pl.DataFrame:
-    """Visits whose responses probably fit into what others (of `read_responses`) leave of a budget of characters.
+    """All visits, or none if their responses and those that are read probably exceed a budget of characters.
 
-    All, or every second, third, … visit; a visit is taken to have as much text as those that were read.
+    A visit is taken to have as much text as those that were read (`read_responses`).
     """
     size = int(read.select(pl.min_horizontal("length", LONGEST).sum()).item())
-    a_visit = max(size, 1) / max(read.n_unique(["prompt_id", "visit"]), 1)
-    room = (budget - size) / a_visit
-    if room < 1:
-        return visits.clear()
-    return (
-        visits.filter(pl.col("visit") % math.ceil(len(visits) / room) == 0) if len(visits) > room else visits
-    )
+    known = read.n_unique(["prompt_id", "visit"])
+    return visits if size * (known + len(visits)) <= budget * known else visits.clear()
 
 
 def by_prompt(responses: pl.DataFrame, ids: Sequence[str], budget: int) -> tuple[list[list[Any]], int]:
@@ -181,7 +165,7 @@ def by_prompt(responses: pl.DataFrame, ids: Sequence[str], budget: int) -> tuple
         were cut.
     """
     responses = responses.filter(pl.col("prompt_id").is_in(ids))
-    limit = longest((min(length, LONGEST) for length in responses["length"]), budget, LONGEST)
+    limit = min(LONGEST, budget // max(len(responses), 1))
     listed: Mapping[str, list[Any]] = {name: [] for name in ids}
     for row in responses.iter_rows(named=True):
         head, tail, reward = row["head"], row["tail"], row.get("reward")

@@ -43,8 +43,7 @@ def cost_table(arms: Sequence[Arm], *, with_published: bool = False) -> Table:
     timed = step_times(arms)
     rows = [(times, compared_with_grpo(times, timed)) for times in timed]
     published = published_cost() if with_published else {}
-    untimed = [arm.name for arm in arms if arm.name not in {times.arm.name for times in timed}]
-    notes = [*_notes(rows, untimed, with_published=with_published)]
+    notes = [*_notes(rows, with_published=with_published)]
     return Table(
         blocks=[_step_block(rows), *_throughput_block(timed), _run_block(timed, published)],
         data={"rows": [*_lines(rows, published)], "notes": notes},
@@ -109,7 +108,6 @@ def _in_percent(cell: Cell | None) -> str | Cell:
 
 
 def _throughput_block(arms: Sequence[StepTimes]) -> Iterator[Block]:
-    """What was measured of `QUANTITIES`, if anything."""
     cells = {name: [times.quantity(name) for times in arms] for name in QUANTITIES}
     measured = {QUANTITIES[name]: of_arms for name, of_arms in cells.items() if any(of_arms)}
     if measured:
@@ -133,7 +131,7 @@ def _run_block(arms: Sequence[StepTimes], published: Mapping[str, str]) -> Block
     return Block([Column(""), Column("n"), *map(Column, PHASES)], rows, "All steps of a run")
 
 
-def _notes(rows: _Rows, untimed: Sequence[str], *, with_published: bool) -> Iterator[str]:
+def _notes(rows: _Rows, *, with_published: bool) -> Iterator[str]:
     arms = [times for times, _ in rows]
     parts = {part for times in arms for part in times.parts}
     yield (
@@ -160,20 +158,10 @@ def _notes(rows: _Rows, untimed: Sequence[str], *, with_published: bool) -> Iter
         )
     if any(change.n == 1 for change in relative):
         yield "One seed gives no interval: train more seeds."
-    if any(name in times.names for times in arms for name in QUANTITIES):
-        yield (
-            "Throughput: generated are response tokens over the time of sampling; trained are prompt and response"
-            " tokens over the time of the policy update; samples are rollouts over the time of the step. Model FLOP"
-            " utilisation is unknown on a CPU, and on a GPU whose peak olr does not know."
-        )
     yield f"Rest: {', '.join(title for part, title in REST.items() if part in parts)}."
-    if any("openrlhf" in times.machine for times in arms):
-        yield "On OpenRLHF the policy update has the forward passes before it."
     for times in arms:
         if not times.finished:
             yield f"No run of {times.arm.name} is finished: no sums."
-    if untimed:
-        yield f"No times of {', '.join(untimed)}."
     if with_published:
         yield (
             "Published: 800 prompts, on 8 A100 of 80 GB, as printed. Levels do not compare with those of another policy"

@@ -143,7 +143,6 @@ def _uses_no_labels(setting: Setting) -> bool:
 
 
 def _method_title(setting: Setting) -> str:
-    """The method as the paper calls it; of a mixed one its parts."""
     return " + ".join(METHOD_TITLES.get(part, part) for part in setting.method.split("+"))
 
 

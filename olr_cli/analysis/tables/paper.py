@@ -40,9 +40,7 @@ class PaperRow:
 
     Attributes:
         block: the title of the rows that it stands with.
-        label: the row's name.
-        detail: which of several arms of the same name it is.
-        setting: method and noise, as the published scores call them.
+        detail: which of several arms of the same label it is.
         arm: the name of our arm; None if there is no run.
         cells: ours.
         published: the paper's; empty unless they were asked for.
@@ -76,15 +74,7 @@ class PaperRow:
 class PaperTable:
     """One of the paper's tables, of our arms; without its scores, the rows that ours have a value of.
 
-    Args:
-        layout: which of them.
-        arms: at least one.
-        models: evaluations of policies before training.
-        with_published: whether the paper's scores are shown.
-
-    Attributes:
-        rows: in the paper's order, then ours that it doesn't have.
-        notes: what a reader should know.
+    `models` are evaluations of policies before training. `rows` has the paper's in its order, then our others.
 
     Raises:
         Lack: there is nothing to show.
@@ -206,7 +196,6 @@ class PaperTable:
                 )
 
     def _ours(self, key: Hashable, row: PaperRow) -> Iterator[PaperRow]:
-        """The policies before training, and our arms, of one row."""
         for start in self._source.starts:
             if self._layout.key(Setting(start.model)) == key:
                 yield replace(row, detail=start.detail, arm=row.label, cells=start.cells)
@@ -276,7 +265,6 @@ class PaperTable:
         yield from self._layout.departures(self._arms)
 
     def _gaps(self) -> Iterator[str]:
-        """Sentences on rows without runs, values that were not measured, and arms without a paired difference."""
         absent: defaultdict[str, list[str]] = defaultdict(list)
         shown = {self._layout.key(row.setting) for row in self.rows if row.arm is not None}
         for key, printed in self._printed.items():

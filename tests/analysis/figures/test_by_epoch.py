@@ -120,17 +120,12 @@ def test_each_arm_is_a_pair_of_panels_and_the_end_of_warmup_is_named_once(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("settings", "remark"),
-    [
-        ({"knows_truth": False}, "needs true answers"),
-        ({"knows_noise": False}, "needs to know which labels are noise"),
-        ({"steps": 2}, "needs a second epoch"),
-        ({"noise": None}, "needs noisy prompts"),
-    ],
+    "settings", [{"knows_truth": False}, {"knows_noise": False}, {"steps": 2}, {"noise": None}], ids=str
 )
-def test_a_panel_of_the_composition_without_numbers_says_why(tmp_path, settings, remark):
+def test_a_panel_of_the_composition_without_numbers_says_why(tmp_path, settings):
     known = write_history(tmp_path / "known", arm="known", **SMALL)
     run = write_history(tmp_path / "run", arm="run", **{**SMALL, **settings})
+    remark = "needs two epochs of such prompts, and true answers"
     assert texts(drawn("composition", run, known))[1] == [remark]
 
 

@@ -54,15 +54,12 @@ def spread(rows, limits=(0, 1)):
     ("rows", "caption"),
     [
         ([(1, 0.5, None, 1), (2, 0.7, None, 1)], "One run each. More."),
-        ([(1, 0.5, 0.1, 3), (2, 0.7, 0.1, 3)], "Means of 3 runs; bands: ±1 sd. More."),
         (
             [(1, 0.5, 0.1, 3), (2, 0.7, 0.0, 3), (3, 0.7, None, 1)],
             "Means of 1 to 3 runs; bands: ±1 sd. More.",
         ),
         ([(1, 0.5, 0.1, 3), (2, 0.7, None, 1)], "Means of 1 to 3 runs. More."),
-        ([(1, 0.5, 0.0, 3), (2, 0.7, 0.0, 3)], "Means of 3 runs. More."),
         ([(1, 0.5, 0.1, 3)], "Means of 3 runs. More."),
-        ([(1, 0.95, 0.1, 3), (2, 0.7, 0.1, 3)], "Means of 3 runs; bands: ±1 sd, cut at 100%. More."),
         ([(1, 0.95, 0.1, 3), (2, 0.02, 0.1, 3)], "Means of 3 runs; bands: ±1 sd, cut at 0% and 100%. More."),
     ],
 )

@@ -177,27 +177,9 @@ def test_a_row_of_panels_a_noise_and_a_bar_a_choice_with_grpo_in_the_scores_alon
     assert width == pytest.approx(value(bars, "active 0.5", "both", "selection_accuracy")["mean"])
 
 
-def test_benchmark_scores_are_shown_in_place_of_held_out_accuracy(tmp_path):
-    for run in write_choices(tmp_path).iterdir():
-        write_evaluated(run / "evaluation" / "step-000010", NINE, step=10)
-    chart = drawn("over-method.criteria", tmp_path)
-    assert titles(chart)[2:] == ["(c) ID score", "(d) OOD score"]
-    score = value(chart, "active 0.5", "slope alone", "out")
-    assert score["mean"] == pytest.approx(sum(list(NINE.values())[6:]) / 3)
-
-
 def test_without_true_answers_coverage_is_still_shown(tmp_path):
     chart = drawn("over-method.criteria", write_choices(tmp_path, knows_truth=False))
     assert titles(chart) == ["(a) Coverage", "(b) Held-out accuracy"]
-
-
-def test_runs_that_differ_in_more_than_the_criteria_are_not_compared(tmp_path):
-    write_history(tmp_path / "both", method=chosen("slope", "consistency"), **SMALL)
-    assert "method.criteria" in refused("over-method.criteria", tmp_path)
-    write_history(tmp_path / "other", method=chosen("slope") | {"slope_threshold": 0.1}, **SMALL)
-    assert refused("over-method.criteria", tmp_path)
-    write_history(tmp_path / "slope", method=chosen("slope"), **SMALL)
-    assert names_of(drawn("over-method.criteria", tmp_path), "value") == ["both", "slope alone"]
 
 
 def test_the_same_noise_on_two_policies_is_two_rows_that_are_told_apart(tmp_path):

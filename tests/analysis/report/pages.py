@@ -65,7 +65,7 @@ def unpacked(kind, text):
 def report(*runs, out=None, notes=(), with_figures=False):
     """The report of some runs, written beside the first; without figures it is there in no time."""
     arms, folder = arms_of(*runs), out or runs[0].parent / "report"
-    return write_report(arms, folder, draw(["all"], arms)[0] if with_figures else {}, notes)[0]
+    return write_report(arms, folder, draw(["all"], arms) if with_figures else {}, notes)[0]
 
 
 def read(file):

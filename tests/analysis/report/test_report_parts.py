@@ -13,22 +13,10 @@ from pages import Page, unpacked
 
 from olr_cli.analysis.figures import draw
 from olr_cli.analysis.report import texts
-from olr_cli.analysis.report.page import drawings
+from olr_cli.analysis.report.page import drawings, epochs
 from olr_cli.analysis.report.prompts import array_data, json_data
-from olr_cli.analysis.report.summary import epochs
 from olr_cli.data.logs import natural
 from olr_cli.tables.html import element, html, text
-
-
-@given(st.lists(st.integers(0, 50), max_size=20), st.integers(0, 500), st.integers(0, 60))
-def test_texts_are_cut_as_little_as_the_budget_allows(lengths, budget, most):
-    def size(cut):
-        return sum(min(length, cut) for length in lengths)
-
-    cut = texts.longest(lengths, budget, most)
-    assert 0 <= cut <= most
-    assert size(cut) <= budget
-    assert cut == most or size(cut + 1) > budget
 
 
 @given(st.text(max_size=30), st.integers(0, 40))
@@ -87,7 +75,7 @@ def arms(tmp_path_factory):
 
 def test_drawings_are_images_without_fonts_or_dates_and_the_same_each_time(arms):
     names = ["coherence", "dynamics", "composition"]
-    figures = list(drawings(draw(names, arms)[0]))
+    figures = list(drawings(draw(names, arms)))
     images = [figure.find(".//img") for figure in figures]
     assert len(images) == 3
     assert all(image.get("alt") and int(image.get("width")) > 200 for image in images)
@@ -96,16 +84,16 @@ def test_drawings_are_images_without_fonts_or_dates_and_the_same_each_time(arms)
         root = ElementTree.fromstring(svg)
         assert kind == "data:image/svg+xml" and root.tag == "{http://www.w3.org/2000/svg}svg"
         assert not {"text", "date"} & {part.tag.rpartition("}")[2] for part in root.iter()}
-    assert html(figures) == html(drawings(draw(names, arms)[0]))
+    assert html(figures) == html(drawings(draw(names, arms)))
 
 
 def test_images_say_in_words_how_many_runs_a_mean_is_of_and_what_bands_are(tmp_path, arms):
-    single = "".join(html([figure]) for figure in drawings(draw(["coherence"], arms)[0]))
+    single = "".join(html([figure]) for figure in drawings(draw(["coherence"], arms)))
     assert "bands" not in single, "a single run has no spread"
     runs = [write_history(tmp_path / f"{seed}", seed=seed, **SMALL) for seed in (1, 2, 3)]
     words = {
         figure.find("figcaption/b/bdi").text: figure.find(".//img").get("alt")
-        for figure in drawings(draw(["coherence"], arms_of(*runs))[0])
+        for figure in drawings(draw(["coherence"], arms_of(*runs)))
     }
     assert "Means of 3 runs; bands: \u00b11 sd" in words["coherence"]
 

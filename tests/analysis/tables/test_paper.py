@@ -169,18 +169,6 @@ def test_warmups_are_counted_as_epochs_that_keep_the_label_and_named_as_printed(
     assert (published.brief, published.change.brief) == ("41.9", "+6.4")
 
 
-def test_noise_ratios_that_the_paper_has_not_come_after_its_own(tmp_path):
-    for ratio in (0.75, 0.25, 0.5):
-        for method in ("grpo", olr()):
-            write_run(tmp_path / f"{ratio}{len(method)}", method, ratio=ratio)
-    table = table_of(tmp_path, name="noise_ratios")
-    others = [f"{method}, active {ratio}" for ratio in (0.25, 0.75) for method in ("GRPO", "OLR")]
-    assert names(table, OTHERS) == others
-    assert row(table, "OLR at 0.5", "Active noise").arm == "active 0.5 olr"
-    (missing,) = (note for note in table.notes if "No runs of" in note)
-    assert "inactive noise: GRPO at 0.1, OLR at 0.1" in missing
-
-
 def test_runs_of_other_sizes_and_policies_do_not_stand_in_the_papers_rows(tmp_path):
     for method in ("grpo", olr()):
         write_run(tmp_path / str(len(method)), method)
@@ -377,16 +365,15 @@ def test_evaluations_that_do_not_belong_there_are_refused(tmp_path):
     run = write_run(tmp_path / "run")
     folder = write_evaluated(run / "evaluation" / "step-000001", NINE, step=1)
     other = write_evaluated(tmp_path / "model", {"arithmetic": 0.5})
-    with pytest.raises(UserError, match="is the evaluation of a run's checkpoint; name the run itself"):
-        table_of(run, models=[folder])
-    with pytest.raises(UserError, match=r"on none of the paper's benchmarks \(aime24, .*leave it out"):
-        table_of(run, models=[other])
+    for place, words in (
+        (folder, "is the evaluation of a run's checkpoint; name the run itself"),
+        (other, r"on none of the paper's benchmarks \(aime24, .*leave it out"),
+    ):
+        with pytest.raises(UserError, match=words):
+            table_of(run, models=[place])
     (folder / "scores.json").write_text('{"name": "x"}')
     with pytest.raises(UserError, match=r"scores.json is damaged; `olr regrade"):
         table_of(run)
-    (folder / "scores.json").unlink()
-    with pytest.raises(UserError, match="has no scores yet"):
-        table_of(run, models=[folder])
 
 
 # How it is printed ----------------------------------------------------------------------------------------------------
@@ -405,12 +392,6 @@ def test_with_nine_benchmarks_the_papers_line_is_below_ours(scored):
     assert lines[place + 1].split()[:4] == ["paper", "10.4", "8.8", "45.8"]
 
 
-def test_a_table_that_begins_with_a_title_has_its_heads_above_it(sweep):
-    lines = rendered(table_of(sweep, name="ablation").table()).splitlines()
-    assert "to OLR" in lines[0] and "% ± sd" in lines[1]
-    assert lines[2] == ACTIVE
-
-
 def golden(folder):
     return tables.markdown(table_of(folder).table()) + "\n"
 
@@ -424,9 +405,8 @@ def test_the_markdown_table_is_laid_out_as_the_golden_one(grid):
     assert golden(grid) == GOLDEN.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", PAPER_TABLES)
-def test_latex_of_every_table_is_plain_text_in_balanced_braces(name, sweep):
-    latex = tables.latex(table_of(sweep, name=name).table())
+def test_latex_is_plain_text_in_balanced_braces(sweep):
+    latex = tables.latex(table_of(sweep, name="slope_sensitivity").table())
     assert latex.count("{") == latex.count("}")
     assert {sign for sign in latex if not sign.isascii()} <= {"±"}
 
