@@ -36,6 +36,9 @@ _CHUNK = 200_000
 OF_THE_LOSS = ("penalty_weight", "smoothing")
 """Settings of the method that decide nothing about labels, rewards or prompts."""
 
+_SETTABLE = ("seed", "noise.draw", "data.extractor", "data.tolerance", "data.trusted", "data.columns")
+"""What can be set besides the method."""
+
 NO_LABELS = "It has no labels"
 """Begins the note on labels that are guessed from rewards."""
 
@@ -83,7 +86,6 @@ def read_history(
     overrides: Iterable[str] = (),
     columns: Mapping[str, str] | None = None,
     *,
-    also: Sequence[str] = (),
     keeps_responses: bool = False,
     report: Report = silent,
 ) -> RolloutHistory:
@@ -95,7 +97,6 @@ def read_history(
             seed, the draw of noisy labels, the answer extractor, and of a log the noise type of sentinels (R1). A
             run keeps its own method unless the settings name another, or OLR's settings that its own method lacks.
         columns: what ``--columns`` says of a log.
-        also: other keys that may be set, which decide nothing about the rollouts.
         keeps_responses: the steps of a log have its responses, if it has any.
         report: is called while a log is read, and for each of the history's steps.
 
@@ -107,7 +108,7 @@ def read_history(
     places = [source] if isinstance(source, Path) else list(source)
     runs = [place for place in places if place.is_dir() and (has_run(place) or not is_log(place))]
     if not runs:
-        return _log_history(places, columns, changes, also, keeps_responses, report)
+        return _log_history(places, columns, changes, keeps_responses, report)
     if not has_run(runs[0]):
         raise UserError(
             f"{runs[0]} is not a run directory (no manifest.json), and it holds no rollouts of another trainer"
@@ -115,7 +116,7 @@ def read_history(
         )
     if len(places) > 1 or columns:
         raise UserError(f"{runs[0]} is a run directory; name it alone, without --columns, which is for logs")
-    return _run_history(runs[0], changes, also, report)
+    return _run_history(runs[0], changes, report)
 
 
 def _recipe(base: Recipe, changes: Mapping[str, Any], source: str, settable: Sequence[str]) -> Recipe:
@@ -145,16 +146,9 @@ def _recipe(base: Recipe, changes: Mapping[str, Any], source: str, settable: Seq
     return recipe
 
 
-def _run_history(
-    run: Path, changes: Mapping[str, Any], also: Sequence[str], report: Report
-) -> RolloutHistory:
+def _run_history(run: Path, changes: Mapping[str, Any], report: Report) -> RolloutHistory:
     run_recipe = read_recipe(run)
-    recipe = _recipe(
-        run_recipe,
-        changes,
-        str(run),
-        ("seed", "noise.draw", "data.extractor", "data.tolerance", "data.trusted", *also),
-    )
+    recipe = _recipe(run_recipe, changes, str(run), _SETTABLE)
     # The run may still be training: its steps are counted before the labels are read, and later ones left out.
     steps = _complete_steps(run)
     labels = scan_labels(run).filter(pl.col("visit") == 1).select("prompt_id", *LABELS, "label_source")
@@ -270,12 +264,10 @@ def _log_history(
     places: Sequence[Path],
     columns: Mapping[str, str] | None,
     changes: Mapping[str, Any],
-    also: Sequence[str],
     keeps_responses: bool,
     report: Report,
 ) -> RolloutHistory:
-    settable = ("seed", "noise.type", "noise.draw", "data.extractor", "data.tolerance", "data.trusted", *also)
-    recipe = _recipe(Recipe(method=OlrMethod()), changes, "--set", settable)
+    recipe = _recipe(Recipe(method=OlrMethod()), changes, "--set", (*_SETTABLE, "noise.type"))
     wants_responses = rewards_responses(recipe)
     log = read_log(
         places,

@@ -115,9 +115,7 @@ def audit_history(
                 f"--set {key}: an audit makes no label decisions and draws nothing; it can set {SETTABLE[0]},"
                 f" how answers are read from responses, and {SETTABLE[1]}, which columns --data and --trusted have"
             )
-    history = read_history(
-        source, settings, columns, also=SETTABLE[1:], keeps_responses=keeps_responses, report=report
-    )
+    history = read_history(source, settings, columns, keeps_responses=keeps_responses, report=report)
     if history.is_run and not any(prompt.messages for prompt in history.prompts.values()):
         return replace(history, prompts=with_questions(history.prompts, history.source))
     return history
