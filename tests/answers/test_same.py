@@ -40,7 +40,7 @@ SPELLINGS = [answer for answers in CLASSES for answer in answers] + ["??", "", "
 @pytest.mark.usefixtures("quick_start")
 def test_keys_are_the_same_in_another_process_and_order(judge):
     with Judge(time_limit=30.0, workers=2) as fresh:
-        assert fresh.keys(reversed(SPELLINGS)) == judge.keys(SPELLINGS)
+        assert fresh.keys(reversed(SPELLINGS[::3])) == judge.keys(SPELLINGS[::3])
 
 
 @pytest.mark.usefixtures("quick_start")
@@ -63,7 +63,7 @@ def test_the_faster_parser_reads_as_math_verify_does():
     from olr_cli.answers import latex
 
     compared = 0
-    for answer in map(tidy, SPELLINGS):
+    for answer in map(tidy, SPELLINGS[::2]):
         normal = latex.normalize_latex(answer, latex._NORMALIZATION)
         try:
             slow = latex2sympy(normal, is_real=True, normalization_config=None)

@@ -19,16 +19,10 @@ CHAT = "system\nYou are helpful.\nuser\n{}\nassistant\n"
 
 def verl(step: int, *rows: tuple[str, str, str, float], **more: object) -> list[dict[str, object]]:
     """As `_dump_generations` (verl/trainer/ppo/ray_trainer.py) writes a step: input, output, gts, score, step."""
+    names = ("input", "output", "gts", "score")
     return [
-        {
-            "input": CHAT.format(question),
-            "output": response,
-            "gts": label,
-            "score": score,
-            "step": step,
-            **more,
-        }
-        for question, response, label, score in rows
+        {**dict(zip(names, (CHAT.format(question), *others), strict=True)), "step": step, **more}
+        for question, *others in rows
     ]
 
 

@@ -87,15 +87,9 @@ def test_a_row_may_name_the_arithmetic_task_and_a_file_may_not(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("label", "text"),
     [
-        ("10", "10"),
-        (10, "10"),
         (10.0, "10"),
-        (0.5, "0.5"),
-        (["7"], "7"),
         ([7], "7"),
-        ([], None),
         (" \n", None),
-        (None, None),
         (10**400, str(10**400)),
     ],
 )
@@ -177,7 +171,6 @@ def rephrased(value: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("row", "columns", "expected"),
     [
-        ({"question": None, "answer": "1"}, None, "'question' of row 0 (the first is 0) is empty"),
         ({"question": "  ", "answer": "1"}, None, "'question' of row 0 (the first is 0) is empty"),
         ({"prompt": [], "answer": "1"}, None, "'prompt' of row 0 (the first is 0) is empty"),
         ({"prompt": 5, "answer": "1"}, None, "'prompt' of row 0 (the first is 0) is of another form (int)"),
@@ -185,12 +178,9 @@ def rephrased(value: object) -> dict[str, object]:
         ({"prompt": [{"role": "user", "content": 5}], "answer": "1"}, None, "with text in both"),
         ({"question": "q", "answer": ["1", "2"]}, None, "'answer' of row 0 (the first is 0) is a list of 2"),
         ({"question": "q", "answer": True}, None, "'answer' of row 0 (the first is 0) is a bool"),
-        ({"question": "q", "answer": {"value": 1}}, None, "is a dict, and it should be text or a number"),
         ({"prompt": "q", "reward_model": "rule"}, None, "column 'reward_model' holds string"),
         (interchange("2", noise_type="loud"), None, "has the noise type 'loud'; known are clean, inactive"),
         (rephrased(5), None, "'rephrased_prompt' of row 0 (the first is 0) is of another form (int)"),
-        (rephrased(True), None, "(bool)"),
-        (rephrased({"role": "user"}), None, "(dict)"),
         (rephrased([{"content": "q"}]), None, "(list)"),
         (
             {"Question": QUESTION, "Answer": 2, "uid": 7},
@@ -220,25 +210,15 @@ def test_labels_and_rephrasings_that_are_missing_are_refused_only_where_they_cou
         tmp_path,
         *({"question": "q", "answer": text, "rephrased_prompt": text} for text in ("1", "", None, "2")),
     )
-    second = (
-        f"(the first: row 1, prompt_id {some.prompts[1].prompt_id}); fill them in or leave these rows out"
-    )
-    for refused, expected in (
-        (
-            lambda: bare.require_labels("this"),
-            "needs the label of every prompt, and rows.jsonl has no column of",
-        ),
-        (lambda: bare.require_labels("this"), "its columns are question, Ziel, target_value; say which"),
-        (lambda: some.require_labels("this"), f"2 of the 4 in rows.jsonl have none in 'answer' {second}"),
-        (
-            lambda: bare.require_rephrasings("this"),
-            "has no column 'rephrased_prompt'; add it: in each row the",
-        ),
-        (lambda: some.require_rephrasings("this"), f"have none in 'rephrased_prompt' {second}"),
+    second = rf"\(the first: row 1, prompt_id {some.prompts[1].prompt_id}\); fill them in"
+    for require, expected in (
+        (bare.require_labels, "has no column of .* its columns are question, Ziel, target_value; say which"),
+        (some.require_labels, f"2 of the 4 in rows.jsonl have none in 'answer' {second}"),
+        (bare.require_rephrasings, "has no column 'rephrased_prompt'; add it: in each row the"),
+        (some.require_rephrasings, f"have none in 'rephrased_prompt' {second}"),
     ):
-        with pytest.raises(UserError) as caught:
-            refused()
-        assert expected in str(caught.value)
+        with pytest.raises(UserError, match=expected):
+            require("this")
     some.subset([0, 3]).require_rephrasings("this")
     some.subset([0, 3]).require_labels("this")
 

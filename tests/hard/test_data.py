@@ -11,7 +11,6 @@ import random
 import resource
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -492,54 +491,32 @@ training_prompts(load_recipe("laptop/quickstart", [f"data.train={sys.argv[1]}"])
 
 
 @pytest.mark.slow
-def test_a_million_rows_fit(tmp_path: Path, is_long: bool) -> None:
-    """Prompts in the interchange format, through `olr inject-noise` and into a training run; memory is linear."""
-    rows = 1_000_000 if is_long else 10_000
-    system = {"role": "system", "content": "Let's think step by step."}
-    prompts = [[system, {"role": "user", "content": f"What is {n} plus {n % 997}, on a day like any other?"}]
-               for n in range(rows)]  # fmt: skip
+def test_a_million_rows_fit_in_eight_gigabytes(tmp_path: Path, is_long: bool) -> None:
+    """Prompts through `olr inject-noise` and into a training run, and a log through an audit; memory is linear."""
+    if not is_long:
+        pytest.skip("it is about a million rows")
+    rows = range(1_000_000)
     path = parquet(
         tmp_path,
-        data_source=pa.array(["sums"] * rows),
-        prompt=pa.array(prompts),
-        reward_model=pa.array([{"ground_truth": str(n + n % 997), "style": "rule"} for n in range(rows)]),
-        extra_info=pa.array([{"index": n, "split": "train"} for n in range(rows)]),
+        question=[f"What is {n} plus {n % 997}, on a day like any other?" for n in rows],
+        answer=[n + n % 997 for n in rows],
     )
     rollouts = parquet(  # 8 of each prompt at each of 5 visits
         tmp_path,
         "rollouts.parquet",
-        prompt_id=[float(n // 40) for n in range(rows)],
-        visit=[n // 8 % 5 for n in range(rows)],
-        response=[f"so it is \\boxed{{{n % 8 * n % 3}}}" for n in range(rows)],
-        given_label=[n // 40 % 3 for n in range(rows)],
+        prompt_id=[float(n // 40) for n in rows],
+        visit=[n // 8 % 5 for n in rows],
+        response=[f"so it is \\boxed{{{n % 8 * n % 3}}}" for n in rows],
+        given_label=[n // 40 % 3 for n in rows],
     )
-    del prompts
-    words = f"-m olr_cli inject-noise --dataset {path} --type mixed --ratio 0.3 --out".split()
-    commands: list[list[object]] = [[*words, "noisy.parquet"]]
-    if is_long:
-        commands += [
-            [*words, "noisy.jsonl"],
-            ["-c", _LOADED, path],
-            ["-c", _LOADED, "noisy.jsonl"],
-            ["-m", "olr_cli", "replay", rollouts, "--out", "labels.parquet"],
-            ["-m", "olr_cli", "audit", rollouts, "--out", "audit.parquet"],
-        ]
-    for command in commands:
-        begun = time.monotonic()
-        done = subprocess.run(
-            [sys.executable, *map(str, command)],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            preexec_fn=_in_eight_gigabytes,
-        )
+    inject = f"-m olr_cli inject-noise --dataset {path} --type mixed --ratio 0.3 --out".split()
+    for command in (
+        [*inject, "noisy.parquet"],
+        [*inject, "noisy.jsonl"],
+        ["-c", _LOADED, "noisy.jsonl"],
+        ["-m", "olr_cli", "audit", rollouts, "--out", "audit.parquet"],
+    ):
+        limit = functools.partial(resource.setrlimit, resource.RLIMIT_AS, (8 << 30, 8 << 30))
+        words = [sys.executable, *map(str, command)]
+        done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, preexec_fn=limit)
         assert done.returncode == 0, done.stderr[-500:]
-        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
-        spent = f"{time.monotonic() - begun:.0f} s, at most {peak:.1f} GiB"
-        print(f"\n  {rows:,} rows, {command[2:]}: {spent}", end="")
-    noisy = pq.read_table(tmp_path / "noisy.parquet", columns=["extra_info"])["extra_info"].to_pylist()
-    assert sum(row["noise_type"] != "clean" for row in noisy) == rows * 3 // 10
-
-
-def _in_eight_gigabytes() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
