@@ -31,7 +31,7 @@ _PRELOADED = [
     "pytest", "torch", "polars", "transformers.models.qwen3.modeling_qwen3", "transformers.models.auto.modeling_auto",
     "transformers.integrations.accelerate", "rich.progress", "olr_cli.engines.local.loop", "olr_cli.engines.sweep",
     "olr_cli.evaluation.backends.transformers_backend", "olr_cli.evaluation.rollouts", "olr_cli.evaluation.evaluate",
-    "olr_cli.evaluation.tables", "olr_cli.tables", "olr_cli.runs.summary", "olr_cli.cli",
+    "olr_cli.evaluation.results", "olr_cli.tables", "olr_cli.runs.summary", "olr_cli.cli",
 ]  # fmt: skip
 _SERVER.set_forkserver_preload(_PRELOADED)
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND

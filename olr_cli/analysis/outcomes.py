@@ -12,8 +12,7 @@ from olr_cli.analysis.frame import mean_cell
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER, registry
 from olr_cli.evaluation.published import model_name
-from olr_cli.evaluation.scores import StoredScores, stored_scores
-from olr_cli.evaluation.tables import ScoreColumn
+from olr_cli.evaluation.scores import ScoreColumn, StoredScores, stored_scores
 from olr_cli.supervision.metrics import LABEL_METRICS
 from olr_cli.tables import Cell
 

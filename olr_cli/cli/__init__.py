@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -30,13 +29,6 @@ from olr_cli.cli import (
 from olr_cli.cli.errors import ends_well, program
 from olr_cli.errors import printable
 
-_WORDS = {
-    r"Value error, ": "",
-    r": Input should": ": it should",
-    r"\. Did you mean (.*\?)": r" (did you mean \1)",
-}
-"""What click and pydantic write in a message, and how olr writes it."""
-
 
 @contextmanager
 def _one_sentence() -> Iterator[None]:
@@ -47,12 +39,12 @@ def _one_sentence() -> Iterator[None]:
         # Of click or of the copy of it in typer, so known by its attributes; without arguments the help is the answer.
         if not hasattr(error, "format_message") or type(error).__name__ == "NoArgsIsHelpError":
             raise
-        message = error.format_message().removesuffix(".")
-        for theirs, ours in _WORDS.items():
-            message = re.sub(theirs, ours, message)
-        context = getattr(error, "ctx", None)
-        remedy = "" if context is None else f"; `{context.command_path} --help` lists what it takes"
-        print(f"Error: {printable(message[:1].lower() + message[1:], keep='')}{remedy}", file=sys.stderr)
+        message = error.format_message().removesuffix(".").replace("Value error, ", "")
+        message = printable(message[:1].lower() + message[1:], keep="")
+        if context := getattr(error, "ctx", None):
+            joint = " " if message.endswith("?") else "; "
+            message += f"{joint}`{context.command_path} --help` lists what it takes"
+        print(f"Error: {message}", file=sys.stderr)
         raise typer.Exit(2) from None
 
 

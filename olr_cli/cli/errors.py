@@ -7,14 +7,13 @@ any more (`olr replay … | head`).
 from __future__ import annotations
 
 import functools
-import io
 import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import typer
 
@@ -25,8 +24,6 @@ from olr_cli.runs.interrupts import Interrupted, exit_status, heed_signals
 
 if TYPE_CHECKING:
     from olr_cli.runs.progress import Progress
-
-_OUTPUT = "standard output"
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -58,12 +55,10 @@ def ends_well(command: Callable[P, R]) -> Callable[P, R]:
 
 
 def _require_text(values: Iterable[object]) -> None:
-    """Refuse arguments that are not UTF-8, before something is written for a name that Parquet and JSON cannot hold."""
+    """Refuse arguments that are not UTF-8: Parquet and JSON cannot hold them."""
     for word in _words(values):
-        try:
-            word.encode()
-        except UnicodeEncodeError:
-            raise UserError(f"the name {word} is not UTF-8; rename it") from None
+        if word != word.encode(errors="replace").decode():
+            raise UserError(f"the name {word} is not UTF-8; rename it")
 
 
 def _words(values: Iterable[object]) -> list[str]:
@@ -86,8 +81,6 @@ def _shard_problem(error: BaseException, values: Iterable[object]) -> str | None
 
 def _system_problem(error: BaseException) -> str | None:
     """A sentence if memory ran out, a path may not be read or is of another kind, or the system itself failed."""
-    if isinstance(error, OSError) and error.filename == _OUTPUT:
-        return None  # `program` drops what could not be written
     if isinstance(error, PermissionError | IsADirectoryError | NotADirectoryError) and error.filename:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, OSError) and (problem := system_problem(error)):
@@ -133,66 +126,32 @@ def shown_until_stopped(
 def program() -> Iterator[None]:
     """Around the whole program: what no command handles, which is signals, and output that cannot be written."""
     heed_signals()
-    _require_streams()
     try:
         try:
             yield
         finally:
             print(end="", flush=True)  # not at the interpreter's end, which can only complain
     except (SystemExit, KeyboardInterrupt, OSError) as end:
-        cause = _unreported(end)
-        if cause is None:
-            raise
-        if isinstance(cause, BrokenPipeError):
-            _drop_output(1, 2)
-        elif isinstance(cause, KeyboardInterrupt):
+        stop = _stop(end)
+        if isinstance(stop, KeyboardInterrupt):
             print("Stopped.", file=sys.stderr)
-        else:
+        elif stop is not None:
+            _drop_output(1, 2)
+        elif isinstance(end, OSError) and (problem := system_problem(end)):
             _drop_output(1)
-            print(f"Error: {_OUTPUT} could not be written: {system_problem(cause)}", file=sys.stderr)
+            if not getattr(end.__context__, "code", 0):  # no command has said it
+                print(f"Error: standard output could not be written: {problem}", file=sys.stderr)
             sys.exit(2)
-        sys.exit(exit_status(cause))
-
-
-class _StandardOutput(io.FileIO):
-    """A file that is opened by its number has no name; the errors of this one say that it is standard output."""
-
-    def write(self, data: Any) -> int:
-        """As of any file."""
-        try:
-            return super().write(data)
-        except OSError as error:
-            error.filename = _OUTPUT
+        else:
             raise
+        sys.exit(exit_status(stop))
 
 
-def _require_streams() -> None:
-    """Refuse to start without standard output; a closed stream's number would go to the next file that is opened."""
-    for stream in range(3):
-        try:
-            os.fstat(stream)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)
-    if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
-    if sys.stdout is None:
-        print(f"Error: {_OUTPUT} is closed; to see nothing, redirect it to /dev/null", file=sys.stderr)
-        sys.exit(2)
-    sys.stdout = io.TextIOWrapper(
-        io.BufferedWriter(_StandardOutput(1, "w", closefd=False)),
-        encoding=sys.stdout.encoding,
-        errors=sys.stdout.errors,
-        line_buffering=sys.stdout.isatty(),
-    )
-
-
-def _unreported(end: BaseException) -> KeyboardInterrupt | OSError | None:
-    """What ended the program, if the user has not been told; rich and typer turn it into exits with other statuses."""
+def _stop(end: BaseException) -> KeyboardInterrupt | BrokenPipeError | None:
+    """What stopped the program; rich and typer turn it into exits with other statuses."""
     link: BaseException | None = end
     while link is not None:
         if isinstance(link, KeyboardInterrupt | BrokenPipeError):
-            return link
-        if isinstance(link, OSError) and link.filename == _OUTPUT and system_problem(link) is not None:
             return link
         link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
     return None

@@ -111,10 +111,7 @@ def _answer(
     recipe = "laptop/quickstart" if is_addition else "own-data --set model.path=MODEL"
     command = f"olr train {recipe} --set {quote(f'data.train={target}')} --set noise=null"
     data = {
-        "source": noisy.source,
-        "revision": noisy.revision,
-        "digest": noisy.digest,
-        "label_column": noisy.label_column,
+        **{key: getattr(noisy, key) for key in ("source", "revision", "digest", "label_column")},
         "prompts": len(noisy),
         "marked": len(noisy) - counted.get("clean", 0),
         "counts": counted,
@@ -136,7 +133,7 @@ def _answer(
     }
     remark = " (olr train and verl read it)" if is_new else " is already there with these bytes"
     return Answer(
-        [*_summary(noisy, counted), *_refusals(refused), *chain(*map(_example, shown)), ""],
+        [*_summary(noisy, counted, refused), *chain(*map(_example, shown)), ""],
         data,
         files=[File(target, remark, is_new)],
         notes=notes,
@@ -145,7 +142,9 @@ def _answer(
     )
 
 
-def _summary(noisy: PromptSet, counted: Mapping[NoiseType, int]) -> Iterator[Line]:
+def _summary(
+    noisy: PromptSet, counted: Mapping[NoiseType, int], refused: Sequence[Pair] | None
+) -> Iterator[Line]:
     from fractions import Fraction
 
     from olr_cli.tables import Line
@@ -165,16 +164,10 @@ def _summary(noisy: PromptSet, counted: Mapping[NoiseType, int]) -> Iterator[Lin
     without = noisy.facts.get("noise.without_wrong_answer", "0")
     if without != "0":
         yield Line("", f"{without} prompts without a wrong answer in the rollouts became inactive")
-
-
-def _refusals(refused: Sequence[Pair] | None) -> Iterator[Line]:
-    """How many wrong answers of the rollouts no label is drawn from."""
-    from olr_cli.tables import Line
-
     if refused is not None:
-        shown = "".join(f", such as {answer} for {label}" for label, answer in refused[:1])
+        such = "".join(f", such as {answer} for {label}" for label, answer in refused[:1])
         count = f"{len(refused)} wrong answer{'s' * (len(refused) != 1)}"
-        yield Line("Refused", f"{count} of the rollouts that another grader may call right{shown}")
+        yield Line("Refused", f"{count} of the rollouts that another grader may call right{such}")
 
 
 def _example(prompt: Prompt) -> list[Line | str]:

@@ -200,13 +200,13 @@ def _columns(
         raise UserError(f"--columns {text} {error}; write it as '{example}'") from None
     if not isinstance(columns, dict) or not all(isinstance(path, str) and path for path in columns.values()):
         raise UserError(f"--columns {text} is not a mapping from roles to columns; write it as '{example}'")
-    ours = [names.get(role, role) for role in columns]
+    ours = {names.get(role, role): path for role, path in columns.items()}
     strange = [f"'{role}'{did_you_mean(str(role), roles)}" for role in ours if role not in roles]
     if strange:
         raise UserError(f"--columns names {', '.join(strange)}; known: {', '.join(roles)}")
-    if len({*ours}) < len(ours):
+    if len(ours) < len(columns):
         raise UserError(f"--columns {text} names two columns for one role; leave one out")
-    return dict(zip(ours, columns.values(), strict=True))
+    return ours
 
 
 def require_new(out: Path | None, content: str, *, as_json: bool) -> None:
@@ -231,8 +231,6 @@ def shape_of(format_: str, *, as_json: bool, formats: tuple[str, ...] = FORMATS)
     """
     from olr_cli.errors import UserError
 
-    if format_ == "json":
-        raise UserError("--format json is --json, as in every command")
     require_known("--format", format_, formats)
     if as_json and format_ != "terminal":
         raise UserError(f"--json and --format {format_} contradict each other; choose one of them")

@@ -56,7 +56,7 @@ def regrade(
 ) -> None:
     """Grade the stored responses of evaluations, or of logs of lm-eval, again without a model; show the scores."""
     from olr_cli.errors import UserError
-    from olr_cli.evaluation.lm_eval import import_log, is_log
+    from olr_cli.evaluation.lm_eval import import_log, sample_logs
     from olr_cli.evaluation.plan import EvaluationRequest
     from olr_cli.evaluation.regrade import grade_again
     from olr_cli.evaluation.results import reference_of
@@ -72,7 +72,7 @@ def regrade(
         compare=reference_of(compare, paper=paper),
     )
     say = partial(typer.echo, err=True)
-    if is_log(place):
+    if sample_logs(place):
         answer = import_log(request, place, say)
     else:
         for option, value in {"--data": data, "--out": out}.items():

@@ -24,7 +24,7 @@ from olr_cli.recipe.checks import recipe_warnings, step_warnings
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, refused_changes
 from olr_cli.runs.directory import (
     GIVEN_UP,
-    HELD_OUT,
+    HELD_OUT_FILE,
     Kind,
     kind_of,
     read_manifest,
@@ -190,7 +190,7 @@ def launch(
         for departure in sorted(departures):
             progress.say(f"Note: {departure}.")
         if recipe.data.test is None and data.test is not None:
-            write_prompts(data.test, path / HELD_OUT)
+            write_prompts(data.test, path / HELD_OUT_FILE)
         progress.know(
             truth=any(prompt.true_answer is not None for prompt in data.train.prompts),
             held_out=data.test is not None,

@@ -26,15 +26,14 @@ from olr_cli.data.sets import held_out_prompts
 from olr_cli.errors import UserError, did_you_mean, no_path, shown
 from olr_cli.recipe.layers import folder_name, read_tree, require_plain
 from olr_cli.recipe.schema import ColumnRole, Count, ExtractorText, Section, Text
-from olr_cli.runs.directory import HELD_OUT, read_recipe
-from olr_cli.tables import Answer, Block, Column, Row, Table
+from olr_cli.runs.directory import HELD_OUT_FILE, read_recipe
+from olr_cli.tables import Answer
 from olr_cli.user_code import name_function
 
 PAPER = ("aime24", "aime25", "amc", "math500", "minerva", "olympiad", "arc_c", "gpqa_diamond", "mmlu_pro")
 """The paper's nine, in the order of its tables: what `all` means."""
 
 _FOLDER = Path(__file__).parent / "benchmarks"
-_NO_SOURCE = "'source' needs one of hub, file and task"
 _PLACEHOLDER = re.compile(r"\{(problem|choices)\}")
 
 
@@ -61,11 +60,9 @@ class ProblemSource(Section):
 
     @model_validator(mode="after")
     def _is_one(self) -> ProblemSource:
-        if [self.hub, self.file, self.task].count(None) != 2:
-            raise ValueError(_NO_SOURCE)
-        beside = self.model_fields_set - {"hub", "file", "task"}
-        if self.hub is None and beside:
-            raise ValueError(f"source.{min(beside)} is for a source on the hub alone")
+        is_beside = self.hub is None and not self.model_fields_set <= {"file", "task"}
+        if [self.hub, self.file, self.task].count(None) != 2 or is_beside:
+            raise ValueError("'source' needs one of hub, file and task; other keys go with hub alone")
         return self
 
     @model_serializer
@@ -159,17 +156,15 @@ class Benchmark(Section):
     def _fits_together(self) -> Benchmark:
         if "{problem}" not in self.prompt:
             raise ValueError("prompt has no {problem}, so the policy would not see the question")
-        has_options = self.fields is not None and self.fields.choices is not None
-        if self.fields is not None and self.grader == "choice" and not has_options:
-            raise ValueError("grader choice needs fields.choices, the columns of the options")
-        if has_options and self.grader != "choice":
-            raise ValueError("fields.choices is for multiple choice; set grader to choice")
-        if has_options != ("{choices}" in self.prompt):
+        fields = self.fields
+        has_options = fields is not None and fields.choices is not None
+        is_choice = has_options if fields is None else self.grader == "choice"
+        shuffles = fields is not None and fields.shuffle
+        if not has_options == is_choice == ("{choices}" in self.prompt) or shuffles > has_options:
             raise ValueError(
-                "prompt and fields.choices belong together: {choices} shows what fields.choices names"
+                "multiple choice needs grader choice, fields.choices (the columns of the options), and {choices} in the"
+                " prompt"
             )
-        if self.fields is not None and self.fields.shuffle and not has_options:
-            raise ValueError("fields.shuffle needs fields.choices")
         return self
 
     @property
@@ -207,12 +202,11 @@ def find_benchmark(name: str) -> Benchmark:
         name_function(benchmark.extractor)
         find_extractor(benchmark.extractor, f"{path}: extractor")
         return benchmark
-    known = [known for benchmark in registry().values() for known in sorted(benchmark.names)]
-    hint = (
-        did_you_mean(name, ["all", *known])
-        or f"; known: all, {', '.join(registry())}, or a file of your own (YAML, Parquet, JSONL)"
+    hint = did_you_mean(
+        name, [known for benchmark in registry().values() for known in sorted(benchmark.names)]
     )
-    raise UserError(f"no benchmark is called '{name}'{hint}")
+    known = f"; known: all, {', '.join(registry())}, or a file of your own (YAML, Parquet, JSONL)"
+    raise UserError(f"no benchmark is called '{name}'{hint or known}")
 
 
 def choose(
@@ -250,8 +244,8 @@ def read_by(
     Raises:
         UserError: as `find_extractor`; an extractor of their own may be a function that only a stored file names.
     """
-    wanted = {"extractor": extractor, "tolerance": tolerance}
-    update = {name: value for name, value in wanted.items() if value is not None}
+    update = {"extractor": extractor, "tolerance": tolerance}
+    update = {name: value for name, value in update.items() if value is not None}
     read = [benchmark.model_copy(update=update) for benchmark in benchmarks]
     for benchmark in read:
         find_extractor(benchmark.extractor, "--extractor")
@@ -279,21 +273,13 @@ def read_benchmark(file: Path) -> Benchmark:
 
 
 def _sentence(detail: Any) -> str:
-    """What is wrong with one key, in the words a user wrote it in."""
-    place = [str(part) for part in detail["loc"]]
-    key = ".".join(place)
-    if detail["type"] == "extra_forbidden":
-        sections: dict[str, type[Section]] = {
-            "source": ProblemSource,
-            "fields": ProblemFields,
-            key: Benchmark,
-        }
-        hint = did_you_mean(place[-1], sections[place[0]].model_fields)
-        return f"unknown key '{key}'{hint or (f'; {_NO_SOURCE}' if place[0] == 'source' else '')}"
-    if detail["type"] == "missing":
-        return f"'{key}' is missing"
+    """What is wrong with one key."""
+    key = ".".join(map(str, detail["loc"]))
     if detail["type"] == "value_error":
         return str(detail["ctx"]["error"])
+    if detail["type"] == "extra_forbidden":
+        known = (*Benchmark.model_fields, *ProblemSource.model_fields, *ProblemFields.model_fields)
+        return f"unknown key '{key}'{did_you_mean(str(detail['loc'][-1]), known)}"
     return f"{key} is {shown(detail['input'])}: {detail['msg'][0].lower()}{detail['msg'][1:]}"
 
 
@@ -329,8 +315,8 @@ def held_out_benchmark(run: Path) -> Benchmark | None:
     """
     recipe = read_recipe(run)
     test = recipe.data.test
-    if test is None and (run / HELD_OUT).exists():
-        test = str(run / HELD_OUT)
+    if test is None and (run / HELD_OUT_FILE).exists():
+        test = str(run / HELD_OUT_FILE)
     if test is None:
         return None
     if parse_source(test) is not None:
@@ -395,19 +381,16 @@ def listing() -> Answer:
             f"    {row['source']}; {row['licence'] or 'licence not stated'}",
             *([f"    {row['page']}"] if row["page"] else []),
         ]
-    heads = [Column(head, is_text=True) for head in rows[0]]
-    cells = [Row([", ".join(v) if isinstance(v, list) else str(v) for v in row.values()]) for row in rows]
-    table = Table([Block(heads, cells, only="document")], {"rows": rows})
-    return Answer(parts=[*lines, table], data={"benchmarks": rows})
+    return Answer(lines, {"benchmarks": rows})
 
 
 def _facts(benchmark: Benchmark) -> dict[str, Any]:
     source, samples = benchmark.source, benchmark.samples
     place = source.file or f"built in: {source.task}"
     if source.hub is not None:
-        place = "/".join(filter(None, (source.hub, source.config))) + f":{source.split}"
-        place += f"@{source.revision[:8]}" if source.revision else ""
-        place += " (gated)" if source.gated else ""
+        revision = f"@{source.revision[:8]}" if source.revision else ""
+        gated = " (gated)" if source.gated else ""
+        place = "/".join(filter(None, (source.hub, source.config))) + f":{source.split}{revision}{gated}"
     return {
         "name": benchmark.name,
         "aliases": list(benchmark.aliases),

@@ -14,6 +14,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -31,7 +32,6 @@ from olr_cli.evaluation.plan import EvaluationRequest, Say
 from olr_cli.evaluation.problems import load_problems
 from olr_cli.evaluation.published import model_name
 from olr_cli.evaluation.results import check_reference, scores_answer
-from olr_cli.evaluation.scores import is_evaluation
 from olr_cli.evaluation.store import EvaluationRecord, Generation, Target, Task
 from olr_cli.files import read_json, read_lines, storable
 from olr_cli.recipe.layers import folder_name
@@ -68,9 +68,9 @@ class _LoggedTask:
         return [samples[0] for samples in self.samples.values()]
 
 
-def is_log(place: Path) -> bool:
-    """Whether a path is a sample log or a folder of them, not an evaluation."""
-    return place.is_file() or any(place.rglob(_PATTERN))
+def sample_logs(place: Path) -> list[Path]:
+    """The sample logs that a path means: a file, or those in a folder or right below it."""
+    return [place] if place.is_file() else sorted({*place.glob(_PATTERN), *place.glob(f"*/{_PATTERN}")})
 
 
 def import_log(request: EvaluationRequest, log: Path, say: Say) -> Answer:
@@ -86,27 +86,21 @@ def import_log(request: EvaluationRequest, log: Path, say: Say) -> Answer:
     if request.compare != "paper":
         check_reference(request.compare, [])
     benchmarks = choose(request.benchmarks) if request.benchmarks else []
-    model, result, logged = _read_log(log, say)
+    model, version, logged = _read_logs(log, say)
     name = model if re.fullmatch(r"[\w.-]+/[\w.-]+", model) else model_name(model)
     folder = request.out or Path("evaluations") / f"{folder_name(name).strip('-.') or 'model'}-{TOOL}"
-    if is_evaluation(folder):
-        raise taken(folder, "--out", " and holds an evaluation")
     known = [(benchmark, load_problems(benchmark, data=request.data)) for benchmark in benchmarks]
     tasks: dict[str, Task] = {}
     for task in logged:
         benchmark, problems = _asked(task, known) if known else _of_its_own(task)
         [benchmark] = read_by(request.extractor, [benchmark], request.tolerance)
-        if benchmark.name in tasks:
-            raise UserError(
-                f"{log} has several tasks that ask {benchmark.name}; import them one by one, each with another --out"
-            )
         data = str(request.data) if request.data is not None else None
         tasks[benchmark.name] = Task(benchmark, problems, len(next(iter(task.samples.values()))), data)
-    if len({task.sampling.temperature for task in logged}) > 1:
+    if len(tasks) < len(logged) or len({task.sampling.temperature for task in logged}) > 1:
         raise UserError(
-            f"{log} has tasks at several temperatures; import them one by one, each with another --out"
+            f"{log} has tasks of one benchmark, or at several temperatures; import them one by one, each with another"
+            " --out"
         )
-    version = str(result.get("lm_eval_version") or "")
     origin = {
         "imported": str(log.absolute()),
         "tool": f"{TOOL} {version}".strip(),
@@ -122,126 +116,97 @@ def import_log(request: EvaluationRequest, log: Path, say: Say) -> Answer:
         benchmarks={name: task.record() for name, task in tasks.items()},
         generated_by=({"name": TOOL, "version": version},),
     )
-    rows = {name: _generations(it, task) for (name, it), task in zip(tasks.items(), logged, strict=True)}
     store = target.store
     with store.locked(), Judge(ledger=folder / GIVEN_UP) as judge:
         if not store.is_empty:
             raise taken(folder, "--out")
-        graded = {name: grade(task.benchmark, rows[name], judge) for name, task in tasks.items()}
-        for name in tasks:
-            store.replace(name, graded[name])
+        pairs = zip(tasks.values(), logged, strict=True)
+        graded = [grade(task.benchmark, _generations(task, it), judge) for task, it in pairs]
+        for name, rows in zip(tasks, graded, strict=True):
+            store.replace(name, rows)
         store.write_record(record)
         scores = store.rescore()
     return scores_answer([(target, [scores[name] for name in tasks])], request.compare)
 
 
-def _read_log(path: Path, say: Say) -> tuple[str, dict[str, Any], list[_LoggedTask]]:
-    """The model's name, the results file, and the tasks; of a task that was run several times the latest run."""
-    files = [path] if path.is_file() else sorted(path.rglob(_PATTERN))
-    if files[0].suffix != ".jsonl":
-        raise UserError(f"{path} is neither an evaluation nor a sample log of lm-eval ({_PATTERN})")
-    results = {file: _results(file) for file in files}
-    models = {
-        str(result.get("model_name") or file.parent.name.replace("__", "/")): file.parent
-        for file, result in results.items()
-    }
-    if len(models) > 1:
-        folders = ", ".join(sorted(map(str, models.values())))
-        raise UserError(
-            f"there are logs of {len(models)} models ({', '.join(sorted(models))}); name one of {folders}"
-        )
+def _read_logs(place: Path, say: Say) -> tuple[str, str, list[_LoggedTask]]:
+    """The model's name, the tool's version, and the tasks; of a task that was run several times the latest run."""
+    files = sample_logs(place)
+    folders = sorted({str(file.parent) for file in files})
+    if len(folders) > 1:
+        raise UserError(f"there are logs of {len(folders)} models; name one of {', '.join(folders)}")
     latest: dict[str, tuple[str, Path]] = {}
     for file in files:
         # Such as samples_gsm8k_2026-01-31T12-00-00.123456.jsonl; a renamed one may lack the date.
         name, _, date = file.stem.removeprefix("samples_").rpartition("_")
         name, date = (name, date) if name else (date, "")
         latest[name] = max(latest.get(name, ("", file)), (date, file))
-    read = {name: _task(name, file) for name, (_, file) in latest.items()}
-    tasks = [task for task in read.values() if task is not None]
-    if not tasks:
-        raise UserError(
-            f"{files[0]} has likelihoods of given answers and no generated text, so there is nothing to grade again;"
-            " import a task that generates"
-        )
-    for name, task in read.items():
+    tasks, results = [], dict[str, Any]()
+    for name, (date, file) in latest.items():
+        task = _task(name, file)
         if task is None:
             say(f"{name} has likelihoods of given answers and no generated text; left out")
-    return next(iter(models)), results[tasks[0].file], tasks
-
-
-def _results(file: Path) -> dict[str, Any]:
-    """The results file of the same date; empty if there is none."""
-    try:
-        plain = read_json(file.with_name(f"results_{file.stem.rpartition('_')[2]}.json"))
-    except UserError:
-        return {}
-    return plain if isinstance(plain, dict) else {}
+            continue
+        tasks.append(task)
+        with suppress(UserError):  # there may be none
+            results = results or read_json(file.with_name(f"results_{date}.json"))
+    if not tasks:
+        raise UserError(
+            f"{place} has likelihoods of given answers and no generated text, so there is nothing to grade again;"
+            " import a task that generates"
+        )
+    model = results.get("model_name") or Path(folders[0]).name.replace("__", "/")
+    return str(model), str(results.get("lm_eval_version") or ""), tasks
 
 
 def _task(name: str, file: Path) -> _LoggedTask | None:
     """A task; None if it has no generated text."""
-    lines: dict[str, list[dict[str, Any]]] = {}
+    by_problem: dict[str, list[dict[str, Any]]] = {}
+    samples, settings = dict[str, list[Generation]](), dict[str, Any]()
     try:
-        for number, text in enumerate(read_lines(file), start=1):
-            line = json.loads(text)
-            missing = {"doc_id", "doc", "target", "arguments", "resps"} - set(line)
-            if missing:
-                raise _damaged(file, f"line {number} has no {min(missing)}")
-            lines.setdefault(str(line["doc_id"]), []).append(line)
-    except (ValueError, TypeError, AttributeError):
-        raise _damaged(file, "not a line of JSON for each sample") from None
-    if not lines:
-        raise _damaged(file, "it is empty")
-    samples, metrics, settings = dict[str, list[Generation]](), [], dict[str, Any]()
-    for problem_id, filtered in lines.items():
-        line = filtered[0]
-        try:
+        for line in map(json.loads, read_lines(file)):
+            by_problem.setdefault(str(line["doc_id"]), []).append(line)
+        for problem_id, (line, *_) in by_problem.items():
             responses = [
-                text for part in line["resps"] or () for text in (part if isinstance(part, list) else [part])
+                text for part in line["resps"] for text in (part if isinstance(part, list) else [part])
             ]
-            prompt, settings = _arguments(line["arguments"])
-        except (TypeError, AttributeError):
-            raise _damaged(file, f"resps or arguments of problem {problem_id} are wrong") from None
-        if not responses or not all(isinstance(text, str) for text in responses):
-            return None
-        metrics.append(_metrics(filtered))
-        samples[problem_id] = [
-            Generation(
-                benchmark=name,
-                problem_id=problem_id,
-                sample=number,
-                prompt=prompt,
-                response=storable(response),
-                gold=_gold_answer(storable(str(line["target"]))),
-                choices=None,
-                tokens=None,
-                truncated=None,
-                seed=None,
-            )
-            for number, response in enumerate(responses)
-        ]
-    try:
-        is_greedy = settings.get("do_sample") is False
-        temperature = 0.0 if is_greedy else float(settings.get("temperature", 1) or 0)
+            if not all(isinstance(text, str) for text in responses):
+                return None
+            request = next(iter(line["arguments"].values()))
+            prompt, settings = request["arg_0"], request["arg_1"]
+            prompt = prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False)
+            samples[problem_id] = [
+                Generation(
+                    benchmark=name,
+                    problem_id=problem_id,
+                    sample=number,
+                    prompt=storable(prompt),
+                    response=storable(response),
+                    gold=_gold_answer(storable(str(line["target"]))),
+                    choices=None,
+                    tokens=None,
+                    truncated=None,
+                    seed=None,
+                )
+                for number, response in enumerate(responses)
+            ]
+        if len(set(map(len, samples.values()))) != 1:
+            raise ValueError("counts")
+        metrics = [_metrics(lines) for lines in by_problem.values()]
+        temperature = 0.0 if settings.get("do_sample") is False else float(settings.get("temperature", 1))
         limit = int(settings.get("max_gen_toks") or settings.get("max_tokens") or _MAX_NEW_TOKENS)
-    except (TypeError, ValueError):
-        raise _damaged(file, "its generation settings are no numbers") from None
-    return _LoggedTask(
-        name,
-        file,
-        samples,
-        {problem_id: list(_texts(filtered[0]["doc"])) for problem_id, filtered in lines.items()},
-        {key: fmean(it[key] for it in metrics) for key in metrics[0] if all(key in it for it in metrics)},
-        Sampling(temperature, limit),
-    )
-
-
-def _arguments(arguments: Any) -> tuple[str, dict[str, Any]]:
-    """The prompt, and how the response was drawn; version 0.4.4 and before wrote lists."""
-    request = next(iter(arguments.values() if isinstance(arguments, dict) else arguments), ())
-    parts = [*(request.values() if isinstance(request, dict) else request), "", {}]
-    prompt = parts[0] if isinstance(parts[0], str) else json.dumps(parts[0], ensure_ascii=False)
-    return storable(prompt), parts[1] if isinstance(parts[1], dict) else {}
+        return _LoggedTask(
+            name,
+            file,
+            samples,
+            {problem_id: list(_texts(lines[0]["doc"])) for problem_id, lines in by_problem.items()},
+            {key: fmean(it[key] for it in metrics) for key in metrics[0] if all(key in it for it in metrics)},
+            Sampling(temperature, limit),
+        )
+    except (ValueError, TypeError, LookupError, AttributeError, StopIteration):
+        raise UserError(
+            f"{file} is no sample log of {TOOL}, or its problems have different numbers of responses; name another"
+        ) from None
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -255,24 +220,18 @@ def _texts(value: Any) -> Iterator[str]:
 
 def _metrics(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """``metric,filter`` -> score; the filter only where there are several."""
-    metrics = {}
-    for line in lines:
-        names = line.get("metrics")
-        for name in names if isinstance(names, list) else ():
-            value = line.get(name)
-            if isinstance(value, int | float) and math.isfinite(value):
-                metrics[f"{name},{line.get('filter')}" if len(lines) > 1 else str(name)] = float(value)
-    return metrics
+    return {
+        f"{name},{line.get('filter')}" if len(lines) > 1 else str(name): float(value)
+        for line in lines
+        for name in line.get("metrics", ())
+        if isinstance(value := line.get(name), int | float) and math.isfinite(value)
+    }
 
 
 def _gold_answer(text: str) -> str:
     r"""The answer that a gold ends with: of a worked solution what its last ``\boxed{}``, or ``####``, holds."""
     last = text.rpartition("####")[2].strip()
     return boxed(last) or last.removeprefix("ANSWER:").strip()
-
-
-def _damaged(file: Path, detail: str) -> UserError:
-    return UserError(f"{file} is no sample log of {TOOL} ({detail}); name another, or write it again")
 
 
 def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
@@ -301,22 +260,15 @@ def _asked(
     task: _LoggedTask, known: Sequence[tuple[Benchmark, Sequence[Prompt]]]
 ) -> tuple[Benchmark, list[Prompt]]:
     """The benchmark that a task asks, and its problems in the order of the log."""
-    matched: dict[str, int] = {}
     for benchmark, problems in known:
         by_question = {_plain(problem.messages[-1].content): problem for problem in problems}
         questions = [_question(task.texts[it.problem_id], it.prompt, by_question) for it in task.firsts]
-        asked = [by_question[question] for question in questions if question is not None]
+        asked = {question: by_question[question] for question in questions if question is not None}
         if len(asked) == len(questions):
-            if len({problem.prompt_id for problem in asked}) < len(asked):
-                raise UserError(
-                    f"{task.file} asks a problem of {benchmark.name} more than once; import it without --benchmarks"
-                )
-            return benchmark, asked
-        matched[benchmark.name] = len(asked)
-    nearest = max(matched, key=matched.__getitem__)
+            return benchmark, list(asked.values())
+    names = ", ".join(benchmark.name for benchmark, _ in known)
     raise UserError(
-        f"{task.file}: {len(task.samples) - matched[nearest]} of {len(task.samples)} problems are none of {nearest};"
-        " name the benchmark that was asked, or none"
+        f"{task.file} asks other problems than {names}, or one twice; name the benchmark that was asked, or none"
     )
 
 
@@ -336,13 +288,14 @@ def _plain(text: str) -> str:
 
 def _generations(task: Task, logged: _LoggedTask) -> list[Generation]:
     """The samples of a task under the names and golds of its problems."""
-    rows = []
-    for problem, (doc_id, samples) in zip(task.problems, logged.samples.items(), strict=True):
-        if len(samples) != task.samples:
-            raise UserError(
-                f"{logged.file}: problem {doc_id} has {len(samples)} responses, the first problem {task.samples}; all"
-                " must have as many (R19)"
-            )
-        identity: dict[str, Any] = {"benchmark": task.benchmark.name, "problem_id": problem.prompt_id}
-        rows += [replace(it, **identity, gold=str(problem.gold), choices=problem.choices) for it in samples]
-    return rows
+    return [
+        replace(
+            sample,
+            benchmark=task.benchmark.name,
+            problem_id=problem.prompt_id,
+            gold=str(problem.gold),
+            choices=problem.choices,
+        )
+        for problem, samples in zip(task.problems, logged.samples.values(), strict=True)
+        for sample in samples
+    ]

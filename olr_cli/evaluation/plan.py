@@ -32,7 +32,7 @@ from olr_cli.evaluation.results import Compared, check_reference
 from olr_cli.evaluation.scores import is_evaluation
 from olr_cli.evaluation.store import EvaluationRecord, Protocol, Target, Task
 from olr_cli.evaluation.targets import all_targets, load_tokenizer, origin, require_models, targets
-from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.schema import TrainSection
 from olr_cli.runs.directory import is_run, read_recipe
 from olr_cli.tables import Answer
 
@@ -55,18 +55,10 @@ class HeldOut(NamedTuple):
     samples: int
 
     @classmethod
-    def of(cls, recipe: Recipe) -> HeldOut:
-        """As the recipe says."""
-        train = recipe.train
-        sampling = Sampling(
-            train.evaluation_temperature,
-            train.max_new_tokens,
-            train.top_p,
-            train.top_k,
-            train.min_p,
-            train.stop,
-        )
-        return cls(sampling, train.held_out_rollouts)
+    def of(cls, train: TrainSection) -> HeldOut:
+        """As a recipe's `train` says."""
+        drawn = (train.max_new_tokens, train.top_p, train.top_k, train.min_p, train.stop)
+        return cls(Sampling(train.evaluation_temperature, *drawn), train.held_out_rollouts)
 
 
 @dataclass(frozen=True)
@@ -126,13 +118,6 @@ class EvaluationRequest:
         others = {"limit": self.limit, "extractor": self.extractor, "tolerance": self.tolerance}
         others |= self.prompting.settings()
         yield from (f"--{key.replace('_', '-')}" for key, value in others.items() if value is not None)
-
-    def under(self, protocol: Protocol, model: str) -> EvaluationRequest:
-        """The request under a protocol, for a model as the command names it."""
-        prompting = self.prompting
-        if protocol == "paper":
-            prompting = paper_prompting(prompting, model_name(origin(model)))
-        return replace(self, protocol=protocol, prompting=prompting)
 
     def tasks(self, benchmarks: Sequence[Benchmark]) -> list[Task]:
         """The benchmarks with their problems, which are loaded, and their samples.
@@ -204,7 +189,10 @@ def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
         say(f"At temperature 0 all {request.samples} samples are the same; one is enough")
     evaluations: list[Evaluation] = []
     for model, group in named.items():
-        decided = request.under(protocol, model)
+        decided = replace(request, protocol=protocol)
+        if protocol == "paper":
+            name = model_name(origin(model))
+            decided = replace(decided, prompting=paper_prompting(request.prompting, name))
         loaded = next((it.tasks for it in evaluations if it.request == decided), None)
         tasks = decided.tasks(chosen.benchmarks) if loaded is None else loaded
         evaluations += [Evaluation(target, tasks, decided) for target in group]
@@ -263,13 +251,12 @@ def default_benchmarks(models: Sequence[str], data: Path | None, *, of_the_paper
     chosen: dict[str, Benchmark] = {}
     measured: dict[HeldOut, str] = {}
     for model in () if of_the_paper else filter(is_run, models):
-        recipe = read_recipe(Path(model))
         try:
             benchmark = held_out_benchmark(Path(model))
         except UserError as error:
             raise UserError(f"the held-out prompts of {model}: {error}, or name --benchmarks") from None
         if benchmark is not None:
-            measured.setdefault(HeldOut.of(recipe), model)
+            measured.setdefault(HeldOut.of(read_recipe(Path(model)).train), model)
             if chosen.setdefault(benchmark.name, benchmark) != benchmark:
                 raise UserError(f"runs hold out different sets '{benchmark.name}'; name --benchmarks")
     if len(measured) > 1:

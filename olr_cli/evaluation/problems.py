@@ -61,18 +61,9 @@ def load_problems(
     if limit is not None:
         return problems[:limit]
     if benchmark.problems not in (None, len(problems)):
-        place = data or benchmark.source.place
-        systems = {
-            problem.messages[0].content for problem in problems if problem.messages[0].role == "system"
-        }
-        if len(systems) > 1 and len(problems) == len(systems) * (benchmark.problems or 0):
-            raise UserError(
-                f"{place} asks every problem of {benchmark.name} under {len(systems)} system prompts; name the file of"
-                " one of them"
-            )
         raise UserError(
-            f"{benchmark.name} has {benchmark.problems} problems, and {len(problems)} were found in {place}; use whole"
-            " data, or --limit for the first few"
+            f"{benchmark.name} has {benchmark.problems} problems, and {len(problems)} were found in"
+            f" {data or benchmark.source.place}; use whole data, each problem once, or --limit for the first few"
         )
     return problems
 
@@ -186,7 +177,8 @@ def _from_data(benchmark: Benchmark, data: Path) -> list[Prompt] | None:
         return None
     wanted = " or ".join((benchmark.name, *benchmark.aliases))
     raise UserError(
-        f"{data} has no rows whose data_source is {wanted} (it has {_listed(sources)}); name other data"
+        f"{data} has no rows whose data_source is {wanted} (it has"
+        f" {', '.join(sorted(sources)) or 'none'}); name other data"
     )
 
 
@@ -194,10 +186,6 @@ def benchmarks_in(data: Path) -> tuple[list[str], set[str]]:
     """Those of the paper's nine of which files have rows, and all data sources that the rows name."""
     sources = {name for _, names in _data_sources(data) for name in names if name is not None}
     return [name for name in PAPER if not registry()[name].names.isdisjoint(sources)], sources
-
-
-def _listed(sources: set[str]) -> str:
-    return ", ".join(sorted(sources)) or "no data_source at all"
 
 
 def _data_sources(data: Path) -> Iterator[tuple[Path, list[str | None]]]:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from olr_cli.errors import UserError
+from olr_cli.evaluation import scores as scoring
+from olr_cli.evaluation.benchmark import registry
 from olr_cli.evaluation.published import PublishedRow, Setting, model_name, published_row, setting_of
-from olr_cli.evaluation.scores import Score
+from olr_cli.evaluation.scores import Group, Score, ScoreColumn
 from olr_cli.evaluation.store import Target, evaluations_at
-from olr_cli.evaluation.tables import NamedScores, scores_table
 from olr_cli.runs.directory import is_run
-from olr_cli.tables import Answer, File
+from olr_cli.tables import NOTHING, UNKNOWN, Answer, Block, Cell, Column, File, Row, Table, percent
 
 Compared: TypeAlias = Path | Literal["paper"] | None
 """What scores are shown beside: the evaluation in a folder (`--compare`), the paper's row (`--paper`), or nothing."""
@@ -39,20 +42,18 @@ def paper_row(targets: Sequence[Target]) -> PublishedRow:
     Raises:
         UserError: the paper has no such row, or the models are of different ones.
     """
-    rows = []
-    for target in targets:
-        above = target.folder.absolute().parent.parent  # where the run is now, if it was moved
-        if "run" not in target.origin:
-            setting = Setting(model_name(target.model))
-        else:
-            setting = setting_of(above if is_run(str(above)) else Path(target.origin["run"]))
-        rows.append(published_row(setting))
-        if rows[-1] != rows[0]:
-            raise UserError(
-                f"--paper: {targets[0].name} and {target.name} have different rows in the paper; compare"
-                " them one at a time"
-            )
-    return rows[0]
+    settings = {_setting(target): target.name for target in targets}
+    if len(settings) > 1:
+        names = " and ".join(settings.values())
+        raise UserError(f"--paper: {names} have different rows in the paper; compare them one at a time")
+    return published_row(*settings)
+
+
+def _setting(target: Target) -> Setting:
+    if "run" not in target.origin:
+        return Setting(model_name(target.model))
+    above = target.folder.absolute().parent.parent  # where the run is now, if it was moved
+    return setting_of(above if is_run(str(above)) else Path(target.origin["run"]))
 
 
 def check_reference(named: Compared, targets: Sequence[Target]) -> None:
@@ -176,3 +177,266 @@ def _reference(named: Path) -> Target:
 
 def _same(one: Path, other: Path) -> bool:
     return one.resolve() == other.resolve()
+
+
+# ---- the table --------------------------------------------------------------------------------------------------
+
+_SIDE_BY_SIDE = 5
+"""Evaluations that fit into 80 columns."""
+
+_LONGEST_HEAD = 11
+
+_FACTS = (
+    "problems",
+    "samples",
+    "majority",
+    "truncated",
+    "missing_answers",
+    "mean_tokens",
+    "unfinished_thoughts",
+)
+"""What a line of CSV has of a score, beside its mean and interval."""
+
+GROUPS: Mapping[Group | None, str] = {"in": "In-distribution", "out": "Out-of-distribution", None: "Other"}
+"""What the paper calls the benchmarks of its two averages, and ours for the rest."""
+
+Cells: TypeAlias = Mapping[str, Cell]
+"""Scores and averages by name of the column; those of an evaluation have their differences to the reference."""
+
+
+@dataclass(frozen=True)
+class NamedScores:
+    """The scores of one model or checkpoint, under a name that is unique in its table.
+
+    Attributes:
+        notes: sentences about how they were made, for under the table.
+    """
+
+    name: str
+    scores: tuple[Score, ...]
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def cells(self) -> Cells:
+        """Scores and averages."""
+        return scoring.estimates(self.scores)
+
+    def compared(self, reference: NamedScores | PublishedRow | None) -> Cells:
+        """The cells with their differences to a reference's: to another evaluation's paired by problem."""
+        changes: Cells = {}
+        if isinstance(reference, NamedScores):
+            changes = scoring.paired_differences(self.scores, reference.scores)
+        elif reference is not None:
+            shares = reference.shares
+            common = self.cells.keys() & shares.keys()
+            changes = {name: Cell(self.cells[name].number - shares[name], "points") for name in common}
+        return {name: replace(cell, change=changes.get(name)) for name, cell in self.cells.items()}
+
+
+@dataclass(frozen=True)
+class _Reference:
+    """What evaluations are compared with, and a sentence that says so."""
+
+    name: str
+    sentence: str
+    cells: Cells
+    notes: tuple[str, ...] = ()
+
+
+_Rows: TypeAlias = Sequence[tuple[NamedScores, Cells]]
+
+
+def scores_table(
+    evaluations: Sequence[NamedScores], reference: NamedScores | PublishedRow | None = None
+) -> Table:
+    """Evaluations side by side, with benchmarks in the paper's order.
+
+    A terminal shows one evaluation in detail or several side by side, then the differences; a document a line each.
+
+    Args:
+        evaluations: at least one.
+        reference: what each is compared with, benchmark by benchmark. It isn't compared with itself, if it is one of
+            `evaluations`.
+    """
+    evaluations = [evaluation for evaluation in evaluations if evaluation is not reference] or evaluations
+    columns = _columns(evaluations)
+    rows: _Rows = [(evaluation, evaluation.compared(reference)) for evaluation in evaluations]
+    beside = None if reference is None else _beside(reference)
+    if len(evaluations) == 1:
+        blocks = [_in_detail(evaluations[0], columns)]
+    else:
+        firsts = range(0, len(evaluations), _SIDE_BY_SIDE)
+        blocks = [_side_by_side(evaluations[first : first + _SIDE_BY_SIDE], columns) for first in firsts]
+    if beside is not None:
+        blocks += [_against(evaluation.name, beside, cells, columns) for evaluation, cells in rows]
+    blocks.append(_document(rows, beside, columns))
+    sentences = list(_sentences(rows, beside))
+    return Table(blocks, _data(rows, beside), notes=sentences, footnotes=sentences)
+
+
+def _columns(evaluations: Sequence[NamedScores]) -> list[ScoreColumn]:
+    """The benchmarks that any evaluation has, and the averages, in the paper's order."""
+    scores = {score.benchmark: score for evaluation in evaluations for score in evaluation.scores}
+    names = dict.fromkeys([*(name for name in registry() if name in scores), *scores])
+    columns = []
+    for group in GROUPS:
+        in_group = [name for name in names if scores[name].distribution == group]
+        columns += [ScoreColumn(name, scores[name].title, group) for name in in_group]
+        if group is not None and any(group in evaluation.cells for evaluation in evaluations):
+            columns.append(ScoreColumn(group, "", group, is_average=True))
+    return columns
+
+
+def _beside(reference: NamedScores | PublishedRow) -> _Reference:
+    if isinstance(reference, NamedScores):
+        sentence = f"Differences are to {reference.name}, in points, paired by problem."
+        return _Reference(reference.name, sentence, reference.cells, reference.notes)
+    sentence = (
+        f"The paper's row is {reference.setting} ({', '.join(reference.tables)}): 8 samples of AIME and AMC, the"
+        " authors' grader, no intervals; differences are in points."
+    )
+    return _Reference("paper", sentence, {name: Cell(share) for name, share in reference.shares.items()})
+
+
+def _document(rows: _Rows, reference: _Reference | None, columns: Sequence[ScoreColumn]) -> Block:
+    """A row an evaluation; then the reference, and the differences to it."""
+
+    def row(name: str, cells: Cells, kind: Literal["", "compared"] = "") -> Row:
+        return Row([name, *(cells.get(column.name, UNKNOWN) for column in columns)], kind)
+
+    lines = [row(evaluation.name, cells) for evaluation, cells in rows]
+    if reference is not None:
+        lines.append(row(reference.name, reference.cells, "compared"))
+        for evaluation, cells in rows:
+            name = f"difference: {evaluation.name}" if len(rows) > 1 else "difference"
+            lines.append(row(name, _changes(cells), "compared"))
+    heads = [Column(column.label, group=GROUPS[column.group], has_ends=True) for column in columns]
+    return Block([Column(""), *heads], lines, only="document")
+
+
+def _changes(cells: Cells) -> dict[str, Cell]:
+    return {name: cell.change for name, cell in cells.items() if cell.change}
+
+
+def _in_detail(evaluation: NamedScores, columns: Sequence[ScoreColumn]) -> Block:
+    scores = {score.benchmark: score for score in evaluation.scores}
+    thinks = any(score.unfinished_thoughts is not None for score in scores.values())
+    heads = ["problems", "n", "avg@n", "95 % interval", "maj@n", "pass@n", "cut", "no answer"]
+    rows = []
+    for column in columns:
+        parts, score = _parts(evaluation.cells[column.name]), scores.get(column.name)
+        if score is None:
+            rows.append((column, ["", "", *parts, *[""] * (4 + thinks)]))
+            continue
+        several = [score.majority, score.pass_at[score.samples]] if score.samples > 1 else [None, None]
+        lost = [score.truncated, score.missing_answers, *([score.unfinished_thoughts] if thinks else [])]
+        counts = [f"{score.problems:,}", str(score.samples)]
+        rows.append((column, [*counts, *parts, *map(percent, [*several, *lost])]))
+    return _block(f"{evaluation.name}, %", [*heads, "think"] if thinks else heads, rows)
+
+
+def _side_by_side(evaluations: Sequence[NamedScores], columns: Sequence[ScoreColumn]) -> Block:
+    rows = [(column, [it.cells.get(column.name, UNKNOWN).brief for it in evaluations]) for column in columns]
+    return _block("avg@n, %", [evaluation.name for evaluation in evaluations], rows)
+
+
+def _against(name: str, reference: _Reference, cells: Cells, columns: Sequence[ScoreColumn]) -> Block:
+    """An evaluation, the reference, and the differences between them."""
+    rows = []
+    for column in columns:
+        if (cell := cells.get(column.name)) is not None:
+            theirs = reference.cells.get(column.name, UNKNOWN)
+            rows.append((column, [cell.brief, theirs.brief, *_parts(cell.change or UNKNOWN)]))
+    head = reference.name if len(reference.name) <= _LONGEST_HEAD else "reference"
+    heads = ("avg@n", head, "difference", "95 % interval")
+    return _block(f"{name} against {reference.name}, %", heads, rows)
+
+
+def _parts(cell: Cell) -> tuple[str, str]:
+    """A value and its interval."""
+    return cell.brief, cell.interval or NOTHING
+
+
+def _block(title: str, heads: Sequence[str], rows: Iterable[tuple[ScoreColumn, Sequence[str]]]) -> Block:
+    """A row a benchmark or average, for a terminal."""
+    shown = [Row([column.label, *texts], "average" if column.is_average else "") for column, texts in rows]
+    return Block([*map(Column, ("benchmark", *heads))], shown, title, only="terminal")
+
+
+def _data(rows: _Rows, reference: _Reference | None) -> dict[str, Any]:
+    """As JSON values; shares from 0 to 1."""
+
+    def plain(cells: Cells) -> dict[str, Any]:
+        return {name: {"share": cell.value, "interval": cell.ends} for name, cell in cells.items()}
+
+    def differences(cells: Cells) -> dict[str, Any]:
+        return {
+            name: {"mean": change.value, "interval": change.ends, "pairs": change.n or None}
+            for name, change in _changes(cells).items()
+        }
+
+    return {
+        "evaluations": [
+            {
+                "name": evaluation.name,
+                "scores": [score.plain() for score in evaluation.scores],
+                "averages": plain({name: cells[name] for name in ("in", "out") if name in cells}),
+            }
+            for evaluation, cells in rows
+        ],
+        "reference": reference
+        and {
+            "name": reference.name,
+            "values": plain(reference.cells),
+            "differences": {evaluation.name: differences(cells) for evaluation, cells in rows},
+        },
+        "notes": list(_sentences(rows, reference, "as shares from 0 to 1")),
+        "rows": [
+            _line(evaluation, name, cell, reference)
+            for evaluation, cells in rows
+            for name, cell in cells.items()
+        ],
+    }
+
+
+def _line(evaluation: NamedScores, name: str, cell: Cell, reference: _Reference | None) -> dict[str, Any]:
+    """A line of CSV: an evaluation's score on a benchmark, or average."""
+    facts = next((score.plain() for score in evaluation.scores if score.benchmark == name), {})
+    line = {"model": evaluation.name, "benchmark": name, **cell.flat("avg", "low", "high")}
+    line |= {key: facts.get(key) for key in _FACTS}
+    if reference is not None:
+        line |= {"reference": reference.name, "reference_avg": reference.cells.get(name, UNKNOWN).value}
+        line |= (cell.change or UNKNOWN).flat("difference", "difference_low", "difference_high")
+    return line
+
+
+def _sentences(rows: _Rows, reference: _Reference | None, unit: str = "in percent") -> Iterator[str]:
+    """Sentences that the reader of a table should know."""
+    yield f"Scores are avg@n {unit}; intervals are 95 % bootstrap intervals over problems."
+    noted: list[NamedScores | _Reference] = [evaluation for evaluation, _ in rows]
+    if reference is not None:
+        yield reference.sentence
+        noted += [reference] if reference.notes else []
+    shared = [note for note in noted[0].notes if all(note in it.notes for it in noted)]
+    yield from shared
+    for it in noted:
+        yield from (f"{it.name}: {note}" for note in it.notes if note not in shared)
+    for evaluation, _ in rows:
+        partial = [score for score in evaluation.scores if not score.is_whole]
+        if partial:
+            counts = ", ".join(f"{score.title} {score.problems:,} of {score.whole:,}" for score in partial)
+            yield f"{evaluation.name}: only some problems were scored ({counts})."
+    scores = [score for evaluation, _ in rows for score in evaluation.scores]
+    if any(score.unfinished_thoughts for score in scores):
+        yield (
+            "Responses that end inside <think> have no answer and count as cut (column think); a larger"
+            " --max-new-tokens lets them finish."
+        )
+    if any(score.interval is None for score in scores):
+        yield "Where all problems score the same, a bootstrap sees no spread and there is no interval."
+    for evaluation, cells in rows:
+        pairs = {name: change.n for name, change in _changes(cells).items()}
+        fewer = [it for it in evaluation.scores if 0 < pairs.get(it.benchmark, 0) < it.problems]
+        if fewer and reference is not None:
+            counts = ", ".join(f"{score.title} {pairs[score.benchmark]}" for score in fewer)
+            yield f"{evaluation.name}: {reference.name} has only some of the problems scored ({counts})."

@@ -46,24 +46,6 @@ from olr_cli.tables import Answer, percent
 MANY = 0.9
 """If a larger share of the first step's responses has no answer, the template or the extractor is probably wrong."""
 
-_OPTIONS = {
-    "data.train": "DATA",
-    "data.limit": "--limit",
-    "data.extractor": "--extractor",
-    "data.columns": "--columns",
-    "data.system_prompt": "--system",
-    "model.path": "MODEL",
-    "model.chat_template": "--chat-template",
-    "seed": "--seed",
-    "train.epochs": "--visits",
-    "train.max_new_tokens": "--max-new-tokens",
-    "train.prompts_per_step": "--prompts-per-step",
-    "train.rollouts_per_prompt": "--samples",
-    "train.stop": "--stop",
-    "train.temperature": "--temperature",
-}
-"""What the command line calls the keys of such a recipe."""
-
 
 def rollouts_recipe(
     model: str,
@@ -81,8 +63,8 @@ def rollouts_recipe(
 
     Args:
         model: as `olr_cli.evaluation.targets.targets` takes it.
-        data: keys of `data`: ``train``, and where they are set ``limit`` and ``extractor``.
-        train: keys of `train`: ``epochs`` (visits), ``rollouts_per_prompt`` and so on.
+        data: keys of `data`.
+        train: keys of `train`.
         seed: the seed of all draws.
         chat_template: as the recipe's key.
         device: ``auto``, ``cpu`` or ``cuda``.
@@ -110,7 +92,7 @@ def rollouts_recipe(
             "threads": 1 if toy_kind(origin(model)) else None,
         },
     }
-    return validate(tree, "olr rollouts", called=_OPTIONS)
+    return validate(tree, "olr rollouts")
 
 
 def backend_of(path: Path, wanted: BackendName | None) -> BackendName | None:
@@ -249,17 +231,13 @@ def rollouts_summary(run: Path, note: str | None) -> Answer:
     labels = shares.collect().row(0, named=True)
     labels["cut"] = scan_rollouts(run).select(pl.col("truncated").mean()).collect().item()
     shown = {name: "unknown" if labels[name] is None else f"{percent(labels[name])}%" for name in labels}
-    differs, right = f"{shown['differs']} of the visits that have both", shown["right"]
-    if labels["differs"] is None:
-        differs = "unknown: no visit has a majority and a label"
+    right = shown["right"]
     if labels["noisy"] is not None:
         right += f" (clean prompts {shown['clean']}, noisy {shown['noisy']})"
-    if labels["right"] is None:
-        right = "unknown: the data has no true answers"
-    elif labels["known"] < 1:
+    if 0 < labels["known"] < 1:
         right += f", where the truth is known ({shown['known']})"
     facts = {
-        "majority differs from the label": differs,
+        "majority differs from the label": f"{shown['differs']} of the visits that have both",
         "majority is right": right,
         "no majority": f"{shown['none']} of the visits",
         "responses with an answer": shown["answered"],

@@ -30,6 +30,26 @@ Group = Literal["in", "out"]
 
 
 @dataclass(frozen=True)
+class ScoreColumn:
+    """A benchmark, or the average of a group.
+
+    Attributes:
+        name: the benchmark's name, or ``in`` or ``out``.
+        title: the benchmark as tables call it; empty for an average.
+    """
+
+    name: str
+    title: str
+    group: Group | None
+    is_average: bool = False
+
+    @property
+    def label(self) -> str:
+        """What a row or column of it is called."""
+        return {"in": "in-distribution", "out": "out-of-distr."}[self.name] if self.is_average else self.title
+
+
+@dataclass(frozen=True)
 class Score:
     """What a model scores on one benchmark. Shares lie in 0 .. 1; n is `samples`.
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -48,24 +48,16 @@ GENERATIONS_VERSION = 2
 _MARK = b"olr.generations"
 
 _MADE_WITH = {
-    "model_digest": ("other weights", ""),
-    "name": ("another backend", "ask for --backend {}, "),
-    "dtype": ("another number format", "use a device like the one before, "),
-    "quantization": ("another quantization", "give --vllm quantization={}, "),
-    "adapter_digest": ("another LoRA adapter", "name the adapter of before, "),
+    "model_digest": "other weights",
+    "name": "another backend",
+    "dtype": "another number format",
+    "quantization": "another quantization",
+    "adapter_digest": "another LoRA adapter",
 }
-"""Backend facts that must be equal for all samples of an evaluation, and the words of the error if they are not."""
+"""Backend facts that must be equal for all samples of an evaluation, and what an error says if they are not."""
 
-_SCORED = (
-    "problem_id",
-    "sample",
-    "answer",
-    "answer_class",
-    "is_correct",
-    "tokens",
-    "truncated",
-    "unfinished_thought",
-)
+_UNSCORED = ("benchmark", "prompt", "response", "gold", "choices", "seed")
+"""Columns that no score needs."""
 
 Protocol = Literal["standard", "paper"]
 
@@ -88,7 +80,7 @@ class Generation:
         truncated: the length limit cut the response; None likewise.
         seed: the sample's seed; None if it was imported.
         unfinished_thought: the response ends inside its thinking (R6), and so has no answer; None if it has no thinking
-            at all, or was graded by an older olr.
+            at all.
     """
 
     benchmark: str
@@ -105,6 +97,9 @@ class Generation:
     truncated: bool | None
     seed: int | None
     unfinished_thought: bool | None = None
+
+
+_SCORED = [column.name for column in fields(Generation) if column.name not in _UNSCORED]
 
 
 class TaskRecord(Section):
@@ -124,7 +119,7 @@ class TaskRecord(Section):
     samples: int
     problems: int
     problems_digest: str
-    answer_rules: int = 1
+    answer_rules: int
     data: str | None = None
 
 
@@ -239,14 +234,10 @@ class EvaluationStore:
             raise UserError(
                 f"{self.folder} is not an evaluation (no evaluation.json); `olr evaluate` makes one"
             )
-        plain = read_record(file, VERSION)
         try:
-            return EvaluationRecord.model_validate(plain)
-        except ValidationError as error:
-            place = ".".join(map(str, error.errors()[0]["loc"])) or "the whole"
-            raise UserError(
-                f"{file} is no evaluation's record ({place} is wrong); restore it from a copy"
-            ) from None
+            return EvaluationRecord.model_validate(read_record(file, VERSION))
+        except ValidationError:
+            raise UserError(f"{file} is no evaluation's record; restore it from a copy") from None
 
     def write_record(self, record: EvaluationRecord) -> None:
         """Replace evaluation.json, whole."""
@@ -289,16 +280,14 @@ class EvaluationStore:
             stored = before.benchmarks.get(name)
             if stored is None:
                 continue
-            if task.samples < stored.samples:
-                changes.append(
-                    f"samples of {name}: {stored.samples} -> {task.samples}, and --samples can only be raised"
-                )
-            if len(task.problems) < stored.problems:
-                changes.append(f"problems of {name}: {stored.problems} -> {len(task.problems)}")
-            elif (
-                before.prompting == asked.prompting
-                and digest(task.problems[: stored.problems]) != stored.problems_digest
+            for what, was, now in (
+                ("samples", stored.samples, task.samples),
+                ("problems", stored.problems, len(task.problems)),
             ):
+                if now < was:
+                    changes.append(f"{what} of {name}: {was} -> {now}, which can only be raised")
+            known = digest(task.problems[: stored.problems])
+            if not changes and known != stored.problems_digest:
                 changes.append(f"{name} has other problems or golds")
             if task.samples == stored.samples:  # else all samples of a problem are graded again
                 rules = {"answer_rules": stored.answer_rules}
@@ -325,12 +314,12 @@ class EvaluationStore:
             UserError: it has other weights, is another backend, or computes in another number format.
         """
         known = record.generated_by[-1] if record.generated_by else facts
-        for key, (difference, remedy) in _MADE_WITH.items():
+        for key, difference in _MADE_WITH.items():
             before, now = str(known.get(key)), str(facts.get(key))
             if key in facts and before != now:
                 raise UserError(
-                    f"{self.folder} holds generations of {difference} ({before[:15]} -> {now[:15]});"
-                    f" {remedy.format(before)}choose another --out, or remove it"
+                    f"{self.folder} holds generations of {difference} ({before[:15]} -> {now[:15]}); use the former,"
+                    " choose another --out, or remove the folder"
                 )
 
     # ---- generations --------------------------------------------------------------------------------------------
@@ -420,11 +409,8 @@ class EvaluationStore:
 
     def finished(self) -> list[str]:
         """The benchmarks that are done, in the order in which they were begun."""
-        return [
-            name
-            for name in self.record().benchmarks
-            if self._whole(name).exists() and not self._part_files(name)
-        ]
+        names = self.record().benchmarks
+        return [name for name in names if self._whole(name).exists() and not self._part_files(name)]
 
     def scores(self, names: Sequence[str] | None = None) -> list[Score]:
         """The scores of the finished benchmarks, or of those `names`, computed from the generations.
@@ -433,14 +419,10 @@ class EvaluationStore:
             UserError: it is no evaluation, its files cannot be read, or samples or problems are missing (R19).
         """
         tasks = self.record().benchmarks
+        chosen = [(name, tasks[name]) for name in (self.finished() if names is None else names)]
         return [
-            score(
-                tasks[name].definition,
-                self.read(name, _SCORED),
-                tasks[name].samples,
-                problems=tasks[name].problems,
-            )
-            for name in (self.finished() if names is None else names)
+            score(task.definition, self.read(name, _SCORED), task.samples, problems=task.problems)
+            for name, task in chosen
         ]
 
     def rescore(self) -> dict[str, Score]:
@@ -459,30 +441,16 @@ class EvaluationStore:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the folder has no files, except hidden ones and what computer algebra gave up."""
+        """Whether the folder has no files but hidden ones and what computer algebra gave up."""
         return all(file.name.startswith(".") or file.name == GIVEN_UP for file in self.folder.iterdir())
 
-    @contextmanager
-    def locked(self, *, make: bool = True) -> Iterator[None]:
+    def locked(self, *, make: bool = True) -> AbstractContextManager[None]:
         """Hold the folder's lock; a folder that was made for it and stays empty is removed again.
 
         Raises:
             UserError: another live process holds it, or it can't be made.
         """
-        made = [parent for parent in self.folder.parents if make and not parent.exists()]
-        try:
-            with held(self.folder, make=make, option="--out" if make else "folder"):
-                for leftover in (  # of a killed process
-                    *self.folder.glob(".evaluation.json.*.tmp"),
-                    *self.folder.glob(".scores.json.*.tmp"),
-                    *(self.folder / "generations").rglob(".*.parquet.*.tmp"),
-                ):
-                    leftover.unlink()
-                yield
-        finally:
-            for parent in made:
-                with suppress(OSError):  # it is not empty
-                    parent.rmdir()
+        return held(self.folder, make=make, option="--out" if make else "folder")
 
 
 def evaluations_at(place: Path) -> list[Target]:
@@ -532,19 +500,12 @@ def _write(file: Path, table: pa.Table) -> None:
 
 def _read(file: Path, columns: Sequence[str] | None) -> pl.DataFrame:
     import polars as pl
-    import pyarrow as pa
 
     try:
         table = read_table([file], columns)
     except UserError as error:
         detail = str(error).removeprefix(f"{file} ").partition(";")[0]
         raise UserError(f"{file} {detail}; remove it, and the command that made it makes it again") from None
-    version = int((table.schema.metadata or {}).get(_MARK, b"0"))
-    if not 0 < version <= GENERATIONS_VERSION:
-        what = "was written by a newer olr" if version else "is not a file of generations"
-        raise UserError(f"{file} {what}; {'upgrade olr' if version else 'move it away'}")
-    schema = _arrow_schema()
-    for name in columns or schema.names:
-        if name not in table.column_names and schema.field(name).nullable:  # of an older olr
-            table = table.append_column(name, pa.nulls(table.num_rows, schema.field(name).type))
-    return pl.DataFrame(pl.from_arrow(table)).select(columns or schema.names)
+    if (table.schema.metadata or {}).get(_MARK) != str(GENERATIONS_VERSION).encode():
+        raise UserError(f"{file} is not a file of generations of this version of olr; move it away")
+    return pl.DataFrame(pl.from_arrow(table)).select(columns or _arrow_schema().names)

@@ -16,7 +16,7 @@ from olr_cli.evaluation.scores import is_evaluation
 from olr_cli.evaluation.store import Target
 from olr_cli.recipe.layers import folder_name
 from olr_cli.runs.checkpoints import best_step, checkpoint_path, checkpoint_steps
-from olr_cli.runs.directory import is_run, kind_of, read_manifest, read_recipe, require_run
+from olr_cli.runs.directory import is_run, read_manifest, read_recipe, require_run
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
@@ -33,12 +33,9 @@ def targets(
         is_served: the model is a server's, and has whatever name the server gives it.
 
     Raises:
-        UserError: it is none of them, the run has no such checkpoint, or checkpoints are named of something that is no
-            run.
+        UserError: it is none of them, or the run has no such checkpoint.
     """
     if is_served or not is_run(model):
-        if checkpoints:
-            raise UserError(f"--checkpoint is for runs, and {model} is none (it has no manifest.json)")
         name = folder_name(model).strip("-.") or "model"
         known_as = model if is_served else _model(model)
         return [Target(known_as, out or Path("evaluations") / name, model, {}, is_served)]
@@ -66,15 +63,15 @@ def all_targets(
     With `out`, each evaluation of several models is a folder right below it.
     """
     models = list(dict.fromkeys(models))
-    if len(models) == 1:
-        return {models[0]: targets(models[0], checkpoints, out, is_served=is_served)}
     if checkpoints and (is_served or not any(map(is_run, models))):
         raise UserError(
-            "--checkpoint is for runs, and none of these models is one (they have no manifest.json)"
+            f"--checkpoint is for runs, and {', '.join(models)} is none (it has no manifest.json)"
         )
+    if len(models) == 1:
+        return {models[0]: targets(models[0], checkpoints, out, is_served=is_served)}
     named: dict[str, list[Target]] = {}
     for model in models:
-        named[model] = targets(model, checkpoints if is_run(model) else (), None, is_served=is_served)
+        named[model] = targets(model, checkpoints, None, is_served=is_served)
         if out is not None:
             run = f"{Path(model).absolute().name}-" if is_run(model) else ""
             named[model] = [
@@ -107,13 +104,10 @@ def _model(model: str) -> str:
     path = Path(model)
     if os.path.isfile(path / "config.json"):
         return str(path.absolute())
-    runs = sorted(str(file.parent) for file in path.glob("*/manifest.json")) if os.path.isdir(path) else []
-    if runs:
-        raise UserError(f"{model} is a folder of runs; name one of them, for example {runs[0]}")
-    if is_evaluation(path) or any(path.glob("*/evaluation.json")):
-        raise UserError(f"{model} holds results; `olr regrade {model}` shows them, or name the model")
     if os.path.exists(path):
-        raise UserError(f"{model} is neither a model (it has no config.json) nor a run (no manifest.json)")
+        raise UserError(
+            f"{model} is neither a model (it has no config.json) nor a run (no manifest.json); name one"
+        )
     is_beside_runs = "/" in model and any(path.parent.glob("*/manifest.json"))
     if is_beside_runs or not _HUB_ID.fullmatch(model) or model.startswith("."):
         raise no_path(model, "name a run, a model folder, or a hub id (org/name)")
@@ -168,25 +162,20 @@ def load_tokenizer(model: str, *, trust_remote_code: bool) -> Any:
 def _step(run: Path, wanted: str) -> tuple[int, str]:
     """The step of a checkpoint, and how it was chosen."""
     steps = checkpoint_steps(run)
-    if not steps and kind_of(read_manifest(run)) == "rollouts":
-        raise UserError(
-            f"{run} holds rollouts without training, so it has no checkpoint; name the model that was sampled,"
-            f" {read_recipe(run).model.path}, instead"
-        )
     if not steps:
-        raise UserError(f"{run} has no checkpoint yet; wait for the first, or train it to its end")
+        raise UserError(
+            f"{run} has no checkpoint; train it further, or name the model, {read_recipe(run).model.path}"
+        )
     if wanted == "last":
         return steps[-1], "last"
     there = f"there are {', '.join(map(str, steps))}"
     if wanted == "best":
         best = best_step(run)
-        if best is None:
-            raise UserError(
-                f"--checkpoint best is the best on a validation set, and {run} has none (data.validation); choose last,"
-                f" or a step: {there}"
-            )
         if best not in steps:
-            raise UserError(f"{run} was best after step {best}, whose checkpoint is gone; {there}")
+            raise UserError(
+                f"--checkpoint best: {run} has no validation set (data.validation), or its best checkpoint is gone;"
+                f" {there}"
+            )
         return best, "best on the validation set"
     if not wanted.isdecimal() or int(wanted) not in steps:
         raise UserError(f"--checkpoint {wanted}: {run} has no such checkpoint; {there}, last and best")

@@ -406,21 +406,20 @@ def put(tree: dict[str, Any], dotted: str, value: Any, place: str) -> None:
 # From keys to a recipe --------------------------------------------------------------------------------------------
 
 
-def validate(tree: Mapping[str, Any], source: str, called: Mapping[str, str] | None = None) -> Recipe:
+def validate(tree: Mapping[str, Any], source: str) -> Recipe:
     """The recipe in `tree`, nested keys.
 
     Args:
         tree: of one source.
         source: what an error names.
-        called: other names of dotted keys for the user.
 
     Raises:
         UserError: one sentence that names the source, the key, what is wrong and what would be right.
     """
-    return _resolved([Layer(source, tree)], called or {})
+    return _resolved([Layer(source, tree)])
 
 
-def _resolved(layers: Sequence[Layer], called: Mapping[str, str] = {}) -> Recipe:
+def _resolved(layers: Sequence[Layer]) -> Recipe:
     """The recipe of these layers, lowest first; an error names the layer that it is in, else the lowest."""
     for layer in layers:
         require_plain(layer.keys, layer.source)
@@ -438,7 +437,7 @@ def _resolved(layers: Sequence[Layer], called: Mapping[str, str] = {}) -> Recipe
         for detail in error.errors():
             places.setdefault(_dotted(detail["loc"]), detail)
         details = list(places.values())
-        first, *others = [_sentence(detail, called) for detail in details[:_MOST_PROBLEMS]]
+        first, *others = [_sentence(detail) for detail in details[:_MOST_PROBLEMS]]
         more = f" (and {len(details) - 1} more: {'; '.join(others)})" if others else ""
         is_unknown = any(detail["type"] == "extra_forbidden" for detail in details)
         remedy = "; `olr recipes keys` lists all keys" if is_unknown else ""
@@ -456,7 +455,7 @@ def _source(detail: Any, sentence: str, layers: Sequence[Layer]) -> str:
     return layers[0].source
 
 
-def _sentence(detail: Any, called: Mapping[str, str]) -> str:
+def _sentence(detail: Any) -> str:
     place = _dotted(detail["loc"])
     if detail["type"] == "extra_forbidden":
         return _unknown_key(place)
@@ -468,7 +467,7 @@ def _sentence(detail: Any, called: Mapping[str, str]) -> str:
     if detail["type"] == "value_error":
         message = str(detail["ctx"]["error"])
         return f"{place}: {message}" if place else message
-    value = f"{called.get(place, place)} is {shown(detail['input'])}"
+    value = f"{place} is {shown(detail['input'])}"
     if detail["type"] == "literal_error":
         expected = detail["ctx"]["expected"]
         hint = did_you_mean(str(detail["input"]), re.findall("'([^']*)'", expected))

@@ -28,7 +28,7 @@ MANIFEST_VERSION = 1
 
 PROMPTS = "prompts.jsonl"
 """The prompts of a run that another trainer makes, in the interchange format: what its `data.train` names."""
-HELD_OUT = "held-out.parquet"
+HELD_OUT_FILE = "held-out.parquet"
 """The prompts of `data.held_out`, which this run never trains on."""
 GIVEN_UP = "given_up.jsonl"
 """Pairs of answers that verification gave up on, so that a resume and a replay do too (R8)."""

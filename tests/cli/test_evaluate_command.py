@@ -92,7 +92,7 @@ def test_stopped_at_once_before_anything_is_stored_it_says_so(monkeypatch, somew
     result = olr(MODEL, *SMALL)
     assert result.exit_code == 130
     assert result.stderr.endswith("Stopped. Nothing is stored yet; the same command goes on.\n")
-    assert list(somewhere.iterdir()) == []
+    assert list(somewhere.glob("evaluations/*")) == []
 
 
 def test_how_responses_are_drawn_is_part_of_an_evaluation():
@@ -289,4 +289,4 @@ def test_a_misspelled_benchmark_is_named_before_a_package_that_is_missing(monkey
 
 def test_a_finished_evaluation_of_another_backend_is_not_passed_off_as_the_one_asked_for(evaluated):
     said = refused(MODEL, *SMALL, "--out", evaluated, "--backend", "vllm")
-    assert "another backend (transformers -> vllm); ask for --backend transformers" in said
+    assert "another backend (transformers -> vllm)" in said

@@ -216,13 +216,13 @@ def test_what_cannot_work_is_one_sentence_status_2_and_nothing_written(words, me
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("trian", "no such command 'trian' (did you mean 'train'?); `olr --help`"),
+        ("trian", "no such command 'trian'. Did you mean 'train'? `olr --help`"),
         ("train --jbos 2", "no such option: --jbos (Possible options: --jobs"),
         ("train x --index one", "invalid value for '--index'"),
         ("check", "missing argument 'SOURCE'; `olr check --help` lists what it takes"),
         ("inject-noise --ratio .5 --type aktive", "'--type': 'aktive' is not one of 'inactive', 'active'"),
-        ("rollouts m d --samples 1", "'--samples': it should be greater than or equal to 2"),
-        ("recipes keys --format json", "--format json is --json, as in every command"),
+        ("rollouts m d --samples 1", "'--samples': Input should be greater than or equal to 2"),
+        ("recipes keys --format json", "--format is 'json'; known: terminal, markdown"),
         (
             "check x --columns '{questoin: a, anser: b}'",
             "'questoin' (did you mean 'question'?), 'anser' (did you",

@@ -127,7 +127,7 @@ def test_what_is_finished_is_not_resumed(there):
         ((MODEL, "empty.jsonl"), "empty.jsonl has no rows"),
         ((MODEL, "arithmetic", "--extractor", "boxd"), "--extractor is 'boxd' (did you mean 'boxed'?)"),
         ((MODEL, "arithmetic", "--backend", "vlm"), "--backend is 'vlm' (did you mean 'vllm'?)"),
-        ((MODEL, "arithmetic", "--temperature", "0"), "--temperature is 0.0: input should be greater"),
+        ((MODEL, "arithmetic", "--temperature", "0"), "train.temperature is 0.0: input should be greater"),
         ((MODEL, "arithmetic", "--resume"), "no unfinished run"),
         ((MODEL, "arithmetic", "--resume", "--run-dir", "gone"), "gone does not exist"),
     ],
@@ -156,7 +156,7 @@ def test_data_without_labels_can_be_sampled_and_audited(somewhere):
 def test_other_commands_know_rollouts_from_training(there):
     train = ("train", there / "recipe.yaml", "--resume", "--run-dir", there)
     assert "holds rollouts without training; `olr rollouts` with --resume" in refused(*train)
-    assert f"name the model that was sampled, {MODEL}, instead" in refused("evaluate", there)
+    assert f"has no checkpoint; train it further, or name the model, {MODEL}" in refused("evaluate", there)
     assert "holds a run already (finished); choose another --run-dir" in refused(
         "rollouts", MODEL, "arithmetic", *SMALL, "--run-dir", there
     )

@@ -129,14 +129,21 @@ def test_the_file_of_an_own_benchmark_lies_beside_its_yaml(own, monkeypatch, tmp
     [
         (OWN + "sample: 4", "unknown key 'sample' (did you mean 'samples'?)"),
         (OWN + "samples: 0", "samples is 0: input should be greater than 0"),
-        ("name: planets", "'source' is missing"),
-        ("name: planets\nsource: {path: x}", "'source' needs one of hub, file and task"),
+        ("name: planets", "field required"),
+        ("name: planets\nsource: {path: x}", "unknown key 'source.path'"),
+        ("name: planets\nsource: {file: x, task: y}", "'source' needs one of hub, file and task"),
         ("name: planets\nsource: {hub: org/name, spilt: test}", "'source.spilt' (did you mean 'split'?)"),
         ("name: planets\nsource: {hub: name}", "source.hub is 'name'"),
         (OWN + "prompt: Answer!", "prompt has no {problem}"),
-        (OWN + "prompt: '{problem} {choices}'", "prompt and fields.choices belong together"),
-        (OWN + "fields: {problem: q, answer: a, choices: c}", "set grader to choice"),
-        (OWN + "fields: {problem: q, answer: a, shuffle: true}", "fields.shuffle needs fields.choices"),
+        *(
+            (OWN + text, "multiple choice needs grader choice, fields.choices (the columns of the options)")
+            for text in (
+                "prompt: '{problem} {choices}'",
+                "fields: {problem: q, answer: a, choices: c}",
+                "fields: {problem: q, answer: a, shuffle: true}",
+                "fields: {problem: q, answer: a}\ngrader: choice",
+            )
+        ),
         (OWN + "fields: {problem: q, answer: a, choice: c}", "'fields.choice' (did you mean 'choices'?)"),
         (OWN + "extractor: boxd", "did you mean 'boxed'?"),
         (OWN + "extractor: {regex: '('}", "regular expression '(' is not valid"),
@@ -149,11 +156,6 @@ def test_what_is_wrong_with_an_own_benchmark_is_one_sentence(own, text, expected
     with pytest.raises(UserError) as caught:
         find_benchmark(str(own))
     assert str(own) in str(caught.value) and expected in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_a_yaml_file_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"planets\.yaml does not exist"):
-        find_benchmark(str(tmp_path / "planets.yaml"))
 
 
 def test_only_the_placeholders_of_a_prompt_are_filled_in():
@@ -182,12 +184,3 @@ def test_a_listing_says_what_is_measured_how_and_where_it_is_from():
     assert gpqa["metric"] == "pass@1" and gpqa["source"].endswith("gpqa_diamond:train@633f5ee8 (gated)")
     assert rows["mmlu_pro"]["problems"] == 12032
     assert rows["arithmetic"]["source"] == "built in: arithmetic"
-
-
-def test_multiple_choice_with_columns_of_its_own_names_those_of_the_options(tmp_path):
-    file = tmp_path / "exam.yaml"
-    file.write_text(
-        "name: exam\ngrader: choice\nsource: {file: exam.jsonl}\nfields: {problem: q, answer: a}\n"
-    )
-    with pytest.raises(UserError, match=r"needs fields\.choices, the columns of the options"):
-        find_benchmark(str(file))

@@ -161,10 +161,9 @@ def test_no_more_requests_at_a_time_than_allowed(server, most):
         (429, {"error": {"message": "slow down"}}),
         (500, b"oh"),
         (503, b"loading", {"Retry_After": "0.01"}),
-        *((503, b"", {"Retry_After": wish}) for wish in ("inf", "-inf", "nan", "-1", "soon", "1e999")),
         *(
-            (503, b"", {"Retry_After": f"{day} 01:02:03 GMT"})
-            for day in ("Mon, 01 Jan 1990", "Xyz, 40 Jan 1")
+            (503, b"", {"Retry_After": wish})
+            for wish in ("inf", "nan", "-1", "soon", "Mon, 01 Jan 1990 01:02:03 GMT")
         ),
         "hang up",
         "cut",
@@ -173,11 +172,9 @@ def test_no_more_requests_at_a_time_than_allowed(server, most):
         (200, b'{"choices": [{"message": {"content": ' + b"9" * 5000 + b"}}]}"),
         (200, {"choices": [{"message": {"content": 7}}]}),
         (200, {"choices": []}),
-        (200, b" " * (1 << 20) + b"{}"),
     ],
 )
-def test_what_passes_is_tried_again(server, monkeypatch, trouble):
-    monkeypatch.setattr(openai_backend, "MOST_BYTES", 1 << 20)
+def test_what_passes_is_tried_again(server, trouble):
     server.troubles = [trouble, trouble]
     assert ask(server, requests([1])) == {0: [Rollout("It is \\boxed{7}.", 6, False)]}
     assert len(server.asked) == 3
@@ -213,7 +210,6 @@ def test_a_reply_may_say_less_or_otherwise(server, change, tokens, response):
     ("trouble", "pause", "timeout", "least", "most"),
     [
         ((429, b"", {"Retry_After": "1e9"}), 0, 0.2, 0.2, 9),
-        ((429, b"", {"Retry_After": "Fri, 31 Dec 9999 23:59:59 GMT"}), 0, 0.2, 0.2, 9),
         (None, 3, 0.2, 0.2, 2.9),
         ((429, b"", {"Retry_After": "0.7"}), 0, None, 0.7, 9),
     ],
@@ -235,10 +231,6 @@ def test_waits_are_as_long_as_the_server_asks_and_never_longer_than_the_time_lim
             "refuses a request (status 400: bad thing here)",
         ),
         ([(401, {"error": {"message": "no key"}})], "set the environment variable OPENAI_API_KEY"),
-        (
-            [(400, {"error": {"message": "This model's maximum context length is 10 tokens."}})],
-            "give a smaller --max-new-tokens",
-        ),
         ([(400, b"[" * 100_000)], "refuses a request (status 400: [["),
         (
             [(401, {"error": "wrong key: top-secret"})],

@@ -149,19 +149,6 @@ def test_data_that_are_not_the_benchmark_are_refused_in_a_sentence(tmp_path, nam
     assert expected in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_two_files_that_differ_in_their_system_prompt_are_named_as_the_cause(tmp_path):
-    for name, system in (("ours", "Think."), ("theirs", "Be brief.")):
-        rows = [row(f"q{n}", "1", index=n) for n in range(30)]
-        for each in rows:
-            each["prompt"][0]["content"] = system
-        write(tmp_path / f"{name}.jsonl", rows)
-    with pytest.raises(
-        UserError, match="asks every problem of aime24 under 2 system prompts; name the file of one"
-    ):
-        load_problems(find_benchmark("aime24"), data=tmp_path)
-    assert len(load_problems(find_benchmark("aime24"), data=tmp_path / "ours.jsonl")) == 30
-
-
 def test_the_first_problems_are_not_counted(tmp_path):
     data = write(tmp_path / "a.jsonl", [row(f"q{n}", "1", index=n) for n in range(29)])
     assert [p.prompt_id for p in load_problems(find_benchmark("aime24"), data=data, limit=2)] == ["0", "1"]

@@ -256,7 +256,7 @@ def test_responses_without_answers_are_warned_of_after_the_first_step(tmp_path):
     assert "Warning: 100% of the responses have no answer" in shown
     assert "--extractor (boxed" in shown
     lines = "\n".join(rollouts_summary(tmp_path / "run", None).parts)
-    assert "majority differs from the label   unknown: no visit has a majority" in lines
+    assert "majority differs from the label   unknown of the visits" in lines
     assert "no majority                       100.0% of the visits" in lines
 
 

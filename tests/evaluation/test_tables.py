@@ -13,8 +13,8 @@ from rendered import rendered
 from olr_cli import tables
 from olr_cli.evaluation.benchmark import PAPER, Benchmark, find_benchmark
 from olr_cli.evaluation.published import Setting, published_row
+from olr_cli.evaluation.results import NamedScores, scores_table
 from olr_cli.evaluation.scores import score
-from olr_cli.evaluation.tables import NamedScores, scores_table
 
 OLR = published_row(Setting("Qwen3-4B-Base", "olr", "active", Decimal("0.5"), 800, Decimal("0.05"), 5))
 OWN = Benchmark(name="own_set", title="Own_set & co", source={"file": "own.jsonl"})

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
-import sys
 import time
 
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
-from forks import ROOT, Plan, kind_of_operation
+from forks import Plan, kind_of_operation
 from outcomes import differences, reopen
 from test_damage import contents, require_error
 
@@ -81,16 +79,6 @@ def test_a_folder_that_goes_while_it_is_written_ends_with_a_sentence(command, de
         if deed == "move":
             workshop.finish(command, moved)
             assert not differences(command, moved, whole), number
-
-
-def test_without_standard_output_nothing_starts(workshop, tmp_path):
-    words = f"exec {sys.executable} -m olr_cli recipes ls"
-    for closed, says in ((">&-", "Error: standard output is closed"), ("0<&- >&- 2>&-", "")):
-        ended = subprocess.run(
-            ["bash", "-c", f"{words} {closed}"],
-            stderr=subprocess.PIPE, text=True, check=False, cwd=ROOT,
-        )  # fmt: skip
-        assert ended.returncode == 2 and ended.stderr.startswith(says), ended.stderr
 
 
 def test_what_a_killed_process_left_goes_with_the_next_file_in_its_folder(tmp_path):

@@ -18,7 +18,7 @@ from olr_cli.data.logs import common_place
 from olr_cli.data.prompts import NEVER_REWARDED
 from olr_cli.files import write_whole, writing
 from olr_cli.recipe.schema import ExternalEngine
-from olr_cli.runs.directory import HELD_OUT, read_recipe
+from olr_cli.runs.directory import HELD_OUT_FILE, read_recipe
 from olr_cli.tables import Answer, Block, Cell, Column, Line, Row, Table, one_line
 
 _INDENT, _WIDTH = 12, 80
@@ -240,8 +240,8 @@ def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str
     if recipe is not None and recipe.data.columns is not None:
         data.append("data.columns=null")  # the export has the columns of the interchange format
     if audit.was_training:
-        if (audit.source / HELD_OUT).exists():
-            data.append(f"data.test={audit.source / HELD_OUT}")  # measured on what it was measured on
+        if (audit.source / HELD_OUT_FILE).exists():
+            data.append(f"data.test={audit.source / HELD_OUT_FILE}")  # measured on what it was measured on
         again = f"runs/{audit.source.name}-audited"
         words = [str(audit.source / "recipe.yaml"), *_sets(["noise=null", *data]), "--run-dir", again]
         return " ".join(["olr train", *map(quote, words)])

@@ -210,24 +210,20 @@ class BackendOptions:
     timeout: float | None = None
 
     def __post_init__(self) -> None:
-        if (self.name == "openai" or self.url is not None) and (
-            self.url is None or self.name not in (None, "openai")
-        ):
+        is_served = self.url is not None
+        if self.name is not None and is_served != (self.name == "openai"):
             raise UserError("--url names a server for --backend openai; give both, or --url alone")
-        for option, value in {"--concurrency": self.concurrency, "--timeout": self.timeout}.items():
-            if self.url is None and value is not None:
-                raise UserError(f"{option} is for a server (--url); leave it out")
+        for_a_server = {"--concurrency": self.concurrency, "--timeout": self.timeout}
         for_a_model_here = {
-            "--vllm": bool(self.vllm),
+            "--vllm": self.vllm,
             "--device": self.device != "auto",
             "--trust-remote-code": self.trust_remote_code,
             "--seed-each": self.seed_each,
         }
-        for option, is_given in for_a_model_here.items():
-            if self.url is not None and is_given:
-                raise UserError(
-                    f"{option} is for a model that olr loads, not for a server (--url); leave it out"
-                )
+        for option, value in (for_a_model_here if is_served else for_a_server).items():
+            if value:
+                place = "a model that olr loads, not for a server" if is_served else "a server"
+                raise UserError(f"{option} is for {place} (--url); leave it out")
         if self.name == "transformers" and self.vllm:
             raise UserError("--vllm is for the vllm backend, not for transformers; leave it out")
 

@@ -8,7 +8,6 @@ a reply that is cut off or no completion) is sent again after a pause that doubl
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 import os
 import random
@@ -16,9 +15,6 @@ import threading
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -45,37 +41,14 @@ CONNECTING = 20.0
 """Seconds to connect and to send, and for the list of models."""
 TIMEOUT = 600.0
 """Seconds in which a reply must be there, by default."""
-MOST_BYTES = 2**26
-"""Of a reply."""
 _WAITED = 0.5
 _TRANSIENT = {408, 409, 429, 500, 502, 503, 504, 529}
 _FAILURES = (httpx.TransportError, httpx.DecodingError, TimeoutError)
+_NO_JSON = (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)
 
 
 class _BadReply(Exception):
     """A reply that is no answer; the message says why."""
-
-
-@dataclass(frozen=True)
-class _Reply:
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-    @property
-    def text(self) -> str:
-        return self.body.decode("utf-8", "replace")
-
-    def content(self) -> Any:
-        """The JSON of the body.
-
-        Raises:
-            ValueError: it is none.
-        """
-        try:
-            return json.loads(self.body)
-        except RecursionError as error:
-            raise ValueError("it is nested too deeply") from error
 
 
 class OpenAIBackend(Backend):
@@ -208,15 +181,15 @@ class OpenAIBackend(Backend):
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt) * random.uniform(0.5, 1)
             try:
                 reply = await self._send(client, "POST", "chat/completions", self.timeout, body)
-                if reply.status == 200:
+                if reply.status_code == 200:
                     return _rollout(reply)
             except (*_FAILURES, _BadReply) as error:
                 reason = self._reason(error)
                 continue
-            if reply.status in _TRANSIENT:
-                reason = f"status {reply.status}{self._said(reply)}"
+            if reply.status_code in _TRANSIENT:
+                reason = f"status {reply.status_code}{self._said(reply)}"
                 pause = _wished(reply, self.timeout) or pause
-            elif reply.status == 400 and "max_completion_tokens" in reply.text and "max_tokens" in body:
+            elif reply.status_code == 400 and "max_completion_tokens" in reply.text and "max_tokens" in body:
                 # Newer models of OpenAI's know the limit by this name alone; another request may have found it out.
                 self._limit_name = "max_completion_tokens"
                 body[self._limit_name] = body.pop("max_tokens")
@@ -227,22 +200,16 @@ class OpenAIBackend(Backend):
 
     async def _send(
         self, client: httpx.AsyncClient, method: str, name: str, timeout: float, body: Any = None
-    ) -> _Reply:
+    ) -> httpx.Response:
         """The whole reply of the server.
 
         Raises:
             httpx.TransportError, httpx.DecodingError: it cannot be reached, or the reply is cut off.
             TimeoutError: the reply is not there in time.
-            _BadReply: it is too large.
         """
-        content = bytearray()
         url = self._url.copy_with(path=f"{self._url.path.rstrip('/')}/{name}")
-        async with asyncio.timeout(timeout), client.stream(method, url, json=body) as reply:
-            async for chunk in reply.aiter_bytes():
-                content += chunk
-                if len(content) > MOST_BYTES:
-                    raise _BadReply(f"its reply has more than {MOST_BYTES >> 20} MiB")
-        return _Reply(reply.status_code, reply.headers, bytes(content))
+        async with asyncio.timeout(timeout):
+            return await client.request(method, url, json=body)
 
     def client(self) -> httpx.AsyncClient:
         """Connections to the server."""
@@ -255,19 +222,17 @@ class OpenAIBackend(Backend):
         try:
             async with self.client() as client:
                 reply = await self._send(client, "GET", "models", CONNECTING)
-        except _BadReply:
-            return {}
         except _FAILURES as error:
             raise UserError(
                 f"no server answers at {self._shown} ({self._reason(error)}); start it, or mend --url"
             ) from None
-        if reply.status in (401, 403):
+        if reply.status_code in (401, 403):
             raise self._refusal(reply)
         try:
-            models = {str(entry["id"]): entry for entry in reply.content()["data"]}
+            models = {str(entry["id"]): entry for entry in reply.json()["data"]}
             root = models.get(self.model, {}).get("root")
-        except (ValueError, KeyError, TypeError, AttributeError):
-            if reply.status == 404 and not self._shown.endswith("/v1"):
+        except _NO_JSON:
+            if reply.status_code == 404 and not self._shown.endswith("/v1"):
                 raise UserError(
                     f"{self._shown} has no list of models; the API's address mostly ends in /v1 ({self._shown}/v1?)"
                 ) from None
@@ -279,27 +244,24 @@ class OpenAIBackend(Backend):
             )
         return {"served_model": storable(str(root))} if root else {}
 
-    def _refusal(self, reply: _Reply) -> UserError:
+    def _refusal(self, reply: httpx.Response) -> UserError:
         said = self._said(reply)
-        if reply.status in (401, 403):
+        if reply.status_code in (401, 403):
             key = f"the key in {KEY}" if self.headers else "a request without a key"
             return UserError(
-                f"{self._shown} refuses {key} (status {reply.status}{said}); set the environment variable {KEY}"
+                f"{self._shown} refuses {key} (status {reply.status_code}{said}); set the environment variable {KEY}"
             )
-        if any(word in reply.text for word in ("context length", "max_model_len", "context window")):
-            return UserError(
-                f"a prompt with its response does not fit the server's context{said}; give a smaller --max-new-tokens,"
-                " or start the server with a longer context"
-            )
-        return UserError(f"{self._shown} refuses a request (status {reply.status}{said}); mend what it names")
+        return UserError(
+            f"{self._shown} refuses a request (status {reply.status_code}{said}); mend what it names"
+        )
 
-    def _said(self, reply: _Reply) -> str:
+    def _said(self, reply: httpx.Response) -> str:
         """The server's own words, as the end of a bracket; without the key, which some repeat."""
         try:
-            content = reply.content()
+            content = reply.json()
             error = content.get("error", content)
             words = error.get("message") or error.get("detail") if isinstance(error, dict) else error
-        except (ValueError, AttributeError):
+        except _NO_JSON:
             words = reply.text
         text = " ".join(storable(str(words or "")).split())
         text = (text.replace(self._key, "…") if self._key else text)[:200].rstrip(".")
@@ -378,21 +340,21 @@ class _Requests:
                 await asyncio.gather(*workers, return_exceptions=True)
 
 
-def _rollout(reply: _Reply) -> Rollout:
+def _rollout(reply: httpx.Response) -> Rollout:
     """The response in a completion; a server that does not count tokens, or miscounts them, leaves their number open.
 
     Raises:
         _BadReply: it is no completion.
     """
     try:
-        content = reply.content()
+        content = reply.json()
         choice = content["choices"][0]
         said = choice["message"]
         thought = _text(said.get("reasoning_content") or said.get("reasoning"))
         text = _text(said.get("content"))
         tokens = (content.get("usage") or {}).get("completion_tokens")
         is_cut = choice.get("finish_reason") == "length"
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError):
+    except _NO_JSON:
         raise _BadReply(
             f"it answers otherwise than a chat completion, {shortened(reply.text)!r}; check that --url names an"
             " OpenAI-compatible API"
@@ -415,14 +377,10 @@ def _text(content: Any) -> str:
     return turn.content
 
 
-def _wished(reply: _Reply, most: float) -> float | None:
-    """The seconds that the server asks to wait, at most `most`; None if it does not say."""
-    wish = reply.headers.get("retry-after", "")
+def _wished(reply: httpx.Response, most: float) -> float | None:
+    """The seconds that the server asks to wait, at most `most`; None if it does not say, or says a date."""
     try:
-        seconds = float(wish)
+        seconds = float(reply.headers.get("retry-after", ""))
     except ValueError:
-        with suppress(ValueError, TypeError, OverflowError):
-            seconds = (parsedate_to_datetime(wish) - datetime.now(UTC)).total_seconds()
-            return max(0.0, min(most, seconds))
         return None
     return max(0.0, min(most, seconds)) if math.isfinite(seconds) else None

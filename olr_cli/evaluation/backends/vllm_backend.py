@@ -45,15 +45,15 @@ LORA = "lora"
 """The one key that is no setting of vLLM's: the folder of an adapter (PEFT)."""
 
 _SET_BY_OLR = {
-    "model": "the argument MODEL",
-    "trust_remote_code": "--trust-remote-code",
-    "seed": "--seed",
-    "chat_template": "--chat-template",
-    "enable_lora": "--vllm lora=DIR",
-    "runner": "what `olr evaluate` does",
-    "skip_tokenizer_init": "--stop",
-    "tokenizer": "the model's folder",
-    "data_parallel_size": "a server (vllm serve MODEL --data-parallel-size N), which --url names",
+    "model",
+    "trust_remote_code",
+    "seed",
+    "chat_template",
+    "enable_lora",
+    "runner",
+    "skip_tokenizer_init",
+    "tokenizer",
+    "data_parallel_size",
 }
 """Settings of vLLM's that follow from something else."""
 
@@ -324,10 +324,13 @@ def check_settings(settings: Mapping[str, Any], engine_args: type) -> None:
     Raises:
         UserError: it has no such setting, one has another place, or the adapter is none.
     """
-    known = {field.name for field in fields(engine_args)} - set(_SET_BY_OLR) | {LORA}
+    known = {field.name for field in fields(engine_args)} - _SET_BY_OLR | {LORA}
     for key in settings:
         if key in _SET_BY_OLR:
-            raise UserError(f"--vllm {key}: olr takes it from {_SET_BY_OLR[key]}; leave it out")
+            raise UserError(
+                f"--vllm {key}: olr sets it itself, from MODEL and options; leave it out (more GPUs for one model:"
+                " tensor_parallel_size, or a server that --url names)"
+            )
         if key not in known:
             raise UserError(
                 f"vLLM's engine has no setting '{key}'{did_you_mean(key, known)}; its engine arguments are on"
