@@ -19,7 +19,6 @@ from olr_cli.errors import UserError
 from olr_cli.evaluation.store import VERSION, EvaluationStore
 from olr_cli.runs.checkpoints import checkpoint_path
 from olr_cli.runs.directory import MANIFEST_VERSION, read_manifest, read_recipe
-from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import check_shard
 
 TABLES = ("labels", "rollouts")
@@ -74,14 +73,6 @@ def require_error(command, *parts):
     status, ended = command
     last = ended.err.splitlines()[-1]
     assert status == 2 and last.startswith("Error: ") and all(part in last for part in parts), ended.err
-
-
-def test_metrics_cut_off_anywhere_are_read_up_to_there(run):
-    file, lines = run / "metrics.jsonl", read_metrics(run)
-    whole = file.read_bytes()
-    for kept in range(0, len(whole), 37):
-        file.write_bytes(whole[:kept])
-        assert read_metrics(run) == lines[: whole[:kept].count(b"\n")]
 
 
 def test_what_a_newer_olr_has_written_is_said_to_need_it(workshop, run, evaluation, is_long):

@@ -95,13 +95,7 @@ def test_lines_fit_80_columns_and_cells_end_where_their_headings_end():
     lines = stream.getvalue().splitlines()
     assert len(lines) == 5
     assert max(map(len, lines)) <= 80
-    assert lines[-1].split()[1:-1] == [
-        "-12.34",
-        *["100%"] * 6,
-        "10.25",
-        "4096",
-        "100%",
-    ]
+    assert lines[-1].split()[1:-1] == ["-12.34", *["100%"] * 6, "10.25", "4096", "100%"]
     ends = [
         {i for i in range(80) if (line + " ")[i] != " " and (line + "  ")[i + 1] == " "} for line in lines
     ]

@@ -83,7 +83,7 @@ def test_no_complete_step_is_said(tmp_path):
         scan_labels(tmp_path)
 
 
-@pytest.mark.parametrize("keep", [0, 1, 4, 100, -1, -4, -8])
+@pytest.mark.parametrize("keep", [0, 100, -8])
 def test_a_torn_shard_is_named(tmp_path, keep):
     fill(tmp_path, [1, 2])
     shard = tmp_path / "rollouts" / "step-000002.parquet"

@@ -113,21 +113,23 @@ def test_every_prompt_is_chosen_about_equally_often():
 
 PROMPTS = [Prompt(str(n), (), "1", "1", "clean") for n in range(3)]
 MARKED = [*PROMPTS, Prompt("3", (), SENTINEL, "1", "inactive")]
+UNKNOWN = [replace(PROMPTS[0], noise_type=None)]
 
 
-def test_by_default_the_share_that_is_not_marked_trains():
-    assert keep_fraction(RandomSelectionMethod(), MARKED) == Fraction(3, 4)
-    assert keep_fraction(SmallLossSelectionMethod(keep_fraction=Decimal("0.3")), MARKED) == Fraction(3, 10)
-    assert keep_fraction(GrpoMethod(), MARKED) == 1
-
-
-def test_without_known_marks_the_share_must_be_named():
-    unknown = [replace(PROMPTS[0], noise_type=None)]
-    with pytest.raises(UserError, match=r"method\.keep_fraction is not set.*not known of these data"):
-        keep_fraction(SmallLossSelectionMethod(), unknown)
-    assert keep_fraction(SmallLossSelectionMethod(keep_fraction=Decimal("0.5")), unknown) == HALF
-
-
-def test_where_every_label_is_marked_nothing_would_train():
-    with pytest.raises(UserError, match=r"which is none; set method\.keep_fraction"):
-        keep_fraction(RandomSelectionMethod(), MARKED[3:])
+@pytest.mark.parametrize(
+    ("method", "prompts", "expected"),
+    [
+        (GrpoMethod(), MARKED, Fraction(1)),
+        (RandomSelectionMethod(), MARKED, Fraction(3, 4)),
+        (SmallLossSelectionMethod(keep_fraction=Decimal("0.3")), MARKED, Fraction(3, 10)),
+        (SmallLossSelectionMethod(keep_fraction=Decimal("0.5")), UNKNOWN, HALF),
+        (SmallLossSelectionMethod(), UNKNOWN, "not known of these data; set method.keep_fraction"),
+        (RandomSelectionMethod(), MARKED[3:], "which is none; set method.keep_fraction"),
+    ],
+)
+def test_by_default_the_share_that_is_not_marked_trains(method, prompts, expected):
+    if isinstance(expected, Fraction):
+        assert keep_fraction(method, prompts) == expected
+        return
+    with pytest.raises(UserError, match=expected):
+        keep_fraction(method, prompts)
