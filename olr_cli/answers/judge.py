@@ -217,16 +217,14 @@ def _memo_key(task: Task) -> tuple[str | bytes, ...]:
 def shared_judge() -> Judge:
     """The judge of a process that needs no more than verdicts; what it gave up is said when the process ends."""
     judge = Judge(workers=1)
-    atexit.register(_tell_given_up, judge)
+
+    @atexit.register
+    def report_given_up() -> None:
+        if judge.timeouts:
+            sentence = f"verification gave up on {judge.timeouts} answers or pairs, which got no reward"
+            print(f"olr: {sentence}", file=sys.stderr)
+
     return judge
-
-
-def _tell_given_up(judge: Judge) -> None:
-    if judge.timeouts:
-        print(
-            f"olr: verification gave up on {judge.timeouts} answers or pairs, which got no reward",
-            file=sys.stderr,
-        )
 
 
 def is_match(gold: str, answer: str) -> bool:

@@ -43,12 +43,8 @@ def _text(content: Any) -> str | None:
         return content or ""
     if not isinstance(content, list | tuple):
         return None
-    return "".join(part if isinstance(part, str) else _part(part) for part in content)
-
-
-def _part(part: Any) -> str:
-    text = part.get("text") if isinstance(part, Mapping) else None
-    return text if isinstance(text, str) else ""
+    texts = [part.get("text") if isinstance(part, Mapping) else part for part in content]
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def messages(value: Any) -> tuple[Message, ...] | None:

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
 from types import NoneType
@@ -386,7 +387,9 @@ class _Files:
 
     def _parts(self, path: Path, step: int) -> Iterator[pl.DataFrame]:
         start = 0
-        for table in self._json_tables(path) if is_json(path) else self._tables(path):
+        # Of a Parquet or CSV file, its schema says which columns are read.
+        tables = self._json_tables(path) if is_json(path) else read_batches(path, partial(self._used, path))
+        for table in tables:
             if table.column_names and not len(table):
                 continue
             _require_columns(self._layout, path)
@@ -402,17 +405,16 @@ class _Files:
             yield self._reduced(_renamed(rows, self._layout, step))
             start += len(table)
 
-    def _tables(self, path: Path) -> Iterator[pa.Table]:
-        """The columns of a Parquet or CSV file that are read, some rows at a time."""
-
-        def choose(schema: pa.Schema) -> set[str]:
-            self._layout = self._layout_of(schema, path)
-            return self._layout.used
-
-        return read_batches(path, choose)
+    def _used(self, path: Path, schema: pa.Schema) -> set[str]:
+        """The columns of a file that are read."""
+        self._layout = self._layout_of(schema, path)
+        return self._layout.used
 
     def _json_tables(self, path: Path) -> Iterator[pa.Table]:
-        """The same for a JSON file, which is read twice: a key may come late and change which columns hold what."""
+        """The columns of a JSON file that are read, some rows at a time.
+
+        It is read twice, for a key may come late and change which columns hold what.
+        """
         import pyarrow as pa
 
         kinds: dict[str, pa.DataType] = {}
@@ -422,8 +424,7 @@ class _Files:
                     kinds[name] = pa.float64() if type(value) is float else pa.null()
         if not kinds:
             return
-        self._layout = self._layout_of(pa.schema(kinds), path)
-        start = 0
+        used, start = self._used(path, pa.schema(kinds)), 0
         for packed in json_batches(path):
             objects = [row for one in packed for row in unpacked(one)]
             for name in {"prompt", "response"} & self._layout.places.keys():
@@ -432,7 +433,7 @@ class _Files:
                     if type(cells.get(column)) not in (str, NoneType):
                         cells[column] = _chat_text(cells[column], name, column, number, str(path))
             start += len(objects)
-            yield json_table(objects, str(path), self._layout.used)
+            yield json_table(objects, str(path), used)
 
     def _layout_of(self, schema: pa.Schema, path: Path) -> _Layout:
         columns, form = schema.names, recognised(schema.names)

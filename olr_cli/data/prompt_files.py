@@ -164,12 +164,20 @@ def read_rows(
     Raises:
         UserError: there are no rows or no prompts, or a value is not what its column should hold.
     """
+    import pyarrow as pa
+
     if not len(rows):
         raise no_rows(rows.place, "prompt")
     columns = find_columns(rows, reading.columns, is_optional=reading.are_optional)
     question, answer = columns["question"], columns.get("answer")
-    for name in ("extra_info", "reward_model"):
-        _require_struct(rows, name)
+    for field in rows.table.schema:
+        is_fit = (
+            pa.types.is_struct(field.type) or pa.types.is_list(field.type) or pa.types.is_null(field.type)
+        )
+        if field.name in ("extra_info", "reward_model") and not is_fit:
+            raise UserError(
+                f"{rows.place}: column '{field.name}' holds {field.type}, and it should be a struct; rename or drop it"
+            )
     labels = _labels(rows, answer)
     sources = [source or data_source for source in rows.texts("data_source")]
     asked = rows.values(question)
@@ -197,16 +205,6 @@ def read_rows(
         index = with_fields(table.column("extra_info"), {"index": _index(prompt_ids)}, replace=True)
         table = table.set_column(table.schema.get_field_index("extra_info"), "extra_info", index)
     return PromptSet(prompts, table, rows.place, None, answer, id_path is not None, columns_hint(rows, {}))
-
-
-def _require_struct(rows: Rows, name: str) -> None:
-    import pyarrow as pa
-
-    kind = rows.table.schema.field(name).type if name in rows.table.column_names else pa.null()
-    if not (pa.types.is_struct(kind) or pa.types.is_list(kind) or pa.types.is_null(kind)):
-        raise UserError(
-            f"{rows.place}: column '{name}' holds {kind}, and it should be a struct; rename or drop it"
-        )
 
 
 def interchange_table(rows: pa.Table, prompts: Sequence[Prompt], split: str) -> pa.Table:
@@ -421,24 +419,17 @@ def _marks(
     for row, (label, original, name) in enumerate(zip(labels, originals, named, strict=True)):
         # Where other rows are called clean, one without a type and without marks is of unknown quality.
         is_unknown = not has_marks or (names_types and original is None and label != SENTINEL)
-        if name is not None:
-            marks.append(_named_mark(name, label, original, f"{rows.place}: row {row} (the first is 0)"))
+        noise_type = next((known for known in NOISE_TYPES if known == name), None)
+        if noise_type is not None:
+            marks.append((noise_type, label if original is None and noise_type == "clean" else original))
+        elif name is not None:
+            should = f"one of {', '.join(NOISE_TYPES)}"
+            raise rows.error("extra_info.noise_type", row, f"'{name[:60]}'", should)
+        elif is_unknown:
+            marks.append((None, None))
         else:
-            marks.append(
-                (None, None) if is_unknown else implied_mark(label, original, noise_type_of_sentinel)
-            )
+            marks.append(implied_mark(label, original, noise_type_of_sentinel))
     return marks
-
-
-def _named_mark(
-    name: str, label: str | None, original: str | None, place: str
-) -> tuple[NoiseType, str | None]:
-    noise_type = next((known for known in NOISE_TYPES if known == name), None)
-    if noise_type is None:
-        raise UserError(f"{place} has the noise type '{name}'; known are {', '.join(NOISE_TYPES)}")
-    if original is None and noise_type == "clean":
-        return noise_type, label
-    return noise_type, original
 
 
 def implied_mark(

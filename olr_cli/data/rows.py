@@ -264,8 +264,11 @@ def suggested(
         available: the columns of a file.
         named: role -> path, by the user.
     """
-    guess = {role: named.get(role) or _likeliest(available, words) for role, words in likely.items()}
-    pairs = [f"{role}: {'COLUMN' if path is None else _yaml(path)}" for role, path in guess.items()]
+    pairs = []
+    for role, words in likely.items():
+        path = named.get(role) or _likeliest(available, words) or "COLUMN"
+        is_plain = re.fullmatch(r"[A-Za-z_][\w.-]*", path)
+        pairs.append(f"{role}: {path if is_plain else json.dumps(path, ensure_ascii=False)}")
     return f"{{{', '.join(pairs)}}}"
 
 
@@ -277,10 +280,6 @@ def _likeliest(available: Sequence[str], words: Sequence[str]) -> str | None:
                 if is_like(path.rpartition(".")[2].lower(), word):
                     return path
     return None
-
-
-def _yaml(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z_][\w.-]*", name) else json.dumps(name, ensure_ascii=False)
 
 
 _JSON = (".jsonl", ".ndjson", ".json")
@@ -338,7 +337,12 @@ def read_table(files: Sequence[Path], columns: Container[str] | None = None) -> 
     """
     import pyarrow as pa
 
-    tables = [_read_file(file, columns) for file in files]
+    tables = [
+        json_table([row for rows in json_batches(file) for row in rows], str(file))
+        if is_json(file)
+        else pa.concat_tables(read_batches(file, columns))
+        for file in files
+    ]
     whole = tables[0]
     for file, table in zip(files[1:], tables[1:], strict=True):
         try:
@@ -346,14 +350,6 @@ def read_table(files: Sequence[Path], columns: Container[str] | None = None) -> 
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise UserError(f"{file} does not fit {files[0]}: {first_line(error)}; read them apart") from None
     return whole
-
-
-def _read_file(file: Path, columns: Container[str] | None) -> pa.Table:
-    import pyarrow as pa
-
-    if is_json(file):
-        return json_table([row for rows in json_batches(file) for row in rows], str(file))
-    return pa.concat_tables(read_batches(file, columns))
 
 
 def is_json(file: Path) -> bool:

@@ -8,7 +8,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from olr_cli import seeding
-from olr_cli.data.noise import NoiseKind, describe_counts, inject
+from olr_cli.data.noise import describe_counts, inject
 from olr_cli.data.prompt_files import Reading, read_prompts
 from olr_cli.data.prompts import SENTINEL, NoiseType, PromptSet, question_of
 from olr_cli.data.verified import VerifiedLabels, with_verified
@@ -108,7 +108,9 @@ def _with_noise(recipe: Recipe) -> PromptSet:
             f"noise.type is {noise.type} but noise.ratio is not set, and {prompts.source} carries no marks;"
             " set noise.ratio or remove the noise section"
         )
-    marks = _type_of_marks(prompts)
+    # Frozen noise (R4) is active noise.
+    kinds = {prompt.noise_type == "inactive" for prompt in prompts.prompts if prompt.is_marked}
+    marks = "mixed" if len(kinds) == 2 else "inactive" if True in kinds else "active"
     if marks != noise.type:
         untyped = " (sentinels without a noise type count as inactive)" if noise.type == "mixed" else ""
         raise UserError(
@@ -121,14 +123,6 @@ def _with_noise(recipe: Recipe) -> PromptSet:
 def sentinel_type(recipe: Recipe) -> NoiseType:
     """What a sentinel row that does not name its noise type is (R1): the recipe's type, inactive if it names none."""
     return "active" if recipe.noise is not None and recipe.noise.type == "active" else "inactive"
-
-
-def _type_of_marks(prompts: PromptSet) -> NoiseKind:
-    """The kind of noise that a file's marks are; frozen noise (R4) is active noise."""
-    kinds = {prompt.noise_type == "inactive" for prompt in prompts.prompts if prompt.is_marked}
-    if len(kinds) == 2:
-        return "mixed"
-    return "inactive" if kinds == {True} else "active"
 
 
 def held_out_prompts(recipe: Recipe, source: str, split: str) -> PromptSet:

@@ -63,14 +63,6 @@ def encode(prompts: PromptSet, target: Path) -> bytes:
 def _parquet(prompts: PromptSet) -> bytes:
     import pyarrow.parquet as pq
 
-    # Metadata of pandas or datasets about the columns of the source no longer hold, and datasets would believe them.
-    table = labelled_table(prompts.table, prompts.prompts).replace_schema_metadata(_metadata(prompts))
-    buffer = io.BytesIO()
-    pq.write_table(table, buffer)
-    return buffer.getvalue()
-
-
-def _metadata(prompts: PromptSet) -> dict[str, str]:
     facts = {
         "schema_version": str(SCHEMA_VERSION),
         "source": prompts.source,
@@ -78,7 +70,13 @@ def _metadata(prompts: PromptSet) -> dict[str, str]:
         **({} if prompts.revision is None else {"revision": prompts.revision}),
         **prompts.facts,
     }
-    return {f"olr.{name}": value for name, value in facts.items()}
+    # Metadata of pandas or datasets about the columns of the source no longer hold, and datasets would believe them.
+    table = labelled_table(prompts.table, prompts.prompts).replace_schema_metadata(
+        {f"olr.{name}": value for name, value in facts.items()}
+    )
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer)
+    return buffer.getvalue()
 
 
 def _json_lines(prompts: PromptSet, target: Path) -> bytes:

@@ -179,7 +179,7 @@ def rephrased(value: object) -> dict[str, object]:
         ({"question": "q", "answer": ["1", "2"]}, None, "'answer' of row 0 (the first is 0) is a list of 2"),
         ({"question": "q", "answer": True}, None, "'answer' of row 0 (the first is 0) is a bool"),
         ({"prompt": "q", "reward_model": "rule"}, None, "column 'reward_model' holds string"),
-        (interchange("2", noise_type="loud"), None, "has the noise type 'loud'; known are clean, inactive"),
+        (interchange("2", noise_type="loud"), None, "is 'loud', and it should be one of clean, inactive"),
         (rephrased(5), None, "'rephrased_prompt' of row 0 (the first is 0) is of another form (int)"),
         (rephrased([{"content": "q"}]), None, "(list)"),
         (

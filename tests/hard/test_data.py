@@ -276,7 +276,7 @@ DEEP = 100_000
         ('{"question":"q","answer":' + "9" * 5000 + "}", "is not valid JSON: Exceeds the limit (4300 digits)"),
         (b"\x1f\x8b\x08\x00", "is not UTF-8 text"),
         (ROW.encode("utf-16"), "is not UTF-8 text"),
-        ('{"question":"q","extra_info":{"noise_type":"' + "x" * 10**6 + '"}}', "has the noise type 'xxx"),
+        ('{"question":"q","extra_info":{"noise_type":"' + "x" * 10**6 + '"}}', "is 'xxx"),
     ],
 )  # fmt: skip
 def test_hostile_json_is_refused_in_a_sentence(tmp_path: Path, content: str | bytes, expected: str) -> None:
