@@ -66,7 +66,7 @@ class LogFormat:
         return self.columns or {name: _ALIASES.get(name, (name,)) for name in COLUMNS}
 
 
-_LABELS = (
+_LABELS = [
     "given_label",
     "ground_truth",
     "golden_answer",
@@ -75,7 +75,7 @@ _LABELS = (
     "target",
     "solution",
     "answer",
-)
+]
 
 TABLE = LogFormat("olr", frozenset())
 """A table with the names of `COLUMNS`."""
@@ -145,13 +145,29 @@ def recognised(names: Collection[str]) -> LogFormat:
     return next((one for one in LOG_FORMATS if one.marks <= set(names) and not is_table), TABLE)
 
 
-def lacking(missing: Sequence[str], names: Sequence[str], place: str) -> UserError:
-    """The error for a file without a column; it lists those that are there, and writes an option out."""
+def require_columns(roles: Collection[str], names: Sequence[str], place: str) -> None:
+    """Make sure that a file says what was asked and what was answered.
+
+    Args:
+        roles: those names of `COLUMNS` that the file has.
+        names: its columns.
+        place: the file, for errors.
+
+    Raises:
+        UserError: it does not; the error lists its columns, and writes an option out.
+    """
+    missing = [] if {"prompt_id", "prompt"}.intersection(roles) else ["prompt"]
+    # Questions and answers alone are a data set, whose answers are labels.
+    is_log = not {"prompt_id", "visit", "step", "is_correct", "reward"}.isdisjoint(roles)
+    if {"response", "answer_class", *(["answer"] if is_log else [])}.isdisjoint(roles):
+        missing.append("response")
+    if not missing:
+        return
     no_responses = (
         f"; if nobody answered yet: olr rollouts MODEL {quote(place)}" if "response" in missing else ""
     )
     columns = suggested({name: _GUESSES.get(name, ()) for name in missing}, names)
-    return UserError(
+    raise UserError(
         f"{place} has no column {' and no column '.join(missing)}; its columns are {', '.join(names)}. Say which of"
         f" them it is: --columns '{columns}'{no_responses}"
     )

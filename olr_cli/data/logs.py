@@ -16,7 +16,7 @@ import polars as pl
 
 from olr_cli.answers import default_extractor, extract, reading_more
 from olr_cli.data.chat import Message, as_text, messages, response_text, turns_of
-from olr_cli.data.log_formats import COLUMNS, TABLE, LogFormat, lacking, recognised, unpacked
+from olr_cli.data.log_formats import COLUMNS, TABLE, LogFormat, recognised, require_columns, unpacked
 from olr_cli.data.prompts import question_ids
 from olr_cli.data.rows import (
     RowError,
@@ -205,17 +205,6 @@ def _reward_columns(schema: pa.Schema, places: Mapping[str, str]) -> list[str]:
     return [name for name in numeric if "reward" in name.lower()] or numeric
 
 
-def _require_columns(layout: _Layout, path: Path) -> None:
-    places = layout.places.keys()
-    missing = [] if {"prompt_id", "prompt"} & places else ["prompt"]
-    # Questions and answers alone are a data set, whose answers are labels.
-    is_log = bool({"prompt_id", "visit", "step", "is_correct", "reward"} & places)
-    if not {"response", "answer_class", *(["answer"] if is_log else [])} & places:
-        missing.append("response")
-    if missing:
-        raise lacking(missing, layout.columns, str(path))
-
-
 def _renamed(rows: Rows, layout: _Layout, step: int) -> pl.DataFrame:
     """Rows with olr's names; `step` is that of rows which have none."""
     frame = pl.DataFrame([_typed(rows, name, path) for name, path in layout.places.items() if rows.has(path)])
@@ -392,7 +381,7 @@ class _Files:
         for table in tables:
             if table.column_names and not len(table):
                 continue
-            _require_columns(self._layout, path)
+            require_columns(self._layout.places, self._layout.columns, str(path))
             rows = Rows(table, str(path), start)
             if not start:
                 # What lies within a column shows only in its values.

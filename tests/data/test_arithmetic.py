@@ -1,15 +1,17 @@
-"""The built-in task: answers are right, splits never meet, and the wrong procedure is wrong where it should be."""
+"""The built-in tasks, the toys' and the few-shot ones: answers are right, and splits never meet."""
 
 from __future__ import annotations
 
+import re
 from itertools import combinations
+from math import prod
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from olr_cli.answers import ARITHMETIC_SOURCES
+from olr_cli.answers import ARITHMETIC_SOURCES, default_extractor, extract
 from olr_cli.data.arithmetic import (
     OPERATIONS,
     SETS,
@@ -23,14 +25,18 @@ from olr_cli.data.arithmetic import (
     split_members,
 )
 from olr_cli.data.chat import Message
+from olr_cli.data.few_shot import FEW_SHOT, FEW_SHOT_SPLIT_ENDS, split_questions
+from olr_cli.data.prompt_files import read_prompts
 from olr_cli.errors import UserError
+from olr_cli.evaluation.benchmark import find_benchmark
+from olr_cli.evaluation.problems import load_problems
 
 kinds = st.sampled_from(list(OPERATIONS))
 splits = st.sampled_from(list(SPLIT_ENDS))
 seeds = st.integers(0, 2**32)
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(kinds, st.integers(1, 50), seeds, splits)
 def test_prompts_are_valid_distinct_and_answered(kind, size, seed, split):
     prompts = arithmetic_prompts(kind, size, seed, split)
@@ -65,17 +71,12 @@ def test_the_splits_are_disjoint_for_every_seed_and_hold_every_expression_with_a
     assert len(members["test"]) / total == pytest.approx(0.1, abs=0.005)
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(kinds, seeds, splits, st.integers(0, 30), st.integers(0, 30))
 def test_a_larger_set_begins_with_the_smaller_one_and_both_are_of_their_split(kind, seed, split, size, more):
     large = expressions(kind, size + more, seed, split)
     assert large[:size] == expressions(kind, size, seed, split)
     assert np.isin([expression.index for expression in large], split_members(kind, split)).all()
-
-
-def test_seeds_draw_different_sets():
-    drawn = [{e.index for e in expressions("addition", 400, seed, "train")} for seed in range(3)]
-    assert all(len(one & other) < 10 for one, other in combinations(drawn, 2))
 
 
 def test_a_whole_split_can_be_had_but_no_more():
@@ -85,7 +86,7 @@ def test_a_whole_split_can_be_had_but_no_more():
         arithmetic_prompts("subtraction", size + 1, 1, "test")
 
 
-@settings(max_examples=40)
+@settings(max_examples=10)
 @given(kinds, seeds, splits)
 def test_a_rephrasing_is_another_expression_of_the_split_with_the_same_answer(kind, seed, split):
     pairs = [(e, rephrasing(e, split)) for e in expressions(kind, 40, seed, split)]
@@ -131,14 +132,13 @@ def test_an_expression_alone_with_its_answer_in_its_split_has_no_rephrasing(kind
     assert rephrasing(expression, "train") is None
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(kinds, seeds, st.integers(1, 40), splits)
 def test_a_rephrasing_depends_on_the_expression_alone(kind, seed, size, split):
     prompts = arithmetic_prompts(kind, size, seed, split)
     for prompt in prompts:
         other = rephrasing(Expression(kind, *divmod(int(prompt.prompt_id), 1000)), split)
         assert prompt.rephrased == (other and (Message("user", other.text),))
-    assert arithmetic_prompts(kind, size + 20, seed, split)[:size] == prompts
 
 
 @pytest.mark.parametrize(
@@ -163,3 +163,49 @@ def test_an_unknown_kind_is_refused_with_the_known_ones_and_the_closest(source):
     ) as e:
         parse_source(source)
     assert ("did you mean 'subtraction'" in str(e.value)) == (source != "arithmetic:")
+
+
+# Few-shot tasks -------------------------------------------------------------------------------------------------------
+
+SOLVE = {"products": prod, "sums": sum, "maxima": max}
+every_task = pytest.mark.parametrize("name", FEW_SHOT)
+
+
+@every_task
+@pytest.mark.parametrize("split", FEW_SHOT_SPLIT_ENDS)
+def test_questions_go_on_from_solved_lines_and_have_the_right_answer(name, split):
+    prompts = read_prompts(f"arithmetic:{name}", split=split).prompts
+    assert len(prompts) == min(400, len(split_questions(name, split)))
+    assert len({prompt.prompt_id for prompt in prompts}) == len(prompts)
+    for prompt in prompts:
+        for turns in filter(None, (prompt.messages, prompt.rephrased)):
+            (message,) = turns
+            *examples, line = message.content.split("\n")
+            assert len(examples) == 3 and line.endswith("=") and not any(line in known for known in examples)
+            assert SOLVE[name](map(int, re.findall(r"\d+", line))) == int(prompt.true_answer)
+        assert prompt.given_label == prompt.true_answer and prompt.noise_type == "clean"
+        extractor = default_extractor(prompt.data_source)
+        assert extract(f" {prompt.true_answer}\n9 + 9 = 18", extractor) == prompt.true_answer
+
+
+@every_task
+def test_no_question_is_in_two_splits_not_even_in_another_order(name):
+    asked = {split: {tuple(sorted(q)) for q in split_questions(name, split)} for split in FEW_SHOT_SPLIT_ENDS}
+    assert all(not asked[one] & asked[other] for one, other in combinations(asked, 2))
+    assert all(len(questions) > 15 for questions in asked.values())
+
+
+@every_task
+def test_the_seed_draws_the_order_and_a_larger_size_only_adds(name):
+    def ids(limit, seed):
+        return [p.prompt_id for p in read_prompts(f"arithmetic:{name}", limit=limit, seed=seed).prompts]
+
+    assert ids(90, 3)[:40] == ids(40, 3) != ids(40, 4)
+    with pytest.raises(UserError, match=f"the train split of arithmetic:{name} has .* prompts, not 9999"):
+        ids(9999, 3)
+
+
+@every_task
+def test_the_test_split_is_a_benchmark(name):
+    benchmark = find_benchmark(f"arithmetic-{name}")
+    assert len(load_problems(benchmark)) == benchmark.problems
