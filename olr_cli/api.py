@@ -80,9 +80,6 @@ DATA_SOURCE = "external"
 Chat: TypeAlias = Sequence[Mapping[str, Any]]
 """Messages as {role, content}; the content is text, or a list of parts of which those with text count."""
 
-_SETTABLE = (
-    "name, seed, method.*, data.extractor, data.trusted, noise.type, noise.draw, train.* and model.path"
-)
 _OF_SECTIONS: dict[str, set[str]] = {
     **{"data": {"extractor", "trusted"}, "noise": {"", "type", "draw"}},
     **{"engine": set(), "logging": set(), "sweep": set()},
@@ -568,9 +565,7 @@ def _recipe_tree(
     for key in flatten(keys):
         section, _, name = key.partition(".")
         if section in _OF_SECTIONS and name not in _OF_SECTIONS[section]:
-            raise UserError(
-                f"recipe: {key} has no effect under {trainer}; leave it out (what counts: {_SETTABLE})"
-            )
+            raise UserError(f"recipe: {key} has no effect under {trainer}; leave it out")
         if key in known:
             raise UserError(
                 f"recipe: {key} is a setting of {trainer}, which has {known[key]}; leave it out here"

@@ -239,12 +239,9 @@ def test_what_compares_the_old_policy_with_another_cannot_be_had_with_smoothing(
 
 
 def test_an_unknown_flag_is_refused_with_the_nearest_name():
-    assert refusal(**{"rollout.topp": 0.9}) == (
-        "engine.flags: OpenRLHF 0.11.2 has no flag rollout.topp (did you mean 'rollout.top_p'?)"
+    assert refusal(actor={"adam": {"bettas": [0.9, 0.99]}}) == (
+        "engine.flags: OpenRLHF 0.11.2 has no flag actor.adam.bettas (did you mean 'actor.adam.betas'?)"
     )
-    assert refusal(actor={"adam": {"bettas": [0.9, 0.99]}}).endswith("(did you mean 'actor.adam.betas'?)")
-    assert refusal(**{"--rollout.top_p": 1}).endswith("(did you mean 'rollout.top_p'?)")
-    assert "has no flag rollout.top" in refusal(**{"rollout.top": 0.9})
 
 
 def test_decided_and_refused_flags_are_flags_of_openrlhf():
@@ -257,9 +254,7 @@ def test_decided_and_refused_flags_are_flags_of_openrlhf():
     [
         ({"actor.dual_clip": "many"}, "argument --actor.dual_clip: invalid float value: 'many'"),
         ({"algo.advantage.estimator": "grpo"}, "argument --algo.advantage.estimator: invalid choice: 'grpo'"),
-        ({"actor.adam.betas": [0.2]}, "argument --actor.adam.betas: expected 2 arguments"),
         ({"ds.adam_offload": "yes"}, "unrecognized arguments: yes"),
-        ({"ds.zpg": True}, "argument --ds.zpg: expected one argument"),
     ],
 )
 def test_a_value_that_openrlhf_refuses_is_told_in_its_words(flags, said):
