@@ -150,7 +150,7 @@ def _damaged_checkpoints(path: Path) -> dict[int, str]:
 def _strangeness(path: Path, step: int) -> str | None:
     """Of which run or step a checkpoint is, if not of this run and the step that it is named after."""
     saved, run = read_json(checkpoint_path(path, step) / "trainer.json"), read_manifest(path).get("id")
-    if not isinstance(saved, dict) or saved.get("run", run) != run:  # older ones do not say
+    if not isinstance(saved, dict) or saved.get("run") != run:
         return "it is of another run"
     return None if saved.get("step") == step else f"it is of step {saved.get('step')}"
 

@@ -218,16 +218,13 @@ def test_an_unfinished_run_is_found_among_foreign_manifests(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("saved", "strange"),
-    [
-        ({"step": 3}, None),  # as older checkpoints are
-        ({"step": 4}, "it is of step 4"),
-        ({"step": 3, "run": "x"}, "it is of another run"),
-    ],
+    ("changes", "strange"),
+    [({}, None), ({"step": 4}, "it is of step 4"), ({"run": "x"}, "it is of another run")],
 )
-def test_a_checkpoint_is_this_runs_unless_it_says_otherwise(tmp_path, saved, strange):
+def test_a_checkpoint_is_of_this_run_and_of_the_step_in_its_name(tmp_path, changes, strange):
     create_run(tmp_path, recipe())
     checkpoint = checkpoint_path(tmp_path, 3)
     checkpoint.mkdir(parents=True)
+    saved = {"step": 3, "run": read_manifest(tmp_path)["id"], **changes}
     (checkpoint / "trainer.json").write_text(json.dumps(saved))
     assert resume._strangeness(tmp_path, 3) == strange
