@@ -56,9 +56,9 @@ def regrade(
 ) -> None:
     """Grade the stored responses of evaluations, or of logs of lm-eval, again without a model; show the scores."""
     from olr_cli.errors import UserError
+    from olr_cli.evaluation.grading import grade_again
     from olr_cli.evaluation.lm_eval import import_log, sample_logs
     from olr_cli.evaluation.plan import EvaluationRequest
-    from olr_cli.evaluation.regrade import grade_again
     from olr_cli.evaluation.results import reference_of
 
     require_extractor(extractor)

@@ -2,7 +2,7 @@
 
     prompts  →  backend: rollouts  →  grade: generations  →  store  →  score
 
-The first three steps are one pool (`olr_cli.evaluation.pool`). `olr_cli.evaluation.regrade` does the last three again.
+The first three steps are one pool (`olr_cli.evaluation.pool`). `olr_cli.evaluation.grading` does the last three again.
 
 A sample is a function of its prompt and its own seed, so an evaluation that was interrupted ends with the same bytes.
 """

@@ -1,18 +1,24 @@
-r"""Which responses are right: mathematics by value (R6 to R8), multiple choice by letter (R20)."""
+r"""Which responses are right: mathematics by value (R6 to R8), multiple choice by letter (R20).
+
+Stored responses can be graded again, without a model, after the grader or a benchmark's extractor was mended.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from olr_cli.answers import THINK, THINK_END, Judge, extract, is_thinking, vote
+from olr_cli.answers import RULES, THINK, THINK_END, Judge, extract, is_thinking, vote
 from olr_cli.answers.extraction import option_letter
 from olr_cli.errors import UserError
-
-if TYPE_CHECKING:
-    from olr_cli.evaluation.benchmark import Benchmark
-    from olr_cli.evaluation.store import Generation
+from olr_cli.evaluation.benchmark import Benchmark, choose, read_by, registry
+from olr_cli.evaluation.plan import EvaluationRequest, Say
+from olr_cli.evaluation.results import check_reference, scores_answer
+from olr_cli.evaluation.scores import Score
+from olr_cli.evaluation.store import EvaluationStore, Generation, Target, evaluations_at
+from olr_cli.runs.directory import GIVEN_UP
+from olr_cli.tables import Answer
 
 _MOST_OPTIONS = 10
 """Of a problem that doesn't say how many options it has."""
@@ -71,3 +77,130 @@ def _by_letter(sample: Generation, answer: str | None) -> Generation:
 
 def _graded(sample: Generation, answer: str | None, answer_class: str | None, is_correct: bool) -> Generation:
     return replace(sample, answer=answer, answer_class=answer_class, is_correct=is_correct)
+
+
+# ---- grading again --------------------------------------------------------------------------------------------------
+
+_SHOWN = 10
+"""Changed grades that are shown of each kind."""
+
+
+@dataclass(frozen=True)
+class Regraded:
+    """An evaluation that was graded again.
+
+    Attributes:
+        samples: how many were graded.
+        now_right: samples that were graded wrong before and are right now; `now_wrong`: the other way round.
+        unfinished: benchmarks that were left out because they are not done.
+    """
+
+    target: Target
+    scores: Sequence[Score]
+    samples: int
+    now_right: Sequence[Generation]
+    now_wrong: Sequence[Generation]
+    unfinished: Sequence[str]
+
+    def sentences(self) -> Iterator[str]:
+        """How many grades changed, and the first of them."""
+        changed = len(self.now_right) + len(self.now_wrong)
+        left_out = f"; not done yet: {', '.join(self.unfinished)}" if self.unfinished else ""
+        yield f"{self.target.folder}: {self.samples:,} samples graded again, {changed:,} grades changed{left_out}"
+        for verdict, rows in (("right", self.now_right), ("wrong", self.now_wrong)):
+            for row in rows[:_SHOWN]:
+                where = f"{row.benchmark}, problem {row.problem_id}, sample {row.sample}"
+                yield f"  now {verdict}: {row.answer} for {row.gold} ({where})"
+            if len(rows) > _SHOWN:
+                yield f"  … and {len(rows) - _SHOWN:,} more that are now {verdict}"
+
+
+def regrade(
+    folder: Path,
+    benchmarks: Sequence[Benchmark] | None = None,
+    extractor: str | None = None,
+    report: Callable[[int, int], None] | None = None,
+    tolerance: float | None = None,
+) -> Regraded:
+    """Grade an evaluation's finished benchmarks again, by the golds that are stored with them.
+
+    Args:
+        folder: the evaluation's folder.
+        benchmarks: only these, as they are defined now; by default all, as they were defined when they were graded.
+        extractor: how answers are read, in place of the benchmarks' own.
+        report: as `Judge` takes it.
+        tolerance: of numbers, in place of the benchmarks' own.
+
+    Raises:
+        UserError: it is no evaluation, has no such benchmark or none that is done, or its files cannot be read.
+    """
+    store = EvaluationStore(folder)
+    store.record()  # or else a lock would be put into a folder of something else
+    with store.locked(make=False):
+        record = store.record()
+        stored = [task.definition for task in record.benchmarks.values()]
+        wanted = read_by(extractor, stored if benchmarks is None else benchmarks, tolerance)
+        chosen = {benchmark.name: benchmark for benchmark in wanted}
+        if unknown := ", ".join(name for name in chosen if name not in record.benchmarks):
+            raise UserError(
+                f"{folder} has no generations of {unknown}; it has {', '.join(record.benchmarks)}"
+            )
+        done = [name for name in store.finished() if name in chosen]
+        if not done:
+            raise UserError(f"{folder}: no benchmark is done yet; the command that began it goes on")
+        before = {name: store.generations(name) for name in done}
+        ledger = folder / GIVEN_UP
+        if record.old_grades:
+            ledger.unlink(missing_ok=True)  # other rules may be quicker
+        with Judge(ledger=ledger, report=report) as judge:
+            after = {name: grade(chosen[name], before[name], judge) for name in done}
+        # All at once, after what takes long: a definition must not stand beside grades of another one.
+        for name in done:
+            update: dict[str, object] = {"definition": chosen[name], "answer_rules": RULES}
+            record.benchmarks[name] = record.benchmarks[name].model_copy(update=update)
+        store.write_record(record)
+        for name in done:
+            store.replace(name, after[name])
+        scores = store.rescore()
+    pairs = [pair for name in done for pair in zip(after[name], before[name], strict=True)]
+    return Regraded(
+        store.target(),
+        [scores[name] for name in done],
+        samples=len(pairs),
+        now_right=[new for new, old in pairs if new.is_correct and not old.is_correct],
+        now_wrong=[new for new, old in pairs if old.is_correct and not new.is_correct],
+        unfinished=[name for name in chosen if name not in done],
+    )
+
+
+def grade_again(
+    request: EvaluationRequest, place: Path, say: Say, report: Callable[[int, int], None] | None = None
+) -> Answer:
+    """Grade the stored evaluations at a place again, with the request's benchmarks and extractor.
+
+    `report` is as `Judge` takes it.
+
+    Raises:
+        UserError: there are none, none is done, or the request does not fit them.
+    """
+    found = evaluations_at(place)
+    # If none is done, regrading the first raises the error.
+    stored = [target for target in found if target.store.finished()] or found
+    for target in found:
+        if target not in stored:
+            say(f"{target.folder}: no benchmark is done yet; left out")
+    check_reference(request.compare, stored)
+    definitions = [
+        task.definition
+        for target in stored
+        for name, task in target.store.record().benchmarks.items()
+        if name not in registry()
+    ]
+    chosen = choose(request.benchmarks, request.extractor, definitions) if request.benchmarks else None
+    evaluated: list[tuple[Target, Sequence[Score]]] = []
+    for target in stored:
+        regraded = regrade(target.folder, chosen, request.extractor, report, request.tolerance)
+        evaluated.append((regraded.target, regraded.scores))
+        for sentence in regraded.sentences():
+            say(sentence)
+    return scores_answer(evaluated, request.compare)

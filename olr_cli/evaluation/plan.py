@@ -6,8 +6,8 @@ With `--paper` samples and templates are those that the paper's printed scores w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,17 +108,6 @@ class EvaluationRequest:
         samples = self.samples or (held_out.samples if held_out and sampling.temperature else None)
         return replace(self, sampling=sampling, samples=samples)
 
-    def departures(self, held_out: HeldOut) -> Iterator[str]:
-        """Settings in which the command differs from training."""
-        drawn = asdict(held_out.sampling) | {"samples": held_out.samples}
-        given = {**self.drawn, "samples": self.samples or held_out.samples}
-        for key, value in given.items():
-            if value != drawn[key]:
-                yield f"{key.replace('_', ' ')} {value} (training: {drawn[key]})"
-        others = {"limit": self.limit, "extractor": self.extractor, "tolerance": self.tolerance}
-        others |= self.prompting.settings()
-        yield from (f"--{key.replace('_', '-')}" for key, value in others.items() if value is not None)
-
     def tasks(self, benchmarks: Sequence[Benchmark]) -> list[Task]:
         """The benchmarks with their problems, which are loaded, and their samples.
 
@@ -179,8 +168,8 @@ def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
     every_target = [target for group in named.values() for target in group]
     check_reference(request.compare, every_target)
     require_models(every_target)
-    for sentence in chosen.sentences(request):
-        say(sentence)
+    if chosen.sentence is not None:
+        say(chosen.sentence)
     request = request.sampled(chosen.held_out)
     protocol = protocol_of(request.compare, every_target)
     if protocol == "paper":
@@ -211,16 +200,14 @@ class Chosen(NamedTuple):
     note: str | None = None
     held_out: HeldOut | None = None
 
-    def sentences(self, request: EvaluationRequest) -> Iterator[str]:
-        """Notes for the user before anything starts."""
+    @property
+    def sentence(self) -> str | None:
+        """A note for the user before anything starts."""
         if self.held_out is None:
-            yield from () if self.note is None else (self.note,)
-            return
+            return self.note
         sampling, samples = self.held_out
-        how = f"as in training (temperature {sampling.temperature:g}, {samples} samples of each problem)"
-        if departures := ", ".join(request.departures(self.held_out)):
-            how = f"otherwise than in training, so scores may differ from the run's own: {departures}"
-        yield f"{self.note}; it is asked {how}"
+        how = f"temperature {sampling.temperature:g}, {samples} samples of each problem"
+        return f"{self.note}; where no option says otherwise, it is asked as in training ({how})"
 
 
 def _benchmarks(request: EvaluationRequest) -> Chosen:

@@ -2,20 +2,13 @@
 
 import errno
 import os
-import resource
-import tempfile
-from contextlib import ExitStack, suppress
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 import torch
 import typer
-from decisions import LABEL, columns
 
 from olr_cli.cli.errors import ends_well
-from olr_cli.runs.store import arrow_table, check_shard
-from olr_cli.supervision import LabelRecord
 
 
 def numpy_array():
@@ -39,20 +32,6 @@ def to_a_full_disk():
         full.write("x")
 
 
-def with_too_many_files():
-    shard = arrow_table("labels", columns(LabelRecord, [LABEL]))
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as opened:
-        pq.write_table(shard, file := Path(folder) / "sound.parquet")
-        check_shard(file, "labels")
-        before = resource.getrlimit(resource.RLIMIT_NOFILE)
-        opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 20, before[1]))
-        with suppress(OSError):
-            while True:
-                opened.enter_context(open("/dev/null"))
-        check_shard(file, "labels")
-
-
 def fails(number):
     def command():
         raise OSError(number, os.strerror(number), "run/x")
@@ -65,7 +44,6 @@ def fails(number):
     [
         (lambda: Path("/").read_text(), "/: Is a directory"),
         (to_a_full_disk, "[Errno 28] No space left on device: the disk is full; make room and try again"),
-        (with_too_many_files, "sound.parquet could not be read: too many files are open; end other commands"),
         (fails(errno.EXDEV), "run/x: the folder reaches over two file systems; choose another folder"),
         (fails(errno.ESTALE), "run/x: the file server does not find it any more; try again"),
         (fails(errno.EAGAIN), "run/x: the system is out of resources for the moment; try again"),

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from histories import write_history
@@ -31,6 +32,7 @@ for command in json.load(sys.stdin):
     ended[command] = status, error.getvalue()
 print(json.dumps(ended))
 """
+LOG = Path(__file__).parents[1] / "fixtures" / "logs" / "lm-eval"
 PATH = os.pathsep.join(entry for entry in sys.path if entry)
 
 
@@ -60,6 +62,7 @@ def test_the_core_needs_no_torch(folder):
         "replay runs/b --set method.slope_threshold=0.1",
         "replay runs/b --grid default",
         "recipes validate paper/qwen3-4b",
+        f"regrade {LOG} --out graded",
         "benchmarks",
         "doctor",
     ]

@@ -10,7 +10,7 @@ from sums import PROBLEMS, SAMPLES, Backend, Silent, run, sums
 
 from olr_cli.answers import RULES
 from olr_cli.errors import UserError
-from olr_cli.evaluation.regrade import regrade
+from olr_cli.evaluation.grading import regrade
 
 
 @pytest.fixture
