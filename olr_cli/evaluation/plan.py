@@ -236,21 +236,19 @@ def default_benchmarks(models: Sequence[str], data: Path | None, *, of_the_paper
     if data is not None:
         return Chosen(*_benchmarks_of(data))
     chosen: dict[str, Benchmark] = {}
-    measured: dict[HeldOut, str] = {}
+    measured: set[HeldOut] = set()
     for model in () if of_the_paper else filter(is_run, models):
         try:
             benchmark = held_out_benchmark(Path(model))
         except UserError as error:
             raise UserError(f"the held-out prompts of {model}: {error}, or name --benchmarks") from None
         if benchmark is not None:
-            measured.setdefault(HeldOut.of(read_recipe(Path(model)).train), model)
-            if chosen.setdefault(benchmark.name, benchmark) != benchmark:
-                raise UserError(f"runs hold out different sets '{benchmark.name}'; name --benchmarks")
-    if len(measured) > 1:
-        raise UserError(
-            f"{' and '.join(list(measured.values())[:2])} measure what they hold out in different ways (train.*);"
-            " evaluate them one at a time, or name --benchmarks"
-        )
+            measured.add(HeldOut.of(read_recipe(Path(model)).train))
+            if chosen.setdefault(benchmark.name, benchmark) != benchmark or len(measured) > 1:
+                raise UserError(
+                    f"these runs hold out different sets '{benchmark.name}', or measure them in different ways"
+                    " (train.*); evaluate them one at a time, or name --benchmarks"
+                )
     if chosen:
         note = f"{', '.join(chosen)} is held out from training (--benchmarks names others)"
         return Chosen(list(chosen.values()), note, *measured)
@@ -269,12 +267,10 @@ def _benchmarks_of(data: Path) -> tuple[list[Benchmark], str | None]:
         note = f"{data} is scored as {called}; its rows name none of the paper's benchmarks as data_source"
         return benchmarks, note if sources else None
     chosen = [registry()[name] for name in names]
-    others = sorted(sources.difference(*(benchmark.names for benchmark in chosen)))
-    left_out = [name for name in PAPER if name not in names]
-    notes = [f"{data} has no problems of {', '.join(left_out)}"] if left_out else [str(data)]
-    if others:
-        notes.append(f"rows of {', '.join(others[:5])} are left out (--benchmarks)")
-    return chosen, "; ".join([*notes, "the others are scored"]) if left_out or others else None
+    note = f"{data} is scored as {', '.join(names)}"
+    if others := sorted(sources.difference(*(benchmark.names for benchmark in chosen))):
+        note += f"; rows of {', '.join(others[:5])} are left out (--benchmarks)"
+    return chosen, note if others or len(names) < len(PAPER) else None
 
 
 def _task_of(start: str) -> str:

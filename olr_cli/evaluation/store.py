@@ -56,9 +56,6 @@ _MADE_WITH = {
 }
 """Backend facts that must be equal for all samples of an evaluation, and what an error says if they are not."""
 
-_UNSCORED = ("benchmark", "prompt", "response", "gold", "choices", "seed")
-"""Columns that no score needs."""
-
 Protocol = Literal["standard", "paper"]
 
 
@@ -99,7 +96,9 @@ class Generation:
     unfinished_thought: bool | None = None
 
 
-_SCORED = [column.name for column in fields(Generation) if column.name not in _UNSCORED]
+_TEXTS = ("prompt", "response", "gold")
+_SCORED = [column.name for column in fields(Generation) if column.name not in _TEXTS]
+"""What scores are made of: they need none of the long texts."""
 
 
 class TaskRecord(Section):

@@ -159,7 +159,7 @@ def test_what_a_run_holds_out_is_sampled_as_in_training(tmp_path):
     )
     hotter = write_history(tmp_path / "hotter", steps=2, data={"test": "arithmetic"})
     shutil.copytree(policy_path("addition-easier"), checkpoint_path(hotter, 2))
-    assert "measure what they hold out in different ways" in refused(run, hotter)
+    assert "or measure them in different ways" in refused(run, hotter)
 
 
 def test_a_model_that_the_paper_has_is_put_beside_its_row(evaluated):
@@ -209,13 +209,6 @@ def test_a_file_of_questions_and_answers_is_a_benchmark_and_several_models_are_o
     assert "10 problems" not in done(*words, "--benchmarks", "sums").stderr
 
 
-def test_the_list_names_every_benchmark_with_its_source():
-    told = commands.done("benchmarks").stdout
-    for words in ("aime24 (also: aime)", "1,172 problems, pass@1, choice", "(gated)", "12,032 problems"):
-        assert words in told
-    assert json.loads(commands.done("benchmarks", "--json").stdout)["benchmarks"][0]["name"] == "aime24"
-
-
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -226,39 +219,22 @@ def test_the_list_names_every_benchmark_with_its_source():
         ),
         (("org/nowhere", "--benchmarks", "math500"), "no such model on the Hugging Face hub"),
         ((".",), "neither a model (it has no config.json) nor a run"),
-        ((MODEL, "--benchmarks", "math50"), "no benchmark is called 'math50' (did you mean 'math500'?)"),
-        ((MODEL, "--benchmarks", "mine.yaml"), "mine.yaml does not exist"),
         ((MODEL, "--benchmarks", "math500"), "math500: "),
-        ((MODEL, "--benchmarks", "math", "--data", "golds.jsonl"), "2 of 2 problems have no true answer"),
-        (
-            (MODEL, "--benchmarks", "amc", "--data", "golds.jsonl"),
-            "no rows whose data_source is amc (it has math)",
-        ),
         ((MODEL, "--data", "nowhere.parquet"), "nowhere.parquet does not exist"),
         ((MODEL, "--format", "cvs"), "--format is 'cvs' (did you mean 'csv'?)"),
         ((MODEL, "--backend", "vlm"), "--backend is 'vlm' (did you mean 'vllm'?)"),
-        ((MODEL, "--device", "cud"), "--device is 'cud' (did you mean 'cuda'?)"),
-        ((MODEL, "--checkpoint", "best"), "--checkpoint is for runs"),
         ((MODEL, "--stop", ""), "a stop text is empty"),
         ((MODEL, "--concurrency", "3"), "--concurrency is for a server"),
-        ((MODEL, "--backend", "openai"), "--url names a server for --backend openai"),
         ((MODEL, "--backend", "transformers", "--vllm", "lora=a"), "--vllm is for the vllm backend"),
         (
             (MODEL, "--url", "http://localhost:1/v1", "--seed-each"),
             "--seed-each is for a model that olr loads",
         ),
-        (
-            (MODEL, "--url", "http://localhost:1/v1", "--vllm", "lora=a"),
-            "--vllm is for a model that olr loads",
-        ),
         ((MODEL, "--paper", "--compare", "x"), "--paper and --compare are two references"),
         ((MODEL, "--paper"), "the paper has no scores of 'addition-easier'"),
-        ((MODEL, "--compare", "nowhere"), "nowhere does not exist"),
     ],
 )
 def test_mistakes_are_one_sentence_and_status_2_and_leave_nothing(somewhere, words, sentence):
-    rows = [{"data_source": "math", "prompt": "1+1?"}, {"data_source": "math", "prompt": "1+2?"}]
-    json_lines(Path("golds.jsonl"), *rows)
     before = sorted(somewhere.iterdir())
     assert sentence in refused(*words)
     assert sorted(somewhere.iterdir()) == before

@@ -174,9 +174,6 @@ KEYS = [
     ("data.train=columns.jsonl", "columns.jsonl has no column of prompts"),
     ("data.train=unlabelled.jsonl", "needs the label of every prompt"),
     ("data.train=marked.jsonl", "mark"),
-    ("data.extractor=box", "data.extractor is 'box' (did you mean 'boxed'?)"),
-    ("noise.ratio=1.5", "noise.ratio is 1.5"),
-    ("train.epoch=1", "did you mean 'train.epochs'"),
     ("train.rollouts_per_prompt=1", "greater than or equal to 2"),
     ("train.max_prompt_tokens=3", "12 of 12 prompts are longer than train.max_prompt_tokens 3"),
     ("train.max_new_tokens=60", "more than the 64 tokens"),
@@ -187,7 +184,6 @@ KEYS = [
 OPTIONS = [
     ((), "name a recipe"),
     (("--resume",), "name a recipe"),
-    (("--run-dir", "run"), "name a recipe"),
     (("--resume", "--run-dir", "."), "not a run directory"),
     ((*QUICKSTART, "--run-dir", "x" * 300), "too long"),
     ((*QUICKSTART, "--run-dir", "x" * 300, "--resume"), "does not exist"),

@@ -122,11 +122,9 @@ def test_what_is_finished_is_not_resumed(there):
     [
         (("no/such/model", "arithmetic"), "no/such/model does not exist"),
         (("builtin:adition-easier", "arithmetic"), "did you mean 'addition-easier'?"),
-        ((MODEL, "arithmetics"), "no data set 'arithmetics' (did you mean 'arithmetic'?)"),
         ((MODEL, "nowhere.jsonl"), "nowhere.jsonl does not exist"),
         ((MODEL, "empty.jsonl"), "empty.jsonl has no rows"),
         ((MODEL, "arithmetic", "--extractor", "boxd"), "--extractor is 'boxd' (did you mean 'boxed'?)"),
-        ((MODEL, "arithmetic", "--backend", "vlm"), "--backend is 'vlm' (did you mean 'vllm'?)"),
         ((MODEL, "arithmetic", "--temperature", "0"), "train.temperature is 0.0: input should be greater"),
         ((MODEL, "arithmetic", "--resume"), "no unfinished run"),
         ((MODEL, "arithmetic", "--resume", "--run-dir", "gone"), "gone does not exist"),

@@ -21,9 +21,6 @@ WRONG = (
 )
 """Kinds of answers that must be graded wrong."""
 
-REPORTED = ("another unit", "no unit", "another base")
-"""Kinds of answers that are counted only."""
-
 _THOUSANDS = r"\d{1,3}(?:,(?:\\!)?\s?\d{3})+"
 _NUMBER = rf"(?P<sign>[+-]?)(?P<digits>{_THOUSANDS}|\d+(?:\.\d*)?|\.\d+)"
 _UNIT = r"\s*(?:\^\\circ|\^\{\\circ\}|\\?%|\\(?:text|mbox)\s*\{[^{}]*\}(?:\^\d)?)"
@@ -164,30 +161,6 @@ def _other_letter(gold: str) -> str | None:
     return letter and f"{letter['before']}{'BCDEA'['ABCDE'.index(letter['letter'])]}{letter['after']}"
 
 
-def _other_unit(gold: str) -> str | None:
-    """15 miles for 15 cm^2, or for a plain 15."""
-    quantity = _QUANTITY.fullmatch(gold)
-    if not quantity or re.match(r"_|[eE]|\s*\\?%", quantity["after"]):
-        return None
-    return f"{quantity['sign']}{quantity['digits']}\\text{{ miles}}"
-
-
-def _without_unit(gold: str) -> str | None:
-    r"""15 for 15 cm^2, 45 for 45^\circ, 8 for 8\%."""
-    quantity = _QUANTITY.fullmatch(gold)
-    if not quantity or re.match(r"_|[eE]|$", quantity["after"]):
-        return None
-    return quantity["sign"] + quantity["digits"]
-
-
-def _other_base(gold: str) -> str | None:
-    """52_9 for 52_8."""
-    quantity = _QUANTITY.fullmatch(gold)
-    if not quantity or not quantity["after"].startswith("_"):
-        return None
-    return f"{quantity['digits']}_{int(quantity['after'].strip('_{}')) % 9 + 1}"
-
-
 def _is_scalar(gold: str) -> bool:
     return not _NO_SCALAR.search(gold) and not re.search(r"\d\s*_|\\?%|\$", gold)
 
@@ -199,7 +172,4 @@ _RULES: dict[str, Callable[[str], str | None]] = {
     "swapped pair": _swapped,
     "incomplete list": _incomplete,
     "wrong letter": _other_letter,
-    "another unit": _other_unit,
-    "no unit": _without_unit,
-    "another base": _other_base,
 }

@@ -84,12 +84,7 @@ def test_no_name_means_two_benchmarks():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "expected"),
-    [
-        ("aime42", "did you mean 'aime2"),
-        ("olympiads", "did you mean 'olympiad'?"),
-        ("xyz", "known: all, aime24"),
-    ],
+    ("wrong", "expected"), [("olympiads", "did you mean 'olympiad'?"), ("xyz", "known: all, aime24")]
 )
 def test_an_unknown_name_is_refused_with_a_suggestion(wrong, expected):
     with pytest.raises(UserError) as caught:
@@ -169,10 +164,9 @@ def test_only_the_placeholders_of_a_prompt_are_filled_in():
     assert benchmark.ask("Is {choices} a set?", "A) yes") == r"Is {choices} a set? A) yes in \boxed{} {x}"
 
 
-@pytest.mark.parametrize("name", list(registry()))
-def test_a_benchmark_survives_the_way_through_json(name):
-    benchmark = registry()[name]
-    assert Benchmark.model_validate_json(benchmark.model_dump_json()) == benchmark
+def test_a_benchmark_survives_the_way_through_json():
+    for benchmark in registry().values():
+        assert Benchmark.model_validate_json(benchmark.model_dump_json()) == benchmark
 
 
 def test_a_listing_says_what_is_measured_how_and_where_it_is_from():
@@ -184,3 +178,4 @@ def test_a_listing_says_what_is_measured_how_and_where_it_is_from():
     assert gpqa["metric"] == "pass@1" and gpqa["source"].endswith("gpqa_diamond:train@633f5ee8 (gated)")
     assert rows["mmlu_pro"]["problems"] == 12032
     assert rows["arithmetic"]["source"] == "built in: arithmetic"
+    assert "aime24 (also: aime): AIME24" in listing().parts

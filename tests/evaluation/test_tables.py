@@ -74,12 +74,6 @@ def test_columns_are_in_the_papers_order_with_the_averages_and_own_benchmarks_la
     assert rows_of(scores_table([shuffled]))[""] == expected
 
 
-def test_an_average_is_shown_only_of_a_whole_group():
-    heads = rows_of(scores_table([evaluation("a", names=("amc", "math500", *PAPER[6:]))]))[""]
-    assert (heads[:2], heads[-1]) == (["AMC", "MATH-500"], "out-of-distr.")
-    assert "in-distribution" not in heads
-
-
 def test_one_evaluation_is_shown_in_detail():
     table = scores_table([evaluation("a", right=5, names=("amc", "math500"), problems=20, samples=4)])
     lines = rendered(table).splitlines()

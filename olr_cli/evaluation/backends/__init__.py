@@ -4,12 +4,9 @@
         for finished in backend.stream(requests, Sampling(temperature=0.6)):
             ...  # {number of a request: its rollouts}
 
-Requests of all benchmarks go into one stream, so that a backend always has enough to do; `generate` waits for all.
-
 vLLM and transformers end a response at an end token of the model's generation config or tokenizer, and sample by
 `Sampling` alone, whatever else the generation config proposes. A sample is a function of its prompt and its seed. The
-backends use a seed differently, so their samples differ; greedy responses (temperature 0) agree as far as the
-arithmetic does: on a CPU both compute in float32.
+backends use a seed differently, so their samples differ; greedy responses agree as far as the arithmetic does.
 
 Nothing here imports torch or vLLM before a backend is opened.
 """
