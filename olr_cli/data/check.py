@@ -157,21 +157,14 @@ def _findings(prompts: Sequence[Asked], judge: Judge) -> Iterator[Finding]:
 def repeat_notes(prompts: PromptSet) -> Iterator[str]:
     """Sentences about prompts that ask the same question, with labels that differ or agree."""
     conflicting, agreeing = _repeated(list(enumerate(prompts.prompts)), shared_judge())
-    if conflicting:
-        first, count = conflicting[0], len(conflicting)
-        shown = ", ".join(f"{p.file_label} ({p.prompt_id})" for _, p in first[:4])
-        more = ", …" if len(first) > 4 else ""
-        yield (
-            f"{count} question{'s are' if count > 1 else ' is'} in {prompts.source} with different labels, of which one"
-            f" at most is right; {'the first is labelled' if count > 1 else 'it is labelled'} {shortened(shown + more)}"
-        )
-    if agreeing:
-        (_, original), (_, copy) = agreeing[0][:2]
-        count = sum(len(group) - 1 for group in agreeing)
-        yield (
-            f"{count} prompt{'s' * (count > 1)} of {prompts.source} repeat{'s' * (count == 1)} the question of another,"
-            f" up to case and spaces (such as {copy.prompt_id} that of {original.prompt_id})"
-        )
+    for groups, what in (
+        (conflicting, "with different labels, of which one at most is right"),
+        (agreeing, ""),
+    ):
+        if groups:
+            are = f"{len(groups)} questions are" if len(groups) > 1 else "1 question is"
+            first = ", ".join(f"{prompt.file_label} ({prompt.prompt_id})" for _, prompt in groups[0])
+            yield f"{are} in {prompts.source} more than once{what and f' {what}'}; the first: {shortened(first)}"
 
 
 def _repeated(prompts: Sequence[Asked], judge: Judge) -> tuple[list[list[Asked]], list[list[Asked]]]:

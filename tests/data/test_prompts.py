@@ -349,9 +349,9 @@ def test_the_same_question_with_other_labels_is_said(tmp_path: Path) -> None:
     rows = [("What is $1+1$?", "2"), ("what is 1 + 1", "3"), ("2+2", "4"), ("2 + 2 = ?", "4"), ("2+2", "4.0")]
     prompts = read(tmp_path, *({"question": q, "answer": a} for q, a in rows))
     conflict, repetition = repeat_notes(prompts)
-    assert conflict.startswith("1 question is in rows.jsonl with different labels")
-    assert conflict.endswith("it is labelled 2 ({}), 3 ({})".format(*ids(prompts)))
-    assert repetition.startswith("2 prompts of rows.jsonl repeat")
+    assert conflict.startswith("1 question is in rows.jsonl more than once with different labels")
+    assert conflict.endswith("the first: 2 ({}), 3 ({})".format(*ids(prompts)))
+    assert repetition.startswith("1 question is in rows.jsonl more than once; the first: 4 (")
     assert list(repeat_notes(read_prompts(SAMPLE))) == []
 
 
