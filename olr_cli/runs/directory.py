@@ -137,17 +137,14 @@ def read_recipe(path: Path) -> Recipe:
         # The prompts of such a run lie in its own folder, which may have moved.
         data = recipe.data.model_copy(update={"train": str((path / PROMPTS).absolute())})
         return recipe.model_copy(update={"data": data})
-    digest = recipe.digest()
-    if digest not in _digests(read_manifest(path), default=digest):
+    manifest, digest = read_manifest(path), recipe.digest()
+    # Later attempts may have had more epochs.
+    attempts = (manifest, *manifest["attempts"])
+    if digest not in {attempt.get("recipe_digest", digest) for attempt in attempts}:
         raise UserError(
             f"{file} was changed since the run was made with it; restore it from a copy, or start a new run with it"
         )
     return recipe
-
-
-def _digests(manifest: Mapping[str, Any], default: str) -> set[str]:
-    """The digests of a run's recipe: as it was begun with, and with more epochs in later attempts."""
-    return {str(record.get("recipe_digest", default)) for record in (manifest, *manifest["attempts"])}
 
 
 def has_run(path: Path) -> bool:
