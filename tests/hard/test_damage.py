@@ -96,7 +96,8 @@ def test_what_a_newer_olr_has_written_is_said_to_need_it(workshop, run, evaluati
     newer_shard("rollouts", b"olr.schema_version")
     says("replay", run, "--json")
     newer_shard("generations", b"olr.generations")
-    says(*workshop.words("evaluate", evaluation))
+    generations = "is not a file of generations of this version of olr"
+    require_error(workshop.olr(*workshop.words("evaluate", evaluation)), generations)
     newer(evaluation / "evaluation.json", VERSION)
     says("regrade", evaluation)
     newer(run / "manifest.json", MANIFEST_VERSION)
