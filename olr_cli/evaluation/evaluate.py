@@ -38,10 +38,7 @@ _LINE_EVERY_SECONDS = 30
 def evaluate(evaluation: Evaluation, progress: Progress, open_model: OpenModel | None = None) -> list[Score]:
     """Evaluate a model, or finish an evaluation that an earlier call began; a score for each task.
 
-    Args:
-        evaluation: the model, its benchmarks and how they are sampled.
-        progress: shows how far it is.
-        open_model: takes the place of the request's backend; called only if something is left to generate.
+    `open_model` takes the place of the request's backend; it is called only if something is left to generate.
 
     Raises:
         UserError: something the user can mend; what is done is stored.

@@ -127,9 +127,9 @@ def regrade(
     Args:
         folder: the evaluation's folder.
         benchmarks: only these, as they are defined now; by default all, as they were defined when they were graded.
-        extractor: how answers are read, in place of the benchmarks' own.
+        extractor: in place of the benchmarks' own.
+        tolerance: likewise.
         report: as `Judge` takes it.
-        tolerance: of numbers, in place of the benchmarks' own.
 
     Raises:
         UserError: it is no evaluation, has no such benchmark or none that is done, or its files cannot be read.

@@ -75,13 +75,7 @@ class PooledProblem:
 
 
 def pool_of(store: EvaluationStore, tasks: Sequence[Task], seed: int) -> list[PooledProblem]:
-    """The problems of all tasks that lack samples, in the order in which they are asked.
-
-    Args:
-        store: has the samples so far.
-        tasks: the benchmarks in the order in which they are asked.
-        seed: the evaluation's seed.
-    """
+    """The problems of all tasks that lack samples, in the order in which they are asked."""
     pool = []
     for task in tasks:
         name, missing = task.benchmark.name, store.missing(task)
@@ -110,15 +104,9 @@ def sample_seed(seed: int, benchmark: str, problem_id: str, sample: int) -> int:
 class Recorder(AbstractContextManager["Recorder"]):
     """Grades and stores finished problems in a thread of its own, while others are generated.
 
-    Leaving the context after an error that a user can mend, or a request to stop, stores what is finished.
-
-    Args:
-        store: the evaluation's files.
-        record: the evaluation's record; written with the first samples.
-        pool: all problems that will come.
-        judge: grades.
-        stored: called with the number of new samples after each part, in the thread.
-        finished: called with a benchmark when all its problems are stored, in the thread.
+    Leaving the context after an error that a user can mend, or a request to stop, stores what is finished. The record
+    is written with the first samples. In the thread, `stored` is called with the number of new samples after each part,
+    and `finished` with a benchmark when all its problems are stored.
     """
 
     def __init__(
@@ -165,8 +153,7 @@ class Recorder(AbstractContextManager["Recorder"]):
         self._waiting += samples
         while self._jobs and self._jobs[0].done():
             self._jobs.pop(0).result()
-        is_time = time.monotonic() - self._last > STORED_EVERY
-        if len(self._waiting) >= STORED_AT_ONCE or is_time:
+        if len(self._waiting) >= STORED_AT_ONCE or time.monotonic() - self._last > STORED_EVERY:
             self._hand_over()
 
     def _hand_over(self) -> None:

@@ -82,9 +82,7 @@ def load_examples(benchmark: Benchmark, file: Path) -> list[Example]:
     The response is the column ``response``; without one the answer, in a ``\boxed{}`` where the benchmark's extractor
     reads it only there.
 
-    Args:
-        benchmark: whose form the questions get; of rows that name a ``data_source`` only the benchmark's.
-        file: a Parquet or JSON file.
+    Of rows that name a ``data_source`` only the benchmark's are taken.
 
     Raises:
         UserError: it cannot be read, has no examples of the benchmark, or the benchmark's extractor finds no answer in

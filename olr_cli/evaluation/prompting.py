@@ -91,14 +91,7 @@ def read_prompting(
     shots: int | None = None,
     examples: Path | None = None,
 ) -> Prompting:
-    """The settings that a command line has.
-
-    Args:
-        system: a system message, or ``none``.
-        template: a file with a chat template, or ``none``.
-        variables: the template's variables, ``key=value`` each; values are YAML scalars or lists.
-        shots: how many examples stand before each problem.
-        examples: the file that has them.
+    """The settings that a command line has: a message or file, or ``none``; variables of the template as ``key=value``.
 
     Raises:
         UserError: a file cannot be read or is empty, a variable is no ``key=value``, or examples have no number.

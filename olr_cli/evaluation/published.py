@@ -9,7 +9,6 @@ from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from statistics import fmean
-from types import MappingProxyType
 
 import polars as pl
 from pydantic import TypeAdapter
@@ -90,12 +89,10 @@ def published_rows() -> Mapping[Setting, PublishedRow]:
     for table, setting, benchmark, score in _scores():
         tables.setdefault(setting, {})[table] = None
         scores.setdefault(setting, {})[benchmark] = float(score / 100)
-    return MappingProxyType(
-        {
-            setting: PublishedRow(setting, tuple(tables[setting]), MappingProxyType(by_benchmark))
-            for setting, by_benchmark in scores.items()
-        }
-    )
+    return {
+        setting: PublishedRow(setting, tuple(tables[setting]), by_benchmark)
+        for setting, by_benchmark in scores.items()
+    }
 
 
 def published_table(name: str) -> list[PublishedRow]:

@@ -61,14 +61,7 @@ def rollouts_recipe(
 
     Toy policies get one thread: more of them take longer on a busy machine, many times so.
 
-    Args:
-        model: as `olr_cli.evaluation.targets.targets` takes it.
-        data: keys of `data`.
-        train: keys of `train`.
-        seed: the seed of all draws.
-        chat_template: as the recipe's key.
-        device: ``auto``, ``cpu`` or ``cuda``.
-        trust_remote_code: run code that comes with the weights.
+    `data` and `train` are keys of these sections; `model` is as `olr_cli.evaluation.targets.targets` takes it.
 
     Raises:
         UserError: there is no such model, or a value is not possible.

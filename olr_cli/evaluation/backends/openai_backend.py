@@ -55,11 +55,6 @@ class OpenAIBackend(Backend):
     """Generation by a server that speaks the OpenAI API: vLLM's, SGLang's, llama.cpp's, OpenAI's own.
 
     A sample is a request with a seed of its own, which some servers ignore.
-
-    Attributes:
-        concurrency: the most requests at a time.
-        timeout: the seconds in which a reply must be there.
-        headers: sent with every request.
     """
 
     def __init__(self, model: str, *, url: str, concurrency: int, timeout: float, chat: ChatFormat) -> None:

@@ -171,15 +171,14 @@ class VllmBackend(Backend):
             if running:
                 engine.abort_request(list(running))
 
-    def _step(self, engine: Any) -> list[Any]:
+    def _step(self, engine: Any) -> Any:
         try:
-            outputs: list[Any] = engine.step()
+            return engine.step()
         except (RuntimeError, OSError) as error:
             raise UserError(
                 f"vLLM stopped ({_reason(error)}); mend that (less memory: --vllm max_num_seqs=64), and the same"
                 " command goes on"
             ) from error
-        return outputs
 
     def _settings(self, sampling: Sampling, limit: int) -> Any:
         """VLLM's parameters of samples with at most `limit` tokens; the engine copies them for each, not deeply."""
@@ -316,10 +315,6 @@ def _reason(error: BaseException) -> str:
 
 def check_settings(settings: Mapping[str, Any], engine_args: type) -> None:
     """Make sure that vLLM has all settings, and that olr does not set them itself.
-
-    Args:
-        settings: name -> value.
-        engine_args: vLLM's `EngineArgs`, a dataclass.
 
     Raises:
         UserError: it has no such setting, one has another place, or the adapter is none.
