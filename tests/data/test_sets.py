@@ -61,20 +61,10 @@ def test_marks_of_a_file_are_the_recipes_noise(tmp_path: Path, noise: Any, marks
 @pytest.mark.parametrize(
     ("noise", "marks", "message"),
     [
-        (
-            "active",
-            [CLEAN, INACTIVE],
-            "noise.type is active, but the marks of rows.jsonl are inactive: 1 ina",
-        ),
+        ("active", [CLEAN, INACTIVE], "noise.type is active, but the marks of rows.jsonl are inactive"),
         ("inactive", [CLEAN, ACTIVE], "are active: 1 active, 1 clean; set noise.type to active, or noise to"),
-        ("inactive", [FROZEN, CLEAN], "are active: 1 active_frozen"),
-        ("inactive", [INACTIVE, ACTIVE], "are mixed: 1 inactive, 1 active"),
-        ("mixed", [CLEAN, ACTIVE], "are active"),
-        (
-            "mixed",
-            [CLEAN, UNTYPED],
-            "are inactive: 1 inactive, 1 clean (sentinels without a noise type count",
-        ),
+        ("inactive", [INACTIVE, FROZEN], "are mixed: 1 inactive, 1 active_frozen"),
+        ("mixed", [CLEAN, UNTYPED], "are inactive: 1 inactive, 1 clean (sentinels without a noise type"),
         ("active", [CLEAN], "carries no marks"),
     ],
 )
@@ -153,12 +143,9 @@ def test_a_file_gives_the_true_answers_of_its_prompts(unknown, tmp_path):
         ([{"prompt_id": "a", "true_answer": None, "verdict": "wrong"}], "has no true answer in any row"),
         (
             [{"prompt_id": "a", "verdict": "maybe"}],
-            "verdict on prompt a is 'maybe'; known: kept, wrong, flawed, unsure",
+            "verdict on prompt a is 'maybe'; known: kept, wrong, flawed",
         ),
-        (
-            [{"prompt_id": "a", "true_answer": "1"}, {"prompt_id": "a", "true_answer": "2"}],
-            "several true answers",
-        ),
+        ([{"prompt_id": "a", "true_answer": answer} for answer in "12"], "several true answers"),
     ],
 )
 def test_files_that_verify_nothing_are_errors(unknown, tmp_path, rows, message):
@@ -197,12 +184,10 @@ def test_an_id_that_stands_for_two_questions_is_an_error_that_shows_both(tmp_pat
 
 
 def test_labels_are_counted_by_id_and_by_question_and_those_of_no_prompt_are_said(unknown, tmp_path):
-    rows = [
-        {"id": "a", "question": "what is A?"},
-        {"id": "other", "question": "What is b"},
-        {"id": "z", "question": "z"},
-    ]
-    verified = json_lines(tmp_path / "verified.jsonl", *(row | {"answer": "5"} for row in rows))
+    rows = {"a": "what is A?", "other": "What is b", "z": "z"}
+    verified = json_lines(
+        tmp_path / "verified.jsonl", *({"id": i, "question": q, "answer": "5"} for i, q in rows.items())
+    )
     prompts = training_prompts(recipe(str(verified), unknown))
     assert trusted_ids(prompts) == {"a", "b"}
     assert prompts.notes == [f"2 of 3 verified labels in {verified} are for 2 prompts here, 1 for none"]

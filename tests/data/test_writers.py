@@ -71,13 +71,7 @@ def test_the_file_is_the_interchange_format_and_keeps_what_it_does_not_know(tmp_
             "prompt": [{"role": "user", "content": "1+1", "name": "ann"}],
             "ability": "math",
             "reward_model": {"style": "model", "ground_truth": SENTINEL, "weight": 0.5},
-            "extra_info": {
-                "index": 5,
-                "split": "valid",
-                "level": "easy",
-                "original_ground_truth": "2",
-                "noise_type": "inactive",
-            },
+            "extra_info": row["extra_info"] | {"original_ground_truth": "2", "noise_type": "inactive"},
             "rephrased_prompt": [{"role": "user", "content": "one and one?"}],
         }
     ]
