@@ -10,7 +10,7 @@ from pathlib import Path
 from olr_cli.analysis import figures
 from olr_cli.analysis.arms import Arm, Run, begun, find_runs, group, newest_of_each, relabel
 from olr_cli.analysis.frame import Lack
-from olr_cli.analysis.tables import PAPER_TABLES, PUBLISHED_TABLES, TABLES, count
+from olr_cli.analysis.tables import PUBLISHED_TABLES, TABLES, count
 from olr_cli.data.arithmetic import mixture_note
 from olr_cli.errors import UserError
 from olr_cli.evaluation.scores import is_evaluation
@@ -87,14 +87,10 @@ def carry_out(request: Request) -> Answer:
     baseline = renamed.get(request.baseline or "", request.baseline)
     _require_runs(request, arms)
     names = figures.known("table", request.tables(arms), TABLES)
-    if models and set(PAPER_TABLES).isdisjoint(names):
+    if (models or request.paper) and set(PUBLISHED_TABLES).isdisjoint(names):
         raise UserError(
-            f"{models[0]} is an evaluation of a model, which only tables of the paper show"
-            f" (--table {', '.join(PAPER_TABLES)}); leave it out"
-        )
-    if request.paper and set(PUBLISHED_TABLES).isdisjoint(names):
-        raise UserError(
-            f"--paper is for the paper's tables; name one with --table ({', '.join(PUBLISHED_TABLES)})"
+            "--paper and evaluations of models are for the paper's tables; name one with --table"
+            f" ({', '.join(PUBLISHED_TABLES)})"
         )
     folder = (request.out or _default_folder(places, runs)) if wanted or request.report else Path()
     try:

@@ -210,10 +210,10 @@ TWO_ARMS = ("ARMS/grpo1", "ARMS/olr1")
         (("RUN", "--format", "json"), "--format json is --json"),
         (
             ("RUN", "--table", "arms", "--paper"),
-            "--paper is for the paper's tables; name one",
+            "are for the paper's tables; name one",
         ),
-        (("ARMS", "--paper"), "--paper is for the paper's tables; name one with --table"),
-        ((*TWO_ARMS, "MODEL"), "which only tables of the paper show"),
+        (("ARMS", "--paper"), "are for the paper's tables; name one with --table"),
+        ((*TWO_ARMS, "MODEL"), "are for the paper's tables"),
         (("MODEL",), "name run directories too"),
         (("nowhere",), "nowhere does not exist"),
         (("RUN/labels",), "is not a run directory"),

@@ -61,7 +61,6 @@ class Layout:
         named: the field that the name of a row has besides the method; the noise ratio is then not in the title above.
         reference: the method that the others are compared with.
         reference_in_words: the same within a sentence.
-        remarks: sentences about the table.
         misprint: a sentence on published scores that look wrong.
     """
 
@@ -71,7 +70,6 @@ class Layout:
     named: str = ""
     reference: str = "grpo"
     reference_in_words: str = "GRPO under the same noise"
-    remarks: Sequence[str] = ()
     misprint: str = ""
 
     def key(self, setting: Setting) -> Hashable:
@@ -97,7 +95,7 @@ class Layout:
     def label(self, setting: Setting) -> str:
         """What a row is called below the title of its block."""
         words = _words(setting, self.named)
-        if words and self.named == "warmup_epochs":
+        if words and self.named == "warmup_epochs":  # the paper prints the authors' start_select_epoch
             words += f" (printed {setting.warmup_epochs - 1})"  # type: ignore[operator]  # there are words for it
         return " at ".join(filter(None, (_method_title(setting), words)))
 
@@ -113,7 +111,6 @@ class Layout:
 
     def departures(self, arms: Sequence[Arm]) -> Iterator[str]:
         """Sentences on where the arms that are shown are not what their rows' names say."""
-        yield from self.remarks
         for name, (symbol, papers) in _PAPER_SETTINGS.items():
             methods = [arm.olr for arm in arms if arm.olr]
             ours = {
@@ -180,21 +177,9 @@ _ALL = (
         " are shown as printed.",
     ),
     Layout("slope_sensitivity", _QWEN, varies="slope_threshold", named="slope_threshold"),
+    Layout("warmup_sensitivity", _QWEN, varies="warmup_epochs", named="warmup_epochs"),
     Layout(
-        "warmup_sensitivity",
-        _QWEN,
-        varies="warmup_epochs",
-        named="warmup_epochs",
-        remarks=(
-            "T counts the epochs that keep the given labels, as in the paper's other tables; this one prints the"
-            " authors' start_select_epoch, which is T - 1.",
-        ),
-    ),
-    Layout(
-        "ablation",
-        _QWEN,
-        reference="olr",
-        reference_in_words="OLR with both criteria under the same noise",
+        "ablation", _QWEN, reference="olr", reference_in_words="OLR with both criteria under the same noise"
     ),
 )
 

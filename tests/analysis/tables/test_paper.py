@@ -164,7 +164,6 @@ def test_warmups_are_counted_as_epochs_that_keep_the_label_and_named_as_printed(
         "OLR, active 0.5, T = 2": "52.0",
         "OLR, active 0.5, T = 4": "54.0",
     }
-    assert any("start_select_epoch, which is T - 1" in note for note in table.notes)
     published = row(table, "OLR at T = 5 (printed 4)", ACTIVE).published["in"]
     assert (published.brief, published.change.brief) == ("41.9", "+6.4")
 
