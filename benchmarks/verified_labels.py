@@ -86,7 +86,7 @@ def train(arguments, task, number):
             sys.exit(done.stderr or done.returncode)
 
     first = arguments.ratios[0]
-    runs = [run for run in runs if run[3] not in BLIND or run[2].noise.ratio == first]
+    runs = [run for run in runs if run[3] not in BLIND or float(run[2].noise.ratio) == first]
     if not arguments.table:
         missing = [index for index, run, *_ in runs if accuracy(run) is None]
         with ThreadPoolExecutor(arguments.jobs) as pool:
