@@ -172,9 +172,11 @@ def test_no_more_requests_at_a_time_than_allowed(server, most):
         (200, b'{"choices": [{"message": {"content": ' + b"9" * 5000 + b"}}]}"),
         (200, {"choices": [{"message": {"content": 7}}]}),
         (200, {"choices": []}),
+        (200, b" " * (1 << 20) + b"{}"),
     ],
 )
-def test_what_passes_is_tried_again(server, trouble):
+def test_what_passes_is_tried_again(server, monkeypatch, trouble):
+    monkeypatch.setattr(openai_backend, "MOST_BYTES", 1 << 20)
     server.troubles = [trouble, trouble]
     assert ask(server, requests([1])) == {0: [Rollout("It is \\boxed{7}.", 6, False)]}
     assert len(server.asked) == 3

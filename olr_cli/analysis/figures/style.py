@@ -183,14 +183,22 @@ class Sheet:
         axes.plot(x, y, color=colour, zorder=3, **look)
         self.label(axes, float(y[-1]), label, colour)
 
-    def band(self, axes: Axes, x: ArrayLike, mean: Values, sd: Values, colour: str) -> None:
-        """Draw mean plus and minus one sd, nan where there is none; `chart` says if the panel's limits cut it."""
+    def band(
+        self, axes: Axes, x: ArrayLike, mean: Values, sd: Values, colour: str, *, joined: bool = True
+    ) -> None:
+        """Draw mean plus and minus one sd, nan where there is none; `chart` says if the panel's limits cut it.
+
+        That is an area, or a whisker at each point where they are not `joined`.
+        """
         # An area needs two neighbours, and a height.
-        if not (sd[1:] + sd[:-1] > 0).any():
+        if not ((sd[1:] + sd[:-1] if joined else sd) > 0).any():
             return
-        axes.fill_between(x, mean - sd, mean + sd, color=colour, alpha=0.2, linewidth=0)
+        if joined:
+            axes.fill_between(x, mean - sd, mean + sd, color=colour, alpha=0.2, linewidth=0)
+        else:
+            axes.errorbar(x, mean, yerr=sd, fmt="none", color=colour, linewidth=0.8, capsize=1.5)
         ends = float(np.nanmin(mean - sd)), float(np.nanmax(mean + sd))
-        self._bands.setdefault("bands", []).append((axes.get_ylim, *ends))
+        self._bands.setdefault("bands" if joined else "whiskers", []).append((axes.get_ylim, *ends))
 
     def bar(self, axes: Axes, place: float, mean: float, sd: float | None, **look: Any) -> None:
         """Draw a horizontal bar with plus and minus one sd; `look` as for `Axes.barh`."""
@@ -207,10 +215,12 @@ class Sheet:
         *,
         of: str = "metric",
         x: str = "epoch",
+        joined: bool = True,
     ) -> None:
         """Draw mean (line) and mean plus and minus one sd (band) of each line, named at its end.
 
         `rows` have the columns `of`, which tells lines apart, `x`, mean and sd. A line without rows is left out.
+        Markers and whiskers stand alone if the points are not `joined`.
         """
         for line, look in looks.items():
             points = rows.filter(pl.col(of) == line)
@@ -218,9 +228,9 @@ class Sheet:
                 continue
             across, mean, sd = (points[name].to_numpy() for name in (x, "mean", "sd"))
             marker = (look.marker or "o" * (len(across) == 1)) if len(across) <= 25 else ""
-            style = {"linestyle": look.dashes, **mark(marker), "clip_on": False}
+            style = {"linestyle": look.dashes if joined else "", **mark(marker), "clip_on": False}
             self.curve(axes, across, mean, look.label, look.colour, **style)
-            self.band(axes, across, mean, sd, look.colour)
+            self.band(axes, across, mean, sd, look.colour, joined=joined)
 
     def legend(self, handles: Sequence[Artist]) -> None:
         """Name lines or areas above all panels, in as many columns as fit, in the order of `handles`."""

@@ -191,7 +191,19 @@ def over(arms: Sequence[Arm], key: str) -> list[Chart]:
     if not rows["value"].dtype.is_numeric():
         titles = {metric: title for metric, title in titles.items() if metric in rows["metric"]}
         return [_bars(series, rows, titles).chart(name, rows)]
-    return [_lines(key, series, rows, titles).chart(name, rows)]
+    apart = "" if all(map(_is_paired, _by_line(rows))) else "Points of different seeds are not joined."
+    return [_lines(key, series, rows, titles).chart(name, rows, caption=apart)]
+
+
+def _by_line(rows: pl.DataFrame) -> list[pl.DataFrame]:
+    """The points of each line."""
+    points = rows.filter(pl.col("value").is_not_null())
+    return points.partition_by("panel", "series", "metric", maintain_order=True)
+
+
+def _is_paired(points: pl.DataFrame) -> bool:
+    """Whether all points of a line are of the same seeds; if not, a line would show the seeds too."""
+    return points["seeds"].n_unique() == 1
 
 
 def _score_titles(source: Source) -> dict[str, str]:
@@ -240,6 +252,7 @@ def _lines(key: str, series: Sequence[Series], rows: pl.DataFrame, titles: Mappi
     labels = [textwrap.fill(name.replace("_", " "), _LONGEST_LINE) for name in names]
     looks = dict(zip(names, style.looks(labels), strict=True))
     panels = [(metric, panel) for metric in titles for panel in dict.fromkeys(one.panel for one in series)]
+    is_counted = rows.filter(pl.col("value").is_not_null())["runs"].n_unique() > 1
     columns = style.columns_of(len(panels), 2)
     sheet = style.Sheet(len(panels), columns, width=style.TEXT_WIDTH, panel_height=2.0)
     for number, (axes, (metric, panel)) in enumerate(zip(sheet.panels, panels, strict=True)):
@@ -249,8 +262,12 @@ def _lines(key: str, series: Sequence[Series], rows: pl.DataFrame, titles: Mappi
         if of_panel.is_empty():
             style.remark(axes, "needs scores of these runs")
             continue
-        points = of_panel.filter(pl.col("value").is_not_null())
-        sheet.lines(axes, looks, points, of="series", x="value")
+        for points in _by_line(of_panel):
+            name = points["series"][0]
+            sheet.lines(axes, {name: looks[name]}, points, of="series", x="value", joined=_is_paired(points))
+            for x, y, runs in points.select("value", "mean", "runs").iter_rows() if is_counted else ():
+                place: dict[str, Any] = {"xytext": (0, 4), "textcoords": "offset points", "ha": "center"}
+                axes.annotate(f"n={runs}", (x, y), color=style.darker(looks[name].colour), **place)
         for name, level in of_panel.filter(pl.col("value").is_null()).select("series", "mean").iter_rows():
             axes.axhline(level, color=looks[name].colour, linestyle=style.DASHES, linewidth=0.8)
             sheet.label(axes, level, f"{looks[name].label},\nwithout OLR", looks[name].colour)

@@ -41,6 +41,8 @@ CONNECTING = 20.0
 """Seconds to connect and to send, and for the list of models."""
 TIMEOUT = 600.0
 """Seconds in which a reply must be there, by default."""
+MOST_BYTES = 2**26
+"""Of a reply."""
 _WAITED = 0.5
 _TRANSIENT = {408, 409, 429, 500, 502, 503, 504, 529}
 _FAILURES = (httpx.TransportError, httpx.DecodingError, TimeoutError)
@@ -201,10 +203,16 @@ class OpenAIBackend(Backend):
         Raises:
             httpx.TransportError, httpx.DecodingError: it cannot be reached, or the reply is cut off.
             TimeoutError: the reply is not there in time.
+            _BadReply: it is too large.
         """
+        content = bytearray()
         url = self._url.copy_with(path=f"{self._url.path.rstrip('/')}/{name}")
-        async with asyncio.timeout(timeout):
-            return await client.request(method, url, json=body)
+        async with asyncio.timeout(timeout), client.stream(method, url, json=body) as reply:
+            async for chunk in reply.aiter_raw():
+                content += chunk
+                if len(content) > MOST_BYTES:
+                    raise _BadReply(f"its reply has more than {MOST_BYTES >> 20} MiB")
+        return httpx.Response(reply.status_code, headers=reply.headers, content=bytes(content))
 
     def client(self) -> httpx.AsyncClient:
         """Connections to the server."""
@@ -217,7 +225,7 @@ class OpenAIBackend(Backend):
         try:
             async with self.client() as client:
                 reply = await self._send(client, "GET", "models", CONNECTING)
-        except _FAILURES as error:
+        except (*_FAILURES, _BadReply) as error:
             raise UserError(
                 f"no server answers at {self._shown} ({self._reason(error)}); start it, or mend --url"
             ) from None

@@ -93,6 +93,25 @@ def test_panels_are_of_both_kinds_of_benchmarks_where_runs_have_scores(tmp_path)
     assert line(chart, "active 0.5", "in") == pytest.approx({1: expected, 2: expected})
 
 
+def test_points_of_different_seeds_are_not_joined_and_each_says_of_how_many_runs_it_is(tmp_path):
+    def figure(seeds_at_half):
+        folder = tmp_path / str(len(seeds_at_half)) / str(seeds_at_half[0])
+        for ratio, seeds in ((0.3, (1, 2)), (0.5, seeds_at_half)):
+            for seed in seeds:
+                write_run(folder / f"{ratio}-{seed}", olr(), 0.9 - ratio + seed / 100, ratio=ratio, seed=seed)
+        return drawn("over-noise.ratio", folder)
+
+    def joined(chart):
+        return next(line.get_linestyle() for line in chart.figure.axes[0].lines if len(line.get_xdata()) == 2)
+
+    paired, others, fewer = figure((1, 2)), figure((3, 4)), figure((2,))
+    assert [joined(chart) for chart in (paired, others, fewer)] == ["-", "None", "None"]
+    assert paired.caption == "Means of 2 runs; bands: ±1 sd."
+    assert others.caption == "Means of 2 runs; whiskers: ±1 sd. Points of different seeds are not joined."
+    assert others.data["seeds"].to_list() == ["1 2", "3 4"]
+    assert {"n=1", "n=2"} <= {*texts(fewer.figure.axes[0])} and "n=2" not in texts(others.figure.axes[0])
+
+
 def test_arms_are_compared_with_a_dot_a_run(tmp_path):
     for arm, kind in (("grpo", {"name": "grpo"}), ("olr", chosen("slope"))):
         for seed in (1, 2, 3):
@@ -177,9 +196,27 @@ def test_a_row_of_panels_a_noise_and_a_bar_a_choice_with_grpo_in_the_scores_alon
     assert width == pytest.approx(value(bars, "active 0.5", "both", "selection_accuracy")["mean"])
 
 
+def test_benchmark_scores_are_shown_in_place_of_held_out_accuracy(tmp_path):
+    for run in write_choices(tmp_path).iterdir():
+        write_evaluated(run / "evaluation" / "step-000010", NINE, step=10)
+    chart = drawn("over-method.criteria", tmp_path)
+    assert titles(chart)[2:] == ["(c) ID score", "(d) OOD score"]
+    score = value(chart, "active 0.5", "slope alone", "out")
+    assert score["mean"] == pytest.approx(sum(list(NINE.values())[6:]) / 3)
+
+
 def test_without_true_answers_coverage_is_still_shown(tmp_path):
     chart = drawn("over-method.criteria", write_choices(tmp_path, knows_truth=False))
     assert titles(chart) == ["(a) Coverage", "(b) Held-out accuracy"]
+
+
+def test_runs_that_differ_in_more_than_the_criteria_are_not_compared(tmp_path):
+    write_history(tmp_path / "both", method=chosen("slope", "consistency"), **SMALL)
+    assert "method.criteria" in refused("over-method.criteria", tmp_path)
+    write_history(tmp_path / "other", method=chosen("slope") | {"slope_threshold": 0.1}, **SMALL)
+    assert refused("over-method.criteria", tmp_path)
+    write_history(tmp_path / "slope", method=chosen("slope"), **SMALL)
+    assert names_of(drawn("over-method.criteria", tmp_path), "value") == ["both", "slope alone"]
 
 
 def test_the_same_noise_on_two_policies_is_two_rows_that_are_told_apart(tmp_path):
