@@ -50,7 +50,7 @@ def openrlhf(monkeypatch):
     def parser():
         found = argparse.ArgumentParser()
         places = Places("model", "p", "h", None, "scratch", 8)
-        others = {"actor.optim": "adam", "ds.grad_accum_dtype": "fp32"}
+        others = {"actor.optim": "adam", "ds.grad_accum_dtype": "fp32", "actor.policy_loss_type": "ppo"}
         for name, value in (recipe_flags(recipe(), places, "sdpa", 0) | others).items():
             found.add_argument(
                 f"--{name}", **({"action": "store_true"} if isinstance(value, bool) else {"nargs": "+"})
