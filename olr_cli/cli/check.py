@@ -64,7 +64,7 @@ def _answer(checked: Checked, source: str, columns: str | None) -> Answer:
                 "kind": finding.kind,
                 "count": len(finding.rows),
                 "rows": list(finding.rows),
-                "says": finding.sentence,
+                "says": finding.says,
             }
             for finding in checked.findings
         ],
@@ -83,13 +83,7 @@ def _lines(finding: Finding) -> list[Line]:
 
     more = ", …" if len(finding.rows) > len(finding.examples) else ""
     rows = ", ".join(map(str, finding.rows[: len(finding.examples)]))
-    lines = [
-        Line(
-            f"{len(finding.rows):>7,}",
-            f"{finding.sentence} (row{'s' * (len(finding.rows) > 1)} {rows}{more})",
-        )
-    ]
     return [
-        *lines,
-        *(Line("", one_line(text, _WIDTH), "dim") for text in dict.fromkeys(finding.examples) if text),
+        Line("", f"{finding.says} (row{'s' * (len(finding.rows) > 1)} {rows}{more})"),
+        *(Line("", f"  {one_line(text, _WIDTH)}", "dim") for text in dict.fromkeys(finding.examples) if text),
     ]

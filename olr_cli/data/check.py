@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from html import unescape
 from itertools import chain
 from typing import TypeAlias
 
@@ -53,15 +54,21 @@ class Finding:
 
     Attributes:
         kind: a short name, for machines.
-        sentence: what is wrong, for a line that begins with the number of rows.
+        fault: a thing in the singular and what is wrong with it: ``row without a label``.
         rows: the first is 0.
         examples: what stands in the first few of them.
     """
 
     kind: str
-    sentence: str
+    fault: str
     rows: Sequence[int]
     examples: Sequence[str]
+
+    @property
+    def says(self) -> str:
+        """How often the fault was found: ``2 rows without a label``."""
+        thing, _, rest = self.fault.partition(" ")
+        return f"{len(self.rows):,} {thing}{'s' * (len(self.rows) > 1)} {rest}"
 
 
 @dataclass(frozen=True)
@@ -113,7 +120,7 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
         pairs = zip(asked, rows.values(found["answer"]), strict=True)
         firsts = {str(pair): row for row, pair in reversed([*enumerate(pairs)])}
         kept = sorted({*kept}.intersection(firsts.values()))
-    findings = [_found("no_question", "rows have no question", blank)]
+    findings = [_found("no_question", "row without a question", blank)]
     if kept:
         reading = Reading({role: path for role, path in (columns or {}).items() if role != "id"})
         prompts = read_rows(
@@ -129,29 +136,31 @@ def _findings(prompts: Sequence[Asked], judge: Judge) -> Iterator[Finding]:
     """What is found in prompts, each with its row; labels are looked at as they were before noise."""
     labels = [(row, prompt.file_label) for row, prompt in prompts]
     sentinel = [(row, SENTINEL) for row, prompt in prompts if prompt.given_label == SENTINEL]
-    yield _found("sentinel", "labels are the sentinel, which no response matches", sentinel)
+    yield _found("sentinel", "label equal to the sentinel, which no response matches", sentinel)
     marked = {row for row, _ in sentinel}
     missing = [(row, "") for row, label in labels if label is None and row not in marked]
-    yield _found("no_label", "rows have no label", missing)
+    yield _found("no_label", "row without a label", missing)
     named = [(row, label) for row, label in labels if label is not None]
     empty = [(row, label) for row, label in named if _NO_ANSWER.fullmatch(label.strip())]
-    yield _found("no_answer", "labels stand for no answer", empty)
+    yield _found("no_answer", "label standing for no answer", empty)
     given = [(row, label) for row, label in named if not _NO_ANSWER.fullmatch(label.strip())]
-    yield _found("ungradable", "labels cannot be graded: no response matches them", _ungradable(given, judge))
+    yield _found("ungradable", "label that no response can match", _ungradable(given, judge))
     conflicting, agreeing = _repeated(prompts, judge)
-    yield _found("conflict", "questions have different labels", map(_described, conflicting))
-    yield _found("proof", "labels look like proofs", [pair for pair in given if _PROOF.match(pair[1])])
-    yield _found("parts", "labels have several parts", [pair for pair in given if _PARTS.match(pair[1])])
+    yield _found("conflict", "question with different labels", map(_described, conflicting))
+    yield _found("proof", "label like a proof", [pair for pair in given if _PROOF.match(pair[1])])
+    yield _found(
+        "parts", "label with several parts", [pair for pair in given if _PARTS.match(unescape(pair[1]))]
+    )
     numbers = sum(bool(_NUMBER.fullmatch(label.strip())) for _, label in given)
     if numbers >= _MOSTLY * len(given):
         words = [(row, label) for row, label in given if not any(map(str.isdecimal, label))]
-        yield _found("word", "labels are words, where most are numbers", words)
+        yield _found("word", "label in words, where most are numbers", words)
         commas = [(row, label) for row, label in given if _DECIMAL_COMMA.fullmatch(label.strip())]
-        yield _found("decimal_comma", "labels have a decimal comma, which is read as a list", commas)
+        yield _found("decimal_comma", "label with a decimal comma, which is read as a list", commas)
     asked = [(row, question_of(prompt.messages)) for row, prompt in prompts]
     unseen = [(row, text) for row, text in asked if _FIGURE.search(text) and not _DRAWN.search(text)]
-    yield _found("no_figure", "questions refer to a figure that is not there", unseen)
-    yield _found("repeat", "questions are asked again, up to case and spaces", map(_described, agreeing))
+    yield _found("no_figure", "question about a figure that is not there", unseen)
+    yield _found("repeat", "question asked again, up to case and spaces", map(_described, agreeing))
 
 
 def repeat_notes(prompts: PromptSet) -> Iterator[str]:
@@ -196,6 +205,6 @@ def _described(group: Sequence[Asked]) -> tuple[int, str]:
     return group[0][0], f"{labels}: {shortened(' '.join(question_of(group[0][1].messages).split()))}"
 
 
-def _found(kind: str, sentence: str, rows: Iterable[tuple[int, str]]) -> Finding:
+def _found(kind: str, fault: str, rows: Iterable[tuple[int, str]]) -> Finding:
     pairs = list(rows)
-    return Finding(kind, sentence, [row for row, _ in pairs], [text for _, text in pairs[:_SHOWN]])
+    return Finding(kind, fault, [row for row, _ in pairs], [text for _, text in pairs[:_SHOWN]])

@@ -27,6 +27,7 @@ Is it?,"{{{"
 How many?,many
 Once more,11
 once more,11
+Which x?,x &lt; 5
 """
 FOUND = {
     "no_question": [2],
@@ -114,5 +115,5 @@ def test_of_a_log_of_answers_each_question_is_checked_once(tmp_path):
     log = tmp_path / "log.jsonl"
     log.write_text("".join(json.dumps(row) + "\n" for row in rows))
     ended = CliRunner().invoke(app, ["check", str(log)])
-    assert "1  labels stand for no answer (row 3)" in ended.output and "asked again" not in ended.output
+    assert "1 label standing for no answer (row 3)" in ended.output and "asked again" not in ended.output
     assert f"olr audit {log}" in ended.output
