@@ -34,7 +34,7 @@ from olr_cli.runs.directory import (
     rules_note,
 )
 from olr_cli.runs.metrics import read_metrics
-from olr_cli.runs.store import scan_labels, stored_steps
+from olr_cli.runs.store import scan_labels, scan_labels_of, stored_steps
 from olr_cli.supervision import compose
 from olr_cli.supervision.metrics import LABEL_METRICS, by_visit
 
@@ -93,11 +93,6 @@ class Run:
         partial = self._visits.height - self.epochs
         more = f"; epoch {self.epochs + 1} is under way and left out" if partial else ""
         return f"{self.path} has gone through {self.epochs} of {planned} epochs{more}."
-
-    def by_epoch(self, metrics: Mapping[str, pl.Expr] = LABEL_METRICS) -> pl.DataFrame:
-        """A row a complete epoch; columns as `olr_cli.supervision.metrics.by_visit`."""
-        visits = by_visit(self.labels, metrics)
-        return visits.head(_complete(visits))
 
     def last_logged(self, name: str) -> float | None:
         """The last value of a metric in metrics.jsonl; None if there is none since training began (step 0)."""
@@ -178,10 +173,24 @@ class Arm:
         """The epochs that all runs have gone through."""
         return min(run.epochs for run in self.runs)
 
+    @cached_property
+    def _labels(self) -> list[pl.LazyFrame]:
+        return [*scan_labels_of(run.path for run in self.runs)]
+
+    def by_epoch(self, metrics: Mapping[str, pl.Expr] = LABEL_METRICS) -> list[pl.DataFrame]:
+        """Of each run a row a complete epoch; columns as `olr_cli.supervision.metrics.by_visit`."""
+        by_scan = [by_visit(labels, metrics, "run") for labels in self._labels]
+        by_run = [rows for scan in by_scan for rows in scan.partition_by("run", include_key=False)]
+        for run, visits in zip(self.runs, by_run, strict=True):
+            vars(run)["_visits"] = visits  # so that `Run.epochs` needs no query of its own
+        return [visits.head(_complete(visits)) for visits in by_run]
+
     def notes(self) -> list[str]:
         """Sentences about runs that are not finished, and what follows for the arm."""
         if self.log is not None:
             return list(self.log.notes)
+        if "_visits" not in vars(self.runs[0]):
+            self.by_epoch({})
         notes = [note for run in self.runs if (note := run.note())]
         notes += [note for run in self.runs if (note := kind_note(run.path, run.kind))]
         notes += [note for run in self.runs for note in rules_note(run.path)]
@@ -193,16 +202,15 @@ class Arm:
 
     def frame(self, metrics: Mapping[str, pl.Expr] = LABEL_METRICS) -> pl.DataFrame:
         """The metrics of the epochs that all runs have, by run; `at` is the epoch."""
-        by_run = [
-            run.by_epoch(metrics)
-            .head(self.epochs)
-            .unpivot([*metrics], index="visit", variable_name="metric")
-            .select(arm=pl.lit(self.name), seed=pl.lit(run.seed), metric="metric", at="visit", value="value")
+        by_run = zip(self.runs, self.by_epoch(metrics), strict=True)
+        values = (
+            pl.concat(rows.head(self.epochs).with_columns(seed=pl.lit(run.seed)) for run, rows in by_run)
+            .unpivot([*metrics], index=["seed", "visit"], variable_name="metric")
+            .select(arm=pl.lit(self.name), seed="seed", metric="metric", at="visit", value="value")
             .cast(SCHEMA)  # type: ignore[arg-type]
-            for run in self.runs
-        ]
+        )
         order = pl.col("metric").cast(pl.Enum([*metrics]))
-        return pl.concat(by_run).drop_nulls("value").sort(order, "at", maintain_order=True)
+        return values.drop_nulls("value").sort(order, "at", maintain_order=True)
 
 
 def measured(arms: Iterable[Arm], values: Callable[[Run], Mapping[str, float | None]]) -> pl.DataFrame:

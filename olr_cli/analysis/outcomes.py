@@ -6,8 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
-from olr_cli.analysis.arms import Arm, Run, telling_settings
+import polars as pl
+
+from olr_cli.analysis.arms import Arm, Run, measured, telling_settings
 from olr_cli.analysis.frame import mean_cell
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER, registry
@@ -35,11 +38,14 @@ _TASK = ("model.path", "data.train", "data.test")
 """Runs that agree in these started from one policy and are measured on the same prompts."""
 
 
-def at_the_end(run: Run) -> dict[str, float | None]:
-    """The metrics of `TITLES`; None where a run has no value."""
+def at_the_end(arms: Sequence[Arm]) -> pl.DataFrame:
+    """The metrics of `TITLES` that each run has a value of, as a frame."""
     counted = {name: LABEL_METRICS[name] for name in TITLES if name in LABEL_METRICS}
-    last = run.by_epoch(counted).tail(1).select(*counted).row(0, named=True)
-    return {HELD_OUT.name: run.last_logged(HELD_OUT.name), **last}
+    last: dict[Path, Any] = {}
+    for arm in arms:
+        for run, rows in zip(arm.runs, arm.by_epoch(counted), strict=True):
+            last[run.path] = rows.select(*counted).row(-1, named=True)
+    return measured(arms, lambda run: {HELD_OUT.name: run.last_logged(HELD_OUT.name), **last[run.path]})
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,8 @@ _OF_A_VISIT = (
 )
 """Columns of the labels table that a history is made of."""
 
+_SHARDS_OF_A_SCAN = 2000
+
 Columns = Mapping[str, Sequence[Any]]
 """The columns of one of the tables, by name."""
 
@@ -168,6 +170,38 @@ def scan_labels(run: Path) -> pl.LazyFrame:
     return _scan(run, "labels")
 
 
+def scan_labels_of(runs: Iterable[Path]) -> Iterator[pl.LazyFrame]:
+    """The labels of all the runs, with a column ``run`` that counts the runs of a scan, some runs to a scan.
+
+    A query costs more than the rows of a small run, and the rows of many large ones more memory than there may be.
+    Errors are those of `scan_labels`.
+    """
+    import polars as pl
+
+    batches: list[list[Path]] = []
+    shards_left = 0
+    for run in runs:
+        shards = len(table_shards(run / "labels"))
+        if not batches or shards > shards_left:
+            batches.append([])
+            shards_left = _SHARDS_OF_A_SCAN
+        batches[-1].append(run)
+        shards_left -= shards
+    for batch in batches:
+        of_batch = [*_shards(batch, "labels")]
+        rows = pl.scan_parquet(of_batch, glob=False, include_file_paths="shard")
+        yield rows.with_columns(run=_run(of_batch)).drop("shard")
+
+
+def _run(shards: Iterable[Path]) -> pl.Expr:
+    """The number of the run whose ``shard`` a row is from, counted in the order of these shards."""
+    import polars as pl
+
+    numbers: dict[Path, int] = {}
+    of_shard = {str(shard): numbers.setdefault(shard.parent, len(numbers)) for shard in shards}
+    return pl.col("shard").replace_strict(of_shard, return_dtype=pl.Int64)
+
+
 def scan_rollouts(run: Path) -> pl.LazyFrame:
     """The rollouts table, complete steps only; errors as for `scan_labels`."""
     return _scan(run, "rollouts")
@@ -182,7 +216,7 @@ def read_rollout_steps(
     """
     import polars as pl
 
-    for step, shard in _shards(run, "rollouts").items():
+    for shard, step in _shards([run], "rollouts").items():
         if steps is None or step in steps:
             yield pl.read_parquet(shard, columns=list(columns), glob=False)
 
@@ -190,45 +224,47 @@ def read_rollout_steps(
 def _scan(run: Path, table: str) -> pl.LazyFrame:
     import polars as pl
 
-    return pl.scan_parquet([*_shards(run, table).values()], glob=False)
+    return pl.scan_parquet([*_shards([run], table)], glob=False)
 
 
-def _shards(run: Path, table: str) -> dict[int, Path]:
-    """The shards of the complete steps, each of them checked."""
+def _shards(runs: Sequence[Path], table: str) -> dict[Path, int]:
+    """The shards of the runs' complete steps, each of them checked, and their steps."""
     try:
-        return _checked(run, table)
+        return _checked(runs, table)
     except FileNotFoundError:
-        return _checked(run, table)  # since they were listed, a resume has removed some
+        return _checked(runs, table)  # since they were listed, a resume has removed some
 
 
-def _checked(run: Path, table: str) -> dict[int, Path]:
-    complete = stored_steps(run)
-    if not complete:
-        raise UserError(f"{run} holds no complete step yet; train it for at least one step")
-    shards = {step: shard_path(run / table, step) for step in complete}
+def _checked(runs: Sequence[Path], table: str) -> dict[Path, int]:
+    shards: dict[Path, int] = {}
+    for run in runs:
+        complete = stored_steps(run)
+        if not complete:
+            raise UserError(f"{run} holds no complete step yet; train it for at least one step")
+        shards |= {shard_path(run / table, step): step for step in complete}
     visits = _prompt_visits(table, _as_they_are(table, shards))
     if table == "rollouts":
-        labels = {step: shard_path(run / "labels", step) for step in complete}
-        labelled = _prompt_visits("labels", _as_they_are("labels", labels))
-        for step, shard in shards.items():
-            if visits.get(step, labelled[step]) != labelled[step]:
+        labels = {shard: shard.parents[1] / "labels" / shard.name for shard in shards}
+        labelled = _prompt_visits("labels", _as_they_are("labels", {labels[s]: shards[s] for s in shards}))
+        for shard, count in visits.items():
+            if count != labelled[labels[shard]]:
                 raise UserError(f"{shard} has not the rollouts of its step's labels; {_RESTORE}")
     return shards
 
 
-def _as_they_are(table: str, shards: Mapping[int, Path]) -> tuple[tuple[int, Path, int, int], ...]:
+def _as_they_are(table: str, shards: Mapping[Path, int]) -> tuple[tuple[int, Path, int, int], ...]:
     """Steps and their shards, each of them checked, with what changes when their bytes do."""
-    for shard in shards.values():
+    for shard in shards:
         check_shard(shard, table)
-    statuses = ((step, shard, shard.stat()) for step, shard in shards.items())
+    statuses = ((step, shard, shard.stat()) for shard, step in shards.items())
     return tuple((step, shard, status.st_mtime_ns, status.st_size) for step, shard, status in statuses)
 
 
 @lru_cache(maxsize=8)
-def _prompt_visits(table: str, shards: tuple[tuple[int, Path, int, int], ...]) -> dict[int, int]:
-    """How many prompt visits each step of these shards has, after making sure that their rows can be a run's.
+def _prompt_visits(table: str, shards: tuple[tuple[int, Path, int, int], ...]) -> dict[Path, int]:
+    """The prompt visits of each of these shards that has rows, after making sure that their rows can be a run's.
 
-    They can if every shard has the step of its name and no prompt's visit comes twice.
+    They can if every shard has the step of its name and no prompt's visit comes twice in a run.
 
     Raises:
         UserError: they cannot; the shard is named.
@@ -236,11 +272,12 @@ def _prompt_visits(table: str, shards: tuple[tuple[int, Path, int, int], ...]) -
     import polars as pl
 
     step, of_labels = pl.col("step"), table == "labels"
-    is_twice = pl.struct("prompt_id", "visit").is_duplicated() if of_labels else pl.lit(False)
+    is_twice = pl.struct("run", "prompt_id", "visit").is_duplicated() if of_labels else pl.lit(False)
     # One query, for there is a shard a step and a folder may have thousands of runs: a query costs more than its rows.
     rows = pl.scan_parquet([shard for _, shard, *_ in shards], glob=False, include_file_paths="shard")
     facts = (
-        rows.with_columns(pl.col("shard").cast(pl.Categorical), is_twice.alias("is_twice"))
+        rows.with_columns(pl.col("shard").cast(pl.Categorical), run=_run(shard for _, shard, *_ in shards))
+        .with_columns(is_twice.alias("is_twice"))
         .group_by("shard")
         .agg(
             step.min().alias("first"),
@@ -260,7 +297,7 @@ def _prompt_visits(table: str, shards: tuple[tuple[int, Path, int, int], ...]) -
     for _, shard, row in found:
         if row is not None and row["is_twice"]:
             raise UserError(f"{shard} has a prompt's visit twice; {_RESTORE}")
-    return {number: row["visits"] for number, _, row in found if row is not None}
+    return {shard: row["visits"] for _, shard, row in found if row is not None}
 
 
 def check_shard(shard: Path, table: str) -> None:

@@ -132,14 +132,17 @@ def step_metrics(labels: pa.Table, rollouts: pa.Table, timeouts: int) -> dict[st
     }
 
 
-def by_visit(labels: pl.LazyFrame, metrics: Mapping[str, pl.Expr] = LABEL_METRICS) -> pl.DataFrame:
-    """The metrics of every epoch: a row a visit, ascending.
+def by_visit(
+    labels: pl.LazyFrame, metrics: Mapping[str, pl.Expr] = LABEL_METRICS, *within: str
+) -> pl.DataFrame:
+    """The metrics of every epoch: a row a visit, ascending, in each value of the columns `within`.
 
     Returns:
-        Columns ``visit``, ``prompts`` (how many have made that visit) and one a metric, null without a value.
+        Columns `within`, ``visit``, ``prompts`` (how many have made that visit) and one a metric, null without a value.
     """
+    keys = (*within, "visit")
     named = [expression.alias(name) for name, expression in metrics.items()]
-    return labels.group_by("visit").agg(pl.len().alias("prompts"), *named).sort("visit").collect()
+    return labels.group_by(keys).agg(pl.len().alias("prompts"), *named).sort(keys).collect()
 
 
 def _known(rows: pl.DataFrame, metrics: Mapping[str, pl.Expr]) -> dict[str, float]:

@@ -77,9 +77,9 @@ def test_a_resume_while_a_figure_is_drawn_is_said_in_a_sentence(tmp_path, monkey
     run = write_history(tmp_path / "my runs" / "a", prompts=20, prompts_per_step=10, epochs=5)
     real = arms.by_visit
 
-    def resumed_before(labels, metrics):
+    def resumed_before(*of_labels):
         RunStore(run).drop_after(8)
-        return real(labels, metrics)
+        return real(*of_labels)
 
     monkeypatch.setattr(arms, "by_visit", resumed_before)
     result = CliRunner().invoke(app, ["analyze", str(run), "--figure", "coherence"])

@@ -45,7 +45,7 @@ def arms_at_the_end(arms: Sequence[Arm]) -> list[Chart]:
     """
     if len(arms) < 2:
         raise Lack("several arms")
-    values = measured(arms, at_the_end).drop("at")
+    values = at_the_end(arms).drop("at")
     shown = [metric for metric in TITLES if metric in values["metric"]]
     columns = style.columns_of(len(shown), 2)
     height = 0.5 + 0.15 * len(arms)

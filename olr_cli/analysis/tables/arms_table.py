@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from olr_cli.analysis.arms import Arm, measured
+from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.frame import Key, Lack, flat, summarise
 from olr_cli.analysis.outcomes import TITLES, at_the_end
 from olr_cli.errors import unknown
@@ -26,7 +26,7 @@ def arms_table(arms: Sequence[Arm], baseline: str | None = None) -> Table:
     if baseline not in names:
         raise unknown("--baseline", baseline, names)
     references = {name: baseline for name in names if name != baseline}
-    known = summarise(measured(arms, at_the_end), references)
+    known = summarise(at_the_end(arms), references)
     metrics = [metric for metric in TITLES if any(key.metric == metric for key in known)]
     if not metrics:
         raise Lack("held-out accuracy (data.test), true answers or labels, and these runs have none")

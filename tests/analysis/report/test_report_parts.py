@@ -105,5 +105,5 @@ def test_the_table_of_epochs_has_a_row_an_epoch_and_what_was_measured(arms):
     assert [texts[0] for _, texts in rows] == ["0", "1", "2", "3", "4"]
     heads = [column.head for column in columns]
     assert "held-out accuracy, %" in heads and "reward" not in heads
-    noise = run.by_epoch()["label/effective_noise"][-1]
+    noise = arms[0].by_epoch()[0]["label/effective_noise"][-1]
     assert dict(zip(heads, rows[-1][1], strict=True))["labels wrong, %"] == f"{100 * noise:.1f}"
