@@ -7,10 +7,12 @@ from decimal import Decimal
 
 import pytest
 from histories import arms_of, write_history
+from polars.testing import assert_frame_equal
 
 from olr_cli.analysis.arms import find_runs, grpo_beside, vary
 from olr_cli.analysis.frame import spreads
 from olr_cli.errors import UserError
+from olr_cli.runs import store
 from olr_cli.runs.store import scan_labels
 from olr_cli.supervision.metrics import by_visit
 
@@ -156,6 +158,19 @@ def test_the_epochs_of_a_metric_ascend_where_only_some_runs_have_a_value(tmp_pat
     (arm,) = arms_of(tmp_path)
     for _, rows in spreads(arm.frame()).group_by("metric"):
         assert rows["epoch"].is_sorted()
+
+
+@pytest.mark.parametrize("shards", [1, 16, 2000])
+def test_runs_keep_their_epochs_however_many_are_read_at_once(tmp_path, monkeypatch, shards):
+    monkeypatch.setattr(store, "_SHARDS_OF_A_SCAN", shards)
+    for seed, steps in enumerate((8, 5, 8)):
+        write(tmp_path / f"run-{seed}", seed=seed, steps=steps)
+    (arm,) = arms_of(tmp_path)
+    alone = [
+        by_visit(scan_labels(run.path)).head(epochs) for run, epochs in zip(arm.runs, (4, 2, 4), strict=True)
+    ]
+    for together, rows in zip(arm.by_epoch(), alone, strict=True):
+        assert_frame_equal(together, rows)
 
 
 @pytest.mark.parametrize(
