@@ -207,7 +207,7 @@ TWO_ARMS = ("ARMS/grpo1", "ARMS/olr1")
         ((*TWO_ARMS, "--baseline", "gpro"), "--baseline is 'gpro' (did you mean 'grpo'?"),
         (("RUN", "--format", "cvs"), "--format is 'cvs' (did you mean 'csv'?"),
         (("RUN", "--json", "--format", "csv"), "--json and --format csv contradict each other"),
-        (("RUN", "--format", "json"), "--format json is --json"),
+        (("RUN", "--format", "json"), "--format is 'json'; known: terminal, "),
         (
             ("RUN", "--table", "arms", "--paper"),
             "are for the paper's tables; name one",

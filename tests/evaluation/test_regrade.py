@@ -107,14 +107,14 @@ def test_what_changed_is_said_and_the_rules_are_todays(folder, benchmark, capsys
 
 
 def test_what_was_given_up_stays_so_until_the_rules_change(folder):
-    hostile = r"\binom{10^9}{5\cdot 10^8}"
+    costly = r"\sqrt{x}+1"  # needs computer algebra, as nothing else here
     file = folder / "generations" / "sums.parquet"
     table = pq.read_table(file)
     rows = table.to_pylist()
     for row in rows[:2]:
-        row["response"] = rf"\boxed{{{hostile}}}"
+        row["response"] = rf"\boxed{{{costly}}}"
     pq.write_table(type(table).from_pylist(rows, table.schema), file)
-    (folder / "given_up.jsonl").write_text(json.dumps(["key", hostile]) + "\n")
+    (folder / "given_up.jsonl").write_text(json.dumps(["key", costly]) + "\n")
     waits = []
     regrade(folder, report=lambda done, of: waits.append(of))
     assert not waits, "nothing is left for computer algebra"
@@ -122,5 +122,5 @@ def test_what_was_given_up_stays_so_until_the_rules_change(folder):
     record["benchmarks"]["sums"]["answer_rules"] = RULES - 1
     (folder / "evaluation.json").write_text(json.dumps(record))
     (folder / "given_up.jsonl").write_text(json.dumps(["key", "x"]) + "\n")
-    regrade(folder)
-    assert not (folder / "given_up.jsonl").exists() or '"x"' not in (folder / "given_up.jsonl").read_text()
+    regrade(folder, report=lambda done, of: waits.append(of))
+    assert waits and not (folder / "given_up.jsonl").exists()

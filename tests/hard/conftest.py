@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import time
@@ -9,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 from forks import Command, Plan, olr
 
 MODEL = "builtin:addition-easier"
@@ -35,9 +37,15 @@ STEPS = 10
 
 @dataclass
 class Workshop:
-    """A folder in which commands are typed, with data, a recipe, and what comes of each command undisturbed."""
+    """A folder in which commands are typed, with data and a recipe.
+
+    Attributes:
+        folder: of this process.
+        shared: takes what comes of each command undisturbed, once for all processes that run tests.
+    """
 
     folder: Path
+    shared: Path
     _seconds: dict[str, float] = field(default_factory=dict)
 
     @staticmethod
@@ -80,13 +88,16 @@ class Workshop:
 
     def whole(self, command: str) -> Path:
         """What a command writes that nobody interrupts."""
-        out = self.folder / f"whole-{command}"
-        if command not in self._seconds:
-            began = time.monotonic()
-            plan = Plan(out, 0, "", self.folder / f"{command}.operations")
-            status, done = self.olr(*self.words(command, out), plan=plan)
-            assert status == 0, done.err
-            self._seconds[command] = time.monotonic() - began
+        out, seconds = self.shared / f"whole-{command}", self.shared / f"{command}.seconds"
+        with FileLock(self.shared / f"{command}.lock"):
+            if not seconds.exists():
+                shutil.rmtree(out, ignore_errors=True)
+                began = time.monotonic()
+                plan = Plan(out, 0, "", self.shared / f"{command}.operations")
+                status, done = self.olr(*self.words(command, out), plan=plan)
+                assert status == 0, done.err
+                seconds.write_text(str(time.monotonic() - began))
+            self._seconds.setdefault(command, float(seconds.read_text()))
         return out
 
     def seconds(self, command: str, *, is_long: bool) -> float:
@@ -101,19 +112,21 @@ class Workshop:
     def operations(self, command: str) -> list[str]:
         """The file operations of such a command, in their order."""
         self.whole(command)
-        return (self.folder / f"{command}.operations").read_text().splitlines()
+        return (self.shared / f"{command}.operations").read_text().splitlines()
 
 
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    folder = tmp_path_factory.mktemp("workshop")
+    folder, shared = tmp_path_factory.mktemp("workshop"), tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent
     draw = random.Random(1)
     for name, prompts in (("train", 12), ("validation", 6), ("test", 6)):
         sums = [(draw.randint(100, 499), draw.randint(100, 499)) for _ in range(prompts)]
         lines = [f'{{"question": "{a}+{b}=", "answer": "{a + b}"}}\n' for a, b in sums]
         (folder / f"{name}.jsonl").write_text("".join(lines))
     (folder / "tiny.yaml").write_text(RECIPE)
-    return Workshop(folder)
+    return Workshop(folder, shared)
 
 
 @pytest.fixture

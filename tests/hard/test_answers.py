@@ -73,7 +73,7 @@ def composed(rng, depth):
 
 def test_no_composed_text_is_much_work_for_the_calling_process(is_long):
     rng, last = random.Random(0), "x"
-    for _ in range(200_000 if is_long else 1000):
+    for _ in range(200_000 if is_long else 300):
         text = composed(rng, rng.randrange(6))[: rng.choice([300, 1000, 10_000])]
         for task in (("key", text), ("matches", last, text), ("matches", text, last)):
             began = time.process_time()
@@ -86,7 +86,7 @@ def test_no_composed_text_is_much_work_for_the_calling_process(is_long):
 @pytest.mark.parametrize("before", ["", "\\boxed{", "\\boxed{5}"])
 @pytest.mark.parametrize("after", ["", "}", "x"])
 def test_text_takes_time_in_proportion_to_its_length(before, after, is_long):
-    length = 1_000_000 if is_long else 30_000
+    length = 1_000_000 if is_long else 10_000
     for unit in cases("repeated"):
         text = before + unit * (length // len(unit)) + after
         began = time.process_time()
@@ -95,17 +95,17 @@ def test_text_takes_time_in_proportion_to_its_length(before, after, is_long):
         assert time.process_time() - began < 1 + 5 * length / 1_000_000, unit
 
 
-def test_no_part_of_an_answer_is_ever_evaluated_by_python(tmp_path, monkeypatch):
+def test_no_part_of_an_answer_is_ever_evaluated_by_python(tmp_path, monkeypatch, is_long):
     monkeypatch.chdir(tmp_path)
-    names = 0
+    names, payloads = 0, cases("payloads")
     with evaluated_by_python() as sources:
-        for template in cases("names"):
-            for payload in cases("payloads"):
+        for number, template in enumerate(cases("names")):
+            for payload in payloads if is_long else payloads[number % len(payloads) :][:1]:
                 answer = template.format(payload)
                 names += is_read(read(answer, algebra.leaf).key)
                 matches("x^5+x+1=2", answer, algebra.leaf, algebra.proof)
                 matches(answer, "x", algebra.leaf, algebra.proof)
-    assert names > 30, "some are names to the parser"
+    assert names > (30 if is_long else 6), "some are names to the parser"
     assert not [source for source in sources if "pwned" in source]
     assert list(tmp_path.iterdir()) == []
 
@@ -163,7 +163,7 @@ def judge():
 
 def test_respelling_and_shuffling_change_no_vote(judge, is_long):
     rng = random.Random(0)
-    for _ in range(2000 if is_long else 25):
+    for _ in range(2000 if is_long else 10):
         values = [(rng.choice(KINDS), a, rng.randrange(2, 900)) for a in rng.sample(range(2, 900), 3)]
         said = rng.choices(values, k=8)
         groups = [[rng.choice(spellings_of(*value, rng)) for value in said] for _ in range(3)]
@@ -191,7 +191,7 @@ def _random_expression(rng, depth):
 def test_an_expression_is_what_algebra_makes_of_it_and_not_its_neighbour(judge, is_long):
     rng = random.Random(3)
     groups = []
-    while len(groups) < (3000 if is_long else 30):
+    while len(groups) < (3000 if is_long else 15):
         expression = _random_expression(rng, 2)
         made = rng.choice([sympy.expand, sympy.together, sympy.factor, sympy.cancel])(expression)
         neighbour = rng.choice(
@@ -211,7 +211,7 @@ def test_workers_killed_at_any_moment_change_no_class(judge, is_long):
     rng = random.Random(1)
     groups = [
         [rng.choice(spellings_of(kind, *rng.choices(range(2, 30), k=2), rng)) for kind in rng.choices(KINDS, k=8)]
-        for _ in range(3000 if is_long else 40)
+        for _ in range(3000 if is_long else 12)
     ]  # fmt: skip
     answers = sorted({answer for group in groups for answer in group})
     expected = judge.keys(answers)
@@ -222,8 +222,9 @@ def test_workers_killed_at_any_moment_change_no_class(judge, is_long):
             nonlocal kills
             while not is_done.wait(0.2):
                 for process in rng.sample(harried._pool.process_ids, 1 if harried._pool.process_ids else 0):
-                    os.kill(process, signal.SIGKILL)
-                    kills += 1
+                    with suppress(ProcessLookupError):
+                        os.kill(process, signal.SIGKILL)
+                        kills += 1
 
         killer = threading.Thread(target=kill)
         killer.start()
@@ -243,10 +244,10 @@ def test_workers_killed_at_any_moment_change_no_class(judge, is_long):
 
 def test_a_day_of_verifications_takes_bounded_memory(is_long):
     """Prompts that are visited again and again, and get the answers they got before, and now and then another."""
-    prompts, visits, a_step = (3125, 40, 125) if is_long else (128, 6, 64)
+    prompts, visits, a_step = (3125, 40, 125) if is_long else (16, 4, 8)
     rng = random.Random(2)
     asked, waited_for, curve = Counter(), set(), []
-    with Judge(workers=2, time_limit=2.0 if is_long else 0.3) as judge:
+    with Judge(workers=2 if is_long else 1, time_limit=2.0 if is_long else 0.5) as judge:
         run = judge._pool.run
 
         def counting(tasks):

@@ -8,11 +8,25 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import polars as pl
 
 HOSTILE = ["x^{{{n}}} + {n}", "\\sqrt{{{n}}} + \\frac{{x}}{{{n}}}", "\\sin({n} x)", "(x+{n})^{{6}}"]
+
+
+def _is_verifying(process: int) -> bool:
+    """Whether a worker of its verification is there: a child of a child."""
+    return any(_children(child) for child in _children(process))
+
+
+def _children(process: int | str) -> list[str]:
+    found = []
+    with suppress(OSError):  # it has ended
+        for file in Path(f"/proc/{process}/task").glob("*/children"):
+            found += file.read_text().split()
+    return found
 
 
 def test_a_replay_that_is_stopped_and_continued_decides_as_one_that_is_not(
@@ -25,7 +39,7 @@ def test_a_replay_that_is_stopped_and_continued_decides_as_one_that_is_not(
             "answer": HOSTILE[(prompt + k) % 4].format(n=prompt + k // 2),
         }
         for visit in (1, 2)
-        for prompt in range(40)
+        for prompt in range(40 if is_long else 16)
         for k in range(4)
     ]
     table = tmp_path / "rollouts.jsonl"
@@ -39,8 +53,8 @@ def test_a_replay_that_is_stopped_and_continued_decides_as_one_that_is_not(
     try:
         while begun.poll() is None:
             # A task's limit is 2 seconds: on the wall clock, a longer stop would give up what a worker holds.
-            time.sleep(0.2 if is_long else 1.0)
-            if stops < (28 if is_long else 3) and begun.poll() is None:
+            time.sleep(0.2 if is_long else 0.02)
+            if stops < (28 if is_long else 1) and (is_long or _is_verifying(begun.pid)):
                 os.killpg(begun.pid, signal.SIGSTOP)
                 time.sleep(2.5)
                 os.killpg(begun.pid, signal.SIGCONT)
