@@ -23,6 +23,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="the long version of the tests that have one")
 
 
+_TAKE_LONG = ("tests/hard/", "tests/answers/", "tests/engines/", "tests/cli/")
+"""Files that begin first, so that no process is left alone with one of them at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put files that take long first; within a folder and a file the order stays."""
+    items.sort(key=lambda item: not item.nodeid.startswith(_TAKE_LONG))
+
+
 @pytest.fixture(scope="session")
 def is_long(request: pytest.FixtureRequest) -> bool:
     """Whether tests run at length (`make hard`) or briefly, as in every test run."""
