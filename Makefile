@@ -20,7 +20,7 @@ TRAINERS_PIP   = $(TRAINERS_VENV)/bin/python -m pip install --quiet
 GPU_VENV   ?= .venv-gpu
 GPU_REPORT ?= gpu-report.md
 
-.PHONY: quickstart smollm gallery test test-lowest hard fuzz test-openrlhf test-trainers test-gpu install clean no-gpu
+.PHONY: quickstart smollm gallery test types tests test-lowest hard fuzz test-openrlhf test-trainers test-gpu install clean no-gpu
 
 quickstart: $(VENV)/.installed
 	@$(BIN)/olr train recipes/laptop/quickstart.yaml --run-dir $(RUN) $(if $(wildcard $(RUN)/manifest.json),--resume) \
@@ -49,16 +49,19 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet $(TESTED) --editable '.[dev]'
 	@touch $@
 
-# Types are checked beside the tests; what mypy says, and whether it failed, comes at the end. loadfile: the tests of a file
-# share a process, which makes what they have in common once. Files begin in the order of tests/conftest.py.
 test: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
-	@said=$$(mktemp); $(BIN)/mypy > $$said 2>&1 & types=$$!; \
-	trap 'kill $$types 2>/dev/null; rm -f $$said; exit 130' INT TERM; \
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder; tests=$$?; \
-	wait $$types; types=$$?; echo mypy:; cat $$said; rm -f $$said; [ $$tests$$types = 00 ]
+	$(MAKE) --jobs=2 types tests
+
+types:
+	$(BIN)/mypy
+
+# loadfile: the tests of a file share a process, which makes what they have in common once. Files begin in the order of
+# tests/conftest.py.
+tests:
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 # The tests with the lowest versions of its dependencies that pyproject.toml admits. Of torch 2.10 PyPI has CUDA's build
 # alone, 3.5 GB; PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu takes the CPU's.
