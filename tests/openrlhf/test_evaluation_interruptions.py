@@ -93,7 +93,7 @@ def test_vllms_server(server, tmp_path):
     ("words", "told"),
     [
         (["other"], "has no model 'other'; it has adder"),
-        (["adder", "--max-new-tokens", "100000"], "give a smaller --max-new-tokens"),
+        (["adder", "--max-new-tokens", "100000"], "request fewer output tokens"),
     ],
 )
 def test_what_the_server_refuses_is_one_sentence(server, tmp_path, words, told):
