@@ -20,7 +20,7 @@ from olr_cli.analysis.frame import frame
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.recipe.schema import OlrMethod
 from olr_cli.runs.store import scan_rollouts
-from olr_cli.supervision.metrics import LABEL_METRICS
+from olr_cli.supervision.metrics import LABEL_METRICS, by_visit
 
 SMOOTHING = 0.5
 """s in L_t, the mean over prompts of log((N(y*) + s) / (N(label) + s)).
@@ -80,7 +80,8 @@ def measure(arms: Sequence[Arm]) -> pl.DataFrame:
 def measure_run(run: Run, epochs: int) -> Values:
     """The values of one run's first `epochs`."""
     followed = followed_labels(run, epochs)
-    by_epoch = run.by_epoch({**LABEL_METRICS, "replaced": _REFINED["replaced"]}).head(epochs).to_dicts()
+    metrics = {**LABEL_METRICS, "replaced": _REFINED["replaced"]}
+    by_epoch = by_visit(run.labels, metrics).head(epochs).to_dicts()
     first, last = by_epoch[0], by_epoch[-1]
     log_ratio = ((_TRUE + SMOOTHING) / (_LABEL + SMOOTHING)).log().mean()
     log_ratios = dict(followed.group_by("visit").agg(log_ratio).sort("visit").iter_rows())

@@ -1,4 +1,4 @@
-"""A browser without a window, started once, and pages that remember what went wrong in them."""
+"""A browser without a window, started once a file, and pages that remember what went wrong in them."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ document.addEventListener("securitypolicyviolation", (event) => violations.push(
 """
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its event loop would be in the way of tests elsewhere
 def chromium():
     """Chromium as the system has it, else Playwright's own."""
     playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
