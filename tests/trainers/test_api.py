@@ -187,7 +187,9 @@ def test_every_command_reads_its_run(recorded, tmp_path, words):
 @pytest.mark.parametrize("resumed", [False, True])
 def test_a_run_with_verified_labels_that_has_moved_can_be_exported(recorded, tmp_path, resumed):
     labels = decisions(recorded)
-    verified = labels.select("prompt_id", true_answer="given_label").unique().head(4)
+    verified = (
+        labels.select("prompt_id", true_answer="given_label").drop_nulls().unique(maintain_order=True).head(4)
+    )
     verified.write_parquet(tmp_path / "verified.parquet")
     olr = make(tmp_path / "run", data={"trusted": str(tmp_path / "verified.parquet")})
     feed(olr, recorded, until=11)
