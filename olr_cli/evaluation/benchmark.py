@@ -273,7 +273,7 @@ def read_benchmark(file: Path) -> Benchmark:
 
 
 def _sentence(detail: Any) -> str:
-    """What is wrong with one key."""
+    """One of pydantic's errors as a sentence that names the key."""
     key = ".".join(map(str, detail["loc"]))
     if detail["type"] == "value_error":
         return str(detail["ctx"]["error"])

@@ -195,10 +195,10 @@ _FACTS = (
     "mean_tokens",
     "unfinished_thoughts",
 )
-"""What a line of CSV has of a score, beside its mean and interval."""
+"""Attributes of a score that are columns of the CSV, beside its mean and interval."""
 
 GROUPS: Mapping[Group | None, str] = {"in": "In-distribution", "out": "Out-of-distribution", None: "Other"}
-"""What the paper calls the benchmarks of its two averages, and ours for the rest."""
+"""Headings of the groups of benchmarks; the first two are the paper's."""
 
 Cells: TypeAlias = Mapping[str, Cell]
 """Scores and averages by name of the column; those of an evaluation have their differences to the reference."""

@@ -45,7 +45,7 @@ class ScoreColumn:
 
     @property
     def label(self) -> str:
-        """What a row or column of it is called."""
+        """The heading of its row or column."""
         return {"in": "in-distribution", "out": "out-of-distr."}[self.name] if self.is_average else self.title
 
 

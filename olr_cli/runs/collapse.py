@@ -78,7 +78,7 @@ class CollapseWatch:
         return list(new.values())
 
     def _reservation(self) -> str | None:
-        """What is known about accuracy, to end a sign of collapse; None if it rose, and nothing has collapsed."""
+        """The end of a sign's sentence, about accuracy; None if accuracy rose, so that nothing has collapsed."""
         before, right = self._then_and_now("majority/accuracy")
         if not right:
             return "; if its answers are not better than at the start, the policy has collapsed"

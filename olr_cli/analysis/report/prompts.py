@@ -93,7 +93,7 @@ class Labels:
 
     @classmethod
     def of(cls, result: Audit, prompts: Mapping[str, Prompt], judge: Judge) -> Labels:
-        """Of an audit."""
+        """The prompts that an audit doubts most, with its verdicts."""
         first = result.prompts.sort("is_trusted", descending=True, maintain_order=True).head(MOST_PROMPTS)
         rows = {row["prompt_id"]: row for row in first.iter_rows(named=True)}
         ids = sorted(rows, key=natural)
