@@ -5,7 +5,7 @@ which labels were looked at, so the map
 
     P(label is wrong) = 1 / (1 + exp(-(intercept + slope * log odds))),  slope > 0
 
-takes every verified label. Its prior is wide; intervals are quantiles of draws from what is left of it, with chance.
+takes every verified label. Its prior is wide; the gain's interval has the quantiles of draws from its posterior.
 """
 
 from __future__ import annotations
@@ -99,17 +99,22 @@ def is_right(labels: Sequence[str | None], truths: Sequence[str | None], judge: 
 def noise_ratio(verified: Verified, is_labelled: Bools) -> Estimate | None:
     """The share of wrong labels, from those drawn at random; labels that were looked at for another reason count as
     they are, and stand for no others. None without a random draw.
+
+    The interval is Jeffreys', of a finite number of labels; where all that were drawn are alike, with the ends that
+    Brown, Cai and DasGupta (2001, "Interval Estimation for a Binomial Proportion") put in their place.
     """
+    from scipy.stats import betabinom
+
     is_known = ~np.isnan(verified.is_wrong)
     drawn = verified.is_wrong[is_known & verified.is_drawn]
     if not len(drawn):
         return None
-    wrong, size, unknown = drawn.sum(), is_labelled.sum(), (is_labelled & ~is_known).sum()
-    generator = _random("audit ratio")
-    share = generator.beta(wrong + 0.5, len(drawn) - wrong + 0.5, _DRAWS)  # Jeffreys' prior
-    total = verified.is_wrong[is_known].sum() + generator.binomial(unknown, share)
-    mean = (verified.is_wrong[is_known].sum() + unknown * wrong / len(drawn)) / size
-    return _estimate(total / size, float(mean))
+    wrong, right = drawn.sum(), (1 - drawn).sum()
+    known, unknown = verified.is_wrong[is_known].sum(), int((is_labelled & ~is_known).sum())
+    shape = (wrong + 0.5, right + 0.5) if wrong and right else (max(wrong, 1), max(right, 1))
+    low, high = betabinom.ppf((0.025, 0.975), unknown, *shape)
+    counts = (unknown * wrong / len(drawn), low if wrong else 0, high if right else unknown)
+    return Estimate(*(float((known + count) / is_labelled.sum()) for count in counts))
 
 
 @dataclass(frozen=True)

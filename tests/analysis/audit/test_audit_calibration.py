@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import hypergeom
 
 from olr_cli.analysis.audit.calibration import Verified, auroc, calibrate, is_no_random_draw, noise_ratio
 
@@ -24,6 +25,23 @@ def test_the_ratios_interval_holds_the_true_one_about_as_often_as_it_says():
         assert found.low <= found.mean <= found.high
         held.append(found.low <= truth.mean() <= found.high)
     assert 0.935 <= np.mean(held) <= 0.975
+
+
+def test_the_ratios_interval_holds_the_true_one_often_enough_at_every_ratio():
+    size, drawn = 400, 50
+    for wrong in (4, 8, 20, 32, 48, 120, 200):
+        held = 0.0
+        for seen in range(min(wrong, drawn) + 1):
+            labels = [1.0] * seen + [0.0] * (drawn - seen) + [np.nan] * (size - drawn)
+            found = noise_ratio(verified(labels, ~np.isnan(labels)), np.ones(size, dtype=bool))
+            if found.low <= wrong / size <= found.high:
+                held += hypergeom.pmf(seen, size, wrong, drawn)
+        assert held > 0.93, wrong
+
+
+def test_a_ratio_of_which_all_is_known_has_no_width():
+    found = noise_ratio(verified([1.0, 0, 0, 0], [True] * 4), np.ones(4, dtype=bool))
+    assert found.low == found.mean == found.high == 0.25
 
 
 def test_labels_that_were_picked_count_as_they_are_and_stand_for_no_others():
