@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -36,7 +36,7 @@ from olr_cli.runs.directory import (
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import scan_labels, scan_labels_of, stored_steps
 from olr_cli.supervision import compose
-from olr_cli.supervision.metrics import LABEL_METRICS, by_visit
+from olr_cli.supervision.metrics import LABEL_METRICS, all_metrics, by_visit
 
 _ACRONYM = re.compile("(?<![A-Za-z0-9])(grpo|olr|ttrl)(?![A-Za-z0-9])")
 
@@ -77,22 +77,9 @@ class Run:
         return scan_labels(self.path)
 
     @cached_property
-    def _visits(self) -> pl.DataFrame:
-        return by_visit(self.labels, {})
-
-    @property
     def epochs(self) -> int:
         """How many epochs all prompts have gone through; 1 at least, even if the first is under way."""
-        return _complete(self._visits)
-
-    def note(self) -> str | None:
-        """A sentence if the run has not gone through all the epochs its recipe asks for."""
-        planned = self.recipe.train.epochs
-        if self.epochs == planned:
-            return None
-        partial = self._visits.height - self.epochs
-        more = f"; epoch {self.epochs + 1} is under way and left out" if partial else ""
-        return f"{self.path} has gone through {self.epochs} of {planned} epochs{more}."
+        return _complete(by_visit(self.labels, {}))
 
     def last_logged(self, name: str) -> float | None:
         """The last value of a metric in metrics.jsonl; None if there is none since training began (step 0)."""
@@ -171,38 +158,47 @@ class Arm:
     @property
     def epochs(self) -> int:
         """The epochs that all runs have gone through."""
-        return min(run.epochs for run in self.runs)
+        return min(map(_complete, self._visits))
 
     @cached_property
-    def _labels(self) -> list[pl.LazyFrame]:
-        return [*scan_labels_of(run.path for run in self.runs)]
+    def _visits(self) -> list[pl.DataFrame]:
+        """Of each run a row a visit, with all metrics: a query costs more than what it computes of a small run."""
+        settings = self.olr or OlrMethod()
+        metrics = all_metrics(settings.slope_threshold, settings.warmup_epochs)
+        by_scan = [by_visit(rows, metrics, "run") for rows in scan_labels_of(run.path for run in self.runs)]
+        return [rows for scan in by_scan for rows in scan.partition_by("run", include_key=False)]
 
-    def by_epoch(self, metrics: Mapping[str, pl.Expr] = LABEL_METRICS) -> list[pl.DataFrame]:
-        """Of each run a row a complete epoch; columns as `olr_cli.supervision.metrics.by_visit`."""
-        by_scan = [by_visit(labels, metrics, "run") for labels in self._labels]
-        by_run = [rows for scan in by_scan for rows in scan.partition_by("run", include_key=False)]
-        for run, visits in zip(self.runs, by_run, strict=True):
-            vars(run)["_visits"] = visits  # so that `Run.epochs` needs no query of its own
-        return [visits.head(_complete(visits)) for visits in by_run]
+    def by_epoch(self) -> list[pl.DataFrame]:
+        """Of each run a row a complete epoch: ``visit``, ``prompts`` and all metrics of labels."""
+        return [visits.head(_complete(visits)) for visits in self._visits]
+
+    @cached_property
+    def unfinished(self) -> dict[Path, str]:
+        """The runs that have not gone through all the epochs their recipe asks for, and a sentence about each."""
+        sentences = {}
+        for run, visits in zip(self.runs, self._visits, strict=True):
+            epochs, planned = _complete(visits), run.recipe.train.epochs
+            if epochs != planned:
+                more = f"; epoch {epochs + 1} is under way and left out" if visits.height > epochs else ""
+                sentences[run.path] = f"{run.path} has gone through {epochs} of {planned} epochs{more}."
+        return sentences
 
     def notes(self) -> list[str]:
         """Sentences about runs that are not finished, and what follows for the arm."""
         if self.log is not None:
             return list(self.log.notes)
-        if "_visits" not in vars(self.runs[0]):
-            self.by_epoch({})
-        notes = [note for run in self.runs if (note := run.note())]
+        notes = list(self.unfinished.values())
         notes += [note for run in self.runs if (note := kind_note(run.path, run.kind))]
         notes += [note for run in self.runs for note in rules_note(run.path)]
-        if len({run.epochs for run in self.runs}) > 1:
+        if len(set(map(_complete, self._visits))) > 1:
             notes.append(
                 f"Arm '{self.name}' is drawn up to epoch {self.epochs}, which all its runs have finished."
             )
         return notes
 
-    def frame(self, metrics: Mapping[str, pl.Expr] = LABEL_METRICS) -> pl.DataFrame:
-        """The metrics of the epochs that all runs have, by run; `at` is the epoch."""
-        by_run = zip(self.runs, self.by_epoch(metrics), strict=True)
+    def frame(self, metrics: Collection[str] = LABEL_METRICS) -> pl.DataFrame:
+        """Metrics, by their names, of the epochs that all runs have, by run; `at` is the epoch."""
+        by_run = zip(self.runs, self.by_epoch(), strict=True)
         values = (
             pl.concat(rows.head(self.epochs).with_columns(seed=pl.lit(run.seed)) for run, rows in by_run)
             .unpivot([*metrics], index=["seed", "visit"], variable_name="metric")

@@ -40,11 +40,12 @@ _TASK = ("model.path", "data.train", "data.test")
 
 def at_the_end(arms: Sequence[Arm]) -> pl.DataFrame:
     """The metrics of `TITLES` that each run has a value of, as a frame."""
-    counted = {name: LABEL_METRICS[name] for name in TITLES if name in LABEL_METRICS}
+    counted = [name for name in TITLES if name in LABEL_METRICS]
     last: dict[Path, Any] = {}
     for arm in arms:
-        for run, rows in zip(arm.runs, arm.by_epoch(counted), strict=True):
-            last[run.path] = rows.select(*counted).row(-1, named=True)
+        for run, rows in zip(arm.runs, arm.by_epoch(), strict=True):
+            at_end = rows.row(-1, named=True)
+            last[run.path] = {name: at_end[name] for name in counted}
     return measured(arms, lambda run: {HELD_OUT.name: run.last_logged(HELD_OUT.name), **last[run.path]})
 
 

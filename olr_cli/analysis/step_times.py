@@ -78,7 +78,11 @@ class StepTimes:
     @cached_property
     def finished(self) -> list[int]:
         """Seeds of the runs that are finished."""
-        return [run.seed for run in self.arm.runs if run.note() is None and run.seed in self.steps]
+        return [
+            run.seed
+            for run in self.arm.runs
+            if run.path not in self.arm.unfinished and run.seed in self.steps
+        ]
 
     def total(self, part: str) -> float | None:
         """Seconds of all steps of a run, the median over finished runs; None without any, or without the part."""

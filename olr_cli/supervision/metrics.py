@@ -30,7 +30,8 @@ _EQUAL = pl.col("majority_is_noisy_label").cast(pl.Boolean)
 
 def _mean(value: str | pl.Expr, among: pl.Expr | None = None) -> pl.Expr:
     values = pl.col(value) if isinstance(value, str) else value
-    return (values if among is None else values.filter(among)).mean()
+    # A value or null, not a filter: within groups polars filters each of them apart.
+    return (values if among is None else pl.when(among).then(values)).mean()
 
 
 MAJORITY_DIFFERS = pl.when(pl.col("majority_count") > 0).then(
@@ -102,6 +103,22 @@ def selected_under(
 def accuracy_among(selected: pl.Expr) -> pl.Expr:
     """Share of right majority answers among the visits that `selected` picks."""
     return _mean(_RIGHT, selected)
+
+
+ABLATION: Mapping[str, tuple[Criterion, ...]] = {
+    "ablation/both": ("slope", "consistency"),
+    "ablation/slope": ("slope",),
+    "ablation/consistency": ("consistency",),
+}
+
+
+def all_metrics(slope_threshold: Decimal | float, warmup_epochs: int) -> dict[str, pl.Expr]:
+    """`LABEL_METRICS`, `COMPOSITION`, and the accuracy of the majorities that each of `ABLATION` would select."""
+    ablation = {
+        name: accuracy_among(selected_under(criteria, slope_threshold, warmup_epochs))
+        for name, criteria in ABLATION.items()
+    }
+    return {**LABEL_METRICS, **COMPOSITION, **ablation}
 
 
 def label_metrics(labels: pl.DataFrame) -> dict[str, float]:

@@ -170,7 +170,7 @@ def test_runs_keep_their_epochs_however_many_are_read_at_once(tmp_path, monkeypa
         by_visit(scan_labels(run.path)).head(epochs) for run, epochs in zip(arm.runs, (4, 2, 4), strict=True)
     ]
     for together, rows in zip(arm.by_epoch(), alone, strict=True):
-        assert_frame_equal(together, rows)
+        assert_frame_equal(together.select(rows.columns), rows)
 
 
 @pytest.mark.parametrize(

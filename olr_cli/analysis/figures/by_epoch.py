@@ -17,14 +17,8 @@ from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.figures import style
 from olr_cli.analysis.figures.style import BLACK, GREEN, GREY, SKY, VERMILION, Chart, Look
 from olr_cli.analysis.frame import Lack, spreads
-from olr_cli.recipe.schema import Criterion, OlrMethod
-from olr_cli.supervision.metrics import COMPOSITION, LABEL_METRICS, accuracy_among, selected_under
-
-_ABLATION: Mapping[str, tuple[Criterion, ...]] = {
-    "ablation/both": ("slope", "consistency"),
-    "ablation/slope": ("slope",),
-    "ablation/consistency": ("consistency",),
-}
+from olr_cli.recipe.schema import OlrMethod
+from olr_cli.supervision.metrics import ABLATION, COMPOSITION, LABEL_METRICS
 
 _GROUPS = {
     "clean": Look("clean", style.BLUE, "o"),
@@ -63,13 +57,7 @@ class Epochs:
         self.arm = arm
         self.settings = arm.olr or OlrMethod()
         self.is_trained = arm.runs[0].kind != "rollouts"
-        threshold, warmup = self.settings.slope_threshold, self.settings.warmup_epochs
-        ablation = {
-            name: accuracy_among(selected_under(criteria, threshold, warmup))
-            for name, criteria in _ABLATION.items()
-        }
-        known = {**LABEL_METRICS, **ablation}
-        self._rows = spreads(arm.frame({name: known[name] for name in known if name in metrics}))
+        self._rows = spreads(arm.frame([name for name in (*LABEL_METRICS, *ABLATION) if name in metrics]))
 
     def rows(self, *metrics: str, first: int = 1) -> pl.DataFrame:
         """The rows of some metrics, from an epoch on; of metrics without a value there are none."""
@@ -148,7 +136,7 @@ def criteria(epochs: Epochs) -> pl.DataFrame:
     """Majority accuracy on the prompts that each criterion would have selected from the same history."""
     epochs.require_truth()
     epochs.after_warmup()
-    rows = epochs.rows(*(_ABLATION if epochs.is_trained else ["ablation/consistency"]))
+    rows = epochs.rows(*(ABLATION if epochs.is_trained else ["ablation/consistency"]))
     if rows.is_empty():
         raise Lack("majorities that meet a criterion")
     return rows
