@@ -31,7 +31,7 @@ _NO_ANSWER = re.compile(
 _NUMBER = re.compile(r"[-+]?\$?\d[\d,]*(?:\.\d+)?%?")
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,(?:\d{1,2}|\d{4,})")
 _PROOF = re.compile(
-    r"(?i)\W*(?:proof\b|q\.?e\.?d\b)|.*\b(?:we|to) (?:prove|show) that\b|.*\bas (?:required|desired)\W*$"
+    r"(?i)\W*(?:proof\b|q\.?e\.?d\b)|.*\b(?:we|to) (?:prove|show)\b|.*\bas (?:required|desired)\W*$"
 )
 _PARTS = re.compile(r"(?is).*\(a\).*\(b\)|.*\(i\).*\(ii\)|\s*(?:1|a)\).*\b(?:2|b)\)|.*\S;\s*\S")
 _FIGURE = re.compile(
