@@ -9,9 +9,10 @@ for and have ended. A run that stands in the file of ends is not trained; the sa
 warmed up here first, two minutes each on one core: seed, right-probabilities and share of systematic errors are drawn
 from (task, number) alone. Policy 0 is the package's, on which settings were chosen; it is left out unless asked for.
 
-A cell is the mean held-out accuracy in % over n seeds. A difference is to the better of verified alone and consistency,
-by their means in the cell, paired by seed, with its 95 % t interval. The last rows take each policy's mean difference
-as one value, so their n counts policies: seeds of one policy share what differs most.
+Accuracies are held out, in %, means over seeds. A difference is to the better of verified alone and consistency (by
+their means in the cell), paired by seed, with its 95 % t interval. The first table takes each policy's mean difference
+as one value, so its n counts policies (seeds of one policy share what differs most), and has the worst cell beside it;
+the second has all cells.
 """
 
 from __future__ import annotations
@@ -125,56 +126,80 @@ def read_ends(file):
 
 
 def cells_of(arguments, ends):
-    """The ends of each task and policy, those of arms that see no noise at each ratio."""
+    """The cells that are asked for; an arm that sees no noise has its runs at each ratio."""
     cells = defaultdict(dict)
     for (task, number, verified, ratio, seed, arm), end in ends.items():
         asked = task in arguments.tasks and number in arguments.policies and verified in arguments.verified
         if asked and seed in arguments.seeds and arm in arguments.arms:
             for at in arguments.ratios if arm in BLIND else {ratio} & set(arguments.ratios):
-                cells[task, number][verified, at, seed, arm] = end
-    return cells
+                cells[task, number, verified, at][arm, seed] = end
+    return {key: Cell(of_cell) for key, of_cell in cells.items()}
 
 
 def interval(values):
-    """Mean and 95 % t interval of n values; of a single one, the mean alone."""
+    """Mean and 95 % t interval of n values; of a single one, the mean alone; of none, nothing."""
+    if not values:
+        return ""
     cell = mean_cell(values, "points")
     ends = mean_interval(cell)
     reach = "" if ends is None else f" ± {(ends[1] - ends[0]) / 2:.1f}"
     return f"{cell.number:+.1f}{reach} (n={cell.n})"
 
 
-def table(cells, arms):
-    """Markdown of {(task, policy): {(verified, ratio, seed, arm): accuracy}}."""
+class Cell:
+    """The runs of a task, policy, number of verified labels and noise ratio; `ends` by (arm, seed)."""
+
+    def __init__(self, ends):
+        self.by_arm = defaultdict(dict)
+        for (arm, seed), end in ends.items():
+            self.by_arm[arm][seed] = end
+
+    def mean(self, arm):
+        """Over its seeds; None without a run."""
+        return mean(self.by_arm[arm].values()) if self.by_arm[arm] else None
+
+    def differences(self, arm):
+        """To the better of verified alone and consistency, seed by seed; empty while one of the two has no run."""
+        if not all(self.by_arm[floor] for floor in FLOORS):
+            return []
+        floor = self.by_arm[max(FLOORS, key=self.mean)]
+        return [end - floor[seed] for seed, end in self.by_arm[arm].items() if seed in floor]
+
+
+def cell_table(cells, arms):
+    """Markdown of {(task, policy, verified, ratio): Cell}, a row a cell."""
     others = [arm for arm in arms if arm not in FLOORS]
-    head = ["task", "policy", "verified", "ratio", *arms, *(f"{arm} - floor" for arm in others)]
-    lines, policies = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)], defaultdict(list)
-    for (task, policy), ends in cells.items():
-        for verified, ratio in sorted({key[:2] for key in ends}):
-            by_arm = {
-                arm: {
-                    key[2]: end for key, end in ends.items() if key[:2] == (verified, ratio) and key[3] == arm
-                }
-                for arm in arms
-            }
-            shown = [
-                f"{mean(by_arm[a].values()):.1f} (n={len(by_arm[a])})" if by_arm[a] else "" for a in arms
-            ]
-            floors = [by_arm[arm] for arm in FLOORS if by_arm.get(arm)]
-            for arm in others:
-                floor = max(floors, key=lambda of: mean(of.values())) if len(floors) == len(FLOORS) else {}
-                differences = [end - floor[seed] for seed, end in by_arm[arm].items() if seed in floor]
-                shown.append(interval(differences) if differences else "")
-                if differences:
-                    policies[verified, ratio, arm].append(mean(differences))
-            lines.append(f"| {task} | {policy} | {verified} | {ratio:g} | " + " | ".join(shown) + " |")
-    for verified, ratio in sorted({key[:2] for key in policies}):
-        shown = [
-            interval(policies[verified, ratio, arm]) if policies[verified, ratio, arm] else ""
-            for arm in others
-        ]
-        blank = " | ".join([""] * len(arms))
-        lines.append(f"| all | | {verified} | {ratio:g} | {blank} | " + " | ".join(shown) + " |")
-    return "\n".join(lines)
+    yield row("task", "policy", "verified", "ratio", *arms, *(f"{arm} - floor" for arm in others))
+    yield "|---" * (4 + len(arms) + len(others)) + "|"
+    for (task, policy, verified, ratio), cell in sorted(cells.items()):
+        means = (
+            "" if cell.mean(arm) is None else f"{cell.mean(arm):.1f} (n={len(cell.by_arm[arm])})"
+            for arm in arms
+        )
+        yield row(
+            task, policy, verified, f"{ratio:g}", *means, *(interval(cell.differences(arm)) for arm in others)
+        )
+
+
+def policy_table(cells, arms):
+    """Markdown of {(task, policy, verified, ratio): Cell}: a row a number of verified labels and ratio."""
+    others = [arm for arm in arms if arm not in FLOORS]
+    yield row("verified", "ratio", *arms, *(f"{arm} - floor | worst cell" for arm in others))
+    yield "|---" * (2 + len(arms) + 2 * len(others)) + "|"
+    for verified, ratio in sorted({key[2:] for key in cells}):
+        here = [cell for key, cell in cells.items() if key[2:] == (verified, ratio)]
+        means = ([end for cell in here if (end := cell.mean(arm)) is not None] for arm in arms)
+        shown = []
+        for arm in others:
+            by_cell = [differences for cell in here if (differences := cell.differences(arm))]
+            worst = min(by_cell, key=mean, default=[])
+            shown += [interval([mean(differences) for differences in by_cell]), interval(worst)]
+        yield row(verified, f"{ratio:g}", *(f"{mean(ends):.1f}" if ends else "" for ends in means), *shown)
+
+
+def row(*texts):
+    """A line of a Markdown table."""
+    return "| " + " | ".join(map(str, texts)) + " |"
 
 
 def main():
@@ -200,7 +225,8 @@ def main():
     if not arguments.table:
         with ProcessPoolExecutor(arguments.jobs, get_context("spawn")) as pool:
             train_missing(arguments, pool, ends)
-    print(table(cells_of(arguments, ends), arguments.arms))
+    cells = cells_of(arguments, ends)
+    print(*policy_table(cells, arguments.arms), "", *cell_table(cells, arguments.arms), sep="\n")
 
 
 if __name__ == "__main__":

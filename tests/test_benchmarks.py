@@ -93,12 +93,15 @@ def test_a_synthetic_run_can_be_of_another_method(tmp_path, method):
 
 
 def test_verified_labels_are_compared_with_the_better_floor_of_a_cell_by_seed():
-    table = load("verified_labels").table
-    ends = {(50, 0.7, seed, "verified_alone"): 70.0 + seed for seed in (1, 2)}
-    ends |= {(50, 0.7, seed, "consistency"): 60.0 + 9 * seed for seed in (1, 2)}
-    ends |= {(50, 0.7, 1, "trapo"): 75.0, (50, 0.7, 2, "trapo"): 82.0}
-    lines = table({("subtraction", 0): ends}, ("verified_alone", "consistency", "trapo")).splitlines()
-    cells = [cell.strip() for cell in lines[2].split("|")]
+    benchmark, arms = load("verified_labels"), ("verified_alone", "consistency", "trapo")
+    ends = {("verified_alone", seed): 70.0 + seed for seed in (1, 2)}
+    ends |= {("consistency", seed): 60.0 + 9 * seed for seed in (1, 2)}
+    ends |= {("trapo", 1): 75.0, ("trapo", 2): 82.0}
+    cells = {("subtraction", 1, 50, 0.7): benchmark.Cell(ends)}
+    *_, line = benchmark.cell_table(cells, arms)
     # Verified alone ends at 71 and 72, consistency at 69 and 78: the better mean is consistency's.
-    assert cells[5:9] == ["71.5 (n=2)", "73.5 (n=2)", "78.5 (n=2)", "+5.0 ± 12.7 (n=2)"]
-    assert "+5.0 (n=1)" in lines[3]
+    assert "| 71.5 (n=2) | 73.5 (n=2) | 78.5 (n=2) | +5.0 ± 12.7 (n=2) |" in line
+    cells["subtraction", 2, 50, 0.7] = benchmark.Cell(ends | {("trapo", 2): 74.0})
+    *_, line = benchmark.policy_table(cells, arms)
+    # The two policies' means: +5.0, and of 75 - 69 and 74 - 78 +1.0.
+    assert line == "| 50 | 0.7 | 71.5 | 73.5 | 76.5 | +3.0 ± 25.4 (n=2) | +1.0 ± 63.5 (n=2) |"
