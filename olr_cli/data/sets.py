@@ -11,7 +11,7 @@ from olr_cli import seeding
 from olr_cli.data.noise import describe_counts, inject
 from olr_cli.data.prompt_files import Reading, read_prompts
 from olr_cli.data.prompts import SENTINEL, NoiseType, PromptSet, question_of
-from olr_cli.data.verified import VerifiedLabels, with_verified
+from olr_cli.data.verified import with_verified
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import ActiveNoiseSection, MixedNoiseSection, NoiseDraw, Recipe
 
@@ -22,38 +22,33 @@ def recipe_reading(recipe: Recipe) -> Reading:
 
 
 def training_prompts(recipe: Recipe) -> PromptSet:
-    """The training prompts with the noise (R1) and the verified labels that the recipe asks for.
+    """The training prompts of `training_data`."""
+    return training_data(recipe)[0]
 
-    A share that is held out (`held_out_share`) is not among them.
+
+def training_data(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
+    """The training prompts with the noise (R1) and the verified labels that the recipe asks for, and the prompts of
+    `data.train` that `data.held_out` keeps out of training; None without it, or with `data.test`.
 
     Without a ratio, the file's own marks are that noise, so they must be of the recipe's type.
 
     Raises:
-        UserError: the data cannot be read, cannot be given this noise, or carry marks of another type.
+        UserError: the data cannot be read, cannot be given this noise, or carry marks of another type; or no prompt is
+            left to train or to measure.
     """
-    reading = recipe_reading(recipe)
-    prompts, trusted = _with_noise(recipe), recipe.data.trusted
+    prompts, held_out = _split(recipe)
+    prompts, trusted = _with_noise(prompts, recipe), recipe.data.trusted
     if trusted is None:
-        return prompts
-    verified, notes = with_verified(prompts.prompts, trusted, recipe.seed, prompts.source, reading)
+        return prompts, held_out
+    measured = [] if held_out is None or isinstance(trusted, int) else held_out.prompts
+    both = [*prompts.prompts, *measured]
+    marked, notes = with_verified(both, trusted, recipe.seed, prompts.source, recipe_reading(recipe))
     facts = {"trusted": str(trusted)}
     if isinstance(trusted, str):
         facts["trusted.digest"] = hashlib.sha256(Path(trusted).read_bytes()).hexdigest()
-    return replace(prompts.with_prompts(verified, facts), notes=notes)
-
-
-def held_out_share(recipe: Recipe) -> PromptSet | None:
-    """The prompts of `data.train` that `data.held_out` keeps out of training; None without it, or with `data.test`.
-
-    Raises:
-        UserError: the data cannot be read, or no prompt is left to train or to measure.
-    """
-    prompts = None if recipe.data.held_out is None else _split(recipe)[1]
-    verified = recipe.data.trusted
-    if prompts is not None and isinstance(verified, str):
-        labels = VerifiedLabels.read(Path(verified), recipe_reading(recipe))
-        prompts = prompts.with_prompts(labels.mark(prompts.prompts), {})
-    return prompts
+    if held_out is not None and measured:
+        held_out = held_out.with_prompts(marked[len(prompts) :], {})
+    return replace(prompts.with_prompts(marked[: len(prompts)], facts), notes=notes), held_out
 
 
 def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
@@ -95,9 +90,8 @@ def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
     return prompts.subset(rest), held_out
 
 
-def _with_noise(recipe: Recipe) -> PromptSet:
+def _with_noise(prompts: PromptSet, recipe: Recipe) -> PromptSet:
     noise = recipe.noise
-    prompts = _split(recipe)[0]
     if noise is None:
         return prompts
     if noise.ratio is not None:

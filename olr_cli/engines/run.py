@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from olr_cli.answers import find_extractor
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import PromptSet, View
-from olr_cli.data.sets import held_out_prompts, held_out_share, training_prompts
+from olr_cli.data.sets import held_out_prompts, training_data
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import ExternalEngine, LocalEngine, OpenRlhfEngine, Recipe
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
@@ -155,7 +155,7 @@ def load_data(recipe: Recipe, kind: Kind = "training") -> DataSets:
     extractor = recipe.data.extractor
     if extractor is not None:
         find_extractor(extractor)
-    train = training_prompts(recipe)
+    train, held_out = training_data(recipe)
     method = compose(recipe.method)
     if method.needs_labels and kind == "training":
         train.require_labels(f"method '{recipe.method.name}'")
@@ -171,7 +171,7 @@ def load_data(recipe: Recipe, kind: Kind = "training") -> DataSets:
     return DataSets(
         train,
         None if validation is None else held_out_prompts(recipe, validation, "validation"),
-        held_out_share(recipe) if test is None else held_out_prompts(recipe, test, "test"),
+        held_out if test is None else held_out_prompts(recipe, test, "test"),
         method.views,
         share,
     )

@@ -13,7 +13,7 @@ from samples import json_lines
 from olr_cli.api import OnlineLabelRefinement
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import SENTINEL
-from olr_cli.data.sets import held_out_prompts, held_out_share, training_prompts
+from olr_cli.data.sets import held_out_prompts, training_data, training_prompts
 from olr_cli.data.verified import VerifiedLabels
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import validate
@@ -235,11 +235,10 @@ def shared(file: Path, **settings: Any) -> tuple[list[str], list[str]]:
     """The questions that train, and those of the share that is held out."""
     data = {"train": str(file), "held_out": 0.2} | settings.pop("data", {})
     recipe = Recipe.model_validate({"data": data, **settings})
-    held_out = held_out_share(recipe)
-    assert held_out is not None
     train, test = (
         [prompt.messages[-1].content for prompt in prompts.prompts]
-        for prompts in (training_prompts(recipe), held_out)
+        for prompts in training_data(recipe)
+        if prompts is not None
     )
     return train, test
 
@@ -258,7 +257,8 @@ def test_a_share_of_the_questions_is_held_out_for_good(tmp_path: Path) -> None:
     more = shared(json_lines(tmp_path / "more.jsonl", *rows, {"question": "new?", "answer": "1"}))[1]
     assert len(set(held_out) - set(more)) <= 1, "a row more moves one question at most"
     alone = Recipe.model_validate({"data": {"train": str(file), "held_out": 0.2, "test": str(file)}})
-    assert held_out_share(alone) is None and len(training_prompts(alone)) == 40
+    whole, nothing = training_data(alone)
+    assert nothing is None and len(whole) == 40
 
 
 def test_a_question_is_held_out_with_all_its_rows_and_only_with_an_answer(tmp_path: Path) -> None:
@@ -275,5 +275,6 @@ def test_a_verified_label_measures_what_is_held_out(tmp_path: Path) -> None:
     file = json_lines(tmp_path / "rows.jsonl", *rows)
     verified = json_lines(tmp_path / "v.jsonl", *({**row, "answer": "5"} for row in rows))
     data = {"train": str(file), "held_out": 0.2, "trusted": str(verified)}
-    held_out = held_out_share(Recipe.model_validate({"data": data}))
+    train, held_out = training_data(Recipe.model_validate({"data": data}))
     assert held_out is not None and [prompt.gold for prompt in held_out.prompts] == ["5", "5"]
+    assert train.notes == [f"10 of 10 verified labels in {verified} are for 10 prompts here, 0 for none"]
