@@ -58,19 +58,19 @@ def audit(
         ),
     ] = False,
     trusted: Annotated[
-        Path | None,
+        list[Path] | None,
         Option(
             metavar="FILE",
             help="Verified labels, of prompts chosen in any way: a table with prompt_id and true_answer, or an export"
-            " with corrected labels.",
+            " with corrected labels; may be repeated.",
         ),
     ] = None,
     drawn: Annotated[
-        Path | None,
+        list[Path] | None,
         Option(
             metavar="FILE",
             help="Verified labels of prompts that were drawn at random (--only random:25); they also estimate the noise"
-            " ratio.",
+            " ratio. May be repeated.",
         ),
     ] = None,
     data: Annotated[
@@ -142,21 +142,30 @@ def audit(
     sampled = Sampled(source.steps)
     source = replace(source, steps=sampled)
     rows = exports.data_of(source) if export is not None and named is None else named
-    given = {"--data": data, "--columns": columns, "--trusted": trusted, "--drawn": drawn}
-    options = [word for name, value in given.items() if value is not None for word in (name, str(value))]
+    given: dict[str, list[str | None] | list[Path]] = {
+        "--data": [data],
+        "--columns": [columns],
+        "--trusted": trusted or [],
+        "--drawn": drawn or [],
+    }
+    options = [
+        word for name, values in given.items() for each in values if each for word in (name, str(each))
+    ]
     options += [word for setting in settings for word in ("--set", setting)]
     files: list[File] = []
     written: dict[Path, bool] = {}
     kept = 0
     tolerance = source.recipe.data.tolerance
     with Judge(ledger=source.given_up, keep=False, tolerance=tolerance, report=waiting.verified) as judge:
-        result = examine(source, judge, trusted=trusted, drawn=drawn)
+        result = examine(source, judge, trusted=trusted or [], drawn=drawn or [])
         answer = answers.audit_answer(result, top)
         notes = [*answer.notes]
         if export is not None and rows is not None:
             why = exports.require_repairable(result) if repair else None
             notes += [] if why is None else [f"Unverified labels stay as they are: {why}."]
-            written, kept = exports.export(result, rows, export, judge, choice, with_control=control)
+            written, kept = exports.export(
+                result, rows, export, judge, choice, source=data, with_control=control
+            )
         if report is not None:
             from olr_cli.analysis.report.page import write_queue
 
@@ -182,7 +191,7 @@ def audit(
         if report is None:
             page = answers.audit_command(history, options, "--report", "queue.html")
             following = {page: "check labels in a browser"}
-        elif trusted is None and drawn is None:
+        elif not trusted and not drawn:
             verified = answers.audit_command(history, options, "--trusted", "selection.json")
             following = {verified: "once labels are checked there and exported"}
         ending = suffix if (suffix := Path(data or "").suffix) in exports.CSV else ".jsonl"

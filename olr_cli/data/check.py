@@ -26,7 +26,8 @@ from olr_cli.errors import UserError, no_rows, shortened
 from olr_cli.recipe.schema import ColumnRole
 
 _NO_ANSWER = re.compile(
-    r"(?i)n/?a|nan|null|unknown|tbd|todo|error|no answer|not available|see (?:the )?solution|\?+|-+|\.{2,}|\N{EN DASH}"
+    r"(?i)n/?a|nan|null|none|unknown|tbd|todo|error|no answer|not available|see (?:the )?solution|\?+|-+|\.{2,}"
+    r"|\N{EN DASH}"
 )
 _NUMBER = re.compile(r"[-+]?\$?\d[\d,]*(?:\.\d+)?%?")
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,(?:\d{1,2}|\d{4,})")
@@ -36,7 +37,8 @@ _PROOF = re.compile(
 _PARTS = re.compile(r"(?is).*\(a\).*\(b\)|.*\(i\).*\(ii\)|\s*(?:1|a)\).*\b(?:2|b)\)|.*\S;\s*\S")
 _FIGURE = re.compile(
     r"(?i)\b(?:in|from|see) the (?:\w+ )?(?:figure|diagram|picture|drawing)\b"
-    r"|\b(?:figure|diagram|picture|graph|drawing) (?:below|above|shown)\b|<image>|!\[[^\]]*\]\("
+    r"|\bin (?:figure|fig\.) ?\d"
+    r"|\b(?:figure|diagram|picture|graph|chart|drawing) (?:below|above|shown)\b|<image>|!\[[^\]]*\]\("
 )
 _DRAWN = re.compile(r"\[asy\]|\\begin\{(?:tikzpicture|array|tabular)\}")
 _MOSTLY = 0.8

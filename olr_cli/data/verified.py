@@ -208,10 +208,17 @@ def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
                 f"{file}: the verdict on prompt {prompt_id} is '{verdict}'; known: {', '.join(VERDICTS)}"
             )
         known = label if answer is None and verdict == "kept" else answer
-        known = None if known == SENTINEL else known
-        if prompt_id is None or (known is None and verdict not in ("wrong", "flawed")):
+        known = None if known == SENTINEL or verdict == "flawed" else known
+        if prompt_id is None or verdict == "unsure" or (known is None and verdict not in ("wrong", "flawed")):
             continue
-        verified = VerifiedLabel(prompt_id, prompt_messages(question) or (), known, drawn is not False)
+        is_of_both = known is not None and label is not None and verdict in ("kept", "wrong")
+        if is_of_both and is_match(str(label), str(known)) is (verdict == "wrong"):
+            raise UserError(
+                f"{file}: the verdict on prompt {prompt_id} is '{verdict}', with the label {label} and the true answer"
+                f" {known}; mend one of them"
+            )
+        is_drawn = not rows.has("drawn") or str(drawn).strip().lower() in ("true", "1", "1.0", "yes")
+        verified = VerifiedLabel(prompt_id, prompt_messages(question) or (), known, is_drawn)
         if labels.setdefault(prompt_id, verified).answer != known:
             raise UserError(f"{file}: prompt {prompt_id} has several true answers; leave one")
     return list(labels.values())

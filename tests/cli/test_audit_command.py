@@ -194,6 +194,34 @@ def test_rows_to_check_come_back_as_verified_labels(here, log):
     assert "Verified 10 labels" in said and "Not verified" not in said
 
 
+def test_what_is_verified_is_exported_to_be_checked_as_it_was_verified_and_files_add_up(here, log):
+    write(here / "one.jsonl", [{"prompt_id": "p4", "true_answer": "7"}])
+    write(here / "two.jsonl", [{"prompt_id": "p5", "true_answer": "7"}])
+    said = told(log, "--trusted", "one.jsonl", "--trusted", "two.jsonl")
+    assert "Verified 2 labels, 1 of them wrong" in said and "--trusted one.jsonl --trusted two.jsonl" in said
+    told(log, "--trusted", "one.jsonl", "--only", "random:30", "--export", "check.jsonl")
+    labels = {p.prompt_id: p.given_label for p in read_prompts("check.jsonl").prompts}
+    assert (labels["p4"], labels["p8"]) == ("7", "8")
+    write(here / "other.jsonl", [{"prompt_id": "p4", "true_answer": "8"}])
+    said = refused(log, "--trusted", "one.jsonl", "--drawn", "other.jsonl")
+    assert "other.jsonl: the true answer to prompt p4 is 8, and 7 in another file of verified labels" in said
+
+
+@pytest.mark.parametrize("no", [False, 0, "False", "false", ""])
+def test_rows_that_were_not_drawn_say_so_in_any_spelling(here, log, no):
+    rows = [{"prompt_id": f"p{n}", "true_answer": "7", "drawn": "true" if n else no} for n in range(5)]
+    pl.DataFrame([{**row, "drawn": str(row["drawn"])} for row in rows]).write_csv("checked.csv")
+    assert "from 4 drawn at random" in told(log, "--drawn", "checked.csv")
+
+
+@pytest.mark.parametrize(("verdict", "answer"), [("wrong", "7.0"), ("kept", "8")])
+def test_a_verdict_that_its_true_answer_contradicts_is_refused(here, log, verdict, answer):
+    row = {"prompt_id": "p5", "given_label": "7", "verdict": verdict, "true_answer": answer}
+    write(here / "selection.jsonl", [row])
+    said = refused(log, "--trusted", "selection.jsonl")
+    assert f"the verdict on prompt p5 is '{verdict}', with the label 7 and the true answer {answer}" in said
+
+
 def test_the_same_export_twice_is_already_there_and_another_is_refused(here, log):
     for name in ("out.jsonl", "out.parquet"):
         told(log, "--export", name)
@@ -226,8 +254,9 @@ def test_csv_stays_csv(here, log):
         "uid,question,answer,note",
         *(f'p{n},"What is p{n}?",{8 if n in (4, 8) else 7},"a, b"' for n in range(30)),
     ]
-    (here / "mine.csv").write_text("\n".join(lines) + "\n")
-    options = ["--data", "mine.csv", "--export"]
+    (here / "sub").mkdir()
+    (here / "sub" / "mine.csv").write_text("\n".join(lines) + "\n")
+    options = ["--data", "sub/mine.csv", "--export"]
     told(log, *options, "rest.csv", "--drop", "doubted")
     rows = pl.read_csv("rest.csv", infer_schema=False)
     assert rows.columns[:4] == ["uid", "question", "answer", "note"]
@@ -236,6 +265,8 @@ def test_csv_stays_csv(here, log):
     assert "Unchanged rest.csv" in told(log, *options, "rest.csv", "--drop", "doubted")
     write(here / "verified.jsonl", [{"prompt_id": "p4", "true_answer": "7"}])
     told(log, *options, "mended.csv", "--trusted", "verified.jsonl", "--repair")
+    told(log, *options, "kept.csv", "--trusted", "verified.jsonl", "--repair", "--drop", "doubted")
+    assert len(pl.read_csv("kept.csv")) == 29, "what is repaired is no longer doubted"
     mended = dict(pl.read_csv("mended.csv", infer_schema=False).select("uid", "answer").iter_rows())
     assert (mended["p4"], mended["p8"]) == ("7", "8")
 

@@ -38,7 +38,9 @@ STRENGTHS = (2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
 _ACCURACY, _TRUST = (2.0, 2.0), (9.0, 1.0)
 """Right and wrong answers that every annotator, and the label, is taken to have given before."""
 
-_BOUNDS = (0.01, 0.99)
+_BOUNDS = (1 / 3, 0.99)
+"""Of accuracies. Below a third, an answer would count against the label that it agrees with where M is 2."""
+
 _MOST_ROUNDS, _CLOSE, _SMALL = 100, 1e-6, 1e-6
 
 

@@ -92,11 +92,12 @@ def _measured(audit: Audit) -> Iterator[Line]:
     wrong = int((verified.is_wrong == 1).sum())
     text = f"{verified.labels} labels, {wrong} of them wrong"
     if gain is None:
-        text += "; they show no other label that its proposal should replace"
+        text += "; of the others none is likelier mended than destroyed by its proposal"
     elif gain.low > 0:
-        text += f"; replacing {audit.changes['changed']} labels by proposals makes {_span(gain)} more of them right"
+        changed = audit.prompts.filter(pl.col("change") == "changed", ~pl.col("is_trusted")).height
+        text += f"; replacing {changed} others by proposals makes {_span(gain)} more of them right"
     else:
-        text += f"; replacing labels by proposals might do harm ({_span(gain)} more right ones), so none is"
+        text += f"; replacing others by proposals is not surely a gain ({_span(gain)} more right ones), so none is"
     yield _line("Verified", text)
 
 

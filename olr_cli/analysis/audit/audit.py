@@ -30,7 +30,7 @@ from olr_cli.analysis.audit.annotators import AnnotatorModel, Bools, Floats, Num
 from olr_cli.analysis.audit.calibration import Estimate, Verified, auroc, is_right
 from olr_cli.analysis.audit.tally import MISSING, Tally, tally
 from olr_cli.analysis.histories import NO_LABELS, RolloutHistory, read_history, with_questions
-from olr_cli.answers import EXTRACTORS, Judge
+from olr_cli.answers import EXTRACTORS, Judge, is_match
 from olr_cli.data.logs import Report, silent
 from olr_cli.data.prompt_files import Reading
 from olr_cli.data.prompts import SENTINEL, PromptSet, question_of, same_prompts
@@ -130,16 +130,16 @@ def audit(
     history: RolloutHistory,
     judge: Judge,
     *,
-    trusted: Path | None = None,
-    drawn: Path | None = None,
+    trusted: Sequence[Path] = (),
+    drawn: Sequence[Path] = (),
 ) -> Audit:
     """Judge every given label of a history; its rollouts are read, once.
 
     Args:
         history: the rollouts.
         judge: decides which answers mean the same.
-        trusted: a file of verified labels (`VerifiedLabels`), besides those of the run's `data.trusted`.
-        drawn: a file of verified labels of prompts that were drawn at random.
+        trusted: files of verified labels (`VerifiedLabels`), besides those of the run's `data.trusted`.
+        drawn: files of verified labels of prompts that were drawn at random.
 
     Raises:
         UserError: there is nothing to audit, or the files don't fit.
@@ -153,14 +153,24 @@ def audit(
     asked = [history.prompts[name] for name in counted.prompt_ids]
     notes = list(history.notes)
 
-    def verified_in(file: Path | None, option: str) -> dict[str, str | None]:
-        if file is None:
-            return {}
-        labels = VerifiedLabels.read(file, data_reading(history), option)
-        answers = labels.answers(asked)
-        labels.require_some(asked)
-        notes.append(f"{labels.note}.")
-        return {name: answer for name, answer in answers.items() if name not in trained}
+    by_files: dict[str, str | None] = {}
+
+    def verified_in(files: Sequence[Path], option: str) -> dict[str, str | None]:
+        found: dict[str, str | None] = {}
+        for file in files:
+            labels = VerifiedLabels.read(file, data_reading(history), option)
+            answers = labels.answers(asked)
+            labels.require_some(asked)
+            notes.append(f"{labels.note}.")
+            for name, answer in answers.items():
+                if by_files.setdefault(name, answer) != answer:
+                    raise UserError(
+                        f"{file}: the true answer to prompt {name} is {answer}, and {by_files[name]} in another file"
+                        " of verified labels; leave one"
+                    )
+                if name not in trained:
+                    found[name] = answer
+        return found
 
     chosen, random = verified_in(trusted, "--trusted"), verified_in(drawn, "--drawn")
     if trained:
@@ -349,7 +359,7 @@ def with_labels_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
         label, other = prompts[prompt_id].given_label, in_data[prompt_id].given_label
         if label is None or not history.knows_labels:
             prompts[prompt_id] = in_data[prompt_id]
-        elif other not in (None, SENTINEL, label):
+        elif other not in (None, SENTINEL, label) and not is_match(label, other):
             raise UserError(
                 f"prompt {prompt_id} has the label {label} in {history.source} and {other} in {data.source}; name the"
                 " data set that the rollouts were made on"

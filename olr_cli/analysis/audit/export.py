@@ -26,9 +26,8 @@ from olr_cli.analysis.audit.audit import STATUSES, Audit
 from olr_cli.analysis.audit.calibration import is_right
 from olr_cli.analysis.histories import RolloutHistory, run_data
 from olr_cli.answers import Judge
-from olr_cli.data.prompt_files import PROMPT_COLUMNS, Reading, prompt_set, with_fields
+from olr_cli.data.prompt_files import PROMPT_COLUMNS, Reading, load_table, prompt_set, with_fields
 from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL, Prompt, PromptSet
-from olr_cli.data.rows import read_table
 from olr_cli.data.writers import write_new, write_prompts
 from olr_cli.errors import UserError
 
@@ -97,14 +96,18 @@ class Choice:
         return [place for place, row in enumerate(rows) if self._keeps(row)]
 
     def _keeps(self, row: Row | None) -> bool:
-        """What nobody knows of a row drops it only where it is asked for."""
+        """What nobody knows of a row drops it only where it is asked for; a repaired one goes by its new label."""
         status = None if row is None else row["status"]
-        if status in self.dropped or (self.only and status not in self.only):
+        # What was verified to be wrong, without a true answer, may be flawed, and only its label is another one.
+        is_repaired = (
+            row is not None and row["change"] != "kept" and (not row["is_trusted"] or has_truth(row))
+        )
+        if (status in self.dropped and not is_repaired) or (self.only and status not in self.only):
             return False
         if self.pass_rates is None:
             return True
         low, high = self.pass_rates
-        count = None if row is None else row["given_count"]
+        count = None if row is None else row["proposed_count" if is_repaired else "given_count"]
         return row is not None and count is not None and low <= count / row["rollouts"] <= high
 
 
@@ -201,14 +204,28 @@ def _of_log(history: RolloutHistory) -> PromptSet:
 
 
 def export(
-    audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Choice, *, with_control: bool = False
+    audit: Audit,
+    data: PromptSet,
+    target: Path,
+    judge: Judge,
+    choice: Choice,
+    *,
+    source: str | None = None,
+    with_control: bool = False,
 ) -> tuple[dict[Path, bool], int]:
     """Write the rows that are kept: a .parquet or .jsonl file in the interchange format, or CSV as the data set is.
 
     A row's noise marks are mended with its label: of a run with active noise, whose label changed at every visit, the
     file holds the one that was audited, for good (R4).
 
-    `with_control` also writes as many rows drawn at random, to a file beside, so that the choice can be compared.
+    Args:
+        audit: the verdicts.
+        data: the rows.
+        target: the new file.
+        judge: of the new labels.
+        choice: which rows are kept. Where they are to be checked, those that are verified have their true answers.
+        source: what ``--data`` names; a CSV file is written as that is.
+        with_control: also write as many rows drawn at random, to a file beside, so that the choice can be compared.
 
     Returns:
         Whether each file is new, and how many rows were kept.
@@ -218,25 +235,40 @@ def export(
     """
     by_id = {row["prompt_id"]: row for row in audit.prompts.iter_rows(named=True)}
     if not choice.repairs:
-        by_id = {name: {**row, "change": "kept"} for name, row in by_id.items()}
+        by_id = {
+            name: row if choice.is_to_check and has_truth(row) else {**row, "change": "kept"}
+            for name, row in by_id.items()
+        }
     rows = [by_id.get(prompt.prompt_id) for prompt in data.prompts]
     chosen = choice.keeps(rows)
     if not chosen:
         raise UserError(f"--export {target}: no row is left; keep more")
-    written = {target: _write(audit, data, rows, chosen, target, judge)}
+    files = {target: chosen}
     if with_control:
-        drawn = sorted(seeding.permutation(len(rows), "audit control")[: len(chosen)])
         beside = target.with_name(f"{target.stem}-control{target.suffix}")
-        written[beside] = _write(audit, data, rows, drawn, beside, judge)
+        files[beside] = sorted(seeding.permutation(len(rows), "audit control")[: len(chosen)])
+        if beside.exists() and not target.exists():
+            raise UserError(f"--control: {beside} exists already; move it, or export to another name")
+    is_csv = target.suffix in CSV
+    table = load_table(str(source or data.source), "train")[0] if is_csv else _with_columns(data, rows)
+    written = {
+        file: _write_csv(table, data.label_column, rows, kept, file)
+        if is_csv
+        else _write(audit, replace(data, table=table), rows, kept, file, judge)
+        for file, kept in files.items()
+    }
     return written, len(chosen)
+
+
+def has_truth(row: Row) -> bool:
+    """Whether somebody has verified the true answer of a row of the verdicts."""
+    return bool(row["is_trusted"] and row["proposal_confidence"] == 1)
 
 
 def _write(
     audit: Audit, data: PromptSet, rows: Sequence[Row | None], chosen: list[int], target: Path, judge: Judge
 ) -> bool:
     """Some rows of the data set; False if the file was there already with the same bytes."""
-    if target.suffix in CSV:
-        return _write_csv(data, rows, chosen, target)
     prompts = [
         prompt if row is None else _relabelled(prompt, row)
         for prompt, row in zip(data.prompts, rows, strict=True)
@@ -246,13 +278,13 @@ def _write(
         "audit.verified": str(0 if audit.verified is None else audit.verified.labels),
         "audit.kept": str(len(chosen)),
     }
-    table = replace(data, table=_with_columns(data, rows))
-    whole = table.with_prompts(_marked(prompts, data.prompts, judge), facts)
+    whole = data.with_prompts(_marked(prompts, data.prompts, judge), facts)
     return write_prompts(whole.subset(chosen), target, option="--export")
 
 
-def _write_csv(data: PromptSet, rows: Sequence[Row | None], chosen: Sequence[int], target: Path) -> bool:
-    table = read_table([Path(data.source)])
+def _write_csv(
+    table: Any, label_column: str | None, rows: Sequence[Row | None], chosen: Sequence[int], target: Path
+) -> bool:
     names = [name for name in table.column_names if not name.startswith("audit_")]
     cells = {name: table.column(name).to_pylist() for name in names}
     found = [_columns(row) for row in rows]
@@ -262,8 +294,8 @@ def _write_csv(data: PromptSet, rows: Sequence[Row | None], chosen: Sequence[int
     for place in chosen:
         row = rows[place]
         values = {name: cells[name][place] for name in names}
-        if row is not None and row["change"] != "kept" and data.label_column in values:
-            values[str(data.label_column)] = row["proposed_label"]
+        if row is not None and row["change"] != "kept" and label_column in values:
+            values[str(label_column)] = row["proposed_label"]
         writer.writerow([*values.values(), *found[place].values()])
     return write_new(text.getvalue().encode(), target, "--export")
 

@@ -125,7 +125,8 @@ def audited_labels(run: Run, trusted: Path | None = None) -> Labels:
     try:
         history = audit_history(run.path, [])
         with Judge(ledger=history.given_up, keep=False, tolerance=history.recipe.data.tolerance) as judge:
-            return Labels.of(audit(history, judge, trusted=trusted), history.prompts, judge)
+            found = audit(history, judge, trusted=[] if trusted is None else [trusted])
+            return Labels.of(found, history.prompts, judge)
     except UserError as error:
         if trusted is not None:
             raise

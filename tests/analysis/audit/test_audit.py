@@ -20,7 +20,8 @@ from olr_cli.errors import UserError
 
 def examined(file, judge, data=None, **options):
     history = read_history(file)
-    return audit(history if data is None else with_labels_of(history, data), judge, **options)
+    files = {name: [file] for name, file in options.items()}
+    return audit(history if data is None else with_labels_of(history, data), judge, **files)
 
 
 def row(found, prompt_id):

@@ -1,6 +1,7 @@
 """The annotator model: its formulas against brute force, its order against simple rules."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -80,7 +81,7 @@ def test_of_annotators_that_answer_once_it_is_the_model_of_dawid_and_skene():
 
 def test_models_count_as_much_as_they_are_right_and_so_do_labels():
     rng = np.random.default_rng(0)
-    rates, prompts = (0.9, 0.6, 0.2), []
+    rates, prompts = (0.9, 0.6, 0.4), []
     for _ in range(500):
         said = [0 if rng.random() < rate else int(rng.integers(1, 6)) for rate in (*rates, 0.85)]
         counts = np.eye(6, dtype=int)[said[:3]].tolist()
@@ -90,6 +91,20 @@ def test_models_count_as_much_as_they_are_right_and_so_do_labels():
     assert model.label_accuracy == pytest.approx(0.85, abs=0.05)
     wrong = np.array([label != 0 for label, _ in prompts])
     assert np.median(model.odds[wrong]) > 1 > -1 > np.median(model.odds[~wrong])
+
+
+@pytest.mark.parametrize("models", [1, 2, 3])
+def test_an_answer_of_a_weak_model_never_counts_against_the_label_that_it_agrees_with(models):
+    rng, prompts, agreeing = np.random.default_rng(0), [], []
+    for _ in range(300):
+        said = [0 if rng.random() < 0.1 else int(rng.integers(1, 20)) for _ in range(models)]
+        given = sorted(set(said))
+        counts = [[int(answer == one) for answer in given] for one in said]
+        prompts.append((0 if 0 in said else UNSEEN, counts))
+        agreeing.append(said.count(0))
+    odds = annotators.fit(tally_of(prompts, models=models)).odds
+    for more, fewer in pairwise(sorted({*agreeing}, reverse=True)):
+        assert odds[np.array(agreeing) == more].max() < odds[np.array(agreeing) == fewer].min()
 
 
 def test_a_label_that_nobody_gives_goes_before_one_that_somebody_gives_and_scatter_before_agreement():
