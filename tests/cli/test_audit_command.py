@@ -202,6 +202,8 @@ def test_what_is_verified_is_exported_to_be_checked_as_it_was_verified_and_files
     told(log, "--trusted", "one.jsonl", "--only", "random:30", "--export", "check.jsonl")
     labels = {p.prompt_id: p.given_label for p in read_prompts("check.jsonl").prompts}
     assert (labels["p4"], labels["p8"]) == ("7", "8")
+    write(here / "same.jsonl", [{"prompt_id": "p4", "true_answer": "7.0"}])
+    assert "Verified 1 label" in told(log, "--trusted", "one.jsonl", "--drawn", "same.jsonl")
     write(here / "other.jsonl", [{"prompt_id": "p4", "true_answer": "8"}])
     said = refused(log, "--trusted", "one.jsonl", "--drawn", "other.jsonl")
     assert "other.jsonl: the true answer to prompt p4 is 8, and 7 in another file of verified labels" in said

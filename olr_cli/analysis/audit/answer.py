@@ -90,7 +90,7 @@ def _measured(audit: Audit) -> Iterator[Line]:
             f" {ratio.high:.2f}, from {drawn} drawn at random)",
         )
     wrong = int((verified.is_wrong == 1).sum())
-    text = f"{verified.labels} labels, {wrong} of them wrong"
+    text = f"{verified.labels} label{'s' * (verified.labels != 1)}, {wrong} of them wrong"
     if gain is None:
         text += "; of the others none is likelier mended than destroyed by its proposal"
     elif gain.low > 0:

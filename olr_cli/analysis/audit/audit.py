@@ -163,10 +163,12 @@ def audit(
             labels.require_some(asked)
             notes.append(f"{labels.note}.")
             for name, answer in answers.items():
-                if by_files.setdefault(name, answer) != answer:
+                before = by_files.setdefault(name, answer)
+                if before != answer and not (before and answer and is_match(before, answer)):
+                    said, other = ("another than its label" if it is None else it for it in (answer, before))
                     raise UserError(
-                        f"{file}: the true answer to prompt {name} is {answer}, and {by_files[name]} in another file"
-                        " of verified labels; leave one"
+                        f"{file}: the true answer to prompt {name} is {said}, and {other} in another file of verified"
+                        " labels; leave one"
                     )
                 if name not in trained:
                     found[name] = answer
