@@ -147,6 +147,11 @@ class Arm:
         return self.recipe.method if isinstance(self.recipe.method, OlrMethod) else None
 
     @property
+    def refinement(self) -> OlrMethod:
+        """The settings of Online Label Refinement; under another method, the defaults, which an ablation takes."""
+        return self.olr or OlrMethod()
+
+    @property
     def method(self) -> str:
         """The method's name, with what is added to it."""
         return self.runs[0].method
@@ -163,8 +168,7 @@ class Arm:
     @cached_property
     def _visits(self) -> list[pl.DataFrame]:
         """Of each run a row a visit, with all metrics: a query costs more than what it computes of a small run."""
-        settings = self.olr or OlrMethod()
-        metrics = all_metrics(settings.slope_threshold, settings.warmup_epochs)
+        metrics = all_metrics(self.refinement.slope_threshold, self.refinement.warmup_epochs)
         by_scan = [by_visit(rows, metrics, "run") for rows in scan_labels_of(run.path for run in self.runs)]
         return [rows for scan in by_scan for rows in scan.partition_by("run", include_key=False)]
 

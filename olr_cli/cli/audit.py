@@ -142,22 +142,17 @@ def audit(
     sampled = Sampled(source.steps)
     source = replace(source, steps=sampled)
     rows = exports.data_of(source) if export is not None and named is None else named
-    given: dict[str, list[str | None] | list[Path]] = {
-        "--data": [data],
-        "--columns": [columns],
-        "--trusted": trusted or [],
-        "--drawn": drawn or [],
-    }
-    options = [
-        word for name, values in given.items() for each in values if each for word in (name, str(each))
-    ]
-    options += [word for setting in settings for word in ("--set", setting)]
+    chosen, random = trusted or [], drawn or []
+    repeated: dict[str, list[Path] | list[str]] = {"--trusted": chosen, "--drawn": random, "--set": settings}
+    given = [("--data", data), ("--columns", columns)]
+    given += [(name, str(value)) for name, values in repeated.items() for value in values]
+    options = [word for name, value in given if value is not None for word in (name, value)]
     files: list[File] = []
     written: dict[Path, bool] = {}
     kept = 0
     tolerance = source.recipe.data.tolerance
     with Judge(ledger=source.given_up, keep=False, tolerance=tolerance, report=waiting.verified) as judge:
-        result = examine(source, judge, trusted=trusted or [], drawn=drawn or [])
+        result = examine(source, judge, trusted=chosen, drawn=random)
         answer = answers.audit_answer(result, top)
         notes = [*answer.notes]
         if export is not None and rows is not None:
@@ -191,7 +186,7 @@ def audit(
         if report is None:
             page = answers.audit_command(history, options, "--report", "queue.html")
             following = {page: "check labels in a browser"}
-        elif not trusted and not drawn:
+        elif not chosen and not random:
             verified = answers.audit_command(history, options, "--trusted", "selection.json")
             following = {verified: "once labels are checked there and exported"}
         ending = suffix if (suffix := Path(data or "").suffix) in exports.CSV else ".jsonl"

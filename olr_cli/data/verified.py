@@ -211,8 +211,8 @@ def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
         known = None if known == SENTINEL or verdict == "flawed" else known
         if prompt_id is None or verdict == "unsure" or (known is None and verdict not in ("wrong", "flawed")):
             continue
-        is_of_both = known is not None and label is not None and verdict in ("kept", "wrong")
-        if is_of_both and is_match(str(label), str(known)) is (verdict == "wrong"):
+        is_decided = verdict in ("kept", "wrong")
+        if is_decided and label and known and is_match(label, known) is (verdict == "wrong"):
             raise UserError(
                 f"{file}: the verdict on prompt {prompt_id} is '{verdict}', with the label {label} and the true answer"
                 f" {known}; mend one of them"

@@ -39,7 +39,7 @@ _ACCURACY, _TRUST = (2.0, 2.0), (9.0, 1.0)
 """Right and wrong answers that every annotator, and the label, is taken to have given before."""
 
 _BOUNDS = (1 / 3, 0.99)
-"""Of accuracies. Below a third, an answer would count against the label that it agrees with where M is 2."""
+"""Of the accuracies. Where M is 2, an answer of a model below 1/3 would speak against the label that it agrees with."""
 
 _MOST_ROUNDS, _CLOSE, _SMALL = 100, 1e-6, 1e-6
 

@@ -224,7 +224,7 @@ def export(
         target: the new file.
         judge: of the new labels.
         choice: which rows are kept. Where they are to be checked, those that are verified have their true answers.
-        source: what ``--data`` names; a CSV file is written as that is.
+        source: what ``--data`` names, of which a CSV file has the columns.
         with_control: also write as many rows drawn at random, to a file beside, so that the choice can be compared.
 
     Returns:
@@ -250,7 +250,7 @@ def export(
         if beside.exists() and not target.exists():
             raise UserError(f"--control: {beside} exists already; move it, or export to another name")
     is_csv = target.suffix in CSV
-    table = load_table(str(source or data.source), "train")[0] if is_csv else _with_columns(data, rows)
+    table = load_table(str(source), "train")[0] if is_csv else _with_columns(data, rows)
     written = {
         file: _write_csv(table, data.label_column, rows, kept, file)
         if is_csv

@@ -17,7 +17,6 @@ from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.figures import style
 from olr_cli.analysis.figures.style import BLACK, GREEN, GREY, SKY, VERMILION, Chart, Look
 from olr_cli.analysis.frame import Lack, spreads
-from olr_cli.recipe.schema import OlrMethod
 from olr_cli.supervision.metrics import ABLATION, COMPOSITION, LABEL_METRICS
 
 _GROUPS = {
@@ -55,7 +54,7 @@ class Epochs:
 
     def __init__(self, arm: Arm, metrics: Sequence[str] = tuple(LOOKS)) -> None:
         self.arm = arm
-        self.settings = arm.olr or OlrMethod()
+        self.settings = arm.refinement
         self.is_trained = arm.runs[0].kind != "rollouts"
         self._rows = spreads(arm.frame([name for name in (*LABEL_METRICS, *ABLATION) if name in metrics]))
 

@@ -66,9 +66,9 @@ function countVerdicts() {
 
 /** A row a verdict, in the order of the prompts, as `olr audit` reads it with --trusted, and with --drawn those drawn at random. */
 function exportVerdicts() {
-  const rows = run.ids.filter((id) => verdicts.has(id)).map((id) => {
+  const rows = [...run.ids.entries()].filter(([, id]) => verdicts.has(id)).map(([p, id]) => {
     const { verdict, answer, label, drawn: wasDrawn } = verdicts.get(id);
-    const drawn = wasDrawn || drawnPrompts().has(run.ids.indexOf(id));  // or was read before the draw
+    const drawn = wasDrawn || drawnPrompts().has(p);  // or was read before the draw
     const right = { kept: label, wrong: answer.trim() || null }[verdict] ?? null;
     return { prompt_id: id, verdict, given_label: label, true_answer: right, drawn };
   });
