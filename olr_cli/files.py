@@ -158,7 +158,7 @@ def write_whole(target: Path, write: Callable[[Path], None], *, durable: bool = 
     with writing(target):
         temporary.unlink(missing_ok=True)  # it may be a link to something else
         if durable:
-            _sweep(target.parent)
+            sweep(target.parent)
         try:
             write(temporary)
             if durable:
@@ -170,14 +170,15 @@ def write_whole(target: Path, write: Callable[[Path], None], *, durable: bool = 
             temporary.unlink(missing_ok=True)
 
 
-def _sweep(folder: Path) -> None:
-    """Remove temporary files of olr in a folder that are older than a minute and whose process has gone."""
+def sweep(folder: Path, older_than: float = _ABANDONED_SECONDS) -> None:
+    """Remove temporary files of olr in a folder whose process has gone and that are older than so many seconds.
+
+    On another host a process may live that has gone here; whoever holds the folder's lock need not wait for it.
+    """
     for leftover in folder.glob(".*.tmp"):
         process = leftover.name.split(".")[-2]
         with suppress(OSError):
-            is_old = (
-                time.time() - leftover.lstat().st_mtime > _ABANDONED_SECONDS
-            )  # on another host it may live
+            is_old = time.time() - leftover.lstat().st_mtime >= older_than
             if process.isdecimal() and is_old and not os.path.exists(f"/proc/{process}"):
                 leftover.unlink()
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -33,7 +33,7 @@ from olr_cli.evaluation.benchmark import Benchmark
 from olr_cli.evaluation.problems import digest
 from olr_cli.evaluation.prompting import SETTINGS as PROMPTING
 from olr_cli.evaluation.scores import Score, averages, is_evaluation, score
-from olr_cli.files import read_record, write_text, write_whole, writing
+from olr_cli.files import read_record, sweep, write_text, write_whole, writing
 from olr_cli.recipe.schema import Section
 from olr_cli.runs.directory import GIVEN_UP, versions
 from olr_cli.runs.locks import held
@@ -443,13 +443,18 @@ class EvaluationStore:
         """Whether the folder has no files but hidden ones and what computer algebra gave up."""
         return all(file.name.startswith(".") or file.name == GIVEN_UP for file in self.folder.iterdir())
 
-    def locked(self, *, make: bool = True) -> AbstractContextManager[None]:
+    @contextmanager
+    def locked(self, *, make: bool = True) -> Iterator[None]:
         """Hold the folder's lock; a folder that was made for it and stays empty is removed again.
+
+        What interrupted writes left goes.
 
         Raises:
             UserError: another live process holds it, or it can't be made.
         """
-        return held(self.folder, make=make, option="--out" if make else "folder")
+        with held(self.folder, make=make, option="--out" if make else "folder"):
+            sweep(self.folder / "generations", older_than=0)
+            yield
 
 
 def evaluations_at(place: Path) -> list[Target]:

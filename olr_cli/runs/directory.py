@@ -59,7 +59,6 @@ def create_run(path: Path, recipe: Recipe, *, kind: Kind = "training", arm: str 
         UserError: there is something at `path` already, or it can't be written.
     """
     require_free(path)
-    drop_leftovers(path)
     write_recipe(path, recipe)
     manifest = {
         "schema_version": MANIFEST_VERSION,
@@ -94,19 +93,8 @@ def require_free(path: Path) -> None:
         files = set(path.iterdir()) if path.is_dir() else {path} if path.exists() else set()
         lock, recipe = path / LOCK, path / "recipe.yaml"
         # A recipe without a lock beside it was put there by the user.
-        if files and not lock in files <= {lock, recipe, *_leftovers(path)}:
+        if files and not lock in files <= {lock, recipe, *path.glob(".*.tmp")}:
             raise taken(path, "--run-dir", " and is not an empty folder")
-
-
-def drop_leftovers(path: Path) -> None:
-    """Remove what interrupted writes left beside the manifest of a run held by this process."""
-    for leftover in _leftovers(path):
-        leftover.unlink()
-
-
-def _leftovers(path: Path) -> list[Path]:
-    names = ("recipe.yaml", "manifest.json", "metrics.jsonl")
-    return [leftover for name in names for leftover in path.glob(f".{name}.*.tmp")]
 
 
 def write_recipe(path: Path, recipe: Recipe) -> None:

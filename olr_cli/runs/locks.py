@@ -18,7 +18,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from olr_cli.errors import UserError
-from olr_cli.files import writing
+from olr_cli.files import sweep, writing
 
 LOCK = ".lock"
 
@@ -33,7 +33,8 @@ _PATIENCE = 0.1
 def held(path: Path, *, make: bool = False, option: str = "--run-dir") -> Iterator[None]:
     """Hold a run directory, or another folder, for this process, until the block or the process ends.
 
-    With `make`, a missing folder is made, and removed again if it stays empty. `option` is what names the folder.
+    With `make`, a missing folder is made, and removed again if it stays empty. `option` is what names the folder. What
+    interrupted writes left right in the folder goes.
 
     Raises:
         UserError: another live process holds it, it can't be made, or its file system has no locks; or the folder was
@@ -46,6 +47,7 @@ def held(path: Path, *, make: bool = False, option: str = "--run-dir") -> Iterat
             raise UserError(f"{file} is not a lock file of olr; move it out of the folder")
         with writing(path):
             file.write_text(f"{os.getpid()}\n")
+        sweep(path, older_than=0)
         yield
     except Exception as error:
         if not is_at(path, opened):

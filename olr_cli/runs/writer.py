@@ -43,7 +43,6 @@ from olr_cli.runs.directory import (
     Kind,
     Status,
     create_run,
-    drop_leftovers,
     now,
     read_manifest,
     read_recipe,
@@ -132,7 +131,6 @@ class RunWriter:
 
     def roll_back(self, step: int, damaged: Iterable[int] = ()) -> None:
         """Remove what is stored after a step, and what interrupted writes left; set damaged checkpoints aside."""
-        drop_leftovers(self.path)
         drop_unfinished(self.path)
         self.drop_after(step)
         # A run that starts anew does so with the line of step 0 too.

@@ -388,7 +388,7 @@ def test_a_question_without_an_id_has_the_same_one_in_a_file_a_log_and_a_loop(tm
     assert [(label.prompt_id, label.visit) for label in step.labels] == [(name, 2) for name in ids[1:]]
 
 
-@pytest.mark.parametrize("failing", ["create_run", "drop_leftovers", "now"])
+@pytest.mark.parametrize("failing", ["create_run", "drop_unfinished", "now"])
 def test_a_run_that_could_not_begin_is_not_held(tmp_path, monkeypatch, failing):
     def fails(*_arguments, **_facts):
         raise UserError("the disk is full")
