@@ -122,7 +122,12 @@ def test_what_an_interrupted_write_left_goes_and_nothing_else(tmp_path):
         (tmp_path / name).write_text("half")
     with held(tmp_path):
         pass
-    assert sorted(p.name for p in tmp_path.iterdir()) == [".lock", ".notes.tmp", "manifest.json", "recipe.yaml"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        ".lock",
+        ".notes.tmp",
+        "manifest.json",
+        "recipe.yaml",
+    ]
 
 
 def test_a_name_that_is_too_long_is_said(tmp_path):
