@@ -486,7 +486,8 @@ _LOADED = """
 import sys
 from olr_cli.data.sets import training_prompts
 from olr_cli.recipe.layers import load_recipe
-training_prompts(load_recipe("laptop/quickstart", [f"data.train={sys.argv[1]}"]))
+changed = [f"data.train={sys.argv[1]}", "data.limit=null", "noise=null"]
+assert len(training_prompts(load_recipe("laptop/quickstart", changed))) == 1_000_000
 """
 
 
