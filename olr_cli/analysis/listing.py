@@ -147,6 +147,7 @@ def removable_runs(names: Iterable[str], folder: Path) -> list[RunEntry]:
     Raises:
         UserError: one is no run, is not below `folder`, is a link, holds other runs, or is in use.
     """
+    _finish_removals(folder)
     paths = {}
     for name in names:
         path = Path(name)
@@ -154,7 +155,7 @@ def removable_runs(names: Iterable[str], folder: Path) -> list[RunEntry]:
             path = folder / name
         is_sweep = path.is_dir() and not path.is_symlink() and not (path / "manifest.json").exists()
         runs = list(runs_below(path)) if is_sweep else []
-        if runs and path.resolve() == folder.resolve():
+        if runs and path.resolve() in (folder.resolve(), *folder.resolve().parents):
             raise UserError(f"{path}/ holds all runs; name those to remove (`olr runs` lists them)")
         for run in runs or [path]:
             _require_removable(run, folder)
@@ -171,13 +172,18 @@ def remove_run(path: Path, folder: Path) -> None:
     _require_removable(path, folder)
     path = Path(os.path.abspath(path))  # "." and ".." have no name to rename
     with held(path), writing(path):
-        for killed in path.parent.glob(".*.removed"):
-            remove(killed)
+        _finish_removals(path.parent)
         # Renamed, and no run any more, before its files go: a kill must not leave half a run under a whole one's name.
         doomed = path.with_name(f".{path.name}.removed")
         os.replace(path, doomed)
         (doomed / "manifest.json").unlink(missing_ok=True)
         shutil.rmtree(doomed)
+
+
+def _finish_removals(folder: Path) -> None:
+    for killed in folder.glob(".*.removed"):
+        if not is_held(killed):
+            remove(killed)
 
 
 def _require_removable(path: Path, folder: Path) -> None:

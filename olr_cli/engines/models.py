@@ -340,7 +340,8 @@ def require_safetensors(folder: str | Path) -> None:
     """
     if not os.path.isdir(folder) or any(Path(folder).glob("*.safetensors")):
         return
-    pickle = next((file for pattern in _PICKLES for file in sorted(Path(folder).glob(pattern))), None)
+    pickles = (file for pattern in _PICKLES for file in sorted(Path(folder).glob(pattern)))
+    pickle = next((file for file in pickles if file.name != "optimizer.pt"), None)
     if pickle is not None:
         raise UserError(
             f"{folder} has no safetensors weights but {pickle.name}, a format that can hold code; if you trust it,"

@@ -177,6 +177,11 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return dict(manifest)
 
 
+def run_id(path: Path) -> str:
+    """What marks a run's files as its own; empty where there is no manifest. Errors are those of `read_manifest`."""
+    return str(read_manifest(path).get("id", "")) if is_run(path) else ""
+
+
 def _is_manifest(manifest: Any) -> bool:
     if not isinstance(manifest, dict) or not manifest.keys() >= _NEEDED:
         return False

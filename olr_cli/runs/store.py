@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from olr_cli.answers import Judge
 from olr_cli.errors import UserError, first_line
 from olr_cli.files import sync, system_problem, write_whole, writing
+from olr_cli.runs.directory import run_id
 from olr_cli.supervision.history import History, Visit
 from olr_cli.supervision.self_training import VerifiedVisit
 from olr_cli.supervision.trapo import pass_rate
@@ -81,10 +82,11 @@ class RunStore:
         with writing(shard):
             shard.parent.mkdir(exist_ok=True)
         arrow = arrow_table(table, columns)
+        marked = arrow.replace_schema_metadata({**arrow.schema.metadata, "olr.run": run_id(self._run)})
         # A shard is small and of one step: dictionaries and statistics would cost more than they save. lz4 would save a
         # fifth of the time, but a reader may take one wrong byte of the footer for another compression, unnoticed.
         options = {"compression": "zstd", "use_dictionary": False, "write_statistics": False}
-        write_whole(shard, lambda path: pq.write_table(arrow, path, **options), durable=False)
+        write_whole(shard, lambda path: pq.write_table(marked, path, **options), durable=False)
         self._unsynced.append(shard)
         return arrow
 
@@ -254,8 +256,9 @@ def _checked(runs: Sequence[Path], table: str) -> dict[Path, int]:
 
 def _as_they_are(table: str, shards: Mapping[Path, int]) -> tuple[tuple[int, Path, int, int], ...]:
     """Steps and their shards, each of them checked, with what changes when their bytes do."""
+    ids = {run: run_id(run) for run in {shard.parents[1] for shard in shards}}
     for shard in shards:
-        check_shard(shard, table)
+        check_shard(shard, table, ids[shard.parents[1]])
     statuses = ((step, shard, shard.stat()) for shard, step in shards.items())
     return tuple((step, shard, status.st_mtime_ns, status.st_size) for step, shard, status in statuses)
 
@@ -300,8 +303,8 @@ def _prompt_visits(table: str, shards: tuple[tuple[int, Path, int, int], ...]) -
     return {shard: row["visits"] for _, shard, row in found if row is not None}
 
 
-def check_shard(shard: Path, table: str) -> None:
-    """Make sure that a file is a whole shard of `table`, of a version this program reads.
+def check_shard(shard: Path, table: str, run: str = "") -> None:
+    """Make sure that a file is a whole shard of `table`, of a version this program reads and of the run of this id.
 
     Raises:
         UserError: it is torn, foreign, or newer than this program.
@@ -326,6 +329,8 @@ def check_shard(shard: Path, table: str) -> None:
         raise UserError(
             f"{shard} was written by a newer olr (schema {version}, this one reads {SCHEMA_VERSION}); upgrade olr"
         )
+    if run and marks.get("olr.run", run) != run:
+        raise UserError(f"{shard} is of another run; {_RESTORE}")
 
 
 def stored_history(path: Path, judge: Judge, *, follows: bool = False) -> History:

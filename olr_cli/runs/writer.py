@@ -46,6 +46,7 @@ from olr_cli.runs.directory import (
     now,
     read_manifest,
     read_recipe,
+    run_id,
     versions,
     write_manifest,
     write_recipe,
@@ -220,7 +221,7 @@ class RunWriter:
 
         def fill_alone(folder: Path) -> None:
             fill(folder)
-            stands = {"step": step, "run": read_manifest(self.path)["id"], **state}
+            stands = {"step": step, "run": run_id(self.path), **state}
             (folder / "trainer.json").write_text(json.dumps(stands), encoding="utf-8")
             self._require_attempt()  # filling takes long
 

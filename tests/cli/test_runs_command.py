@@ -92,6 +92,7 @@ def test_runs_are_sorted_and_filtered(runs, words, names):
         (["rm", "done"], "add --yes"),
         (["rm", "figures", "--yes"], "not a run directory"),
         (["rm", "runs", "--yes"], "runs/ holds all runs; name those to remove"),
+        (["rm", "", "--yes"], "./ holds all runs"),
         (["rm", "link", "--yes"], "is a link"),
         (["rm", "busy", "--yes"], "is being written"),
         (["rm", "done", "busy", "--yes"], "is being written"),

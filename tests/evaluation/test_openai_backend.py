@@ -193,7 +193,7 @@ def said(**message):
         (lambda reply: reply.pop("usage"), None, "It is \\boxed{7}."),
         *(
             (lambda reply, usage=usage: reply.update(usage=usage), None, "It is \\boxed{7}.")
-            for usage in (None, *({"completion_tokens": n} for n in (10**30, -1, "6")))
+            for usage in (None, *({"completion_tokens": n} for n in (10**30, -1, "6", True)))
         ),
         (said(content=[{"type": "text", "text": "4"}, {"type": "text", "text": "2"}]), 6, "42"),
         (said(content="4\ud8002"), 6, "4?2"),
@@ -299,7 +299,7 @@ def test_user_password_and_query_of_the_address_are_sent_and_neither_stored_nor_
         (MODEL, {"url": "http://127.0.0.1:9/v1"}, "no server answers at http://127.0.0.1:9/v1"),
         *(
             (MODEL, {"url": url}, "--url is no URL of a server")
-            for url in ("localhost", "http://me:pass@h:port", "")
+            for url in ("localhost", "http://me:pass@h:port", "http://h:99999999", "")
         ),
         (MODEL, {"chat": ChatFormat(template="{{ messages }}")}, "leave --chat-template out"),
         (MODEL, {"name": "vllm"}, "--url names a server for --backend openai"),

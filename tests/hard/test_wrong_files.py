@@ -54,6 +54,12 @@ def test_a_shard_with_rows_that_no_run_has_is_named(name, run):
     assert str(shard) in str(caught.value)
 
 
+def test_a_shard_of_another_run_is_named(run):
+    reopen(run, id="0" * 32)
+    with pytest.raises(UserError, match=r"labels/step-\d+.parquet is of another run; restore it"):
+        scan_labels(run)
+
+
 def test_a_shard_under_another_steps_name_is_named(run):
     shards = sorted((run / "labels").iterdir())
     os.replace(shards[0], shards[1])

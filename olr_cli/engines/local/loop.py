@@ -34,6 +34,8 @@ from olr_cli.engines.models import model_location
 from olr_cli.engines.prompt_text import ChatFormat, require_room, template_warnings
 from olr_cli.engines.reporting import MetricLog, reports, require_packages, start_progress
 from olr_cli.engines.run import Attempt, DataSets, NonFinite, diverged, engine_section, loss_average_departure
+from olr_cli.errors import UserError, first_line
+from olr_cli.files import system_problem
 from olr_cli.packages import untested_versions
 from olr_cli.recipe.schema import LocalEngine, Recipe
 from olr_cli.runs.checkpoints import checkpoint_path, is_best
@@ -328,11 +330,23 @@ def save_checkpoint(run: Attempt, step: int, policy: Policy, grpo: Grpo) -> None
 
 
 def load_trainer(grpo: Grpo, checkpoint: Path) -> None:
-    """Bring the optimiser, and torch's random state, to where a checkpoint left them."""
-    state = torch.load(checkpoint / "optimizer.pt", weights_only=True, map_location=grpo.policy.device)
-    grpo.optimizer.load_state_dict(state)
-    saved = json.loads((checkpoint / "trainer.json").read_text(encoding="utf-8"))
-    torch.set_rng_state(torch.tensor(saved["rng"], dtype=torch.uint8))
+    """Bring the optimiser, and torch's random state, to where a checkpoint left them.
+
+    Raises:
+        UserError: it has no such state, or that of another model.
+    """
+    try:
+        state = torch.load(checkpoint / "optimizer.pt", weights_only=True, map_location=grpo.policy.device)
+        grpo.optimizer.load_state_dict(state)
+        saved = json.loads((checkpoint / "trainer.json").read_text(encoding="utf-8"))
+        torch.set_rng_state(torch.tensor(saved["rng"], dtype=torch.uint8))
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        problem = system_problem(error) or f"it has no state of this run's optimiser ({first_line(error)})"
+        raise UserError(
+            f"{checkpoint} could not be continued: {problem}; remove it, and --resume takes the one before"
+        ) from error
 
 
 def _record(

@@ -81,7 +81,7 @@ class OpenAIBackend(Backend):
             self._url = httpx.URL(url)
         except httpx.InvalidURL:
             self._url = httpx.URL()
-        if self._url.scheme not in ("http", "https") or not self._url.host:
+        if self._url.scheme not in ("http", "https") or not self._url.host or (self._url.port or 0) > 65535:
             raise UserError("--url is no URL of a server; give one like http://host:8000/v1")
         path = self._url.path.rstrip("/")
         self._shown = str(self._url.copy_with(path=path, userinfo=b"", query=None, fragment=None))
@@ -224,7 +224,7 @@ class OpenAIBackend(Backend):
         """What the server says about the model: the name behind it."""
         try:
             async with self.client() as client:
-                reply = await self._send(client, "GET", "models", CONNECTING)
+                reply = await self._send(client, "GET", "models", min(CONNECTING, self.timeout))
         except (*_FAILURES, _BadReply) as error:
             raise UserError(
                 f"no server answers at {self._shown} ({self._reason(error)}); start it, or mend --url"
@@ -364,7 +364,7 @@ def _rollout(reply: httpx.Response) -> Rollout:
         ) from None
     if thought:  # which some servers take out of the response
         text = f"<think>\n{thought}\n</think>\n\n{text}" if text else f"<think>\n{thought}"
-    is_count = isinstance(tokens, int) and 0 <= tokens < 2**31
+    is_count = type(tokens) is int and 0 <= tokens < 2**31
     return Rollout(storable(text), tokens if is_count else None, is_cut)
 
 
