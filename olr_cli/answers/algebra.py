@@ -48,9 +48,10 @@ _LETTER = re.compile(r"\\[a-zA-Z]+|[a-zA-Z]")
 _TEXT = re.compile(r"\\text\{[^{}]*\}")
 _MISREAD = re.compile(
     r"!!|(?<![_^\d])\d+\s+\d|\^\s*(?:\{[^{}]*\}|\\?\w)\s*\^|\\(?:gcd|lcm)\s*\(?[^)]*[a-zA-Z]|\\(?:pmod|bmod|mod|equiv)"
+    r"|\d[eE][+-]?0*[1-9]\d{4}"
 )
 """Double factorials (read as factorials of factorials), numbers side by side (read as a sum), powers without braces
-(read from the left), and what is computed though it has letters."""
+(read from the left), what is computed though it has letters, and numbers of more than 10,000 digits."""
 
 _RULE = PSParser.ruleNames.index("atom_expr")  # whether x^2(... goes on as a power or as a function call
 _FULL_CONTEXT = frozenset(
