@@ -95,7 +95,9 @@ def read_text(file: Path, at_most: int | None = None) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UserError(f"{file} is not UTF-8 text ({error.reason} at byte {error.start})") from None
+        raise UserError(
+            f"{file} is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"
+        ) from None
 
 
 def read_lines(file: Path) -> Iterator[str]:

@@ -206,7 +206,7 @@ def _entry(path: Path, folder: Path) -> RunEntry:
     )
     try:
         run, manifest, lines = read_run(path), read_manifest(path), read_metrics(path)
-    except UserError as error:
+    except (UserError, OSError) as error:
         return replace(entry, problem=str(error))
     trained = [line for line in lines if line["step"]]
     epoch = int(trained[-1]["epoch"]) if trained else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -88,7 +89,12 @@ def rm(
         for run in entries:
             epochs = "" if run.epochs is None else f", {run.epoch or 0} of {run.epochs} epochs"
             typer.echo(printable(f"{run.path}: {run.status}{epochs}, {size_text(run.size)}"))
-        if not typer.confirm(f"Remove {len(entries)} run{'s' * (len(entries) != 1)}?"):
+        signal.siginterrupt(signal.SIGINT, True)  # polars lets a read go on after Ctrl-C
+        try:
+            is_sure = typer.confirm(f"Remove {len(entries)} run{'s' * (len(entries) != 1)}?")
+        except typer.Abort:
+            raise KeyboardInterrupt from None
+        if not is_sure:
             typer.echo("Nothing was removed.")
             return
     for run in entries:

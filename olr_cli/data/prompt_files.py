@@ -496,7 +496,7 @@ def load_table(text: str, split: str) -> tuple[pa.Table, str, str, str | None]:
     """The rows in a file or on the hub, their name, the default of their data source, and their revision."""
     if _is_local(text):
         path = Path(text).absolute()
-        if (path / "manifest.json").is_file():
+        if os.path.isfile(path / "manifest.json"):
             raise UserError(f"{text} is a run, not a data set; `olr audit` looks at its labels")
         # never the bare name: a file called arithmetic.jsonl is not the arithmetic task
         return read_table(matching_files(text)), path.name, f"local/{path.stem}", None

@@ -264,12 +264,16 @@ def suggested(
         available: the columns of a file.
         named: role -> path, by the user.
     """
-    pairs = []
+    paths: list[str] = []
     for role, words in likely.items():
-        path = named.get(role) or _likeliest(available, words) or "COLUMN"
-        is_plain = re.fullmatch(r"[A-Za-z_][\w.-]*", path)
-        pairs.append(f"{role}: {path if is_plain else json.dumps(path, ensure_ascii=False)}")
-    return f"{{{', '.join(pairs)}}}"
+        left = [path for path in available if path not in paths]
+        paths.append(named.get(role) or _likeliest(left, words) or "COLUMN")
+    plain = (re.fullmatch(r"[A-Za-z_][\w.-]*", path) for path in paths)
+    texts = (
+        path if is_plain else json.dumps(path, ensure_ascii=False)
+        for path, is_plain in zip(paths, plain, strict=True)
+    )
+    return f"{{{', '.join(f'{role}: {text}' for role, text in zip(likely, texts, strict=True))}}}"
 
 
 def _likeliest(available: Sequence[str], words: Sequence[str]) -> str | None:
@@ -315,7 +319,7 @@ def matching_files(source: str) -> list[Path]:
         if not files:
             raise UserError(f"the folder {source} has no file ending in {', '.join(SUFFIXES)}; name another")
         return files
-    if os.path.lexists(path):
+    if os.path.isfile(path):
         return [path]
     files = [Path(name) for name in sorted(glob.glob(str(path))) if os.path.isfile(name)]
     if not files and glob.has_magic(str(path)):

@@ -191,6 +191,8 @@ def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
     columns = ("prompt_id", "true_answer", "verdict", "given_label")
     table = read_table([file], (*columns, "drawn", *PROMPT_COLUMNS))
     if "prompt_id" not in table.column_names or {"true_answer", "verdict"}.isdisjoint(table.column_names):
+        if "prompt_id" in table.column_names and set(PROMPT_COLUMNS).isdisjoint(table.column_names):
+            raise UserError(f"{file} has a column prompt_id and no true_answer; add it")
         prompts = read_prompts(str(file), reading=reading)
         return [
             VerifiedLabel(prompt.prompt_id if prompts.has_ids else None, prompt.messages, prompt.gold)

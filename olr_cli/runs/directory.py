@@ -36,7 +36,7 @@ GIVEN_UP = "given_up.jsonl"
 _NEEDED = {"schema_version", "name", "status", "attempts"}
 _KINDS: dict[str, type] = {
     **dict.fromkeys(
-        ("name", "status", "kind", "arm", "recipe_digest", "created", "engine", "policy_digest"), str
+        ("id", "name", "status", "kind", "arm", "recipe_digest", "created", "engine", "policy_digest"), str
     ),
     **dict.fromkeys(("schema_version", "seed", "answer_rules"), int),
     **dict.fromkeys(("versions", "data"), dict),
@@ -143,7 +143,11 @@ def has_run(path: Path) -> bool:
 def is_run(path: Path | str) -> bool:
     """Whether a folder has a run's two first files."""
     # os.path takes a name that is too long for one that does not exist; pathlib raises.
-    return all(os.path.isfile(os.path.join(path, name)) for name in ("manifest.json", "recipe.yaml"))
+    return not _lacking(path)
+
+
+def _lacking(path: Path | str) -> list[str]:
+    return [name for name in ("manifest.json", "recipe.yaml") if not os.path.isfile(os.path.join(path, name))]
 
 
 def require_run(path: Path) -> None:
@@ -155,9 +159,11 @@ def require_run(path: Path) -> None:
     if not is_run(path):
         if not os.path.exists(path):
             raise no_path(path, "`olr train` makes run directories, by default under runs/")
-        raise UserError(
-            f"{path} is not a run directory (no manifest.json); `olr train` makes one, by default under runs/"
+        lacking = _lacking(path)
+        remedy = (
+            "`olr train` makes one, by default under runs/" if len(lacking) > 1 else "restore it from a copy"
         )
+        raise UserError(f"{path} is not a run directory (no {lacking[0]}); {remedy}")
 
 
 def read_manifest(path: Path) -> dict[str, Any]:

@@ -90,7 +90,8 @@ def test_runs_are_sorted_and_filtered(runs, words, names):
         (["--status", "finishd"], "did you mean 'finished'"),
         (["--sort", "date"], "--sort is 'date'"),
         (["rm", "done"], "add --yes"),
-        (["rm", "figures", "--yes"], "not a run directory"),
+        (["rm", "figures", "--yes"], "not a run directory (no manifest.json); `olr train`"),
+        (["rm", "half", "--yes"], "not a run directory (no recipe.yaml); restore it"),
         (["rm", "runs", "--yes"], "runs/ holds all runs; name those to remove"),
         (["rm", "", "--yes"], "./ holds all runs"),
         (["rm", "link", "--yes"], "is a link"),
@@ -107,6 +108,8 @@ def test_what_may_not_be_removed_is_refused_and_nothing_goes(runs, words, messag
     shutil.copytree(runs / "done", runs / "outer")
     shutil.copytree(runs / "done", runs / "outer" / "backup" / "inner")
     shutil.copytree(runs / "done", runs / "busy")
+    (runs / "half").mkdir()
+    shutil.copy(runs / "done" / "manifest.json", runs / "half")
     with held(runs / "busy"):
         before = sorted(runs.parent.rglob("*"))
         result = olr("runs", *words)

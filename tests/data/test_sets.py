@@ -141,6 +141,7 @@ def test_a_file_gives_the_true_answers_of_its_prompts(unknown, tmp_path):
     [
         ([{"prompt_id": "z", "true_answer": "1"}], "none of its prompts is among"),
         ([{"prompt_id": "a", "true_answer": None, "verdict": "wrong"}], "has no true answer in any row"),
+        ([{"prompt_id": "a"}], "has a column prompt_id and no true_answer"),
         (
             [{"prompt_id": "a", "verdict": "maybe"}],
             "verdict on prompt a is 'maybe'; known: kept, wrong, flawed",

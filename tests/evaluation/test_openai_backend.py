@@ -238,7 +238,10 @@ def test_waits_are_as_long_as_the_server_asks_and_never_longer_than_the_time_lim
             [(401, {"error": "wrong key: top-secret"})],
             "refuses the key in OPENAI_API_KEY (status 401: wrong key: …)",
         ),
-        ([(200, b"<html>")] * 99, "otherwise than a chat completion, '<html>'; check that --url names an"),
+        (
+            [(200, b"<html>")] * 99,
+            "otherwise than a chat completion, '<html>'; is --url the address of an OpenAI",
+        ),
         (
             [(500, {"detail": "engine died"})] * 99,
             "8 requests in a row, in 8 attempts each (status 500: engine died)",
@@ -285,8 +288,8 @@ def test_user_password_and_query_of_the_address_are_sent_and_neither_stored_nor_
     with BackendOptions(url=address).open(MODEL) as backend:
         assert backend.facts["url"] == server.url
         list(backend.stream(requests([1]), SAMPLING))
-        server.troubles = [(400, {"error": "no"})]
-        with pytest.raises(UserError, match=f"^{server.url} refuses"):
+        server.troubles = [(400, {"error": "no: POST /v1?token=hidden, Basic bWU6cGFzcw==, pass"})]
+        with pytest.raises(UserError, match=rf"^{server.url} refuses.*: no: POST /v1\?…, Basic …, …\)"):
             list(backend.stream(requests([1]), SAMPLING))
     assert set(server.keys) == {"Basic bWU6cGFzcw=="}
     assert set(server.paths) == {"/v1/models?token=hidden", "/v1/chat/completions?token=hidden"}

@@ -50,7 +50,7 @@ def test_what_is_too_large_or_too_deep_is_refused(tmp_path: Path) -> None:
     [
         *cases('recipes'),
         ("seed: " + "9" * 5000, "a number that cannot be read"),
-        (b"name: \xff", "is not UTF-8 text (invalid start byte at byte 6)"),
+        (b"name: \xff", "is not UTF-8 text (invalid start byte at byte 6); save it"),
         ("seed: 3".encode("utf-16"), "is not UTF-8 text"),
         (bytes(range(256)) * 20, "is not UTF-8 text"),
         (b"name: a\0b", "unacceptable character #x0000"),

@@ -12,6 +12,7 @@ import math
 import os
 import random
 import threading
+from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -92,6 +93,11 @@ class OpenAIBackend(Backend):
                 f"{KEY} has a character that no key has (a line break, or no ASCII); set it again"
             )
         self.headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        login, query = self._url.userinfo.decode(), self._url.query.decode()
+        basic = b64encode(f"{self._url.username}:{self._url.password}".encode()).decode()
+        secrets = (self._key, basic, login, login.partition(":")[2], self._url.password, query)
+        # A short one is too many words' part.
+        self._secrets = [it for it in (*secrets, *self._url.params.values()) if len(it) > 3]
         self.facts = {
             "name": "openai",
             "model_digest": f"server:{model}",
@@ -179,7 +185,7 @@ class OpenAIBackend(Backend):
             try:
                 reply = await self._send(client, "POST", "chat/completions", self.timeout, body)
                 if reply.status_code == 200:
-                    return _rollout(reply)
+                    return self._rollout(reply)
             except (*_FAILURES, _BadReply) as error:
                 reason = self._reason(error)
                 continue
@@ -243,7 +249,7 @@ class OpenAIBackend(Backend):
         if models and self.model not in models:
             raise UserError(
                 f"{self._shown} has no model '{self.model}'{did_you_mean(self.model, models)}; it has"
-                f" {', '.join(map(shortened, list(models)[:20]))}"
+                f" {', '.join(shortened(self._without_secrets(model)) for model in list(models)[:20])}"
             )
         return {"served_model": storable(str(root))} if root else {}
 
@@ -266,15 +272,44 @@ class OpenAIBackend(Backend):
             words = error.get("message") or error.get("detail") if isinstance(error, dict) else error
         except _NO_JSON:
             words = reply.text
-        text = " ".join(storable(str(words or "")).split())
-        text = (text.replace(self._key, "…") if self._key else text)[:200].rstrip(".")
+        text = self._without_secrets(" ".join(storable(str(words or "")).split()))[:200].rstrip(".")
         return f": {text}" if text else ""
+
+    def _without_secrets(self, text: str) -> str:
+        """A server's words without the key and what of --url is not stored, which some repeat."""
+        for secret in self._secrets:
+            text = text.replace(secret, "…")
+        return text
 
     def _reason(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):
             return "no reply in time, see --timeout"
         kind = "" if isinstance(error, _BadReply) else type(error).__name__
-        return ": ".join(filter(None, (kind, first_line(error))))
+        return self._without_secrets(": ".join(filter(None, (kind, first_line(error)))))
+
+    def _rollout(self, reply: httpx.Response) -> Rollout:
+        """The response in a completion; a server that does not count tokens, or miscounts them, leaves it open.
+
+        Raises:
+            _BadReply: it is no completion.
+        """
+        try:
+            content = reply.json()
+            choice = content["choices"][0]
+            said = choice["message"]
+            thought = _text(said.get("reasoning_content") or said.get("reasoning"))
+            text = _text(said.get("content"))
+            tokens = (content.get("usage") or {}).get("completion_tokens")
+            is_cut = choice.get("finish_reason") == "length"
+        except _NO_JSON:
+            text = shortened(self._without_secrets(reply.text))
+            raise _BadReply(
+                f"it answers otherwise than a chat completion, {text!r}; is --url the address of an OpenAI-compatible API?"
+            ) from None
+        if thought:  # which some servers take out of the response
+            text = f"<think>\n{thought}\n</think>\n\n{text}" if text else f"<think>\n{thought}"
+        is_count = type(tokens) is int and 0 <= tokens < 2**31
+        return Rollout(storable(text), tokens if is_count else None, is_cut)
 
 
 class _Requests:
@@ -341,31 +376,6 @@ class _Requests:
                 for worker in workers:
                     worker.cancel()
                 await asyncio.gather(*workers, return_exceptions=True)
-
-
-def _rollout(reply: httpx.Response) -> Rollout:
-    """The response in a completion; a server that does not count tokens, or miscounts them, leaves their number open.
-
-    Raises:
-        _BadReply: it is no completion.
-    """
-    try:
-        content = reply.json()
-        choice = content["choices"][0]
-        said = choice["message"]
-        thought = _text(said.get("reasoning_content") or said.get("reasoning"))
-        text = _text(said.get("content"))
-        tokens = (content.get("usage") or {}).get("completion_tokens")
-        is_cut = choice.get("finish_reason") == "length"
-    except _NO_JSON:
-        raise _BadReply(
-            f"it answers otherwise than a chat completion, {shortened(reply.text)!r}; check that --url names an"
-            " OpenAI-compatible API"
-        ) from None
-    if thought:  # which some servers take out of the response
-        text = f"<think>\n{thought}\n</think>\n\n{text}" if text else f"<think>\n{thought}"
-    is_count = type(tokens) is int and 0 <= tokens < 2**31
-    return Rollout(storable(text), tokens if is_count else None, is_cut)
 
 
 def _text(content: Any) -> str:
