@@ -240,7 +240,7 @@ def test_waits_are_as_long_as_the_server_asks_and_never_longer_than_the_time_lim
         ),
         (
             [(200, b"<html>")] * 99,
-            "otherwise than a chat completion, '<html>'; is --url the address of an OpenAI",
+            "otherwise than a chat completion, '<html>'; is --url that of an OpenAI",
         ),
         (
             [(500, {"detail": "engine died"})] * 99,

@@ -304,7 +304,7 @@ class OpenAIBackend(Backend):
         except _NO_JSON:
             text = shortened(self._without_secrets(reply.text))
             raise _BadReply(
-                f"it answers otherwise than a chat completion, {text!r}; is --url the address of an OpenAI-compatible API?"
+                f"it answers otherwise than a chat completion, {text!r}; is --url that of an OpenAI-compatible API?"
             ) from None
         if thought:  # which some servers take out of the response
             text = f"<think>\n{thought}\n</think>\n\n{text}" if text else f"<think>\n{thought}"
