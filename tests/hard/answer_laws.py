@@ -80,13 +80,13 @@ def _read_here(text: str) -> Form | None:
 
 
 def _spelling(form: Form) -> str | None:
-    """How a form of exact numbers is written; None for others."""
+    """How a form of exact numbers is written; None for others, and for ratios, whose terms are quotients."""
     if form.kind == "number":
         return None if len(form.label) > 300 else form.label
     if form.kind == "value":
         return {"oo": r"\infty", "-oo": r"-\infty"}[form.label]
     parts = [_spelling(part) for part in form.parts]
-    if None in parts or form.kind not in ("tuple", "set", "interval"):
+    if None in parts or form.kind not in ("tuple", "set", "interval") or form.label == ":":
         return None
     opening, closing = {"tuple": "()", "set": (r"\{", r"\}")}.get(form.kind, form.label)
     if opening == "(" and len(parts) == 1:
