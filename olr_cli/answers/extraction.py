@@ -23,6 +23,7 @@ _BUILT_IN = {
     "arithmetic-products": "first_integer",
     "arithmetic-sums": "first_integer",
     "arithmetic-maxima": "first_integer",
+    "arithmetic-dates": "first_integer",
 }
 ARITHMETIC_SOURCES = frozenset(_BUILT_IN)
 """Data sources of the built-in prompts; any other name, even "arithmetic-mine", is a user's own."""

@@ -21,7 +21,7 @@ from olr_cli.data.chat import Message
 from olr_cli.data.prompts import Prompt
 from olr_cli.seeding import key, uniform
 
-FewShotName = Literal["products", "sums", "maxima"]
+FewShotName = Literal["products", "sums", "maxima", "dates"]
 FEW_SHOT: tuple[FewShotName, ...] = get_args(FewShotName)
 
 FEW_SHOT_SPLIT_ENDS = {"train": 0.5, "validation": 0.65, "test": 1.0}
@@ -68,8 +68,16 @@ TASKS: dict[FewShotName, FewShotTask] = {
         max,
         lambda: combinations(range(11, 100, 8), 3),
     ),
+    "dates": FewShotTask(  # a number is a year and a month, as in 201309
+        "later of 2007-12 and 2013-09: 2013\nlater of 1988-12 and 1947-04: 1988\nlater of 2013-02 and 1927-05: 2013\n",
+        lambda numbers: (
+            f"later of {' and '.join(f'{number // 100}-{number % 100:02d}' for number in numbers)}:"
+        ),
+        lambda numbers: max(numbers) // 100,
+        lambda: combinations((100 * year + 1 + 5 * year % 12 for year in range(1900, 2020, 3)), 2),
+    ),
 }
-"""Chosen so that SmolLM2-135M answers a third to a half of the questions right."""
+"""Chosen so that SmolLM2-135M answers a quarter to a half of the questions right."""
 
 
 def few_shot_prompts(name: FewShotName, size: int | None, seed: int, split: str) -> list[Prompt]:

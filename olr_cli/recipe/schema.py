@@ -165,7 +165,7 @@ class DataSection(Section):
         "arithmetic",
         "A Parquet or JSONL file, a Hugging Face hub id, or a built-in set: `arithmetic`,"
         " `arithmetic:subtraction`, or for pretrained models `arithmetic:products`, `arithmetic:sums`,"
-        " `arithmetic:maxima`.",
+        " `arithmetic:maxima`, `arithmetic:dates`.",
     )
     validation: Text | None = _key(None, "The only prompts that may choose a checkpoint (R22).")
     test: Text | None = _key(None, "Held-out prompts; they never train.")
