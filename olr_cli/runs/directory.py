@@ -160,9 +160,8 @@ def require_run(path: Path) -> None:
         if not os.path.exists(path):
             raise no_path(path, "`olr train` makes run directories, by default under runs/")
         lacking = _lacking(path)
-        remedy = (
-            "`olr train` makes one, by default under runs/" if len(lacking) > 1 else "restore it from a copy"
-        )
+        made = "`olr train` makes one, by default under runs/"
+        remedy = made if "manifest.json" in lacking else "restore it from a copy"
         raise UserError(f"{path} is not a run directory (no {lacking[0]}); {remedy}")
 
 

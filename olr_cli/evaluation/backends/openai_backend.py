@@ -96,7 +96,7 @@ class OpenAIBackend(Backend):
         login, query = self._url.userinfo.decode(), self._url.query.decode()
         basic = b64encode(f"{self._url.username}:{self._url.password}".encode()).decode()
         secrets = (self._key, basic, login, login.partition(":")[2], self._url.password, query)
-        # A short one is too many words' part.
+        # Shorter ones are parts of ordinary words.
         self._secrets = [it for it in (*secrets, *self._url.params.values()) if len(it) > 3]
         self.facts = {
             "name": "openai",
