@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import resource
 import statistics
 import tempfile
 import time
@@ -107,7 +108,12 @@ def train_with_trl(setting: Setting, steps: int, threads: int, pipe: Connection)
         )
         trainer.remove_callback(PrinterCallback)
         trainer.train()
-        pipe.send(trainer.state.log_history[-1]["completions/mean_length"])
+        pipe.send((trainer.state.log_history[-1]["completions/mean_length"], peak_memory()))
+
+
+def peak_memory() -> float:
+    """The most memory that this process has had, in gigabytes; of ours it grows with each setting that is measured."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 
 def measure(setting: Setting, count: int, warm_up: int) -> None:
@@ -124,7 +130,10 @@ def measure(setting: Setting, count: int, warm_up: int) -> None:
         ours.step()
         pipe.send("your turn")
         theirs.append(pipe.recv())
-    report(ours, theirs, pipe.recv(), warm_up)
+    memory = peak_memory()
+    length_of_trl, memory_of_trl = pipe.recv()
+    report(ours, theirs, length_of_trl, warm_up)
+    print(f"  peak memory: {memory:.2f} GB, TRL's {memory_of_trl:.2f} GB\n", flush=True)
     trl.join()
 
 
@@ -150,10 +159,7 @@ def report(own: Steps, of_trl: list[float], length_of_trl: float, warm_up: int) 
         f"  matrix product: {rate / 1e9:.0f} GFLOP/s at the step's shape, {square / 1e9:.0f} at 2048 x 2048"
     )
     flops = statistics.mean(own.needed_flops(step) for step in steps)
-    print(
-        f"  share of the limit: {own.share_of_limit(steps, rate):.2f}, {flops / 1e9:.2f} GFLOP a step\n",
-        flush=True,
-    )
+    print(f"  share of the limit: {own.share_of_limit(steps, rate):.2f}, {flops / 1e9:.2f} GFLOP a step")
 
 
 def main() -> None:
