@@ -172,16 +172,14 @@ def write_whole(target: Path, write: Callable[[Path], None], *, durable: bool = 
             temporary.unlink(missing_ok=True)
 
 
-def sweep(folder: Path, older_than: float = _ABANDONED_SECONDS) -> None:
-    """Remove temporary files of olr in a folder whose process has gone and that are older than so many seconds.
-
-    On another host a process may live that has gone here; whoever holds the folder's lock need not wait for it.
-    """
+def sweep(folder: Path, *, is_held: bool = False) -> None:
+    """Remove temporary files of olr that are older than a minute and whose process has gone; in a held folder, all."""
     for leftover in folder.glob(".*.tmp"):
         process = leftover.name.split(".")[-2]
         with suppress(OSError):
-            is_old = time.time() - leftover.lstat().st_mtime >= older_than
-            if process.isdecimal() and is_old and not os.path.exists(f"/proc/{process}"):
+            age = time.time() - leftover.lstat().st_mtime  # on another host its process may live
+            is_abandoned = age > _ABANDONED_SECONDS and not os.path.exists(f"/proc/{process}")
+            if process.isdecimal() and (is_held or is_abandoned):
                 leftover.unlink()
 
 

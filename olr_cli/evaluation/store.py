@@ -453,7 +453,7 @@ class EvaluationStore:
             UserError: another live process holds it, or it can't be made.
         """
         with held(self.folder, make=make, option="--out" if make else "folder"):
-            sweep(self.folder / "generations", older_than=0)
+            sweep(self.folder / "generations", is_held=True)
             yield
 
 

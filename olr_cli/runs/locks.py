@@ -47,7 +47,7 @@ def held(path: Path, *, make: bool = False, option: str = "--run-dir") -> Iterat
             raise UserError(f"{file} is not a lock file of olr; move it out of the folder")
         with writing(path):
             file.write_text(f"{os.getpid()}\n")
-        sweep(path, older_than=0)
+        sweep(path, is_held=True)
         yield
     except Exception as error:
         if not is_at(path, opened):

@@ -14,7 +14,7 @@ import re
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +75,10 @@ class RunStore:
         stored_rollouts = self._write("rollouts", step, rollouts)
         return self._write("labels", step, labels), stored_rollouts
 
+    @cached_property
+    def _run_id(self) -> str:
+        return run_id(self._run)
+
     def _write(self, table: str, step: int, columns: Columns) -> Any:
         import pyarrow.parquet as pq
 
@@ -82,7 +86,7 @@ class RunStore:
         with writing(shard):
             shard.parent.mkdir(exist_ok=True)
         arrow = arrow_table(table, columns)
-        marked = arrow.replace_schema_metadata({**arrow.schema.metadata, "olr.run": run_id(self._run)})
+        marked = arrow.replace_schema_metadata({**arrow.schema.metadata, "olr.run": self._run_id})
         # A shard is small and of one step: dictionaries and statistics would cost more than they save. lz4 would save a
         # fifth of the time, but a reader may take one wrong byte of the footer for another compression, unnoticed.
         options = {"compression": "zstd", "use_dictionary": False, "write_statistics": False}

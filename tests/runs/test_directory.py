@@ -101,8 +101,8 @@ def test_a_folder_that_a_kill_left_without_a_manifest_is_free(tmp_path):
         "with held(path, make=True): directory.create_run(path, Recipe())"
     )
     assert subprocess.run([sys.executable, "-c", kill], check=False).returncode == -9
-    (path / ".manifest.json.999999999.tmp").write_text("{")
-    assert sorted(p.name for p in path.iterdir()) == [".lock", ".manifest.json.999999999.tmp", "recipe.yaml"]
+    (path / ".manifest.json.17.tmp").write_text("{")
+    assert sorted(p.name for p in path.iterdir()) == [".lock", ".manifest.json.17.tmp", "recipe.yaml"]
     require_free(path)
     with held(path, make=True):
         create_run(path, Recipe(seed=3))
@@ -118,7 +118,7 @@ def test_a_recipe_the_user_put_into_a_folder_is_not_taken_for_a_leftover(tmp_pat
 
 def test_what_an_interrupted_write_left_goes_and_nothing_else(tmp_path):
     create_run(tmp_path, Recipe())
-    for name in (".manifest.json.999999999.tmp", ".metrics.jsonl.999999999.tmp", ".notes.tmp"):
+    for name in (".manifest.json.17.tmp", ".metrics.jsonl.17.tmp", ".notes.tmp"):
         (tmp_path / name).write_text("half")
     with held(tmp_path):
         pass

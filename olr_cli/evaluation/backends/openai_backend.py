@@ -95,9 +95,16 @@ class OpenAIBackend(Backend):
         self.headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         login, query = self._url.userinfo.decode(), self._url.query.decode()
         basic = b64encode(f"{self._url.username}:{self._url.password}".encode()).decode()
-        secrets = (self._key, basic, login, login.partition(":")[2], self._url.password, query)
+        secrets = (
+            basic,
+            login,
+            login.partition(":")[2],
+            self._url.password,
+            query,
+            *self._url.params.values(),
+        )
         # Shorter ones are parts of ordinary words.
-        self._secrets = [it for it in (*secrets, *self._url.params.values()) if len(it) > 3]
+        self._secrets = [*filter(None, [self._key]), *(it for it in secrets if len(it) > 3)]
         self.facts = {
             "name": "openai",
             "model_digest": f"server:{model}",
