@@ -97,7 +97,14 @@ def _load(weights: Path) -> Any:
 
     remote: dict[str, Any] = {"trust_remote_code": False, "gguf_file": weights.name}
     tokenizer = AutoTokenizer.from_pretrained(weights.parent, **remote)
-    model = AutoModelForCausalLM.from_pretrained(weights.parent, dtype=torch.float32, **remote)
+    read = AutoModelForCausalLM.from_pretrained(weights.parent, dtype=torch.float32, **remote)
+    # From transformers 5.17 on, what comes from a GGUF file counts as quantised, though it is not, and is not saved.
+    config = type(read.config).from_dict(
+        {name: value for name, value in read.config.to_dict().items() if name != "quantization_config"}
+    )
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    model.load_state_dict(read.state_dict())
+    model.generation_config = read.generation_config
     # The tokenizer made of a GGUF file ends texts with the token that begins them; the configuration is right.
     tokenizer.eos_token = tokenizer.convert_ids_to_tokens(model.config.eos_token_id)
     tokenizer.pad_token = tokenizer.eos_token

@@ -532,6 +532,10 @@ class LocalEngine(Section):
 
     name: Literal["local"] = "local"
     device: Device = _key("auto", "`auto` takes a GPU if there is one.")
+    dtype: Literal["auto", "float32", "bfloat16"] = _key(
+        "auto",
+        "Of matrix products; weights are float32. `auto`: float32 on a CPU, bfloat16 on a GPU that has it.",
+    )
     threads: Annotated[Whole, Field(gt=0, le=1024)] | None = _key(
         None, "CPU threads; CPU results repeat bit for bit with the same number (R18); null: torch's choice."
     )

@@ -242,10 +242,11 @@ def set_up_torch(recipe: Recipe) -> None:
 
 def load_policy(recipe: Recipe, checkpoint: Path | None = None) -> Policy:
     """The recipe's starting policy, or the one in a checkpoint."""
-    model = checkpoint or model_location(recipe.model.path)
+    model, engine = checkpoint or model_location(recipe.model.path), engine_section(recipe, LocalEngine)
     policy = Policy.load(
         model,
-        device=engine_section(recipe, LocalEngine).device,
+        device=engine.device,
+        dtype=None if engine.dtype == "auto" else getattr(torch, engine.dtype),
         trust_remote_code=recipe.model.trust_remote_code,
     )
     ChatFormat.of(recipe).put_into(policy.tokenizer)
