@@ -12,7 +12,7 @@ from olr_cli.engines.run import Attempt
 from olr_cli.packages import not_installed
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.collapse import CollapseWatch
-from olr_cli.runs.directory import read_manifest
+from olr_cli.runs.directory import run_id
 from olr_cli.runs.metrics import Metrics, read_metrics
 from olr_cli.runs.schedule import Schedule
 from olr_cli.runs.store import scan_rollouts, stored_steps
@@ -122,7 +122,7 @@ def _wandb(recipe: Recipe, run: Path) -> Iterator[MetricLog]:
         name=recipe.name,
         dir=str(run),
         config=recipe.plain(),
-        id=read_manifest(run)["id"],
+        id=run_id(run),
         resume="allow",
     )
 

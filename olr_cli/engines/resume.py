@@ -20,6 +20,7 @@ from olr_cli.runs.directory import (
     read_manifest,
     read_recipe,
     require_kind,
+    run_id,
     versions,
 )
 from olr_cli.runs.metrics import read_metrics
@@ -149,8 +150,8 @@ def _damaged_checkpoints(path: Path) -> dict[int, str]:
 
 def _strangeness(path: Path, step: int) -> str | None:
     """Of which run or step a checkpoint is, if not of this run and the step that it is named after."""
-    saved, run = read_json(checkpoint_path(path, step) / "trainer.json"), read_manifest(path).get("id")
-    if not isinstance(saved, dict) or saved.get("run") != run:
+    saved = read_json(checkpoint_path(path, step) / "trainer.json")
+    if not isinstance(saved, dict) or saved.get("run", "") != run_id(path):
         return "it is of another run"
     return None if saved.get("step") == step else f"it is of step {saved.get('step')}"
 

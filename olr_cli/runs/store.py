@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from olr_cli.answers import Judge
 from olr_cli.errors import UserError, first_line
-from olr_cli.files import sync, system_problem, write_whole, writing
+from olr_cli.files import sweep, sync, system_problem, write_whole, writing
 from olr_cli.runs.directory import run_id
 from olr_cli.supervision.history import History, Visit
 from olr_cli.supervision.self_training import VerifiedVisit
@@ -119,8 +119,7 @@ class RunStore:
             for number, shard in reversed(table_shards(folder).items()):
                 if number > step:
                     shard.unlink()
-            for leftover in folder.glob(".*.tmp"):
-                leftover.unlink()
+            sweep(folder, is_held=True)
 
 
 def shard_path(folder: Path, step: int) -> Path:

@@ -18,9 +18,11 @@ from transformers import (
 from transformers.integrations import sdpa_attention
 
 from olr_cli.data.chat import Message
+from olr_cli.engines.local.loop import load_policy
 from olr_cli.engines.local.policy import Policy, shared_prefix
 from olr_cli.engines.prompt_text import has_chat_template
 from olr_cli.errors import UserError
+from olr_cli.recipe.layers import load_recipe
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +46,13 @@ def test_weights_are_float32_and_so_is_the_computation_where_there_is_no_gpu(sav
     policy, in_bfloat16 = Policy.load(saved), Policy.load(saved, device="cpu", dtype=torch.bfloat16)
     assert (policy.device.type, policy.dtype) == ("cpu", torch.float32)
     assert {p.dtype for p in in_bfloat16.model.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_recipe_says_in_which_precision_the_local_engine_computes(saved, dtype):
+    name = str(dtype).removeprefix("torch.")
+    recipe = load_recipe("laptop/quickstart", [f"model.path={saved}", f"engine.dtype={name}"])
+    assert load_policy(recipe).dtype == dtype
 
 
 def test_asking_for_a_gpu_that_is_not_there_is_the_users_error(saved, monkeypatch):
