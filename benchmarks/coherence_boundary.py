@@ -4,9 +4,10 @@
     python benchmarks/coherence_boundary.py runs/smollm-boundary runs/smollm-dates --out docs/figures
 
 Takes the runs with GRPO and active noise, drawn at every visit or frozen, that measured held-out accuracy. Prints a
-line an arm, and writes coherence-boundary.csv and .png. Of the prompts with a noisy label, at the end:
+line an arm, and how often the majority rises and falls at which retention; writes coherence-boundary.csv and .png. Of
+the prompts with a noisy label:
 
-- rise: their majority accuracy in the last visit, less that of held-out prompts before training;
+- rise: their majority accuracy in a visit, less that of held-out prompts before training;
 - transfer: what held-out prompts gained meanwhile (between evaluations interpolated);
 - memory: how much less than those the noisy prompts have, so rise = transfer - memory;
 - retention: of a wrong label's share of the rollouts in the visit that drew it, what the next visit still gives.
@@ -79,6 +80,22 @@ def print_ends(rows: pl.DataFrame) -> None:
         print("|", " | ".join(cells), "|")
 
 
+def print_changes(rows: pl.DataFrame) -> None:
+    """How often the majority rises and falls, to the visit whose retention it is and from there to the next."""
+    means = rows.group_by(*ARM, "visit").agg(pl.mean("retention", "majority")).sort(*ARM, "visit")
+    change = pl.col("majority").diff().over(ARM)
+    means = means.with_columns(here=change, later=change.shift(-1).over(ARM)).drop_nulls("retention")
+    bins = means["retention"].cut(
+        [0.6, 0.7, 0.8, 0.9], left_closed=True, labels=["<.6", ".6", ".7", ".8", ">=.9"]
+    )
+    print("\n| retention | rises | falls | rises next | falls next |\n|---|---|---|---|---|")
+    for (name,), visits in (
+        means.with_columns(bin=bins).sort("retention").group_by("bin", maintain_order=True)
+    ):
+        counts = [visits.filter(sign * pl.col(at) > 0).height for at in ("here", "later") for sign in (1, -1)]
+        print("|", " | ".join([name, *map(str, counts)]), "|")
+
+
 def chart(rows: pl.DataFrame) -> style.Chart:
     """For each task trained on several numbers of prompts the majority by step; then what goes with rise and fall."""
     shown = rows.filter(pl.col("noise") == "active 0.5")
@@ -140,6 +157,7 @@ def main(words: Sequence[str] | None = None) -> None:
     if rows.is_empty():
         parser.error("no run here has GRPO, active noise and held-out accuracy")
     print_ends(rows)
+    print_changes(rows)
     with style.applied():
         style.save(chart(rows), options.out)
 
