@@ -764,6 +764,7 @@ ADDED_LATER = frozenset(
         "train.top_k",
         "train.min_p",
         "engine.micro_batch_tokens",
+        "engine.dtype",
     }
 )
 """Keys that were added after runs had been stored: at their default they leave a recipe's digest as it was."""
