@@ -91,17 +91,15 @@ def _weights_file(source: Path, folder: Path) -> Path:
 def _load(weights: Path) -> Any:
     """The policy that a GGUF file holds, every weight as float32."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     from olr_cli.engines.local.policy import Policy
 
     remote: dict[str, Any] = {"trust_remote_code": False, "gguf_file": weights.name}
     tokenizer = AutoTokenizer.from_pretrained(weights.parent, **remote)
     read = AutoModelForCausalLM.from_pretrained(weights.parent, dtype=torch.float32, **remote)
-    # From transformers 5.17 on, what comes from a GGUF file counts as quantised, though it is not, and is not saved.
-    config = type(read.config).from_dict(
-        {name: value for name, value in read.config.to_dict().items() if name != "quantization_config"}
-    )
+    # From transformers 5.17 on, a model read from a GGUF file counts as quantised, and is not saved.
+    config = AutoConfig.from_pretrained(weights.parent, **remote)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     model.load_state_dict(read.state_dict())
     model.generation_config = read.generation_config

@@ -40,7 +40,14 @@ from olr_cli.supervision.metrics import LABEL_METRICS, all_metrics, by_visit
 
 _ACRONYM = re.compile("(?<![A-Za-z0-9])(grpo|olr|ttrl)(?![A-Za-z0-9])")
 
-_SAME_ARM = UNDECIDING | {"seed", "noise.seed", "engine.device", "engine.threads", "engine.max_batch_tokens"}
+_SAME_ARM = UNDECIDING | {
+    "seed",
+    "noise.seed",
+    "engine.device",
+    "engine.dtype",
+    "engine.threads",
+    "engine.max_batch_tokens",
+}
 """Keys, or sections of keys, in which runs of one arm may differ: the seeds, and what changes rounding alone."""
 
 
