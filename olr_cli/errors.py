@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from olr_cli.departed import departed
+
 _LONGEST = 3000
 """Characters of a message: some list what there is to choose from, but none quotes a whole file."""
 
@@ -78,6 +80,8 @@ def no_rows(path: Path | str, item: str) -> UserError:
 
 def unknown(option: str, value: str, known: Iterable[str]) -> UserError:
     """The error for a name that an option or key does not know."""
+    if left := departed(f"{option} {value}"):
+        return UserError(left)
     names = list(known)
     return UserError(f"{option} is '{value}'{did_you_mean(value, names)}; known: {', '.join(names)}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from olr_cli.cli import (
     train,
 )
 from olr_cli.cli.errors import ends_well, program
+from olr_cli.departed import departed
 from olr_cli.errors import printable
 
 
@@ -39,6 +41,9 @@ def _one_sentence() -> Iterator[None]:
         # Of click or of the copy of it in typer, so known by its attributes; without arguments the help is the answer.
         if not hasattr(error, "format_message") or type(error).__name__ == "NoArgsIsHelpError":
             raise
+        if left := _departed(error):
+            print(f"Error: {left}", file=sys.stderr)
+            raise typer.Exit(2) from None
         message = error.format_message().removesuffix(".").replace("Value error, ", "")
         message = printable(message[:1].lower() + message[1:], keep="")
         if context := getattr(error, "ctx", None):
@@ -46,6 +51,13 @@ def _one_sentence() -> Iterator[None]:
             message += f"{joint}`{context.command_path} --help` lists what it takes"
         print(f"Error: {message}", file=sys.stderr)
         raise typer.Exit(2) from None
+
+
+def _departed(error: Any) -> str | None:
+    """What to do without a command or option that is no more."""
+    command = getattr(getattr(error, "ctx", None), "command_path", "olr")
+    named = re.search("'([^']+)'", error.format_message())
+    return departed(f"{command} {getattr(error, 'option_name', None) or (named and named[1])}")
 
 
 class _Program(TyperGroup):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
+from olr_cli.departed import departed
 from olr_cli.errors import UserError, did_you_mean, no_path, shortened, shown
 from olr_cli.files import read_text
 from olr_cli.recipe.schema import KINDS, Recipe, SweepSection, flatten
@@ -462,6 +463,8 @@ def _sentence(detail: Any) -> str:
     if detail["type"] == "union_tag_invalid":
         tag, expected = detail["ctx"]["discriminator"].strip("'"), detail["ctx"]["expected_tags"]
         named = detail["input"][tag]
+        if left := departed(f"{place}.{tag}: {named}"):
+            return left
         hint = did_you_mean(str(named), expected.replace("'", "").split(", "))
         return f"{place}.{tag} is {shown(named)}{hint}; known: {expected}"
     if detail["type"] == "value_error":
@@ -480,6 +483,8 @@ def _sentence(detail: Any) -> str:
 
 
 def _unknown_key(place: str) -> str:
+    if left := departed(place):
+        return left
     known = _known_keys()
     alike = [key for key in known if key.count(".") == place.count(".")]
     if place in alike:  # a key of another kind of the section
