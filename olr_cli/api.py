@@ -484,8 +484,7 @@ class OnlineLabelRefinement:
         self._ids |= {turns_digest(prompt.messages)[:16]: name for name, prompt in run.prompts.items()}
         self._run, self._run_id = run, read_manifest(run.path)["id"]
         judge = Judge(ledger=run.path / GIVEN_UP, tolerance=self.recipe.data.tolerance)
-        follows = compose(self.recipe.method).follows
-        history = stored_history(run.path, judge, follows=follows) if self._step else None
+        history = stored_history(run.path, judge) if self._step else None
         self._supervisor = self._make_supervisor(judge, history)
 
     def flush(self) -> None:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-DEPARTED: Mapping[str, str] = {}
+DEPARTED: Mapping[str, str] = {
+    "method.name: self_training": "verified labels count in every method, or train on them alone:"
+    " method.prompts=trusted",
+    "method.name: trapo": "verified labels count in every method, or train on them alone: method.prompts=trusted",
+}
 """A name as its user writes it (`key: value` in a recipe, else words of the command line), and the remedy."""
 
 

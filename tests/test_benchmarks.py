@@ -89,18 +89,3 @@ def test_a_synthetic_run_can_be_of_another_method(tmp_path, method):
     with Judge(workers=1) as judge:
         decided = pl.concat(label_tables(history, judge))
     assert decided.equals(scan_labels(run).collect())
-
-
-def test_verified_labels_are_compared_with_the_better_floor_of_a_cell_by_seed():
-    benchmark, arms = load("verified_labels"), ("verified_alone", "consistency", "trapo")
-    ends = {("verified_alone", seed): 70.0 + seed for seed in (1, 2)}
-    ends |= {("consistency", seed): 60.0 + 9 * seed for seed in (1, 2)}
-    ends |= {("trapo", 1): 75.0, ("trapo", 2): 82.0}
-    cells = {("subtraction", 1, 50, 0.7): benchmark.Cell(ends)}
-    *_, line = benchmark.cell_table(cells, arms)
-    # Verified alone ends at 71 and 72, consistency at 69 and 78: the better mean is consistency's.
-    assert "| 71.5 (n=2) | 73.5 (n=2) | 78.5 (n=2) | +5.0 ± 12.7 (n=2) |" in line
-    cells["subtraction", 2, 50, 0.7] = benchmark.Cell(ends | {("trapo", 2): 74.0})
-    *_, line = benchmark.policy_table(cells, arms)
-    # The two policies' means: +5.0, and of 75 - 69 and 74 - 78 +1.0.
-    assert line == "| 50 | 0.7 | 71.5 | 73.5 | 76.5 | +3.0 ± 25.4 (n=2) | +1.0 ± 63.5 (n=2) |"

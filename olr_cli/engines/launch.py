@@ -36,7 +36,7 @@ from olr_cli.runs.locks import is_held
 from olr_cli.runs.progress import Progress
 from olr_cli.runs.store import stored_history, stored_steps
 from olr_cli.runs.writer import RunWriter
-from olr_cli.supervision import compose, make_supervisor
+from olr_cli.supervision import make_supervisor
 
 
 def engine_of(recipe: Recipe, missing: list[str] | None = None) -> Callable[[Recipe, DataSets], Engine]:
@@ -184,7 +184,7 @@ def launch(
             ):
                 progress.say(sentence)
             done = roll_back(writer, kind, progress)
-        history = stored_history(path, judge, follows=compose(recipe.method).follows) if done else None
+        history = stored_history(path, judge) if done else None
         supervisor = make_supervisor(recipe, data.keep_fraction, judge, history)
         writer.begin(after=done, data=data.facts, facts=engine.facts)
         for departure in sorted(departures):

@@ -161,11 +161,6 @@ def load_data(recipe: Recipe, kind: Kind = "training") -> DataSets:
         train.require_labels(f"method '{recipe.method.name}'")
     if "rephrased" in method.views:
         train.require_rephrasings(f"method '{recipe.method.name}'")
-    if method.follows and kind == "training" and not any(prompt.is_trusted for prompt in train.prompts):
-        raise UserError(
-            f"method.name is {recipe.method.name}, and no prompt has a verified label to compare with, so that none"
-            " would train; name a file of verified labels in data.trusted"
-        )
     share = keep_fraction(recipe.method, train.prompts)
     validation, test = recipe.data.validation, recipe.data.test
     return DataSets(

@@ -9,8 +9,6 @@ from olr_cli.recipe.schema import (
     CoRewardMethod,
     OlrMethod,
     Recipe,
-    SelfTrainingMethod,
-    TrapoMethod,
     TtrlMethod,
 )
 
@@ -23,8 +21,6 @@ def recipe_warnings(recipe: Recipe) -> list[str]:
 def _warnings(recipe: Recipe) -> Iterator[str]:
     method, train, mini = recipe.method, recipe.train, recipe.train.mini_batch_prompts
     warmup = getattr(method, "warmup_epochs", 0)
-    if isinstance(method, SelfTrainingMethod):
-        warmup = method.warmup(is_verified=recipe.data.trusted is not None)
     if warmup >= train.epochs:
         yield (
             f"method.warmup_epochs {warmup} leaves no epoch of {train.epochs} in which a label can be replaced; lower"
@@ -39,10 +35,7 @@ def _warnings(recipe: Recipe) -> Iterator[str]:
                 f"method.slope_threshold {method.slope_threshold} is out of reach: no slope exceeds"
                 f" {float(steepest):.3f} at visit {visit}, and later ones are flatter; {remedy}"
             )
-    if (
-        isinstance(method, OlrMethod | SelfTrainingMethod | TrapoMethod | TtrlMethod | CoRewardMethod)
-        and train.rollouts_per_prompt < 4
-    ):
+    if isinstance(method, OlrMethod | TtrlMethod | CoRewardMethod) and train.rollouts_per_prompt < 4:
         yield (
             f"train.rollouts_per_prompt {train.rollouts_per_prompt} makes a poor vote: a majority among fewer than 4"
             " rollouts is mostly chance"

@@ -323,46 +323,6 @@ class OlrMethod(MethodSection):
         return tuple(sorted(criteria, reverse=True))
 
 
-class SelfTrainingMethod(MethodSection):
-    """Verified labels (`data.trusted`) first, then pseudo-labels with the confidence that those say they deserve.
-
-    The pseudo-label is the majority or the given label, whichever is likelier to be right. Without any verified label
-    it is the consistent majority, as in OLR without the slope.
-    """
-
-    name: Literal["self_training"] = "self_training"
-    confidence: Number = _key(
-        0.75, "Least chance of a pseudo-label to be right, as verified labels say.", ge=0, le=1
-    )
-    warmup_epochs: Annotated[Whole, Field(ge=0, lt=2**31)] | None = _key(
-        None,
-        "Visits of a prompt before its first pseudo-label; null: 1, or 5 where no label is verified.",
-    )
-
-    def warmup(self, *, is_verified: bool) -> int:
-        """T, in visits of a prompt, where labels are verified and where none is."""
-        return (1 if is_verified else 5) if self.warmup_epochs is None else self.warmup_epochs
-
-
-class TrapoMethod(MethodSection):
-    """TraPO (Yang et al. 2025, arXiv:2512.13106): verified prompts (`data.trusted`), and those that learn as they do.
-
-    The label of another prompt is its majority, and it trains where its pass rates over the visits resemble the mean
-    of those of the verified prompts (R24).
-    """
-
-    needs_labels: ClassVar[bool] = False
-
-    name: Literal["trapo"] = "trapo"
-    top_share: Ratio = _key(
-        Decimal("0.1"), "Share of a step's other prompts that trains, at least one: those most similar."
-    )
-    threshold: Number = _key(0.5, "Similarity from which every prompt trains.", ge=-1, le=1)
-    warmup_epochs: Annotated[Whole, Field(ge=0, lt=2**31)] = _key(
-        5, "Visits of a prompt in which only verified prompts train."
-    )
-
-
 class TtrlMethod(MethodSection):
     """TTRL (Zuo et al. 2025, arXiv:2504.16084): the label is the majority answer of the same visit."""
 
@@ -645,8 +605,6 @@ _Noise = Annotated[InactiveNoiseSection | ActiveNoiseSection | MixedNoiseSection
 _Method = Annotated[
     GrpoMethod
     | OlrMethod
-    | SelfTrainingMethod
-    | TrapoMethod
     | TtrlMethod
     | CoRewardMethod
     | SelfCertaintyMethod

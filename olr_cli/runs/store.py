@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache, cached_property, lru_cache
@@ -23,8 +22,6 @@ from olr_cli.errors import UserError, first_line
 from olr_cli.files import sweep, sync, system_problem, write_whole, writing
 from olr_cli.runs.directory import run_id
 from olr_cli.supervision.history import History, Visit
-from olr_cli.supervision.self_training import VerifiedVisit
-from olr_cli.supervision.trapo import pass_rate
 from olr_cli.supervision.types import SCHEMA_VERSION, LabelRecord, RolloutRecord, arrow_schema
 
 if TYPE_CHECKING:
@@ -43,11 +40,7 @@ _RESTORE = (
 _SHARD = re.compile(r"step-(\d{6,9})\.parquet")
 _SHARD_IN_TEXT = re.compile(rf"(?:[^':]*/)?(?:{'|'.join(_RECORDS)})/{_SHARD.pattern}")
 
-_COUNTED = ("rollouts", "majority_count", "given_label_count", "noisy_label_count", "true_answer_count")
-_OF_A_VISIT = (
-    *("prompt_id", "visit", "true_answer", "given_label", "noisy_label", "label_source", *_COUNTED),
-    *("majority_answer", "majority_is_correct", "is_consistent"),
-)
+_OF_A_VISIT = ("prompt_id", "visit", "majority_answer", "majority_count", "rollouts")
 """Columns of the labels table that a history is made of."""
 
 _SHARDS_OF_A_SCAN = 2000
@@ -336,31 +329,14 @@ def check_shard(shard: Path, table: str, run: str = "") -> None:
         raise UserError(f"{shard} is of another run; {_RESTORE}")
 
 
-def stored_history(path: Path, judge: Judge, *, follows: bool = False) -> History:
-    """The history in a run's labels table; `judge` finds the classes of its majority answers.
-
-    Only a method that follows trajectories (`Method.follows`) needs them: they grow with every visit.
-    """
-    import polars as pl
-
+def stored_history(path: Path, judge: Judge) -> History:
+    """The history in a run's labels table; `judge` finds the classes of its majority answers."""
     labels = scan_labels(path).select(_OF_A_VISIT).sort("visit").collect()
     keys = judge.keys(labels["majority_answer"].drop_nulls().unique(maintain_order=True))
-    verified = labels.filter(pl.col("label_source") == "trusted", pl.col("noisy_label").is_null())
-    pairs = verified.select("true_answer", "given_label").drop_nulls().unique(maintain_order=True)
-    verdicts = judge.matches(pairs.iter_rows())
-    history, rates = History(), defaultdict[str, list[float]](list)
-    for row in labels.iter_rows(named=True):
-        answer = row["majority_answer"]
+    history = History()
+    for prompt_id, number, answer, count, rollouts in labels.iter_rows():
         key = None if answer is None else keys[answer]
-        visit = Visit(key, answer, row["majority_count"], row["rollouts"])
-        history.add(row["prompt_id"], row["visit"], visit)
-        is_verified = row["label_source"] == "trusted"
-        if follows:
-            rates[row["prompt_id"]].append(pass_rate(row, is_verified=is_verified))
-        if is_verified:
-            is_right = verdicts.get((row["true_answer"], row["given_label"])) is True
-            history.verified[row["prompt_id"]] = VerifiedVisit.of_row(row, given_is_right=is_right)
-    history.trajectories = {prompt_id: tuple(of_prompt) for prompt_id, of_prompt in rates.items()}
+        history.add(prompt_id, number, Visit(key, answer, count, rollouts))
     return history
 
 

@@ -10,8 +10,6 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from olr_cli.answers import Judge, Key, Vote
-from olr_cli.supervision.self_training import VerifiedVisit
-from olr_cli.supervision.trapo import Trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,17 +91,10 @@ class Past(NamedTuple):
 
 
 class History:
-    """The past of every prompt. Grows by one visit at a time and is never rewritten.
-
-    Attributes:
-        verified: prompt_id -> what the latest visit of a prompt with a verified label says about the others.
-        trajectories: prompt_id -> its pass rates (R24), where a method follows them.
-    """
+    """The past of every prompt. Grows by one visit at a time and is never rewritten."""
 
     def __init__(self) -> None:
         self._pasts: dict[str, Past] = {}
-        self.verified: dict[str, VerifiedVisit] = {}
-        self.trajectories: dict[str, Trajectory] = {}
 
     def of(self, prompt_id: str) -> Past:
         """The prompt's visits so far; none before the first."""
@@ -120,20 +111,13 @@ class History:
             raise ValueError(f"prompt {prompt_id}: visit {number} follows visit {past.visits}")
         self._pasts[prompt_id] = past.after(visit)
 
-    def extend(
-        self,
-        pasts: Mapping[str, Past],
-        verified: Mapping[str, VerifiedVisit],
-        trajectories: Mapping[str, Trajectory],
-    ) -> None:
+    def extend(self, pasts: Mapping[str, Past]) -> None:
         """Record a step whose visits follow those so far: the past of each of its prompts that includes it."""
         self._pasts.update(pasts)
-        self.verified.update(verified)
-        self.trajectories.update(trajectories)
 
     def state(self) -> dict[str, Any]:
         """The history as JSON values; answers stand for their classes."""
-        state: dict[str, dict[str, Any]] = {
+        return {
             prompt_id: {
                 "visits": past.visits,
                 "scale": past.scale,
@@ -143,11 +127,6 @@ class History:
             }
             for prompt_id, past in self._pasts.items()
         }
-        for prompt_id, visit in self.verified.items():
-            state[prompt_id]["verified"] = visit.state()
-        for prompt_id, pass_rates in self.trajectories.items():
-            state[prompt_id]["trajectory"] = list(pass_rates)
-        return state
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], judge: Judge) -> History:
@@ -161,10 +140,6 @@ class History:
             history._pasts[prompt_id] = Past(
                 sums["visits"], majorities, sums["scale"], sums["total"], sums["moment"]
             )
-            if "verified" in sums:
-                history.verified[prompt_id] = VerifiedVisit.from_state(sums["verified"])
-            if "trajectory" in sums:
-                history.trajectories[prompt_id] = tuple(sums["trajectory"])
         return history
 
 

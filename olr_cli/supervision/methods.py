@@ -2,9 +2,9 @@
 
 | part | rules | where |
 |---|---|---|
-| label | given, refined, majority, the other view's majority, pseudo-label, none | here |
+| label | given, refined, majority, the other view's majority, none | here |
 | reward | the verifier's, self-certainty, entropy, log-likelihood | `olr_cli.supervision.rewards` |
-| prompts that train | all, small loss, random, with a verified label, confident | `olr_cli.supervision.selection` |
+| prompts that train | all, small loss, random, with a verified label | `olr_cli.supervision.selection` |
 | loss | confidence penalty, label smoothing | the engines; their weights are in the recipe |
 
 The name in the recipe decides label and reward, other keys the rest, so a mix is a recipe. For a new label or reward
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 from olr_cli.data.prompts import View
 from olr_cli.recipe.schema import (
@@ -25,16 +24,12 @@ from olr_cli.recipe.schema import (
     OlrMethod,
     PromptRule,
     SelfCertaintyMethod,
-    SelfTrainingMethod,
     SequenceEntropyMethod,
     TokenEntropyMethod,
-    TrapoMethod,
     TtrlMethod,
 )
 from olr_cli.supervision.rewards import SCORES, Score
 from olr_cli.supervision.selection import RankRule, any_prompt, small_loss, trusted_only
-from olr_cli.supervision.self_training import Calibration, Counts
-from olr_cli.supervision.trapo import resembling
 from olr_cli.supervision.types import LabelSource
 
 
@@ -51,11 +46,8 @@ class Evidence:
         labels: the label that counts unless a method decides otherwise: this visit's noisy label on a marked
             prompt, else the given label (R15).
         sources: of `labels`.
-        label_counts: rollouts that match the label.
         first_majorities: P * views; the majority answer of each view, in a tie the answer that first had so many
             rollouts. Empty unless the method orders rollouts.
-        calibration: what verified labels say about votes; None without any.
-        similarities: of each trajectory to the verified prompts' (R24), with a draw for ties; empty without any.
     """
 
     visits: Sequence[int]
@@ -66,10 +58,7 @@ class Evidence:
     are_consistent: Sequence[bool]
     labels: Sequence[str | None]
     sources: Sequence[LabelSource]
-    label_counts: Sequence[int]
     first_majorities: Sequence[str | None]
-    calibration: Calibration | None
-    similarities: Sequence[tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,13 +67,11 @@ class EffectiveLabels:
 
     Attributes:
         are_selected: a majority replaces the label (R14).
-        teach: whether the prompt may train on the label.
     """
 
     answers: list[str | None]
     sources: list[LabelSource]
     are_selected: list[bool]
-    teach: list[bool]
 
 
 LabelRule = Callable[[Evidence], EffectiveLabels]
@@ -101,8 +88,6 @@ class Method:
         needs_labels: a prompt without a given label is an error.
         rank: of a prompt among those of a step, of which the first train; None: all train.
         orders_rollouts: a tie goes to the answer that came first.
-        calibrates: verified labels say what the others' votes are worth.
-        follows: trajectories of pass rates are kept and compared (R24).
     """
 
     label: LabelRule
@@ -113,8 +98,6 @@ class Method:
     needs_labels: bool = True
     rank: RankRule | None = None
     orders_rollouts: bool = False
-    calibrates: bool = False
-    follows: bool = False
 
 
 def given_label(evidence: Evidence) -> EffectiveLabels:
@@ -157,62 +140,6 @@ def other_views_label(evidence: Evidence) -> EffectiveLabels:
     return _voted([first[place ^ 1] for place in range(len(first))])
 
 
-def pseudo_label(section: SelfTrainingMethod) -> LabelRule:
-    """The majority or the label, whichever is likelier to be right (`olr_cli.supervision.self_training`).
-
-    Before anything is verified, the majority where it is consistent (R13).
-    """
-    without = refined_label(
-        OlrMethod(criteria=("consistency",), warmup_epochs=section.warmup(is_verified=False))
-    )
-    warmup = section.warmup(is_verified=True)
-
-    def rule(evidence: Evidence) -> EffectiveLabels:
-        calibration = evidence.calibration
-        if calibration is None:
-            return without(evidence)
-        are_selected, teach = [], []
-        for visit, majorities, labels, rollouts, is_consistent in zip(
-            evidence.visits,
-            evidence.majority_counts,
-            evidence.label_counts,
-            evidence.rollouts,
-            evidence.are_consistent,
-            strict=True,
-        ):
-            counts = Counts(majorities, labels, rollouts, is_consistent)
-            is_selected = is_sure = False
-            if visit > warmup:
-                majority, label, _ = calibration.chances(counts).tolist()
-                is_selected = counts.majority > 0 and majority >= max(label, section.confidence)
-                is_sure = is_selected or label >= section.confidence
-            are_selected.append(is_selected)
-            teach.append(is_sure or calibration.labels_help)
-        return replace(_replaced(evidence, are_selected), teach=teach)
-
-    return rule
-
-
-def resembling_label(section: TrapoMethod) -> LabelRule:
-    """The majority of prompts that learn as the verified ones do; no others train (`olr_cli.supervision.trapo`)."""
-    share, threshold = Fraction(section.top_share), section.threshold
-
-    def rule(evidence: Evidence) -> EffectiveLabels:
-        candidates = [
-            place
-            for place, (visit, source) in enumerate(zip(evidence.visits, evidence.sources, strict=True))
-            if evidence.similarities and visit > section.warmup_epochs and source != "trusted"
-        ]
-        chosen = resembling([evidence.similarities[place] for place in candidates], share, threshold)
-        resemble = {place for place, yes in zip(candidates, chosen, strict=True) if yes}
-        are_selected = [
-            place in resemble and majority is not None for place, majority in enumerate(evidence.majorities)
-        ]
-        return replace(_replaced(evidence, are_selected), teach=are_selected.copy())
-
-    return rule
-
-
 def no_label(evidence: Evidence) -> EffectiveLabels:
     """None: the reward looks at no answer."""
     return _voted([None] * len(evidence.labels))
@@ -225,7 +152,6 @@ def _replaced(evidence: Evidence, are_selected: list[bool]) -> EffectiveLabels:
         [majority if selected else label for selected, majority, label in zip(*columns, strict=True)],
         ["majority" if yes else source for yes, source in zip(are_selected, evidence.sources, strict=True)],
         are_selected,
-        [True] * len(are_selected),
     )
 
 
@@ -234,7 +160,6 @@ def _voted(answers: Sequence[str | None]) -> EffectiveLabels:
         list(answers),
         ["none" if answer is None else "majority" for answer in answers],
         [answer is not None for answer in answers],
-        [True] * len(answers),
     )
 
 
@@ -248,10 +173,6 @@ def _by_name(section: MethodSection) -> Method:
         case CoRewardMethod():
             views: tuple[View, ...] = ("original", "rephrased")
             return Method(other_views_label, views=views, orders_rollouts=True)
-        case SelfTrainingMethod():
-            return Method(pseudo_label(section), calibrates=True)
-        case TrapoMethod():
-            return Method(resembling_label(section), follows=True)
         case SelfCertaintyMethod() | TokenEntropyMethod() | SequenceEntropyMethod():
             score = Score(*SCORES[section.name], getattr(section, "score_reduction", "mean") == "sum")
             return Method(no_label, score, score.statistics)

@@ -37,8 +37,6 @@ from olr_cli.recipe.schema import NoiseDraw, Recipe
 from olr_cli.supervision.history import History, Past
 from olr_cli.supervision.methods import EffectiveLabels, Evidence, Method, compose
 from olr_cli.supervision.selection import prompts_that_train
-from olr_cli.supervision.self_training import Calibration, VerifiedVisit, calibrate
-from olr_cli.supervision.trapo import Trajectory, mean_trajectory, pass_rate, similarity
 from olr_cli.supervision.types import LABEL_COLUMNS, Decided, LabelSource, Step
 
 Measure: TypeAlias = Callable[[str], AbstractContextManager[object]]
@@ -108,14 +106,11 @@ class Supervisor:
                 prompt.prompt_id: self.history.of(prompt.prompt_id).after(tally)
                 for prompt, tally in zip(step.prompts, tallies, strict=True)
             }
-            decided, verified_visits, trajectories = self._decide(
-                step, texts, votes, noisy_labels, [*pasts.values()], verified
-            )
+            decided = self._decide(step, texts, votes, noisy_labels, [*pasts.values()], verified)
             if self.method.rank is not None:
-                chosen = prompts_that_train(decided, self.method.rank, self._keep_fraction, self._seed)
-                trains = [teaches and it for teaches, it in zip(decided.trains, chosen, strict=True)]
+                trains = prompts_that_train(decided, self.method.rank, self._keep_fraction, self._seed)
                 decided = replace(decided, labels={**decided.labels, "trains": trains})
-            self.history.extend(pasts, verified_visits, trajectories)
+            self.history.extend(pasts)
             return decided
 
     def expect(self, prompts: Sequence[Prompt]) -> None:
@@ -196,8 +191,8 @@ class Supervisor:
         noisy_labels: Sequence[str | None],
         pasts: Sequence[Past],
         verified: _Verified,
-    ) -> tuple[Decided, dict[str, VerifiedVisit], dict[str, Trajectory]]:
-        """Everything but which prompts train; what visits of verified prompts say about the others; trajectories.
+    ) -> Decided:
+        """Everything but which prompts train.
 
         `texts` and `votes` are of each view of the step's groups.
         """
@@ -247,8 +242,6 @@ class Supervisor:
                 for is_marked, noisy, majority in zip(are_marked, noisy_labels, majorities, strict=True)
             ],
         }
-        verified_visits = self._verified_visits(prompts, columns, verified)
-        trajectories = self._trajectories(prompts, columns)
         labels = self.method.label(
             Evidence(
                 step.visits,
@@ -259,13 +252,7 @@ class Supervisor:
                 columns["is_consistent"],
                 [label for label, _ in standing],
                 [source for _, source in standing],
-                [
-                    (noisy if is_marked else given) or 0
-                    for is_marked, noisy, given in zip(are_marked, noisy_counts, given_counts, strict=True)
-                ],
                 self._first_majorities(texts, votes, verified.keys),
-                self._calibration(verified_visits),
-                self._similarities(prompts, step.visits, trajectories),
             )
         )
         _keep_trusted(labels, prompts, standing, views)
@@ -290,10 +277,10 @@ class Supervisor:
             "has_zero_variance": [
                 all(uniform[place : place + views]) for place in range(0, len(uniform), views)
             ],
-            "trains": labels.teach[::views],
+            "trains": [True] * len(prompts),
         }
         answers = [*chain.from_iterable(texts)]
-        decided = Decided(
+        return Decided(
             step,
             {name: columns[name] for name in LABEL_COLUMNS},
             answers=answers,
@@ -309,7 +296,6 @@ class Supervisor:
             ],
             rewards=rewards,
         )
-        return decided, verified_visits, trajectories
 
     def _rewards(
         self,
@@ -338,54 +324,6 @@ class Supervisor:
         return [
             None if first is None else tally.spelling[first]
             for first, tally in zip(firsts, votes, strict=True)
-        ]
-
-    def _verified_visits(
-        self, prompts: Sequence[Prompt], columns: Mapping[str, Sequence[Any]], verified: _Verified
-    ) -> dict[str, VerifiedVisit]:
-        """What the visits of verified prompts say about the others, by prompt_id."""
-        return {
-            prompt.prompt_id: VerifiedVisit.of_row(
-                {name: values[place] for name, values in columns.items()},
-                given_is_right=prompt.given_label in verified.right(prompt.true_answer),
-            )
-            for place, prompt in enumerate(prompts)
-            if prompt.is_trusted
-        }
-
-    def _calibration(self, of_step: Mapping[str, VerifiedVisit]) -> Calibration | None:
-        """What the verified prompts' latest visits say, where the method asks; the same after a resume to the bit."""
-        if not self.method.calibrates:
-            return None
-        visits = {**self.history.verified, **of_step}
-        return calibrate(visit for _, visit in sorted(visits.items()))
-
-    def _trajectories(
-        self, prompts: Sequence[Prompt], columns: Mapping[str, Sequence[Any]]
-    ) -> dict[str, Trajectory]:
-        """The pass rates of each prompt up to this visit (R24), by prompt_id, where the method follows them."""
-        trajectories: dict[str, Trajectory] = {}
-        for place, prompt in enumerate(prompts if self.method.follows else ()):
-            row = {name: values[place] for name, values in columns.items()}
-            earlier = self.history.trajectories.get(prompt.prompt_id, ())
-            trajectories[prompt.prompt_id] = (*earlier, pass_rate(row, is_verified=prompt.is_trusted))
-        return trajectories
-
-    def _similarities(
-        self, prompts: Sequence[Prompt], visits: Sequence[int], of_step: Mapping[str, Trajectory]
-    ) -> list[tuple[float, float]]:
-        """Similarity of each prompt to the verified ones (R24) and a draw for ties; none before one is verified."""
-        verified = {*self.history.verified, *(prompt.prompt_id for prompt in prompts if prompt.is_trusted)}
-        if not (self.method.follows and verified):
-            return []
-        trajectories = {**self.history.trajectories, **of_step}
-        reference = mean_trajectory([trajectories[name] for name in verified])
-        return [
-            (
-                similarity(of_step[prompt.prompt_id], reference),
-                seeding.uniform("similarity", self._seed, prompt.prompt_id, visit),
-            )
-            for prompt, visit in zip(prompts, visits, strict=True)
         ]
 
 
@@ -503,7 +441,7 @@ def _keep_trusted(
         if prompt.is_trusted:
             for place in range(group * views, (group + 1) * views):
                 labels.answers[place], labels.sources[place] = standing[group]
-                labels.are_selected[place], labels.teach[place] = False, True
+                labels.are_selected[place] = False
 
 
 def _label_is_correct(label: str | None, true: str | None, right: Collection[str | None]) -> bool | None:

@@ -152,7 +152,7 @@ def _require_answers_only(recipe: Recipe) -> None:
     """
     section, method = recipe.method, compose(recipe.method)
     by_answers = method.score is None and not method.statistics and len(method.views) == 1
-    chooses = method.rank is not None or method.follows  # among the prompts of a step, which come one by one
+    chooses = method.rank is not None  # among the prompts of a step, which come one by one
     if by_answers and not chooses and not section.penalty_weight and not section.smoothing:
         return
     raise UserError(

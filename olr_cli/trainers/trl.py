@@ -153,11 +153,7 @@ class OlrReward(TrainerCallback, ExportableState):
                 )
             groups.append((next(iter(prompts.values())), [rollout for _, rollout in members]))
         step: SupervisedStep = self._olr.supervise(groups)
-        # Equal rewards give the completions of a prompt that does not train no advantage.
-        rewards = [
-            reward if trains else 0.0 for reward, trains in zip(step.rewards, step.trains, strict=True)
-        ]
-        return rewards, {
+        return list(step.rewards), {
             name: value
             for name, value in step.metrics.items()
             if name.startswith(("label/", "majority/", "rollout/"))

@@ -36,7 +36,6 @@ from olr_cli.data.rows import read_table
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest, require_run
 from olr_cli.runs.metrics import read_metrics
-from olr_cli.supervision import compose
 from olr_cli.trainers.dataset import begin, grade_held_out, plain_rewards, text_key
 
 GLOBAL_STEP = "trainer/global_step"
@@ -161,11 +160,6 @@ class RewardServer:
             read_data(config.data.train_files, key),
             "data.train_files",
         )
-        if compose(olr.recipe.method).calibrates:
-            raise UserError(
-                f"method {olr.recipe.method.name} decides on the verified prompts of a step before the others, and verl"
-                " hands over one prompt at a time; use olr, grpo or ttrl, or another trainer"
-            )
         self._timeout = float(settings.get("group_timeout", 3600))
         self._held_out = set()
         if config.trainer.test_freq > 0 or config.trainer.val_before_train:

@@ -323,8 +323,6 @@ def test_a_recipe_keeps_its_digest_so_that_older_runs_can_be_resumed(tmp_path, t
         ("train: {mini_batch_prompts: 48}", "does not divide"),
         ("train: {mini_batch_prompts: 500}", "each step is one mini-batch"),
         ("train: {lora_rank: 8}", "usually take ten times the learning rate of all weights"),
-        ("method: {name: self_training}\ntrain: {epochs: 5}", "5 leaves no epoch of 5"),
-        ("method: {name: self_training}\ndata: {trusted: 9}\ntrain: {epochs: 1}", "1 leaves no epoch of 1"),
     ],
 )
 def test_likely_mistakes_are_warned_of(tmp_path, text, message):

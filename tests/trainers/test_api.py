@@ -73,9 +73,9 @@ def test_a_trained_runs_rollouts_are_decided_as_its_engine_did(tmp_path):
     assert decisions(trained)["label_source"].n_unique() == 3  # given, noisy and majority
 
 
-@pytest.mark.parametrize("method", [{"name": "self_training"}, {"name": "trapo", "warmup_epochs": 1}])
-def test_verified_labels_decide_here_as_in_an_engine(tmp_path, method):
+def test_verified_labels_decide_here_as_in_an_engine(tmp_path):
     trained = tmp_path / "trained"
+    method = {"name": "olr", "criteria": ["consistency"], "warmup_epochs": 1}
     keys = {"data.trusted": 12, "method": json.dumps(method), "noise.ratio": 0.7}
     seed = trained_by_olr(trained, 24, **keys)
     verified = decisions(trained).filter(pl.col("label_source") == "trusted")

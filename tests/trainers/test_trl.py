@@ -126,34 +126,14 @@ def test_held_out_completions_are_graded_and_not_recorded(data, tmp_path):
     assert len(decisions(tmp_path / "olr")) == 16
 
 
-def test_prompts_that_must_not_train_get_equal_rewards(data, tmp_path, monkeypatch):
+def test_verified_labels_count_in_every_step(data, tmp_path):
     verified = [prompt for prompt in read_prompts(data).prompts if prompt.noise_type == "active"][:4]
     rows = [{"prompt_id": prompt.prompt_id, "true_answer": prompt.true_answer} for prompt in verified]
     (tmp_path / "verified.json").write_text(json.dumps(rows))
-    handed, supervise = [], OlrReward._supervise
-
-    def spy(self, samples):
-        rewards, metrics = supervise(self, samples)
-        handed.append(rewards)
-        return rewards, metrics
-
-    monkeypatch.setattr(OlrReward, "_supervise", spy)
-    recipe = {
-        "method": {"name": "self_training"},
-        "data": {"extractor": "reversed_digits", "trusted": str(tmp_path / "verified.json")},
-    }
+    recipe = {"data": {"extractor": "reversed_digits", "trusted": str(tmp_path / "verified.json")}}
     make_trainer(tmp_path, data, {}, recipe=recipe).train()
-    labels = decisions(tmp_path / "olr")
-    assert set(labels["label_source"]) > {"trusted"}
-    rollouts = scan_rollouts(tmp_path / "olr").sort("step", maintain_order=True).collect()
-    marks = labels.select("step", "prompt_id", "trains")
-    stored = rollouts.join(marks, on=["step", "prompt_id"], how="left", maintain_order="left")
-    given = [reward for rewards in handed for reward in rewards]
-    trains = stored["trains"].to_list()
-    assert {True, False} == set(trains)
-    assert given == [
-        reward if trains else 0.0 for reward, trains in zip(stored["reward"], trains, strict=True)
-    ]
+    of_verified = decisions(tmp_path / "olr").filter(label_source="trusted")
+    assert set(of_verified["prompt_id"]) == {prompt.prompt_id for prompt in verified}
 
 
 def test_plain_questions_and_answers_train_too(tmp_path):
@@ -181,7 +161,7 @@ def refused(data, tmp_path, settings=None, **arguments):
 def test_what_cannot_work_is_said_before_the_first_step(data, tmp_path, undisturbed):
     smoothed = {"method": {"name": "label_smoothing"}}
     assert "use olr, grpo or ttrl" in refused(data, tmp_path / "a", recipe=smoothed)
-    with_verified = {"method": {"name": "trapo"}, "data": {"trusted": str(data)}}
+    with_verified = {"method": {"name": "olr", "prompts": "trusted"}, "data": {"trusted": str(data)}}
     assert "a choice of prompts" in refused(data, tmp_path / "a", recipe=with_verified)
     epochs = {"train": {"epochs": 3}}
     assert "train.epochs is a setting of trl" in refused(data, tmp_path / "b", recipe=epochs)

@@ -187,11 +187,6 @@ def test_verls_workers_get_the_rewards_that_the_supervisor_decides(files, tmp_pa
         ("trainer.v1.trainer_mode=colocate_async", "set it to sync"),
         ("+reward.reward_kwargs.recipe.train.epochs=3", "train.epochs is a setting of verl"),
         ("+reward.reward_kwargs.recipe.method.penalty_weight=0.1", "use olr, grpo or ttrl"),
-        (
-            "~reward.reward_kwargs.recipe.method.slope_threshold"
-            " +reward.reward_kwargs.recipe.method.name=self_training",
-            "verl hands over one prompt at a time",
-        ),
         ("data.val_files=${data.train_files}", "16 prompts of data.val_files are in data.train_files too"),
     ],
 )

@@ -155,7 +155,7 @@ _PAPER_SETTINGS = {"slope_threshold": ("delta", Decimal("0.05")), "warmup_epochs
 
 _DEPARTING = frozenset(
     {
-        *("co_reward", "self_certainty", "token_entropy", "sequence_entropy", "trapo"),
+        *("co_reward", "self_certainty", "token_entropy", "sequence_entropy"),
         *("confidence_penalty", "label_smoothing", "small_loss_selection"),
     }
 )

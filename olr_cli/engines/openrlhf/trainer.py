@@ -59,7 +59,7 @@ from olr_cli.runs.schedule import Schedule
 from olr_cli.runs.store import stored_history
 from olr_cli.runs.throughput import Hardware, throughput
 from olr_cli.runs.writer import RunWriter
-from olr_cli.supervision import Decided, Step, compose, make_supervisor
+from olr_cli.supervision import Decided, Step, make_supervisor
 from olr_cli.supervision.metrics import step_metrics
 from olr_cli.user_code import name_function
 
@@ -178,8 +178,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         self.schedule = Schedule.of(self.recipe, len(self.data.train.prompts))
         self._done = max(checkpoint_steps(self.run_path), default=0)
         self.judge = Judge(ledger=self.run_path / GIVEN_UP, tolerance=self.recipe.data.tolerance)
-        follows = compose(self.recipe.method).follows
-        history = stored_history(self.run_path, self.judge, follows=follows) if self._done else None
+        history = stored_history(self.run_path, self.judge) if self._done else None
         self.supervisor = make_supervisor(self.recipe, self.data.keep_fraction, self.judge, history)
         self.supervisor.expect(self.data.train.prompts)
         self._decided: Decided  # of the step in progress, where it is supervised already

@@ -237,7 +237,7 @@ def test_the_same_noise_on_two_policies_is_two_rows_that_are_told_apart(tmp_path
 def test_methods_are_drawn_over_the_noise_ratio_a_panel_a_number_of_verified_labels(tmp_path):
     for trusted in (None, 2):
         for ratio in (0.25, 0.75):
-            for method, lift in (("grpo", 0.0), ("self_training", 0.1)):
+            for method, lift in (("grpo", 0.0), ("ttrl", 0.1)):
                 place, end = (
                     tmp_path / f"{trusted}-{ratio}-{method}",
                     0.9 - ratio + lift + 0.05 * bool(trusted),
@@ -246,9 +246,9 @@ def test_methods_are_drawn_over_the_noise_ratio_a_panel_a_number_of_verified_lab
     write_run(tmp_path / "alone", olr(), 0.5)
     chart = drawn("over-noise.ratio", tmp_path)
     assert titles(chart) == ["(a) none verified", "(b) 2 verified labels"]
-    rows = chart.data.filter(panel="2 verified labels", series="self training")
+    rows = chart.data.filter(panel="2 verified labels", series="TTRL")
     assert rows.select("value", "mean").rows() == [(0.25, pytest.approx(0.8)), (0.75, pytest.approx(0.3))]
-    assert names_of(chart) == ["GRPO", "self training"]
+    assert names_of(chart) == ["GRPO", "TTRL"]
     assert "noise.ratio" in refused("over-noise.ratio", tmp_path / "alone")
 
 

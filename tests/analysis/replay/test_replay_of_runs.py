@@ -1,7 +1,7 @@
 """A stored run of any method, replayed under its own recipe, gives the stored decisions; under another, a sentence."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from io import StringIO
 
 import polars as pl
@@ -30,7 +30,6 @@ MIXES = [
     {**OLR, "penalty_weight": 0.01, "prompts": "small_loss"},
     {"name": "ttrl", "prompts": "random", "keep_fraction": 0.25},
     {"name": "co_reward", "prompts": "small_loss", "smoothing": 0.1},
-    {"name": "trapo", "warmup_epochs": 1},
 ]
 NOW = ["method.warmup_epochs=0", "method.slope_threshold=-1", "method.criteria=[]"]
 RESPONSES = (
@@ -60,8 +59,6 @@ def write_run(path, judge, method=OLR, *, without=(), **sections):
     supervisor = Supervisor(composed, judge, seed=5, draw=draw, extractor="boxed", keep_fraction=share)
     for step in range(1, 7):
         visit, half = (step + 1) // 2, PROMPTS[step % 2 :: 2]
-        if composed.follows:
-            half = [replace(p, is_trusted=p.noise_type == "clean") for p in half]
         decided = supervisor.supervise(
             Step.of([group(p, visit, step, composed.views, without) for p in half])
         )

@@ -22,7 +22,6 @@ from olr_cli.engines.local.loop import (
     training_keys,
 )
 from olr_cli.engines.local.sampler import sample
-from olr_cli.errors import UserError
 from olr_cli.recipe.schema import (
     CoRewardMethod,
     SelfCertaintyMethod,
@@ -100,9 +99,8 @@ def test_the_views_of_a_prompt_are_neighbours_and_have_rollouts_of_their_own():
 
 
 def run(path, *, resume=False, **method):
-    verified = {"train": "arithmetic", "limit": 20, "trusted": 8}
-    data = {"data": verified} if method["name"] in ("self_training", "trapo") else {}
-    launch(recipe(method=method, **data), path, LocalRunner, JsonProgress(), resume=resume)
+    data = {"train": "arithmetic", "limit": 20, "trusted": 8 if method["name"] == "olr" else None}
+    launch(recipe(method=method, data=data), path, LocalRunner, JsonProgress(), resume=resume)
     return path
 
 
@@ -124,8 +122,7 @@ def test_co_reward_stores_both_views_and_the_label_is_the_other_views_majority(t
     "method",
     [
         {"name": "co_reward", "smoothing": 0.1},
-        {"name": "self_training", "confidence": 0.3},
-        {"name": "trapo", "warmup_epochs": 1},
+        {"name": "olr", "criteria": ["consistency"], "warmup_epochs": 1},
     ],
 )
 def test_a_run_that_failed_and_was_resumed_has_the_tables_of_one_that_did_not(tmp_path, monkeypatch, method):
@@ -148,9 +145,3 @@ def test_a_run_that_failed_and_was_resumed_has_the_tables_of_one_that_did_not(tm
         assert_frame_equal(scan(again).collect(), scan(whole).collect(), check_row_order=False)
     last = [read_metrics(path)[-1]["policy/entropy"] for path in (again, whole)]
     assert last[0] == last[1]
-
-
-def test_trapo_without_verified_labels_is_refused_in_a_sentence(tmp_path):
-    with pytest.raises(UserError, match=r"trapo.*data\.trusted"):
-        launch(recipe(method={"name": "trapo"}), tmp_path / "run", LocalRunner, JsonProgress())
-    assert not (tmp_path / "run").exists()
