@@ -21,7 +21,7 @@ from olr_cli.answers.notation import normal_text, tidy
 from olr_cli.answers.pool import GAVE_UP, TaskCounter, WorkerPool
 from olr_cli.answers.reading import NeedsAlgebra
 
-RULES = 4
+RULES = 1
 """Raised whenever a response may get another answer, answers fall into other classes, or a pair get another verdict; in
 every manifest."""
 

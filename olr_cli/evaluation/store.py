@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 """Raised whenever a key of evaluation.json changes its meaning."""
-GENERATIONS_VERSION = 2
+GENERATIONS_VERSION = 1
 _MARK = b"olr.generations"
 
 _MADE_WITH = {

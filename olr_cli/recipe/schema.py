@@ -678,19 +678,20 @@ class Recipe(Section):
     def digest(self) -> str:
         """A digest of every key that decides the run's result on a CPU, down to rounding: all but `UNDECIDING`.
 
-        A key of `ADDED_LATER` counts only where it is not at its default.
+        Keys at their default are left out, so that a recipe keeps its digest when olr gets new keys. A default that
+        changes does change the digests of stored runs.
         """
-        deciding = {
-            key: value
-            for key, value in flatten(self.model_dump(mode="json")).items()
-            if _decides(key) and not (key in ADDED_LATER and self.is_default(key))
-        }
+        values = flatten(self.model_dump(mode="json"))
+        deciding = {key: value for key, value in values.items() if _decides(key) and not self.is_default(key)}
         return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:16]
 
     def is_default(self, key: str) -> bool:
-        """Whether a dotted key of a section has its default."""
-        section, _, name = key.partition(".")
-        model: Section = getattr(self, section)
+        """Whether a dotted key has its default; the key that names the kind of a section never has."""
+        section, *names = key.split(".")
+        model: Section = getattr(self, section) if names else self
+        name = names[0] if names else section
+        if section in KINDS and name == KINDS[section][0]:
+            return False
         return bool(getattr(model, name) == type(model).model_fields[name].get_default())
 
 
@@ -702,30 +703,6 @@ LOCAL_KEYS = (
     "train.min_p",
 )
 """Keys that the local engine has and OpenRLHF has not; of another trainer they say what it does."""
-
-ADDED_LATER = frozenset(
-    {
-        "data.columns",
-        "data.held_out",
-        "data.system_prompt",
-        "model.chat_template",
-        "data.trusted",
-        "data.tolerance",
-        "train.stop",
-        "train.lr_schedule",
-        "train.lr_warmup_ratio",
-        "train.clip_high",
-        "train.lora_rank",
-        "train.lora_alpha",
-        "train.lora_layers",
-        "train.top_p",
-        "train.top_k",
-        "train.min_p",
-        "engine.micro_batch_tokens",
-        "engine.dtype",
-    }
-)
-"""Keys that were added after runs had been stored: at their default they leave a recipe's digest as it was."""
 
 UNDECIDING = frozenset(
     {

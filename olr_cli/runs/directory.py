@@ -223,7 +223,7 @@ def kind_note(path: Path, kind: Kind) -> str | None:
 
 def rules_note(path: Path) -> list[str]:
     """A sentence if a run was begun when answers were classified by other rules."""
-    if read_manifest(path).get("answer_rules", 1) == RULES:
+    if read_manifest(path).get("answer_rules") == RULES:
         return []
     return [
         f"{path} was started by an olr that read answers by other rules (R6, R7); decisions made now can differ from"

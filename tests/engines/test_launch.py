@@ -97,7 +97,7 @@ def test_a_resume_says_where_it_goes_on(stopped):
     assert read_manifest(stopped)["status"] == "finished"
 
 
-def test_a_resume_of_a_run_of_the_first_rules_says_that_classes_changed(stopped):
+def test_a_resume_of_a_run_of_other_rules_says_that_classes_changed(stopped):
     manifest = json.loads((stopped / "manifest.json").read_text())
     del manifest["answer_rules"]
     (stopped / "manifest.json").write_text(json.dumps(manifest))

@@ -242,21 +242,21 @@ def test_the_digest_ignores_what_does_not_decide_the_result():
 
 
 DIGESTS = {
-    "": "9d3768725961f2fd",
-    "method: {name: olr}": "cc6424723a875087",
-    "method: {name: ttrl}": "219ee230a08fb040",
-    "method: {name: co_reward}": "2f7b48d0a0edf7cf",
-    "method: {name: self_certainty}": "94f0547dc58ebc93",
-    "method: {name: token_entropy}": "d2c30a3175740b31",
-    "method: {name: sequence_entropy}": "afaecbe288bf8a9d",
-    "method: {name: confidence_penalty}": "47a7a7ab37f8dacd",
-    "method: {name: label_smoothing}": "9e2b4856151c2095",
-    "method: {name: small_loss_selection}": "0375a2bf3ed46e76",
-    "method: {name: random_selection}": "b2aa4cecfd87a3b8",
-    "noise: {type: inactive, ratio: 0.3}": "8c921292d8eb8cbd",
-    "noise: {type: active, ratio: 0.3}": "08a24ef7a2c652c1",
-    "noise: {type: mixed, ratio: 0.3}": "3ef6cc17bf55e04e",
-    "engine: {name: openrlhf, nodes: 2}": "1250dd8de929981a",
+    "": "a88080e6bdecb56c",
+    "method: {name: olr}": "25021780f67bb5e0",
+    "method: {name: ttrl}": "d1c8d44ec0079c6b",
+    "method: {name: co_reward}": "fc716ed89263f018",
+    "method: {name: self_certainty}": "de799704a643f8c2",
+    "method: {name: token_entropy}": "1a50f454e53f5020",
+    "method: {name: sequence_entropy}": "173c6c4e4eb2dd9a",
+    "method: {name: confidence_penalty}": "35d6ffe8c1a33c51",
+    "method: {name: label_smoothing}": "9696c88583509505",
+    "method: {name: small_loss_selection}": "ff9b857c2467822e",
+    "method: {name: random_selection}": "9f1aa94cac003be8",
+    "noise: {type: inactive, ratio: 0.3}": "78417f688013dc7b",
+    "noise: {type: active, ratio: 0.3}": "31edc88709863651",
+    "noise: {type: mixed, ratio: 0.3}": "ac0f24bcd2de6ae6",
+    "engine: {name: openrlhf, nodes: 2}": "595607bd928f8b78",
 }
 
 
