@@ -31,20 +31,3 @@ def test_every_method_and_every_key_of_methods_is_described():
         assert f"| `{section.model_fields['name'].default}` |" in text
     for key in MethodSection.model_fields.keys() - {"name"}:
         assert f"| `{key}` |" in text
-
-
-def test_the_map_has_a_line_for_every_file():
-    lines = (
-        (ROOT / "CONTRIBUTING.md").read_text("utf-8").split("## The map")[1].split("\n## ")[0].splitlines()
-    )
-    named, folder = set(), Path()
-    for line in lines:
-        if entry := re.match(r"    (  )?([\w/]+(?:/|\.py)) ", line):
-            is_inside, name = entry.groups()
-            folder = folder if is_inside else Path(name if name.endswith("/") else "")
-            named |= {str(folder / name)} if name.endswith(".py") else set()
-    package = ROOT / "olr_cli"
-    files = {
-        str(file.relative_to(package)) for file in package.rglob("*.py") if not file.stem.startswith("__")
-    }
-    assert named == files
