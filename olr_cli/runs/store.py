@@ -21,7 +21,7 @@ from olr_cli.answers import Judge
 from olr_cli.errors import UserError, first_line
 from olr_cli.files import sweep, sync, system_problem, write_whole, writing
 from olr_cli.runs.directory import run_id
-from olr_cli.supervision.history import History, Visit
+from olr_cli.supervision.history import History, MajorityVote
 from olr_cli.supervision.types import SCHEMA_VERSION, LabelRecord, RolloutRecord, arrow_schema
 
 if TYPE_CHECKING:
@@ -336,7 +336,7 @@ def stored_history(path: Path, judge: Judge) -> History:
     history = History()
     for prompt_id, number, answer, count, rollouts in labels.iter_rows():
         key = None if answer is None else keys[answer]
-        history.add(prompt_id, number, Visit(key, answer, count, rollouts))
+        history.add(prompt_id, number, MajorityVote(key, answer, count, rollouts))
     return history
 
 

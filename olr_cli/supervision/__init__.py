@@ -1,6 +1,6 @@
 """Which label counts: vote, history, criteria, effective label, reward. Knows nothing of models."""
 
-from olr_cli.supervision.history import History, Past, Visit
+from olr_cli.supervision.history import History, MajorityVote, Past
 from olr_cli.supervision.methods import Method, compose
 from olr_cli.supervision.supervisor import Supervisor, make_supervisor
 from olr_cli.supervision.types import (
@@ -13,12 +13,15 @@ from olr_cli.supervision.types import (
     Step,
     arrow_schema,
 )
+from olr_cli.supervision.visit import Label, Visit, keep, no_label, replace_by_majority
 
 __all__ = [
     "SCHEMA_VERSION",
     "Decided",
     "History",
+    "Label",
     "LabelRecord",
+    "MajorityVote",
     "Method",
     "Past",
     "Rollout",
@@ -29,5 +32,8 @@ __all__ = [
     "Visit",
     "arrow_schema",
     "compose",
+    "keep",
     "make_supervisor",
+    "no_label",
+    "replace_by_majority",
 ]

@@ -13,8 +13,8 @@ from olr_cli.answers import Judge, Key, Vote
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
-    """The vote of one visit; without a majority (R9) its key and answer are None, and its count is 0."""
+class MajorityVote:
+    """What the labels table keeps of a vote; without a majority (R9) key and answer are None, and the count is 0."""
 
     majority: Key | None
     majority_answer: str | None
@@ -39,7 +39,7 @@ class Past(NamedTuple):
     total: int = 0
     moment: int = 0
 
-    def after(self, visit: Visit | Vote) -> Past:
+    def after(self, visit: MajorityVote | Vote) -> Past:
         """The past with one more visit."""
         answer, majorities = visit.majority_answer, self.majorities
         if visit.majority is not None and answer is not None:
@@ -82,7 +82,7 @@ class Past(NamedTuple):
         return leaders[0] if len(leaders) == 1 else None
 
     @classmethod
-    def of(cls, visits: Iterable[Visit]) -> Past:
+    def of(cls, visits: Iterable[MajorityVote]) -> Past:
         """The past that consists of these visits, oldest first."""
         past = cls()
         for visit in visits:
@@ -100,7 +100,7 @@ class History:
         """The prompt's visits so far; none before the first."""
         return self._pasts.get(prompt_id, _NO_VISIT)
 
-    def add(self, prompt_id: str, number: int, visit: Visit) -> None:
+    def add(self, prompt_id: str, number: int, visit: MajorityVote) -> None:
         """Append visit `number` (from 1) of a prompt.
 
         Raises:

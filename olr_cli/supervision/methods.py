@@ -13,8 +13,8 @@ add a section to `olr_cli.recipe.schema` and a case to `_by_name`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from olr_cli.data.prompts import View
 from olr_cli.recipe.schema import (
@@ -30,51 +30,7 @@ from olr_cli.recipe.schema import (
 )
 from olr_cli.supervision.rewards import SCORES, Score
 from olr_cli.supervision.selection import RankRule, any_prompt, small_loss, trusted_only
-from olr_cli.supervision.types import LabelSource
-
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """What is known of a step's P visits when labels are decided: columns of P values.
-
-    Attributes:
-        majorities: the majority answer of each visit that has one (R9).
-        majority_counts: rollouts in the majority; 0 without one.
-        rollouts: K.
-        slopes: S_t, each a numerator and a denominator (R12).
-        are_consistent: the majority is the historical majority (R13).
-        labels: the label that counts unless a method decides otherwise: this visit's noisy label on a marked
-            prompt, else the given label (R15).
-        sources: of `labels`.
-        first_majorities: P * views; the majority answer of each view, in a tie the answer that first had so many
-            rollouts. Empty unless the method orders rollouts.
-    """
-
-    visits: Sequence[int]
-    majorities: Sequence[str | None]
-    majority_counts: Sequence[int]
-    rollouts: Sequence[int]
-    slopes: Sequence[tuple[int, int]]
-    are_consistent: Sequence[bool]
-    labels: Sequence[str | None]
-    sources: Sequence[LabelSource]
-    first_majorities: Sequence[str | None]
-
-
-@dataclass(frozen=True, slots=True)
-class EffectiveLabels:
-    """The labels that a step's rewards are computed with (R15): columns of P * views values.
-
-    Attributes:
-        are_selected: a majority replaces the label (R14).
-    """
-
-    answers: list[str | None]
-    sources: list[LabelSource]
-    are_selected: list[bool]
-
-
-LabelRule = Callable[[Evidence], EffectiveLabels]
+from olr_cli.supervision.visit import Label, Rule, Visit, keep, no_label, replace_by_majority
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +46,7 @@ class Method:
         orders_rollouts: a tie goes to the answer that came first.
     """
 
-    label: LabelRule
+    rule: Rule
     score: Score | None = None
     statistics: tuple[str, ...] = ()
     views: tuple[View, ...] = ("original",)
@@ -100,84 +56,63 @@ class Method:
     orders_rollouts: bool = False
 
 
-def given_label(evidence: Evidence) -> EffectiveLabels:
-    """The label as it stands."""
-    return _replaced(evidence, [False] * len(evidence.labels))
+def olr(section: OlrMethod) -> Rule:
+    """Online Label Refinement (Eq. effective_label, R14): the majority replaces the label once it can be trusted.
 
+    That is after T visits, while its pass rate rises by more than delta a visit and it is the answer that was the
+    majority most often (C_t). Strictly more, as in the paper; the authors' code takes equality too.
+    """
+    T, delta, criteria = section.warmup_epochs, Fraction(section.slope_threshold), section.criteria
+    needs_slope, needs_consistency = "slope" in criteria, "consistency" in criteria
 
-def refined_label(section: OlrMethod) -> LabelRule:
-    """The majority where it meets the criteria, else the label as it stands (Eq. effective_label, R14, R15)."""
-    numerator, denominator = section.slope_threshold.as_integer_ratio()
-    needs_slope, needs_consistency = "slope" in section.criteria, "consistency" in section.criteria
-
-    def rule(evidence: Evidence) -> EffectiveLabels:
-        columns = (evidence.visits, evidence.majorities, evidence.slopes, evidence.are_consistent)
-        return _replaced(
-            evidence,
-            [
-                visit > section.warmup_epochs
-                and majority is not None
-                and (not needs_slope or rise * denominator > numerator * run)
-                and (not needs_consistency or is_consistent)
-                for visit, majority, (rise, run), is_consistent in zip(*columns, strict=True)
-            ],
-        )
+    def rule(visit: Visit) -> Label:
+        S_t, C_t = visit.slope, visit.is_consistent
+        if (
+            visit.number > T
+            and visit.majority is not None
+            and (S_t > delta or not needs_slope)
+            and (C_t or not needs_consistency)
+        ):
+            return replace_by_majority(visit)
+        return keep(visit)
 
     return rule
 
 
-def majority_label(evidence: Evidence) -> EffectiveLabels:
+def ttrl(visit: Visit) -> Label:
     """The majority of this visit, in a tie the answer that was first to have so many (TTRL, arXiv:2504.16084)."""
-    return _voted(evidence.first_majorities)
+    return _voted(visit.first_majorities)
 
 
-def other_views_label(evidence: Evidence) -> EffectiveLabels:
-    """The majority that the other wording of the prompt got at this visit, ties as in `majority_label`.
+def co_reward(visit: Visit) -> Label:
+    """For each wording the majority that the other one got at this visit, ties as in `ttrl`.
 
     Co-Reward (arXiv:2508.00410): a wrong answer that hangs on the wording does not confirm itself.
     """
-    first = evidence.first_majorities
-    return _voted([first[place ^ 1] for place in range(len(first))])
+    original, rephrased = visit.first_majorities
+    return _voted((rephrased, original))
 
 
-def no_label(evidence: Evidence) -> EffectiveLabels:
-    """None: the reward looks at no answer."""
-    return _voted([None] * len(evidence.labels))
-
-
-def _replaced(evidence: Evidence, are_selected: list[bool]) -> EffectiveLabels:
-    """The majority where it is selected, else the label as it stands."""
-    columns = (are_selected, evidence.majorities, evidence.labels)
-    return EffectiveLabels(
-        [majority if selected else label for selected, majority, label in zip(*columns, strict=True)],
-        ["majority" if yes else source for yes, source in zip(are_selected, evidence.sources, strict=True)],
-        are_selected,
-    )
-
-
-def _voted(answers: Sequence[str | None]) -> EffectiveLabels:
-    return EffectiveLabels(
-        list(answers),
-        ["none" if answer is None else "majority" for answer in answers],
-        [answer is not None for answer in answers],
-    )
+def _voted(answers: tuple[str | None, ...]) -> Label:
+    is_there = answers[0] is not None
+    return Label(answers, "majority" if is_there else "none", is_selected=is_there)
 
 
 def _by_name(section: MethodSection) -> Method:
     """What a method's name decides."""
     match section:
         case OlrMethod():
-            return Method(refined_label(section))
+            return Method(olr(section))
         case TtrlMethod():
-            return Method(majority_label, orders_rollouts=True)
+            return Method(ttrl, orders_rollouts=True)
         case CoRewardMethod():
             views: tuple[View, ...] = ("original", "rephrased")
-            return Method(other_views_label, views=views, orders_rollouts=True)
+            return Method(co_reward, views=views, orders_rollouts=True)
         case SelfCertaintyMethod() | TokenEntropyMethod() | SequenceEntropyMethod():
             score = Score(*SCORES[section.name], getattr(section, "score_reduction", "mean") == "sum")
             return Method(no_label, score, score.statistics)
         case _:
-            return Method(given_label)
+            return Method(keep)
 
 
 _RANKS: dict[PromptRule, RankRule | None] = {
@@ -194,14 +129,14 @@ def compose(section: MethodSection) -> Method:
     ranked_by = ("mean_logprob", "tokens") if rank is small_loss else ()
     return replace(
         method,
-        name=_name(section, method.label),
+        name=_name(section, method.rule),
         needs_labels=section.needs_labels,
         rank=rank,
         statistics=(*method.statistics, *ranked_by),
     )
 
 
-def _name(section: MethodSection, label: LabelRule) -> str:
+def _name(section: MethodSection, rule: Rule) -> str:
     """The method in reports: what supervises, then what is added to it; plain GRPO with an addition is that alone."""
     added = {
         "small_loss_selection": section.prompts == "small_loss",
@@ -211,7 +146,7 @@ def _name(section: MethodSection, label: LabelRule) -> str:
         "label_smoothing": section.smoothing > 0,
     }
     additions = [name for name, is_there in added.items() if is_there]
-    if label is given_label:
+    if rule is keep:
         return "+".join(additions) or "grpo"
     name = _ABLATIONS[section.criteria] if isinstance(section, OlrMethod) else section.name
     return "+".join([name, *additions])

@@ -35,9 +35,10 @@ from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.data.sets import noise_draw
 from olr_cli.recipe.schema import NoiseDraw, Recipe
 from olr_cli.supervision.history import History, Past
-from olr_cli.supervision.methods import EffectiveLabels, Evidence, Method, compose
+from olr_cli.supervision.methods import Method, compose
 from olr_cli.supervision.selection import prompts_that_train
 from olr_cli.supervision.types import LABEL_COLUMNS, Decided, LabelSource, Step
+from olr_cli.supervision.visit import Label, Visit
 
 Measure: TypeAlias = Callable[[str], AbstractContextManager[object]]
 """Counts the time of a block as a part of the step."""
@@ -192,139 +193,129 @@ class Supervisor:
         pasts: Sequence[Past],
         verified: _Verified,
     ) -> Decided:
-        """Everything but which prompts train.
-
-        `texts` and `votes` are of each view of the step's groups.
-        """
-        prompts, views = step.prompts, len(self.method.views)
-        tallies, originals = votes[::views], texts[::views]
-        trues, givens = [prompt.true_answer for prompt in prompts], [prompt.given_label for prompt in prompts]
-        rights, are_marked = (
-            [verified.right(true) for true in trues],
-            [prompt.is_marked for prompt in prompts],
-        )
-        slopes = [past.slope_ratio for past in pasts]
-        historical = [past.historical_majority for past in pasts]
-        majorities = [tally.majority_answer for tally in tallies]
-        standing = [_standing_label(*pair) for pair in zip(prompts, noisy_labels, strict=True)]
-        true_counts, given_counts, noisy_counts = (
-            [verified.count(*pair) for pair in zip(labels, originals, strict=True)]
-            for labels in (trues, givens, noisy_labels)
-        )
-        columns: dict[str, list[Any]] = {
-            "prompt_id": [prompt.prompt_id for prompt in prompts],
-            "visit": list(step.visits),
-            "step": [step.number] * len(prompts),
-            "noise_type": [prompt.noise_type for prompt in prompts],
-            "true_answer": trues,
-            "given_label": givens,
-            "noisy_label": list(noisy_labels),
-            "noisy_label_count": noisy_counts,
-            "true_answer_count": true_counts,
-            "given_label_count": given_counts,
-            "majority_answer": majorities,
-            "majority_count": [tally.majority_count for tally in tallies],
-            "rollouts": [tally.rollouts for tally in tallies],
-            "answered": [tally.answered for tally in tallies],
-            "pass_rate": [tally.majority_count / tally.rollouts for tally in tallies],
-            "slope": [rise / run for rise, run in slopes],
-            "historical_majority": list(map(_spelling, historical, pasts, tallies)),
-            "is_consistent": [
-                tally.majority is not None and tally.majority == key
-                for tally, key in zip(tallies, historical, strict=True)
-            ],
-            "majority_is_correct": [
-                None if true is None else majority in right
-                for true, right, majority in zip(trues, rights, majorities, strict=True)
-            ],
-            "majority_is_noisy_label": [
-                majority in verified.right(noisy) if is_marked else None
-                for is_marked, noisy, majority in zip(are_marked, noisy_labels, majorities, strict=True)
-            ],
-        }
-        labels = self.method.label(
-            Evidence(
-                step.visits,
-                majorities,
-                columns["majority_count"],
-                columns["rollouts"],
-                slopes,
-                columns["is_consistent"],
-                [label for label, _ in standing],
-                [source for _, source in standing],
-                self._first_majorities(texts, votes, verified.keys),
-            )
-        )
-        _keep_trusted(labels, prompts, standing, views)
-        of_views = [
-            self._rewards(step, *columns_of_view, verified)
-            for columns_of_view in zip(
-                pairwise(step.parts), texts, labels.answers, labels.sources, strict=True
-            )
-        ]
-        uniform = [len(set(rewards)) == 1 for rewards in of_views]
-        rewards = [*chain.from_iterable(of_views)]
-        effective = labels.answers[::views]
-        columns |= {
-            "is_selected": labels.are_selected[::views],
-            "effective_label": effective,
-            "label_source": labels.sources[::views],
-            "effective_label_is_correct": [
-                _label_is_correct(label, true, right)
-                for label, true, right in zip(effective, trues, rights, strict=True)
-            ],
-            "reward_mean": [sum(rewards[start:end]) / (end - start) for start, end in pairwise(step.starts)],
-            "has_zero_variance": [
-                all(uniform[place : place + views]) for place in range(0, len(uniform), views)
-            ],
-            "trains": [True] * len(prompts),
-        }
-        answers = [*chain.from_iterable(texts)]
+        """Labels and rewards of each visit; all prompts train. `texts` and `votes` are of each view of each group."""
+        views, parts = len(self.method.views), step.parts
+        rows, rewards, classes, is_correct = [], list[float](), list[str | None](), list[bool | None]()
+        for group, (prompt, number) in enumerate(zip(step.prompts, step.visits, strict=True)):
+            first, past, noisy_label = group * views, pasts[group], noisy_labels[group]
+            of_views = range(first, first + views)
+            visit, row = self._visit(prompt, number, texts[first], votes[first], noisy_label, past, verified)
+            if self.method.orders_rollouts:
+                firsts = (_first_majority(texts[view], votes[view], verified.keys) for view in of_views)
+                visit = visit._replace(first_majorities=tuple(firsts))
+            label = self._label(prompt, visit)
+            of_visit = [
+                self._rewards(step, parts[view], texts[view], answer, label.source, verified)
+                for view, answer in zip(of_views, label.answers, strict=True)
+            ]
+            true, right = prompt.true_answer, verified.right(prompt.true_answer)
+            for view, given in zip(of_views, of_visit, strict=True):
+                rewards += given
+                spelling = votes[view].spelling
+                for answer in texts[view]:
+                    classes.append(None if answer is None else spelling[verified.keys[answer]])
+                    is_correct.append(None if true is None else answer in right)
+            given = [*chain.from_iterable(of_visit)]
+            row |= {
+                "step": step.number,
+                "is_selected": label.is_selected,
+                "effective_label": label.answers[0],
+                "label_source": label.source,
+                "effective_label_is_correct": _label_is_correct(label.answers[0], true, right),
+                "reward_mean": sum(given) / len(given),
+                "has_zero_variance": all(len(set(of_view)) == 1 for of_view in of_visit),
+                "trains": True,
+            }
+            rows.append(row)
         return Decided(
             step,
-            {name: columns[name] for name in LABEL_COLUMNS},
-            answers=answers,
-            answer_classes=[
-                None if answer is None else tally.spelling[verified.keys[answer]]
-                for tally, text in zip(votes, texts, strict=True)
-                for answer in text
-            ],
-            is_correct=[
-                None if true is None else answer in right
-                for true, right, (start, end) in zip(trues, rights, pairwise(step.starts), strict=True)
-                for answer in answers[start:end]
-            ],
+            {name: [row[name] for row in rows] for name in LABEL_COLUMNS},
+            answers=[*chain.from_iterable(texts)],
+            answer_classes=classes,
+            is_correct=is_correct,
             rewards=rewards,
         )
+
+    def _visit(
+        self,
+        prompt: Prompt,
+        number: int,
+        answers: Sequence[str | None],
+        tally: Vote,
+        noisy_label: str | None,
+        past: Past,
+        verified: _Verified,
+    ) -> tuple[Visit, dict[str, Any]]:
+        """A visit as its rule sees it, of the original view; and as its row has it, up to the decision."""
+        majority, historical, (rise, run) = tally.majority_answer, past.historical_majority, past.slope_ratio
+        is_consistent = tally.majority is not None and tally.majority == historical
+        true, given, is_marked = prompt.true_answer, prompt.given_label, prompt.is_marked
+        noisy_count, given_count = verified.count(noisy_label, answers), verified.count(given, answers)
+        label, source = _standing_label(prompt, noisy_label)
+        visit = Visit(
+            prompt.prompt_id,
+            number,
+            tally.rollouts,
+            majority,
+            tally.majority_count,
+            is_consistent,
+            label,
+            source,
+            noisy_count if is_marked else given_count,
+            tally,
+            (rise, run),
+        )
+        return visit, {
+            "prompt_id": prompt.prompt_id,
+            "visit": number,
+            "noise_type": prompt.noise_type,
+            "true_answer": true,
+            "given_label": given,
+            "noisy_label": noisy_label,
+            "noisy_label_count": noisy_count,
+            "true_answer_count": verified.count(true, answers),
+            "given_label_count": given_count,
+            "majority_answer": majority,
+            "majority_count": tally.majority_count,
+            "rollouts": tally.rollouts,
+            "answered": tally.answered,
+            "pass_rate": tally.majority_count / tally.rollouts,
+            "slope": rise / run,
+            "historical_majority": _spelling(historical, past, tally),
+            "is_consistent": is_consistent,
+            "majority_is_correct": None if true is None else majority in verified.right(true),
+            "majority_is_noisy_label": majority in verified.right(noisy_label) if is_marked else None,
+        }
+
+    def _label(self, prompt: Prompt, visit: Visit) -> Label:
+        """The effective label: no method replaces one that somebody has verified (R23)."""
+        if prompt.is_trusted:
+            return Label((prompt.true_answer,) * len(self.method.views), "trusted")
+        return self.method.rule(visit)
 
     def _rewards(
         self,
         step: Step,
-        span: tuple[int, int],
-        text: Sequence[str | None],
+        start: int,
+        answers: Sequence[str | None],
         label: str | None,
         source: LabelSource,
         verified: _Verified,
     ) -> list[float]:
-        """A majority rewards its class, another label whatever matches it (R16); a trusted one in every method."""
+        """A majority rewards its class, another label whatever matches it (R16); a verified one in every method."""
         if self.method.score is not None and source != "trusted":
-            return self.method.score.rewards(step, *span)
+            return self.method.score.rewards(step, start, start + len(answers))
         if source == "majority" and label is not None:
-            key, keys = verified.keys[label], verified.keys
-            return [float(answer is not None and keys[answer] == key) for answer in text]
+            keys = verified.keys
+            key = keys[label]
+            return [1.0 if answer is not None and keys[answer] == key else 0.0 for answer in answers]
         right = verified.right(label)
-        return [float(answer in right) for answer in text]
+        return [1.0 if answer in right else 0.0 for answer in answers]
 
-    def _first_majorities(
-        self, texts: Sequence[Sequence[str | None]], votes: Sequence[Vote], keys: Mapping[str, Key]
-    ) -> list[str | None]:
-        if not self.method.orders_rollouts:
-            return []
-        firsts = [first_majority(text, tally, keys) for text, tally in zip(texts, votes, strict=True)]
-        return [
-            None if first is None else tally.spelling[first]
-            for first, tally in zip(firsts, votes, strict=True)
-        ]
+
+def _first_majority(answers: Sequence[str | None], tally: Vote, keys: Mapping[str, Key]) -> str | None:
+    first = first_majority(answers, tally, keys)
+    return None if first is None else tally.spelling[first]
 
 
 def make_supervisor(
@@ -428,20 +419,6 @@ def _standing_label(prompt: Prompt, noisy_label: str | None) -> tuple[str | None
     if label == SENTINEL:
         return label, "sentinel"
     return label, "noisy" if prompt.is_marked else "given"
-
-
-def _keep_trusted(
-    labels: EffectiveLabels,
-    prompts: Sequence[Prompt],
-    standing: Sequence[tuple[str | None, LabelSource]],
-    views: int,
-) -> None:
-    """Put verified labels back, which no method replaces."""
-    for group, prompt in enumerate(prompts):
-        if prompt.is_trusted:
-            for place in range(group * views, (group + 1) * views):
-                labels.answers[place], labels.sources[place] = standing[group]
-                labels.are_selected[place] = False
 
 
 def _label_is_correct(label: str | None, true: str | None, right: Collection[str | None]) -> bool | None:

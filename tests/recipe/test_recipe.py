@@ -23,7 +23,7 @@ from olr_cli.recipe.layers import (
 from olr_cli.recipe.reference import key_table
 from olr_cli.recipe.schema import ActiveNoiseSection, GrpoMethod, OlrMethod, Recipe, changed_keys
 from olr_cli.runs.directory import recipe_yaml
-from olr_cli.supervision.history import Past, Visit
+from olr_cli.supervision.history import MajorityVote, Past
 
 _NO_EXTRACTORS = ("{after: '#', tag: x}", "{before: x}", "{after: 4}", "{}", "[boxed]")
 
@@ -333,7 +333,7 @@ def test_likely_mistakes_are_warned_of(tmp_path, text, message):
 def test_the_steepest_slope_is_that_of_the_best_of_all_histories():
     def best(visits):
         votes = itertools.product(range(3), repeat=visits)
-        return max(Past.of([Visit("1", "1", count, 2) for count in counts]).slope for counts in votes)
+        return max(Past.of([MajorityVote("1", "1", count, 2) for count in counts]).slope for counts in votes)
 
     steepest = [steepest_slope(visits) for visits in range(1, 9)]
     assert steepest == [best(visits) for visits in range(1, 9)]

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import linregress
 
-from olr_cli.supervision import History, Past, Visit
+from olr_cli.supervision import History, MajorityVote, Past
 
 
 def visits_of(*counts, k=8):
     """Visits whose majority is `a`, with so many of k rollouts; 0: no majority."""
-    return [Visit("a", "a", count, k) if count else Visit(None, None, 0, k) for count in counts]
+    return [MajorityVote("a", "a", count, k) if count else MajorityVote(None, None, 0, k) for count in counts]
 
 
 visits = st.lists(
@@ -45,21 +45,21 @@ def test_a_visit_without_majority_counts_as_pass_rate_zero():
     [("", None), ("a", "a"), ("ab", None), ("abb", "b"), ("aabbc", None), ("ABa", "a"), ("abAB", None)],
 )
 def test_historical_majority_is_one_class_however_spelled_or_none(majorities, expected):
-    past = Past.of(Visit(spelling.lower(), spelling, 3, 8) for spelling in majorities)
+    past = Past.of(MajorityVote(spelling.lower(), spelling, 3, 8) for spelling in majorities)
     assert past.historical_majority == expected
 
 
 def test_history_refuses_a_visit_out_of_turn():
     history = History()
-    history.add("p", 1, Visit("a", "a", 3, 8))
+    history.add("p", 1, MajorityVote("a", "a", 3, 8))
     for number in (3, 1):
         with pytest.raises(ValueError, match=f"visit {number} follows visit 1"):
-            history.add("p", number, Visit("a", "a", 3, 8))
-    assert history.of("p") == Past.of([Visit("a", "a", 3, 8)])
+            history.add("p", number, MajorityVote("a", "a", 3, 8))
+    assert history.of("p") == Past.of([MajorityVote("a", "a", 3, 8)])
     assert history.of("never seen") == Past()
 
 
 def test_a_prompts_past_does_not_grow_with_its_visits():
-    past = Past.of(Visit(str(n % 3), str(n % 3), 1 + n % 8, 8) for n in range(5000))
+    past = Past.of(MajorityVote(str(n % 3), str(n % 3), 1 + n % 8, 8) for n in range(5000))
     assert past.visits == sum(times for spellings in past.majorities.values() for times in spellings.values())
     assert (past.visits, len(past.majorities), past.scale) == (5000, 3, 8)

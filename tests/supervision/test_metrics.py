@@ -16,12 +16,12 @@ from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.recipe.schema import OlrMethod
 from olr_cli.runs.store import arrow_table, scan_labels
 from olr_cli.supervision import (
+    MajorityVote,
     Past,
     Rollout,
     RolloutGroup,
     Step,
     Supervisor,
-    Visit,
     compose,
 )
 from olr_cli.supervision.metrics import (
@@ -225,7 +225,7 @@ def test_the_accuracy_of_a_selection_is_the_share_of_right_majorities():
     st.decimals("-0.3", "0.3", places=3),
 )
 def test_comparing_doubles_decides_as_comparing_exact_slopes_does(counts, threshold):
-    exact = Past.of([Visit("1", "1", count, 8) for count in counts]).slope
+    exact = Past.of([MajorityVote("1", "1", count, 8) for count in counts]).slope
     row = labels(replace(CLEAN, slope=float(exact)))
     nearest = Decimal(f"{float(exact):.3f}")  # often a tie
     for delta in (threshold, nearest):
