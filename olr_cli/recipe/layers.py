@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from olr_cli.departed import departed
 from olr_cli.errors import UserError, did_you_mean, no_path, shortened, shown
 from olr_cli.files import read_text
-from olr_cli.recipe.schema import KINDS, Recipe, SweepSection, flatten
+from olr_cli.recipe.schema import KINDS, OwnMethod, Recipe, SweepSection, flatten
 from olr_cli.user_code import name_function, name_trust
 
 if TYPE_CHECKING:
@@ -358,10 +358,12 @@ def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
 def _keys_of_kind(name: str, below: Mapping[str, Any], value: Mapping[str, Any]) -> Mapping[str, Any]:
     tag, kinds = KINDS.get(name, ("", {}))
     new = value.get(tag)
-    if not isinstance(new, str) or new == below.get(tag) or new not in kinds:
+    if not isinstance(new, str) or new == below.get(tag):
         return below
     if name == "method":
         return {}
+    if new not in kinds:
+        return below
     return {key: kept for key, kept in below.items() if key in kinds[new].model_fields}
 
 
@@ -460,9 +462,10 @@ def _sentence(detail: Any) -> str:
     place = _dotted(detail["loc"])
     if detail["type"] == "extra_forbidden":
         return _unknown_key(place)
-    if detail["type"] == "union_tag_invalid":
-        tag, expected = detail["ctx"]["discriminator"].strip("'"), detail["ctx"]["expected_tags"]
-        named = detail["input"][tag]
+    if detail["type"] in ("union_tag_invalid", "unknown_method"):
+        context = detail["ctx"]
+        tag = context.get("discriminator", "name").strip("'")
+        expected, named = context.get("expected_tags") or context["expected"], detail["input"].get(tag)
         if left := departed(f"{place}.{tag}: {named}"):
             return left
         hint = did_you_mean(str(named), expected.replace("'", "").split(", "))
@@ -507,8 +510,10 @@ def _dotted(location: tuple[int | str, ...]) -> str:
     """A pydantic location as the key that a user wrote: without the tag of a section's kind, or the name of a type."""
     names = [str(part) for part in location]
     names[2:] = [name for name in names[2:] if not _TYPE.match(name)]
-    if len(names) > 1 and names[0] in KINDS and names[1] in KINDS[names[0]][1]:
-        del names[1]
+    if len(names) > 1 and names[0] in KINDS:
+        kinds = KINDS[names[0]][1]
+        if names[1] in kinds or names[1] in {kind.__name__ for kind in (*kinds.values(), OwnMethod)}:
+            del names[1]
     return shortened(".".join(names))
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from olr_cli.errors import UserError, did_you_mean, shown
-from olr_cli.recipe.schema import KINDS, Recipe, Section
+from olr_cli.recipe.schema import KINDS, METHODS, Recipe, Section
 from olr_cli.tables import Block, Cell, Column, Row, Table, markdown
 
 _TYPES = {
@@ -129,9 +129,13 @@ def _groups_of_kinds(name: str, section: Mapping[str, Any], models: Mapping[str,
     }
     yield _Group(name, section.get("description", ""), _keys(f"{name}.", shared))
     for kind, section_ in kinds.items():
-        model = models[section_.__name__]
-        keys = {key: v for key, v in model["properties"].items() if key != tag and v != shared.get(key)}
-        yield _Group(f"{name}.{tag}={kind}", _summary(model), _keys(f"{name}.", keys, kind))
+        model, summary = models[section_.__name__], ""
+        properties = model["properties"]
+        if row := METHODS.get(kind):
+            summary = row.summary
+            properties = properties | {key: properties[key] | {"default": row.presets[key]} for key in row.presets}
+        keys = {key: v for key, v in properties.items() if key != tag and v != shared.get(key)}
+        yield _Group(f"{name}.{tag}={kind}", summary or _summary(model), _keys(f"{name}.", keys, kind))
 
 
 def _summary(model: Mapping[str, Any]) -> str:

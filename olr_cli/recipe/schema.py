@@ -10,15 +10,17 @@ import hashlib
 import json
 from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     PlainSerializer,
+    Tag,
     field_validator,
     model_validator,
 )
@@ -97,6 +99,7 @@ Number = Annotated[float, BeforeValidator(_require_number)]
 Temperature = Annotated[Number, Field(ge=0), AfterValidator(_require_not_tiny)]
 Whole = Annotated[int, BeforeValidator(_require_number), Field(ge=-(2**63), lt=2**63)]
 Count = Annotated[Whole, Field(gt=0, lt=2**31)]
+Epochs = Annotated[Whole, Field(ge=0, lt=2**31)]
 Text = Annotated[str, AfterValidator(_require_text)]
 ExtractorText = Annotated[Text, BeforeValidator(_extractor_as_text)]
 """How answers are read, in a recipe as in a benchmark: a name, or a kind and its text (R6)."""
@@ -127,12 +130,6 @@ NoiseDraw = Literal["uniform", "frequency", "most_frequent"]
 LossAverage = Literal["token", "sequence"]
 Device = Literal["auto", "cpu", "cuda"]
 LrSchedule = Literal["constant", "linear", "cosine", "cosine_with_min_lr"]
-ScoreReduction = Annotated[
-    Literal["mean", "sum"],
-    Field(
-        description="Over the response's tokens; the cited work takes the sum, which rewards short responses."
-    ),
-]
 
 
 def _key(default: Any, description: str, **bounds: Any) -> Any:
@@ -151,8 +148,13 @@ class Section(BaseModel):
         return {
             name: value
             for name, value in (self.model_dump(mode="json") | nested).items()
-            if value is not None or type(self).model_fields[name].default is not None
+            if value is not None or self.default_of(name) is not None
         }
+
+    def default_of(self, key: str) -> Any:
+        """The value of a key that is left out; None of a key that the section does not know."""
+        field = type(self).model_fields.get(key)
+        return None if field is None else field.get_default()
 
 
 # Prompts and labels -----------------------------------------------------------------------------------------------
@@ -257,14 +259,11 @@ class ModelSection(Section):
 
 
 class MethodSection(Section):
-    """Which label counts, what is rewarded and which prompts train; `olr_cli.supervision.methods` does it.
+    """Which label counts, what is rewarded, which prompts train and what the loss has: four choices (docs/methods.md).
 
-    The name decides the labels and rewards. Every method has the other keys of this class, so a new mix is a recipe:
-    OLR with a confidence penalty is ``{name: olr, penalty_weight: 0.001}``.
+    The name is a row of `METHODS`, which decides label and reward and sets other keys, or a label rule of your own. A
+    mix is a recipe: OLR with a confidence penalty is ``{name: olr, penalty_weight: 0.001}``.
     """
-
-    needs_labels: ClassVar[bool] = True
-    """Whether a prompt without a given label is an error; the paper calls methods that need none unsupervised."""
 
     name: str
     prompts: PromptRule = _key(
@@ -283,6 +282,25 @@ class MethodSection(Section):
         0.0, "Share of the uniform distribution in each token's target; 0: none.", ge=0, lt=1
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_its_row(cls, keys: Any) -> Any:
+        if not isinstance(keys, dict) or ":" in str(keys.get("name")):
+            return keys
+        name = keys.get("name", cls.model_fields["name"].default)
+        if name not in METHODS:
+            expected = ", ".join(f"'{known}'" for known in METHODS)
+            raise PydanticCustomError("unknown_method", "unknown", {"named": name, "expected": expected})
+        return {**METHODS[name].presets, **keys}
+
+    @model_validator(mode="after")
+    def _presets_stay(self) -> MethodSection:
+        for key, preset in self.presets.items():
+            value = getattr(self, key)
+            if value == MethodSection.model_fields[key].default or (key == "prompts" and value != preset):
+                raise ValueError(f"{self.name} has {key}: {preset}; leave {key} out, or name another method")
+        return self
+
     @model_validator(mode="after")
     def _a_fraction_of_something(self) -> MethodSection:
         if self.keep_fraction is not None and self.prompts in ("all", "trusted"):
@@ -292,17 +310,27 @@ class MethodSection(Section):
             )
         return self
 
+    @property
+    def presets(self) -> Mapping[str, Any]:
+        """The keys that the method's name sets."""
+        row = METHODS.get(self.name)
+        return {} if row is None else row.presets
 
-class GrpoMethod(MethodSection):
-    """Plain GRPO: every label counts as given."""
+    def default_of(self, key: str) -> Any:
+        """The value of a key that is left out."""
+        return self.presets.get(key, super().default_of(key))
 
-    name: Literal["grpo"] = "grpo"
+
+class PlainMethod(MethodSection):
+    """A method without keys of its own."""
+
+    name: str = "grpo"
 
 
 class OlrMethod(MethodSection):
     """Online Label Refinement (Eq. effective_label, R14)."""
 
-    name: Literal["olr"] = "olr"
+    name: str = "olr"
     criteria: tuple[Criterion, ...] = _key(
         ("slope", "consistency"),
         "The criteria that a majority must meet to replace the label; empty: every majority does.",
@@ -311,9 +339,7 @@ class OlrMethod(MethodSection):
         Decimal("0.05"),
         "delta, in pass rate per visit: the slope must be above it, compared exactly (R12, R14).",
     )
-    warmup_epochs: Annotated[Whole, Field(ge=0, lt=2**31)] = _key(
-        5, "T, in visits of a prompt: the first T keep the label."
-    )
+    warmup_epochs: Epochs = _key(5, "T, in visits of a prompt: the first T keep the label.")
 
     @field_validator("criteria")
     @classmethod
@@ -323,76 +349,111 @@ class OlrMethod(MethodSection):
         return tuple(sorted(criteria, reverse=True))
 
 
-class TtrlMethod(MethodSection):
-    """TTRL (Zuo et al. 2025, arXiv:2504.16084): the label is the majority answer of the same visit."""
+class ScoreMethod(MethodSection):
+    """An intrinsic reward that is a mean or a sum over tokens."""
 
-    needs_labels: ClassVar[bool] = False
-    name: Literal["ttrl"] = "ttrl"
+    name: str = "token_entropy"
+    score_reduction: Literal["mean", "sum"] = _key(
+        "mean",
+        "Over the response's tokens; the cited work takes the sum, which rewards short responses.",
+    )
 
 
-class CoRewardMethod(MethodSection):
-    """Co-Reward (Zhang et al. 2025, arXiv:2508.00410): each view's majority is the label of the other view.
+class OwnMethod(MethodSection):
+    """A label rule of your own: the function `name`, which gets the keys that olr does not know (docs/methods.md)."""
 
-    Needs a `rephrased_prompt` for every prompt; rolls out K responses to each of the two.
+    model_config = ConfigDict(extra="allow")
+
+    name: str = _key("", "`file.py:function` or `package.module:function`.", pattern=r"^(.+\.py|[\w.]+):[^\W\d]\w*$")
+    warmup_epochs: Epochs = _key(0, "The first T visits of a prompt keep the label, without asking the function.")
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The function's keyword arguments."""
+        return dict(self.model_extra or {})
+
+
+LabelChoice = Literal["given", "refined", "majority", "other_view", "none"]
+RewardChoice = Literal["verifier", "self_certainty", "token_entropy", "sequence_entropy"]
+
+
+class MethodRow(NamedTuple):
+    """A method is four choices: label, reward, and in `presets` which prompts train and what the loss has.
+
+    Attributes:
+        summary: with its source, for `olr recipes keys`.
+        label: `olr_cli.supervision.methods` has the rule.
+        reward: `olr_cli.supervision.rewards` has the score.
+        presets: keys of the section with another default.
+        section: the class with the keys that only this method has.
     """
 
-    needs_labels: ClassVar[bool] = False
-    name: Literal["co_reward"] = "co_reward"
+    summary: str
+    label: LabelChoice = "given"
+    reward: RewardChoice = "verifier"
+    presets: Mapping[str, Any] = {}
+    section: type[MethodSection] = PlainMethod
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether a prompt without a given label is an error; the paper calls methods that need none unsupervised."""
+        return self.label in ("given", "refined")
 
 
-class SelfCertaintyMethod(MethodSection):
-    """Self-certainty as reward (Zhao et al. 2025, arXiv:2505.19590); no labels."""
-
-    needs_labels: ClassVar[bool] = False
-    name: Literal["self_certainty"] = "self_certainty"
-
-
-class TokenEntropyMethod(MethodSection):
-    """Negative token entropy as reward (Agarwal et al. 2025, arXiv:2505.15134, EM-RL-token); no labels."""
-
-    needs_labels: ClassVar[bool] = False
-    name: Literal["token_entropy"] = "token_entropy"
-    score_reduction: ScoreReduction = "mean"
-
-
-class SequenceEntropyMethod(MethodSection):
-    """The log-likelihood as reward (Agarwal et al. 2025, arXiv:2505.15134, EM-RL-sequence); no labels."""
-
-    needs_labels: ClassVar[bool] = False
-    name: Literal["sequence_entropy"] = "sequence_entropy"
-    score_reduction: ScoreReduction = "mean"
-
-
-class ConfidencePenaltyMethod(MethodSection):
-    """GRPO with a confidence penalty on each token (Pereyra et al. 2017, arXiv:1701.06548)."""
-
-    name: Literal["confidence_penalty"] = "confidence_penalty"
-    penalty_weight: Number = _key(
-        1e-3, "Weight of the mean token entropy (nats); the paper does not give it.", gt=0
-    )
-
-
-class LabelSmoothingMethod(MethodSection):
-    """GRPO with smoothed token targets (Lukasik et al. 2020, arXiv:2003.02819)."""
-
-    name: Literal["label_smoothing"] = "label_smoothing"
-    smoothing: Number = _key(
-        0.1, "Share of the uniform distribution; the paper does not give it.", gt=0, lt=1
-    )
-
-
-class SmallLossSelectionMethod(MethodSection):
-    """GRPO on the prompts of a step with the smallest loss (Gui et al. 2021, arXiv:2106.09291)."""
-
-    name: Literal["small_loss_selection"] = "small_loss_selection"
-    prompts: Literal["small_loss"] = _key("small_loss", "The prompts with the smallest loss.")
+METHODS: Mapping[str, MethodRow] = {
+    "grpo": MethodRow("Plain GRPO: every label counts as given."),
+    "olr": MethodRow("Online Label Refinement (Eq. effective_label, R14).", "refined", section=OlrMethod),
+    "ttrl": MethodRow(
+        "TTRL (Zuo et al. 2025, arXiv:2504.16084): the label is the majority answer of the same visit.", "majority"
+    ),
+    "co_reward": MethodRow(
+        "Co-Reward (Zhang et al. 2025, arXiv:2508.00410): each view's majority is the label of the other view.",
+        "other_view",
+    ),
+    "self_certainty": MethodRow(
+        "Self-certainty as reward (Zhao et al. 2025, arXiv:2505.19590); no labels.", "none", "self_certainty"
+    ),
+    "token_entropy": MethodRow(
+        "Negative token entropy as reward (Agarwal et al. 2025, arXiv:2505.15134, EM-RL-token); no labels.",
+        *("none", "token_entropy"),
+        section=ScoreMethod,
+    ),
+    "sequence_entropy": MethodRow(
+        "The log-likelihood as reward (Agarwal et al. 2025, arXiv:2505.15134, EM-RL-sequence); no labels.",
+        *("none", "sequence_entropy"),
+        section=ScoreMethod,
+    ),
+    "confidence_penalty": MethodRow(
+        "GRPO with a confidence penalty on each token (Pereyra et al. 2017, arXiv:1701.06548; weight ours).",
+        presets={"penalty_weight": 1e-3},
+    ),
+    "label_smoothing": MethodRow(
+        "GRPO with smoothed token targets (Lukasik et al. 2020, arXiv:2003.02819; share ours).",
+        presets={"smoothing": 0.1},
+    ),
+    "small_loss_selection": MethodRow(
+        "GRPO on the prompts of a step with the smallest loss (Gui et al. 2021, arXiv:2106.09291).",
+        presets={"prompts": "small_loss"},
+    ),
+    "random_selection": MethodRow(
+        "GRPO on a random choice of a step's prompts: the control of small-loss selection.",
+        presets={"prompts": "random"},
+    ),
+}
+"""Every built-in method."""
 
 
-class RandomSelectionMethod(MethodSection):
-    """GRPO on a random choice of a step's prompts: the control of small-loss selection."""
+def make_method(name: str, **keys: Any) -> MethodSection:
+    """The section of a built-in method."""
+    return METHODS[name].section(name=name, **keys)
 
-    name: Literal["random_selection"] = "random_selection"
-    prompts: Literal["random"] = _key("random", "A random choice of prompts.")
+
+def _tag_of_method(value: Any) -> str:
+    name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
+    if ":" in str(name):
+        return OwnMethod.__name__
+    row = METHODS.get(name) if isinstance(name, str) else None
+    return (PlainMethod if row is None else row.section).__name__
 
 
 # Training ---------------------------------------------------------------------------------------------------------
@@ -603,18 +664,11 @@ class SweepSection(Section):
 
 _Noise = Annotated[InactiveNoiseSection | ActiveNoiseSection | MixedNoiseSection, Field(discriminator="type")]
 _Method = Annotated[
-    GrpoMethod
-    | OlrMethod
-    | TtrlMethod
-    | CoRewardMethod
-    | SelfCertaintyMethod
-    | TokenEntropyMethod
-    | SequenceEntropyMethod
-    | ConfidencePenaltyMethod
-    | LabelSmoothingMethod
-    | SmallLossSelectionMethod
-    | RandomSelectionMethod,
-    Field(discriminator="name"),
+    Annotated[PlainMethod, Tag("PlainMethod")]
+    | Annotated[OlrMethod, Tag("OlrMethod")]
+    | Annotated[ScoreMethod, Tag("ScoreMethod")]
+    | Annotated[OwnMethod, Tag("OwnMethod")],
+    Discriminator(_tag_of_method),
 ]
 _Engine = Annotated[LocalEngine | OpenRlhfEngine | ExternalEngine, Field(discriminator="name")]
 
@@ -625,10 +679,12 @@ def _kinds(union: Any) -> tuple[str, dict[str, type[Section]]]:
     return tag, {section.model_fields[tag].default: section for section in get_args(sections)}
 
 
-KINDS = {"noise": _kinds(_Noise), "method": _kinds(_Method), "engine": _kinds(_Engine)}
+KINDS: dict[str, tuple[str, Mapping[str, type[Section]]]] = {
+    "noise": _kinds(_Noise),
+    "method": ("name", {name: row.section for name, row in METHODS.items()}),
+    "engine": _kinds(_Engine),
+}
 """Sections of several kinds: the key that names the kind, and kind -> its class."""
-METHODS: tuple[type[MethodSection], ...] = get_args(get_args(_Method)[0])
-"""The section of every method."""
 
 
 class Recipe(Section):
@@ -644,7 +700,7 @@ class Recipe(Section):
     data: DataSection = DataSection()
     noise: _Noise | None = _key(None, "Noise put on the training labels when the run starts; null: none.")
     model: ModelSection = ModelSection()
-    method: _Method = _key(GrpoMethod(), "Which label counts, what is rewarded and which prompts train.")
+    method: _Method = _key(PlainMethod(), "Which label counts, what is rewarded and which prompts train.")
     train: TrainSection = TrainSection()
     engine: _Engine = _key(LocalEngine(), "The software that generates and optimises.")
     logging: LoggingSection = LoggingSection()
@@ -692,7 +748,7 @@ class Recipe(Section):
         name = names[0] if names else section
         if section in KINDS and name == KINDS[section][0]:
             return False
-        return bool(getattr(model, name) == type(model).model_fields[name].get_default())
+        return bool(getattr(model, name) == model.default_of(name))
 
 
 LOCAL_KEYS = (

@@ -36,7 +36,7 @@ METHOD_TITLES = {
 }
 """What the paper calls the methods, and the parts of mixed ones."""
 
-UNSUPERVISED = frozenset(kind.model_fields["name"].default for kind in METHODS if not kind.needs_labels)
+UNSUPERVISED = frozenset(name for name, row in METHODS.items() if not row.needs_labels)
 """Methods that use no labels, so that noise makes no row of its own."""
 
 _WORDS = {
