@@ -43,7 +43,7 @@ class Entry:
         title: of the section.
         text: what a reader should see in it.
         command: as a user types it; ``{out}`` is a folder for the one figure that it draws.
-        figure: as `olr_cli.analysis.figures` names it; of a grid, ``grid``.
+        figure: as `olr_cli.analysis.figures` names it.
     """
 
     title: str
@@ -113,12 +113,6 @@ ENTRIES = (
         "method.slope_threshold",
     ),
     _figure("Cost of a step", "Median seconds of each part of a training step.", STUDY, "cost"),
-    Entry(
-        "A grid of replays",
-        "Which labels other settings would have selected, computed from one stored run without training.",
-        f"olr replay {RUNS}/active+olr_seed-1 --grid default --out {{out}}",
-        "grid",
-    ),
 )
 
 _TYPES = "{ttrl,co_reward,self_certainty,token_entropy,sequence_entropy}"
@@ -139,10 +133,9 @@ DRAWN_BY = "drawn-by.json"
 
 def code_of(figure: str) -> str:
     """A digest of the code that draws a figure, comments and docstrings left out: its module and `style`."""
-    name = "replay.grid_map" if figure == "grid" else f"figures.{_module(figure)}"
     digest = hashlib.sha256()
-    for module in (name, "figures.style"):
-        file = HERE / "olr_cli" / "analysis" / f"{module.replace('.', '/')}.py"
+    for module in (_module(figure), "style"):
+        file = HERE / "olr_cli" / "analysis" / "figures" / f"{module}.py"
         tree = ast.parse(file.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             body = getattr(node, "body", None)

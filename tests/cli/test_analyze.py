@@ -46,7 +46,7 @@ def test_a_figure_of_one_run_goes_into_the_run(run):
     assert all(file.stat().st_size > 1000 for file in (run / "figures").iterdir())
     assert f"Wrote {run / 'figures' / 'dynamics.png'}, .pdf and .csv" in result.output
     after, last = result.output.splitlines()[-2:]
-    assert after.startswith(f"Next: olr replay {run} --grid default ")
+    assert after.startswith(f"Next: olr replay {run} --set method.slope_threshold=0.1 ")
     assert last.startswith(f"  or: olr analyze {run} --report ")
 
 
