@@ -1,7 +1,7 @@
 """The gallery: every figure, made from laptop runs by one command.
 
     make gallery        (or: python benchmarks/gallery.py; runs that are there already are not made again)
-    python benchmarks/gallery.py --only cost-of-a-step      (this section alone, from the runs that are there)
+    python benchmarks/gallery.py --only what-arms-come-to      (this section alone, from the runs that are there)
 
 Trains the sweep ``laptop/gallery``, runs each command of `ENTRIES` in a shell exactly as the page prints it, and
 writes docs/gallery.md and the images beside it in docs/gallery/, with the digest of the code that drew each.
@@ -112,7 +112,6 @@ ENTRIES = (
         f"{BOTH_NOISES}{{,+olr,+olr_*}}_seed-*",
         "method.slope_threshold",
     ),
-    _figure("Cost of a step", "Median seconds of each part of a training step.", STUDY, "cost"),
 )
 
 _TYPES = "{ttrl,co_reward,self_certainty,token_entropy,sequence_entropy}"
@@ -123,7 +122,7 @@ TABLES = {
     "ten times as many prompts": f"{BOTH_NOISES}_4k{{,+olr}}_seed-* --table scale_4k --paper",
     "another policy": f"{RUNS}/harder-{{active,inactive}}{{,+olr}}_seed-* --table qwen3_8b --paper",
     "another task": f"{RUNS}/subtraction-{{active,inactive}}{{,+olr}}_seed-* --table llama_8b --paper",
-    "how much time OLR adds to a step": f"{STUDY} --table cost",
+    "how long training took, and the OLR update's part of it": f"{STUDY} --table cost",
 }
 """What a table shows -> the words of `olr analyze` that print it."""
 

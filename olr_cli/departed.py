@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 DEPARTED: Mapping[str, str] = {
     "olr replay --grid": "use olr replay --set KEY=VALUE, or olr analyze --over KEY for runs that were trained",
+    "--figure cost": "use olr analyze --table cost",
 }
 """A name as its user writes it (`key: value` in a recipe, else words of the command line), and the remedy."""
 

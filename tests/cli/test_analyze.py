@@ -188,7 +188,7 @@ TWO_ARMS = ("ARMS/grpo1", "ARMS/olr1")
     ("words", "message"),
     [
         (("RUN", "--figure", "dynamic"), "--figure is 'dynamic' (did you mean 'dynamics'?"),
-        (("RUN", "--figure", "learing"), "arms, cost, all"),
+        (("RUN", "--figure", "learing"), "arms, all"),
         (("RUN", "--figure", "all", "--figure", "dynamic"), "--figure is 'dynamic'"),
         (
             ("ARMS", "--over", "method.criteria"),
