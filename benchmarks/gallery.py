@@ -1,7 +1,7 @@
 """The gallery: every figure, made from laptop runs by one command.
 
     make gallery        (or: python benchmarks/gallery.py; runs that are there already are not made again)
-    python benchmarks/gallery.py --only cost-of-a-step      (this section alone, from the runs that are there)
+    python benchmarks/gallery.py --only what-arms-come-to      (this section alone, from the runs that are there)
 
 Trains the sweep ``laptop/gallery``, runs each command of `ENTRIES` in a shell exactly as the page prints it, and
 writes docs/gallery.md and the images beside it in docs/gallery/, with the digest of the code that drew each.
@@ -43,7 +43,7 @@ class Entry:
         title: of the section.
         text: what a reader should see in it.
         command: as a user types it; ``{out}`` is a folder for the one figure that it draws.
-        figure: as `olr_cli.analysis.figures` names it; of a grid, ``grid``.
+        figure: as `olr_cli.analysis.figures` names it.
     """
 
     title: str
@@ -112,13 +112,6 @@ ENTRIES = (
         f"{BOTH_NOISES}{{,+olr,+olr_*}}_seed-*",
         "method.slope_threshold",
     ),
-    _figure("Cost of a step", "Median seconds of each part of a training step.", STUDY, "cost"),
-    Entry(
-        "A grid of replays",
-        "Which labels other settings would have selected, computed from one stored run without training.",
-        f"olr replay {RUNS}/active+olr_seed-1 --grid default --out {{out}}",
-        "grid",
-    ),
 )
 
 _TYPES = "{ttrl,co_reward,self_certainty,token_entropy,sequence_entropy}"
@@ -129,7 +122,7 @@ TABLES = {
     "ten times as many prompts": f"{BOTH_NOISES}_4k{{,+olr}}_seed-* --table scale_4k --paper",
     "another policy": f"{RUNS}/harder-{{active,inactive}}{{,+olr}}_seed-* --table qwen3_8b --paper",
     "another task": f"{RUNS}/subtraction-{{active,inactive}}{{,+olr}}_seed-* --table llama_8b --paper",
-    "how much time OLR adds to a step": f"{STUDY} --table cost",
+    "how long training took, and the OLR update's part of it": f"{STUDY} --table cost",
 }
 """What a table shows -> the words of `olr analyze` that print it."""
 
@@ -139,10 +132,9 @@ DRAWN_BY = "drawn-by.json"
 
 def code_of(figure: str) -> str:
     """A digest of the code that draws a figure, comments and docstrings left out: its module and `style`."""
-    name = "replay.grid_map" if figure == "grid" else f"figures.{_module(figure)}"
     digest = hashlib.sha256()
-    for module in (name, "figures.style"):
-        file = HERE / "olr_cli" / "analysis" / f"{module.replace('.', '/')}.py"
+    for module in (_module(figure), "style"):
+        file = HERE / "olr_cli" / "analysis" / "figures" / f"{module}.py"
         tree = ast.parse(file.read_text(encoding="utf-8"))
         for node in ast.walk(tree):
             body = getattr(node, "body", None)

@@ -8,6 +8,8 @@ DEPARTED: Mapping[str, str] = {
     "method.name: self_training": "verified labels count in every method, or train on them alone:"
     " method.prompts=trusted",
     "method.name: trapo": "verified labels count in every method, or train on them alone: method.prompts=trusted",
+    "olr replay --grid": "use olr replay --set KEY=VALUE, or olr analyze --over KEY for runs that were trained",
+    "--figure cost": "use olr analyze --table cost",
 }
 """A name as its user writes it (`key: value` in a recipe, else words of the command line), and the remedy."""
 

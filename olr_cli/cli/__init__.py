@@ -55,7 +55,9 @@ def _one_sentence() -> Iterator[None]:
 
 def _departed(error: Any) -> str | None:
     """What to do without a command or option that is no more."""
-    command = getattr(getattr(error, "ctx", None), "command_path", "olr")
+    context = getattr(error, "ctx", None)
+    program = "" if context is None else context.find_root().info_name
+    command = "olr" if context is None else f"olr{context.command_path.removeprefix(program)}"
     named = re.search("'([^']+)'", error.format_message())
     return departed(f"{command} {getattr(error, 'option_name', None) or (named and named[1])}")
 
