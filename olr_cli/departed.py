@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-DEPARTED: Mapping[str, str] = {}
+DEPARTED: Mapping[str, str] = {
+    "olr runs ls": "`olr runs` lists the runs",
+    "olr runs rm": "remove the folders of the runs with `rm -r`",
+}
 """A name as its user writes it (`key: value` in a recipe, else words of the command line), and the remedy."""
 
 
