@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 DEPARTED: Mapping[str, str] = {
+    "olr evaluate --examples": "put the solved examples into the prompts of a benchmark's file",
+    "olr evaluate --shots": "put the solved examples into the prompts of a benchmark's file",
     "olr runs ls": "`olr runs` lists the runs",
     "olr runs rm": "remove the folders of the runs with `rm -r`",
 }
