@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 DEPARTED: Mapping[str, str] = {
+    "olr audit --control": "export as many random rows with `--only random:N`",
     "olr evaluate --examples": "put the solved examples into the prompts of a benchmark's file",
     "olr evaluate --shots": "put the solved examples into the prompts of a benchmark's file",
     "olr runs ls": "`olr runs` lists the runs",
