@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from olr_cli.answers import Judge, Key, Vote
+from olr_cli.answers import Key, Vote
 from olr_cli.supervision.self_training import VerifiedVisit
 from olr_cli.supervision.trapo import Trajectory
 
@@ -130,42 +130,6 @@ class History:
         self._pasts.update(pasts)
         self.verified.update(verified)
         self.trajectories.update(trajectories)
-
-    def state(self) -> dict[str, Any]:
-        """The history as JSON values; answers stand for their classes."""
-        state: dict[str, dict[str, Any]] = {
-            prompt_id: {
-                "visits": past.visits,
-                "scale": past.scale,
-                "total": past.total,
-                "moment": past.moment,
-                "majorities": {a: n for spellings in past.majorities.values() for a, n in spellings.items()},
-            }
-            for prompt_id, past in self._pasts.items()
-        }
-        for prompt_id, visit in self.verified.items():
-            state[prompt_id]["verified"] = visit.state()
-        for prompt_id, pass_rates in self.trajectories.items():
-            state[prompt_id]["trajectory"] = list(pass_rates)
-        return state
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any], judge: Judge) -> History:
-        """The history of a `state`; `judge` finds the classes of its majority answers."""
-        history = cls()
-        keys = judge.keys(dict.fromkeys(answer for sums in state.values() for answer in sums["majorities"]))
-        for prompt_id, sums in state.items():
-            majorities: dict[Key, dict[str, int]] = {}
-            for answer, times in sums["majorities"].items():
-                majorities.setdefault(keys[answer], {})[answer] = times
-            history._pasts[prompt_id] = Past(
-                sums["visits"], majorities, sums["scale"], sums["total"], sums["moment"]
-            )
-            if "verified" in sums:
-                history.verified[prompt_id] = VerifiedVisit.from_state(sums["verified"])
-            if "trajectory" in sums:
-                history.trajectories[prompt_id] = tuple(sums["trajectory"])
-        return history
 
 
 _NO_VISIT = Past()

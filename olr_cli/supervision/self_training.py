@@ -24,8 +24,8 @@ what the rest is worth: Hendrycks et al. 2018, arXiv:1802.05300.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from math import log, sqrt
 from typing import Any
 
@@ -123,16 +123,6 @@ class VerifiedVisit:
         if share in (0, 1):
             return 0.0
         return sqrt(share * (1 - share)) if self.label_is_right else -right * sqrt(share / (1 - share))
-
-    def state(self) -> list[int]:
-        """The visit as JSON values."""
-        return [*astuple(self.counts), self.right_rollouts, self.right_candidate, self.label_is_right]
-
-    @classmethod
-    def from_state(cls, state: Sequence[int]) -> VerifiedVisit:
-        """The visit of a `state`."""
-        majority, label, rollouts, is_consistent, true, right, label_is_right = state
-        return cls(Counts(majority, label, rollouts, bool(is_consistent)), true, right, bool(label_is_right))
 
 
 @dataclass(frozen=True)
