@@ -93,7 +93,7 @@ app.command("rollouts")(ends_well(rollouts.rollouts))
 app.command("audit")(ends_well(audit.audit))
 app.command("replay")(ends_well(replay.replay))
 app.add_typer(recipes.app, name="recipes")
-app.add_typer(runs.app, name="runs")
+app.command("runs")(ends_well(runs.runs))
 app.command("doctor")(ends_well(doctor.doctor))
 
 
