@@ -36,7 +36,6 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
     "analyze --table arms": ("analyze", "RUN", "--table", "arms"),
     "analyze --report": ("analyze", "RUN", "--report", "--out", "OUT"),
     "audit": ("audit", "RUN"),
-    "replay --grid default": ("replay", "RUN", "--grid", "default", "--out", "OUT"),
     "replay": ("replay", "RUN", "--out", "OUT/labels.parquet"),
 }
 """As a user types them, without ``olr``; figures and labels go to an empty folder each time."""

@@ -1,7 +1,8 @@
-"""How good `olr audit` is, on labels that people checked and on noise that was injected: makes docs/audit-quality.md.
+"""How good `olr audit` is, on labels that people checked and on noise that was injected.
 
-    python benchmarks/audit_quality.py FOLDER [--gsm8k FOLDER] [--out docs/audit-quality.md]
+    python benchmarks/audit_quality.py FOLDER [--gsm8k FOLDER] [--out docs/figures/audit-quality.csv]
 
+Writes all measurements as CSV, and prints the table of docs/audit-quality.md, which says what the columns mean.
 FOLDER/TASK/ARM/seed-N is a run of the laptop task; those that are missing are made (half an hour on one core). The
 GSM8K folder holds rollouts.parquet (prompt_id, visit, model, question, given_label, response) and truth.parquet
 (prompt_id, status: consensus, verified, revised, rejected; GSM8K-Platinum, arXiv 2502.03461).
@@ -15,7 +16,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,23 +51,30 @@ GSM8K = {"1 to 4": (1, 2, 3, 4), "all": (1, 2, 3, 4, 5), "4": (4,), "3": (3,), "
 CHECKED = (25, 50, 100)
 DRAWS = 400
 REPAIRS = 20
-AHEAD = 0.005
-"""The lead in average precision from which on a rule counts as ahead."""
+COLUMNS = (
+    *("labels", "task", "visits", "answers"),
+    *("rule", "ap", "auroc", "first_10", "first_20", "first_50", "wrong_in_50", "ap_wrong", "auroc_wrong"),
+    *("kept", "right_before", "right_after"),
+    *("checked", "draws", "ratio_held", "tried", "repaired", "gain", "worst", "proposed", "gain_held"),
+)
+Cells = Mapping[tuple[str, str | None, str, str | None], "list[Case]"]
+"""(labels, task, visits, answers) -> a case a seed; of GSM8K one."""
 
 
 def main() -> None:
-    """Make what is missing, measure, write the page."""
+    """Make what is missing, measure, write the rows, print their summary."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--gsm8k", type=Path, default=Path("../shared/data/gsm8k"))
-    parser.add_argument("--out", type=Path, default=Path("docs/audit-quality.md"))
+    parser.add_argument("--out", type=Path, default=Path("docs/figures/audit-quality.csv"))
     arguments = parser.parse_args()
     with Judge() as judge:
-        real = dict(gsm8k(arguments.gsm8k, judge))
-        injected = dict(cells(arguments.folder, judge))
-    arguments.out.write_text("\n".join(page(real, injected)) + "\n", encoding="utf-8")
+        measured = dict([*gsm8k(arguments.gsm8k, judge), *cells(arguments.folder, judge)])
+    rows = pl.from_dicts([*ranks(measured), *repairs(measured)], infer_schema_length=None).select(COLUMNS)
+    rows.write_csv(arguments.out)
+    print("\n".join(summary(rows)))
     print(f"Wrote {arguments.out}")
 
 
@@ -138,7 +146,7 @@ def shares(counted: Tally) -> tuple[np.ndarray, np.ndarray]:
     return label, other
 
 
-def gsm8k(folder: Path, judge: Judge) -> Iterator[tuple[tuple[str, str], Case]]:
+def gsm8k(folder: Path, judge: Judge) -> Iterator[tuple[Any, list[Case]]]:
     """Each case by its visits and by whether its models are known."""
     rows = pl.read_parquet(folder / "rollouts.parquet")
     truth = pl.read_parquet(folder / "truth.parquet")
@@ -153,7 +161,7 @@ def gsm8k(folder: Path, judge: Judge) -> Iterator[tuple[tuple[str, str], Case]]:
             truths = [known[prompt_id]["true_answer"] for prompt_id in counted.prompt_ids]
             wrong = np.array([one == "revised" for one in status])
             defective = np.array([one in ("revised", "rejected") for one in status])
-            yield (name, kind), Case(counted, last, wrong, defective, truths, judge)
+            yield ("GSM8K", None, name, kind), [Case(counted, last, wrong, defective, truths, judge)]
 
 
 def _of_table(rows: pl.DataFrame, judge: Judge) -> Tally:
@@ -163,21 +171,19 @@ def _of_table(rows: pl.DataFrame, judge: Judge) -> Tally:
     return tally(read_history(file), judge)
 
 
-def cells(folder: Path, judge: Judge) -> Iterator[tuple[tuple[str, str, int], list[Case]]]:
-    """(arm, task, visits) -> a case a seed."""
+def cells(folder: Path, judge: Judge) -> Iterator[tuple[Any, list[Case]]]:
+    """A case a seed of every noise, task and number of visits."""
     for task in TASKS:
         for arm, seeds in (("untrained", UNTRAINED), *((arm, TRAINED) for arm in ARMS)):
             runs = {seed: make(folder, task, arm, seed) for seed in seeds}
             for visits in (1, 2, VISITS):
                 if arm != "untrained":
-                    yield (
-                        (arm, task, visits),
-                        [_case(run, visits, None, seed, judge) for seed, run in runs.items()],
-                    )
+                    cases = [_case(run, visits, None, seed, judge) for seed, run in runs.items()]
+                    yield (arm, task, str(visits), None), cases
                     continue
                 for ratio in RATIOS:
                     cases = [_case(run, visits, ratio, seed, judge) for seed, run in runs.items()]
-                    yield (f"untrained {ratio:g}", task, visits), cases
+                    yield (f"untrained {ratio:g}", task, str(visits), None), cases
 
 
 def make(folder: Path, task: str, arm: str, seed: int) -> Path:
@@ -290,10 +296,9 @@ def average_precision(scores: np.ndarray, is_true: np.ndarray) -> float:
     return float((hits * precision).sum() / is_true.sum())
 
 
-def firsts(scores: np.ndarray, is_true: np.ndarray, sizes: Iterable[int] = FIRSTS) -> str:
-    """How many of the first rows are true: ``9 / 17 / 35``."""
-    order = np.argsort(-scores, kind="stable")
-    return " / ".join(str(int(is_true[order[:size]].sum())) for size in sizes)
+def firsts(scores: np.ndarray, is_true: np.ndarray, size: int) -> int:
+    """How many of the first rows are true."""
+    return int(is_true[np.argsort(-scores, kind="stable")[:size]].sum())
 
 
 def verified_draw(
@@ -329,95 +334,52 @@ def repaired(case: Case, verified: Verified) -> tuple[int, int, bool | None]:
     return int(is_changed.sum()), int(outcome[is_changed].sum()), held
 
 
-# The page ---------------------------------------------------------------------------------------------------------
-
-HEAD = """# How good the audit is
-
-Made by `python benchmarks/audit_quality.py FOLDER`; what follows from it is in [audit.md](audit.md). *Margin*: the
-share of the most frequent other answer minus that of the label (cleanlab's normalised margin). *Share*: that of the
-label. *Pooled*, *last*: whether another answer is the majority of all visits, of the last one.
-
-## Labels that people checked
-
-GSM8K's test set: 1,319 questions, 18 answers each; 10 labels are wrong and 110 questions flawed (GSM8K-Platinum), and
-defective are both. Visit 1 is GPT-3, 2 text-davinci-003, 3 gpt-3.5-turbo, 4 gpt-4o-mini (four models or prompts each),
-5 two of ToRA. *Models*: a column of the log tells them apart, and each is an annotator; *one policy*: none does.
-"""
-
-INJECTED = f"""
-## Noise that was injected
-
-Average precision of the order (AUROC): means over seeds {UNTRAINED[0]} to {UNTRAINED[-1]} of untrained policies, with
-wrong answers of their rollouts as labels, and seeds {TRAINED[0]} to {TRAINED[-1]} of policies trained with GRPO (400
-prompts, K = 8). *Behind*: a simple rule is ahead by more than {AHEAD}.
-"""
-
-DROPPED = """
-## What is left of the data set
-
-`--drop doubted,questionable` without verified labels: the share of rows that are kept, and of labels that are right (on
-GSM8K: not defective) before and after, in %.
-"""
-
-VERIFIED = f"""
-## With verified labels
-
-Of {DRAWS} random draws, over the seeds: how often the 95 % interval of the noise ratio holds the true one. Of {REPAIRS}
-of them `--repair`: how many change labels, by how many points the share of right labels rises then (mean), the worst
-draw, and in how many of those that propose changes the interval of the gain holds it. First 50: the first rows of the
-queue. Flawed questions count as defective, and a label of one that is replaced as neither gained nor lost. Rows of one
-noise share their draws; labels that were verified are not part of the gain.
-"""
+# Rows -------------------------------------------------------------------------------------------------------------
 
 
-def page(
-    real: Mapping[tuple[str, str], Case], injected: Mapping[tuple[str, str, int], list[Case]]
-) -> Iterator[str]:
-    """All lines."""
-    yield from (*HEAD.splitlines(), "", *real_table(real))
-    yield from (*INJECTED.splitlines(), "", *injected_table(injected))
-    yield from (*DROPPED.splitlines(), "", *drop_table(real, injected))
-    yield from (*VERIFIED.splitlines(), "", *verified_table(real, injected))
-
-
-def real_table(real: Mapping[tuple[str, str], Case]) -> Iterator[str]:
-    """GSM8K by history and rule."""
-    heads = ("visits", "answers", "rule", "AP", "AUROC", "defective in the first 10 / 20 / 50")
-    yield f"| {' | '.join(heads)} | wrong labels in the first 50 | AP, AUROC of wrong labels |"
-    yield "|---|---|---|---|---|---|---|---|"
-    for (name, kind), case in real.items():
-        for rule, scores in case.scores().items():
-            if kind == "one policy" and rule != "audit":
+def ranks(measured: Cells) -> Iterator[dict[str, Any]]:
+    """A row for every rule in every cell: how it orders the labels, and of the audit's statuses what they keep."""
+    for key, cases in measured.items():
+        for rule in RULES:
+            if key[3] == "one policy" and rule != "audit":
                 continue
-            cells = [
-                name,
-                kind if rule == "audit" else "",
-                rule,
-                f"{average_precision(scores, case.defective):.2f}",
-            ]
-            cells += [f"{auroc(scores, case.defective):.2f}", firsts(scores, case.defective)]
-            cells += [firsts(scores, case.wrong, (50,))]
-            cells += [f"{average_precision(scores, case.wrong):.2f}, {auroc(scores, case.wrong):.2f}"]
-            yield f"| {' | '.join(cells)} |"
+            scored = [(case, case.scores()[rule]) for case in cases]
+            row = {**_named(key), "rule": rule}
+            row |= _ranks_of_gsm8k(*scored[0]) if key[0] == "GSM8K" else _ranks_of_noise(scored)
+            yield row | (_kept(cases) if rule == "audit" and key[2] in (*GSM8K, str(VISITS)) else {})
 
 
-def injected_table(injected: Mapping[tuple[str, str, int], list[Case]]) -> Iterator[str]:
-    """Every cell by rule."""
-    yield f"| noise | task | visits | {' | '.join(RULES)} | behind |"
-    yield "|---" * (len(RULES) + 4) + "|"
-    for (arm, task, visits), cases in injected.items():
-        found = {rule: [] for rule in RULES}  # type: dict[str, list[tuple[float, float]]]
-        for case in cases:
-            used = case.is_labelled
-            for rule, scores in case.scores().items():
-                values, is_wrong = scores[used], case.wrong[used]
-                found[rule].append((average_precision(values, is_wrong), auroc(values, is_wrong) or 0.0))
-        means = {rule: np.mean(values, axis=0) for rule, values in found.items()}
-        best = max(RULES[1:], key=lambda rule: means[rule][0])
-        behind = means[best][0] - means["audit"][0]
-        mark = f"{best} {behind:.3f}" if behind > AHEAD else ""
-        values = [f"{means[rule][0]:.3f} ({means[rule][1]:.3f})" for rule in RULES]
-        yield f"| {arm} | {task} | {visits} | {' | '.join(values)} | {mark} |"
+def _named(key: tuple[str | None, ...]) -> dict[str, Any]:
+    return dict(zip(COLUMNS[: len(key)], key, strict=True))
+
+
+def _ranks_of_gsm8k(case: Case, scores: np.ndarray) -> dict[str, Any]:
+    return {
+        "ap": round(average_precision(scores, case.defective), 2),
+        "auroc": round(auroc(scores, case.defective) or 0.0, 2),
+        **{f"first_{size}": firsts(scores, case.defective, size) for size in FIRSTS},
+        "wrong_in_50": firsts(scores, case.wrong, 50),
+        "ap_wrong": round(average_precision(scores, case.wrong), 2),
+        "auroc_wrong": round(auroc(scores, case.wrong) or 0.0, 2),
+    }
+
+
+def _ranks_of_noise(scored: Sequence[tuple[Case, np.ndarray]]) -> dict[str, Any]:
+    pairs = [(scores[case.is_labelled], case.wrong[case.is_labelled]) for case, scores in scored]
+    return {
+        "ap": round(float(np.mean([average_precision(*pair) for pair in pairs])), 3),
+        "auroc": round(float(np.mean([auroc(*pair) or 0.0 for pair in pairs])), 3),
+    }
+
+
+def _kept(cases: Sequence[Case]) -> dict[str, float]:
+    kept, used = [status_kept(case) for case in cases], [case.is_labelled for case in cases]
+    shares = {
+        "kept": [k.sum() / u.sum() for k, u in zip(kept, used, strict=True)],
+        "right_before": [1 - case.defective[u].mean() for case, u in zip(cases, used, strict=True)],
+        "right_after": [1 - case.defective[k].mean() for case, k in zip(cases, kept, strict=True)],
+    }
+    return {name: round(float(np.mean(values)), 3) for name, values in shares.items()}
 
 
 def status_kept(case: Case) -> np.ndarray:
@@ -429,59 +391,19 @@ def status_kept(case: Case) -> np.ndarray:
     return ~(is_questionable | is_doubted) & case.is_labelled
 
 
-def drop_table(
-    real: Mapping[tuple[str, str], Case], injected: Mapping[tuple[str, str, int], list[Case]]
-) -> Iterator[str]:
-    """Kept rows and their labels."""
-    yield "| history | kept | right before | right after |"
-    yield "|---|---|---|---|"
-    rows = [(f"GSM8K, {name}, {kind}", [case]) for (name, kind), case in real.items()]
-    rows += [
-        (f"{arm}, {task}, {visits} visits", cases)
-        for (arm, task, visits), cases in injected.items()
-        if visits == VISITS
-    ]
-    for name, cases in rows:
-        kept = [status_kept(case) for case in cases]
-        used = [case.is_labelled for case in cases]
-        values = [
-            np.mean([k.sum() / u.sum() for k, u in zip(kept, used, strict=True)]),
-            np.mean([1 - case.defective[u].mean() for case, u in zip(cases, used, strict=True)]),
-            np.mean([1 - case.defective[k].mean() for case, k in zip(cases, kept, strict=True)]),
-        ]
-        yield f"| {name} | {' | '.join(f'{100 * value:.1f}' for value in values)} |"
+def repairs(measured: Cells) -> Iterator[dict[str, Any]]:
+    """A row for every number of verified labels in the cells of all visits: coverage, gain and harm."""
+    for key, cases in measured.items():
+        if key[2] in (*GSM8K, str(VISITS)):
+            for size in CHECKED:
+                yield {**_named(key), "checked": str(size), **_repair(cases, size, top=False)}
+            yield {**_named(key), "checked": "first 50", **_repair(cases, 50, top=True)}
 
 
-def verified_table(
-    real: Mapping[tuple[str, str], Case], injected: Mapping[tuple[str, str, int], list[Case]]
-) -> Iterator[str]:
-    """Coverage, gain and harm."""
-    yield "| history | checked | ratio held | repaired | gain | worst | gain held |"
-    yield "|---|---|---|---|---|---|---|"
-    rows = [(f"GSM8K, {name}, {kind}", [case]) for (name, kind), case in real.items()]
-    rows += [
-        (f"{arm}, {task}, {visits} visits", cases)
-        for (arm, task, visits), cases in injected.items()
-        if visits == VISITS
-    ]
-    totals: dict[str, list[bool]] = {"ratio": [], "gain": []}
-    for name, cases in rows:
-        for size in CHECKED:
-            yield f"| {name} | {size} | {verified_cells(cases, size, totals, top=False)} |"
-        yield f"| {name} | first 50 | {verified_cells(cases, 50, totals, top=True)} |"
-    yield ""
-    yield (
-        f"Over all rows the interval of the ratio holds the true one in {np.mean(totals['ratio']):.1%} of"
-        f" {len(totals['ratio']):,} draws, that of the gain in {np.mean(totals['gain']):.1%} of"
-        f" {len(totals['gain']):,}."
-    )
-
-
-def verified_cells(cases: Sequence[Case], size: int, totals: Mapping[str, list[bool]], *, top: bool) -> str:
-    """The cells of a row: draws are spread over its cases."""
+def _repair(cases: Sequence[Case], size: int, *, top: bool) -> dict[str, Any]:
+    """Counts over draws, which are spread over the cases."""
     held, changes, gains, gain_held = [], 0, [], []
-    draws = len(cases) if top else DRAWS
-    for draw in range(draws):
+    for draw in range(len(cases) if top else DRAWS):
         case = cases[draw % len(cases)]
         verified = verified_draw(case, case.defective, size, draw, from_the_top=top)
         labelled = case.is_labelled
@@ -494,13 +416,49 @@ def verified_cells(cases: Sequence[Case], size: int, totals: Mapping[str, list[b
             changes += changed > 0
             gains.append(100 * gain / labelled.sum())
             gain_held += [] if is_held is None else [is_held]
-    totals["ratio"].extend(held)
-    totals["gain"].extend(gain_held)
     made = [gain for gain in gains if gain]
-    cells = ["–" if top else f"{100 * np.mean(held):.1f} %", f"{changes} of {len(gains)}"]
-    cells += [f"{np.mean(made):+.1f}" if made else "–", f"{min(gains):+.1f}"]
-    cells += [f"{sum(gain_held)} of {len(gain_held)}"]
-    return " | ".join(cells)
+    return {
+        **({} if top else {"draws": len(held), "ratio_held": sum(held)}),
+        "tried": len(gains),
+        "repaired": changes,
+        "gain": round(float(np.mean(made)), 1) if made else None,
+        "worst": round(float(min(gains)), 1) + 0.0,
+        "proposed": len(gain_held),
+        "gain_held": sum(gain_held),
+    }
+
+
+def summary(rows: pl.DataFrame) -> Iterator[str]:
+    """The table of docs/audit-quality.md: means over the tasks, all visits; and what all rows come to."""
+    yield f"| labels | {' | '.join(RULES)} | kept | right before, after | repaired | gain |"
+    yield "|---" * (len(RULES) + 5) + "|"
+    whole = rows.filter(
+        (pl.col("labels") == "GSM8K") & (pl.col("answers") == "models")
+        | (pl.col("labels") != "GSM8K") & (pl.col("visits") == str(VISITS))
+    )
+    for (labels, visits), part in whole.group_by(
+        "labels", pl.when(labels="GSM8K").then("visits"), maintain_order=True
+    ):
+        precisions = dict(part.group_by("rule").agg(pl.col("ap").mean()).drop_nulls().iter_rows())
+        shares = part.select(pl.col("kept", "right_before", "right_after").mean() * 100).row(0)
+        of_50 = part.filter(checked="50")
+        gain = of_50["gain"].mean()
+        cells = [
+            labels if visits is None else f"{labels}, visits {visits}",
+            *(f"{precisions[rule]:.2f}" for rule in RULES),
+            f"{shares[0]:.0f} %",
+            f"{shares[1]:.1f} %, {shares[2]:.1f} %",
+            f"{of_50['repaired'].sum()} of {of_50['tried'].sum()}",
+            "–" if gain is None else f"{gain:+.1f}",
+        ]
+        yield f"| {' | '.join(cells)} |"
+    sums = rows.select(pl.col("draws", "ratio_held", "proposed", "gain_held").sum()).row(0, named=True)
+    yield ""
+    yield (
+        f"The interval of the ratio holds the true one in {sums['ratio_held'] / sums['draws']:.1%} of"
+        f" {sums['draws']:,} draws, that of the gain in {sums['gain_held'] / sums['proposed']:.1%} of"
+        f" {sums['proposed']:,}; the worst draw of `--repair` changes {rows['worst'].min():+.1f} points."
+    )
 
 
 if __name__ == "__main__":

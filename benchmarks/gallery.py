@@ -1,29 +1,24 @@
 """The gallery: every figure, made from laptop runs by one command.
 
     make gallery        (or: python benchmarks/gallery.py; runs that are there already are not made again)
-    python benchmarks/gallery.py --only cost-of-a-step      (this section alone, from the runs that are there)
+    python benchmarks/gallery.py --only what-arms-come-to      (this section alone, from the runs that are there)
 
 Trains the sweep ``laptop/gallery``, runs each command of `ENTRIES` in a shell exactly as the page prints it, and
-writes docs/gallery.md and the images beside it in docs/gallery/, with the digest of the code that drew each.
+writes docs/gallery.md and the images beside it in docs/gallery/.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
-import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-
-from olr_cli.analysis.figures import FIGURES
 
 HERE = Path(__file__).resolve().parent.parent
 IMAGES, PAGE = HERE / "docs" / "gallery", HERE / "docs" / "gallery.md"
@@ -43,13 +38,11 @@ class Entry:
         title: of the section.
         text: what a reader should see in it.
         command: as a user types it; ``{out}`` is a folder for the one figure that it draws.
-        figure: as `olr_cli.analysis.figures` names it; of a grid, ``grid``.
     """
 
     title: str
     text: str
     command: str
-    figure: str
 
     @property
     def name(self) -> str:
@@ -59,7 +52,7 @@ class Entry:
 
 def _figure(title: str, text: str, runs: str, name: str) -> Entry:
     option = f"--over {name}" if "." in name else f"--figure {name}"
-    return Entry(title, text, f"olr analyze {runs} {option} --out {{out}}", name)
+    return Entry(title, text, f"olr analyze {runs} {option} --out {{out}}")
 
 
 ENTRIES = (
@@ -112,13 +105,6 @@ ENTRIES = (
         f"{BOTH_NOISES}{{,+olr,+olr_*}}_seed-*",
         "method.slope_threshold",
     ),
-    _figure("Cost of a step", "Median seconds of each part of a training step.", STUDY, "cost"),
-    Entry(
-        "A grid of replays",
-        "Which labels other settings would have selected, computed from one stored run without training.",
-        f"olr replay {RUNS}/active+olr_seed-1 --grid default --out {{out}}",
-        "grid",
-    ),
 )
 
 _TYPES = "{ttrl,co_reward,self_certainty,token_entropy,sequence_entropy}"
@@ -129,51 +115,14 @@ TABLES = {
     "ten times as many prompts": f"{BOTH_NOISES}_4k{{,+olr}}_seed-* --table scale_4k --paper",
     "another policy": f"{RUNS}/harder-{{active,inactive}}{{,+olr}}_seed-* --table qwen3_8b --paper",
     "another task": f"{RUNS}/subtraction-{{active,inactive}}{{,+olr}}_seed-* --table llama_8b --paper",
-    "how much time OLR adds to a step": f"{STUDY} --table cost",
+    "how long training took, and the OLR update's part of it": f"{STUDY} --table cost",
 }
 """What a table shows -> the words of `olr analyze` that print it."""
-
-DRAWN_BY = "drawn-by.json"
-"""Beside the pictures: picture -> `code_of` when it was drawn; null of pictures known to be older."""
-
-
-def code_of(figure: str) -> str:
-    """A digest of the code that draws a figure, comments and docstrings left out: its module and `style`."""
-    name = "replay.grid_map" if figure == "grid" else f"figures.{_module(figure)}"
-    digest = hashlib.sha256()
-    for module in (name, "figures.style"):
-        file = HERE / "olr_cli" / "analysis" / f"{module.replace('.', '/')}.py"
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-        for node in ast.walk(tree):
-            body = getattr(node, "body", None)
-            if isinstance(body, list):
-                node.body = [line for line in body if not _is_text(line)]  # type: ignore[attr-defined]
-        digest.update(ast.dump(tree).encode())
-    return digest.hexdigest()[:12]
-
-
-def _module(figure: str) -> str:
-    return FIGURES.get(figure, "variations:over").partition(":")[0]
-
-
-def _is_text(line: ast.stmt) -> bool:
-    return isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
-
-
-def record(names: Iterable[str]) -> None:
-    """Note that pictures show what today's code draws."""
-    file = IMAGES / DRAWN_BY
-    drawn = json.loads(file.read_text(encoding="utf-8"))
-    drawn |= {entry.name: code_of(entry.figure) for entry in ENTRIES if entry.name in names}
-    file.write_text(json.dumps(drawn, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def main() -> None:
     """Train, draw, write."""
     arguments = _arguments()
-    if arguments.unchanged:
-        record(arguments.unchanged)
-        return
     if not arguments.only:
         _shell(SWEEP.format(jobs=arguments.jobs), HERE, shown=True)
     for entry in ENTRIES:
@@ -193,13 +142,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time")
     names = [entry.name for entry in ENTRIES]
-    for option, what in (
-        ("--only", "draw these alone"),
-        ("--unchanged", "their code changed, but not what it draws"),
-    ):
-        parser.add_argument(
-            option, nargs="+", choices=names, metavar="NAME", help=f"{what}: {', '.join(names)}"
-        )
+    parser.add_argument(
+        "--only", nargs="+", choices=names, metavar="NAME", help=f"draw these alone: {', '.join(names)}"
+    )
     return parser.parse_args()
 
 
@@ -222,15 +167,12 @@ def _shell(command: str, folder: Path, *, shown: bool = False) -> str:
 
 def page(took: str) -> str:
     """docs/gallery.md, with a sentence on how long its making took."""
-    drawn = json.loads((IMAGES / DRAWN_BY).read_text(encoding="utf-8"))
-    older = [entry.title for entry in ENTRIES if drawn[entry.name] is None]
     parts = [
         "# Gallery",
         "Every figure that `olr` makes, with its command. The runs are of the built-in policies on arithmetic: 400"
         " prompts (4,000 in one table), K = 8, 10 epochs, 50 % noise unless stated otherwise, three seeds. `make"
         " gallery` makes runs and page.",
         took,
-        *([f"Drawn by older code, and waiting for runs: {', '.join(older)}."] if older else []),
         "The policies are toys that were made to err systematically. Which of the paper's findings hold for them and"
         " which do not is in [study.md](study.md) and in [recipes/laptop](../recipes/laptop/README.md).",
     ]
@@ -264,7 +206,6 @@ def _draw(entry: Entry) -> None:
         _shell(entry.command.replace("{out}", out), HERE)
         (file,) = Path(out).glob("*.png")
         shutil.copyfile(file, IMAGES / f"{entry.name}.png")
-    record([entry.name])
     print(entry.title)
 
 

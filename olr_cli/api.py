@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import logging
 import os
+import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, TypeAlias
 
@@ -32,9 +34,9 @@ from olr_cli.data.verified import VerifiedLabels
 from olr_cli.errors import UserError, shortened
 from olr_cli.recipe.layers import find_recipe, overlay, read_tree, validate
 from olr_cli.recipe.schema import OlrMethod, changed_keys, flatten
-from olr_cli.runs.directory import GIVEN_UP, PROMPTS, Status, read_manifest, read_recipe, require_run
+from olr_cli.runs.directory import GIVEN_UP, PROMPTS, Status, is_run, read_manifest, read_recipe, require_run
 from olr_cli.runs.metrics import Stopwatch
-from olr_cli.runs.store import Columns, arrow_table, stored_history
+from olr_cli.runs.store import Columns, stored_history
 from olr_cli.runs.writer import RunWriter
 from olr_cli.supervision import (
     Decided,
@@ -70,9 +72,6 @@ __all__ = [
     "UserError",
     "compose",
 ]
-
-STATE_VERSION = 1
-"""Raised whenever a key of `state_dict` changes its meaning."""
 
 DATA_SOURCE = "external"
 """Of prompts whose trainer names none."""
@@ -123,7 +122,7 @@ class OnlineLabelRefinement:
 
     Args:
         run_dir: where labels, rollouts, metrics and the recipe are stored; must not hold a run yet, unless the state
-            of one is loaded. None: nothing is stored.
+            of one is loaded. None: a temporary folder, which lasts as long as this object.
         recipe: keys of a recipe as nested mappings, or the name of a recipe file. The method is OLR unless
             `method.name` says otherwise; `train` and `model.path` describe what the trainer does, and are only stored.
             `data.trusted` is a file of verified labels, by prompt_id or as a data set by question.
@@ -143,7 +142,12 @@ class OnlineLabelRefinement:
         trainer: str = "another trainer",
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        self.run_dir = None if run_dir is None else Path(run_dir)
+        self._is_temporary = run_dir is None
+        if run_dir is None:
+            temporary = TemporaryDirectory(prefix="olr-", ignore_cleanup_errors=True)
+            weakref.finalize(self, temporary.cleanup)  # left to the directory itself, it would warn
+            run_dir = os.path.join(temporary.name, "external")
+        self.run_dir = Path(run_dir)
         self._trainer = trainer
         self._tree = _recipe_tree(recipe, trainer, settings or {}, self.run_dir)
         self._knows_epochs = "epochs" in self._tree.get("train", {})
@@ -281,11 +285,10 @@ class OnlineLabelRefinement:
         prompts = [prompt for prompt, _ in groups]
         marked = self._trusted.mark(prompts)
         self._require_groups(groups, marked)
-        self._open(groups)
+        run = self._open(groups)
         self.flush()
         self._prompts |= {prompt.prompt_id: prompt for prompt in prompts}
-        if self._run is not None:
-            self._run.add_prompts(prompts, self._trusted.mark)
+        run.add_prompts(prompts, self._trusted.mark)
         judge, history = self._supervisor.judge, self._supervisor.history
         if not self._decided:
             self._clock, self._timeouts = Stopwatch(), judge.timeouts
@@ -309,17 +312,14 @@ class OnlineLabelRefinement:
         Raises:
             UserError: the disk is full or not writable.
         """
-        groups, parts, self._decided = self.groups_in_step, self._decided, []
-        if not groups:
+        run, parts, self._decided = self._run, self._decided, []
+        if run is None or not parts:
             return {}
         labels = _joined([part.labels for part in parts])
         rollouts = _joined([part.rollouts for part in parts])
         number = self._step + 1
         with self._clock.measure("store"):
-            if self._run is None:
-                tables = arrow_table("labels", labels), arrow_table("rollouts", rollouts)
-            else:
-                tables = self._run.store(number, labels, rollouts)
+            tables = run.store(number, labels, rollouts)
         metrics = step_metrics(*tables, self._supervisor.judge.timeouts - self._timeouts)
         times = {name: seconds for name, seconds in self._clock.metrics().items() if name != "time/step"}
         self._step = number
@@ -364,52 +364,27 @@ class OnlineLabelRefinement:
     # State --------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that later decisions depend on, as JSON values.
+        """The run and its step, as JSON values: what later decisions depend on is in the run directory, on the disk.
 
-        The steps in a run directory are on the disk then, and its name and step are all that is needed. Without one,
-        the history is in the state, whose size grows with the prompts, not with the steps. Between steps only: what has
-        come of a step that is not complete is stored as one.
+        Between steps only: what has come of a step that is not complete is stored as one.
         """
         self.finish_step()
         self.flush()
-        state = {"version": STATE_VERSION, "run": self._run_id, "step": self._step}
-        if self._run_id is not None:
-            if self._run is not None:
-                self._run.sync()
-            return state
-        return {
-            **state,
-            "history": self._supervisor.history.state(),
-            "ids": self._ids,
-            "given_up": [list(task) for task in self._supervisor.judge.given_up],
-        }
+        if self._run is not None:
+            self._run.sync()
+        return {"run": self._run_id, "step": self._step}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on after the step at which a state was taken; later steps in the run directory are removed.
 
         Raises:
-            UserError: the state is of a newer olr, or of another run than the one in the run directory, or the recipe
-                has changed.
+            UserError: the state is of another run than the one in the run directory, or the recipe has changed.
         """
-        if state.get("version", 0) > STATE_VERSION:
-            raise UserError(
-                f"the state was saved by a newer olr (version {state['version']}, this one reads up to"
-                f" {STATE_VERSION}); upgrade olr"
-            )
-        path, run_id, step = self.run_dir, state["run"], state["step"]
-        if step and (path is None) != (run_id is None):
-            stored = "without a run_dir" if run_id is None else "with a run_dir"
-            raise UserError(f"the state of step {step} was taken {stored}; load it {stored} too")
         self.close("interrupted")
         self._reset()
-        self._step = step
-        if path is not None and run_id is not None:
-            self._resume(path, run_id)
-        elif path is None:
-            judge = self._supervisor.judge
-            judge.give_up(tuple(task) for task in state["given_up"])
-            self._supervisor = self._make_supervisor(judge, History.from_state(state["history"], judge))
-            self._ids = dict(state["ids"])
+        self._step = state["step"]
+        if state["run"] is not None:
+            self._resume(state["run"])
         self._taken_ids = set(self._ids.values())
 
     def close(self, status: Status = "finished") -> None:
@@ -433,11 +408,11 @@ class OnlineLabelRefinement:
 
     # The run directory --------------------------------------------------------------------------------------------
 
-    def _open(self, groups: Sequence[tuple[Prompt, Sequence[Any]]]) -> None:
-        """Make the run directory before the first step."""
+    def _open(self, groups: Sequence[tuple[Prompt, Sequence[Any]]]) -> RunWriter:
+        """The writer of the run directory, which is made before the first step."""
         path = self.run_dir
-        if self._run is not None or path is None:
-            return
+        if self._run is not None:
+            return self._run
         if self._run_id is not None:
             raise UserError(f"{path} was closed after step {self._step}; load its state to go on")
         sizes = {"prompts_per_step": len(groups), "rollouts_per_prompt": len(groups[0][1])} if groups else {}
@@ -448,10 +423,13 @@ class OnlineLabelRefinement:
                 f"{path} holds a run already ({read_manifest(path)['status']}); load the state that was saved with its"
                 " checkpoint to continue it, or choose another run_dir"
             )
-        self._write_to(RunWriter.create(path, self.recipe, option="run_dir"))
+        return self._write_to(RunWriter.create(path, self.recipe, option="run_dir"))
 
-    def _resume(self, path: Path, run_id: str) -> None:
+    def _resume(self, run_id: str) -> None:
         """Continue the run of a state; what is stored of later steps is removed."""
+        path = self.run_dir
+        if self._is_temporary and not is_run(path):
+            raise UserError("the state is of another run directory; name it as run_dir")
         require_run(path)
         if read_manifest(path)["id"] != run_id:
             raise UserError(
@@ -471,7 +449,7 @@ class OnlineLabelRefinement:
         self._trusted = VerifiedLabels.for_prompts_to_come(self.recipe.data.trusted)
         self._write_to(RunWriter.resume(path, self.recipe, option="run_dir"), is_resumed=True)
 
-    def _write_to(self, run: RunWriter, *, is_resumed: bool = False) -> None:
+    def _write_to(self, run: RunWriter, *, is_resumed: bool = False) -> RunWriter:
         """Begin an attempt of a run that this process holds; let it go if that fails."""
         with ExitStack() as lock:
             lock.enter_context(run)
@@ -486,6 +464,7 @@ class OnlineLabelRefinement:
         judge = Judge(ledger=run.path / GIVEN_UP, tolerance=self.recipe.data.tolerance)
         history = stored_history(run.path, judge) if self._step else None
         self._supervisor = self._make_supervisor(judge, history)
+        return run
 
     def flush(self) -> None:
         """Write the metrics of the latest step, to which nothing can be added then."""
@@ -552,7 +531,7 @@ def _recipe_tree(
     recipe: Mapping[str, Any] | str | os.PathLike[str] | None,
     trainer: str,
     settings: Mapping[str, Any],
-    run_dir: Path | None,
+    run_dir: Path,
 ) -> dict[str, Any]:
     """The keys of a run that another trainer makes."""
     keys = (
@@ -572,11 +551,11 @@ def _recipe_tree(
     tree = overlay(dict(settings), keys)
     if isinstance(method := tree.get("method", {}), Mapping):
         tree["method"] = {"name": "olr", **method}
-    data = {**tree.get("data", {}), "train": str((run_dir / PROMPTS).absolute()) if run_dir else PROMPTS}
+    data = {**tree.get("data", {}), "train": str((run_dir / PROMPTS).absolute())}
     if isinstance(data.get("trusted"), str):
         data["trusted"] = str(Path(data["trusted"]).absolute())
     model = {"path": "unknown", **tree.get("model", {})}
-    name = tree.get("name") or (run_dir.name if run_dir and run_dir.name else "external")
+    name = tree.get("name") or run_dir.name or "external"
     return {
         **tree,
         "name": name,

@@ -8,6 +8,13 @@ DEPARTED: Mapping[str, str] = {
     "method.name: self_training": "verified labels count in every method, or train on them alone:"
     " method.prompts=trusted",
     "method.name: trapo": "verified labels count in every method, or train on them alone: method.prompts=trusted",
+    "olr replay --grid": "use olr replay --set KEY=VALUE, or olr analyze --over KEY for runs that were trained",
+    "--figure cost": "use olr analyze --table cost",
+    "olr audit --control": "export as many random rows with `--only random:N`",
+    "olr evaluate --examples": "put the solved examples into the prompts of a benchmark's file",
+    "olr evaluate --shots": "put the solved examples into the prompts of a benchmark's file",
+    "olr runs ls": "`olr runs` lists the runs",
+    "olr runs rm": "remove the folders of the runs with `rm -r`",
 }
 """A name as its user writes it (`key: value` in a recipe, else words of the command line), and the remedy."""
 

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from olr_cli import seeding
 from olr_cli.analysis.arms import Arm, find_runs, group
 from olr_cli.analysis.figures import charts_of
-from olr_cli.analysis.replay.replay import label_tables
+from olr_cli.analysis.replay import label_tables
 from olr_cli.answers import RULES
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.recipe.layers import validate

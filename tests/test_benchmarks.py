@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from olr_cli.analysis.histories import read_history
-from olr_cli.analysis.replay.replay import label_tables
+from olr_cli.analysis.replay import label_tables
 from olr_cli.answers import Judge
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest, read_recipe

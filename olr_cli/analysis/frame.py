@@ -3,7 +3,7 @@
     runs ──► frame: arm, seed, metric, at, value ──► summarise ──► cells: mean, sd, n, paired change and interval
                                                 └──► spreads ──► the rows of a figure
 
-`at` is where a value belongs: an epoch, a part of a step, a bin; null for a metric with one value a run.
+`at` is where a value belongs: an epoch, a bin; null for a metric with one value a run.
 
 Runs of one seed share the training prompts, the marked labels and the held-out prompts, so differences within seeds
 vary less than the runs do.
@@ -106,9 +106,7 @@ def mean_cell(values: Sequence[float], kind: Kind = "share") -> Cell:
     return Cell(fmean(values), kind, sd=stdev(values) if len(values) > 1 else None, n=len(values))
 
 
-def difference(
-    values: Mapping[int, float], baseline: Mapping[int, float], kind: Kind = "points"
-) -> Cell | None:
+def difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Cell | None:
     """The paired difference over the seeds that both have; None if there are none.
 
     The interval is Student's, as `scipy.stats.ttest_rel` gives it; there is none with one pair.
@@ -116,7 +114,7 @@ def difference(
     paired = [values[seed] - baseline[seed] for seed in sorted(values.keys() & baseline.keys())]
     if not paired:
         return None
-    mean = mean_cell(paired, kind)
+    mean = mean_cell(paired, "points")
     return replace(mean, sd=None, ends=mean_interval(mean))
 
 

@@ -1,11 +1,10 @@
-"""`olr runs`: the runs below a folder, a row each, and the removal of some."""
+"""`olr runs`: the runs below a folder, a row each."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -14,9 +13,8 @@ from typing import Any
 
 from olr_cli.analysis.arms import arm_name, read_run, runs_below
 from olr_cli.errors import UserError, no_path, unknown
-from olr_cli.files import remove, writing
-from olr_cli.runs.directory import is_run, read_manifest, require_run
-from olr_cli.runs.locks import held, is_held
+from olr_cli.runs.directory import is_run, read_manifest
+from olr_cli.runs.locks import is_held
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import of_epoch
 from olr_cli.tables import NOTHING, Answer, Block, Column, Row, Table, percent
@@ -139,65 +137,6 @@ def _cells(run: RunEntry) -> list[str]:
         run.created[:16].replace("T", " ") or NOTHING,
         size_text(run.size),
     ]
-
-
-def removable_runs(names: Iterable[str], folder: Path) -> list[RunEntry]:
-    """The runs to remove: each a path, or a name below `folder`; a folder of runs, such as a sweep's, means them all.
-
-    Raises:
-        UserError: one is no run, is not below `folder`, is a link, holds other runs, or is in use.
-    """
-    _finish_removals(folder)
-    paths = {}
-    for name in names:
-        path = Path(name)
-        if not os.path.lexists(path) and os.path.lexists(folder / name):
-            path = folder / name
-        is_sweep = path.is_dir() and not path.is_symlink() and not (path / "manifest.json").exists()
-        runs = list(runs_below(path)) if is_sweep else []
-        if runs and path.resolve() in (folder.resolve(), *folder.resolve().parents):
-            raise UserError(f"{path}/ holds all runs; name those to remove (`olr runs` lists them)")
-        for run in runs or [path]:
-            _require_removable(run, folder)
-            paths[run.resolve()] = run
-    return [_entry(path, folder) for path in paths.values()]
-
-
-def remove_run(path: Path, folder: Path) -> None:
-    """Remove a run, all of it or, if it is in use meanwhile, nothing.
-
-    Raises:
-        UserError: it may not be removed (`removable_runs`), or cannot be.
-    """
-    _require_removable(path, folder)
-    path = Path(os.path.abspath(path))  # "." and ".." have no name to rename
-    with held(path), writing(path):
-        _finish_removals(path.parent)
-        # Renamed, and no run any more, before its files go: a kill must not leave half a run under a whole one's name.
-        doomed = path.with_name(f".{path.name}.removed")
-        os.replace(path, doomed)
-        (doomed / "manifest.json").unlink(missing_ok=True)
-        shutil.rmtree(doomed)
-
-
-def _finish_removals(folder: Path) -> None:
-    for killed in folder.glob(".*.removed"):
-        if not is_held(killed):
-            remove(killed)
-
-
-def _require_removable(path: Path, folder: Path) -> None:
-    if path.is_symlink():
-        raise UserError(f"{path} is a link; remove it yourself, or name the run that it leads to")
-    require_run(path)
-    read_manifest(path)  # of a run, not another program's
-    if folder.resolve() not in path.resolve().parents:
-        raise UserError(f"{path} is not below {folder}/; name the folder that it is in with --below")
-    if is_held(path):
-        raise UserError(f"{path} is being written by a live process; wait for it, or stop it first")
-    inside = next((place for below in path.iterdir() if below.is_dir() for place in runs_below(below)), None)
-    if inside is not None:
-        raise UserError(f"{path} holds another run, {inside}; move or remove that one first")
 
 
 def _entry(path: Path, folder: Path) -> RunEntry:

@@ -10,6 +10,7 @@ from pathlib import Path
 from olr_cli.analysis import figures
 from olr_cli.analysis.arms import Arm, Run, begun, find_runs, group, newest_of_each, relabel
 from olr_cli.analysis.frame import Lack
+from olr_cli.analysis.histories import EXAMPLE
 from olr_cli.analysis.tables import PUBLISHED_TABLES, TABLES, count
 from olr_cli.data.arithmetic import mixture_note
 from olr_cli.errors import UserError
@@ -195,6 +196,6 @@ def _next(request: Request, arms: Sequence[Arm], tables: Sequence[str]) -> Itera
     if first.kind == "rollouts":
         yield f"olr audit {run}", "which labels look wrong"
     else:
-        yield f"olr replay {run} --grid default", "what other criteria select, no training"
+        yield f"olr replay {run} --set {EXAMPLE}", "what other criteria select, no training"
     if not request.report:
         yield f"olr analyze {run} --report", "every prompt's history, in one HTML file"

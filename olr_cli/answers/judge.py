@@ -86,15 +86,6 @@ class Judge:
         with self._lock:
             self._pool.close()
 
-    @property
-    def given_up(self) -> list[Task]:
-        """What verification gave up on so far, sorted."""
-        return sorted(self._given_up)
-
-    def give_up(self, tasks: Iterable[Task]) -> None:
-        """Give up on these without trying, as an earlier judge did (R8)."""
-        self._given_up.update(tasks)
-
     def expect(self, answers: Iterable[str]) -> None:
         """Start what starts workers, without waiting for it, if answers like these need one."""
         try:

@@ -55,7 +55,9 @@ def _one_sentence() -> Iterator[None]:
 
 def _departed(error: Any) -> str | None:
     """What to do without a command or option that is no more."""
-    command = getattr(getattr(error, "ctx", None), "command_path", "olr")
+    context = getattr(error, "ctx", None)
+    program = "" if context is None else context.find_root().info_name
+    command = "olr" if context is None else f"olr{context.command_path.removeprefix(program)}"
     named = re.search("'([^']+)'", error.format_message())
     return departed(f"{command} {getattr(error, 'option_name', None) or (named and named[1])}")
 
@@ -91,7 +93,7 @@ app.command("rollouts")(ends_well(rollouts.rollouts))
 app.command("audit")(ends_well(audit.audit))
 app.command("replay")(ends_well(replay.replay))
 app.add_typer(recipes.app, name="recipes")
-app.add_typer(runs.app, name="runs")
+app.command("runs")(ends_well(runs.runs))
 app.command("doctor")(ends_well(doctor.doctor))
 
 

@@ -34,7 +34,7 @@ def analyze(
             autocompletion=figures,
             help="Figure to draw; may be repeated. learning (the default): reward, held-out accuracy, entropy, length,"
             " KL and more by step; coherence, dynamics, composition: by epoch; arms: the result of each run by arm;"
-            " cost: time of each part of a step; all: every figure that these runs allow.",
+            " all: every figure that these runs allow.",
         ),
     ] = None,
     over: Annotated[

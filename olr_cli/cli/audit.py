@@ -24,8 +24,8 @@ def audit(
         Path | None,
         Option(
             metavar="FILE",
-            help="Write the data set with what was found to this new .parquet or .jsonl file (.csv where --data is"
-            " one); the options below choose its rows.",
+            help="Write the data set with what was found to this new .parquet or .jsonl file; the options below choose"
+            " its rows.",
         ),
     ] = None,
     drop: Annotated[
@@ -46,10 +46,6 @@ def audit(
             help="Keep rows whose label this share of the rollouts gives, as in 0.1:0.9.",
         ),
     ] = None,
-    control: Annotated[
-        bool,
-        Option("--control", help="Write FILE-control too: as many rows drawn at random, to compare with."),
-    ] = False,
     repair: Annotated[
         bool,
         Option(
@@ -129,9 +125,9 @@ def audit(
         raise UserError(f"--report {report}: the queue is written as a page; give it the ending .html")
     choice = exports.Choice.of(drop, only, pass_rate, repair=repair)
     if export is not None:
-        exports.require_exportable(export, data)
-    elif choice != exports.Choice() or control:
-        raise UserError("--drop, --only, --pass-rate, --control and --repair are for --export FILE; name one")
+        exports.require_exportable(export)
+    elif choice != exports.Choice():
+        raise UserError("--drop, --only, --pass-rate and --repair are for --export FILE; name one")
     settings = set_ or []
     waiting = Waiting()
     log_columns = read_log_columns(columns)
@@ -148,8 +144,7 @@ def audit(
     given += [(name, str(value)) for name, values in repeated.items() for value in values]
     options = [word for name, value in given if value is not None for word in (name, value)]
     files: list[File] = []
-    written: dict[Path, bool] = {}
-    kept = 0
+    is_new, kept = False, 0
     tolerance = source.recipe.data.tolerance
     with Judge(ledger=source.given_up, keep=False, tolerance=tolerance, report=waiting.verified) as judge:
         result = examine(source, judge, trusted=chosen, drawn=random)
@@ -158,9 +153,7 @@ def audit(
         if export is not None and rows is not None:
             why = exports.require_repairable(result) if repair else None
             notes += [] if why is None else [f"Unverified labels stay as they are: {why}."]
-            written, kept = exports.export(
-                result, rows, export, judge, choice, source=data, with_control=control
-            )
+            is_new, kept = exports.export(result, rows, export, judge, choice)
         if report is not None:
             from olr_cli.analysis.report.page import write_queue
 
@@ -189,19 +182,14 @@ def audit(
         elif not chosen and not random:
             verified = answers.audit_command(history, options, "--trusted", "selection.json")
             following = {verified: "once labels are checked there and exported"}
-        ending = suffix if (suffix := Path(data or "").suffix) in exports.CSV else ".jsonl"
-        dropped = ("--drop", "doubted,questionable", "--export", f"rest{ending}")
+        dropped = ("--drop", "doubted,questionable", "--export", "rest.jsonl")
         following[answers.audit_command(history, options, *dropped)] = "what is left"
     else:
         changes = result.changes if repair else {}
         made = "".join(
             f", {n:,} label{'s' * (n != 1)} {name}" for name, n in changes.items() if n and name != "kept"
         )
-        about = f" ({kept:,} of {len(rows):,} rows{made})"
-        files += [
-            File(path, about if path == export else " (as many rows at random)", is_new)
-            for path, is_new in written.items()
-        ]
+        files.append(File(export, f" ({kept:,} of {len(rows):,} rows{made})", is_new))
         if choice.is_to_check:
             reader = "--trusted" if choice.random is None else "--drawn"
             following = {answers.audit_command(history, options, reader, str(export)): "once it is mended"}

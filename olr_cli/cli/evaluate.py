@@ -145,17 +145,6 @@ class Prompts(NamedTuple):
             help="System message of every problem, instead of the benchmark's or the data's; none: no system message.",
         ),
     ] = None
-    shots: Annotated[
-        int | None,
-        Option(metavar="N", min=1, help="Show N of the --examples, with their answers, before each problem."),
-    ] = None
-    examples: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE",
-            help="Parquet or JSONL file of questions and answers; a column response has worked solutions.",
-        ),
-    ] = None
     chat_template: ChatTemplate = None
     template: Annotated[
         list[str] | None,
@@ -294,9 +283,7 @@ def prompting_of(prompts: Prompts) -> Prompting:
     """The settings that options of `Prompts` ask for; errors as of `read_prompting`."""
     from olr_cli.evaluation.prompting import read_prompting
 
-    return read_prompting(
-        prompts.system, prompts.chat_template, prompts.template or (), prompts.shots, prompts.examples
-    )
+    return read_prompting(prompts.system, prompts.chat_template, prompts.template or ())
 
 
 @contextmanager

@@ -26,11 +26,7 @@ def write_prompts(prompts: PromptSet, target: Path, option: str = "--out") -> bo
     Raises:
         UserError: another file has that name, the name has another ending, or the disk doesn't take it.
     """
-    return write_new(encode(prompts, target), target, option)
-
-
-def write_new(content: bytes, target: Path, option: str) -> bool:
-    """Write a file as `write_prompts` does."""
+    content = encode(prompts, target)
     if target.exists():
         if target.is_file() and target.read_bytes() == content:
             return False

@@ -117,8 +117,7 @@ class EvaluationRequest:
         tasks = []
         for chosen in benchmarks:
             benchmark = paper_benchmark(chosen) if self.protocol == "paper" else chosen
-            problems = load_problems(benchmark, data=self.data, limit=self.limit)
-            problems = self.prompting.ask(benchmark, problems)
+            problems = self.prompting.ask(load_problems(benchmark, data=self.data, limit=self.limit))
             if not problems:
                 raise UserError(f"{benchmark.name} has no problems; name other data")
             by_default = benchmark.samples if self.sampling.temperature else 1

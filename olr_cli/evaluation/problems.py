@@ -12,13 +12,12 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from string import ascii_uppercase
 from typing import TYPE_CHECKING, Any
 
 from olr_cli import seeding
-from olr_cli.answers import extract
 from olr_cli.data.chat import Message
 from olr_cli.data.hub import HubId, load_hub_table
 from olr_cli.data.prompt_files import Reading, read_prompts, read_rows
@@ -66,64 +65,6 @@ def load_problems(
             f" {data or benchmark.source.place}; use whole data, each problem once, or --limit for the first few"
         )
     return problems
-
-
-@dataclass(frozen=True)
-class Example:
-    """A question as the benchmark asks it, and a response that is shown to the model."""
-
-    question: str
-    response: str
-
-
-def load_examples(benchmark: Benchmark, file: Path) -> list[Example]:
-    r"""Few-shot examples, read as the benchmark's own problems are.
-
-    The response is the column ``response``; without one the answer, in a ``\boxed{}`` where the benchmark's extractor
-    reads it only there.
-
-    Of rows that name a ``data_source`` only the benchmark's are taken.
-
-    Raises:
-        UserError: it cannot be read, has no examples of the benchmark, or the benchmark's extractor finds no answer in
-            a response.
-    """
-    table = _rows_named(benchmark, read_table([file]))
-    if not table.num_rows:
-        raise UserError(f"{file} has no examples of {benchmark.name} (data_source); name another file")
-    fields = benchmark.fields
-    if fields is not None and (_has_messages(table) or fields.problem not in table.column_names):
-        fields = None
-    problems = _of_table(benchmark, fields, table, str(file))
-    if len(problems) < table.num_rows:
-        raise UserError(f"{file} has the same example twice; remove one of them")
-    responses: list[str | None] = [None] * len(problems)
-    if "response" in table.column_names:
-        responses = Rows(table, str(file)).texts("response")
-    examples = []
-    for row, (problem, response) in enumerate(zip(problems, responses, strict=True)):
-        gold = str(problem.gold)
-        shown = response
-        if shown is None:
-            forms = (gold, rf"\boxed{{{gold}}}")
-            shown = next((form for form in forms if extract(form, benchmark.extractor) == gold), None)
-        if shown is None or extract(shown, benchmark.extractor) is None:
-            raise UserError(
-                f"{file}: the extractor {benchmark.extractor} of {benchmark.name} finds no answer in the response of"
-                f" row {row} (the first is 0); give one in the column 'response'"
-            )
-        examples.append(Example(problem.messages[-1].content, shown))
-    return examples
-
-
-def _rows_named(benchmark: Benchmark, table: pa.Table) -> pa.Table:
-    """The rows that name the benchmark as their data source; all, if none names any."""
-    import pyarrow as pa
-
-    if "data_source" not in table.column_names:
-        return table
-    names = Rows(table, "examples").texts("data_source")
-    return table.filter(pa.array([name is None or name in benchmark.names for name in names]))
 
 
 def digest(problems: Iterable[Prompt]) -> str:

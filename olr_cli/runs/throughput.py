@@ -14,40 +14,31 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from olr_cli.tables.table import Cell, Kind
+from olr_cli.tables.table import Cell
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """Name and unit of a metric of this module; the unit of a share is empty.
-
-    `head` is that of a column in a terminal, in two lines.
-    """
+    """Name and unit of a metric of this module; the unit of a share is empty."""
 
     label: str
     unit: str
-    head: str
-
-    @property
-    def kind(self) -> Kind:
-        """Of its cells in tables."""
-        return "number" if self.unit else "percent"
 
     def text(self, value: float) -> str:
         """Three digits; a share in percent."""
-        return Cell(value, self.kind).brief
+        return Cell(value, "number" if self.unit else "percent").brief
 
 
 GENERATED, TRAINED, SAMPLES = "speed/generated_tokens", "speed/trained_tokens", "speed/samples"
 UTILISATION, PEAK_MEMORY = "speed/mfu", "memory/gpu_peak"
 
 QUANTITIES: Mapping[str, Quantity] = {
-    GENERATED: Quantity("generated tokens", "tokens/s", "generated\ntokens/s"),
-    TRAINED: Quantity("trained tokens", "tokens/s", "trained\ntokens/s"),
-    SAMPLES: Quantity("samples", "samples/s", "samples\n/s"),
-    UTILISATION: Quantity("model FLOP utilisation", "", "MFU"),
-    PEAK_MEMORY: Quantity("GPU memory, peak", "GB", "peak\nGB"),
-    "time/weights": Quantity("waiting for weights", "s", "weights\ns"),
+    GENERATED: Quantity("generated tokens", "tokens/s"),
+    TRAINED: Quantity("trained tokens", "tokens/s"),
+    SAMPLES: Quantity("samples", "samples/s"),
+    UTILISATION: Quantity("model FLOP utilisation", ""),
+    PEAK_MEMORY: Quantity("GPU memory, peak", "GB"),
+    "time/weights": Quantity("waiting for weights", "s"),
 }
 """Throughput metrics of metrics.jsonl; GB are 10⁹ bytes.
 

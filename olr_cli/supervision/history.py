@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from olr_cli.answers import Judge, Key, Vote
+from olr_cli.answers import Key, Vote
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,33 +114,6 @@ class History:
     def extend(self, pasts: Mapping[str, Past]) -> None:
         """Record a step whose visits follow those so far: the past of each of its prompts that includes it."""
         self._pasts.update(pasts)
-
-    def state(self) -> dict[str, Any]:
-        """The history as JSON values; answers stand for their classes."""
-        return {
-            prompt_id: {
-                "visits": past.visits,
-                "scale": past.scale,
-                "total": past.total,
-                "moment": past.moment,
-                "majorities": {a: n for spellings in past.majorities.values() for a, n in spellings.items()},
-            }
-            for prompt_id, past in self._pasts.items()
-        }
-
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any], judge: Judge) -> History:
-        """The history of a `state`; `judge` finds the classes of its majority answers."""
-        history = cls()
-        keys = judge.keys(dict.fromkeys(answer for sums in state.values() for answer in sums["majorities"]))
-        for prompt_id, sums in state.items():
-            majorities: dict[Key, dict[str, int]] = {}
-            for answer, times in sums["majorities"].items():
-                majorities.setdefault(keys[answer], {})[answer] = times
-            history._pasts[prompt_id] = Past(
-                sums["visits"], majorities, sums["scale"], sums["total"], sums["moment"]
-            )
-        return history
 
 
 _NO_VISIT = Past()

@@ -37,11 +37,9 @@ def _duration(seconds: float) -> str:
     return f"{three_digits(seconds / size)} {name}"
 
 
-Kind: TypeAlias = Literal[
-    "share", "points", "percent", "seconds", "ms", "more ms", "s", "more s", "count", "number", "text"
-]
+Kind: TypeAlias = Literal["share", "points", "percent", "seconds", "count", "number", "text"]
 """What a value is: ``share`` and its differences, ``points``, are printed without a sign of percent, ``percent`` with
-it; ``seconds`` in the unit that suits them, ``ms`` and ``s`` (and differences, ``more …``) in one unit, unnamed.
+it; ``seconds`` in the unit that suits them.
 """
 
 _TEXTS: Mapping[Kind, Callable[[Any], str]] = {
@@ -49,10 +47,6 @@ _TEXTS: Mapping[Kind, Callable[[Any], str]] = {
     "points": lambda share: f"{100 * share:+.1f}",
     "percent": "{:.1%}".format,
     "seconds": _duration,
-    "ms": lambda seconds: three_digits(1000 * seconds),
-    "more ms": lambda seconds: f"{1000 * seconds:+.1f}",
-    "s": three_digits,
-    "more s": "{:+.2f}".format,
     "count": "{:,}".format,
     "number": three_digits,
     "text": str,
@@ -67,9 +61,9 @@ class Cell:
         value: a text where `kind` is ``text``; None if it is unknown.
         sd: of the numbers whose mean the value is.
         ends: of an interval around the value.
-        n: how many numbers the value was made of (seeds, problems, steps; of a change: pairs).
+        n: how many numbers the value was made of (seeds, problems; of a change: pairs).
         change: the difference to a baseline, paired.
-        short: a text for a terminal, where the head of a column has no room for a unit, or the column none for `full`.
+        short: a text for a terminal, where the column has no room for the value.
     """
 
     value: float | str | None = None

@@ -8,8 +8,8 @@ many completions a group has, whether the model is being evaluated, and when a c
 
     every rank:  completions ──► gathered on the first rank ──► OnlineLabelRefinement ──► rewards, back to each rank
 
-A group may be split over ranks, in any way. What TRL averages, clips and logs is its own affair. The state is part of
-a checkpoint's trainer_state.json, so `trainer.train(resume_from_checkpoint=True)` needs nothing else.
+A group may be split over ranks, in any way. What TRL averages, clips and logs is its own affair. A checkpoint's
+trainer_state.json names the run and its step, to which `trainer.train(resume_from_checkpoint=True)` goes back.
 """
 
 from __future__ import annotations
@@ -205,8 +205,8 @@ class OlrReward(TrainerCallback, ExportableState):
             )
             if saved is None:
                 raise UserError(
-                    f"the checkpoint of step {state.global_step} was saved without OlrReward, so that the history is"
-                    " missing; train from the start"
+                    f"the checkpoint of step {state.global_step} was saved without OlrReward, so its step of the run"
+                    " is not known; train from the start"
                 )
             self._olr.load_state_dict(saved)
 

@@ -31,7 +31,7 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 from verl.utils.fs import copy_to_local
 
 from olr_cli.answers import default_extractor
-from olr_cli.api import STATE_VERSION, OnlineLabelRefinement, Rollout
+from olr_cli.api import OnlineLabelRefinement, Rollout
 from olr_cli.data.rows import read_table
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest, require_run
@@ -243,7 +243,7 @@ class RewardServer:
                 f"verl goes on after step {global_step}, and {path} ends with step {last:.0f}; name the run_dir of the"
                 " run that the checkpoint is of"
             )
-        olr.load_state_dict({"version": STATE_VERSION, "run": read_manifest(path)["id"], "step": max(steps)})
+        olr.load_state_dict({"run": read_manifest(path)["id"], "step": max(steps)})
 
 
 # verl's configuration -------------------------------------------------------------------------------------------------

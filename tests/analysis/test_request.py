@@ -29,17 +29,19 @@ def test_how_training_went_is_shown_unless_something_else_alone_is_wanted():
     assert Request([], shape="json").wanted_figures == ["learning"]
     for alone in ({"table": "arms"}, {"report": True}, {"shape": "csv"}):
         assert Request([], **alone).wanted_figures == []
-        assert Request([], figure=["cost"], **alone).wanted_figures == ["cost"]
+        assert Request([], figure=["arms"], **alone).wanted_figures == ["arms"]
 
 
 def test_after_one_run_come_other_criteria_and_the_report_unless_it_was_made(run, tmp_path):
     quoted = f"'{run}'"
     asked = {"figure": ["coherence"], "out": tmp_path / "out"}
     assert proposals(run, **asked) == [
-        f"olr replay {quoted} --grid default",
+        f"olr replay {quoted} --set method.slope_threshold=0.1",
         f"olr analyze {quoted} --report",
     ]
-    assert proposals(run, report=True, out=tmp_path / "out") == [f"olr replay {quoted} --grid default"]
+    assert proposals(run, report=True, out=tmp_path / "out") == [
+        f"olr replay {quoted} --set method.slope_threshold=0.1"
+    ]
 
 
 def test_after_rollouts_without_training_comes_the_audit(run, tmp_path):

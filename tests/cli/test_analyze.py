@@ -46,7 +46,7 @@ def test_a_figure_of_one_run_goes_into_the_run(run):
     assert all(file.stat().st_size > 1000 for file in (run / "figures").iterdir())
     assert f"Wrote {run / 'figures' / 'dynamics.png'}, .pdf and .csv" in result.output
     after, last = result.output.splitlines()[-2:]
-    assert after.startswith(f"Next: olr replay {run} --grid default ")
+    assert after.startswith(f"Next: olr replay {run} --set method.slope_threshold=0.1 ")
     assert last.startswith(f"  or: olr analyze {run} --report ")
 
 
@@ -188,7 +188,7 @@ TWO_ARMS = ("ARMS/grpo1", "ARMS/olr1")
     ("words", "message"),
     [
         (("RUN", "--figure", "dynamic"), "--figure is 'dynamic' (did you mean 'dynamics'?"),
-        (("RUN", "--figure", "learing"), "arms, cost, all"),
+        (("RUN", "--figure", "learing"), "arms, all"),
         (("RUN", "--figure", "all", "--figure", "dynamic"), "--figure is 'dynamic'"),
         (
             ("ARMS", "--over", "method.criteria"),

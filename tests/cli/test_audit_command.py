@@ -174,13 +174,6 @@ def test_rows_are_kept_by_what_is_known(here, log, options, kept):
     assert extras("rest.parquet").keys() == kept
 
 
-def test_a_control_has_as_many_rows_at_random(here, log):
-    said = told(log, "--only", "doubted", "--export", "rest.parquet", "--control")
-    assert "Wrote rest-control.parquet (as many rows at random)" in said
-    rest, control = extras("rest.parquet"), extras("rest-control.parquet")
-    assert len(rest) == len(control) == 2 and rest.keys() != control.keys()
-
-
 def test_rows_to_check_come_back_as_verified_labels(here, log):
     said = told(log, "--only", "random:10", "--export", "check.jsonl")
     assert said.endswith(f"olr audit {log} --drawn check.jsonl (once it is mended)")
@@ -251,7 +244,7 @@ def test_rows_come_from_the_data_set_and_keep_their_other_columns(here):
     assert "no rollout" in unvisited["audit_evidence"]
 
 
-def test_csv_stays_csv(here, log):
+def test_rows_of_a_csv_file_keep_their_other_columns_and_what_is_repaired_is_no_longer_doubted(here, log):
     lines = [
         "uid,question,answer,note",
         *(f'p{n},"What is p{n}?",{8 if n in (4, 8) else 7},"a, b"' for n in range(30)),
@@ -259,18 +252,14 @@ def test_csv_stays_csv(here, log):
     (here / "sub").mkdir()
     (here / "sub" / "mine.csv").write_text("\n".join(lines) + "\n")
     options = ["--data", "sub/mine.csv", "--export"]
-    told(log, *options, "rest.csv", "--drop", "doubted")
-    rows = pl.read_csv("rest.csv", infer_schema=False)
-    assert rows.columns[:4] == ["uid", "question", "answer", "note"]
-    assert len(rows) == 28 and set(rows["answer"]) == {"7"} and set(rows["note"]) == {"a, b"}
-    assert set(rows["audit_status"]) == {"fine"}
-    assert "Unchanged rest.csv" in told(log, *options, "rest.csv", "--drop", "doubted")
+    told(log, *options, "rest.jsonl", "--drop", "doubted")
+    rows = [json.loads(line) for line in (here / "rest.jsonl").read_text().splitlines()]
+    assert len(rows) == 28 and {row["note"] for row in rows} == {"a, b"}
+    assert {row["extra_info"]["audit_status"] for row in rows} == {"fine"}
     write(here / "verified.jsonl", [{"prompt_id": "p4", "true_answer": "7"}])
-    told(log, *options, "mended.csv", "--trusted", "verified.jsonl", "--repair")
-    told(log, *options, "kept.csv", "--trusted", "verified.jsonl", "--repair", "--drop", "doubted")
-    assert len(pl.read_csv("kept.csv")) == 29, "what is repaired is no longer doubted"
-    mended = dict(pl.read_csv("mended.csv", infer_schema=False).select("uid", "answer").iter_rows())
-    assert (mended["p4"], mended["p8"]) == ("7", "8")
+    told(log, *options, "kept.jsonl", "--trusted", "verified.jsonl", "--repair", "--drop", "doubted")
+    kept = {prompt.prompt_id: prompt.given_label for prompt in read_prompts("kept.jsonl").prompts}
+    assert len(kept) == 29 and kept["p4"] == "7" and "p8" not in kept
 
 
 def test_labels_are_repaired_only_where_verified_labels_show_a_gain(here):
@@ -390,10 +379,7 @@ def test_labels_are_data(here):
     ("arguments", "complaint"),
     [
         (("nowhere",), "nowhere does not exist"),
-        (
-            ("log.jsonl", "--export", "out.csv"),
-            "where --data names such a file; give it one of these endings",
-        ),
+        (("log.jsonl", "--export", "out.csv"), "is written as .parquet or .jsonl"),
         (("log.jsonl", "--out", "log.jsonl"), "log.jsonl exists already"),
         (("log.jsonl", "--out", "t.parquet", "--json"), "choose one of them"),
         (("log.jsonl", "--set", "method.slope_threshold=1"), "it can set data.extractor"),

@@ -300,7 +300,7 @@ def test_recipes_can_be_listed_shown_copied_and_validated(tmp_path):
         ("olr tr", ["train"]),
         ("olr train laptop/q", ["laptop/quickstart"]),
         ("olr recipes cp paper/qwen3-8", ["paper/qwen3-8b"]),
-        ("olr analyze runs --figure co", ["coherence", "composition", "cost"]),
+        ("olr analyze runs --figure co", ["coherence", "composition"]),
         ("olr analyze runs --table slope", ["slope_sensitivity"]),
         ("olr train mine.ya", []),
     ],

@@ -60,7 +60,6 @@ def test_the_core_needs_no_torch(folder):
         "analyze runs/b --report",
         "audit runs/b",
         "replay runs/b --set method.slope_threshold=0.1",
-        "replay runs/b --grid default",
         "recipes validate paper/qwen3-4b",
         f"regrade {LOG} --out graded",
         "benchmarks",

@@ -50,7 +50,6 @@ def test_a_prompt_is_shown_as_the_settings_make_it(words, prompt):
     ("words", "sentence"),
     [
         (["--system", " "], "--system is empty"),
-        (["--shots", "2"], "give both, or neither"),
         (["--chat-template", "nowhere.jinja"], "nowhere.jinja does not exist"),
         (["--chat-template", "none", "--template", "deep=true"], "there is no chat template to take it"),
         (
@@ -67,45 +66,6 @@ def test_a_prompt_is_shown_as_the_settings_make_it(words, prompt):
 )
 def test_a_wrong_setting_is_one_sentence(words, sentence):
     assert sentence in refused(*WORDS, *words)
-
-
-EXAMPLES = [
-    {"question": "2+2=", "answer": "4", "response": "Twice two: \\boxed{4}"},
-    {"question": "1+1=", "answer": "2", "response": None},
-    {"question": "3+3=", "answer": "6", "response": None},
-]
-
-
-def test_examples_stand_before_the_problem_and_are_never_the_problem_itself():
-    json_lines(Path("examples.jsonl"), *EXAMPLES)
-    words = ["--shots", "2", "--examples", "examples.jsonl", "--chat-template", "none"]
-    assert done(*WORDS, *words).stdout == (
-        "Think.\n\n2+2= Twice two: \\boxed{4}\n\n3+3= \\boxed{6}\n\n1+1=\ngold: 2\n"
-    )
-    Path("mine.yaml").write_text(
-        "name: mine\nextractor: last_number\nsystem: null\nsource: {file: mine.jsonl}\n"
-    )
-    json_lines(Path("examples.jsonl"), {"question": "3+3=", "answer": "6"})
-    words[1] = "1"
-    assert done(*WORDS, *words).stdout == "3+3= 6\n\n1+1=\ngold: 2\n"
-
-
-@pytest.mark.parametrize(
-    ("rows", "shots", "sentence"),
-    [
-        (EXAMPLES, "3", "--shots is 3, and examples.jsonl has 2 examples for problem 0-"),
-        (EXAMPLES[:1] * 2, "1", "has the same example twice"),
-        (
-            [EXAMPLES[0] | {"response": "Four."}],
-            "1",
-            "the extractor boxed of mine finds no answer in the response",
-        ),
-        ([EXAMPLES[0] | {"data_source": "amc"}], "1", "has no examples of mine"),
-    ],
-)
-def test_examples_that_mislead_are_refused(rows, shots, sentence):
-    json_lines(Path("examples.jsonl"), *rows)
-    assert sentence in refused(*WORDS, "--shots", shots, "--examples", "examples.jsonl")
 
 
 def test_values_of_the_template_are_typed_as_in_yaml():

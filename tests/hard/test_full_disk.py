@@ -108,7 +108,6 @@ def outputs(workshop, disk):
         "audit": ["audit", run, "--out", disk / "out.parquet", "--export", disk / "repaired.parquet"],
         "audit as JSON lines": ["audit", run, "--out", disk / "a" / "b", "--export", disk / "repaired.jsonl"],
         "replay": ["replay", run, "--out", disk / "out.parquet"],
-        "grid": ["replay", run, "--grid", "default", "--out", disk / "out"],
         "noise": [*noise, "--out", disk / "noisy.parquet"],
         "noise as JSON lines": [*noise, "--out", disk / "noisy.jsonl"],
         "recipe": ["recipes", "cp", "laptop/quickstart", disk / "mine.yaml"],

@@ -157,7 +157,7 @@ def test_foreign_tables_are_read_in_one_place_and_paths_are_no_patterns() -> Non
             assert keywords(call).get("glob") == "False", f"{file}:{call.lineno}"
         if name in POLARS_READERS | ARROW_READERS and name != called:
             readers.add(file)
-    assert readers == {"data/rows.py", "runs/store.py", "analysis/replay/replay.py"}
+    assert readers == {"data/rows.py", "runs/store.py", "analysis/replay.py"}
 
 
 # Code that comes with a model ---------------------------------------------------------------------------------------

@@ -57,7 +57,6 @@ def test_a_read_only_run_can_be_analysed_audited_replayed_evaluated_and_sampled_
             ["analyze", run, "--report", "--out", out / "report"],
             ["audit", run, "--json"],
             ["replay", run, "--json"],
-            ["replay", run, "--grid", "default", "--out", out / "grid"],
             ["rollouts", run, "train.jsonl", "--visits", "1", *small[:2], "--run-dir", out / "rollouts"],
             [*noise, "--rollouts", run, "--out", out / "noisy.jsonl"],
             ["evaluate", run, *small, "--out", out / "evaluation", "--compare", evaluated],

@@ -1,6 +1,6 @@
 """The data set as an audit leaves it: rows that are kept, the labels as they are or repaired, what was found beside.
 
-A data set in the interchange format has the findings in ``extra_info``, a CSV file as further columns:
+The findings are in ``extra_info``:
 
 audit_status         doubted | questionable | undecided | fine | missing
 audit_rank           place in the queue; null of labels that are verified or missing
@@ -12,8 +12,6 @@ audit_evidence       one sentence
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,15 +24,14 @@ from olr_cli.analysis.audit.audit import STATUSES, Audit
 from olr_cli.analysis.audit.calibration import is_right
 from olr_cli.analysis.histories import RolloutHistory, run_data
 from olr_cli.answers import Judge
-from olr_cli.data.prompt_files import PROMPT_COLUMNS, Reading, load_table, prompt_set, with_fields
+from olr_cli.data.prompt_files import PROMPT_COLUMNS, Reading, prompt_set, with_fields
 from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL, Prompt, PromptSet
-from olr_cli.data.writers import write_new, write_prompts
+from olr_cli.data.writers import write_prompts
 from olr_cli.errors import UserError
 
 Row = Mapping[str, Any]
 
 UNVISITED = "no rollout of this prompt is in the history"
-CSV = (".csv", ".tsv")
 _VERIFY = 50
 """Verified labels that mostly suffice to show whether proposals are better than labels."""
 
@@ -153,17 +150,15 @@ def require_repairable(audit: Audit) -> str | None:
 # The data set -----------------------------------------------------------------------------------------------------
 
 
-def require_exportable(target: Path, data: str | None) -> None:
+def require_exportable(target: Path) -> None:
     """Refuse what `export` could not write, before an audit takes its time.
 
     Raises:
         UserError: the name has an ending that is not written.
     """
-    is_csv = target.suffix in CSV and data is not None and Path(data).suffix == target.suffix
-    if target.suffix not in (".parquet", ".jsonl") and not is_csv:
+    if target.suffix not in (".parquet", ".jsonl"):
         raise UserError(
-            f"--export {target}: a data set is written as .parquet or .jsonl, or as .csv or .tsv where --data names"
-            " such a file; give it one of these endings"
+            f"--export {target}: a data set is written as .parquet or .jsonl; give it one of these endings"
         )
 
 
@@ -203,17 +198,8 @@ def _of_log(history: RolloutHistory) -> PromptSet:
     return prompt_set(prompts, history.source.name)
 
 
-def export(
-    audit: Audit,
-    data: PromptSet,
-    target: Path,
-    judge: Judge,
-    choice: Choice,
-    *,
-    source: str | None = None,
-    with_control: bool = False,
-) -> tuple[dict[Path, bool], int]:
-    """Write the rows that are kept: a .parquet or .jsonl file in the interchange format, or CSV as the data set is.
+def export(audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Choice) -> tuple[bool, int]:
+    """Write the rows that are kept: a .parquet or .jsonl file in the interchange format.
 
     A row's noise marks are mended with its label: of a run with active noise, whose label changed at every visit, the
     file holds the one that was audited, for good (R4).
@@ -224,11 +210,9 @@ def export(
         target: the new file.
         judge: of the new labels.
         choice: which rows are kept. Where they are to be checked, those that are verified have their true answers.
-        source: what ``--data`` names, of which a CSV file has the columns.
-        with_control: also write as many rows drawn at random, to a file beside, so that the choice can be compared.
 
     Returns:
-        Whether each file is new, and how many rows were kept.
+        Whether the file is new, and how many rows were kept.
 
     Raises:
         UserError: nothing is left, another file has that name, or the disk doesn't take it.
@@ -243,32 +227,6 @@ def export(
     chosen = choice.keeps(rows)
     if not chosen:
         raise UserError(f"--export {target}: no row is left; keep more")
-    files = {target: chosen}
-    if with_control:
-        beside = target.with_name(f"{target.stem}-control{target.suffix}")
-        files[beside] = sorted(seeding.permutation(len(rows), "audit control")[: len(chosen)])
-        if beside.exists() and not target.exists():
-            raise UserError(f"--control: {beside} exists already; move it, or export to another name")
-    is_csv = target.suffix in CSV
-    table = load_table(str(source), "train")[0] if is_csv else _with_columns(data, rows)
-    written = {
-        file: _write_csv(table, data.label_column, rows, kept, file)
-        if is_csv
-        else _write(audit, replace(data, table=table), rows, kept, file, judge)
-        for file, kept in files.items()
-    }
-    return written, len(chosen)
-
-
-def has_truth(row: Row) -> bool:
-    """Whether somebody has verified the true answer of a row of the verdicts."""
-    return bool(row["is_trusted"] and row["proposal_confidence"] == 1)
-
-
-def _write(
-    audit: Audit, data: PromptSet, rows: Sequence[Row | None], chosen: list[int], target: Path, judge: Judge
-) -> bool:
-    """Some rows of the data set; False if the file was there already with the same bytes."""
     prompts = [
         prompt if row is None else _relabelled(prompt, row)
         for prompt, row in zip(data.prompts, rows, strict=True)
@@ -278,26 +236,14 @@ def _write(
         "audit.verified": str(0 if audit.verified is None else audit.verified.labels),
         "audit.kept": str(len(chosen)),
     }
-    whole = data.with_prompts(_marked(prompts, data.prompts, judge), facts)
-    return write_prompts(whole.subset(chosen), target, option="--export")
+    whole = replace(data, table=_with_columns(data, rows))
+    whole = whole.with_prompts(_marked(prompts, data.prompts, judge), facts)
+    return write_prompts(whole.subset(chosen), target, option="--export"), len(chosen)
 
 
-def _write_csv(
-    table: Any, label_column: str | None, rows: Sequence[Row | None], chosen: Sequence[int], target: Path
-) -> bool:
-    names = [name for name in table.column_names if not name.startswith("audit_")]
-    cells = {name: table.column(name).to_pylist() for name in names}
-    found = [_columns(row) for row in rows]
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, delimiter="\t" if target.suffix == ".tsv" else ",", lineterminator="\n")
-    writer.writerow([*names, *found[0]])
-    for place in chosen:
-        row = rows[place]
-        values = {name: cells[name][place] for name in names}
-        if row is not None and row["change"] != "kept" and label_column in values:
-            values[str(label_column)] = row["proposed_label"]
-        writer.writerow([*values.values(), *found[place].values()])
-    return write_new(text.getvalue().encode(), target, "--export")
+def has_truth(row: Row) -> bool:
+    """Whether somebody has verified the true answer of a row of the verdicts."""
+    return bool(row["is_trusted"] and row["proposal_confidence"] == 1)
 
 
 def evidence(row: Row) -> str:

@@ -23,7 +23,6 @@ FIGURES: Mapping[str, str] = {
     "dynamics": "by_epoch:dynamics",
     "composition": "by_epoch:composition",
     "arms": "variations:arms_at_the_end",
-    "cost": "cost:charts",
 }
 """Figure -> its function from arms to the charts that are saved, which is imported when it is needed.
 

@@ -59,10 +59,8 @@ def count(
 
     layout = LAYOUTS.get(name)
     if baseline is not None:
-        reference = layout.reference_in_words if layout else "GRPO under the same settings"
-        raise UserError(
-            f"--baseline {baseline} is for --table arms; --table {name} compares with {reference}"
-        )
+        compares = f"compares with {layout.reference_in_words}" if layout else "compares no arms"
+        raise UserError(f"--baseline {baseline} is for --table arms; --table {name} {compares}")
     if layout is None:
         return cost_table(arms, with_published=with_published)
     # In runs of `olr rollouts` the recipe's method trained nothing.

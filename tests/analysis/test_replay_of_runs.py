@@ -11,7 +11,7 @@ from histories import replayed
 
 from olr_cli import seeding
 from olr_cli.analysis.histories import read_history
-from olr_cli.analysis.replay.replay import label_tables, replay_answer, replay_file, write_json_lines
+from olr_cli.analysis.replay import label_tables, replay_answer, replay_file, write_json_lines
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.errors import UserError

@@ -142,7 +142,7 @@ def replay_answer(history: RolloutHistory, judge: Judge, target: Path) -> Answer
     place = quote(str(history.source))
     commands = {
         f"olr audit {place}": "which labels look wrong, the most doubtful first",
-        f"olr replay {place} --grid default": "what other criteria would select",
+        f"olr replay {place} --set method.slope_threshold=…": "what other criteria would select",
     }
     return Answer(lines, notes=history.notes, files=[File(target)], next=commands)
 
