@@ -519,7 +519,7 @@ class OnlineLabelRefinement:
                     " prompt in one call, and sample at least 2 of each"
                 )
             is_unlabelled = prompt.given_label is None and not verified.is_trusted
-            if is_unlabelled and self.recipe.method.needs_labels:
+            if is_unlabelled and self.recipe.method.row.needs_labels:
                 raise UserError(
                     f"prompt {prompt.prompt_id} has no label, which method {self.recipe.method.name} needs; fill it in"
                     " or leave the prompt out"

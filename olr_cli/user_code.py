@@ -1,61 +1,93 @@
-"""Which functions of the user's own may run: those that a command names, itself or in a recipe or benchmark file.
+"""Functions of the user's own that a recipe names: extractors and label rules.
 
-What a run or an evaluation has stored may be somebody else's. A function that is named there alone is refused: it could
-be any function that is installed, and it would be called with stored responses. So is code that comes with a model.
+A recipe that a command names is its user's, so its functions run; nothing that data, models or rollouts say ever is
+called. What a run or an evaluation has stored may be somebody else's: `Recipe.granted` and `Benchmark.granted` refuse a
+function that only a stored file names.
 """
 
 from __future__ import annotations
 
-from olr_cli.errors import UserError, shortened
+import functools
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 
-_NAMED: set[str] = set()
-"""As ``package.module:function``, and `_TRUST`, in this process."""
-_TRUST = "model.trust_remote_code"
-
-
-def name_function(extractor: str | None) -> None:
-    """The user names an extractor, which may be a function; None names nothing."""
-    if extractor is not None:
-        _NAMED.add(extractor)
-
-
-def name_trust() -> None:
-    """The user trusts code that comes with a recipe's model."""
-    _NAMED.add(_TRUST)
+from olr_cli.errors import UserError, first_line, shortened
 
 
-def require_named_trust(trusts: bool) -> None:
-    """Make sure that the user, and not only a stored recipe, trusts code that comes with the model.
-
-    Raises:
-        UserError: a stored recipe asks for it alone.
-    """
-    if trusts and _TRUST not in _NAMED:
-        raise UserError(
-            f"{_TRUST}: only the stored recipe trusts code that comes with the model; if you trust it too, add"
-            f" --set {_TRUST}=true"
-        )
-
-
-def is_function(extractor: str | None) -> bool:
-    """Whether an extractor is a function, not one of olr's own or a pattern."""
-    kind, colon, _ = (extractor or "").partition(":")
+def is_function(setting: str | None) -> bool:
+    """Whether a setting is a function of the user's own, not a name of olr's or a pattern."""
+    kind, colon, _ = (setting or "").partition(":")
     return bool(colon) and kind not in ("regex", "after", "tag")
 
 
-def require_named(place: str, option: str) -> None:
-    """Make sure that the user has named a function.
+@functools.cache
+def load_function(place: str, option: str) -> Callable[..., Any]:
+    """The function ``package.module:function``, or ``file.py:function`` with a path from the working folder.
+
+    The standard library's functions, of which `os.system` would run responses, are refused.
 
     Args:
-        place: the function, ``package.module:function``.
+        place: the function.
         option: what the user calls the setting, for errors.
-
-    Raises:
-        UserError: only a stored file names it; the message says how to name it.
     """
-    if place not in _NAMED:
-        again = "--extractor" if option == "--extractor" else "--set data.extractor="
+    source, _, name = place.rpartition(":")
+    shown = f"{option} {shortened(place)}"
+    module = _load_file(source, shown) if source.endswith(".py") else _load_module(source, name, shown)
+    function = getattr(module, name, None)
+    if not callable(function):
+        raise UserError(f"{shown}: {module.__file__ or source} has no function {name}; check the name")
+    return function  # type: ignore[no-any-return]
+
+
+def source_of(place: str, option: str) -> str:
+    """The text of the file that a function is in."""
+    file = inspect.getsourcefile(load_function(place, option))
+    return "" if file is None else Path(file).read_text(encoding="utf-8", errors="replace")
+
+
+def raised_at(error: Exception) -> str:
+    """Type and message of an error, and the line that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f", {frames[-1].filename} line {frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}: {first_line(error)}{where}"
+
+
+def _load_file(source: str, shown: str) -> ModuleType:
+    file = Path(source).absolute()
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    if spec is None or spec.loader is None or not file.is_file():
+        raise UserError(f"{shown}: {file} does not exist; check the name")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        # no user's text: the recipe's own setting, which names code as model.trust_remote_code does
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise UserError(f"{shown}: running {file} fails ({raised_at(error)}); mend it") from error
+    return module
+
+
+def _load_module(source: str, name: str, shown: str) -> ModuleType:
+    parts = [*source.split("."), name]
+    is_own = parts[0] not in sys.stdlib_module_names and parts[0] != "olr_cli"
+    if not is_own or not all(part.isidentifier() for part in parts):
         raise UserError(
-            f"{option}: a stored file names the function {shortened(place)}, which runs only if you name it too; if you"
-            f" trust it, add {again}{'' if again.endswith('=') else ' '}{shortened(place)}"
+            f"{shown}: expected package.module:function, a function of a module of your own, or file.py:function; or"
+            " regex:, after: or tag: and a text"
         )
+    here = os.getcwd()
+    sys.path.insert(0, here)  # where `python -m` looks too, and `olr` does not
+    try:
+        # no user's text: the recipe's own setting, which names code as model.trust_remote_code does
+        return importlib.import_module(source)
+    except Exception as error:
+        raise UserError(f"{shown}: importing {source} from {here} fails ({raised_at(error)}); mend it") from error
+    finally:
+        sys.path.remove(here)

@@ -14,7 +14,7 @@ from string import ascii_uppercase
 from types import MappingProxyType
 
 from olr_cli.errors import UserError, did_you_mean, first_line, shortened
-from olr_cli.user_code import require_named
+from olr_cli.user_code import load_function, raised_at
 
 _BUILT_IN = {
     "arithmetic": "reversed_digits",
@@ -340,54 +340,16 @@ class _Regex:
 
 
 def _own_extractor(place: str, option: str) -> Callable[[str], str | None]:
-    """The function ``package.module:function``, guarded: what it raises or returns is reported in one sentence.
-
-    A recipe is its user's, so the function that it names is run; nothing that data, models or rollouts say ever is. The
-    standard library's, of which `os.system` would run responses, are refused.
-
-    Raises:
-        UserError: there is no such function, it may not be one, or only a stored file names it; or, when called, it
-            fails or returns no text.
-    """
-    module_name, _, name = place.partition(":")
-    shown = f"{option} {shortened(place)}"
-    parts = [*module_name.split("."), name]
-    is_own = parts[0] not in sys.stdlib_module_names and parts[0] != "olr_cli"
-    if not is_own or not all(part.isidentifier() for part in parts):
-        raise UserError(
-            f"{shown}: expected package.module:function, a function of a module of your own; or regex:, after: or tag:"
-            " and a text"
-        )
-    require_named(place, option)
-    here = os.getcwd()
-    sys.path.insert(0, here)  # where `python -m` looks too, and `olr` does not
-    try:
-        # no user's text: the recipe's own setting, which names code as model.trust_remote_code does
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        raise UserError(
-            f"{shown}: importing {module_name} from {here} fails ({_reason(error)}); mend it"
-        ) from error
-    finally:
-        sys.path.remove(here)
-    function = getattr(module, name, None)
-    if not callable(function):
-        raise UserError(f"{shown}: {module.__file__ or module_name} has no function {name}; check the name")
+    """A function of the user's own (`olr_cli.user_code`), guarded: what it raises or returns is one sentence."""
+    function, shown = load_function(place, option), f"{option} {shortened(place)}"
 
     def answer(response: str) -> str | None:
         try:
             value = function(response)
         except Exception as error:
-            raise UserError(f"{shown} fails on a response ({_reason(error)}); mend it") from error
+            raise UserError(f"{shown} fails on a response ({raised_at(error)}); mend it") from error
         if value is not None and not isinstance(value, str):
             raise UserError(f"{shown} returns a {type(value).__name__}; it must return text, or None")
         return value and (value.strip() or None)
 
     return answer
-
-
-def _reason(error: Exception) -> str:
-    """Type and message, and the line that raised it."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f", {frames[-1].filename} line {frames[-1].lineno}" if frames else ""
-    return f"{type(error).__name__}: {first_line(error)}{where}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from olr_cli.recipe.schema import METHODS, OlrMethod, Recipe
+from olr_cli.recipe.schema import OlrMethod, Recipe
 
 
 def recipe_warnings(recipe: Recipe) -> list[str]:
@@ -30,15 +30,15 @@ def _warnings(recipe: Recipe) -> Iterator[str]:
                 f"method.slope_threshold {method.slope_threshold} is out of reach: no slope exceeds"
                 f" {float(steepest):.3f} at visit {visit}, and later ones are flatter; {remedy}"
             )
-    row = METHODS.get(method.name)
-    votes = row is not None and row.label in ("refined", "majority", "other_view")
+    votes = method.row.label in ("refined", "majority", "other_view", "own")
     if votes and train.rollouts_per_prompt < 4:
         yield (
             f"train.rollouts_per_prompt {train.rollouts_per_prompt} makes a poor vote: a majority among fewer than 4"
             " rollouts is mostly chance"
         )
     has_noise = recipe.noise is not None and recipe.noise.ratio != 0
-    trains_by_labels = row is None or row.needs_labels or (method.prompts != "all" and method.keep_fraction is None)
+    chooses_by_labels = method.prompts != "all" and method.keep_fraction is None
+    trains_by_labels = method.row.uses_labels or chooses_by_labels
     if has_noise and not trains_by_labels:
         yield (
             f"method {method.name} uses no labels: the noise changes the metrics of clean and noisy prompts, and"

@@ -512,7 +512,7 @@ def _dotted(location: tuple[int | str, ...]) -> str:
     names[2:] = [name for name in names[2:] if not _TYPE.match(name)]
     if len(names) > 1 and names[0] in KINDS:
         kinds = KINDS[names[0]][1]
-        if names[1] in kinds or names[1] in {kind.__name__ for kind in (*kinds.values(), OwnMethod)}:
+        if names[1] in kinds or names[1] in {kind.__name__ for kind in [*kinds.values(), OwnMethod]}:
             del names[1]
     return shortened(".".join(names))
 

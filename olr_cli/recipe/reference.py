@@ -133,7 +133,9 @@ def _groups_of_kinds(name: str, section: Mapping[str, Any], models: Mapping[str,
         properties = model["properties"]
         if row := METHODS.get(kind):
             summary = row.summary
-            properties = properties | {key: properties[key] | {"default": row.presets[key]} for key in row.presets}
+            properties = properties | {
+                key: properties[key] | {"default": row.presets[key]} for key in row.presets
+            }
         keys = {key: v for key, v in properties.items() if key != tag and v != shared.get(key)}
         yield _Group(f"{name}.{tag}={kind}", summary or _summary(model), _keys(f"{name}.", keys, kind))
 

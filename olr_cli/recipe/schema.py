@@ -311,10 +311,14 @@ class MethodSection(Section):
         return self
 
     @property
+    def row(self) -> MethodRow:
+        """The method's choices."""
+        return METHODS[self.name]
+
+    @property
     def presets(self) -> Mapping[str, Any]:
         """The keys that the method's name sets."""
-        row = METHODS.get(self.name)
-        return {} if row is None else row.presets
+        return self.row.presets
 
     def default_of(self, key: str) -> Any:
         """The value of a key that is left out."""
@@ -364,8 +368,17 @@ class OwnMethod(MethodSection):
 
     model_config = ConfigDict(extra="allow")
 
-    name: str = _key("", "`file.py:function` or `package.module:function`.", pattern=r"^(.+\.py|[\w.]+):[^\W\d]\w*$")
-    warmup_epochs: Epochs = _key(0, "The first T visits of a prompt keep the label, without asking the function.")
+    name: str = _key(
+        "", "`file.py:function` or `package.module:function`.", pattern=r"^(.+\.py|[\w.]+):[^\W\d]\w*$"
+    )
+    warmup_epochs: Epochs = _key(
+        0, "The first T visits of a prompt keep the label, without asking the function."
+    )
+
+    @property
+    def row(self) -> MethodRow:
+        """The label is what the function says, which may need none."""
+        return MethodRow("", "own")
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -373,7 +386,7 @@ class OwnMethod(MethodSection):
         return dict(self.model_extra or {})
 
 
-LabelChoice = Literal["given", "refined", "majority", "other_view", "none"]
+LabelChoice = Literal["given", "refined", "majority", "other_view", "none", "own"]
 RewardChoice = Literal["verifier", "self_certainty", "token_entropy", "sequence_entropy"]
 
 
@@ -395,6 +408,11 @@ class MethodRow(NamedTuple):
     section: type[MethodSection] = PlainMethod
 
     @property
+    def uses_labels(self) -> bool:
+        """Whether the file's labels decide anything; a rule of your own may use them or not."""
+        return self.label in ("given", "refined", "own")
+
+    @property
     def needs_labels(self) -> bool:
         """Whether a prompt without a given label is an error; the paper calls methods that need none unsupervised."""
         return self.label in ("given", "refined")
@@ -404,7 +422,8 @@ METHODS: Mapping[str, MethodRow] = {
     "grpo": MethodRow("Plain GRPO: every label counts as given."),
     "olr": MethodRow("Online Label Refinement (Eq. effective_label, R14).", "refined", section=OlrMethod),
     "ttrl": MethodRow(
-        "TTRL (Zuo et al. 2025, arXiv:2504.16084): the label is the majority answer of the same visit.", "majority"
+        "TTRL (Zuo et al. 2025, arXiv:2504.16084): the label is the majority answer of the same visit.",
+        "majority",
     ),
     "co_reward": MethodRow(
         "Co-Reward (Zhang et al. 2025, arXiv:2508.00410): each view's majority is the label of the other view.",

@@ -1,33 +1,33 @@
-"""A method is a composition: which label counts (R14, R15), what is rewarded (R16), which prompts train, and the loss.
+"""A method is four choices: which label counts (R14, R15), what is rewarded (R16), which prompts train, and the loss.
 
-| part | rules | where |
+| choice | built in | where |
 |---|---|---|
-| label | given, refined, majority, the other view's majority, none | here |
+| label | given, refined, majority, the other view's majority, none | here: a rule, from `Visit` to `Label` |
 | reward | the verifier's, self-certainty, entropy, log-likelihood | `olr_cli.supervision.rewards` |
 | prompts that train | all, small loss, random, with a verified label | `olr_cli.supervision.selection` |
 | loss | confidence penalty, label smoothing | the engines; their weights are in the recipe |
 
-The name in the recipe decides label and reward, other keys the rest, so a mix is a recipe. For a new label or reward
-add a section to `olr_cli.recipe.schema` and a case to `_by_name`.
+`olr_cli.recipe.schema.METHODS` has the choices of each method by its name; other keys of the recipe change them, so a
+mix is a recipe.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
+from typing import assert_never
 
 from olr_cli.data.prompts import View
 from olr_cli.recipe.schema import (
-    CoRewardMethod,
     Criterion,
+    LabelChoice,
     MethodSection,
     OlrMethod,
+    OwnMethod,
     PromptRule,
-    SelfCertaintyMethod,
-    SequenceEntropyMethod,
-    TokenEntropyMethod,
-    TtrlMethod,
+    ScoreMethod,
 )
+from olr_cli.supervision.own_rule import own_rule
 from olr_cli.supervision.rewards import SCORES, Score
 from olr_cli.supervision.selection import RankRule, any_prompt, small_loss, trusted_only
 from olr_cli.supervision.visit import Label, Rule, Visit, keep, no_label, replace_by_majority
@@ -38,8 +38,10 @@ class Method:
     """How a step's rollout groups are supervised.
 
     Attributes:
+        rule: from a visit to its label.
         score: what is rewarded in place of the verifier's verdict.
         statistics: fields of a rollout that rewards or ranks are computed from, besides its response.
+        views: in which words each prompt is rolled out.
         name: as in reports; the ablations of OLR, and mixes, have names of their own.
         needs_labels: a prompt without a given label is an error.
         rank: of a prompt among those of a step, of which the first train; None: all train.
@@ -47,13 +49,13 @@ class Method:
     """
 
     rule: Rule
-    score: Score | None = None
-    statistics: tuple[str, ...] = ()
-    views: tuple[View, ...] = ("original",)
-    name: str = ""
-    needs_labels: bool = True
-    rank: RankRule | None = None
-    orders_rollouts: bool = False
+    score: Score | None
+    statistics: tuple[str, ...]
+    views: tuple[View, ...]
+    name: str
+    needs_labels: bool
+    rank: RankRule | None
+    orders_rollouts: bool
 
 
 def olr(section: OlrMethod) -> Rule:
@@ -98,45 +100,58 @@ def _voted(answers: tuple[str | None, ...]) -> Label:
     return Label(answers, "majority" if is_there else "none", is_selected=is_there)
 
 
-def _by_name(section: MethodSection) -> Method:
-    """What a method's name decides."""
-    match section:
-        case OlrMethod():
-            return Method(olr(section))
-        case TtrlMethod():
-            return Method(ttrl, orders_rollouts=True)
-        case CoRewardMethod():
-            views: tuple[View, ...] = ("original", "rephrased")
-            return Method(co_reward, views=views, orders_rollouts=True)
-        case SelfCertaintyMethod() | TokenEntropyMethod() | SequenceEntropyMethod():
-            score = Score(*SCORES[section.name], getattr(section, "score_reduction", "mean") == "sum")
-            return Method(no_label, score, score.statistics)
-        case _:
-            return Method(keep)
+def _rule(section: MethodSection, label: LabelChoice) -> Rule:
+    """The rule of a built-in label."""
+    match label:
+        case "given":
+            return keep
+        case "refined":
+            assert isinstance(section, OlrMethod)
+            return olr(section)
+        case "majority":
+            return ttrl
+        case "other_view":
+            return co_reward
+        case "none":
+            return no_label
+        case "own":
+            assert isinstance(section, OwnMethod)
+            return own_rule(section)
+    assert_never(label)
 
 
-_RANKS: dict[PromptRule, RankRule | None] = {
-    "all": None,
-    "small_loss": small_loss,
-    "random": any_prompt,
-    "trusted": trusted_only,
-}
+def _rank(prompts: PromptRule) -> RankRule | None:
+    match prompts:
+        case "all":
+            return None
+        case "small_loss":
+            return small_loss
+        case "random":
+            return any_prompt
+        case "trusted":
+            return trusted_only
+    assert_never(prompts)
 
 
 def compose(section: MethodSection) -> Method:
-    """The method a recipe's `method` section asks for."""
-    method, rank = _by_name(section), _RANKS[section.prompts]
-    ranked_by = ("mean_logprob", "tokens") if rank is small_loss else ()
-    return replace(
-        method,
-        name=_name(section, method.rule),
-        needs_labels=section.needs_labels,
-        rank=rank,
-        statistics=(*method.statistics, *ranked_by),
+    """The method that a recipe's `method` section asks for."""
+    row, rank = section.row, _rank(section.prompts)
+    is_summed = isinstance(section, ScoreMethod) and section.score_reduction == "sum"
+    score = None if row.reward == "verifier" else Score(*SCORES[row.reward], is_summed)
+    statistics = () if score is None else score.statistics
+    return Method(
+        _rule(section, row.label),
+        score,
+        (*statistics, *(("mean_logprob", "tokens") if rank is small_loss else ())),
+        ("original", "rephrased") if row.label == "other_view" else ("original",),
+        _name(section, row.label),
+        row.needs_labels,
+        rank,
+        orders_rollouts=row.label in ("majority", "other_view"),
     )
 
 
-def _name(section: MethodSection, rule: Rule) -> str:
+def _name(section: MethodSection, label: LabelChoice) -> str:
     """The method in reports: what supervises, then what is added to it; plain GRPO with an addition is that alone."""
     added = {
         "small_loss_selection": section.prompts == "small_loss",
@@ -146,7 +161,7 @@ def _name(section: MethodSection, rule: Rule) -> str:
         "label_smoothing": section.smoothing > 0,
     }
     additions = [name for name, is_there in added.items() if is_there]
-    if rule is keep:
+    if label == "given":
         return "+".join(additions) or "grpo"
     name = _ABLATIONS[section.criteria] if isinstance(section, OlrMethod) else section.name
     return "+".join([name, *additions])

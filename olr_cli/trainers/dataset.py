@@ -42,7 +42,7 @@ class PromptIndex:
             split="train",
             noise_type_of_sentinel=sentinel_type(recipe),
         )
-        if recipe.method.needs_labels:
+        if recipe.method.row.needs_labels:
             prompts.require_labels(f"method '{recipe.method.name}'")
         self.prompts = prompts.prompts
         self._place = place

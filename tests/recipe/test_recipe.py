@@ -21,7 +21,7 @@ from olr_cli.recipe.layers import (
     validate,
 )
 from olr_cli.recipe.reference import key_table
-from olr_cli.recipe.schema import ActiveNoiseSection, GrpoMethod, OlrMethod, Recipe, changed_keys
+from olr_cli.recipe.schema import ActiveNoiseSection, OlrMethod, Recipe, changed_keys
 from olr_cli.runs.directory import recipe_yaml
 from olr_cli.supervision.history import MajorityVote, Past
 
@@ -137,7 +137,7 @@ def test_another_kind_drops_the_keys_it_does_not_have():
     }
     changed = override(tree, ["method.name=grpo", "noise.type=inactive"])
     assert changed == {"method": {"name": "grpo"}, "noise": {"type": "inactive", "ratio": 0.5}}
-    assert isinstance(validate(changed, "x").method, GrpoMethod)
+    assert validate(changed, "x").method.name == "grpo"
     assert overlay(tree, {"method": {"warmup_epochs": 2}})["method"] == {
         "name": "olr",
         "slope_threshold": 0.1,

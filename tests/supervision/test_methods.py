@@ -12,15 +12,8 @@ from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.recipe.layers import validate
 from olr_cli.recipe.schema import (
     METHODS,
-    CoRewardMethod,
-    GrpoMethod,
     OlrMethod,
-    RandomSelectionMethod,
-    SelfCertaintyMethod,
-    SequenceEntropyMethod,
-    SmallLossSelectionMethod,
-    TokenEntropyMethod,
-    TtrlMethod,
+    make_method,
 )
 from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose
 from olr_cli.supervision.rewards import group_advantages
@@ -73,20 +66,20 @@ def test_a_mix_is_named_by_its_parts(section, name):
 def test_ttrl_rewards_the_majority_of_the_visit_in_a_tie_the_first_to_reach_it(
     judge, answers, label, rewards
 ):
-    decided = supervise(judge, TtrlMethod(), answering(answers))
+    decided = supervise(judge, make_method("ttrl"), answering(answers))
     assert (decided.label.effective_label, decided.rewards) == (label, rewards)
     assert (decided.label.label_source, decided.label.is_selected) == ("majority", True)
 
 
 def test_without_an_answer_there_is_no_vote_and_no_reward(judge):
-    decided = supervise(judge, TtrlMethod(), answering([None, None]))
+    decided = supervise(judge, make_method("ttrl"), answering([None, None]))
     assert (decided.label.label_source, decided.label.effective_label) == ("none", None)
     assert decided.rewards == (0, 0)
 
 
 def test_co_reward_rewards_each_view_by_the_majority_of_the_other(judge):
     rollouts = answering(["7", "7", "12"]) + answering(["12", "12", "7"], "rephrased")
-    decided = supervise(judge, CoRewardMethod(), rollouts)
+    decided = supervise(judge, make_method("co_reward"), rollouts)
     assert decided.rewards == (0, 0, 1, 0, 0, 1)
     assert [(r.view, r.sample) for r in decided.rollouts] == [
         (view, place) for place, view in enumerate(["original"] * 3 + ["rephrased"] * 3)
@@ -99,7 +92,7 @@ def test_co_reward_rewards_each_view_by_the_majority_of_the_other(judge):
 
 def test_co_reward_normalises_each_view_for_itself(judge):
     rollouts = answering(["7", "7", "12"]) + answering(["12", "12", "12"], "rephrased")
-    decided = supervise(judge, CoRewardMethod(), rollouts)
+    decided = supervise(judge, make_method("co_reward"), rollouts)
     assert decided.rewards == (0, 0, 1, 0, 0, 0)
     assert decided.advantages[3:] == (0, 0, 0)
     assert sum(decided.advantages[:3]) == pytest.approx(0)
@@ -107,13 +100,15 @@ def test_co_reward_normalises_each_view_for_itself(judge):
 
 
 def test_a_view_without_answers_gives_the_other_no_label(judge):
-    decided = supervise(judge, CoRewardMethod(), answering(["7", "7"]) + answering([None, None], "rephrased"))
+    decided = supervise(
+        judge, make_method("co_reward"), answering(["7", "7"]) + answering([None, None], "rephrased")
+    )
     assert decided.label.label_source == "none"
     assert decided.rewards == (0, 0, 0, 0)
     assert decided.label.has_zero_variance
 
 
-@pytest.mark.parametrize(("method", "views"), [(CoRewardMethod(), 1), (GrpoMethod(), 2)])
+@pytest.mark.parametrize(("method", "views"), [(make_method("co_reward"), 1), (make_method("grpo"), 2)])
 def test_a_group_with_other_views_than_the_methods_is_refused(judge, method, views):
     rollouts = [r for view in ("original", "rephrased")[:views] for r in answering(["7", "7"], view)]
     with pytest.raises(ValueError, match="rollouts of the views"):
@@ -130,11 +125,11 @@ STATISTICS = [
 @pytest.mark.parametrize(
     ("method", "rewards"),
     [
-        (SelfCertaintyMethod(), (2.0, 1.0, 7.0)),
-        (TokenEntropyMethod(), (-0.9, -0.1, -0.4)),
-        (TokenEntropyMethod(score_reduction="sum"), (-3.6, -0.1, -1.2000000000000002)),
-        (SequenceEntropyMethod(), (-0.5, -1.0, -0.1)),
-        (SequenceEntropyMethod(score_reduction="sum"), (-2.0, -1.0, -0.30000000000000004)),
+        (make_method("self_certainty"), (2.0, 1.0, 7.0)),
+        (make_method("token_entropy"), (-0.9, -0.1, -0.4)),
+        (make_method("token_entropy", score_reduction="sum"), (-3.6, -0.1, -1.2000000000000002)),
+        (make_method("sequence_entropy"), (-0.5, -1.0, -0.1)),
+        (make_method("sequence_entropy", score_reduction="sum"), (-2.0, -1.0, -0.30000000000000004)),
     ],
 )
 def test_intrinsic_rewards_are_the_rollouts_own_statistics_and_need_no_label(judge, method, rewards):
@@ -158,21 +153,21 @@ def test_a_group_of_equal_rewards_has_advantages_of_exactly_zero(reward, rollout
 
 def test_equal_responses_have_equal_intrinsic_rewards_whatever_rounding_did(judge):
     rounded = [Rollout("same", tokens=4, self_certainty=5.0 + error) for error in (0, 1e-7, -1e-7, 2e-7)]
-    decided = supervise(judge, SelfCertaintyMethod(), rounded)
+    decided = supervise(judge, make_method("self_certainty"), rounded)
     assert decided.advantages == (0, 0, 0, 0)
     assert decided.label.has_zero_variance
 
 
 def test_one_text_in_other_tokens_is_another_response(judge):
     end_tokens = [Rollout("same", tokens=4, self_certainty=score) for score in (5.0, 2.0, 5.000001)]
-    rewards = supervise(judge, SelfCertaintyMethod(), end_tokens).rewards
+    rewards = supervise(judge, make_method("self_certainty"), end_tokens).rewards
     assert rewards[0] == rewards[2] == pytest.approx(5.0000005)
     assert rewards[1] == 2.0
 
 
 def test_a_reward_without_its_statistic_is_an_error_not_a_zero(judge):
     with pytest.raises(ValueError, match="no self_certainty"):
-        supervise(judge, SelfCertaintyMethod(), answering(["12", "7"]))
+        supervise(judge, make_method("self_certainty"), answering(["12", "7"]))
 
 
 def step(judge, method, groups, **settings):
@@ -183,8 +178,8 @@ def step(judge, method, groups, **settings):
 @pytest.mark.parametrize(
     ("method", "label_of"),
     [
-        (SmallLossSelectionMethod(), GrpoMethod()),
-        (RandomSelectionMethod(), GrpoMethod()),
+        (make_method("small_loss_selection"), make_method("grpo")),
+        (make_method("random_selection"), make_method("grpo")),
         (OlrMethod(criteria=(), warmup_epochs=0, prompts="random"), OlrMethod(criteria=(), warmup_epochs=0)),
     ],
 )

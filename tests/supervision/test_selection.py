@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.errors import UserError
-from olr_cli.recipe.schema import GrpoMethod, RandomSelectionMethod, SmallLossSelectionMethod
+from olr_cli.recipe.schema import make_method
 from olr_cli.supervision import Decided, Rollout, RolloutGroup, Step
 from olr_cli.supervision.rewards import group_advantages
 from olr_cli.supervision.selection import (
@@ -119,12 +119,12 @@ UNKNOWN = [replace(PROMPTS[0], noise_type=None)]
 @pytest.mark.parametrize(
     ("method", "prompts", "expected"),
     [
-        (GrpoMethod(), MARKED, Fraction(1)),
-        (RandomSelectionMethod(), MARKED, Fraction(3, 4)),
-        (SmallLossSelectionMethod(keep_fraction=Decimal("0.3")), MARKED, Fraction(3, 10)),
-        (SmallLossSelectionMethod(keep_fraction=Decimal("0.5")), UNKNOWN, HALF),
-        (SmallLossSelectionMethod(), UNKNOWN, "not known of these data; set method.keep_fraction"),
-        (RandomSelectionMethod(), MARKED[3:], "which is none; set method.keep_fraction"),
+        (make_method("grpo"), MARKED, Fraction(1)),
+        (make_method("random_selection"), MARKED, Fraction(3, 4)),
+        (make_method("small_loss_selection", keep_fraction=Decimal("0.3")), MARKED, Fraction(3, 10)),
+        (make_method("small_loss_selection", keep_fraction=Decimal("0.5")), UNKNOWN, HALF),
+        (make_method("small_loss_selection"), UNKNOWN, "not known of these data; set method.keep_fraction"),
+        (make_method("random_selection"), MARKED[3:], "which is none; set method.keep_fraction"),
     ],
 )
 def test_by_default_the_share_that_is_not_marked_trains(method, prompts, expected):

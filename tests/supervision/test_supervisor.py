@@ -10,7 +10,7 @@ from decisions import by_group
 
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.recipe.layers import validate
-from olr_cli.recipe.schema import METHODS, GrpoMethod, OlrMethod, SmallLossSelectionMethod, TokenEntropyMethod
+from olr_cli.recipe.schema import METHODS, OlrMethod, make_method
 from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose
 
 
@@ -32,7 +32,9 @@ def supervise(judge, method, prompt, visits, **kwargs):
 
 
 def test_grpo_rewards_the_given_label_whatever_the_majority_says(judge):
-    (decided,) = supervise(judge, GrpoMethod(), prompt(given="7", true="12"), [["12", "12", "7", None]])
+    (decided,) = supervise(
+        judge, make_method("grpo"), prompt(given="7", true="12"), [["12", "12", "7", None]]
+    )
     assert decided.rewards == (0.0, 0.0, 1.0, 0.0)
     assert decided.label.majority_answer == "12"
     assert decided.label.label_source == "given"
@@ -41,13 +43,13 @@ def test_grpo_rewards_the_given_label_whatever_the_majority_says(judge):
 
 def test_answers_that_are_known_already_count_whatever_the_responses_say(judge):
     known = RolloutGroup(prompt(), 1, 1, (Rollout("\\boxed{7}"),) * 3, answers=("12", None, SENTINEL))
-    (decided,) = by_group(Supervisor(compose(GrpoMethod()), judge, seed=0).supervise(Step.of([known])))
+    (decided,) = by_group(Supervisor(compose(make_method("grpo")), judge, seed=0).supervise(Step.of([known])))
     assert [rollout.answer for rollout in decided.rollouts] == ["12", None, None]
     assert decided.rewards == (1.0, 0.0, 0.0)
 
 
 def test_missing_answers_do_not_vote_but_count_in_the_pass_rate(judge):
-    (decided,) = supervise(judge, GrpoMethod(), prompt(), [["12", None, None, None]])
+    (decided,) = supervise(judge, make_method("grpo"), prompt(), [["12", None, None, None]])
     assert (decided.label.majority_answer, decided.label.majority_count) == ("12", 1)
     assert (decided.label.rollouts, decided.label.answered) == (4, 1)
     assert decided.label.pass_rate == 0.25
@@ -110,7 +112,7 @@ def test_spellings_of_one_answer_are_one_class_in_vote_history_and_reward(judge)
 
 def test_an_active_noisy_label_is_a_wrong_answer_of_this_visit(judge):
     marked = prompt("active", SENTINEL, "12")
-    (decided,) = supervise(judge, GrpoMethod(), marked, [["12", "7", "8", "12"]])
+    (decided,) = supervise(judge, make_method("grpo"), marked, [["12", "7", "8", "12"]])
     assert decided.label.noisy_label in ("7", "8")
     assert decided.label.effective_label == decided.label.noisy_label
     assert decided.label.label_source == "noisy"
@@ -118,7 +120,9 @@ def test_an_active_noisy_label_is_a_wrong_answer_of_this_visit(judge):
 
 
 def test_without_a_wrong_answer_an_active_prompt_gets_the_sentinel(judge):
-    (decided,) = supervise(judge, GrpoMethod(), prompt("active", SENTINEL, "12"), [["12", "12.0", None]])
+    (decided,) = supervise(
+        judge, make_method("grpo"), prompt("active", SENTINEL, "12"), [["12", "12.0", None]]
+    )
     assert decided.label.noisy_label == SENTINEL
     assert decided.label.label_source == "sentinel"
     assert decided.rewards == (0.0, 0.0, 0.0)
@@ -129,7 +133,7 @@ def test_noisy_labels_are_drawn_evenly_over_classes_or_by_frequency_or_the_most_
     prompts = [prompt("active", SENTINEL, "12", prompt_id=f"p{i}") for i in range(400)]
 
     def share_of_7(draw):
-        supervisor = Supervisor(compose(GrpoMethod()), judge, seed=3, draw=draw)
+        supervisor = Supervisor(compose(make_method("grpo")), judge, seed=3, draw=draw)
         decided = by_group(supervisor.supervise(Step.of([group(p, 1, answers) for p in prompts])))
         return sum(d.label.noisy_label == "7" for d in decided) / len(decided)
 
@@ -140,7 +144,7 @@ def test_noisy_labels_are_drawn_evenly_over_classes_or_by_frequency_or_the_most_
 
 def test_a_frozen_noisy_label_stays_what_the_file_says(judge):
     frozen = prompt("active_frozen", "7", "12")
-    decided = supervise(judge, GrpoMethod(), frozen, [["8", "7"], ["12", "12"]])
+    decided = supervise(judge, make_method("grpo"), frozen, [["8", "7"], ["12", "12"]])
     assert [d.label.noisy_label for d in decided] == ["7", "7"]
     assert [sum(d.rewards) for d in decided] == [1, 0]
 
@@ -156,7 +160,7 @@ def test_the_sentinel_is_a_wrong_label_and_never_rewarded_even_when_a_policy_wri
 
 def test_unknown_truth_stays_unknown(judge):
     unknown = prompt(noise_type=None, given="12", true=None)
-    (decided,) = supervise(judge, GrpoMethod(), unknown, [["12", "7", "12"]])
+    (decided,) = supervise(judge, make_method("grpo"), unknown, [["12", "7", "12"]])
     label = decided.label
     assert label.majority_is_correct is None
     assert label.true_answer_count is None
@@ -168,7 +172,7 @@ def test_unknown_truth_stays_unknown(judge):
 
 def test_no_label_at_all_rewards_nothing_until_a_majority_is_selected(judge):
     unlabelled = prompt(noise_type=None, given=None, true=None)
-    (kept,) = supervise(judge, GrpoMethod(), unlabelled, [["12", "12"]])
+    (kept,) = supervise(judge, make_method("grpo"), unlabelled, [["12", "12"]])
     assert (kept.label.label_source, kept.label.effective_label, kept.rewards) == ("none", None, (0.0, 0.0))
     (majority,) = supervise(judge, OlrMethod(criteria=(), warmup_epochs=0), unlabelled, [["12", "12"]])
     assert (majority.label.label_source, majority.rewards) == ("majority", (1.0, 1.0))
@@ -203,7 +207,7 @@ def test_decisions_depend_neither_on_group_order_nor_on_rollout_order(judge):
 
 
 def test_a_group_out_of_turn_is_refused_and_nothing_is_recorded(judge):
-    supervisor = Supervisor(compose(GrpoMethod()), judge, seed=0)
+    supervisor = Supervisor(compose(make_method("grpo")), judge, seed=0)
     p, q = prompt(prompt_id="p"), prompt(prompt_id="q")
     with pytest.raises(ValueError, match="visit 2 where visit 1 is due"):
         supervisor.supervise(Step.of([group(p, 1, ["1"]), group(q, 2, ["1"], step=1)]))
@@ -213,7 +217,7 @@ def test_a_group_out_of_turn_is_refused_and_nothing_is_recorded(judge):
 
 
 def test_text_that_utf8_cannot_hold_is_decided_and_stored_alike(judge):
-    (decided,) = supervise(judge, GrpoMethod(), prompt(), [["\ud800", "12"]])
+    (decided,) = supervise(judge, make_method("grpo"), prompt(), [["\ud800", "12"]])
     decided.rollouts[0].response.encode("utf-8")
     assert decided.rollouts[0].answer == "?"
 
@@ -227,8 +231,8 @@ def test_verification_and_label_update_are_measured_apart_and_change_nothing(jud
         yield
 
     answers = ["12", "12.0", "7", None]
-    (plain,) = supervise(judge, GrpoMethod(), prompt(), [answers])
-    supervisor = Supervisor(compose(GrpoMethod()), judge, seed=0)
+    (plain,) = supervise(judge, make_method("grpo"), prompt(), [answers])
+    supervisor = Supervisor(compose(make_method("grpo")), judge, seed=0)
     assert by_group(supervisor.supervise(Step.of([group(prompt(), 1, answers)]), measure)) == [plain]
     assert measured == ["verification", "labels"] * 2
 
@@ -246,10 +250,10 @@ SIBLINGS = [  # label, answers, and what each of them gets, whatever its sibling
 def test_a_reward_depends_on_label_and_answer_alone_at_every_visit(judge, label, answers, rewards):
     others = ["8", "5", r"\frac{x}{2}=4", "1,2"]
     visits = [answers, others, answers, others, answers]
-    decided = supervise(judge, GrpoMethod(), prompt(given=label, true=label), visits)
+    decided = supervise(judge, make_method("grpo"), prompt(given=label, true=label), visits)
     assert [d.rewards for d in decided[::2]] == [rewards] * 3
     for answer, reward in zip(answers, rewards, strict=True):
-        (alone,) = supervise(judge, GrpoMethod(), prompt(given=label, true=label), [[answer, None]])
+        (alone,) = supervise(judge, make_method("grpo"), prompt(given=label, true=label), [[answer, None]])
         assert alone.rewards == (reward, 0)
 
 
@@ -263,7 +267,7 @@ def test_history_puts_no_two_numbers_into_one_class(judge):
 
 def test_a_majority_label_rewards_its_class_and_a_label_whatever_matches_it(judge):
     answers = [r"5\text{ cm}", r"5\text{ cm}", "5", "7"]
-    (given,) = supervise(judge, GrpoMethod(), prompt(given="5", true="5"), [answers])
+    (given,) = supervise(judge, make_method("grpo"), prompt(given="5", true="5"), [answers])
     (voted,) = supervise(
         judge, OlrMethod(criteria=(), warmup_epochs=0), prompt(given="5", true="5"), [answers]
     )
@@ -309,12 +313,12 @@ def test_a_step_that_fails_leaves_no_group_of_it_in_the_history(judge):
         rollouts = [tuple(Rollout("\\boxed{12}", entropy=e) for e in (0.5, e)) for e in entropies]
         return Step.of([RolloutGroup(p, 1, 1, r) for p, r in zip(prompts, rollouts, strict=True)])
 
-    for section in (TokenEntropyMethod(), SmallLossSelectionMethod(keep_fraction="0.5")):
+    for section in (make_method("token_entropy"), make_method("small_loss_selection", keep_fraction="0.5")):
         supervisor = Supervisor(compose(section), judge, seed=0)
         with pytest.raises(ValueError, match="which the method needs"):
             supervisor.supervise(step([0.5, 0.5, None]))
         assert [supervisor.history.of(name).visits for name in "abc"] == [0, 0, 0]
-    supervisor = Supervisor(compose(TokenEntropyMethod()), judge, seed=0)
+    supervisor = Supervisor(compose(make_method("token_entropy")), judge, seed=0)
     supervisor.supervise(step([0.5, 0.5, 0.25]))
     assert [supervisor.history.of(name).visits for name in "abc"] == [1, 1, 1]
 

@@ -23,10 +23,7 @@ from olr_cli.engines.local.loop import (
 )
 from olr_cli.engines.local.sampler import sample
 from olr_cli.recipe.schema import (
-    CoRewardMethod,
-    SelfCertaintyMethod,
-    SequenceEntropyMethod,
-    TokenEntropyMethod,
+    make_method,
 )
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import JsonProgress
@@ -54,11 +51,11 @@ def brute_force(policy, prompt, response):
 @pytest.mark.parametrize(
     ("method", "name"),
     [
-        (SelfCertaintyMethod(), "self_certainty"),
-        (TokenEntropyMethod(), "token_entropy"),
-        (TokenEntropyMethod(score_reduction="sum"), "summed entropy"),
-        (SequenceEntropyMethod(), "mean"),
-        (SequenceEntropyMethod(score_reduction="sum"), "sum"),
+        (make_method("self_certainty"), "self_certainty"),
+        (make_method("token_entropy"), "token_entropy"),
+        (make_method("token_entropy", score_reduction="sum"), "summed entropy"),
+        (make_method("sequence_entropy"), "mean"),
+        (make_method("sequence_entropy", score_reduction="sum"), "sum"),
     ],
 )
 def test_intrinsic_rewards_are_what_their_definitions_say_over_response_tokens_alone(method, name):
@@ -79,7 +76,7 @@ def test_intrinsic_rewards_are_what_their_definitions_say_over_response_tokens_a
 
 def test_the_views_of_a_prompt_are_neighbours_and_have_rollouts_of_their_own():
     a_recipe = recipe(method={"name": "co_reward"})
-    views = compose(CoRewardMethod()).views
+    views = compose(make_method("co_reward")).views
     prompts = [Prompt(name, (), "1", "1", "clean") for name in "abc"]
     both, plain = (training_keys(a_recipe, 1, prompts, names) for names in (views, ("original",)))
     assert both.shape == (6, a_recipe.train.rollouts_per_prompt)
@@ -92,7 +89,7 @@ def test_the_views_of_a_prompt_are_neighbours_and_have_rollouts_of_their_own():
     assert step.responses == [text for texts in sampled.texts_PG for text in texts]
     assert step.views == [view for _ in prompts for view in views for _ in range(both.shape[1])]
     with Judge() as judge:
-        decided = Supervisor(compose(CoRewardMethod()), judge, seed=0).supervise(step)
+        decided = Supervisor(compose(make_method("co_reward")), judge, seed=0).supervise(step)
     advantages, trains = advantages_and_trains(decided, views)
     assert (advantages.shape, trains) == (both.shape, [True] * 6)
     assert advantages.flatten().tolist() == decided.advantages

@@ -18,7 +18,7 @@ from olr_cli.engines.local.sampler import sample
 from olr_cli.engines.models import policy_path
 from olr_cli.errors import NotHere, UserError
 from olr_cli.recipe.layers import validate
-from olr_cli.recipe.schema import GrpoMethod, TrainSection
+from olr_cli.recipe.schema import TrainSection, make_method
 from olr_cli.runs.checkpoints import checkpoint_path
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import LineProgress
@@ -57,7 +57,7 @@ def updated(policy, reference=None, steps=1):
         policy,
         reference,
         TrainSection(learning_rate=1e-2, kl_weight=0.1 if reference else 0.0, mini_batch_prompts=4),
-        GrpoMethod(),
+        make_method("grpo"),
     )
     for _ in range(steps):
         rollouts = sample(policy, PROMPTS, keys(len(PROMPTS), 4), max_new_tokens=6)
