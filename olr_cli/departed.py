@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-DEPARTED: Mapping[str, str] = {}
+DEPARTED: Mapping[str, str] = {
+    "olr doctor": "olr train RECIPE --dry-run says what is missing on this machine",
+}
 """A name as its user writes it (`key: value` in a recipe, else words of the command line), and the remedy."""
 
 

@@ -17,7 +17,6 @@ from olr_cli.cli import (
     audit,
     benchmarks,
     check,
-    doctor,
     evaluate,
     inject_noise,
     recipes,
@@ -92,7 +91,6 @@ app.command("audit")(ends_well(audit.audit))
 app.command("replay")(ends_well(replay.replay))
 app.add_typer(recipes.app, name="recipes")
 app.add_typer(runs.app, name="runs")
-app.command("doctor")(ends_well(doctor.doctor))
 
 
 def _version(wanted: bool) -> None:

@@ -327,7 +327,6 @@ def test_the_shell_completes_commands_recipes_figures_and_tables(words, offered)
         (["train", "laptop/quickstart", "--dry-run"], "prompt", None),
         (["train", "laptop/coherence", "--sweep", "--dry-run"], "runs", None),
         (["rollouts", "builtin:addition-easier", "arithmetic", "--dry-run"], "prompt", None),
-        (["doctor"], "checks", "olr doctor RECIPE"),
     ],
 )
 def test_json_is_one_object_that_names_the_next_command(words, key, following, tmp_path, monkeypatch):

@@ -125,13 +125,15 @@ def require_vllm_cpu() -> None:
         )
 
 
-def check_flags(recipe: Recipe, parser: argparse.ArgumentParser) -> None:
+def check_flags(recipe: Recipe, parser: argparse.ArgumentParser | None) -> None:
     """Make sure that `engine.flags` are OpenRLHF's, and not already decided by the recipe.
+
+    Without OpenRLHF's parser, on a machine that does not have it, any flag that is not decided passes.
 
     Raises:
         UserError: a flag is unknown, or decided elsewhere.
     """
-    options = (option for action in parser._actions for option in action.option_strings)
+    options = (option for action in parser._actions for option in action.option_strings) if parser else ()
     known = {option.removeprefix("--") for option in options} - {"help", "-h"}
     for name, value in flatten(engine_section(recipe, OpenRlhfEngine).flags).items():
         decision = DECISIONS.get(name)
@@ -139,7 +141,7 @@ def check_flags(recipe: Recipe, parser: argparse.ArgumentParser) -> None:
             raise UserError(f"engine.flags: {name} cannot be set, because {decision.what}; remove it")
         if decision is not None:
             raise UserError(f"engine.flags: {name} is decided by {decision.what}; set that key instead")
-        if name not in known:
+        if parser is not None and name not in known:
             raise UserError(
                 f"engine.flags: OpenRLHF {OPENRLHF_VERSION} has no flag {name}{did_you_mean(name, known)}"
             )

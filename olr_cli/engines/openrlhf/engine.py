@@ -185,9 +185,9 @@ class OpenRlhfRunner:
         with noting(missing):
             require_openrlhf()
             self._parser = openrlhf_parser()
-            check_flags(recipe, self._parser)
             if self._engine.device == "cpu":
                 require_vllm_cpu()
+        check_flags(recipe, self._parser)
         with noting(missing):
             require_packages(recipe)
         check_batches(recipe, len(data.train.prompts), len(data.views))
