@@ -65,7 +65,7 @@ class StepTimes:
     def quantity(self, name: str) -> Cell | None:
         """A metric of `QUANTITIES` over the steps that have it; None without any."""
         values = [step[name] for step in self.all_steps if name in step]
-        return median_cell(values, QUANTITIES[name].kind) if values else None
+        return median_cell(values, "number") if values else None
 
     def share(self, part: str) -> float:
         """The median share of the step that a part takes."""

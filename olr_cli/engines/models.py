@@ -16,7 +16,6 @@ from olr_cli.data.arithmetic import BUILTIN_PREFIX, TOYS
 from olr_cli.data.hub import hub_answers
 from olr_cli.errors import NotHere, UserError, did_you_mean, first_line, no_path
 from olr_cli.files import read_json
-from olr_cli.runs.throughput import ModelShape
 
 _CONFIGURATION = "config.json"
 _NAMES_CODE = (
@@ -302,34 +301,6 @@ def require_finite_files(folder: str | Path) -> None:
                 require_finite(file, ((name, stored.get_tensor(name)) for name in stored.keys()))  # noqa: SIM118
         except SafetensorError as error:
             raise UserError(f"{file} is torn ({first_line(error)}); download the model again") from None
-
-
-def without_weights(config: Any, *, trust_remote_code: bool) -> Any:
-    """A causal language model of a configuration on torch's meta device: all its shapes, and no memory."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
-            config, trust_remote_code=trust_remote_code
-        )
-
-
-def model_shape(path: str, *, trust_remote_code: bool) -> ModelShape:
-    """The shape of a model from its configuration alone.
-
-    Raises:
-        UserError: it cannot be read, or is not that of a causal language model with attention.
-    """
-    from transformers import AutoConfig
-
-    with loading(path):
-        require_known_code(path, trust_remote_code=trust_remote_code)
-        config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
-        shape = ModelShape.of(without_weights(config, trust_remote_code=trust_remote_code))
-        if shape is None:
-            raise ValueError("it names no attention layers")
-        return shape
 
 
 def require_safetensors(folder: str | Path) -> None:

@@ -57,9 +57,9 @@ def outcomes(run: Path) -> list[tuple[str, str]]:
 
 
 def throughput_lines(run: Path) -> list[tuple[str, str]]:
-    """Throughput, model FLOP utilisation and memory of a step, medians over the steps; only what is known."""
+    """Throughput and memory of a step, medians over the steps; only what is known."""
     known = ((QUANTITIES[name], value) for name, value in medians(read_metrics(run)).items())
-    return [(quantity.label, f"{quantity.text(value)} {quantity.unit}".rstrip()) for quantity, value in known]
+    return [(quantity.label, f"{quantity.text(value)} {quantity.unit}") for quantity, value in known]
 
 
 def signs_of_collapse(run: Path) -> list[tuple[int, str]]:

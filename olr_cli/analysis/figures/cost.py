@@ -13,7 +13,7 @@ from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.figures import style
 from olr_cli.analysis.figures.style import BLUE, GREEN, GREY, ORANGE, SKY, VERMILION, Chart
 from olr_cli.analysis.step_times import PARTS, SECONDS, STEP, StepTimes, flat, step_times, unit_of
-from olr_cli.runs.throughput import GENERATED, PEAK_MEMORY, UTILISATION
+from olr_cli.runs.throughput import GENERATED, PEAK_MEMORY
 from olr_cli.tables import percent
 from olr_cli.tables.table import Kind
 
@@ -64,13 +64,9 @@ def _name(cost: StepTimes, *details: str) -> str:
 
 
 def _speed(cost: StepTimes) -> str:
-    """Generation, utilisation and memory, in lines below the step's time, as far as they are known."""
-    lines = (((GENERATED, "{} tokens/s"),), ((UTILISATION, "MFU {}"), (PEAK_MEMORY, "{} GB")))
-    words = [
-        ", ".join(text.format(cell.brief) for name, text in line if (cell := cost.quantity(name)))
-        for line in lines
-    ]
-    return "".join(f"\n{line}" for line in words if line)
+    """Generation and memory, in lines below the step's time, as far as they are known."""
+    known = ((cost.quantity(name), unit) for name, unit in ((GENERATED, "tokens/s"), (PEAK_MEMORY, "GB")))
+    return "".join(f"\n{cell.brief} {unit}" for cell, unit in known if cell)
 
 
 def _bars(axes: Axes, costs: Sequence[StepTimes], unit: Kind) -> None:

@@ -111,7 +111,7 @@ def _throughput_block(arms: Sequence[StepTimes]) -> Iterator[Block]:
     cells = {name: [times.quantity(name) for times in arms] for name in QUANTITIES}
     measured = {QUANTITIES[name]: of_arms for name, of_arms in cells.items() if any(of_arms)}
     if measured:
-        heads = [Column(it.head, ", ".join(filter(None, (it.label, it.unit)))) for it in measured]
+        heads = [Column(it.head, f"{it.label}, {it.unit}") for it in measured]
         rows = [
             Row([times.arm.name, *(of_arms[place] or "" for of_arms in measured.values())])
             for place, times in enumerate(arms)

@@ -42,7 +42,7 @@ from olr_cli.runs.checkpoints import checkpoint_path, is_best
 from olr_cli.runs.interrupts import Interrupted, stop_requests
 from olr_cli.runs.metrics import Metrics, Stopwatch, known
 from olr_cli.runs.schedule import Schedule
-from olr_cli.runs.throughput import Hardware, ModelShape, StepWork, throughput
+from olr_cli.runs.throughput import StepWork, throughput
 from olr_cli.seeding import rollout_keys
 from olr_cli.supervision import Decided, Step
 from olr_cli.supervision.metrics import step_metrics
@@ -122,7 +122,7 @@ class LocalRunner:
         )
         if checkpoint is not None:
             load_trainer(grpo, checkpoint)
-        hardware = _hardware(self.policy, has_reference=reference is not None)
+        on_gpu = self.policy.device.type == "cuda"
         start_progress(run, schedule)
 
         with stop_requests() as stop, reports(run) as report:
@@ -133,7 +133,7 @@ class LocalRunner:
             for step in schedule.after(run.done):
                 epoch = schedule.epoch(step)
                 clock = Stopwatch()
-                if hardware.gpus:
+                if on_gpu:
                     torch.cuda.reset_peak_memory_stats(self.policy.device)
                 timeouts_before = judge.timeouts
                 with stopping_if_diverged(run, step, epoch, failed=step - 1):
@@ -148,8 +148,8 @@ class LocalRunner:
                     with clock.measure("evaluation"), stopping_if_diverged(run, step, epoch, failed=step):
                         metrics |= self.measure_held_out(run)
                 times = clock.metrics()
-                peak = torch.cuda.max_memory_allocated(self.policy.device) if hardware.gpus else None
-                speed = throughput(step_work(sampled, trains), times, hardware, peak)
+                peak = torch.cuda.max_memory_allocated(self.policy.device) if on_gpu else None
+                speed = throughput(step_work(sampled, trains), times, peak)
                 _record(run, report, step, epoch, {**metrics, **times, **speed})
                 signal_number = stop.signal_number  # read once: no stop without its checkpoint
                 is_due = schedule.is_due(step, settings.checkpoint_every)
@@ -304,17 +304,6 @@ def step_work(sampled: SampledRollouts, trains: Sequence[bool]) -> StepWork:
         [len(prompt) for prompt in sampled.prompts for _ in range(rollouts)],
         sampled.lengths_PG.flatten().tolist(),
         [row for row in trains for _ in range(rollouts)],
-    )
-
-
-def _hardware(policy: Policy, *, has_reference: bool) -> Hardware:
-    on_gpu = policy.device.type == "cuda"
-    return Hardware(
-        gpus=int(on_gpu),
-        card=torch.cuda.get_device_name(policy.device) if on_gpu else None,
-        shape=ModelShape.of(policy.model),
-        # In float32 the sampler's own log-probabilities serve the update (see `Grpo`).
-        passes_before=int(has_reference) + int(policy.dtype != torch.float32),
     )
 
 
