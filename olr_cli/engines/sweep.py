@@ -17,9 +17,8 @@ from olr_cli.files import writing
 from olr_cli.recipe.layers import SweepRun
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
 from olr_cli.runs.interrupts import stop_requests
-from olr_cli.runs.metrics import read_metrics
+from olr_cli.runs.metrics import accuracy_fall, read_metrics
 from olr_cli.runs.progress import headline
-from olr_cli.runs.summary import signs_of_collapse
 
 _POLL_SECONDS = 0.05
 _STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)
@@ -105,12 +104,12 @@ def _report(folder: Path, place: str, child: subprocess.Popen[bytes]) -> int:
 
 
 def _outcome(run: Path) -> str:
-    """The last metrics of a finished run, and whether it collapsed."""
+    """The last metrics of a finished run, and whether its held-out accuracy fell."""
     lines = read_metrics(run)
     if not lines:
         return ""
-    signs = signs_of_collapse(run)
-    return headline(lines) + (f"  signs of collapse from step {signs[0][0]}" if signs else "")
+    fall = accuracy_fall(lines)
+    return headline(lines) + (f"  sign of collapse after step {fall[0]}" if fall else "")
 
 
 def _last_words(log: Path) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import NoneType
@@ -93,6 +93,25 @@ def drop_metrics_after(run: Path, step: int) -> None:
     file = run / "metrics.jsonl"
     kept = [line for line in _whole_lines(file) if line["step"] <= step]
     write_text(file, "".join(json.dumps(line) + "\n" for line in kept))
+
+
+_FALL, _FALL_ERRORS = 0.05, 4.0
+"""Least fall of held-out accuracy from its best, and in standard errors, as there is a best of many."""
+
+
+def accuracy_fall(lines: Iterable[Metrics]) -> tuple[int, str] | None:
+    """A sign of collapse: the first step whose held-out accuracy is clearly below its best before, and what is seen."""
+    best: Metrics = {"eval/avg": 0.0, "eval/avg_stderr": 0.0}
+    for line in lines:
+        if not line.keys() >= best.keys():
+            continue
+        now, highest = line["eval/avg"], best["eval/avg"]
+        error = max(line["eval/avg_stderr"], best["eval/avg_stderr"])
+        if highest - now > max(_FALL, _FALL_ERRORS * error):
+            return int(line["step"]), f"held-out accuracy fell to {now:.0%} ({highest:.0%} at its best)"
+        if now > highest:
+            best = {name: line[name] for name in best}
+    return None
 
 
 class MetricsTail:

@@ -26,9 +26,9 @@ from olr_cli.analysis.tables import count
 from olr_cli.answers import Judge
 from olr_cli.files import write_text, writing
 from olr_cli.runs.directory import kind_of, read_manifest, recipe_yaml
-from olr_cli.runs.metrics import Metrics, read_metrics
+from olr_cli.runs.metrics import Metrics, accuracy_fall, read_metrics
 from olr_cli.runs.progress import of_epoch
-from olr_cli.runs.summary import outcomes, signs_of_collapse
+from olr_cli.runs.summary import outcomes
 from olr_cli.tables import Answer, Block, Column, Line, Row, Table, percent
 from olr_cli.tables.html import element, html, isolated, table_elements
 
@@ -247,8 +247,8 @@ def summary(arms: Sequence[Arm], notes: Sequence[str]) -> Iterator[Element]:
     notes = list(notes)
     for run in runs:
         place = "" if len(runs) == 1 else f"{run.path}: "
-        signs = signs_of_collapse(run.path)
-        notes += [f"{place}sign of collapse after step {step}: {sign}" for step, sign in signs]
+        if fall := accuracy_fall(read_metrics(run.path, "eval/avg")):
+            notes.append(f"{place}sign of collapse after step {fall[0]}: {fall[1]}")
     if notes:
         yield element("h3", "Notes")
         yield element("ul", *(element("li", isolated(note)) for note in notes), class_="notes")
