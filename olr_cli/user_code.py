@@ -25,11 +25,7 @@ def name_trust() -> None:
 
 
 def require_named_trust(trusts: bool) -> None:
-    """Make sure that the user, and not only a stored recipe, trusts code that comes with the model.
-
-    Raises:
-        UserError: a stored recipe asks for it alone.
-    """
+    """Make sure that the user, and not only a stored recipe, trusts code that comes with the model."""
     if trusts and _TRUST not in _NAMED:
         raise UserError(
             f"{_TRUST}: only the stored recipe trusts code that comes with the model; if you trust it too, add"
@@ -49,9 +45,6 @@ def require_named(place: str, option: str) -> None:
     Args:
         place: the function, ``package.module:function``.
         option: what the user calls the setting, for errors.
-
-    Raises:
-        UserError: only a stored file names it; the message says how to name it.
     """
     if place not in _NAMED:
         again = "--extractor" if option == "--extractor" else "--set data.extractor="
