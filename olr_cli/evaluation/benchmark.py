@@ -290,8 +290,7 @@ def file_benchmarks(data: Path | None, names: Iterable[str] | None = None) -> li
 
 
 def held_out_benchmark(run: Path) -> Benchmark | None:
-    """The set that a run holds out (`data.test` or `data.held_out`), asked and read as in training; None without one.
-    """
+    """The set that a run holds out (`data.test`, `data.held_out`), asked and read as in training; None without one."""
     recipe = read_recipe(run)
     test = recipe.data.test
     if test is None and (run / HELD_OUT_FILE).exists():

@@ -47,8 +47,7 @@ class _Group(NamedTuple):
 
 
 def key_table(prefix: str = "") -> Table:
-    """The keys that begin with `prefix`: a block for each section, in which kinds with keys of their own have a title.
-    """
+    """The keys that begin with `prefix`: a block a section, in which kinds with their own keys have a title."""
     columns = [
         Column("key"),
         Column("value", is_text=True),

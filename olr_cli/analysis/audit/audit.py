@@ -103,8 +103,7 @@ def audit_history(
     *,
     keeps_responses: bool = False,
 ) -> RolloutHistory:
-    """The history to audit, with the questions where its data set can be read; arguments as `read_history` takes them.
-    """
+    """The history to audit, with questions where its data set can be read; arguments as of `read_history`."""
     for setting in settings:
         key = setting.partition("=")[0].strip()
         if not key.startswith(SETTABLE):
