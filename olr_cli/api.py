@@ -128,10 +128,6 @@ class OnlineLabelRefinement:
             `data.trusted` is a file of verified labels, by prompt_id or as a data set by question.
         trainer: name and version, for the run's manifest.
         settings: what the trainer is known to do, as keys of a recipe, which `recipe` then must not set.
-
-    Raises:
-        UserError: the recipe has unknown keys, wrong values, or keys that are the trainer's; verified labels can't be
-            read.
     """
 
     def __init__(
@@ -226,9 +222,6 @@ class OnlineLabelRefinement:
             true_answers: N true answers, where they are known; they decide what is reported, and noisy labels (R3).
             noise_types: N of clean, inactive, active, active_frozen; by default what label and true answer say.
             step: the number of this step, to make sure that none is lost or repeated.
-
-        Raises:
-            UserError: the arguments do not fit each other or earlier steps, or the step cannot be stored.
         """
         size = len(prompts)
         known_of = {"prompt_ids": prompt_ids, "true_answers": true_answers, "noise_types": noise_types}
@@ -272,10 +265,6 @@ class OnlineLabelRefinement:
             groups: each prompt of the step once, with its completions.
             step: as in a call.
             complete: False if more groups of the same step follow; it is stored by the last one, or by `finish_step`.
-
-        Raises:
-            UserError: a prompt comes twice, has a single completion, lacks a label or another label than before, or
-                the step cannot be stored.
         """
         number = self._step + 1
         if step is not None and step != number:
@@ -307,11 +296,7 @@ class OnlineLabelRefinement:
         return SupervisedStep(number, tuple(decided.rewards), trains, metrics, decided)
 
     def finish_step(self) -> Mapping[str, float]:
-        """Store the groups that came since the last step as one step; its metrics, none if there were no groups.
-
-        Raises:
-            UserError: the disk is full or not writable.
-        """
+        """Store the groups that came since the last step as one step; its metrics, none if there were no groups."""
         run, parts, self._decided = self._run, self._decided, []
         if run is None or not parts:
             return {}
@@ -375,11 +360,7 @@ class OnlineLabelRefinement:
         return {"run": self._run_id, "step": self._step}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on after the step at which a state was taken; later steps in the run directory are removed.
-
-        Raises:
-            UserError: the state is of another run than the one in the run directory, or the recipe has changed.
-        """
+        """Go on after the step at which a state was taken; later steps in the run directory are removed."""
         self.close("interrupted")
         self._reset()
         self._step = state["step"]

@@ -15,6 +15,7 @@ DEPARTED: Mapping[str, str] = {
     "olr evaluate --shots": "put the solved examples into the prompts of a benchmark's file",
     "olr runs ls": "`olr runs` lists the runs",
     "olr runs rm": "remove the folders of the runs with `rm -r`",
+    "olr doctor": "olr train RECIPE --dry-run says what is missing on this machine",
 }
 """A name as its user writes it (`key: value` in a recipe, else words of the command line), and the remedy."""
 

@@ -78,11 +78,7 @@ def error_number(error: BaseException) -> int:
 
 
 def read_text(file: Path, at_most: int | None = None) -> str:
-    """The text of a file, without a byte order mark.
-
-    Raises:
-        UserError: it cannot be read, is not UTF-8 text, or has more than `at_most` bytes.
-    """
+    """The text of a file, without a byte order mark."""
     try:
         with file.open("rb") as source:
             content = source.read(-1 if at_most is None else at_most + 1)
@@ -101,11 +97,7 @@ def read_text(file: Path, at_most: int | None = None) -> str:
 
 
 def read_lines(file: Path) -> Iterator[str]:
-    """The lines of a text file, whichever way they end, without a byte order mark; one is in memory at a time.
-
-    Raises:
-        UserError: as `read_text`.
-    """
+    """The lines of a text file, whichever way they end, without a byte order mark; one is in memory at a time."""
     try:
         with file.open(encoding="utf-8-sig") as lines:
             yield from lines
@@ -122,11 +114,7 @@ def storable(text: str) -> str:
 
 
 def read_json(file: Path) -> Any:
-    """The value of a JSON file.
-
-    Raises:
-        UserError: it cannot be read, or is not JSON.
-    """
+    """The value of a JSON file."""
     try:
         return json.loads(read_text(file))
     except (ValueError, RecursionError) as error:
@@ -134,11 +122,7 @@ def read_json(file: Path) -> Any:
 
 
 def read_record(file: Path, version: int) -> Any:
-    """The value of a JSON file of ours whose ``schema_version`` is `version` or older; of a foreign one, any value.
-
-    Raises:
-        UserError: it is not JSON, or was written by a newer olr.
-    """
+    """The value of a JSON file of ours whose ``schema_version`` is `version` or older; of a foreign one, any value."""
     record = read_json(file)
     written = record.get("schema_version") if isinstance(record, dict) else None
     if isinstance(written, int) and written > version:
@@ -152,9 +136,6 @@ def write_whole(target: Path, write: Callable[[Path], None], *, durable: bool = 
     """Let `write` fill a temporary file beside `target`, then rename it over `target`.
 
     If `durable`, it waits until the bytes are on the disk, so that the file survives a power cut.
-
-    Raises:
-        UserError: no space or no permission; `target` is as it was, and no temporary file is left.
     """
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     with writing(target):

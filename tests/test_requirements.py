@@ -61,7 +61,7 @@ def test_the_pinned_openrlhf_is_the_one_the_engine_is_written_for() -> None:
     assert f"openrlhf=={version}" in (ROOT / "docs" / "openrlhf-install.md").read_text()
 
 
-def test_the_versions_that_the_doctor_asks_for_are_those_pinned_for_gpus() -> None:
+def test_the_versions_that_the_engine_is_tested_with_are_those_pinned_for_gpus() -> None:
     pins = _versions("openrlhf-gpu.txt") | _versions("openrlhf-cpu-nodeps.txt")
     wanted = import_module("olr_cli.engines.openrlhf").WRITTEN_FOR
     assert {name: pins[name] for name in wanted if not f"{pins[name]}.".startswith(f"{wanted[name]}.")} == {}

@@ -243,9 +243,6 @@ def find_runs(places: Iterable[Path], columns: Mapping[str, str] | None = None) 
     Args:
         places: files and folders.
         columns: what ``--columns`` says of the logs (`olr_cli.data.logs.read_log`).
-
-    Raises:
-        UserError: a place is none of them.
     """
     runs: dict[Path, Run] = {}
     below = {place: [place] if is_run(place) else list(runs_below(place)) for place in places}
@@ -295,22 +292,14 @@ def _read_log(places: Sequence[Path], columns: Mapping[str, str] | None) -> Run:
 
 
 def read_run(path: Path) -> Run:
-    """A run by its recipe and manifest.
-
-    Raises:
-        UserError: they cannot be read.
-    """
+    """A run by its recipe and manifest."""
     manifest = read_manifest(path)
     arm, created = (str(manifest.get(key) or "") for key in ("arm", "created"))
     return Run(path, read_recipe(path), arm, created, kind_of(manifest))
 
 
 def group(runs: Iterable[Run]) -> list[Arm]:
-    """The arms of the runs, in the order in which each first appears.
-
-    Raises:
-        UserError: two runs of one arm have the same seed.
-    """
+    """The arms of the runs, in the order in which each first appears."""
     members: defaultdict[tuple[str, str], list[Run]] = defaultdict(list)
     for run in runs:
         members[_arm_key(run)].append(run)
@@ -330,11 +319,7 @@ def group(runs: Iterable[Run]) -> list[Arm]:
 
 
 def relabel(arms: Sequence[Arm], labels: Iterable[str]) -> list[Arm]:
-    """The arms under the names that ``--label ARM=LABEL`` gives them.
-
-    Raises:
-        UserError: a label is empty or of no arm, or two arms would have one name.
-    """
+    """The arms under the names that ``--label ARM=LABEL`` gives them."""
     new = {arm.name: arm for arm in arms}
     for label in labels:
         # Names that tell arms apart by their settings contain equals signs.

@@ -99,10 +99,6 @@ def read_history(
         columns: what ``--columns`` says of a log.
         keeps_responses: the steps of a log have its responses, if it has any.
         report: is called while a log is read, and for each of the history's steps.
-
-    Raises:
-        UserError: there is no such history, a step or column is missing or has wrong values, or a setting has no
-            effect.
     """
     changes = override({}, overrides, example=EXAMPLE)
     places = [source] if isinstance(source, Path) else list(source)
@@ -209,9 +205,6 @@ def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
     """The data set that a run was made on.
 
     With `is_local` never from the hub, so that no network is needed, and only if the run says what it was.
-
-    Raises:
-        UserError: it can't be read, or is not what it was.
     """
     recipe, digest = read_recipe(run), data_facts(run).get("train", {}).get("digest")
     source = recipe.data.train
@@ -227,11 +220,7 @@ def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
 
 
 def _complete_steps(run: Path) -> int:
-    """How many steps the run has stored, from the first on.
-
-    Raises:
-        UserError: a shard is missing before the last complete step.
-    """
+    """How many steps the run has stored, from the first on."""
     steps = stored_steps(run)
     missing = next((step for step, stored in enumerate(steps, start=1) if step != stored), None)
     if missing is not None:

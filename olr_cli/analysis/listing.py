@@ -68,11 +68,7 @@ SORT_KEYS: dict[str, Callable[[RunEntry], Any]] = {
 def list_runs(
     folders: Sequence[Path], *, status: str | None = None, arm: str | None = None, sort: str = "created"
 ) -> list[RunEntry]:
-    """The runs at and below folders, those of one status and with a text in their arm, sorted.
-
-    Raises:
-        UserError: no such folder, status or order.
-    """
+    """The runs at and below folders, those of one status and with a text in their arm, sorted."""
     if status is not None and status not in STATUSES:
         raise unknown("--status", status, STATUSES)
     if sort not in SORT_KEYS:

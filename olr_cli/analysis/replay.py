@@ -31,10 +31,6 @@ def label_tables(history: RolloutHistory, judge: Judge) -> Iterator[pl.DataFrame
     """The decisions of every visit, as rows of the labels table, some at a time, oldest first.
 
     The history's own recipe says how: method, seed and the draw of noisy labels.
-
-    Raises:
-        UserError: the rollouts lack what the method needs: a statistic, or a rephrased prompt's responses; or it is not
-            known which share of the prompts trains.
     """
     share = keep_fraction(history.recipe.method, history.prompts.values())
     supervisor = make_supervisor(history.recipe, share, judge, None)
@@ -106,11 +102,7 @@ def _scan(file: Path) -> pl.LazyFrame:
 
 
 def replay_answer(history: RolloutHistory, judge: Judge, target: Path) -> Answer:
-    """Write the labels of a replay to `target`, and say in a few lines what was decided.
-
-    Raises:
-        UserError: the history can't be replayed, or `target` not be written.
-    """
+    """Write the labels of a replay to `target`, and say in a few lines what was decided."""
     _write_labels(label_tables(history, judge), target)
     labels = _scan(target)
     is_right = pl.col("effective_label_is_correct")

@@ -60,12 +60,7 @@ class Request:
 
 
 def carry_out(request: Request) -> Answer:
-    """Count the tables, draw the figures, write the report.
-
-    Raises:
-        UserError: something that is asked for does not exist or needs other runs, a run has no labels, a file is
-            damaged, the folder can't be written.
-    """
+    """Count the tables, draw the figures, write the report."""
     wanted = request.wanted_figures
     figures.known_figures(wanted)
     if request.trusted is not None and not request.report:

@@ -221,9 +221,6 @@ def extract(response: str, extractor: str = "boxed") -> str | None:
 
     What a reasoning model thinks is no claim: the answer is read after the last ``</think>``, and a response that ends
     inside its thinking has none (R6).
-
-    Raises:
-        UserError: as `find_extractor`; or an extractor of the user's own fails or takes too long.
     """
     read, thought = find_extractor(extractor), response.rfind(THINK_END)
     if response.rfind(THINK) > thought:  # `is_thinking`
@@ -246,9 +243,6 @@ def find_extractor(extractor: str, option: str = "data.extractor") -> Extractor:
     Args:
         extractor: the setting.
         option: what the user calls it, for errors.
-
-    Raises:
-        UserError: it means nothing, or its pattern or module has a mistake.
     """
     kind, colon, text = extractor.partition(":")
     if not colon:
@@ -304,9 +298,6 @@ class _Regex:
 
     RE2 searches in time proportional to the text, whatever the pattern. So many matches that their searches could go
     over more than 2^30 characters are counted and not timed: then only the last 32,768 characters are searched (R8).
-
-    Raises:
-        UserError: the pattern is not valid for RE2.
     """
 
     def __init__(self, pattern: str, option: str) -> None:

@@ -17,7 +17,6 @@ from olr_cli.cli import (
     audit,
     benchmarks,
     check,
-    doctor,
     evaluate,
     inject_noise,
     recipes,
@@ -94,7 +93,6 @@ app.command("audit")(ends_well(audit.audit))
 app.command("replay")(ends_well(replay.replay))
 app.add_typer(recipes.app, name="recipes")
 app.command("runs")(ends_well(runs.runs))
-app.command("doctor")(ends_well(doctor.doctor))
 
 
 def _version(wanted: bool) -> None:

@@ -174,11 +174,7 @@ def read_columns(text: str | None) -> dict[ColumnRole, str] | None:
 
 
 def read_log_columns(text: str | None) -> dict[str, str]:
-    """The value of `--columns` for a log of another trainer.
-
-    Raises:
-        UserError: it is not a mapping from roles to columns.
-    """
+    """The value of `--columns` for a log of another trainer."""
     from olr_cli.data.log_formats import COLUMNS
 
     names = {"question": "prompt", "id": "prompt_id", "label": "given_label"}
@@ -210,11 +206,7 @@ def _columns(
 
 
 def require_new(out: Path | None, content: str, *, as_json: bool) -> None:
-    """Refuse an `--out` file that is there already, or that `--json` leaves nothing for.
-
-    Raises:
-        UserError: as above; `content` is what the file would hold.
-    """
+    """Refuse an `--out` file that is there already, or that `--json` leaves nothing for."""
     from olr_cli.errors import UserError, taken
 
     if out is not None and as_json:
@@ -224,11 +216,7 @@ def require_new(out: Path | None, content: str, *, as_json: bool) -> None:
 
 
 def shape_of(format_: str, *, as_json: bool, formats: tuple[str, ...] = FORMATS) -> str:
-    """The shape of the answer: that of ``--format``, or json.
-
-    Raises:
-        UserError: there is no such format, or both are given.
-    """
+    """The shape of the answer: that of ``--format``, or json."""
     from olr_cli.errors import UserError
 
     require_known("--format", format_, formats)
@@ -238,11 +226,7 @@ def shape_of(format_: str, *, as_json: bool, formats: tuple[str, ...] = FORMATS)
 
 
 def require_extractor(text: str | None) -> None:
-    """Refuse an `--extractor` that does not exist; a function of the user's may run now that the command names it.
-
-    Raises:
-        UserError: there is no such extractor.
-    """
+    """Refuse an `--extractor` that does not exist; a function of the user's may run now that the command names it."""
     from olr_cli.answers import find_extractor
     from olr_cli.user_code import name_function
 
@@ -252,11 +236,7 @@ def require_extractor(text: str | None) -> None:
 
 
 def require_known(option: str, value: str, known: tuple[str, ...]) -> None:
-    """Refuse a value that an option does not know; the likely one is suggested.
-
-    Raises:
-        UserError: it is none of them.
-    """
+    """Refuse a value that an option does not know; the likely one is suggested."""
     from olr_cli.errors import unknown
 
     if value not in known:

@@ -63,11 +63,7 @@ def show(answer: Answer, shape: str = "terminal") -> None:
 
 
 def show_dry_run(answer: Answer, *, as_json: bool) -> None:
-    """Print a dry run (`olr_cli.engines.rehearse`), and the command that starts the run: this one without `--dry-run`.
-
-    Raises:
-        UserError: something that the run needs is missing here.
-    """
+    """Print a dry run (`olr_cli.engines.rehearse`) and the command that starts the run."""
     import shlex
     from dataclasses import replace
 

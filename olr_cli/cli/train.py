@@ -101,11 +101,7 @@ def train(
 
 
 def _recipe_of_run(run_dir: Path | None, *, resume: bool) -> str:
-    """The recipe file of the run that is to be continued.
-
-    Raises:
-        UserError: no run is named.
-    """
+    """The recipe file of the run that is to be continued."""
     from olr_cli.errors import UserError
     from olr_cli.runs.directory import read_recipe
 

@@ -110,11 +110,7 @@ def mixture_note(model_path: str) -> str | None:
 
 
 def expressions(kind: KindName, size: int, seed: int, split: Split) -> list[Expression]:
-    """The first `size` expressions of a split, in an order drawn by `seed`; a larger size only adds some.
-
-    Raises:
-        UserError: the split has fewer.
-    """
+    """The first `size` expressions of a split, in an order drawn by `seed`; a larger size only adds some."""
     members = split_members(kind, split)
     if size > len(members):
         raise _too_few(kind, size, len(members), split)
@@ -153,9 +149,6 @@ def arithmetic_prompts(kind: SetName, size: int | None, seed: int, split: Split)
     """`size` different prompts of a split with clean labels; deterministic in all four arguments.
 
     None: 400 of the toys' expressions, all questions of a few-shot task up to that number.
-
-    Raises:
-        UserError: the split has fewer.
     """
     if kind == "addition" or kind == "subtraction":
         return [_prompt(expression, split) for expression in expressions(kind, size or _USUAL, seed, split)]
@@ -185,11 +178,7 @@ def _prompt(expression: Expression, split: Split) -> Prompt:
 
 
 def parse_source(source: str) -> SetName | None:
-    """The set that ``arithmetic`` (addition) or ``arithmetic:NAME`` names; None for any other data source.
-
-    Raises:
-        UserError: there is no such set.
-    """
+    """The set that ``arithmetic`` (addition) or ``arithmetic:NAME`` names; None for any other data source."""
     name, colon, wanted = source.partition(":")
     if name != SOURCE:
         return None

@@ -96,9 +96,6 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
         source: a file, folder or hub id, as for `read_prompts`; of a log of answers each question counts once.
         columns: which columns hold what; by default, those of standard names.
         judge: decides which labels can be graded and which agree (R7).
-
-    Raises:
-        UserError: the source cannot be read, or has no column of questions or none of labels.
     """
     table, name, data_source, _ = load_table(source, "train")
     rows = Rows(table, source)

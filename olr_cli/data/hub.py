@@ -61,9 +61,6 @@ def load_hub_table(hub_id: HubId, split: str) -> tuple[pa.Table, str | None]:
     """All rows of one split, from the network or the local cache, and the commit they are from.
 
     The revision of `hub_id` defaults to the newest commit; `split` counts where `hub_id` names none.
-
-    Raises:
-        UserError: `datasets` is missing, the hub can't be reached, or has no such data set, split or revision.
     """
     try:
         import datasets

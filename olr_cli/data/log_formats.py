@@ -152,9 +152,6 @@ def require_columns(roles: Collection[str], names: Sequence[str], place: str) ->
         roles: those names of `COLUMNS` that the file has.
         names: its columns.
         place: the file, for errors.
-
-    Raises:
-        UserError: it does not; the error lists its columns, and writes an option out.
     """
     missing = [] if {"prompt_id", "prompt"}.intersection(roles) else ["prompt"]
     # Questions and answers alone are a data set, whose answers are labels.

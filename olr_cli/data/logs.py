@@ -51,11 +51,7 @@ def common_place(places: Sequence[Path]) -> Path:
 
 
 def log_files(places: Sequence[Path]) -> list[Path]:
-    """The files of rollouts at some places, in the order of the numbers in their names; held-out ones are left out.
-
-    Raises:
-        UserError: nothing is there, or a folder has no such file.
-    """
+    """The files of rollouts at some places, in the order of the numbers in their names; held-out ones are left out."""
     files = [file for place in places for file in _files_at(place)]
     unique = {file.resolve(): file for file in files}
     return sorted(unique.values(), key=lambda file: [natural(part) for part in file.parts])
@@ -287,9 +283,6 @@ def read_log(
         extractor: how answers are read from responses; None: as the data source calls for (R6).
         keeps_responses: whether the rows have `response`.
         report: takes a sentence on how many rollouts are read, now and then.
-
-    Raises:
-        UserError: a file can't be read, lacks a column, or is of another trainer than the first.
     """
     source = common_place(places)
     files = _Files(columns or {}, wanted, extractor, keeps_responses, report)

@@ -42,10 +42,6 @@ def inject(
         wrong_answers: from stored rollouts, by prompt_id. What would be active gets one of its prompt's wrong
             answers as its label for good (active_frozen, R4), drawn uniformly; a prompt without wrong answers gets
             the sentinel and is inactive, so that the same prompts are marked as without stored rollouts.
-
-    Raises:
-        UserError: a share is not in [0, 1], labels are missing (R5), there are marks already (R1), or wrong answers
-            are given for inactive noise, which has no use for them.
     """
     if wrong_answers is not None and type == "inactive":
         raise UserError(
@@ -82,11 +78,7 @@ def marked_count(ratio: Fraction, size: int) -> int:
 
 
 def exact_share(name: str, value: Share) -> Fraction:
-    """A share as the number that was written.
-
-    Raises:
-        UserError: it is not a number in [0, 1].
-    """
+    """A share as the number that was written."""
     try:
         number = value if isinstance(value, Fraction) else Decimal(str(value))
         is_share = 0 <= number <= 1

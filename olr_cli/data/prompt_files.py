@@ -81,9 +81,6 @@ def find_columns(
         rows: of the file.
         columns: `data.columns`; what they leave out is looked for under its standard names.
         is_optional: leave `columns` aside if the file has none of them.
-
-    Raises:
-        UserError: it has no question, or lacks one of `columns`; the file's columns and the setting are named.
     """
     named: Mapping[str, str] = {str(role): path for role, path in (columns or {}).items()}
     if is_optional and not any(map(rows.has, named.values())):
@@ -160,9 +157,6 @@ def read_rows(
         split: for the ``extra_info`` of rows without one.
         noise_type_of_sentinel: for sentinel rows that don't name their noise type (R1).
         reading: settings of the user.
-
-    Raises:
-        UserError: there are no rows or no prompts, or a value is not what its column should hold.
     """
     import pyarrow as pa
 
@@ -467,9 +461,6 @@ def read_prompts(
         seed: of a built-in set, and of the sample.
         noise_type_of_sentinel: what sentinel rows without a noise type are (R1); inactive by default.
         reading: which columns hold what, and the system message; of no effect on a built-in set.
-
-    Raises:
-        UserError: one sentence on what is missing or wrong, and where.
     """
     text = str(source)
     kind = parse_source(text)

@@ -157,11 +157,7 @@ class PromptSet:
         )
 
     def sample(self, size: int, seed: int) -> PromptSet:
-        """A random subset in file order; of one seed, a larger sample contains a smaller one (R18).
-
-        Raises:
-            UserError: there are fewer than `size` prompts.
-        """
+        """A random subset in file order; of one seed, a larger sample contains a smaller one (R18)."""
         if size > len(self):
             raise UserError(
                 f"{self.source} has {len(self)} prompts, so {size} cannot be sampled; ask for fewer"
@@ -175,11 +171,7 @@ class PromptSet:
         return replace(self, prompts=tuple(prompts), facts={**self.facts, **facts})
 
     def require_labels(self, purpose: str) -> None:
-        """Make sure that every prompt has a label (R5); `purpose` completes "… needs the label of every prompt".
-
-        Raises:
-            UserError: labels are missing; says how many, and which is the first.
-        """
+        """Make sure that every prompt has a label (R5); `purpose` completes "… needs the label of every prompt"."""
         lack = "no column of labels (reward_model.ground_truth, answer, label, ground_truth, solution)"
         if self.hint:
             lack += f"; {self.hint}"
@@ -187,11 +179,7 @@ class PromptSet:
         self._require_all(f"{purpose} needs the label", labels, self.label_column, lack)
 
     def require_rephrasings(self, purpose: str) -> None:
-        """Make sure that every prompt has a rephrasing, as Co-Reward (arXiv:2508.00410) needs it.
-
-        Raises:
-            UserError: rephrasings are missing; says how many, and which is the first.
-        """
+        """Make sure that every prompt has a rephrasing, as Co-Reward (arXiv:2508.00410) needs it."""
         lack = f"no column '{REPHRASED_COLUMN}'; add it: in each row the same question in other words"
         column = REPHRASED_COLUMN if REPHRASED_COLUMN in self.table.column_names else None
         rephrasings = [prompt.rephrased for prompt in self.prompts]

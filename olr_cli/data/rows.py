@@ -76,11 +76,7 @@ class Rows:
         )
 
     def values(self, path: str) -> list[Any]:
-        """What every row holds at a path; None where there is nothing.
-
-        Raises:
-            UserError: Python has no such values, such as a moment after the year 9999.
-        """
+        """What every row holds at a path; None where there is nothing."""
         column, steps = self._column(path)
         if column is None:
             return [None] * len(self)
@@ -88,11 +84,7 @@ class Rows:
         return [_walk(value, steps) for value in values] if steps else values
 
     def texts(self, path: str | None) -> list[str | None]:
-        """What every row holds at a path, as text; None where it is missing or blank, or there is no such path.
-
-        Raises:
-            UserError: a value is neither text nor a number; its row is named.
-        """
+        """What every row holds at a path, as text; None where it is missing or blank, or there is no such path."""
         if path is None:
             return [None] * len(self)
         return [text if text and text.strip() else None for text in self.text_column(path).to_pylist()]
@@ -111,11 +103,7 @@ class Rows:
         return pa.chunked_array([pa.array(texts, pa.large_string())])
 
     def numbers(self, path: str) -> pa.ChunkedArray:
-        """What every row holds at a path, as doubles; null where a value is missing.
-
-        Raises:
-            UserError: a value is no finite number, and no text of one; its row is named.
-        """
+        """What every row holds at a path, as doubles; null where a value is missing."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -240,9 +228,6 @@ def pick(
         setting: what named them, for errors.
         place: the file, for errors.
         available: its columns, for errors.
-
-    Raises:
-        UserError: a path that is named is not there.
     """
     lacking = next((path for path in named.values() if not has(path)), None)
     if lacking is not None:
@@ -302,11 +287,7 @@ _SEPARATORS = ",;\t"
 
 
 def matching_files(source: str) -> list[Path]:
-    """The data files `source` stands for: a file, a folder of them, or a pattern (``data/train-*.parquet``).
-
-    Raises:
-        UserError: nothing is there, or a folder holds no data file.
-    """
+    """The data files `source` stands for: a file, a folder of them, or a pattern (``data/train-*.parquet``)."""
     path = Path(os.path.expanduser(source))
     if os.path.isdir(path):
         # Names with a dot are other programs' own, such as the shadow files of macOS.
@@ -335,9 +316,6 @@ def read_table(files: Sequence[Path], columns: Container[str] | None = None) -> 
     """The rows of Parquet, JSON or CSV files, in the order given; a column that a file lacks is null there.
 
     Of files other than JSON, only those of `columns` are read that are there.
-
-    Raises:
-        UserError: a file is torn, foreign, not readable, or its columns don't fit those of the first.
     """
     import pyarrow as pa
 
@@ -357,11 +335,7 @@ def read_table(files: Sequence[Path], columns: Container[str] | None = None) -> 
 
 
 def is_json(file: Path) -> bool:
-    """Whether a data file holds JSON, whose columns are those of all its rows.
-
-    Raises:
-        UserError: it is no data file.
-    """
+    """Whether a data file holds JSON, whose columns are those of all its rows."""
     if file.suffix not in SUFFIXES:
         raise UserError(
             f"{file} ends in neither of {', '.join(SUFFIXES)}, so olr cannot read it; convert it to one of these"
@@ -373,9 +347,6 @@ def read_batches(file: Path, columns: Columns | None = None) -> Iterator[pa.Tabl
     """The rows of a Parquet or CSV file, some at a time and at least one table.
 
     `columns` says which are read; a function chooses them by the file's schema.
-
-    Raises:
-        UserError: the file is torn, foreign or not readable.
     """
     if file.suffix != ".parquet":
         table = _csv_table(file)
@@ -483,11 +454,7 @@ def _csv_table(file: Path) -> pa.Table:
 
 
 def json_batches(file: Path) -> Iterator[list[dict[str, Any]]]:
-    """The objects of a JSON Lines file, some at a time, or of a file that is one JSON array.
-
-    Raises:
-        UserError: the file can't be read, or holds something else; the line is named.
-    """
+    """The objects of a JSON Lines file, some at a time, or of a file that is one JSON array."""
     rows: list[dict[str, Any]] = []
     place = ""
     try:
@@ -526,9 +493,6 @@ def json_table(rows: Sequence[dict[str, Any]], place: str, names: Iterable[str] 
         rows: the objects.
         place: for errors.
         names: the keys that become columns; by default all.
-
-    Raises:
-        UserError: a column mixes other kinds, is nested too deeply, or holds half of a surrogate pair.
     """
     import pyarrow as pa
 

@@ -31,10 +31,6 @@ def training_data(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
     `data.train` that `data.held_out` keeps out of training; None without it, or with `data.test`.
 
     Without a ratio, the file's own marks are that noise, so they must be of the recipe's type.
-
-    Raises:
-        UserError: the data cannot be read, cannot be given this noise, or carry marks of another type; or no prompt is
-            left to train or to measure.
     """
     prompts, held_out = _split(recipe)
     prompts, trusted = _with_noise(prompts, recipe), recipe.data.trusted
@@ -126,9 +122,6 @@ def held_out_prompts(recipe: Recipe, source: str, split: str) -> PromptSet:
         recipe: says how files are read.
         source: of the prompts.
         split: ``validation`` or ``test``.
-
-    Raises:
-        UserError: the data cannot be read, or has prompts without such an answer.
     """
     reading = replace(recipe_reading(recipe), are_optional=True)
     prompts = read_prompts(source, split=split, seed=recipe.seed, reading=reading)

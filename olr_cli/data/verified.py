@@ -61,9 +61,6 @@ class VerifiedLabels:
             file: of verified labels.
             reading: which columns of a data set hold what.
             setting: what named the file, for errors.
-
-        Raises:
-            UserError: the file can't be read, has no true answer, or several of one prompt.
         """
         if not file.is_file():
             raise UserError(
@@ -80,11 +77,7 @@ class VerifiedLabels:
 
     @classmethod
     def for_prompts_to_come(cls, trusted: str | int | None) -> VerifiedLabels:
-        """The labels that `data.trusted` names, for prompts that come one at a time; none without it.
-
-        Raises:
-            UserError: as `read`; or a number to draw is given.
-        """
+        """The labels that `data.trusted` names, for prompts that come one at a time; none without it."""
         if trusted is None:
             return cls()
         if isinstance(trusted, int):
@@ -95,11 +88,7 @@ class VerifiedLabels:
         return cls.read(Path(trusted))
 
     def answers(self, prompts: Iterable[Prompt]) -> dict[str, str | None]:
-        """prompt_id -> verified answer, of the prompts that have one; `None` as in `VerifiedLabel`.
-
-        Raises:
-            UserError: a prompt and its label have one id and two questions, or a question has two answers.
-        """
+        """prompt_id -> verified answer, of the prompts that have one; `None` as in `VerifiedLabel`."""
         found: dict[str, str | None] = {}
         for prompt in prompts:
             place = self._by_id.get(prompt.prompt_id)
@@ -142,11 +131,7 @@ class VerifiedLabels:
         )
 
     def require_some(self, prompts: Sequence[Prompt]) -> None:
-        """Make sure that some label was for one of the prompts.
-
-        Raises:
-            UserError: none was.
-        """
+        """Make sure that some label was for one of the prompts."""
         if not self._used:
             first = next((label.prompt_id for label in self._labels if label.prompt_id is not None), "none")
             ours = prompts[0].prompt_id if prompts else "none"
@@ -238,9 +223,6 @@ def with_verified(
         seed: of the draw.
         source: of the prompts, for errors.
         reading: which columns of a data set hold what.
-
-    Raises:
-        UserError: the file can't be read or fits no prompt, or fewer true answers are known than are to be drawn.
     """
     unmarked = [replace(prompt, is_trusted=False) for prompt in prompts]
     if isinstance(trusted, int):

@@ -22,9 +22,6 @@ def write_prompts(prompts: PromptSet, target: Path, option: str = "--out") -> bo
 
     Returns:
         True if the file was written, False if it was there already with the same bytes.
-
-    Raises:
-        UserError: another file has that name, the name has another ending, or the disk doesn't take it.
     """
     content = encode(prompts, target)
     if target.exists():
@@ -42,11 +39,7 @@ def write_prompts(prompts: PromptSet, target: Path, option: str = "--out") -> bo
 
 
 def encode(prompts: PromptSet, target: Path) -> bytes:
-    """The content of the file `target`, which depends on nothing but the prompts and the kind of file.
-
-    Raises:
-        UserError: its ending is unknown, or JSON can't hold one of the columns.
-    """
+    """The content of the file `target`, which depends on nothing but the prompts and the kind of file."""
     if target.suffix == ".parquet":
         return _parquet(prompts)
     if target.suffix == ".jsonl":

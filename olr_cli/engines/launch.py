@@ -43,9 +43,6 @@ def engine_of(recipe: Recipe, missing: list[str] | None = None) -> Callable[[Rec
     """The class of the recipe's engine; only the packages of that engine are imported.
 
     In a dry run `missing` receives a sentence for everything that is missing on this machine.
-
-    Raises:
-        UserError: the engine is another trainer.
     """
     require_engine(recipe)
     if isinstance(recipe.engine, OpenRlhfEngine):
@@ -116,11 +113,7 @@ def unused_run_path(name: str, root: Path = Path("runs")) -> Path:
 
 
 def unfinished_run(recipe: Recipe, root: Path = Path("runs"), *, kind: Kind = "training") -> Path:
-    """The one run of a kind below `root` that was begun with this recipe, under this name, and lacks epochs of it.
-
-    Raises:
-        UserError: there is none, or several, which are listed.
-    """
+    """The one run of a kind below `root` that was begun with this recipe, under this name, and lacks epochs of it."""
     places = [manifest.parent for manifest in sorted(root.glob("**/manifest.json"))]
     runs = [path for path in places if _is_unfinished(path, recipe, kind) and not is_held(path)]
     if not runs:

@@ -16,7 +16,6 @@ from olr_cli.data.arithmetic import BUILTIN_PREFIX, TOYS
 from olr_cli.data.hub import hub_answers
 from olr_cli.errors import NotHere, UserError, did_you_mean, first_line, no_path
 from olr_cli.files import read_json
-from olr_cli.runs.throughput import ModelShape
 
 _CONFIGURATION = "config.json"
 _NAMES_CODE = (
@@ -44,11 +43,7 @@ def is_builtin(path: str) -> bool:
 
 
 def policy_path(name: str) -> Path:
-    """Folder, in Hugging Face layout, of a built-in policy, named with or without ``builtin:``.
-
-    Raises:
-        UserError: there is no such policy, or it is the pretrained one and not on this machine (`NotHere`).
-    """
+    """Folder, in Hugging Face layout, of a built-in policy, named with or without ``builtin:``."""
     plain = name.removeprefix(BUILTIN_PREFIX)
     if plain in TOYS:
         return Path(__file__).parent / "local" / "weights" / plain
@@ -77,11 +72,7 @@ def model_location(path: str) -> str:
 
 @contextmanager
 def loading(model: str | Path) -> Iterator[None]:
-    """Turn whatever transformers raises about unexpected files of a folder or hub id into one sentence.
-
-    Raises:
-        UserError: it cannot be read (`NotHere` if it is no folder).
-    """
+    """Turn whatever transformers raises about unexpected files of a folder or hub id into one sentence."""
     is_reachable = Path(model).is_dir() or hub_answers()
     try:
         yield
@@ -128,10 +119,6 @@ def open_model(
         trust_remote_code: whether code that comes with it may run.
         runs_code: whoever loads it runs any code of the model without asking.
         checks_weights: whoever loads it looks whether the weights are finite; else a folder's files are read.
-
-    Raises:
-        UserError: no such model (`NotHere`), weights in a format that can hold code, code that is not trusted, no
-            tokenizer that goes with the weights, or weights that are not finite.
     """
     from transformers import AutoConfig, AutoTokenizer
 
@@ -159,9 +146,6 @@ def require_known_code(model: str | Path, *, trust_remote_code: bool) -> None:
     With the package kernels, transformers 5 downloads and runs what `attn_implementation` or `experts_implementation`
     of a configuration names with a slash; with peft, AutoModelForCausalLM follows an adapter's
     `base_model_name_or_path`. Neither depends on `auto_map`, which transformers itself refuses without trust.
-
-    Raises:
-        UserError: it is such a model; says what to do.
     """
     configuration = _file_of(model, _CONFIGURATION)
     if _file_of(model, _ADAPTER) is not None:
@@ -235,9 +219,6 @@ def require_tokenizer(model: str | Path, config: Any, tokenizer: Any) -> None:
 
     A pad token that was added to a tokenizer without resizing the model is the usual case; tokens that nothing uses,
     such as those of images in models of text, may lie beyond the embeddings.
-
-    Raises:
-        UserError: there is none, or a special token, or one that the chat template writes, has no embedding.
     """
     if os.path.isdir(model) and not any(
         file for pattern in _OF_TOKENIZERS for file in Path(model).glob(pattern)
@@ -266,9 +247,6 @@ def require_finite(place: str | Path, weights: Iterable[tuple[str, Any]]) -> Non
     """Refuse weights with NaN or infinity, whose model answers nothing.
 
     Each weight is read once, at the speed of the memory: about a tenth of the time of its sha256.
-
-    Raises:
-        UserError: one is not finite; it is named.
     """
     import torch
 
@@ -287,11 +265,7 @@ def require_finite(place: str | Path, weights: Iterable[tuple[str, Any]]) -> Non
 
 
 def require_finite_files(folder: str | Path) -> None:
-    """Refuse a folder whose safetensors hold NaN or infinity; a hub id, whose files need not be here, passes.
-
-    Raises:
-        UserError: a weight is not finite, or a file is cut off; it is named.
-    """
+    """Refuse a folder whose safetensors hold NaN or infinity; a hub id, whose files need not be here, passes."""
     from safetensors import SafetensorError, safe_open
 
     if not os.path.isdir(folder):
@@ -304,40 +278,8 @@ def require_finite_files(folder: str | Path) -> None:
             raise UserError(f"{file} is torn ({first_line(error)}); download the model again") from None
 
 
-def without_weights(config: Any, *, trust_remote_code: bool) -> Any:
-    """A causal language model of a configuration on torch's meta device: all its shapes, and no memory."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(  # type: ignore[no-untyped-call]
-            config, trust_remote_code=trust_remote_code
-        )
-
-
-def model_shape(path: str, *, trust_remote_code: bool) -> ModelShape:
-    """The shape of a model from its configuration alone.
-
-    Raises:
-        UserError: it cannot be read, or is not that of a causal language model with attention.
-    """
-    from transformers import AutoConfig
-
-    with loading(path):
-        require_known_code(path, trust_remote_code=trust_remote_code)
-        config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
-        shape = ModelShape.of(without_weights(config, trust_remote_code=trust_remote_code))
-        if shape is None:
-            raise ValueError("it names no attention layers")
-        return shape
-
-
 def require_safetensors(folder: str | Path) -> None:
-    """Refuse a model folder whose weights are pickles alone, which may run code when they are loaded.
-
-    Raises:
-        UserError: it is one; says how to convert it.
-    """
+    """Refuse a model folder whose weights are pickles alone, which may run code when they are loaded."""
     if not os.path.isdir(folder) or any(Path(folder).glob("*.safetensors")):
         return
     pickles = (file for pattern in _PICKLES for file in sorted(Path(folder).glob(pattern)))

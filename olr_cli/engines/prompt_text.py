@@ -38,9 +38,6 @@ class ChatFormat:
         """The format of a file with a template, of ``none`` for plain text, or None for the model's own.
 
         Errors speak of the setting as `called`.
-
-        Raises:
-            UserError: the file cannot be read, or is empty.
         """
         text = setting
         if setting == NONE:
@@ -70,11 +67,7 @@ class ChatFormat:
         return getattr(tokenizer, "chat_template", None)
 
     def check(self, tokenizer: Any) -> None:
-        """Make sure that every variable is one that the template reads: Jinja would ignore another name.
-
-        Raises:
-            UserError: the template has no such variable, or there is no template.
-        """
+        """Make sure that every variable is one that the template reads: Jinja would ignore another name."""
         template = self.template_of(tokenizer)
         words = set(re.findall(r"[^\W\d]\w*", str(template)))
         for name in self.variables:
@@ -122,9 +115,6 @@ def render_all(
 
     A chat template is a program that comes with the model. transformers runs it in jinja's sandbox, where it can do no
     more than make text.
-
-    Raises:
-        UserError: the chat template fails on a prompt, or makes something else than text.
     """
     if not has_chat_template(tokenizer, chat):
         return [_plain(messages) for messages in prompts]
@@ -166,11 +156,7 @@ def encode(
 
 
 def tokenize(tokenizer: Any, texts: Sequence[str], chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> list[list[int]]:
-    """Token ids of rendered prompts. A chat template has written its special tokens itself.
-
-    Raises:
-        UserError: a prompt has no token at all.
-    """
+    """Token ids of rendered prompts. A chat template has written its special tokens itself."""
     ids: list[list[int]] = tokenizer(
         list(texts), add_special_tokens=not has_chat_template(tokenizer, chat), verbose=False
     )["input_ids"]
@@ -193,11 +179,7 @@ def require_room(
     context: int | None,
     view: View = "original",
 ) -> None:
-    """Make sure that every prompt, and a response to it, fits into the recipe's limits and the model's context.
-
-    Raises:
-        UserError: prompts are longer than the recipe allows, or leave no room for a response; says how many.
-    """
+    """Make sure that every prompt, and a response to it, fits into the recipe's limits and the model's context."""
     limit = recipe.train.max_prompt_tokens
     what = "prompts" if view == "original" else "rephrased prompts"
     long = [

@@ -11,11 +11,11 @@ from olr_cli.answers import EXTRACTORS, reading_more
 from olr_cli.engines.run import Attempt
 from olr_cli.packages import not_installed
 from olr_cli.recipe.schema import Recipe
-from olr_cli.runs.collapse import CollapseWatch
 from olr_cli.runs.directory import run_id
-from olr_cli.runs.metrics import Metrics, read_metrics
+from olr_cli.runs.metrics import Metrics, accuracy_fall, read_metrics
 from olr_cli.runs.schedule import Schedule
 from olr_cli.runs.store import scan_rollouts, stored_steps
+from olr_cli.supervision.rewards import SCORES
 
 
 def start_progress(run: Attempt, schedule: Schedule) -> None:
@@ -86,18 +86,31 @@ def metric_logs(recipe: Recipe, run: Path, done: int) -> Iterator[list[MetricLog
 @contextmanager
 def reports(run: Attempt) -> Iterator[MetricLog]:
     """What logs and shows a step's metrics, and warns when something is plainly wrong; open within the block."""
-    watch = CollapseWatch(run.recipe, read_metrics(run.path))
+    measured = read_metrics(run.path, "eval/avg")
+    has_fallen = accuracy_fall(measured) is not None  # and an earlier attempt has said so
     with metric_logs(run.recipe, run.path, run.done) as logs:
 
         def report(step: int, metrics: Metrics) -> None:
+            nonlocal has_fallen
             for log in logs:
                 log(step, metrics)
             run.progress.step(step, metrics)
-            signs = signs_of_a_wrong_template(metrics, run.path) if step == 1 else []
-            for warning in [*signs, *watch.look(metrics)]:
+            warnings = signs_of_a_wrong_template(metrics, run.path) if step == 1 else []
+            if "eval/avg" in metrics and not has_fallen:
+                measured.append({"step": step, **metrics})
+                if fall := accuracy_fall(measured):
+                    has_fallen = True
+                    warnings.append(_fall_warning(fall[1], run.recipe))
+            for warning in warnings:
                 run.progress.say(warning)
 
         yield report
+
+
+def _fall_warning(sign: str, recipe: Recipe) -> str:
+    advice = "stop with Ctrl-C and look at the responses in rollouts/; a lower train.learning_rate may help"
+    known = f"; the paper reports collapse of {recipe.method.name}" if recipe.method.name in SCORES else ""
+    return f"Warning: {sign}: {advice}{known}"
 
 
 @contextmanager

@@ -30,11 +30,7 @@ from olr_cli.runs.writer import RunWriter
 
 
 def check_same_recipe(path: Path, recipe: Recipe, kind: Kind = "training") -> None:
-    """Make sure that a run can go on with this recipe: the one it was begun with, or one that asks for more epochs.
-
-    Raises:
-        UserError: it cannot, and the changed keys are named; or it is a run of the other kind.
-    """
+    """Make sure that a run can go on with this recipe: the one it was begun with, or one that asks for more epochs."""
     require_kind(path, kind)
     refused = refused_changes(read_recipe(path), recipe)
     if not refused:
@@ -58,11 +54,7 @@ def is_complete(path: Path, recipe: Recipe) -> bool:
 
 
 def require_same_data(path: Path, data: DataSets) -> None:
-    """Make sure that the data sets are those that a run was begun with.
-
-    Raises:
-        UserError: one has changed.
-    """
+    """Make sure that the data sets are those that a run was begun with."""
     begun = data_facts(path)
     for name, facts in data.facts.items():
         before = begun.get(name, {})
@@ -78,11 +70,7 @@ def require_same_data(path: Path, data: DataSets) -> None:
 
 
 def check_same_start(path: Path, recipe: Recipe, data: DataSets, engine: Engine) -> None:
-    """Make sure that data and starting weights are those that a run was begun with.
-
-    Raises:
-        UserError: they have changed.
-    """
+    """Make sure that data and starting weights are those that a run was begun with."""
     require_same_data(path, data)
     before = read_manifest(path)
     policy = engine.facts["policy_digest"]
@@ -113,9 +101,6 @@ def roll_back(writer: RunWriter, kind: Kind, progress: Progress) -> int:
     """Bring a run back to the step from which it can go on; returns that step, 0 if it starts anew.
 
     Training goes on from its last checkpoint that is whole. Rollouts need none: each is a function of what it is for.
-
-    Raises:
-        UserError: shards, checkpoints or metrics have gone since, or no checkpoint is whole; nothing was removed.
     """
     path = writer.path
     damaged = _damaged_checkpoints(path) if kind == "training" else {}

@@ -91,11 +91,7 @@ class Engine(Protocol):
     """Generates and optimises; made for a recipe and its data before anything is written."""
 
     def __init__(self, recipe: Recipe, data: DataSets) -> None:
-        """Load the policy and check that the prompts fit it.
-
-        Raises:
-            UserError: the model or a prompt cannot be used.
-        """
+        """Load the policy and check that the prompts fit it."""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -134,11 +130,7 @@ def engine_section(recipe: Recipe, kind: type[Section]) -> Section:
 
 
 def require_engine(recipe: Recipe) -> None:
-    """Make sure that an engine of ours trains by this recipe.
-
-    Raises:
-        UserError: another trainer does.
-    """
+    """Make sure that an engine of ours trains by this recipe."""
     if isinstance(recipe.engine, ExternalEngine):
         raise UserError(
             f"engine.name is external: {recipe.engine.trainer} trains and takes its rewards from olr, so start or"
@@ -147,11 +139,7 @@ def require_engine(recipe: Recipe) -> None:
 
 
 def load_data(recipe: Recipe, kind: Kind = "training") -> DataSets:
-    """The recipe's data sets, with noise on the training labels; rollouts without training need no label.
-
-    Raises:
-        UserError: they cannot be read or do not serve the recipe's method.
-    """
+    """The recipe's data sets, with noise on the training labels; rollouts without training need no label."""
     extractor = recipe.data.extractor
     if extractor is not None:
         find_extractor(extractor)

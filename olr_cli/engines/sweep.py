@@ -17,9 +17,8 @@ from olr_cli.files import writing
 from olr_cli.recipe.layers import SweepRun
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
 from olr_cli.runs.interrupts import stop_requests
-from olr_cli.runs.metrics import read_metrics
+from olr_cli.runs.metrics import accuracy_fall, read_metrics
 from olr_cli.runs.progress import headline
-from olr_cli.runs.summary import signs_of_collapse
 
 _POLL_SECONDS = 0.05
 _STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)
@@ -33,9 +32,6 @@ def train_all(recipe: str, settings: Sequence[str], runs: Sequence[SweepRun], fo
     Returns:
         The exit status: 0 if every run is finished; 130 or 143 if Ctrl-C or SIGTERM stopped the sweep, and its runs
         with it; else 1 if a run failed by a bug, 2 if the user can mend what ended them. Their logs are named.
-
-    Raises:
-        UserError: a run was begun with another recipe, or nothing can be written; nothing was started.
     """
     if jobs > 1 and any(_takes_all_gpus(run.recipe) for run in runs):
         raise UserError(
@@ -105,12 +101,12 @@ def _report(folder: Path, place: str, child: subprocess.Popen[bytes]) -> int:
 
 
 def _outcome(run: Path) -> str:
-    """The last metrics of a finished run, and whether it collapsed."""
+    """The last metrics of a finished run, and whether its held-out accuracy fell."""
     lines = read_metrics(run)
     if not lines:
         return ""
-    signs = signs_of_collapse(run)
-    return headline(lines) + (f"  signs of collapse from step {signs[0][0]}" if signs else "")
+    fall = accuracy_fall(lines)
+    return headline(lines) + (f"  sign of collapse after step {fall[0]}" if fall else "")
 
 
 def _last_words(log: Path) -> str:

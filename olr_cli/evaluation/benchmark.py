@@ -186,11 +186,7 @@ def registry() -> dict[str, Benchmark]:
 
 
 def find_benchmark(name: str) -> Benchmark:
-    """The built-in benchmark of that name or alias, the one in that YAML file, or the one that a data file is.
-
-    Raises:
-        UserError: there is none, or the file is not a benchmark.
-    """
+    """The built-in benchmark of that name or alias, the one in that YAML file, or the one that a data file is."""
     for benchmark in registry().values():
         if name in benchmark.names:
             return benchmark
@@ -218,9 +214,6 @@ def choose(
     """The benchmarks that a comma-separated list names, each once: names, aliases, files, or ``all``.
 
     An `extractor` and a `tolerance` take the place of their own; `own` are benchmarks with further names.
-
-    Raises:
-        UserError: one of them does not exist, two are of the same name, or there is none.
     """
     chosen: dict[str, Benchmark] = {}
     further = {benchmark.name: benchmark for benchmark in own}
@@ -239,11 +232,7 @@ def choose(
 def read_by(
     extractor: str | None, benchmarks: Sequence[Benchmark], tolerance: float | None = None
 ) -> list[Benchmark]:
-    """Benchmarks with an extractor and a tolerance in place of their own; None: with their own.
-
-    Raises:
-        UserError: as `find_extractor`; an extractor of their own may be a function that only a stored file names.
-    """
+    """Benchmarks with an extractor and a tolerance in place of their own; None: with their own."""
     update = {"extractor": extractor, "tolerance": tolerance}
     update = {name: value for name, value in update.items() if value is not None}
     read = [benchmark.model_copy(update=update) for benchmark in benchmarks]
@@ -253,11 +242,7 @@ def read_by(
 
 
 def read_benchmark(file: Path) -> Benchmark:
-    """The benchmark in a YAML file.
-
-    Raises:
-        UserError: the file is missing or not YAML, a key is unknown, or a value is wrong.
-    """
+    """The benchmark in a YAML file."""
     if not os.path.isfile(file):
         raise no_path(file, "`olr benchmarks` shows the benchmarks")
     tree = read_tree(file)
@@ -291,9 +276,6 @@ def file_benchmarks(data: Path | None, names: Iterable[str] | None = None) -> li
     Args:
         data: a file, a folder or a pattern; None: there are none.
         names: only benchmarks with these names.
-
-    Raises:
-        UserError: there is no such file, or it has no prompts.
     """
     files = [] if data is None else matching_files(str(data))
     if names is not None:
@@ -308,11 +290,7 @@ def file_benchmarks(data: Path | None, names: Iterable[str] | None = None) -> li
 
 
 def held_out_benchmark(run: Path) -> Benchmark | None:
-    """The set that a run holds out (`data.test` or `data.held_out`), asked and read as in training; None without one.
-
-    Raises:
-        UserError: it cannot be read any more.
-    """
+    """The set that a run holds out (`data.test`, `data.held_out`), asked and read as in training; None without one."""
     recipe = read_recipe(run)
     test = recipe.data.test
     if test is None and (run / HELD_OUT_FILE).exists():

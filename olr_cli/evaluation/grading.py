@@ -25,11 +25,7 @@ _MOST_OPTIONS = 10
 
 
 def grade(benchmark: Benchmark, samples: Sequence[Generation], judge: Judge) -> list[Generation]:
-    """The same samples, which are all of some problems, with their answers and grades.
-
-    Raises:
-        UserError: a gold names none of its problem's options, or there is no such extractor.
-    """
+    """The same samples, which are all of some problems, with their answers and grades."""
     samples = [replace(sample, unfinished_thought=_unfinished_thought(sample)) for sample in samples]
     answers = [
         None if sample.unfinished_thought else extract(sample.response, benchmark.extractor)
@@ -130,9 +126,6 @@ def regrade(
         extractor: in place of the benchmarks' own.
         tolerance: likewise.
         report: as `Judge` takes it.
-
-    Raises:
-        UserError: it is no evaluation, has no such benchmark or none that is done, or its files cannot be read.
     """
     store = EvaluationStore(folder)
     store.record()  # or else a lock would be put into a folder of something else
@@ -179,9 +172,6 @@ def grade_again(
     """Grade the stored evaluations at a place again, with the request's benchmarks and extractor.
 
     `report` is as `Judge` takes it.
-
-    Raises:
-        UserError: there are none, none is done, or the request does not fit them.
     """
     found = evaluations_at(place)
     # If none is done, regrading the first raises the error.

@@ -74,11 +74,7 @@ def sample_logs(place: Path) -> list[Path]:
 
 
 def import_log(request: EvaluationRequest, log: Path, say: Say) -> Answer:
-    """Grade the responses in a sample log, a file or a folder with logs of one model.
-
-    Raises:
-        UserError: the log can't be read or doesn't fit the benchmarks, or the folder for results is taken.
-    """
+    """Grade the responses in a sample log, a file or a folder with logs of one model."""
     if request.data is not None and request.benchmarks is None:
         raise UserError(
             "--data says where the problems of --benchmarks are; name the benchmark that was asked"

@@ -109,11 +109,7 @@ class EvaluationRequest:
         return replace(self, sampling=sampling, samples=samples)
 
     def tasks(self, benchmarks: Sequence[Benchmark]) -> list[Task]:
-        """The benchmarks with their problems, which are loaded, and their samples.
-
-        Raises:
-            UserError: problems cannot be loaded, or there are none.
-        """
+        """The benchmarks with their problems, which are loaded, and their samples."""
         tasks = []
         for chosen in benchmarks:
             benchmark = paper_benchmark(chosen) if self.protocol == "paper" else chosen
@@ -156,11 +152,7 @@ class Evaluation:
 
 
 def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
-    """The evaluations that a request means, with their problems loaded.
-
-    Raises:
-        UserError: a model, benchmark, file or comparison does not exist, or they do not go together.
-    """
+    """The evaluations that a request means, with their problems loaded."""
     chosen = _benchmarks(request)  # first, so that a misspelled name is not hidden behind what models need
     is_served = request.backend.url is not None
     named = all_targets(request.models, request.checkpoints, request.out, is_served=is_served)
@@ -228,9 +220,6 @@ def default_benchmarks(models: Sequence[str], data: Path | None, *, of_the_paper
         models: as the command names them.
         data: files of problems.
         of_the_paper: ignore the held-out sets of runs, which are compared with the paper.
-
-    Raises:
-        UserError: the data cannot be read, or models have different benchmarks by default.
     """
     if data is not None:
         return Chosen(*_benchmarks_of(data))
@@ -280,11 +269,7 @@ def _task_of(start: str) -> str:
 
 
 def protocol_of(compare: Compared, targets: Sequence[Target]) -> Protocol:
-    """The protocol of a command: that of the evaluation it goes on with; else the paper's if it is compared with it.
-
-    Raises:
-        UserError: evaluations that were begun have different ones.
-    """
+    """The protocol of a command: that of the evaluation it goes on with; else the paper's if it is compared with it."""
     begun = {target.store.record().protocol for target in targets if is_evaluation(target.folder)}
     if len(begun) > 1:
         raise UserError(
@@ -309,11 +294,7 @@ def paper_prompting(prompting: Prompting, model: str) -> Prompting:
 
 
 def show_prompt(request: EvaluationRequest, name: str, *, trust_remote_code: bool = False) -> Answer:
-    """One problem of a benchmark as the request's model reads it; without a model, its messages.
-
-    Raises:
-        UserError: there is no such benchmark or model.
-    """
+    """One problem of a benchmark as the request's model reads it; without a model, its messages."""
     [task] = request.tasks([find_benchmark(name)])
     problem = task.problems[0]
     facts = {"benchmark": task.benchmark.name, "problem_id": problem.prompt_id, "gold": problem.gold}

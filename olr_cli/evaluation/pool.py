@@ -145,11 +145,7 @@ class Recorder(AbstractContextManager["Recorder"]):
             self._thread.shutdown(cancel_futures=True)
 
     def add(self, samples: Sequence[Generation]) -> None:
-        """Take all samples of some problems.
-
-        Raises:
-            UserError: earlier ones could not be graded or stored.
-        """
+        """Take all samples of some problems."""
         self._waiting += samples
         while self._jobs and self._jobs[0].done():
             self._jobs.pop(0).result()

@@ -49,10 +49,6 @@ def load_problems(
             ``data_source`` take the place of the benchmark's source; without such rows, only a source on the hub is
             an error.
         limit: only so many, the first ones.
-
-    Raises:
-        UserError: the source can't be reached or read, problems have no gold, or there are more or fewer than the
-            benchmark has (not checked with a `limit`).
     """
     problems = None if data is None else _from_data(benchmark, data)
     if problems is None:
@@ -292,11 +288,7 @@ def _multiple_choice(
 
 
 def _checked(labels: Any, texts: Any, place: str) -> tuple[list[str], list[str]]:
-    """Labels and texts of one problem's options; columns without an option at the end are left out.
-
-    Raises:
-        UserError: they are not 2 to 10 texts, each with a label of its own.
-    """
+    """Labels and texts of one problem's options; columns without an option at the end are left out."""
     texts = list(texts) if isinstance(texts, list) else []
     while texts and texts[-1] is None:
         texts.pop()

@@ -59,11 +59,7 @@ def _digest(content: bytes) -> str:
 
 
 def read_prompting(system: str | None, template: str | None, variables: Iterable[str]) -> Prompting:
-    """The settings that a command line has: a message or file, or ``none``; variables of the template as ``key=value``.
-
-    Raises:
-        UserError: a file cannot be read or is empty, or a variable is no ``key=value``.
-    """
+    """The settings of a command line: a message, a file or ``none``; template variables as ``key=value``."""
     if system is not None and not system.strip():
         raise UserError("--system is empty; give a text, or --system none for no system message")
     pairs = read_pairs("--template", variables)

@@ -124,11 +124,7 @@ def published_cost() -> Mapping[str, str]:
 
 
 def published_row(setting: Setting) -> PublishedRow:
-    """The paper's row for a setting.
-
-    Raises:
-        UserError: there is none; the sentence says what there is.
-    """
+    """The paper's row for a setting."""
     rows = published_rows()
     if setting in rows:
         return rows[setting]
@@ -149,11 +145,7 @@ def published_row(setting: Setting) -> PublishedRow:
 
 
 def setting_of(run: Path) -> Setting:
-    """What the paper would call a run, from its recipe and its labels.
-
-    Raises:
-        UserError: the run holds no complete step, or can't be read.
-    """
+    """What the paper would call a run, from its recipe and its labels."""
     recipe = read_recipe(run)
     labels = scan_labels(run)
     method, olr = compose(recipe.method), recipe.method if isinstance(recipe.method, OlrMethod) else None

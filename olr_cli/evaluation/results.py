@@ -26,22 +26,14 @@ Evaluated = Sequence[tuple[Target, Sequence[Score]]]
 
 
 def reference_of(compare: Path | None, *, paper: bool) -> Compared:
-    """What the two options ask for.
-
-    Raises:
-        UserError: both are given.
-    """
+    """What the two options ask for."""
     if paper and compare is not None:
         raise UserError("--paper and --compare are two references; give one of them")
     return "paper" if paper else compare
 
 
 def paper_row(targets: Sequence[Target]) -> PublishedRow:
-    """The paper's row for models that are all of one of its settings.
-
-    Raises:
-        UserError: the paper has no such row, or the models are of different ones.
-    """
+    """The paper's row for models that are all of one of its settings."""
     settings = {_setting(target): target.name for target in targets}
     if len(settings) > 1:
         names = " and ".join(settings.values())
@@ -57,11 +49,7 @@ def _setting(target: Target) -> Setting:
 
 
 def check_reference(named: Compared, targets: Sequence[Target]) -> None:
-    """Make sure that the models can be compared with what `--compare` names, before they are evaluated.
-
-    Raises:
-        UserError: they cannot.
-    """
+    """Make sure that the models can be compared with what `--compare` names, before they are evaluated."""
     if named == "paper":
         paper_row(targets)
     elif named is not None and not any(_same(named, target.folder) for target in targets):
@@ -72,9 +60,6 @@ def scores_answer(evaluated: Evaluated, compare: Compared, note: str | None = No
     """The scores of evaluations side by side and beside what `--compare` names, and what to do next.
 
     Of several evaluations at the place that `--compare` names, the last counts, as the last checkpoint of a run.
-
-    Raises:
-        UserError: there is nothing of that name to compare with.
     """
     targets = [target for target, _ in evaluated]
     names = [target.name for target in targets]

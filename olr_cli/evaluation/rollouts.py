@@ -62,9 +62,6 @@ def rollouts_recipe(
     Toy policies get one thread: more of them take longer on a busy machine, many times so.
 
     `data` and `train` are keys of these sections; `model` is as `olr_cli.evaluation.targets.targets` takes it.
-
-    Raises:
-        UserError: there is no such model, or a value is not possible.
     """
     source = Path(data["train"])
     name = folder_name(source.stem if source.suffix in SUFFIXES else source.name)
@@ -89,11 +86,7 @@ def rollouts_recipe(
 
 
 def backend_of(path: Path, wanted: BackendName | None) -> BackendName | None:
-    """The backend with which a run is resumed: the one it began with, whatever the default is here.
-
-    Raises:
-        UserError: another one is asked for.
-    """
+    """The backend with which a run is resumed: the one it began with, whatever the default is here."""
     before: BackendName | None = read_manifest(path).get("engine")
     if before is not None and wanted not in (None, before):
         raise UserError(
@@ -107,11 +100,7 @@ class RolloutSampler:
     """Samples what the recipe asks for, and trains nothing (see `olr_cli.engines.run.Engine`)."""
 
     def __init__(self, recipe: Recipe, data: DataSets, backend: BackendName | None = None) -> None:
-        """Open the model and check that every prompt leaves room for a response.
-
-        Raises:
-            UserError: the model or a prompt cannot be used, or the backend cannot run here.
-        """
+        """Open the model and check that every prompt leaves room for a response."""
         if not data.train.prompts:
             raise UserError(f"{data.train.source} has no prompts; name other data")
         path = recipe.model.path

@@ -107,9 +107,6 @@ def score(
             ``is_correct``, ``tokens``, ``truncated`` and ``unfinished_thought``.
         samples: n, how many samples each problem must have (R19).
         problems: how many problems there must be, where that is known.
-
-    Raises:
-        UserError: a problem has fewer or more samples than n, or one of them twice; or problems are missing.
     """
     _assert_complete(benchmark.name, generations, samples, problems)
     by_problem = generations.group_by("problem_id", maintain_order=True).agg(
@@ -285,11 +282,7 @@ class StoredScores:
 
 
 def stored_scores(folder: Path) -> StoredScores:
-    """The scores in an evaluation's scores.json.
-
-    Raises:
-        UserError: there are none yet, or scores.json is damaged.
-    """
+    """The scores in an evaluation's scores.json."""
     file = folder / "scores.json"
     if not file.is_file():
         raise UserError(f"{folder} has no scores yet; run `olr evaluate` again to finish it")

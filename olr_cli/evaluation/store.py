@@ -223,11 +223,7 @@ class EvaluationStore:
     # ---- the record ---------------------------------------------------------------------------------------------
 
     def record(self) -> EvaluationRecord:
-        """What evaluation.json says.
-
-        Raises:
-            UserError: there is none, or it is damaged or of a newer olr.
-        """
+        """What evaluation.json says."""
         file = self.folder / "evaluation.json"
         if not file.is_file():
             raise UserError(
@@ -254,9 +250,6 @@ class EvaluationStore:
             asked: the record of the evaluation that is asked for now.
             tasks: its benchmarks with their problems.
             is_local: the model is a folder, which may move: its weights are compared (`check_backend`), not its path.
-
-        Raises:
-            UserError: the folder holds something else, or an evaluation with other settings; says what changed.
         """
         if not is_evaluation(self.folder):
             if not self.is_empty:
@@ -307,11 +300,7 @@ class EvaluationStore:
         return record.model_copy(update={"generated_by": (*record.generated_by, entry)})
 
     def check_backend(self, record: EvaluationRecord, facts: Mapping[str, Any]) -> None:
-        """Make sure that a backend can add samples to those that are stored.
-
-        Raises:
-            UserError: it has other weights, is another backend, or computes in another number format.
-        """
+        """Make sure that a backend can add samples to those that are stored."""
         known = record.generated_by[-1] if record.generated_by else facts
         for key, difference in _MADE_WITH.items():
             before, now = str(known.get(key)), str(facts.get(key))
@@ -324,11 +313,7 @@ class EvaluationStore:
     # ---- generations --------------------------------------------------------------------------------------------
 
     def append(self, benchmark: str, rows: Sequence[Generation]) -> None:
-        """Store all samples of some problems, or nothing.
-
-        Raises:
-            UserError: the disk is full or not writable.
-        """
+        """Store all samples of some problems, or nothing."""
         parts = self._parts(benchmark)
         with writing(parts):
             # Not the evaluation's folder, which may have been moved.
@@ -381,9 +366,6 @@ class EvaluationStore:
         Args:
             benchmark: its name.
             columns: only these, among them ``problem_id``.
-
-        Raises:
-            UserError: a file is torn, of another program or of a newer olr.
         """
         import polars as pl
 
@@ -412,11 +394,7 @@ class EvaluationStore:
         return [name for name in names if self._whole(name).exists() and not self._part_files(name)]
 
     def scores(self, names: Sequence[str] | None = None) -> list[Score]:
-        """The scores of the finished benchmarks, or of those `names`, computed from the generations.
-
-        Raises:
-            UserError: it is no evaluation, its files cannot be read, or samples or problems are missing (R19).
-        """
+        """The scores of the finished benchmarks, or of those `names`, computed from the generations."""
         tasks = self.record().benchmarks
         chosen = [(name, tasks[name]) for name in (self.finished() if names is None else names)]
         return [
@@ -448,9 +426,6 @@ class EvaluationStore:
         """Hold the folder's lock; a folder that was made for it and stays empty is removed again.
 
         What interrupted writes left goes.
-
-        Raises:
-            UserError: another live process holds it, or it can't be made.
         """
         with held(self.folder, make=make, option="--out" if make else "folder"):
             sweep(self.folder / "generations", is_held=True)
@@ -458,11 +433,7 @@ class EvaluationStore:
 
 
 def evaluations_at(place: Path) -> list[Target]:
-    """The evaluations at or right below a place, or in a run, in the order of their folders' names.
-
-    Raises:
-        UserError: there is none, or one cannot be read.
-    """
+    """The evaluations at or right below a place, or in a run, in the order of their folders' names."""
     for folder in (place, place / "evaluation"):
         below = sorted(file.parent for file in folder.glob("*/evaluation.json"))
         evaluations = [folder] if is_evaluation(folder) else below

@@ -31,9 +31,6 @@ def targets(
         checkpoints: the run's: ``last``, ``best`` (on its validation set, R22) or steps; none: the last.
         out: the evaluation's folder, or the folder of several; by default below the run, or ``evaluations/``.
         is_served: the model is a server's, and has whatever name the server gives it.
-
-    Raises:
-        UserError: it is none of them, or the run has no such checkpoint.
     """
     if is_served or not is_run(model):
         name = folder_name(model).strip("-.") or "model"
@@ -94,11 +91,7 @@ def origin(model: str) -> str:
 
 
 def _model(model: str) -> str:
-    """A model's absolute folder, or its hub id.
-
-    Raises:
-        UserError: it can be neither.
-    """
+    """A model's absolute folder, or its hub id."""
     if is_builtin(model):
         return str(policy_path(model))
     path = Path(model)
@@ -118,9 +111,6 @@ def require_models(targets: Sequence[Target]) -> None:
     """Make sure that what is no folder is a model on the hub, before benchmarks are loaded for it.
 
     A model that has an evaluation already may not be needed any more.
-
-    Raises:
-        UserError: the hub, or without a network its local cache, has no such model.
     """
     remote = {
         target.model
@@ -147,11 +137,7 @@ def require_models(targets: Sequence[Target]) -> None:
 
 
 def load_tokenizer(model: str, *, trust_remote_code: bool) -> Any:
-    """A model's tokenizer.
-
-    Raises:
-        UserError: there is none.
-    """
+    """A model's tokenizer."""
     from transformers import AutoTokenizer
 
     with loading(model):

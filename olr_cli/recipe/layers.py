@@ -87,11 +87,7 @@ def bundled_recipes() -> Path:
 
 
 def find_recipe(name: str | Path) -> Path:
-    """The file `name`, or the bundled recipe of that name (``laptop/quickstart``).
-
-    Raises:
-        UserError: no such file and no such bundled recipe.
-    """
+    """The file `name`, or the bundled recipe of that name (``laptop/quickstart``)."""
     path = Path(name)
     # os.path takes a name that is too long for one that does not exist; pathlib raises.
     if os.path.isfile(path):
@@ -118,11 +114,7 @@ def recipes_by_name() -> dict[str, Path]:
 
 
 def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
-    """The resolved recipe: defaults, then the file's base, the file, and the overrides (``key=value``).
-
-    Raises:
-        UserError: the file is missing or not YAML, a key is unknown, a value is wrong.
-    """
+    """The resolved recipe: defaults, then the file's base, the file, and the overrides (``key=value``)."""
     return _with_layers(path, overrides)[0]
 
 
@@ -160,11 +152,7 @@ def _merged(layers: Iterable[Layer]) -> dict[str, Any]:
 
 
 def read_tree(file: Path) -> dict[str, Any]:
-    """A recipe file as nested dictionaries, laid over its ``base``.
-
-    Raises:
-        UserError: the file or a base is missing, or does not hold the keys of a recipe.
-    """
+    """A recipe file as nested dictionaries, laid over its ``base``."""
     return _merged(_files(file))
 
 
@@ -234,11 +222,7 @@ class NotPlain(ValueError):
 
 
 def read_yaml(file: Path) -> Any:
-    """The value in a YAML file.
-
-    Raises:
-        UserError: the file cannot be read, is not UTF-8 text, or is not YAML of plain values.
-    """
+    """The value in a YAML file."""
     try:
         text = read_text(file, at_most=MOST_BYTES)
         return _parse_sections(text) or parse_yaml(text)
@@ -415,9 +399,6 @@ def validate(tree: Mapping[str, Any], source: str) -> Recipe:
     Args:
         tree: of one source.
         source: what an error names.
-
-    Raises:
-        UserError: one sentence that names the source, the key, what is wrong and what would be right.
     """
     return _resolved([Layer(source, tree)])
 
@@ -529,11 +510,7 @@ _NO_FILE_HOLDS = re.compile("[\0\ud800-\udfff]")
 
 
 def require_plain(value: Any, place: str, key: str = "") -> None:
-    """Make sure that a tree can be written as YAML and read again; `key` is the dotted key of `value` in it.
-
-    Raises:
-        UserError: a number is not finite, a text has half a character or NUL, a key is no text, or it is too deep.
-    """
+    """Make sure that a tree can be written as YAML and read again; `key` is the dotted key of `value` in it."""
     if key.count(".") >= MOST_LEVELS:
         problem = f"is more than {MOST_LEVELS} levels deep; check its dots"
     elif _NO_FILE_HOLDS.search(f"{key} {value}" if isinstance(value, str) else key):
@@ -564,11 +541,7 @@ class SweepRun:
 
 
 def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepRun]:
-    """Every run of a recipe's ``sweep``: arms times grid, in the file's order.
-
-    Raises:
-        UserError: the recipe has no sweep, or one of its runs is not valid.
-    """
+    """Every run of a recipe's ``sweep``: arms times grid, in the file's order."""
     overrides = list(overrides)
     whole, layers = _with_layers(path, overrides)
     if whole.sweep is None:

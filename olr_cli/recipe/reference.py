@@ -47,11 +47,7 @@ class _Group(NamedTuple):
 
 
 def key_table(prefix: str = "") -> Table:
-    """The keys that begin with `prefix`: a block for each section, in which kinds with keys of their own have a title.
-
-    Raises:
-        UserError: no key begins so.
-    """
+    """The keys that begin with `prefix`: a block a section, in which kinds with their own keys have a title."""
     columns = [
         Column("key"),
         Column("value", is_text=True),
@@ -88,11 +84,7 @@ def _rows(key: Key) -> tuple[Row, Row]:
 
 
 def key_page(prefix: str = "") -> str:
-    """The keys that begin with `prefix` as a page of Markdown, a heading for each section.
-
-    Raises:
-        UserError: no key begins so.
-    """
+    """The keys that begin with `prefix` as a page of Markdown, a heading for each section."""
     parts = [_INTRODUCTION]
     for block in key_table(prefix).blocks:
         title, _, summary = block.title.partition(": ")

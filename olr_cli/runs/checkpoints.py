@@ -43,9 +43,6 @@ def write_checkpoint(run: Path, step: int, fill: Callable[[Path], None], *, keep
     """Write the checkpoint after `step` steps and remove all but the newest `keep` and the best one (`best_step`).
 
     `fill` puts the files into the folder that it gets.
-
-    Raises:
-        UserError: no space or no permission; the earlier checkpoints stand.
     """
     target = checkpoint_path(run, step)
     temporary = target.with_name(f".{target.name}.tmp")

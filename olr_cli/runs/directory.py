@@ -54,9 +54,6 @@ def create_run(path: Path, recipe: Recipe, *, kind: Kind = "training", arm: str 
     """Put recipe and manifest into a new run directory, a free folder (`require_free`) held by this process.
 
     `arm` is the name, given by a sweep, of all runs that differ in their seed alone.
-
-    Raises:
-        UserError: there is something at `path` already, or it can't be written.
     """
     require_free(path)
     write_recipe(path, recipe)
@@ -81,9 +78,6 @@ def require_free(path: Path) -> None:
     """Make sure that nothing would be overwritten by a new run at `path`.
 
     A folder is free if it is empty or missing, or if it has only what a kill left of a run without a manifest.
-
-    Raises:
-        UserError: it is not free, or cannot be read.
     """
     with writing(path):
         if (path / "manifest.json").exists():
@@ -108,11 +102,7 @@ def recipe_yaml(recipe: Recipe) -> str:
 
 
 def read_recipe(path: Path) -> Recipe:
-    """The recipe a run was made with.
-
-    Raises:
-        UserError: there is no run, or its recipe is cut off, no recipe, or changed since.
-    """
+    """The recipe a run was made with."""
     require_run(path)
     file = path / "recipe.yaml"
     text = file.read_text(encoding="utf-8", errors="replace")
@@ -151,11 +141,7 @@ def _lacking(path: Path | str) -> list[str]:
 
 
 def require_run(path: Path) -> None:
-    """Make sure that `path` is a run directory.
-
-    Raises:
-        UserError: it is not.
-    """
+    """Make sure that `path` is a run directory."""
     if not is_run(path):
         if not os.path.exists(path):
             raise no_path(path, "`olr train` makes run directories, by default under runs/")
@@ -166,11 +152,7 @@ def require_run(path: Path) -> None:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """The manifest of a run.
-
-    Raises:
-        UserError: it is missing, not JSON, not of a run, or of a newer version.
-    """
+    """The manifest of a run."""
     file = path / "manifest.json"
     if not os.path.isfile(file):
         require_run(path)
@@ -232,11 +214,7 @@ def rules_note(path: Path) -> list[str]:
 
 
 def require_kind(path: Path, kind: Kind) -> None:
-    """Make sure that a run was begun by the command that is to continue it.
-
-    Raises:
-        UserError: it is of the other kind, or no run.
-    """
+    """Make sure that a run was begun by the command that is to continue it."""
     if kind_of(read_manifest(path)) != kind:
         raise UserError(
             f"{path} holds rollouts without training; `olr rollouts` with --resume continues them, and a training run"

@@ -35,10 +35,6 @@ def held(path: Path, *, make: bool = False, option: str = "--run-dir") -> Iterat
 
     With `make`, a missing folder is made, and removed again if it stays empty. `option` is what names the folder. What
     interrupted writes left right in the folder goes.
-
-    Raises:
-        UserError: another live process holds it, it can't be made, or its file system has no locks; or the folder was
-            moved or removed meanwhile, and the block failed.
     """
     lock, file = _locked(path, make=make, option=option), path / LOCK
     opened = os.open(path, os.O_RDONLY)

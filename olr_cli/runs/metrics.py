@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import NoneType
@@ -26,11 +26,7 @@ def known(metrics: Mapping[str, float | None]) -> Metrics:
 
 
 def append_metrics(run: Path, step: int, epoch: int, metrics: Mapping[str, float | None]) -> None:
-    """Append one step's metrics; None is written as null.
-
-    Raises:
-        UserError: the disk is full or not writable.
-    """
+    """Append one step's metrics; None is written as null."""
     line = json.dumps({"step": step, "epoch": epoch, **metrics})
     file = run / "metrics.jsonl"
     with writing(file), file.open("a", encoding="utf-8") as lines:
@@ -38,11 +34,7 @@ def append_metrics(run: Path, step: int, epoch: int, metrics: Mapping[str, float
 
 
 def sync_metrics(run: Path) -> None:
-    """Wait until every line appended so far is on the disk.
-
-    Raises:
-        UserError: the disk is full.
-    """
+    """Wait until every line appended so far is on the disk."""
     file = run / "metrics.jsonl"
     with writing(file):
         sync(file)
@@ -53,9 +45,6 @@ def read_metrics(run: Path, having: str = "") -> list[Metrics]:
 
     With `having`, only lines that have this metric; the others, most of a long run's, are parsed only if they look
     damaged.
-
-    Raises:
-        UserError: a line is not a step's metrics; it is named.
     """
     lines = map(known, _whole_lines(run / "metrics.jsonl", having))
     return [line for line in lines if not having or having in line]
@@ -93,6 +82,25 @@ def drop_metrics_after(run: Path, step: int) -> None:
     file = run / "metrics.jsonl"
     kept = [line for line in _whole_lines(file) if line["step"] <= step]
     write_text(file, "".join(json.dumps(line) + "\n" for line in kept))
+
+
+_FALL, _FALL_ERRORS = 0.05, 4.0
+"""Least fall of held-out accuracy from its best, and in standard errors, as there is a best of many."""
+
+
+def accuracy_fall(lines: Iterable[Metrics]) -> tuple[int, str] | None:
+    """A sign of collapse: the first step whose held-out accuracy is clearly below its best before, and what is seen."""
+    best: Metrics = {"eval/avg": 0.0, "eval/avg_stderr": 0.0}
+    for line in lines:
+        if not line.keys() >= best.keys():
+            continue
+        now, highest = line["eval/avg"], best["eval/avg"]
+        error = max(line["eval/avg_stderr"], best["eval/avg_stderr"])
+        if highest - now > max(_FALL, _FALL_ERRORS * error):
+            return int(line["step"]), f"held-out accuracy fell to {now:.0%} ({highest:.0%} at its best)"
+        if now > highest:
+            best = {name: line[name] for name in best}
+    return None
 
 
 class MetricsTail:

@@ -11,7 +11,7 @@ from typing import TextIO
 
 from olr_cli.errors import printable
 from olr_cli.runs.metrics import Metrics
-from olr_cli.runs.throughput import GENERATED, UTILISATION
+from olr_cli.runs.throughput import GENERATED
 
 
 class Progress:
@@ -219,7 +219,7 @@ TRAINING = Layout(
     ),
     (
         (_ENTROPY, _EQUAL),
-        (_Column("", "tokens/s", 8, GENERATED, decimals=1), _Column("", "MFU", 6, UTILISATION)),
+        (_Column("", "tokens/s", 8, GENERATED, decimals=1),),
     ),
 )
 _DIFFERS = _Column("majority", "differs", 9, "majority/differs_from_label")

@@ -61,9 +61,6 @@ class RunStore:
 
         Returns:
             The labels and the rollouts as they are stored, each a `pyarrow.Table`.
-
-        Raises:
-            UserError: the disk is full or not writable; the step is then not in the store.
         """
         stored_rollouts = self._write("rollouts", step, rollouts)
         return self._write("labels", step, labels), stored_rollouts
@@ -88,11 +85,7 @@ class RunStore:
         return arrow
 
     def sync(self) -> None:
-        """Wait until every shard written so far is on the disk.
-
-        Raises:
-            UserError: the disk is full, which some file systems say only now.
-        """
+        """Wait until every shard written so far is on the disk."""
         with writing(self._run):
             for shard in self._unsynced:
                 sync(shard)
@@ -161,9 +154,6 @@ def scan_labels(run: Path) -> pl.LazyFrame:
 
     Collecting it raises FileNotFoundError if the run is resumed meanwhile, which removes the steps after the checkpoint
     (`explain_removed_shard`).
-
-    Raises:
-        UserError: there is none yet, or a shard is torn, foreign or of a newer version; the shard is named.
     """
     return _scan(run, "labels")
 
@@ -264,9 +254,6 @@ def _prompt_visits(table: str, shards: tuple[tuple[int, Path, int, int], ...]) -
     """The prompt visits of each of these shards that has rows, after making sure that their rows can be a run's.
 
     They can if every shard has the step of its name and no prompt's visit comes twice in a run.
-
-    Raises:
-        UserError: they cannot; the shard is named.
     """
     import polars as pl
 

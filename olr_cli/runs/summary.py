@@ -6,9 +6,8 @@ from pathlib import Path
 from shlex import quote
 
 from olr_cli.data.arithmetic import mixture_note
-from olr_cli.runs.collapse import CollapseWatch
 from olr_cli.runs.directory import read_manifest, read_recipe
-from olr_cli.runs.metrics import Metrics, read_metrics
+from olr_cli.runs.metrics import Metrics, accuracy_fall, read_metrics
 from olr_cli.runs.store import scan_labels
 from olr_cli.runs.throughput import QUANTITIES, medians
 from olr_cli.supervision.metrics import label_metrics
@@ -16,13 +15,13 @@ from olr_cli.tables import Answer
 
 
 def run_summary(run: Path) -> Answer:
-    """What a finished run comes to: outcomes, throughput, signs of collapse, and the likely next command."""
+    """What a finished run comes to: outcomes, throughput, whether accuracy fell, and the likely next command."""
     import polars as pl
 
-    name, signs = read_manifest(run)["name"], signs_of_collapse(run)
+    name, fall = read_manifest(run)["name"], accuracy_fall(read_metrics(run, "eval/avg"))
     facts = [*outcomes(run), *throughput_lines(run)]
     lines = ["", f"Finished {run} ({name})", *(f"  {fact:<34}{value}" for fact, value in facts)]
-    lines += [f"  sign of collapse after step {step}: {sign}" for step, sign in signs]
+    lines += [f"  sign of collapse after step {fall[0]}: {fall[1]}"] if fall else []
     note = mixture_note(read_recipe(run).model.path)
     data = {
         "run": str(run),
@@ -30,7 +29,7 @@ def run_summary(run: Path) -> Answer:
         # The last known value of every metric, with the step and epoch of the last line.
         "metrics": {metric: value for line in read_metrics(run) for metric, value in line.items()},
         "summary": dict(facts),
-        "collapse": [{"step": step, "sign": sign} for step, sign in signs],
+        "collapse": [{"step": fall[0], "sign": fall[1]}] if fall else [],
     }
     knows_truth = scan_labels(run).select(pl.col("true_answer").is_not_null().any()).collect().item()
     command = f"olr analyze {quote(str(run))}{' --figure dynamics' if knows_truth else ''}"
@@ -57,15 +56,9 @@ def outcomes(run: Path) -> list[tuple[str, str]]:
 
 
 def throughput_lines(run: Path) -> list[tuple[str, str]]:
-    """Throughput, model FLOP utilisation and memory of a step, medians over the steps; only what is known."""
+    """Throughput and memory of a step, medians over the steps; only what is known."""
     known = ((QUANTITIES[name], value) for name, value in medians(read_metrics(run)).items())
-    return [(quantity.label, f"{quantity.text(value)} {quantity.unit}".rstrip()) for quantity, value in known]
-
-
-def signs_of_collapse(run: Path) -> list[tuple[int, str]]:
-    """What was a sign of collapse, and after which step."""
-    watch = CollapseWatch(read_recipe(run))
-    return [(int(line["step"]), sign) for line in read_metrics(run) for sign in watch.signs(line)]
+    return [(quantity.label, f"{quantity.text(value)} {quantity.unit}") for quantity, value in known]
 
 
 def _held_out(lines: list[Metrics]) -> list[tuple[str, str]]:

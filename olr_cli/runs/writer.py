@@ -91,11 +91,7 @@ class RunWriter:
         arm: str = "",
         option: str = "--run-dir",
     ) -> RunWriter:
-        """Make a run directory and hold it; see `create_run`. `option` is what names the folder.
-
-        Raises:
-            UserError: the folder holds something already, another process holds it, or it can't be written.
-        """
+        """Make a run directory and hold it; see `create_run`. `option` is what names the folder."""
         with ExitStack() as lock:
             lock.enter_context(held(path, make=True, option=option))
             create_run(path, recipe, kind=kind, arm=arm)
@@ -103,11 +99,7 @@ class RunWriter:
 
     @classmethod
     def resume(cls, path: Path, recipe: Recipe, *, option: str = "--run-dir") -> RunWriter:
-        """Hold a run that is there; nothing is changed before `roll_back`.
-
-        Raises:
-            UserError: another process holds it.
-        """
+        """Hold a run that is there; nothing is changed before `roll_back`."""
         with ExitStack() as lock:
             lock.enter_context(held(path, option=option))
             return cls(path, recipe, lock.pop_all())
@@ -165,12 +157,7 @@ class RunWriter:
         self._is_open = True
 
     def store(self, step: int, labels: Columns, rollouts: Columns) -> StepTables:
-        """Store what was decided about a complete step, the labels last.
-
-        Raises:
-            UserError: the disk is full or not writable, and the step is then not in the store; or another process has
-                taken over the run.
-        """
+        """Store what was decided about a complete step, the labels last."""
         self._require_attempt()
         return self._store.append(step, labels, rollouts)
 
@@ -202,22 +189,13 @@ class RunWriter:
             self._note(read_prompts(file).prompts, mark)
 
     def sync(self) -> None:
-        """Make sure that all steps are on the disk.
-
-        Raises:
-            UserError: the disk is full, which some file systems say only now.
-        """
+        """Make sure that all steps are on the disk."""
         self._store.sync()
         if (self.path / "metrics.jsonl").exists():
             sync_metrics(self.path)
 
     def checkpoint(self, step: int, fill: Callable[[Path], None], **state: Any) -> None:
-        """Write the checkpoint after a step: the files that `fill` puts into a folder, and where the trainer stands.
-
-        Raises:
-            UserError: no space or no permission, and the earlier checkpoints stand; or another process has taken over
-                the run.
-        """
+        """Write the checkpoint after a step: the files that `fill` puts into a folder, and where the trainer stands."""
 
         def fill_alone(folder: Path) -> None:
             fill(folder)

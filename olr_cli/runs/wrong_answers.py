@@ -25,9 +25,6 @@ def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
         source: a run directory (its complete steps), or the log of any trainer (`read_log`). It says itself which
             rollouts are right, or a reward does; stored answers go before responses.
         prompts: whose rollouts they must be, by prompt_id or by text.
-
-    Raises:
-        UserError: nothing is there, a column is missing, or they are of other prompts.
     """
     ids: Mapping[str, str] = {}
     if (source / "labels").is_dir() or (source.is_dir() and not is_log(source)):

@@ -66,11 +66,7 @@ def prompts_that_train(decided: Decided, rank: RankRule, keep_fraction: Fraction
 
 
 def keep_fraction(method: MethodSection, prompts: Collection[Prompt]) -> Fraction:
-    """The share of a step's prompts that train: the recipe's, else 1 - the share of marked prompts among all.
-
-    Raises:
-        UserError: the recipe names none and it isn't known which labels are noise, or all are.
-    """
+    """The share of a step's prompts that train: the recipe's, else 1 - the share of marked prompts among all."""
     if method.prompts in ("all", "trusted"):
         return Fraction(1)
     if method.keep_fraction is not None:

@@ -30,9 +30,6 @@ class PromptIndex:
             from.
         recipe: whose method may need labels, and whose noise types sentinel rows.
         place: names the table in errors.
-
-    Raises:
-        UserError: there are no prompts, labels are missing, or rows cannot be told apart.
     """
 
     def __init__(self, table: pa.Table, recipe: Recipe, place: str) -> None:
@@ -66,11 +63,7 @@ class PromptIndex:
         return set(self._by_text)
 
     def of(self, row: Mapping[str, Any]) -> Prompt:
-        """The prompt of a row as the trainer hands it on, of which `prompt` or an id is enough.
-
-        Raises:
-            UserError: the table has no such row.
-        """
+        """The prompt of a row as the trainer hands it on, of which `prompt` or an id is enough."""
         for name in (row.get("prompt_id"), (row.get("extra_info") or {}).get("index")):
             if name is not None and str(name) in self._by_id:
                 return self._by_id[str(name)]
@@ -95,9 +88,6 @@ def begin(
     """The run of a trainer, and the prompts of its training data; likely mistakes are printed.
 
     The arguments are those of `OnlineLabelRefinement` and `PromptIndex`.
-
-    Raises:
-        UserError: data or recipe are not what is needed.
     """
     olr = OnlineLabelRefinement(run_dir, recipe, trainer=trainer, settings=settings)
     _require_answers_only(olr.recipe)
@@ -110,11 +100,7 @@ def begin(
 def grade_held_out(
     olr: OnlineLabelRefinement, rows: Sequence[Mapping[str, Any]], completions: Sequence[Any]
 ) -> list[float]:
-    """1.0 for every completion that is right by its row of the evaluation data, else 0.0.
-
-    Raises:
-        UserError: a row has neither a true answer nor a label that is not known to be noise.
-    """
+    """1.0 for every completion that is right by its row of the evaluation data, else 0.0."""
     prompts = [_held_out_prompt(row) for row in rows]
     golds, sources = [str(prompt.gold) for prompt in prompts], [prompt.data_source for prompt in prompts]
     return olr.grade(completions, golds, data_sources=sources)
@@ -124,9 +110,6 @@ def plain_rewards(completions: Sequence[Any], golds: Sequence[str], extractor: s
     """1.0 for every completion whose answer matches its gold, else 0.0; in any thread and any process.
 
     A gold is an answer, or a text that holds it in a box or after the extractor's mark, as GSM8K's `… #### 72`.
-
-    Raises:
-        UserError: there is no such extractor.
     """
     answers = [extract(completion_text(completion), extractor) for completion in completions]
     if ":" in extractor:
@@ -145,11 +128,7 @@ def text_key(prompt: Any) -> str:
 
 
 def _require_answers_only(recipe: Recipe) -> None:
-    """Make sure that a method needs nothing but responses, which is all that a reward function gets.
-
-    Raises:
-        UserError: it needs token statistics, a second wording, a choice of prompts or another loss.
-    """
+    """Make sure that a method needs nothing but responses, which is all that a reward function gets."""
     section, method = recipe.method, compose(recipe.method)
     by_answers = method.score is None and not method.statistics and len(method.views) == 1
     chooses = method.rank is not None  # among the prompts of a step, which come one by one

@@ -50,9 +50,6 @@ def accuracy_reward(completions: Sequence[Any], extractor: str = "boxed", **colu
         completions: texts, or chats.
         extractor: how answers are read, as `data.extractor`; TRL hands on a column of this name.
         columns: the data set's, of which `solution`, `answer`, `ground_truth` or `label` is what is right.
-
-    Raises:
-        UserError: the data set has none of these columns.
     """
     golds = next((columns[name] for name in _SOLUTIONS if columns.get(name) is not None), None)
     if golds is None:
@@ -101,11 +98,7 @@ class OlrReward(TrainerCallback, ExportableState):
         log_metric: Callable[[str, float], None] | None = None,
         **columns: Any,
     ) -> list[float]:
-        """A reward a completion of this rank; `columns` are the data set's others, and what else TRL hands over.
-
-        Raises:
-            UserError: the callback is missing, a group is incomplete or unknown, or the step cannot be stored.
-        """
+        """A reward a completion of this rank; `columns` are the data set's others, and what else TRL hands over."""
         lists = {
             name: column
             for name, column in columns.items()
@@ -181,11 +174,7 @@ class OlrReward(TrainerCallback, ExportableState):
         self._end_token = getattr(tokenizer, "eos_token_id", None)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Read the data set, and make or continue the run.
-
-        Raises:
-            UserError: the data, the recipe or the run directory is not what is needed.
-        """
+        """Read the data set, and make or continue the run."""
         self.on_init_end(args, state, control, **kwargs)
         self._micro_batches = 0
         if not state.is_world_process_zero:

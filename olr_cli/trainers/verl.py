@@ -62,9 +62,6 @@ def compute_score(
         ground_truth: what is right.
         extra_info: not looked at.
         extractor: how answers are read, as `data.extractor`; set it in `custom_reward_function.reward_kwargs`.
-
-    Raises:
-        UserError: there is no such extractor.
     """
     return plain_rewards([solution_str], [str(ground_truth)], extractor or default_extractor(data_source))[0]
 
@@ -139,11 +136,7 @@ class RewardServer:
         self._global_step = 0
 
     async def start(self) -> None:
-        """Read the data and the settings; any worker may ask for it, the first one's call does it.
-
-        Raises:
-            UserError: verl is set to something that is not supported, or data or recipe are not what is needed.
-        """
+        """Read the data and the settings; any worker may ask for it, the first one's call does it."""
         if self._olr is not None:
             return
         from omegaconf import OmegaConf
@@ -256,11 +249,7 @@ def run_path(config: Any) -> Path:
 
 
 def require_supported(config: Any) -> None:
-    """Make sure that groups come whole, and step after step.
-
-    Raises:
-        UserError: verl is set to another trainer.
-    """
+    """Make sure that groups come whole, and step after step."""
     if not config.trainer.use_v1:
         raise UserError(
             "OlrRewardManager needs verl's trainer v1; set trainer.use_v1=True, which is verl's default"
@@ -274,11 +263,7 @@ def require_supported(config: Any) -> None:
 
 
 def _require_free_or_resumed(config: Any) -> None:
-    """Make sure, before anything is sampled, that verl continues the run in the run directory, if there is one.
-
-    Raises:
-        UserError: verl starts anew.
-    """
+    """Make sure, before anything is sampled, that verl continues the run in the run directory, if there is one."""
     path, trainer = run_path(config), config.trainer
     checkpoints = os.path.join(trainer.default_local_dir, "latest_checkpointed_iteration.txt")
     resumes = trainer.resume_mode == "resume_path" or (
@@ -291,11 +276,7 @@ def _require_free_or_resumed(config: Any) -> None:
 
 
 def require_enough_workers(config: Any) -> None:
-    """Make sure that all responses of a step can wait for their groups at the same time.
-
-    Raises:
-        UserError: there are too few reward workers.
-    """
+    """Make sure that all responses of a step can wait for their groups at the same time."""
     responses = config.data.train_batch_size * config.actor_rollout_ref.rollout.n
     least = -(-responses // _MOST_WAITING)
     if config.reward.num_workers < least:

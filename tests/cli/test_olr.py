@@ -164,7 +164,7 @@ def test_the_manifest_and_metrics_tell_the_run(run):
     } <= set(last)
     # Unknown on a CPU: there in the file, as null.
     written = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
-    assert (written["speed/mfu"], written["memory/gpu_peak"]) == (None, None)
+    assert written["memory/gpu_peak"] is None
     assert "NaN" not in (run / "metrics.jsonl").read_text()
 
 
@@ -327,7 +327,6 @@ def test_the_shell_completes_commands_recipes_figures_and_tables(words, offered)
         (["train", "laptop/quickstart", "--dry-run"], "prompt", None),
         (["train", "laptop/coherence", "--sweep", "--dry-run"], "runs", None),
         (["rollouts", "builtin:addition-easier", "arithmetic", "--dry-run"], "prompt", None),
-        (["doctor"], "checks", "olr doctor RECIPE"),
     ],
 )
 def test_json_is_one_object_that_names_the_next_command(words, key, following, tmp_path, monkeypatch):

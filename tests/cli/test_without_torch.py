@@ -63,7 +63,6 @@ def test_the_core_needs_no_torch(folder):
         "recipes validate paper/qwen3-4b",
         f"regrade {LOG} --out graded",
         "benchmarks",
-        "doctor",
     ]
     # the commands print to the process's own standard output, before the line of statuses
     ended = json.loads(run(folder, COMMANDS, json.dumps(commands)).splitlines()[-1])

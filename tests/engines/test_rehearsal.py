@@ -1,15 +1,17 @@
 """A dry run shows what it can, lists what this machine lacks, and ends like a run that cannot start here."""
 
 import re
+import shutil
 
 import pytest
 import torch
 from commands import olr, refused
 from transformers.utils import hub
 
+from olr_cli import packages
 from olr_cli.data.prompts import SYSTEM_PROMPT
 from olr_cli.engines import models
-from olr_cli.engines.openrlhf import checks
+from olr_cli.engines.openrlhf import checks, needs
 from olr_cli.errors import NotHere, noting
 
 CACHED_FILE = hub.cached_file
@@ -19,9 +21,13 @@ CACHED_FILE = hub.cached_file
 def bare_machine(tmp_path, monkeypatch):
     """An empty folder on a machine without OpenRLHF, GPUs, a Ray cluster and a network."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(checks, "installed_version", lambda _package: None)
+    for module in (checks, needs):
+        monkeypatch.setattr(module, "installed_version", lambda _package: None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setattr(shutil, "which", lambda program: f"/usr/bin/{program}")
+    for name in ("RAY_ADDRESS", "CXX"):
+        monkeypatch.delenv(name, raising=False)
     asked = []
 
     def no_network(path, name, **options):
@@ -86,12 +92,39 @@ def test_without_its_data_a_recipe_without_a_limit_does_not_guess_its_steps():
     assert result.exit_code == 2
 
 
+def test_tools_and_a_ray_that_the_recipes_engine_needs_are_listed_too(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    monkeypatch.setattr(shutil, "which", lambda program: None)
+    _, missing = listed(dry_run("paper/qwen3-4b"))
+    assert len(missing) == 5 and "no C++ compiler (no-such-compiler)" in missing[-1]
+    _, missing = listed(dry_run("paper/qwen3-4b", "--set", "engine.ray_address=127.0.0.1:1"))
+    assert len(missing) == 4 and "no Ray answers at 127.0.0.1:1" in missing[-1]
+
+
+def test_versions_are_those_of_the_recipes_engine_alone(monkeypatch):
+    newer = {"torch": "2.99.0", "transformers": "5.99.0", "ray": "9.9.9"}
+    for module in (needs, packages):
+        monkeypatch.setattr(module, "installed_version", newer.get)
+    local = dry_run("laptop/quickstart")
+    (note,) = (line for line in local.stdout.splitlines() if line.startswith(("Note: ", "Warning: ")))
+    assert note.endswith(
+        "tested with torch 2.13 and transformers 5.15, not with torch 2.99.0 and transformers 5.99.0."
+    )
+    assert "not with ray 9.9.9, torch 2.99.0, transformers 5.99.0;" in dry_run("laptop/openrlhf").stdout
+
+
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
         ("train.mini_batch_prompts=33", "is not a multiple of train.mini_batch_prompts 33"),
         ("engine.vllm_engines=3", "engine.colocate needs as many GPUs for vLLM as for the policy"),
         ("data.limit=801", "not a multiple of the mini-batch of 32"),
+        (
+            "engine.flags.ds.param_dtype=fp16",
+            "ds.param_dtype cannot be set, because vLLM's weights are bfloat16",
+        ),
+        ("engine.flags.algo.kl.target=6", "algo.kl.target cannot be set, because no checkpoint holds the KL"),
+        ("engine.flags.rollout.top_p=0.9", "rollout.top_p is decided by train.top_p; set that key instead"),
     ],
 )
 def test_a_mistake_in_the_recipe_is_one_sentence_whatever_is_missing(setting, said):

@@ -1,17 +1,18 @@
-"""What engines report of their steps: metrics for TensorBoard and Weights & Biases."""
+"""What engines report of their steps: metrics for TensorBoard and Weights & Biases, and that accuracy fell."""
 
+import json
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from olr_cli.engines.reporting import (
-    metric_logs,
-    require_packages,
-)
+from olr_cli.engines.reporting import metric_logs, reports, require_packages
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import LoggingSection, Recipe
 from olr_cli.runs.directory import create_run, read_manifest
+
+RECORDED = Path(__file__).parents[1] / "fixtures" / "metrics"
 
 
 def test_nothing_is_logged_unless_asked(tmp_path):
@@ -63,3 +64,34 @@ def test_a_missing_package_is_said_before_anything_starts(monkeypatch):
     monkeypatch.setattr("olr_cli.engines.reporting.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"pip install '\.\[wandb\]'"):
         require_packages(Recipe(logging=LoggingSection(wandb="project")))
+
+
+def recorded(name):
+    return [json.loads(line) for line in (RECORDED / f"{name}.jsonl").read_text("utf-8").splitlines()]
+
+
+def warnings(folder, lines, method, done=0):
+    """(step, warning) of an attempt that makes the steps after the first `done` lines of metrics.jsonl."""
+    said = []
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines[:done]))
+    progress = SimpleNamespace(step=lambda step, _: None, say=lambda sentence: said.append((step, sentence)))
+    recipe = Recipe.model_validate({"method": {"name": method}})
+    with reports(SimpleNamespace(recipe=recipe, path=folder, done=done, progress=progress)) as report:
+        for line in lines[done:]:
+            step = line["step"]
+            report(step, {name: value for name, value in line.items() if name not in ("step", "epoch")})
+    return said
+
+
+def test_a_fall_of_accuracy_is_a_warning_with_advice_said_once_also_over_a_resume(tmp_path):
+    lines = recorded("self_certainty")
+    ((step, warning),) = warnings(tmp_path, lines, "self_certainty")
+    assert step == 10 and warning.startswith("Warning: held-out accuracy fell to ")
+    assert "a lower train.learning_rate may help; the paper reports collapse of self_certainty" in warning
+    fallen = [line["step"] for line in lines].index(10) + 1
+    assert warnings(tmp_path, lines, "self_certainty", done=fallen) == []
+    assert warnings(tmp_path, lines, "self_certainty", done=fallen - 1) == [(step, warning)]
+
+
+def test_a_run_that_gets_better_gives_no_warning(tmp_path):
+    assert warnings(tmp_path, recorded("sequence_entropy"), "sequence_entropy") == []

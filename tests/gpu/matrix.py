@@ -18,6 +18,7 @@ import argparse
 import json
 import math
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -25,7 +26,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -39,13 +40,11 @@ from make_toys import build_tokenizer
 from stack import Train, metrics, processes_of
 
 from olr_cli import __version__
-from olr_cli.engines.machine import Check, look_at_gpus, look_at_machine
-from olr_cli.engines.models import model_shape
+from olr_cli.engines.openrlhf import WRITTEN_FOR
 from olr_cli.engines.openrlhf.bridges import has_flash_attention
-from olr_cli.engines.openrlhf.memory import memory_need
 from olr_cli.engines.openrlhf.process import descendants
 from olr_cli.files import write_text
-from olr_cli.recipe.layers import load_recipe
+from olr_cli.packages import installed_version
 from olr_cli.runs.checkpoints import checkpoint_steps
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.store import scan_rollouts, stored_steps
@@ -219,15 +218,29 @@ def settings_of(case: Case, model: Path, size: Size, device: str, gpus: int) -> 
     )
 
 
+def ask_nvidia_smi(field: str) -> list[str]:
+    """A field of every GPU; none where there is no driver."""
+    words = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits"]
+    with suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(
+            words, capture_output=True, text=True, check=True, timeout=60
+        ).stdout.splitlines()
+    return []
+
+
+def memory_in_use() -> list[float]:
+    """Bytes in use on every GPU; not of cards that share the host's memory, which answer "[N/A]"."""
+    return [float(text) * 2**20 for text in ask_nvidia_smi("memory.used") if text.strip().isdigit()]
+
+
 @contextmanager
 def peak_memory() -> Iterator[list[float]]:
     """The most bytes in use on any GPU meanwhile, beyond what was in use before; empty without a GPU."""
-    before, peak, over = look_at_gpus(), [0.0], threading.Event()
+    before, peak, over = memory_in_use(), [0.0], threading.Event()
 
     def watch() -> None:
         while not over.wait(0.5):
-            now = look_at_gpus()
-            used = [gpu.used - then.used for gpu, then in zip(now, before, strict=False)]
+            used = [now - then for now, then in zip(memory_in_use(), before, strict=False)]
             peak[0] = max([peak[0], *used])
 
     if not before:
@@ -277,7 +290,7 @@ def run_case(
             findings.append(_resumed(case, run))
         findings += [_weights_arrive(case, run), *_speeds(case, run)]
         if peak:
-            findings.append(_within_memory(case, settings, model, peak[0]))
+            findings.append(Finding(case.name, "memory of the fullest GPU", f"{peak[0] / 1e9:.1f} GB"))
     shutil.rmtree(run / "checkpoints", ignore_errors=True)
     return findings
 
@@ -366,16 +379,6 @@ def _speeds(case: Case, run: Path) -> Iterator[Finding]:
     yield Finding(case.name, "seconds for the weights to reach vLLM", f"{line['time/weights']:.2f}")
 
 
-def _within_memory(case: Case, settings: Sequence[str], model: Path, peak: float) -> Finding:
-    recipe = load_recipe("laptop/openrlhf", list(settings))
-    shape = model_shape(str(model), trust_remote_code=False)
-    card = min(gpu.memory for gpu in look_at_gpus())
-    need = memory_need(recipe, shape, card=card, flash_attention=has_flash_attention())
-    figure = max(sum(need.update.values()), sum(need.generation.values()))
-    measured, wanted = f"{peak / 1e9:.1f} GB", f"below {figure / 1e9:.1f} GB"
-    return Finding(case.name, "memory of the fullest GPU", measured, wanted, peak < figure)
-
-
 def local_engine(model: Path, device: str) -> list[Finding]:
     """The local engine in bfloat16 on this device against itself in float32 on the CPU."""
     import torch
@@ -438,7 +441,7 @@ def run_all(
     folder: Path, size: Size, device: str, cases: Sequence[Case], report: Callable[[Sequence[Finding]], None]
 ) -> list[Finding]:
     """The whole matrix; every finding is printed as it comes, and `report` gets all so far."""
-    gpus = len(look_at_gpus()) if device == "cuda" else 0
+    gpus = len(memory_in_use()) if device == "cuda" else 0
     missing = {case: why for case in cases if (why := left_out(case, gpus=gpus, device=device))}
     findings = [Finding(case.name, "left out", why) for case, why in missing.items()]
     model = folder / "model"
@@ -472,7 +475,16 @@ def _cells(finding: Finding) -> tuple[str, str, str, str, str]:
     return finding.case, finding.shows, finding.measured, finding.wanted, verdict
 
 
-def markdown(findings: Sequence[Finding], checks: Sequence[Check], size: Size) -> str:
+def machine() -> dict[str, str]:
+    """The GPUs and the versions, which a reader of the report asks for first."""
+    gpus = " / ".join(
+        ", ".join(ask_nvidia_smi(field)) for field in ("name", "memory.total", "driver_version")
+    )
+    versions = {package: installed_version(package) or "absent" for package in (*WRITTEN_FOR, "flash-attn")}
+    return {"GPUs, MiB, driver": gpus, "Python": platform.python_version(), **versions}
+
+
+def markdown(findings: Sequence[Finding], machine: Mapping[str, str], size: Size) -> str:
     """The report."""
     wrong = sum(finding.is_right is False for finding in findings)
     right = sum(finding.is_right is True for finding in findings)
@@ -483,9 +495,8 @@ def markdown(findings: Sequence[Finding], checks: Sequence[Check], size: Size) -
     ]
     results = ["| case | shows | measured | wanted | |", "|---|---|---|---|---|"]
     results += [f"| {' | '.join(_cells(finding))} |" for finding in findings]
-    machine = ["| machine | here | problem |", "|---|---|---|"]
-    machine += [f"| {check.name} | {check.here} | {check.problem or ''} |" for check in checks]
-    return "\n\n".join([*head, "\n".join(results), "\n".join(machine)]) + "\n"
+    facts = ["| machine | |", "|---|---|", *(f"| {name} | {value} |" for name, value in machine.items())]
+    return "\n\n".join([*head, "\n".join(results), "\n".join(facts)]) + "\n"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -500,14 +511,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words.local_engine is not None:
         print(json.dumps([asdict(finding) for finding in local_engine(words.local_engine, words.device)]))
         return 0
-    machine = look_at_machine()
-    if words.device == "cuda" and machine.torch.gpus == 0:
-        print("No GPU that torch can use is here, so the GPU tests are skipped; olr doctor says more.")
+    import torch
+
+    if words.device == "cuda" and torch.cuda.device_count() == 0:
+        print("No GPU that torch can use is here, so the GPU tests are skipped.")
         return 0
-    size = HALF_BILLION if words.device == "cuda" else TINY
+    size, here = HALF_BILLION if words.device == "cuda" else TINY, machine()
 
     def report(findings: Sequence[Finding]) -> None:
-        write_text(words.report, markdown(findings, machine.checks, size))
+        write_text(words.report, markdown(findings, here, size))
 
     with tempfile.TemporaryDirectory(prefix="olr-gpu-") as folder:
         findings = run_all(Path(folder), size, words.device, CASES, report)

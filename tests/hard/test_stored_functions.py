@@ -44,7 +44,6 @@ def stored(workshop):
         (["regrade", "odd-evaluation"], ["--extractor", READER]),
         (["train", "--resume", "--run-dir", "odd-run", "--dry-run"], SETTING),
         (["train", "odd-run/recipe.yaml", "--dry-run"], SETTING),
-        (["doctor", "odd-run/recipe.yaml"], SETTING),
     ],
 )
 def test_a_stored_function_runs_only_when_named_again(stored, words, named):
@@ -71,13 +70,12 @@ def test_a_run_goes_on_with_its_recipe_given_again(stored):
     os.remove(stored.folder / "ran")
 
 
-@pytest.mark.parametrize("words", [["train", "--dry-run"], ["doctor"]])
-def test_code_of_a_model_that_a_stored_recipe_trusts_runs_only_when_trusted_again(workshop, tmp_path, words):
+def test_code_of_a_model_that_a_stored_recipe_trusts_runs_only_when_trusted_again(workshop, tmp_path):
     file, trust = tmp_path / "recipe.yaml", "model.trust_remote_code"
     recipe = (workshop.folder / "tiny.yaml").read_text()
     file.write_text(recipe.replace('easier"}', 'easier", trust_remote_code: true}'))
-    assert workshop.olr(words[0], file, *words[1:])[0] == 0  # a recipe of the user's own
+    assert workshop.olr("train", file, "--dry-run")[0] == 0  # a recipe of the user's own
     (tmp_path / "manifest.json").touch()
-    status, refused = workshop.olr(words[0], file, *words[1:])
+    status, refused = workshop.olr("train", file, "--dry-run")
     assert status == 2 and f"if you trust it too, add --set {trust}=true" in refused.err
-    assert workshop.olr(words[0], file, *words[1:], "--set", f"{trust}=true")[0] == 0
+    assert workshop.olr("train", file, "--dry-run", "--set", f"{trust}=true")[0] == 0

@@ -152,7 +152,7 @@ def test_the_live_line_shows_entropy_and_equal_groups_in_80_columns_and_throughp
     stream = io.StringIO()
     progress._bar.live.console = progress._console = Console(file=stream, width=80, force_terminal=True)
     progress.start(steps=9999, done=9990, steps_per_epoch=100)
-    throughput = {"speed/generated_tokens": 98765.4, "speed/mfu": 0.456} if knows_throughput else {}
+    throughput = {"speed/generated_tokens": 98765.4} if knows_throughput else {}
     progress.step(9991, EXTREME | throughput)
     line = Console(width=80, file=io.StringIO(), record=True)
     line.print(progress._bar.get_renderable())
@@ -160,7 +160,7 @@ def test_the_live_line_shows_entropy_and_equal_groups_in_80_columns_and_throughp
     first, *rest = line.export_text().splitlines()
     assert "9991/9999" in first
     assert first.rstrip().endswith("entropy 10.25  equal 100%")
-    assert [shown.strip() for shown in rest] == ["tokens/s 98765  MFU 46%"] * knows_throughput
+    assert [shown.strip() for shown in rest] == ["tokens/s 98765"] * knows_throughput
 
 
 def test_the_headline_is_of_the_last_epoch():

@@ -5,6 +5,7 @@ import json
 import pytest
 from histories import write_history
 
+from olr_cli.runs.metrics import accuracy_fall
 from olr_cli.runs.summary import run_summary
 
 
@@ -25,13 +26,25 @@ def test_a_sign_of_collapse_is_told_with_its_step(tmp_path):
     assert any(told in line for line in run_summary(run).parts)
 
 
+def test_held_out_accuracy_counts_from_its_best_and_by_its_standard_error():
+    def fall(to, error):
+        return accuracy_fall(
+            {"step": step, "eval/avg": avg, "eval/avg_stderr": error}
+            for step, avg in enumerate((0.4, 0.7, to, 0.1))
+        )
+
+    assert fall(0.66, 0.001) == (3, "held-out accuracy fell to 10% (70% at its best)")
+    assert fall(0.6, 0.03)[0] == 3
+    assert fall(0.6, 0.01) == (2, "held-out accuracy fell to 60% (70% at its best)")
+
+
 def test_throughput_is_told_in_medians_with_units_and_only_what_is_known(tmp_path):
     run = write_history(tmp_path / "run", epochs=2)
     assert not any("tokens/s" in line for line in run_summary(run).parts)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     for number, line in enumerate(lines[1:]):
-        line |= {"speed/generated_tokens": 1000.0 + number, "speed/samples": 0.5, "speed/mfu": None}
+        line |= {"speed/generated_tokens": 1000.0 + number, "speed/samples": 0.5, "memory/gpu_peak": None}
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     shown = [line.split("  ")[-1].strip() for line in run_summary(run).parts if "/s" in line]
     assert shown == ["1,002 tokens/s", "0.500 samples/s"]
-    assert not any("utilisation" in line for line in run_summary(run).parts)
+    assert not any("GPU memory" in line for line in run_summary(run).parts)

@@ -190,11 +190,7 @@ def stored(audit: Audit) -> pl.DataFrame:
 
 
 def write_prompts(audit: Audit, target: Path) -> None:
-    """Write the table of all prompts: as CSV if the name ends so, else Parquet.
-
-    Raises:
-        UserError: it can't be written.
-    """
+    """Write the table of all prompts: as CSV if the name ends so, else Parquet."""
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
     table = stored(audit)

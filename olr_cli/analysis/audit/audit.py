@@ -103,11 +103,7 @@ def audit_history(
     *,
     keeps_responses: bool = False,
 ) -> RolloutHistory:
-    """The history to audit, with the questions where its data set can be read; arguments as `read_history` takes them.
-
-    Raises:
-        UserError: there is none, or a setting means nothing to an audit.
-    """
+    """The history to audit, with questions where its data set can be read; arguments as of `read_history`."""
     for setting in settings:
         key = setting.partition("=")[0].strip()
         if not key.startswith(SETTABLE):
@@ -140,9 +136,6 @@ def audit(
         judge: decides which answers mean the same.
         trusted: files of verified labels (`VerifiedLabels`), besides those of the run's `data.trusted`.
         drawn: files of verified labels of prompts that were drawn at random.
-
-    Raises:
-        UserError: there is nothing to audit, or the files don't fit.
     """
     manifest = read_manifest(history.source) if history.is_run else None
     counted = tally(history, judge)
@@ -348,9 +341,6 @@ def with_labels_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
 
     Prompts are matched by prompt_id; where none fits, and in a log without ids, by the text of the question, and then
     they have the ids of the data set.
-
-    Raises:
-        UserError: they have no prompt in common, or say different things of one.
     """
     in_data = {prompt.prompt_id: prompt for prompt in data.prompts}
     has_ids = history.log is None or history.log.has_ids

@@ -61,11 +61,7 @@ class Choice:
 
     @classmethod
     def of(cls, drop: str | None, only: str | None, pass_rate: str | None, *, repair: bool) -> Choice:
-        """From the options as they are written.
-
-        Raises:
-            UserError: one means nothing.
-        """
+        """From the options as they are written."""
         kind, _, size = (only or "").partition(":")
         if kind in ("first", "random"):
             if drop is not None or pass_rate is not None:
@@ -129,11 +125,7 @@ def _rates(text: str) -> tuple[float, float]:
 
 
 def require_repairable(audit: Audit) -> str | None:
-    """A sentence on why the votes change no given label, if they do not.
-
-    Raises:
-        UserError: there is nothing to repair.
-    """
+    """A sentence on why the votes change no given label, if they do not."""
     verified = 0 if audit.verified is None else audit.verified.labels
     needed = _VERIFY if verified < _VERIFY else 2 * verified
     why = (
@@ -151,11 +143,7 @@ def require_repairable(audit: Audit) -> str | None:
 
 
 def require_exportable(target: Path) -> None:
-    """Refuse what `export` could not write, before an audit takes its time.
-
-    Raises:
-        UserError: the name has an ending that is not written.
-    """
+    """Refuse what `export` could not write, before an audit takes its time."""
     if target.suffix not in (".parquet", ".jsonl"):
         raise UserError(
             f"--export {target}: a data set is written as .parquet or .jsonl; give it one of these endings"
@@ -166,9 +154,6 @@ def data_of(history: RolloutHistory, *, is_local: bool = False) -> PromptSet:
     """The data set that a history's rollouts were made on, as far as the history tells.
 
     Of a run that its recipe names (with `is_local`: where no network is needed); of a log its own column of prompts.
-
-    Raises:
-        UserError: it can't be had, or is not what it was; `--data` is the remedy.
     """
     if not history.is_run:
         return _of_log(history)
@@ -213,9 +198,6 @@ def export(audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Ch
 
     Returns:
         Whether the file is new, and how many rows were kept.
-
-    Raises:
-        UserError: nothing is left, another file has that name, or the disk doesn't take it.
     """
     by_id = {row["prompt_id"]: row for row in audit.prompts.iter_rows(named=True)}
     if not choice.repairs:

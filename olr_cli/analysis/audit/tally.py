@@ -49,11 +49,7 @@ class Tally:
 
 
 def tally(history: RolloutHistory, judge: Judge) -> Tally:
-    """Count the rollouts of the original wording; the history's `steps` are read, once.
-
-    Raises:
-        UserError: there are no such rollouts.
-    """
+    """Count the rollouts of the original wording; the history's `steps` are read, once."""
     counted = _counted(history.steps)
     if counted.is_empty():
         raise UserError(

@@ -70,11 +70,7 @@ def charts_of(figure: str, arms: Sequence[Arm]) -> list[Chart]:
 
 
 def known(kind: str, names: Iterable[str], registry: Iterable[str]) -> list[str]:
-    """The names, each once, in the registry's order.
-
-    Raises:
-        UserError: a name is not in the registry.
-    """
+    """The names, each once, in the registry's order."""
     registered, wanted = list(registry), set(names)
     for name in sorted(wanted.difference(registered)):
         raise unknown(f"--{kind}", name, registered)
@@ -85,9 +81,6 @@ def known_figures(names: Sequence[str]) -> list[str]:
     """The figures of these names, in the order of `FIGURES`, then those over keys.
 
     ``all`` stands for all of `FIGURES`, and those over the keys of `OFTEN`.
-
-    Raises:
-        UserError: there is no such figure.
     """
     over = [name for name in names if name.startswith(OVER)]
     named = known("figure", (name for name in names if name not in over), [*FIGURES, "all"])
@@ -97,11 +90,7 @@ def known_figures(names: Sequence[str]) -> list[str]:
 
 
 def draw(names: Sequence[str], arms: Sequence[Arm]) -> dict[str, list[Chart]]:
-    """The charts of the figures of these names; ``all`` stands for every figure that these arms have the runs for.
-
-    Raises:
-        UserError: there is no such figure, or one that is named needs other runs.
-    """
+    """The charts of the figures of these names; ``all`` stands for every figure that these arms have the runs for."""
     from olr_cli.analysis.frame import Lack
 
     charts: dict[str, list[Chart]] = {}
@@ -116,11 +105,7 @@ def draw(names: Sequence[str], arms: Sequence[Arm]) -> dict[str, list[Chart]]:
 
 
 def save(charts: Iterable[Chart], folder: Path) -> list[Path]:
-    """Save each chart as PNG, PDF and CSV.
-
-    Raises:
-        UserError: the folder can't be written.
-    """
+    """Save each chart as PNG, PDF and CSV."""
     from olr_cli.analysis.figures import style
 
     return [file for chart in charts for file in style.save(chart, folder)]

@@ -445,9 +445,6 @@ def save(chart: Chart, folder: Path) -> list[Path]:
 
     Returns:
         The files.
-
-    Raises:
-        UserError: the folder can't be written; each file is then whole, as it was or as it should be.
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)

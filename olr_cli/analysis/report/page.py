@@ -26,9 +26,9 @@ from olr_cli.analysis.tables import count
 from olr_cli.answers import Judge
 from olr_cli.files import write_text, writing
 from olr_cli.runs.directory import kind_of, read_manifest, recipe_yaml
-from olr_cli.runs.metrics import Metrics, read_metrics
+from olr_cli.runs.metrics import Metrics, accuracy_fall, read_metrics
 from olr_cli.runs.progress import of_epoch
-from olr_cli.runs.summary import outcomes, signs_of_collapse
+from olr_cli.runs.summary import outcomes
 from olr_cli.tables import Answer, Block, Column, Line, Row, Table, percent
 from olr_cli.tables.html import element, html, isolated, table_elements
 
@@ -71,10 +71,6 @@ def write_report(
 
     Returns:
         The file, and sentences on the runs and prompts that it leaves out.
-
-    Raises:
-        UserError: a run has no complete step, a shard is torn, the folder can't be written, or the file of verified
-            labels is not one of the runs' prompts.
     """
     shown = dict(tables or {})
     if len(arms) > 1 and "arms" not in shown:
@@ -119,9 +115,6 @@ def write_queue(
 
     Returns:
         Sentences on the prompts that it leaves out.
-
-    Raises:
-        UserError: it can't be written.
     """
     data, left_out = audit_data(history, result, judge, responses, command)
     # The page itself is the place to verify labels, and says how.
@@ -247,8 +240,8 @@ def summary(arms: Sequence[Arm], notes: Sequence[str]) -> Iterator[Element]:
     notes = list(notes)
     for run in runs:
         place = "" if len(runs) == 1 else f"{run.path}: "
-        signs = signs_of_collapse(run.path)
-        notes += [f"{place}sign of collapse after step {step}: {sign}" for step, sign in signs]
+        if fall := accuracy_fall(read_metrics(run.path, "eval/avg")):
+            notes.append(f"{place}sign of collapse after step {fall[0]}: {fall[1]}")
     if notes:
         yield element("h3", "Notes")
         yield element("ul", *(element("li", isolated(note)) for note in notes), class_="notes")

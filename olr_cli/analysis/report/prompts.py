@@ -117,11 +117,7 @@ class Labels:
 
 
 def audited_labels(run: Run, trusted: Path | None = None) -> Labels:
-    """The audit of a run (`olr audit RUN`, with `--trusted` if there is such a file).
-
-    Raises:
-        UserError: with verified labels the run cannot be audited.
-    """
+    """The audit of a run (`olr audit RUN`, with `--trusted` if there is such a file)."""
     try:
         history = audit_history(run.path, [])
         with Judge(ledger=history.given_up, keep=False, tolerance=history.recipe.data.tolerance) as judge:

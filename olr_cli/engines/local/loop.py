@@ -42,7 +42,7 @@ from olr_cli.runs.checkpoints import checkpoint_path, is_best
 from olr_cli.runs.interrupts import Interrupted, stop_requests
 from olr_cli.runs.metrics import Metrics, Stopwatch, known
 from olr_cli.runs.schedule import Schedule
-from olr_cli.runs.throughput import Hardware, ModelShape, StepWork, throughput
+from olr_cli.runs.throughput import StepWork, throughput
 from olr_cli.seeding import rollout_keys
 from olr_cli.supervision import Decided, Step
 from olr_cli.supervision.metrics import step_metrics
@@ -52,11 +52,7 @@ class LocalRunner:
     """The engine for one machine: loads the policy, then trains it (see `olr_cli.engines.run.Engine`)."""
 
     def __init__(self, recipe: Recipe, data: DataSets) -> None:
-        """Load the starting policy and encode every prompt.
-
-        Raises:
-            UserError: the model cannot be used, prompts are too long, or a package is missing.
-        """
+        """Load the starting policy and encode every prompt."""
         require_packages(recipe)
         set_up_torch(recipe)
         self.policy = load_policy(recipe)
@@ -122,7 +118,7 @@ class LocalRunner:
         )
         if checkpoint is not None:
             load_trainer(grpo, checkpoint)
-        hardware = _hardware(self.policy, has_reference=reference is not None)
+        on_gpu = self.policy.device.type == "cuda"
         start_progress(run, schedule)
 
         with stop_requests() as stop, reports(run) as report:
@@ -133,7 +129,7 @@ class LocalRunner:
             for step in schedule.after(run.done):
                 epoch = schedule.epoch(step)
                 clock = Stopwatch()
-                if hardware.gpus:
+                if on_gpu:
                     torch.cuda.reset_peak_memory_stats(self.policy.device)
                 timeouts_before = judge.timeouts
                 with stopping_if_diverged(run, step, epoch, failed=step - 1):
@@ -148,8 +144,8 @@ class LocalRunner:
                     with clock.measure("evaluation"), stopping_if_diverged(run, step, epoch, failed=step):
                         metrics |= self.measure_held_out(run)
                 times = clock.metrics()
-                peak = torch.cuda.max_memory_allocated(self.policy.device) if hardware.gpus else None
-                speed = throughput(step_work(sampled, trains), times, hardware, peak)
+                peak = torch.cuda.max_memory_allocated(self.policy.device) if on_gpu else None
+                speed = throughput(step_work(sampled, trains), times, peak)
                 _record(run, report, step, epoch, {**metrics, **times, **speed})
                 signal_number = stop.signal_number  # read once: no stop without its checkpoint
                 is_due = schedule.is_due(step, settings.checkpoint_every)
@@ -256,11 +252,7 @@ def load_policy(recipe: Recipe, checkpoint: Path | None = None) -> Policy:
 def encode_prompts(
     policy: Policy, prompts: Sequence[Prompt], recipe: Recipe, view: View = "original"
 ) -> list[list[int]]:
-    """Token ids of every prompt, in the words of a view.
-
-    Raises:
-        UserError: prompts are longer than the recipe allows, or leave no room for a response; says how many.
-    """
+    """Token ids of every prompt, in the words of a view."""
     token_ids = policy.encode([prompt.turns(view) for prompt in prompts])
     require_room(prompts, token_ids, recipe, policy.context_length, view)
     return token_ids
@@ -307,17 +299,6 @@ def step_work(sampled: SampledRollouts, trains: Sequence[bool]) -> StepWork:
     )
 
 
-def _hardware(policy: Policy, *, has_reference: bool) -> Hardware:
-    on_gpu = policy.device.type == "cuda"
-    return Hardware(
-        gpus=int(on_gpu),
-        card=torch.cuda.get_device_name(policy.device) if on_gpu else None,
-        shape=ModelShape.of(policy.model),
-        # In float32 the sampler's own log-probabilities serve the update (see `Grpo`).
-        passes_before=int(has_reference) + int(policy.dtype != torch.float32),
-    )
-
-
 def save_checkpoint(run: Attempt, step: int, policy: Policy, grpo: Grpo) -> None:
     """Write weights and tokenizer in Hugging Face layout, the optimiser, and torch's random state."""
 
@@ -331,11 +312,7 @@ def save_checkpoint(run: Attempt, step: int, policy: Policy, grpo: Grpo) -> None
 
 
 def load_trainer(grpo: Grpo, checkpoint: Path) -> None:
-    """Bring the optimiser, and torch's random state, to where a checkpoint left them.
-
-    Raises:
-        UserError: it has no such state, or that of another model.
-    """
+    """Bring the optimiser, and torch's random state, to where a checkpoint left them."""
     try:
         state = torch.load(checkpoint / "optimizer.pt", weights_only=True, map_location=grpo.policy.device)
         grpo.optimizer.load_state_dict(state)

@@ -31,11 +31,7 @@ class LoraPolicy(Policy):
 
     @classmethod
     def attach(cls, policy: Policy, recipe: Recipe, checkpoint: Path | None = None) -> LoraPolicy:
-        """`policy` with a new adapter, which changes nothing yet, or with that of a checkpoint.
-
-        Raises:
-            UserError: the model has no such layers.
-        """
+        """`policy` with a new adapter, which changes nothing yet, or with that of a checkpoint."""
         import peft
 
         rank, alpha, layers = recipe.train.lora_rank, recipe.train.lora_alpha, recipe.train.lora_layers

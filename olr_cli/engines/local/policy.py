@@ -127,10 +127,6 @@ class Policy:
 
         Device ``auto`` takes the GPU if there is one; the precision of the computation is by default float32 on CPU,
         bfloat16 on a GPU that has it.
-
-        Raises:
-            UserError: no such model, not a causal language model with attention layers, weights that are not finite,
-                or no such device.
         """
         _, tokenizer = open_model(path, trust_remote_code=trust_remote_code, checks_weights=True)
         chosen_device = _device(device)

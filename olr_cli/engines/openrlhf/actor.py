@@ -255,13 +255,13 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
         self.actor.train()
         return PolicyForward(*(tensor.to("cpu") for tensor in (log_probs_BA, *statistics)))
 
-    def take_gpu_peak(self) -> tuple[str | None, int | None]:
-        """The GPU's name, and the most bytes that torch held on it since the last call; None and None on a CPU."""
+    def take_gpu_peak(self) -> int | None:
+        """The most bytes that torch held on the GPU since the last call; None on a CPU."""
         if not torch.cuda.is_available():
-            return None, None
+            return None
         peak = torch.cuda.max_memory_allocated()
         torch.cuda.reset_peak_memory_stats()
-        return torch.cuda.get_device_name(), peak
+        return peak
 
     def save_checkpoint_to(self, folder: str, step: int, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> None:
         """Write this rank's part of the checkpoint after `step` steps into `folder`; all ranks at once."""

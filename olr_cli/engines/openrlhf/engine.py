@@ -133,11 +133,7 @@ class StartingModel:
         return cls(place, tokenizer, getattr(config, "max_position_embeddings", None), digest)
 
     def texts(self, prompts: Sequence[Prompt], recipe: Recipe, view: View = "original") -> list[str]:
-        """Every prompt as text that OpenRLHF, which adds no special tokens, turns into the tokens that we would.
-
-        Raises:
-            UserError: a prompt doesn't fit, or no text does that.
-        """
+        """Every prompt as text that OpenRLHF, which adds no special tokens, turns into the tokens that we would."""
         messages = [prompt.turns(view) for prompt in prompts]
         texts = prompt_text.render_all(self.tokenizer, messages)
         token_ids = prompt_text.tokenize(self.tokenizer, texts)
@@ -175,9 +171,6 @@ class OpenRlhfRunner:
         """Check everything that can be checked before Ray starts.
 
         In a dry run `missing` receives a sentence for everything that is not on this machine.
-
-        Raises:
-            UserError: OpenRLHF is not installed, a flag is not its own, or the recipe cannot work on these GPUs.
         """
         self._recipe, self._data = recipe, data
         self._engine = engine_section(recipe, OpenRlhfEngine)
@@ -185,9 +178,9 @@ class OpenRlhfRunner:
         with noting(missing):
             require_openrlhf()
             self._parser = openrlhf_parser()
-            check_flags(recipe, self._parser)
             if self._engine.device == "cpu":
                 require_vllm_cpu()
+        check_flags(recipe, self._parser)
         with noting(missing):
             require_packages(recipe)
         check_batches(recipe, len(data.train.prompts), len(data.views))
@@ -313,11 +306,7 @@ class OpenRlhfRunner:
         return {"steps": schedule.last, "policy": str(checkpoint_path(run.path, schedule.last))}
 
     def _other_parts(self, run: Path, done: int) -> int | None:
-        """Number of GPUs that the checkpoint to go on from was saved on, if it is not the number of now.
-
-        Raises:
-            UserError: it has no state of the optimiser.
-        """
+        """Number of GPUs that the checkpoint to go on from was saved on, if it is not the number of now."""
         parts = saved_parts(checkpoint_path(run, done)) if done else None
         return None if parts == self._engine.policy_gpus else parts
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -11,14 +10,9 @@ import torch
 from torch import Tensor
 
 from olr_cli.data.prompts import Prompt, View
-from olr_cli.engines.models import model_shape
-from olr_cli.engines.openrlhf.checks import gpus_needed
 from olr_cli.engines.openrlhf.job_files import prompt_label, read_prompt_label
 from olr_cli.engines.prompt_text import before_stop
-from olr_cli.engines.run import engine_section
-from olr_cli.errors import UserError
-from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
-from olr_cli.runs.throughput import Hardware, StepWork
+from olr_cli.runs.throughput import StepWork
 from olr_cli.supervision import Decided, Step
 
 
@@ -162,19 +156,6 @@ def step_work(experiences: Sequence[Any], decided: Decided, order: Sequence[int]
         prompts += (batch.attention_mask.sum(dim=1) - responses_B).tolist()
     return StepWork(
         prompts, responses, [does for batch in experiences for does in trains[batch.index].tolist()]
-    )
-
-
-def hardware(recipe: Recipe, model: str, card: str | None) -> Hardware:
-    """All GPUs of a run, those of vLLM and the reference too; `card` names the policy's, None on a CPU."""
-    engine, shape = engine_section(recipe, OpenRlhfEngine), None
-    with suppress(UserError):  # a model of another kind
-        shape = model_shape(model, trust_remote_code=recipe.model.trust_remote_code)
-    return Hardware(
-        gpus=gpus_needed(recipe) if engine.device == "cuda" else 0,
-        card=card,
-        shape=shape,
-        passes_before=1 + int(recipe.train.kl_weight > 0),
     )
 
 

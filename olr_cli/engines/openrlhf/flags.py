@@ -57,9 +57,6 @@ def openrlhf_parser() -> argparse.ArgumentParser:
 
     It is made inside the module's ``if __name__ == "__main__"``. Only the statements that make it are run, so nothing
     heavy is imported.
-
-    Raises:
-        UserError: the installed OpenRLHF makes its parser otherwise.
     """
     package = util.find_spec("openrlhf.cli")
     places = list(package.submodule_search_locations or ()) if package else []

@@ -121,11 +121,7 @@ def write_rows(file: Path, rows: Sequence[tuple[str, str]]) -> None:
 
 
 def saved_parts(checkpoint: Path) -> int:
-    """Number of GPUs that a checkpoint's optimiser state was saved on: each wrote a file.
-
-    Raises:
-        UserError: there is none.
-    """
+    """Number of GPUs that a checkpoint's optimiser state was saved on: each wrote a file."""
     parts = list((checkpoint / OPENRLHF_PART / "_actor").glob("*/*_optim_states.pt"))
     if not parts:
         raise UserError(f"{checkpoint} has no state of the optimiser to go on from; restore it from a copy")

@@ -29,7 +29,6 @@ from olr_cli.engines.openrlhf.balance import deal
 from olr_cli.engines.openrlhf.experience import (
     give_rewards,
     group_members,
-    hardware,
     response_tokens,
     sampled_step,
     sampler_gap,
@@ -57,7 +56,7 @@ from olr_cli.runs.directory import GIVEN_UP, read_recipe
 from olr_cli.runs.metrics import Metrics, Stopwatch
 from olr_cli.runs.schedule import Schedule
 from olr_cli.runs.store import stored_history
-from olr_cli.runs.throughput import Hardware, throughput
+from olr_cli.runs.throughput import throughput
 from olr_cli.runs.writer import RunWriter
 from olr_cli.supervision import Decided, Step, make_supervisor
 from olr_cli.supervision.metrics import step_metrics
@@ -183,7 +182,6 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         self.supervisor.expect(self.data.train.prompts)
         self._decided: Decided  # of the step in progress, where it is supervised already
         self._is_supervised = False
-        self._hardware: Hardware | None = None
         rows = self.samples_generator.prompts_dataloader.dataset
         self.prompts_dataloader = PromptOrder(self.schedule, rows, self._done)
         self.samples_generator.prompts_dataloader = self.prompts_dataloader
@@ -374,12 +372,9 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         return ours | {"time/update": update, "time/step": status["timing/step_total"] + after}
 
     def _throughput(self, times: Metrics) -> dict[str, float | None]:
-        ranks = ray.get(self.actor_model_group.async_run_method(method_name="take_gpu_peak"))
-        cards, peaks = zip(*ranks, strict=True)
-        if self._hardware is None:
-            self._hardware = hardware(self.recipe, self.args.actor.model_name_or_path, cards[0])
+        peaks = ray.get(self.actor_model_group.async_run_method(method_name="take_gpu_peak"))
         peak = max((peak for peak in peaks if peak is not None), default=None)
-        return throughput(self._work, times, self._hardware, peak)
+        return throughput(self._work, times, peak)
 
     def _save_checkpoint(self, step: int) -> None:
         def fill(folder: Path) -> None:

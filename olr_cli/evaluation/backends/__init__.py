@@ -52,9 +52,6 @@ class Sampling:
         top_k: draw from this many of the most likely tokens; None: from all.
         min_p: draw from the tokens that are at least this share as likely as the most likely one; 0: from all.
         stop: texts that end a response, which then lacks them.
-
-    Raises:
-        UserError: a value is not possible.
     """
 
     temperature: float = 0.6
@@ -130,10 +127,6 @@ class Backend(AbstractContextManager["Backend"]):
             The requests that have finished since the last time, by their number in `requests`: a rollout a seed, or
             None for one that is lost. While a backend works on long responses there may be none, so that the caller can
             look after something else.
-
-        Raises:
-            UserError: a prompt does not fit the model; the backend cannot sample like that; the model cannot run here;
-                samples are lost, once all others are there.
         """
 
     def generate(
@@ -154,19 +147,11 @@ class Backend(AbstractContextManager["Backend"]):
         return prompt_text.has_chat_template(self.tokenizer, self.chat)
 
     def render(self, prompts: Sequence[Sequence[Message]]) -> list[str]:
-        """Prompts as texts, exactly as the model will read them; many at once, since a call may fork this process.
-
-        Raises:
-            UserError: the chat template refuses a prompt.
-        """
+        """Prompts as texts, exactly as the model will read them; many at once, since a call may fork this process."""
         return prompt_text.render_all(self.tokenizer, prompts, self.chat)
 
     def encode(self, prompts: Sequence[str], sampling: Sampling) -> tuple[list[list[int]], list[int]]:
-        """Token ids of rendered prompts, and the most tokens that each prompt's responses may have.
-
-        Raises:
-            UserError: prompts leave no room for a response.
-        """
+        """Token ids of rendered prompts, and the most tokens that each prompt's responses may have."""
         tokens = prompt_text.tokenize(self.tokenizer, prompts, self.chat)
         if self.context is None:
             return tokens, [sampling.max_new_tokens] * len(tokens)
@@ -192,9 +177,6 @@ class BackendOptions:
         url: an OpenAI-compatible server that responds instead.
         concurrency: the most requests to the server at a time; by default 64.
         timeout: the seconds in which a reply of the server must be there; by default 600.
-
-    Raises:
-        UserError: an option would be ignored.
     """
 
     name: BackendName | None = None
@@ -225,12 +207,7 @@ class BackendOptions:
             raise UserError("--vllm is for the vllm backend, not for transformers; leave it out")
 
     def open(self, model: str, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> Backend:
-        """Open a model: a folder in Hugging Face layout, a hub id, or the server's name for it.
-
-        Raises:
-            UserError: no such model, no such device, vLLM is asked for where it cannot run, or the chat template lacks
-                a variable of `chat`.
-        """
+        """Open a model: a folder in Hugging Face layout, a hub id, or the server's name for it."""
         backend: Backend
         if self.url is not None:
             from olr_cli.evaluation.backends.openai_backend import TIMEOUT, OpenAIBackend

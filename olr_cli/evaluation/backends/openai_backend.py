@@ -70,9 +70,6 @@ class OpenAIBackend(Backend):
             concurrency: the most requests at a time.
             timeout: the seconds in which a reply must be there.
             chat: variables for the server's chat template; its template cannot be replaced.
-
-        Raises:
-            UserError: the server cannot be reached, refuses the key, or has no such model.
         """
         if chat.template is not None:
             raise UserError("a server renders prompts by its own chat template; leave --chat-template out")
@@ -161,11 +158,7 @@ class OpenAIBackend(Backend):
     async def ask(
         self, client: httpx.AsyncClient, request: GenerationRequest, seed: int, sampling: Sampling
     ) -> Rollout | str:
-        """One sample of a request; if it is lost, the reason.
-
-        Raises:
-            UserError: the server refuses it.
-        """
+        """One sample of a request; if it is lost, the reason."""
         body: dict[str, Any] = {
             "model": self.model,
             "messages": [{"role": turn.role, "content": turn.content} for turn in request.messages],
@@ -341,11 +334,7 @@ class _Requests:
         self._thread.join()
 
     def next(self) -> Iterator[tuple[int, int, Rollout | str]]:
-        """What has arrived: request, sample, and rollout or reason; after a moment there may be nothing.
-
-        Raises:
-            UserError: the server refuses a request.
-        """
+        """What has arrived: request, sample, and rollout or reason; after a moment there may be nothing."""
         with suppress(Empty):
             arrived = self._arrived.get(timeout=_WAITED)
             while True:

@@ -33,11 +33,7 @@ class TransformersBackend(Backend):
     """
 
     def __init__(self, model: str, *, device: Device = "auto", trust_remote_code: bool = False) -> None:
-        """Load the model.
-
-        Raises:
-            UserError: no such model, or not one of attention layers.
-        """
+        """Load the model."""
         self._policy = Policy.load(model, device=device, trust_remote_code=trust_remote_code)
         self.model, self.tokenizer, self.context = model, self._policy.tokenizer, self._policy.context_length
         self._on_gpu = self._policy.device.type == "cuda"

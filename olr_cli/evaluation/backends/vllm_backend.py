@@ -72,11 +72,7 @@ class VllmBackend(Backend):
     """
 
     def __init__(self, model: str, options: BackendOptions) -> None:
-        """Read tokenizer and configuration; the weights are loaded with the first prompts.
-
-        Raises:
-            UserError: no such model, vLLM cannot be imported, or it has no such setting.
-        """
+        """Read tokenizer and configuration; the weights are loaded with the first prompts."""
         self.model = model
         self._remote = {"trust_remote_code": options.trust_remote_code}
         self._llm: Any = None
@@ -293,11 +289,7 @@ def _environment() -> Iterator[None]:
 
 
 def read_model(model: str, *, trust_remote_code: bool) -> tuple[Any, Any, list[int]]:
-    """A model's configuration, its tokenizer and its end tokens.
-
-    Raises:
-        UserError: it is none.
-    """
+    """A model's configuration, its tokenizer and its end tokens."""
     config, tokenizer = open_model(model, trust_remote_code=trust_remote_code)
     with loading(model):
         try:
@@ -314,11 +306,7 @@ def _reason(error: BaseException) -> str:
 
 
 def check_settings(settings: Mapping[str, Any], engine_args: type) -> None:
-    """Make sure that vLLM has all settings, and that olr does not set them itself.
-
-    Raises:
-        UserError: it has no such setting, one has another place, or the adapter is none.
-    """
+    """Make sure that vLLM has all settings, and that olr does not set them itself."""
     known = {field.name for field in fields(engine_args)} - _SET_BY_OLR | {LORA}
     for key in settings:
         if key in _SET_BY_OLR:
@@ -338,11 +326,7 @@ def check_settings(settings: Mapping[str, Any], engine_args: type) -> None:
 
 
 def adapter_rank(folder: str) -> int:
-    """The rank that vLLM makes room for, given the folder of an adapter.
-
-    Raises:
-        UserError: there is no such folder, it holds no LoRA adapter, or one that vLLM has no room for.
-    """
+    """The rank that vLLM makes room for, given the folder of an adapter."""
     file = Path(folder) / "adapter_config.json"
     if not Path(folder).is_dir():
         raise no_path(folder, "give the folder of a LoRA adapter (PEFT)")

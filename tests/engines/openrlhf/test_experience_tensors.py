@@ -6,11 +6,9 @@ import pytest
 import torch
 
 from olr_cli.data.prompts import Prompt
-from olr_cli.engines.models import policy_path
 from olr_cli.engines.openrlhf.experience import (
     give_rewards,
     group_members,
-    hardware,
     response_tokens,
     sampled_step,
     sampler_gap,
@@ -19,7 +17,6 @@ from olr_cli.engines.openrlhf.experience import (
     with_statistics,
 )
 from olr_cli.engines.openrlhf.job_files import prompt_label, read_prompt_label
-from olr_cli.recipe.layers import validate
 
 PROMPTS = {name: Prompt(name, (), "1", "1", "clean") for name in "ab"}
 
@@ -189,14 +186,3 @@ def test_the_samplers_gap_is_a_mean_over_response_tokens_and_unknown_where_vllm_
     ]
     assert sampler_gap(batches, policys) == pytest.approx((0.5 + 0 + 0 + 1 + 0.5) / 5)
     assert sampler_gap([SimpleNamespace(rollout_log_probs=None, action_mask=masks[0])], policys[:1]) is None
-
-
-def test_all_gpus_count_and_a_cpus_logical_ones_are_none():
-    path = str(policy_path("addition-easier"))
-    section = {"name": "openrlhf", "gpus_per_node": 2, "colocate": False}
-    apart = validate({"engine": section, "train": {"kl_weight": 0.1}}, "test")
-    found = hardware(apart, path, "NVIDIA H200")
-    assert (found.gpus, found.card, found.passes_before) == (2 + 2 + 1, "NVIDIA H200", 2)
-    alone = validate({"engine": {**section, "device": "cpu"}, "train": {"kl_weight": 0}}, "test")
-    assert hardware(alone, path, None).gpus == 0
-    assert hardware(alone, path, None).passes_before == 1

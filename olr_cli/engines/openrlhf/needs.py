@@ -1,0 +1,102 @@
+"""What a job on OpenRLHF needs of this machine: packages, a compiler, the CUDA toolkit, a Ray that answers.
+
+Only a dry run looks for these. A run without them ends with the error of DeepSpeed or Ray.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from olr_cli.engines.openrlhf import WRITTEN_FOR
+from olr_cli.engines.openrlhf.flags import INSTALL, cluster_address
+from olr_cli.engines.run import engine_section
+from olr_cli.errors import first_line
+from olr_cli.packages import installed_version, is_version
+from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
+
+_PATIENCE_SECONDS = 5
+
+
+def missing_here(recipe: Recipe) -> Iterator[str]:
+    """A sentence for each thing that the job would not find; `checks.py` has what a run asks for too."""
+    device, address = engine_section(recipe, OpenRlhfEngine).device, cluster_address(recipe)
+    if installed_version("openrlhf") is not None:  # else one sentence says how to install everything
+        for package in ("ray", "deepspeed", *(["vllm"] if device == "cuda" else [])):
+            if installed_version(package) is None:
+                yield f"the package {package} is not installed here; {INSTALL}"
+    if address is not None:
+        yield from _unanswered(address)
+    elif device == "cuda":
+        yield from _no_compiler()
+        yield from _other_toolkit()
+
+
+def version_warnings() -> list[str]:
+    """A sentence if packages have other versions than the tested ones; `checks.py` refuses another OpenRLHF."""
+    installed = {package: installed_version(package) for package in WRITTEN_FOR if package != "openrlhf"}
+    other = {
+        name: here for name, here in installed.items() if here and not is_version(here, WRITTEN_FOR[name])
+    }
+    if not other:
+        return []
+    here = ", ".join(f"{package} {version}" for package, version in other.items())
+    tested = ", ".join(f"{package} {WRITTEN_FOR[package]}" for package in other)
+    return [f"the engine openrlhf was tested with {tested}, not with {here}; {INSTALL}"]
+
+
+def _unanswered(address: str) -> Iterator[str]:
+    if address in ("auto", "local"):  # Ray itself looks for a cluster
+        return
+    try:
+        place = urlsplit(address if "//" in address else f"//{address}")
+        socket.create_connection((place.hostname, place.port or 0), timeout=_PATIENCE_SECONDS).close()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or first_line(error)
+        yield (
+            f"no Ray answers at {address} ({why}); start it there (ray start --head), or correct"
+            " engine.ray_address or the variable RAY_ADDRESS"
+        )
+
+
+def _no_compiler() -> Iterator[str]:
+    compiler = os.environ.get("CXX") or "c++"
+    if shutil.which(compiler.split()[0]) is None:
+        yield f"there is no C++ compiler ({compiler}), and DeepSpeed compiles its Adam; install g++"
+
+
+def _other_toolkit() -> Iterator[str]:
+    """DeepSpeed compiles with the CUDA toolkit, and refuses another version than torch's; any 12 goes with any 12."""
+    import torch
+
+    if torch.version.cuda is None or os.environ.get("DS_SKIP_CUDA_CHECK") == "1":
+        return
+    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
+    nvcc = str(Path(home, "bin", "nvcc")) if home else shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    here, wanted = _release_of(nvcc), ".".join(torch.version.cuda.split(".")[:2])
+    if here is None:
+        found = f"there is no CUDA toolkit ({nvcc})"
+    elif here == wanted or (here.startswith("12.") and wanted.startswith("12.")):
+        return
+    else:
+        found = f"the CUDA toolkit is {here} ({nvcc})"
+    yield (
+        f"{found}, and DeepSpeed compiles its Adam with {wanted}, torch's version; install that and set CUDA_HOME to"
+        " its folder, or set DS_SKIP_CUDA_CHECK=1"
+    )
+
+
+def _release_of(nvcc: str) -> str | None:
+    """The version of a CUDA compiler; None if it cannot be run."""
+    try:
+        ended = subprocess.run([nvcc, "--version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    release = re.search(r"release (\d+\.\d+)", ended.stdout)
+    return release[1] if release else None

@@ -1,0 +1,120 @@
+"""What a dry run says of a machine on which a part of OpenRLHF's stack is missing, or another than the tested one."""
+
+import socket
+
+import pytest
+import torch
+
+from olr_cli.engines.openrlhf import WRITTEN_FOR, needs
+from olr_cli.engines.openrlhf.needs import missing_here, version_warnings
+from olr_cli.recipe.layers import validate
+
+
+class Node:
+    """A node on which the whole stack is installed, until something is changed."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        folder.mkdir()
+        self.versions = {**WRITTEN_FOR, "torch": "2.13.0+cu130", "transformers": "5.15.1"}
+        self.add("nvcc", "Cuda compilation tools, release 13.0, V13.0.88")
+        self.add("c++")
+
+    def add(self, name, answer=""):
+        program = self.folder / name
+        program.write_text(f"#!/bin/sh\necho '{answer}'\n")
+        program.chmod(0o755)
+
+    def remove(self, name):
+        (self.folder / name).unlink()
+
+
+@pytest.fixture
+def node(tmp_path, monkeypatch):
+    for name in ("RAY_ADDRESS", "DS_SKIP_CUDA_CHECK", "CXX"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    pretended = Node(tmp_path / "bin")
+    monkeypatch.setattr(needs, "installed_version", lambda package: pretended.versions.get(package))
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    return pretended
+
+
+def missing(**engine):
+    return list(missing_here(validate({"engine": {"name": "openrlhf", **engine}}, "test")))
+
+
+def test_a_node_with_everything_lacks_nothing(node):
+    assert missing() == missing(device="cpu") == version_warnings() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (
+            lambda node: node.versions.pop("ray"),
+            "the package ray is not installed here; docs/openrlhf-install.md",
+        ),
+        (lambda node: node.versions.pop("vllm"), "the package vllm is not installed here"),
+        (
+            lambda node: node.remove("c++"),
+            "there is no C++ compiler (c++), and DeepSpeed compiles its Adam; install",
+        ),
+        (lambda node: node.add("nvcc", "release 13.1, V13.1.8"), "the CUDA toolkit is 13.1 ("),
+    ],
+)
+def test_what_is_missing_on_a_node_is_one_sentence(node, change, sentence):
+    change(node)
+    (found,) = missing()
+    assert found.startswith(sentence)
+
+
+def test_a_toolkit_that_is_not_there_is_named_with_its_place(node, monkeypatch):
+    monkeypatch.setenv("CUDA_HOME", "/nowhere")
+    (found,) = missing()
+    assert found.startswith(
+        "there is no CUDA toolkit (/nowhere/bin/nvcc), and DeepSpeed compiles its Adam with 13.0"
+    )
+    monkeypatch.setenv("DS_SKIP_CUDA_CHECK", "1")
+    assert missing() == []
+
+
+def test_any_cuda_12_goes_with_any_other(node, monkeypatch):
+    node.add("nvcc", "release 12.4, V12.4.1")
+    assert len(missing()) == 1
+    monkeypatch.setattr(torch.version, "cuda", "12.9")
+    assert missing() == []
+
+
+def test_only_a_job_on_the_gpus_of_this_machine_needs_its_compilers(node):
+    node.remove("c++")
+    node.remove("nvcc")
+    assert len(missing()) == 2
+    assert missing(device="cpu") == missing(ray_address="auto") == []
+
+
+def test_where_openrlhf_is_not_installed_its_stack_is_not_listed_too(node):
+    node.versions = {}
+    assert missing() == version_warnings() == []
+
+
+def test_a_ray_that_does_not_answer_is_missing(node, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        assert missing(ray_address=address) == missing(ray_address=f"ray://{address}") == []
+    assert missing(ray_address=address) == [
+        f"no Ray answers at {address} (Connection refused); start it there (ray start --head), or correct"
+        " engine.ray_address or the variable RAY_ADDRESS"
+    ]
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    assert missing()[0].startswith(f"no Ray answers at {address}")
+    assert missing(ray_address="127.0.0.1:many")[0].startswith("no Ray answers at 127.0.0.1:many (")
+
+
+def test_other_versions_are_one_sentence(node):
+    node.versions |= {"deepspeed": "0.19.7", "torch": "2.14.0"}
+    assert version_warnings() == [
+        "the engine openrlhf was tested with deepspeed 0.19.6, torch 2.13, not with deepspeed 0.19.7, torch 2.14.0;"
+        " docs/openrlhf-install.md tells how to install it"
+    ]
