@@ -52,7 +52,6 @@ from olr_cli.supervision import (
 )
 from olr_cli.supervision.metrics import step_metrics
 from olr_cli.supervision.selection import keep_fraction
-from olr_cli.user_code import name_function
 
 __all__ = [
     "SENTINEL",
@@ -149,7 +148,6 @@ class OnlineLabelRefinement:
         self._knows_epochs = "epochs" in self._tree.get("train", {})
         self.recipe = validate(self._tree, "recipe")
         if self.recipe.data.extractor is not None:
-            name_function(self.recipe.data.extractor)
             find_extractor(self.recipe.data.extractor, "recipe: data.extractor")
         if self.recipe.method.prompts != "all" and self.recipe.method.keep_fraction is None:
             raise UserError(

@@ -88,6 +88,8 @@ def _load_module(source: str, name: str, shown: str) -> ModuleType:
         # no user's text: the recipe's own setting, which names code as model.trust_remote_code does
         return importlib.import_module(source)
     except Exception as error:
-        raise UserError(f"{shown}: importing {source} from {here} fails ({raised_at(error)}); mend it") from error
+        raise UserError(
+            f"{shown}: importing {source} from {here} fails ({raised_at(error)}); mend it"
+        ) from error
     finally:
         sys.path.remove(here)

@@ -27,7 +27,7 @@ def test_every_column_of_a_stored_table_is_described_and_no_other(heading, recor
 
 def test_every_method_and_every_key_of_methods_is_described():
     text = (DOCS / "methods.md").read_text("utf-8")
-    for section in METHODS:
-        assert f"| `{section.model_fields['name'].default}` |" in text
+    for name in METHODS:
+        assert f"| `{name}` |" in text
     for key in MethodSection.model_fields.keys() - {"name"}:
         assert f"| `{key}` |" in text

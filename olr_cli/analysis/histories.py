@@ -26,7 +26,6 @@ from olr_cli.recipe.schema import OlrMethod, Recipe, flatten
 from olr_cli.runs.directory import GIVEN_UP, data_facts, has_run, read_recipe, rules_note
 from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_steps
 from olr_cli.supervision import compose
-from olr_cli.user_code import name_function
 
 _COLUMNS = ("prompt_id", "visit", "step", "sample", "view", "answer", *STATISTICS)
 
@@ -136,8 +135,8 @@ def _recipe(base: Recipe, changes: Mapping[str, Any], source: str, settable: Seq
     if any(key.startswith("data.columns") for key in flatten(dict(changes))):
         tree["data"]["columns"] = None  # a setting names those of other files than the run's
     recipe = validate(overlay(tree, changes), source)
+    recipe = recipe.of_strangers(base.strangers - flatten(dict(changes)).keys())
     if "extractor" in changes.get("data", {}) and recipe.data.extractor is not None:
-        name_function(recipe.data.extractor)
         find_extractor(recipe.data.extractor, "--set data.extractor")
     return recipe
 

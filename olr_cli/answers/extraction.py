@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import functools
-import importlib
-import os
 import re
-import sys
-import traceback
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from string import ascii_uppercase
 from types import MappingProxyType
 
-from olr_cli.errors import UserError, did_you_mean, first_line, shortened
+from olr_cli.errors import UserError, did_you_mean, shortened
 from olr_cli.user_code import load_function, raised_at
 
 _BUILT_IN = {

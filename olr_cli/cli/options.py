@@ -226,12 +226,10 @@ def shape_of(format_: str, *, as_json: bool, formats: tuple[str, ...] = FORMATS)
 
 
 def require_extractor(text: str | None) -> None:
-    """Refuse an `--extractor` that does not exist; a function of the user's may run now that the command names it."""
+    """Refuse an `--extractor` that does not exist."""
     from olr_cli.answers import find_extractor
-    from olr_cli.user_code import name_function
 
     if text is not None:
-        name_function(text)
         find_extractor(text, "--extractor")
 
 

@@ -128,9 +128,8 @@ def _train_one(
     from olr_cli.engines.resume import check_same_recipe, is_complete
     from olr_cli.runs.progress import choose_progress
     from olr_cli.runs.summary import run_summary
-    from olr_cli.user_code import is_function, require_named_trust
 
-    require_named_trust(recipe.model.trust_remote_code)
+    recipe.require_named()
     if dry_run:
         show_dry_run(rehearse(recipe).answer(), as_json=as_json)
         return
@@ -142,10 +141,8 @@ def _train_one(
             return
     progress = choose_progress(as_json=as_json)
     words = ["olr", "train", "--resume", "--run-dir", str(path)]
-    if is_function(recipe.data.extractor):
-        words += ["--set", f"data.extractor={recipe.data.extractor}"]
-    if recipe.model.trust_remote_code:
-        words += ["--set", "model.trust_remote_code=true"]
+    for key, value in recipe.code().items():
+        words += ["--set", f"{key}={value}"]
     with shown_until_stopped(progress, path, words):
         launch(recipe, path, engine_of(recipe), progress, resume=resume, arm=arm)
     show(run_summary(path), "event" if as_json else "terminal")

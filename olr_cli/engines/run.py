@@ -140,7 +140,7 @@ def require_engine(recipe: Recipe) -> None:
 
 def load_data(recipe: Recipe, kind: Kind = "training") -> DataSets:
     """The recipe's data sets, with noise on the training labels; rollouts without training need no label."""
-    extractor = recipe.data.extractor
+    extractor = recipe.require_named().data.extractor
     if extractor is not None:
         find_extractor(extractor)
     train, held_out = training_data(recipe)

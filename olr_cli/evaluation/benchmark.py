@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_serializer, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, model_serializer, model_validator
 
 from olr_cli.answers import ARITHMETIC_SOURCES, default_extractor, find_extractor
 from olr_cli.data.arithmetic import parse_source
@@ -23,12 +23,12 @@ from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import SYSTEM_PROMPT, Prompt
 from olr_cli.data.rows import SUFFIXES, Rows, matching_files, read_table
 from olr_cli.data.sets import held_out_prompts
-from olr_cli.errors import UserError, did_you_mean, no_path, shown
+from olr_cli.errors import UserError, did_you_mean, no_path, shortened, shown
 from olr_cli.recipe.layers import folder_name, read_tree, require_plain
 from olr_cli.recipe.schema import ColumnRole, Count, ExtractorText, Section, Text
 from olr_cli.runs.directory import HELD_OUT_FILE, read_recipe
 from olr_cli.tables import Answer
-from olr_cli.user_code import name_function
+from olr_cli.user_code import is_function
 
 PAPER = ("aime24", "aime25", "amc", "math500", "minerva", "olympiad", "arc_c", "gpqa_diamond", "mmlu_pro")
 """The paper's nine, in the order of its tables: what `all` means."""
@@ -147,6 +147,8 @@ class Benchmark(Section):
     licence: str = ""
     page: str = ""
 
+    _is_named: bool = PrivateAttr(default=False)
+
     @model_validator(mode="before")
     @classmethod
     def _title_by_default(cls, tree: Any) -> Any:
@@ -166,6 +168,20 @@ class Benchmark(Section):
                 " prompt"
             )
         return self
+
+    def named(self) -> Benchmark:
+        """The same benchmark, whose file the command names, so that its extractor may be a function."""
+        benchmark = self.model_copy()
+        benchmark._is_named = True
+        return benchmark
+
+    def require_named(self) -> None:
+        """Refuse a function that only a stored file names, which may be somebody else's."""
+        if is_function(self.extractor) and not self._is_named:
+            raise UserError(
+                f"{self.name}: only a stored file names the function {shortened(self.extractor)}; if you trust it too,"
+                f" add --extractor {shortened(self.extractor)}"
+            )
 
     @property
     def names(self) -> frozenset[str]:
@@ -195,9 +211,8 @@ def find_benchmark(name: str) -> Benchmark:
         return file_benchmarks(path)[0]
     if path.suffix in (".yaml", ".yml") or os.path.isfile(path):
         benchmark = read_benchmark(path)
-        name_function(benchmark.extractor)
         find_extractor(benchmark.extractor, f"{path}: extractor")
-        return benchmark
+        return benchmark.named()
     hint = did_you_mean(
         name, [known for benchmark in registry().values() for known in sorted(benchmark.names)]
     )
@@ -237,6 +252,8 @@ def read_by(
     update = {name: value for name, value in update.items() if value is not None}
     read = [benchmark.model_copy(update=update) for benchmark in benchmarks]
     for benchmark in read:
+        if extractor is None:
+            benchmark.require_named()
         find_extractor(benchmark.extractor, "--extractor")
     return read
 

@@ -15,7 +15,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,6 @@ from olr_cli.departed import departed
 from olr_cli.errors import UserError, did_you_mean, no_path, shortened, shown
 from olr_cli.files import read_text
 from olr_cli.recipe.schema import KINDS, OwnMethod, Recipe, SweepSection, flatten
-from olr_cli.user_code import name_function, name_trust
 
 if TYPE_CHECKING:
     from ruamel.yaml import YAML
@@ -120,31 +119,36 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Nested keys, and where they are from: the name of a file, or ``--set``."""
+    """Nested keys, and where they are from.
+
+    Attributes:
+        source: the name of a file, or ``--set``.
+        is_stored: they are from a file that a run has stored, or from a base that such a file names, and so may be a
+            stranger's.
+    """
 
     source: str
     keys: Mapping[str, Any]
+    is_stored: bool = False
 
 
 def _with_layers(path: str | Path, overrides: Iterable[str]) -> tuple[Recipe, list[Layer]]:
-    """A resolved recipe and its layers, lowest first; its file has the name by which the user calls it.
-
-    The functions that it names are the user's (`olr_cli.user_code`), except those of a file that a run has stored.
-    """
+    """A resolved recipe and its layers, lowest first; its file has the name by which the user calls it."""
     *bases, mine = _files(find_recipe(path))
     settings = override({}, overrides)
     of_command = [Layer("--set", settings)] if settings else []
-    layers = [*bases, Layer(str(path), mine.keys), *of_command]
-    recipe = _resolved(layers)
-    stored = [layer for layer in (*bases, mine) if Path(layer.source).with_name("manifest.json").exists()]
-    for keys in (layer.keys for layer in (*bases, mine, *of_command) if layer not in stored):
-        for key, value in flatten(dict(keys)).items():
-            if "model.trust_remote_code" in key and value:
-                name_trust()
-            if "data.extractor" in key:
-                for extractor in value if isinstance(value, list) else [value]:
-                    name_function(str(extractor))
-    return recipe, layers
+    layers = [*bases, replace(mine, source=str(path)), *of_command]
+    return _marked(_resolved(layers), layers), layers
+
+
+def _marked(recipe: Recipe, layers: Sequence[Layer], changes: Iterable[str] = ()) -> Recipe:
+    """A recipe that knows which code only stored layers name; `changes` are the keys that its sweep sets."""
+    named = {key for layer in layers if not layer.is_stored for key in flatten(dict(layer.keys))}
+    if any(key.startswith("sweep.") for key in named):
+        named.update(changes)
+    return recipe.of_strangers(
+        key for key in recipe.code() if not any(name == key or name.startswith(f"{key}.") for name in named)
+    )
 
 
 def _merged(layers: Iterable[Layer]) -> dict[str, Any]:
@@ -163,13 +167,15 @@ def _files(file: Path) -> list[Layer]:
     """
     layers: list[Layer] = []
     seen: set[Path] = set()
+    is_stored = False
     while True:
         if file.resolve() in seen:
             raise UserError(f"{file}: its `base` leads back to itself; remove one `base`")
         seen.add(file.resolve())
         keys = _read_keys(file)
         base = keys.pop("base", None)
-        layers.insert(0, Layer(str(file), keys))
+        is_stored = is_stored or file.with_name("manifest.json").exists()
+        layers.insert(0, Layer(str(file), keys, is_stored))
         if base is None:
             return layers
         file = _find_base(file, base)
@@ -493,7 +499,9 @@ def _dotted(location: tuple[int | str, ...]) -> str:
     names[2:] = [name for name in names[2:] if not _TYPE.match(name)]
     if len(names) > 1 and names[0] in KINDS:
         kinds = KINDS[names[0]][1]
-        if names[1] in kinds or names[1] in {kind.__name__ for kind in [*kinds.values(), OwnMethod]}:
+        if names[1] in kinds or names[1] in {kind.__name__ for kind in set(kinds.values())} | {
+            OwnMethod.__name__
+        }:
             del names[1]
     return shortened(".".join(names))
 
@@ -548,7 +556,7 @@ def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepR
         raise UserError(f"{path} has no `sweep` section; train it without --sweep")
     alone = {key: value for key, value in _merged(layers).items() if key != "sweep"}
     _require_no_conflict(whole.sweep, overrides)
-    runs = list(_sweep_runs(alone, whole.sweep, str(path)))
+    runs = list(_sweep_runs(alone, whole.sweep, str(path), layers))
     # Some file systems treat `a` and `A` as one.
     places = Counter([_LOGS, *(run.place.casefold() for run in runs)])
     for run in runs:
@@ -574,7 +582,9 @@ def _require_no_conflict(sweep: SweepSection, overrides: Iterable[str]) -> None:
             )
 
 
-def _sweep_runs(tree: dict[str, Any], sweep: SweepSection, source: str) -> Iterator[SweepRun]:
+def _sweep_runs(
+    tree: dict[str, Any], sweep: SweepSection, source: str, layers: Sequence[Layer]
+) -> Iterator[SweepRun]:
     for arm, settings in (sweep.arms or {"": {}}).items():
         for values in itertools.product(*sweep.grid.values()):
             point = dict(zip(sweep.grid, values, strict=True))
@@ -588,6 +598,7 @@ def _sweep_runs(tree: dict[str, Any], sweep: SweepSection, source: str) -> Itera
             label = "_".join(name for name in names if name) or "run"
             place = folder_name("_".join(name for name in [label, parts.get("seed", "")] if name))
             recipe = validate(overlay(tree, changes), f"{source} [{shortened(place)}]")
+            recipe = _marked(recipe, layers, flatten(changes))
             if recipe.sweep is not None:
                 raise UserError(f"{source} [{place}]: a sweep's run cannot be a sweep; remove that key")
             yield SweepRun(label, place, recipe)

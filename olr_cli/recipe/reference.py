@@ -125,11 +125,17 @@ def _groups_of_kinds(name: str, section: Mapping[str, Any], models: Mapping[str,
         properties = model["properties"]
         if row := METHODS.get(kind):
             summary = row.summary
-            properties = properties | {
-                key: properties[key] | {"default": row.presets[key]} for key in row.presets
-            }
+            properties = properties | {key: _preset(properties[key], it) for key, it in row.presets.items()}
         keys = {key: v for key, v in properties.items() if key != tag and v != shared.get(key)}
         yield _Group(f"{name}.{tag}={kind}", summary or _summary(model), _keys(f"{name}.", keys, kind))
+
+
+def _preset(value: Mapping[str, Any], preset: Any) -> dict[str, Any]:
+    """The JSON schema of a key that a method sets: a number stays above 0, a choice is made."""
+    if isinstance(preset, str):
+        return {"const": preset, "default": preset, "description": value["description"]}
+    bounds = {name: bound for name, bound in value.items() if name != "minimum"}
+    return bounds | {"default": preset, "exclusiveMinimum": 0}
 
 
 def _summary(model: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
@@ -20,13 +20,15 @@ from pydantic import (
     Discriminator,
     Field,
     PlainSerializer,
+    PrivateAttr,
     Tag,
     field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
-from olr_cli.errors import shortened
+from olr_cli.errors import UserError, shortened
+from olr_cli.user_code import is_function
 
 # Values -----------------------------------------------------------------------------------------------------------
 
@@ -288,7 +290,7 @@ class MethodSection(Section):
         if not isinstance(keys, dict) or ":" in str(keys.get("name")):
             return keys
         name = keys.get("name", cls.model_fields["name"].default)
-        if name not in METHODS:
+        if not isinstance(name, str) or name not in METHODS:
             expected = ", ".join(f"'{known}'" for known in METHODS)
             raise PydanticCustomError("unknown_method", "unknown", {"named": name, "expected": expected})
         return {**METHODS[name].presets, **keys}
@@ -296,9 +298,10 @@ class MethodSection(Section):
     @model_validator(mode="after")
     def _presets_stay(self) -> MethodSection:
         for key, preset in self.presets.items():
-            value = getattr(self, key)
-            if value == MethodSection.model_fields[key].default or (key == "prompts" and value != preset):
-                raise ValueError(f"{self.name} has {key}: {preset}; leave {key} out, or name another method")
+            value, is_number = getattr(self, key), isinstance(preset, float)
+            if value <= 0 if is_number else value != preset:
+                right = "above 0" if is_number else preset
+                raise ValueError(f"{self.name} with {key} {value} is another method; input should be {right}")
         return self
 
     @model_validator(mode="after")
@@ -725,6 +728,8 @@ class Recipe(Section):
     logging: LoggingSection = LoggingSection()
     sweep: SweepSection | None = None
 
+    _of_strangers: frozenset[str] = PrivateAttr(default=frozenset())
+
     @model_validator(mode="after")
     def _one_rule_for_who_trains(self) -> Recipe:
         if self.method.prompts == "trusted" and self.data.trusted is None:
@@ -738,6 +743,35 @@ class Recipe(Section):
         for key in LOCAL_KEYS:
             if self.engine.name == "openrlhf" and not self.is_default(key):
                 raise ValueError(f"{key} is a key of engine.name local alone; remove it, or use that engine")
+        return self
+
+    def of_strangers(self, keys: Iterable[str]) -> Recipe:
+        """The same recipe, of which these keys stand in a stored file alone, so that they run no code."""
+        recipe = self.model_copy()
+        recipe._of_strangers = frozenset(keys) & self.code().keys()
+        return recipe
+
+    @property
+    def strangers(self) -> frozenset[str]:
+        """The keys of `code` that stand in a stored file alone."""
+        return self._of_strangers
+
+    def code(self) -> dict[str, str]:
+        """The keys that make code run which is not olr's, and what they name."""
+        named = {
+            "data.extractor": self.data.extractor if is_function(self.data.extractor) else None,
+            "method.name": self.method.name if isinstance(self.method, OwnMethod) else None,
+            "model.trust_remote_code": "true" if self.model.trust_remote_code else None,
+        }
+        return {key: value for key, value in named.items() if value is not None}
+
+    def require_named(self) -> Recipe:
+        """Refuse to run code that only a stored recipe names, which may be somebody else's; the recipe otherwise."""
+        for key in sorted(self._of_strangers):
+            what = "trusts code that comes with the model" if key.startswith("model") else "names a function"
+            raise UserError(
+                f"{key}: only a stored file {what}; if you trust it too, add --set {key}={self.code()[key]}"
+            )
         return self
 
     @property

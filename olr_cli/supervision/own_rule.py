@@ -12,7 +12,11 @@ from olr_cli.user_code import load_function, raised_at
 
 def own_rule(section: OwnMethod) -> Rule:
     """The rule that a recipe names, with its keyword arguments; the first T visits keep the label."""
-    function, arguments, T = load_function(section.name, "method.name"), section.arguments, section.warmup_epochs
+    function, arguments, T = (
+        load_function(section.name, "method.name"),
+        section.arguments,
+        section.warmup_epochs,
+    )
     try:
         inspect.signature(function).bind(None, **arguments)
     except TypeError as error:

@@ -22,7 +22,7 @@ from olr_cli.runs.store import RunStore, scan_labels
 from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose
 from olr_cli.supervision.selection import keep_fraction
 
-NAMES = [section.model_fields["name"].default for section in METHODS]
+NAMES = [*METHODS]
 OLR = {"name": "olr", "slope_threshold": 0, "warmup_epochs": 1}
 MIXES = [
     OLR,

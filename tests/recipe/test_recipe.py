@@ -79,7 +79,10 @@ def test_decimals_are_taken_as_written(tmp_path):
         ("method: {name: olr, criteria: [slope, slope]}", "each criterion at most once"),
         ("name: ../../etc", "name is '../../etc'"),
         ("method: {name: grpo, keep_fraction: 0.5}", "method: keep_fraction is set, but prompts is all"),
-        ("method: {name: random_selection, prompts: all}", "method.prompts is 'all'"),
+        (
+            "method: {name: random_selection, prompts: all}",
+            "is another method; input should be random",
+        ),
         (
             "method: {name: grpo, score_reduction: sum}",
             "'method.score_reduction' is a key of method.name token_entropy and sequence_entropy",

@@ -276,9 +276,9 @@ def test_a_majority_label_rewards_its_class_and_a_label_whatever_matches_it(judg
     assert voted.label.given_label_count == 3 and voted.label.effective_label_is_correct
 
 
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: method.model_fields["name"].default)
-def test_every_method_trains_a_verified_prompt_on_its_true_answer(judge, method):
-    section = method()
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_trains_a_verified_prompt_on_its_true_answer(judge, name):
+    section = make_method(name)
     views = compose(section).views
     trusted = prompt("active", SENTINEL, "12", is_trusted=True)
     rollouts = tuple(

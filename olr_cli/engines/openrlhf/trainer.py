@@ -60,7 +60,6 @@ from olr_cli.runs.throughput import throughput
 from olr_cli.runs.writer import RunWriter
 from olr_cli.supervision import Decided, Step, make_supervisor
 from olr_cli.supervision.metrics import step_metrics
-from olr_cli.user_code import name_function
 
 _METRICS = {
     "policy/kl": "kl",
@@ -169,8 +168,9 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         # OpenRLHF reads our files with the package datasets, which would leave its copies at home.
         datasets.config.HF_DATASETS_CACHE = self.files.scratch / "datasets"
         super().__init__(*args, **kwargs)
-        self.recipe = read_recipe(self.run_path)
-        name_function(self.recipe.data.extractor)  # the command that started this job has looked at it
+        self.recipe = read_recipe(self.run_path).of_strangers(
+            ()
+        )  # the command that started this job has asked
         self.writer = RunWriter.join(self.run_path, self.recipe)
         self.data = load_data(self.recipe)
         require_same_data(self.run_path, self.data)
