@@ -79,7 +79,7 @@ Chat: TypeAlias = Sequence[Mapping[str, Any]]
 """Messages as {role, content}; the content is text, or a list of parts of which those with text count."""
 
 _OF_SECTIONS: dict[str, set[str]] = {
-    **{"data": {"extractor", "trusted"}, "noise": {"", "type", "draw"}},
+    **{"data": {"extractor", "verified"}, "noise": {"", "type", "draw"}},
     **{"engine": set(), "logging": set(), "sweep": set()},
 }
 """What counts in sections whose other keys are the trainer's."""
@@ -124,7 +124,7 @@ class OnlineLabelRefinement:
             of one is loaded. None: a temporary folder, which lasts as long as this object.
         recipe: keys of a recipe as nested mappings, or the name of a recipe file. The method is OLR unless
             `method.name` says otherwise; `train` and `model.path` describe what the trainer does, and are only stored.
-            `data.trusted` is a file of verified labels, by prompt_id or as a data set by question.
+            `data.verified` is a file of verified labels, by prompt_id or as a data set by question.
         trainer: name and version, for the run's manifest.
         settings: what the trainer is known to do, as keys of a recipe, which `recipe` then must not set.
     """
@@ -154,7 +154,7 @@ class OnlineLabelRefinement:
                 f"recipe: method.prompts is {self.recipe.method.prompts}, and how many of all prompts are marked is not"
                 " known before they have come; set method.keep_fraction"
             )
-        self._trusted = VerifiedLabels.for_prompts_to_come(self.recipe.data.trusted)
+        self._verified = VerifiedLabels.for_prompts_to_come(self.recipe.data.verified)
         self._reset()
 
     def _reset(self) -> None:
@@ -270,12 +270,12 @@ class OnlineLabelRefinement:
                 f"step {step} came where step {number} is due; load the state after step {step - 1}"
             )
         prompts = [prompt for prompt, _ in groups]
-        marked = self._trusted.mark(prompts)
+        marked = self._verified.mark(prompts)
         self._require_groups(groups, marked)
         run = self._open(groups)
         self.flush()
         self._prompts |= {prompt.prompt_id: prompt for prompt in prompts}
-        run.add_prompts(prompts, self._trusted.mark)
+        run.add_prompts(prompts, self._verified.mark)
         judge, history = self._supervisor.judge, self._supervisor.history
         if not self._decided:
             self._clock, self._timeouts = Stopwatch(), judge.timeouts
@@ -373,9 +373,9 @@ class OnlineLabelRefinement:
         """
         self.finish_step()
         self.flush()
-        if len(self._trusted) and status == "finished":
-            level = logging.WARNING if self._trusted.unknown else logging.INFO
-            logging.getLogger(__name__).log(level, "%s", self._trusted.note)
+        if len(self._verified) and status == "finished":
+            level = logging.WARNING if self._verified.unknown else logging.INFO
+            logging.getLogger(__name__).log(level, "%s", self._verified.note)
         if self._run is not None:
             if status == "finished" and self._epoch and not self._knows_epochs:
                 self._tree = overlay(self._tree, {"train": {"epochs": self._epoch}})
@@ -425,7 +425,7 @@ class OnlineLabelRefinement:
                 f"{path} was begun with another recipe ({'; '.join(changed)}); continue it with its own, or start a new"
                 " run in another run_dir"
             )
-        self._trusted = VerifiedLabels.for_prompts_to_come(self.recipe.data.trusted)
+        self._verified = VerifiedLabels.for_prompts_to_come(self.recipe.data.verified)
         self._write_to(RunWriter.resume(path, self.recipe, option="run_dir"), is_resumed=True)
 
     def _write_to(self, run: RunWriter, *, is_resumed: bool = False) -> RunWriter:
@@ -434,7 +434,7 @@ class OnlineLabelRefinement:
             lock.enter_context(run)
             if is_resumed:
                 run.roll_back(self._step)
-                run.read_prompts(self._trusted.mark)
+                run.read_prompts(self._verified.mark)
             run.begin(after=self._step, facts={"engine": self._trainer})
             lock.pop_all()  # `close` lets it go
         self._prompts |= run.prompts
@@ -497,7 +497,7 @@ class OnlineLabelRefinement:
                     f"prompt {prompt.prompt_id} has one completion, and a vote needs several; give all completions of a"
                     " prompt in one call, and sample at least 2 of each"
                 )
-            is_unlabelled = prompt.given_label is None and not verified.is_trusted
+            is_unlabelled = prompt.given_label is None and not verified.is_verified
             if is_unlabelled and self.recipe.method.row.needs_labels:
                 raise UserError(
                     f"prompt {prompt.prompt_id} has no label, which method {self.recipe.method.name} needs; fill it in"
@@ -531,8 +531,8 @@ def _recipe_tree(
     if isinstance(method := tree.get("method", {}), Mapping):
         tree["method"] = {"name": "olr", **method}
     data = {**tree.get("data", {}), "train": str((run_dir / PROMPTS).absolute())}
-    if isinstance(data.get("trusted"), str):
-        data["trusted"] = str(Path(data["trusted"]).absolute())
+    if isinstance(data.get("verified"), str):
+        data["verified"] = str(Path(data["verified"]).absolute())
     model = {"path": "unknown", **tree.get("model", {})}
     name = tree.get("name") or run_dir.name or "external"
     return {

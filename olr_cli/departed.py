@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 DEPARTED: Mapping[str, str] = {
     "method.name: self_training": "verified labels count in every method, or train on them alone:"
-    " method.prompts=trusted",
-    "method.name: trapo": "verified labels count in every method, or train on them alone: method.prompts=trusted",
+    " method.prompts=verified",
+    "method.name: trapo": "verified labels count in every method, or train on them alone: method.prompts=verified",
     "olr replay --grid": "use olr replay --set KEY=VALUE, or olr analyze --over KEY for runs that were trained",
     "--figure cost": "use olr analyze --table cost",
     "olr audit --control": "export as many random rows with `--only random:N`",

@@ -35,7 +35,7 @@ _CHUNK = 200_000
 OF_THE_LOSS = ("penalty_weight", "smoothing")
 """Settings of the method that decide nothing about labels, rewards or prompts."""
 
-_SETTABLE = ("seed", "noise.draw", "data.extractor", "data.tolerance", "data.trusted", "data.columns")
+_SETTABLE = ("seed", "noise.draw", "data.extractor", "data.tolerance", "data.verified", "data.columns")
 """What can be set besides the method."""
 
 NO_LABELS = "It has no labels"
@@ -149,9 +149,9 @@ def _run_history(run: Path, changes: Mapping[str, Any], report: Report) -> Rollo
     labels = scan_labels(run).filter(pl.col("visit") == 1).select("prompt_id", *LABELS, "label_source")
     prompts = {row["prompt_id"]: _prompt(row) for row in labels.collect().iter_rows(named=True)}
     notes = rules_note(run)
-    if recipe.data.trusted != run_recipe.data.trusted:
-        prompts, trusted_notes = _with_trusted(with_questions(prompts, run), recipe, run)
-        notes = [*notes, *trusted_notes]
+    if recipe.data.verified != run_recipe.data.verified:
+        prompts, verified_notes = _with_verified(with_questions(prompts, run), recipe, run)
+        notes = [*notes, *verified_notes]
     reads_anew = recipe.data.extractor != run_recipe.data.extractor
     columns = (*_COLUMNS, "response") if reads_anew or rewards_responses(recipe) else _COLUMNS
     rollouts: Iterator[pl.DataFrame] = islice(read_rollout_steps(run, columns), steps)
@@ -182,14 +182,14 @@ def chunks(steps: Iterable[pl.DataFrame], columns: Sequence[str]) -> Iterator[pl
         yield pl.concat(waiting)
 
 
-def _with_trusted(
+def _with_verified(
     prompts: Mapping[str, Prompt], recipe: Recipe, source: Path
 ) -> tuple[dict[str, Prompt], list[str]]:
-    trusted = recipe.data.trusted
-    if trusted is None:
-        return {name: replace(prompt, is_trusted=False) for name, prompt in prompts.items()}, []
-    verified, notes = with_verified(prompts.values(), trusted, recipe.seed, source, recipe_reading(recipe))
-    return {prompt.prompt_id: prompt for prompt in verified}, [f"{note}." for note in notes]
+    verified = recipe.data.verified
+    if verified is None:
+        return {name: replace(prompt, is_verified=False) for name, prompt in prompts.items()}, []
+    marked, notes = with_verified(prompts.values(), verified, recipe.seed, source, recipe_reading(recipe))
+    return {prompt.prompt_id: prompt for prompt in marked}, [f"{note}." for note in notes]
 
 
 def with_questions(prompts: Mapping[str, Prompt], run: Path) -> Mapping[str, Prompt]:
@@ -273,9 +273,9 @@ def _log_history(
     labels = _labels_of_prompts(table, source)
     marked = sentinel_type(recipe)
     prompts = {row["prompt_id"]: _prompt(row, marked, log.questions) for row in labels.iter_rows(named=True)}
-    prompts, trusted_notes = _with_trusted(prompts, recipe, source)
+    prompts, verified_notes = _with_verified(prompts, recipe, source)
     rewarded = _rewarded_labels(table) if all(p.given_label is None for p in prompts.values()) else {}
-    notes = [*log.notes, *trusted_notes]
+    notes = [*log.notes, *verified_notes]
     if rewarded:
         prompts = {
             name: replace(p, given_label=rewarded.get(name, NEVER_REWARDED)) for name, p in prompts.items()
@@ -362,7 +362,7 @@ def _prompt(
     if given == SENTINEL and noise_type is None:
         noise_type = type_of_sentinel
     name, source = row["prompt_id"], row.get("data_source") or ""
-    is_trusted = row.get("label_source") == "trusted"
+    is_verified = row.get("label_source") == "verified"
     return Prompt(
         name,
         questions.get(name, ()),
@@ -370,5 +370,5 @@ def _prompt(
         row.get("true_answer"),
         noise_type,
         source,
-        is_trusted=is_trusted,
+        is_verified=is_verified,
     )

@@ -40,7 +40,7 @@ class Request:
     newest: bool = False
     columns: Mapping[str, str] | None = None
     labels: Sequence[str] = ()
-    trusted: Path | None = None
+    verified: Path | None = None
 
     @property
     def wanted_figures(self) -> Sequence[str]:
@@ -63,9 +63,9 @@ def carry_out(request: Request) -> Answer:
     """Count the tables, draw the figures, write the report."""
     wanted = request.wanted_figures
     figures.known_figures(wanted)
-    if request.trusted is not None and not request.report:
+    if request.verified is not None and not request.report:
         raise UserError(
-            "--trusted is for --report; for the audit of one run alone: olr audit RUN --trusted FILE"
+            "--verified is for --report; for the audit of one run alone: olr audit RUN --verified FILE"
         )
     if not request.places:
         raise UserError("name the run directories to analyse, or folders with runs below them")
@@ -111,7 +111,7 @@ def carry_out(request: Request) -> Answer:
     if request.report:
         from olr_cli.analysis.report.page import write_report
 
-        page, left_out = write_report(arms, folder, drawn, notes, tables, request.trusted)
+        page, left_out = write_report(arms, folder, drawn, notes, tables, request.verified)
         written.append(page)
         notes += left_out
     return _answer(tables, written, notes, dict(_next(request, arms, [*tables])))

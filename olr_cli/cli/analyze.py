@@ -95,7 +95,7 @@ def analyze(
             help="Write one HTML file, report.html: summary, figures, tables, and prompts with their history.",
         ),
     ] = False,
-    trusted: Annotated[
+    verified: Annotated[
         Path | None,
         Option(
             metavar="FILE",
@@ -136,7 +136,7 @@ def analyze(
         newest=newest,
         columns=read_log_columns(columns),
         labels=label or [],
-        trusted=trusted,
+        verified=verified,
     )
     answer = carry_out(request)
     if csv_file is not None:

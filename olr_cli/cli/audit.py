@@ -53,7 +53,7 @@ def audit(
             help="Replace labels where verified labels show that more of them are right then; fill in missing ones.",
         ),
     ] = False,
-    trusted: Annotated[
+    verified: Annotated[
         list[Path] | None,
         Option(
             metavar="FILE",
@@ -87,7 +87,7 @@ def audit(
         Option(
             "--set",
             metavar="KEY=VALUE",
-            help="How to read answers, data.extractor=NAME; or the columns of --data and --trusted,"
+            help="How to read answers, data.extractor=NAME; or the columns of --data and --verified,"
             " data.columns={question: COLUMN, answer: COLUMN}.",
         ),
     ] = None,
@@ -99,7 +99,7 @@ def audit(
         Path | None,
         Option(
             metavar="FILE.html",
-            help="Write the queue as a page in which labels are checked with a few keys; --trusted and --drawn read"
+            help="Write the queue as a page in which labels are checked with a few keys; --verified and --drawn read"
             " what it exports.",
         ),
     ] = None,
@@ -138,8 +138,8 @@ def audit(
     sampled = Sampled(source.steps)
     source = replace(source, steps=sampled)
     rows = exports.data_of(source) if export is not None and named is None else named
-    chosen, random = trusted or [], drawn or []
-    repeated: dict[str, list[Path] | list[str]] = {"--trusted": chosen, "--drawn": random, "--set": settings}
+    chosen, random = verified or [], drawn or []
+    repeated: dict[str, list[Path] | list[str]] = {"--verified": chosen, "--drawn": random, "--set": settings}
     given = [("--data", data), ("--columns", columns)]
     given += [(name, str(value)) for name, values in repeated.items() for value in values]
     options = [word for name, value in given if value is not None for word in (name, value)]
@@ -147,7 +147,7 @@ def audit(
     is_new, kept = False, 0
     tolerance = source.recipe.data.tolerance
     with Judge(ledger=source.given_up, keep=False, tolerance=tolerance, report=waiting.verified) as judge:
-        result = examine(source, judge, trusted=chosen, drawn=random)
+        result = examine(source, judge, verified=chosen, drawn=random)
         answer = answers.audit_answer(result, top)
         notes = [*answer.notes]
         if export is not None and rows is not None:
@@ -180,8 +180,8 @@ def audit(
             page = answers.audit_command(history, options, "--report", "queue.html")
             following = {page: "check labels in a browser"}
         elif not chosen and not random:
-            verified = answers.audit_command(history, options, "--trusted", "selection.json")
-            following = {verified: "once labels are checked there and exported"}
+            again = answers.audit_command(history, options, "--verified", "selection.json")
+            following = {again: "once labels are checked there and exported"}
         dropped = ("--drop", "doubted,questionable", "--export", "rest.jsonl")
         following[answers.audit_command(history, options, *dropped)] = "what is left"
     else:
@@ -191,7 +191,7 @@ def audit(
         )
         files.append(File(export, f" ({kept:,} of {len(rows):,} rows{made})", is_new))
         if choice.is_to_check:
-            reader = "--trusted" if choice.random is None else "--drawn"
+            reader = "--verified" if choice.random is None else "--drawn"
             following = {answers.audit_command(history, options, reader, str(export)): "once it is mended"}
         elif (command := answers.training_command(result, export, settings)) is not None:
             following = {command: ""}

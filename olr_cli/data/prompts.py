@@ -53,7 +53,7 @@ class Prompt:
         rephrased: the chat turns that ask the same question in other words; None when the row has none.
         choices: how many options a benchmark's question shows; None: it is not multiple choice, or shows them in
             another form.
-        is_trusted: somebody has verified the true answer, which then is the label in training (`data.trusted`).
+        is_verified: somebody has verified the true answer, which then is the label in training (`data.verified`).
     """
 
     prompt_id: str
@@ -64,7 +64,7 @@ class Prompt:
     data_source: str = ""
     rephrased: tuple[Message, ...] | None = None
     choices: int | None = None
-    is_trusted: bool = False
+    is_verified: bool = False
 
     def turns(self, view: View) -> tuple[Message, ...]:
         """The chat turns of a view.
@@ -106,8 +106,8 @@ def digested(prompt: Prompt) -> bytes:
         prompt.noise_type,
         prompt.data_source,
     ]
-    if prompt.is_trusted:
-        row.append("trusted")
+    if prompt.is_verified:
+        row.append("verified")
     if prompt.rephrased is not None:
         row.append(pairs(prompt.rephrased))
     return json.dumps(row).encode()

@@ -33,15 +33,15 @@ def training_data(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
     Without a ratio, the file's own marks are that noise, so they must be of the recipe's type.
     """
     prompts, held_out = _split(recipe)
-    prompts, trusted = _with_noise(prompts, recipe), recipe.data.trusted
-    if trusted is None:
+    prompts, verified = _with_noise(prompts, recipe), recipe.data.verified
+    if verified is None:
         return prompts, held_out
-    measured = [] if held_out is None or isinstance(trusted, int) else held_out.prompts
+    measured = [] if held_out is None or isinstance(verified, int) else held_out.prompts
     both = [*prompts.prompts, *measured]
-    marked, notes = with_verified(both, trusted, recipe.seed, prompts.source, recipe_reading(recipe))
-    facts = {"trusted": str(trusted)}
-    if isinstance(trusted, str):
-        facts["trusted.digest"] = hashlib.sha256(Path(trusted).read_bytes()).hexdigest()
+    marked, notes = with_verified(both, verified, recipe.seed, prompts.source, recipe_reading(recipe))
+    facts = {"verified": str(verified)}
+    if isinstance(verified, str):
+        facts["verified.digest"] = hashlib.sha256(Path(verified).read_bytes()).hexdigest()
     if held_out is not None and measured:
         held_out = held_out.with_prompts(marked[len(prompts) :], {})
     return replace(prompts.with_prompts(marked[: len(prompts)], facts), notes=notes), held_out

@@ -50,7 +50,7 @@ class VerifiedLabels:
         self._prompts: set[str] = set()
 
     @classmethod
-    def read(cls, file: Path, reading: Reading = Reading(), setting: str = "data.trusted") -> VerifiedLabels:  # noqa: B008 - it is immutable
+    def read(cls, file: Path, reading: Reading = Reading(), setting: str = "data.verified") -> VerifiedLabels:  # noqa: B008 - it is immutable
         """The labels in a table of prompt_id and true_answer, which may have the questions too, or in a data set.
 
         A column verdict is read too (of the report's selection): "wrong" or "flawed" without a true answer gives None,
@@ -68,24 +68,24 @@ class VerifiedLabels:
             )
         labels = _labels_in(file, reading)
         if setting == "--drawn" and labels and not any(label.is_drawn for label in labels):
-            raise UserError(f"{file} marks no row as drawn at random (column drawn); give it with --trusted")
+            raise UserError(f"{file} marks no row as drawn at random (column drawn); give it with --verified")
         labels = [label for label in labels if label.is_drawn or setting != "--drawn"]
         # What is known to be wrong, and nothing more, serves an audit and no training.
-        if not labels or (setting == "data.trusted" and all(label.answer is None for label in labels)):
+        if not labels or (setting == "data.verified" and all(label.answer is None for label in labels)):
             raise UserError(f"{file} has no true answer in any row; leave {setting} out, or fill some in")
         return cls(labels, str(file))
 
     @classmethod
-    def for_prompts_to_come(cls, trusted: str | int | None) -> VerifiedLabels:
-        """The labels that `data.trusted` names, for prompts that come one at a time; none without it."""
-        if trusted is None:
+    def for_prompts_to_come(cls, verified: str | int | None) -> VerifiedLabels:
+        """The labels that `data.verified` names, for prompts that come one at a time; none without it."""
+        if verified is None:
             return cls()
-        if isinstance(trusted, int):
+        if isinstance(verified, int):
             raise UserError(
-                f"data.trusted is {trusted}, and labels can't be drawn before all prompts are known; name a file of"
+                f"data.verified is {verified}, and labels can't be drawn before all prompts are known; name a file of"
                 " verified labels"
             )
-        return cls.read(Path(trusted))
+        return cls.read(Path(verified))
 
     def answers(self, prompts: Iterable[Prompt]) -> dict[str, str | None]:
         """prompt_id -> verified answer, of the prompts that have one; `None` as in `VerifiedLabel`."""
@@ -109,7 +109,7 @@ class VerifiedLabels:
         return [
             prompt
             if (answer := answers.get(prompt.prompt_id)) is None
-            else replace(prompt, true_answer=answer, is_trusted=True)
+            else replace(prompt, true_answer=answer, is_verified=True)
             for prompt in prompts
         ]
 
@@ -212,29 +212,29 @@ def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
 
 
 def with_verified(
-    prompts: Iterable[Prompt], trusted: str | int, seed: int, source: object, reading: Reading
+    prompts: Iterable[Prompt], verified: str | int, seed: int, source: object, reading: Reading
 ) -> tuple[list[Prompt], list[str]]:
     """The prompts with the verified ones marked, and with the true answers that are verified; and how many there are.
 
     Args:
         prompts: N, after noise was put on their labels.
-        trusted: a file (`VerifiedLabels`); or how many prompts to draw among those whose true answer is known. Of one
+        verified: a file (`VerifiedLabels`); or how many prompts to draw among those whose true answer is known. Of one
             seed, a larger draw contains a smaller one.
         seed: of the draw.
         source: of the prompts, for errors.
         reading: which columns of a data set hold what.
     """
-    unmarked = [replace(prompt, is_trusted=False) for prompt in prompts]
-    if isinstance(trusted, int):
+    unmarked = [replace(prompt, is_verified=False) for prompt in prompts]
+    if isinstance(verified, int):
         known = [place for place, prompt in enumerate(unmarked) if prompt.true_answer is not None]
-        if len(known) < trusted:
+        if len(known) < verified:
             raise UserError(
-                f"data.trusted is {trusted}, and the true answer is known of {len(known)} prompts of {source};"
+                f"data.verified is {verified}, and the true answer is known of {len(known)} prompts of {source};"
                 " lower it, or name a file of verified labels"
             )
-        drawn = {known[rank] for rank in seeding.permutation(len(known), "trusted labels", seed)[:trusted]}
-        return [replace(prompt, is_trusted=place in drawn) for place, prompt in enumerate(unmarked)], []
-    labels = VerifiedLabels.read(Path(trusted), reading)
+        drawn = {known[rank] for rank in seeding.permutation(len(known), "trusted labels", seed)[:verified]}
+        return [replace(prompt, is_verified=place in drawn) for place, prompt in enumerate(unmarked)], []
+    labels = VerifiedLabels.read(Path(verified), reading)
     marked = labels.mark(unmarked)
     labels.require_some(unmarked)
     return marked, [labels.note]

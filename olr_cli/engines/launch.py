@@ -60,7 +60,7 @@ def run_warnings(recipe: Recipe, data: DataSets, kind: Kind) -> list[str]:
     if kind == "rollouts":
         return sentences
     sentences += [*recipe_warnings(recipe), *step_warnings(recipe, len(data.train.prompts))]
-    if recipe.method.prompts not in ("all", "trusted") and data.keep_fraction == 1:
+    if recipe.method.prompts not in ("all", "verified") and data.keep_fraction == 1:
         sentences.append(
             f"method.prompts is {recipe.method.prompts}, but no label is marked as noise, so every prompt trains; set"
             " method.keep_fraction"

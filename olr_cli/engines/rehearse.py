@@ -60,12 +60,12 @@ class Rehearsal:
         """How many prompts, marked and verified ones, steps and rollouts; None where the data are missing."""
         recipe, train = self.recipe, self.data.train
         if self.is_example and recipe.data.limit is None:
-            return dict.fromkeys(("prompts", "marked", "trusted", "steps", "rollouts"))
+            return dict.fromkeys(("prompts", "marked", "verified", "steps", "rollouts"))
         prompts = len(train.prompts)
         return {
             "prompts": prompts,
             "marked": None if self.is_example else sum(prompt.is_marked for prompt in train.prompts),
-            "trusted": None if self.is_example else sum(prompt.is_trusted for prompt in train.prompts),
+            "verified": None if self.is_example else sum(prompt.is_verified for prompt in train.prompts),
             "steps": Schedule.of(recipe, prompts).last,
             "rollouts": prompts
             * recipe.train.epochs
@@ -112,7 +112,7 @@ class Rehearsal:
         if self.is_example:
             yield f"{amount['prompts']} prompts, if {source} holds as many as data.limit asks for"
         else:
-            verified = f", {amount['trusted']} with a verified label" if amount["trusted"] else ""
+            verified = f", {amount['verified']} with a verified label" if amount["verified"] else ""
             yield f"{amount['prompts']} prompts from {source}, {amount['marked']} of them marked as noise{verified}"
             if (test := self.data.test) is not None:
                 yield f"{len(test)} held-out prompts from {test.source}"

@@ -62,8 +62,8 @@ def require_same_data(path: Path, data: DataSets) -> None:
             continue
         key, source = name, facts["source"]
         # Other verified labels change the prompts' digest too.
-        if before.get("trusted_digest") != facts.get("trusted_digest"):
-            key, source = "trusted", data.train.facts["trusted"]
+        if before.get("verified_digest") != facts.get("verified_digest"):
+            key, source = "verified", data.train.facts["verified"]
         raise UserError(
             f"{source} has changed since {path} was begun (data.{key}); restore it, or start a new run"
         )

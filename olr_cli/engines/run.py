@@ -59,8 +59,8 @@ class DataSets:
             for name, prompts in sets.items()
             if prompts is not None
         }
-        if "trusted.digest" in self.train.facts:
-            facts["train"]["trusted_digest"] = self.train.facts["trusted.digest"]
+        if "verified.digest" in self.train.facts:
+            facts["train"]["verified_digest"] = self.train.facts["verified.digest"]
         return facts
 
 

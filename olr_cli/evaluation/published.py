@@ -169,7 +169,7 @@ def setting_of(run: Path) -> Setting:
 
 def marked_noise(labels: pl.LazyFrame) -> tuple[str, float] | None:
     """Kind and share of the noise that a training file marks among labels that nobody verified; None without marks."""
-    first = labels.filter(pl.col("visit") == 1, pl.col("label_source") != "trusted")
+    first = labels.filter(pl.col("visit") == 1, pl.col("label_source") != "verified")
     kinds = first.select("noise_type").collect()["noise_type"]
     marks = kinds.filter(kinds.is_not_null() & (kinds != "clean"))
     if marks.is_empty():

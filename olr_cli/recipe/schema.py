@@ -127,7 +127,7 @@ def _roles_by_our_names(columns: Any) -> Any:
 
 
 Criterion = Literal["slope", "consistency"]
-PromptRule = Literal["all", "small_loss", "random", "trusted"]
+PromptRule = Literal["all", "small_loss", "random", "verified"]
 NoiseDraw = Literal["uniform", "frequency", "most_frequent"]
 LossAverage = Literal["token", "sequence"]
 Device = Literal["auto", "cpu", "cuda"]
@@ -182,7 +182,7 @@ class DataSection(Section):
         None,
         "Largest number of training prompts: the first of a file; a generated set has exactly this many.",
     )
-    trusted: Count | Text | None = _key(
+    verified: Count | Text | None = _key(
         None,
         "Verified labels, which the method never replaces: a file of `prompt_id` and `true_answer`, a selection saved"
         " by the report, or a data set; or, for studies, how many prompts to draw whose true answer is known.",
@@ -271,7 +271,7 @@ class MethodSection(Section):
     prompts: PromptRule = _key(
         "all",
         "Which of a step's prompts train: all, those with the smallest loss, a random choice, or those with a verified"
-        " label (`data.trusted`).",
+        " label (`data.verified`).",
     )
     keep_fraction: Annotated[Exact, Field(gt=0, le=1)] | None = _key(
         None,
@@ -306,7 +306,7 @@ class MethodSection(Section):
 
     @model_validator(mode="after")
     def _a_fraction_of_something(self) -> MethodSection:
-        if self.keep_fraction is not None and self.prompts in ("all", "trusted"):
+        if self.keep_fraction is not None and self.prompts in ("all", "verified"):
             raise ValueError(
                 f"keep_fraction is set, but prompts is {self.prompts}, which keeps every such prompt; set"
                 " prompts to small_loss or random, or remove keep_fraction"
@@ -732,9 +732,9 @@ class Recipe(Section):
 
     @model_validator(mode="after")
     def _one_rule_for_who_trains(self) -> Recipe:
-        if self.method.prompts == "trusted" and self.data.trusted is None:
+        if self.method.prompts == "verified" and self.data.verified is None:
             raise ValueError(
-                "method.prompts is trusted, and no label is verified; name a file of verified labels in data.trusted"
+                "method.prompts is verified, and no label is verified; name a file of verified labels in data.verified"
             )
         return self
 

@@ -29,7 +29,7 @@ from olr_cli.recipe.schema import (
 )
 from olr_cli.supervision.own_rule import own_rule
 from olr_cli.supervision.rewards import SCORES, Score
-from olr_cli.supervision.selection import RankRule, any_prompt, small_loss, trusted_only
+from olr_cli.supervision.selection import RankRule, any_prompt, small_loss, verified_only
 from olr_cli.supervision.visit import Label, Rule, Visit, keep, no_label, replace_by_majority
 
 
@@ -128,8 +128,8 @@ def _rank(prompts: PromptRule) -> RankRule | None:
             return small_loss
         case "random":
             return any_prompt
-        case "trusted":
-            return trusted_only
+        case "verified":
+            return verified_only
     assert_never(prompts)
 
 
@@ -156,7 +156,7 @@ def _name(section: MethodSection, label: LabelChoice) -> str:
     added = {
         "small_loss_selection": section.prompts == "small_loss",
         "random_selection": section.prompts == "random",
-        "trusted_only": section.prompts == "trusted",
+        "verified_only": section.prompts == "verified",
         "confidence_penalty": section.penalty_weight > 0,
         "label_smoothing": section.smoothing > 0,
     }

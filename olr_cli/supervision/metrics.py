@@ -3,7 +3,7 @@
 The training loop applies them to a step's rows, the figures to an epoch's, so that a name means the same in
 metrics.jsonl, in figures and in tables. A mean over nobody is no value, never 0: neither an empty group nor an
 unknown true answer counts. *Noisy* prompts are those whose label is known to be noise; prompts of unknown
-quality are neither clean nor noisy. *Trusted* prompts, whose label somebody has verified, are counted apart: what the
+quality are neither clean nor noisy. *Verified* prompts, whose label somebody has verified, are counted apart: what the
 method does, it does to the others.
 """
 
@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from olr_cli.recipe.schema import Criterion
 
-_TRUSTED = pl.col("label_source") == "trusted"
-_OTHERS = ~_TRUSTED
+_VERIFIED = pl.col("label_source") == "verified"
+_OTHERS = ~_VERIFIED
 _CLEAN = _OTHERS & (pl.col("noise_type") == "clean")
 _NOISY = _OTHERS & (pl.col("noise_type") != "clean")
 _SELECTED = pl.col("is_selected")
@@ -44,7 +44,7 @@ The majority is the one class with the most rollouts (R9): a label that as many 
 
 LABEL_METRICS: Mapping[str, pl.Expr] = {
     "majority/accuracy": _mean(_RIGHT, _OTHERS),
-    "majority/accuracy_trusted": _mean(_RIGHT, _TRUSTED),
+    "majority/accuracy_verified": _mean(_RIGHT, _VERIFIED),
     "majority/differs_from_label": _mean(MAJORITY_DIFFERS, _OTHERS),
     "majority/accuracy_clean": _mean(_RIGHT, _CLEAN),
     "majority/accuracy_noisy": _mean(_RIGHT, _NOISY),

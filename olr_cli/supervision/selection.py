@@ -39,9 +39,9 @@ def any_prompt(decided: Decided) -> list[float]:
     return [0.0] * len(decided.step.prompts)
 
 
-def trusted_only(decided: Decided) -> list[float]:
+def verified_only(decided: Decided) -> list[float]:
     """Only prompts whose label somebody has verified train: what those labels are worth alone."""
-    return [0.0 if prompt.is_trusted else inf for prompt in decided.step.prompts]
+    return [0.0 if prompt.is_verified else inf for prompt in decided.step.prompts]
 
 
 def prompts_that_train(decided: Decided, rank: RankRule, keep_fraction: Fraction, seed: int) -> list[bool]:
@@ -67,7 +67,7 @@ def prompts_that_train(decided: Decided, rank: RankRule, keep_fraction: Fraction
 
 def keep_fraction(method: MethodSection, prompts: Collection[Prompt]) -> Fraction:
     """The share of a step's prompts that train: the recipe's, else 1 - the share of marked prompts among all."""
-    if method.prompts in ("all", "trusted"):
+    if method.prompts in ("all", "verified"):
         return Fraction(1)
     if method.keep_fraction is not None:
         return Fraction(method.keep_fraction)

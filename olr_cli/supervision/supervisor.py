@@ -91,23 +91,23 @@ class Supervisor:
         self._check(step)
         with measure("verification"):
             answers = self._answers(step)
-            verified = self._verified(step, answers)
+            verdicts = self._verdicts(step, answers)
         with measure("labels"):
             texts = [answers[start:end] for start, end in pairwise(step.parts)]
-            votes = [vote(text, verified.keys) for text in texts]
+            votes = [vote(text, verdicts.keys) for text in texts]
             tallies = votes[:: len(self.method.views)]
             noisy_labels = [
-                self._noisy_label(prompt, visit, tally, verified) if prompt.is_marked else None
+                self._noisy_label(prompt, visit, tally, verdicts) if prompt.is_marked else None
                 for prompt, visit, tally in zip(step.prompts, step.visits, tallies, strict=True)
             ]
         with measure("verification"):
-            verified.compare(self.judge, noisy_labels)
+            verdicts.compare(self.judge, noisy_labels)
         with measure("labels"):
             pasts = {
                 prompt.prompt_id: self.history.of(prompt.prompt_id).after(tally)
                 for prompt, tally in zip(step.prompts, tallies, strict=True)
             }
-            decided = self._decide(step, texts, votes, noisy_labels, [*pasts.values()], verified)
+            decided = self._decide(step, texts, votes, noisy_labels, [*pasts.values()], verdicts)
             if self.method.rank is not None:
                 trains = prompts_that_train(decided, self.method.rank, self._keep_fraction, self._seed)
                 decided = replace(decided, labels={**decided.labels, "trains": trains})
@@ -125,7 +125,7 @@ class Supervisor:
         Takes the responses alone, and records nothing: it can run in another thread while the step's statistics are
         still being made.
         """
-        self._verified(step, self._answers(step))
+        self._verdicts(step, self._answers(step))
 
     def _check(self, step: Step) -> None:
         if len({prompt.prompt_id for prompt in step.prompts}) < len(step.prompts):
@@ -154,21 +154,21 @@ class Supervisor:
         # A policy that writes the sentinel itself has given no answer: the sentinel is never rewarded (R16).
         return [None if answer == SENTINEL else answer for answer in answers]
 
-    def _verified(self, step: Step, answers: Sequence[str | None]) -> _Verified:
+    def _verdicts(self, step: Step, answers: Sequence[str | None]) -> _Verdicts:
         """The class of every answer, and whether it matches the label and the truth that its prompt has (R7)."""
         said = [
             dict.fromkeys(answer for answer in answers[start:end] if answer is not None)
             for start, end in pairwise(step.starts)
         ]
-        verified = _Verified(self.judge.keys(dict.fromkeys(chain.from_iterable(said))), said)
+        verdicts = _Verdicts(self.judge.keys(dict.fromkeys(chain.from_iterable(said))), said)
         trues, givens = (
             [getattr(prompt, name) for prompt in step.prompts] for name in ("true_answer", "given_label")
         )
-        verified.compare(self.judge, trues, givens)
-        verified.add(self.judge, _pairs(trues, [[] if it in (None, SENTINEL) else [it] for it in givens]))
-        return verified
+        verdicts.compare(self.judge, trues, givens)
+        verdicts.add(self.judge, _pairs(trues, [[] if it in (None, SENTINEL) else [it] for it in givens]))
+        return verdicts
 
-    def _noisy_label(self, prompt: Prompt, visit: int, tally: Vote, verified: _Verified) -> str | None:
+    def _noisy_label(self, prompt: Prompt, visit: int, tally: Vote, verdicts: _Verdicts) -> str | None:
         if prompt.noise_type != "active":
             return prompt.given_label
         true = prompt.true_answer
@@ -177,7 +177,7 @@ class Supervisor:
         wrong = sorted(
             (spelling, tally.counts[key])
             for key, spelling in tally.spelling.items()
-            if is_read(key) and verified.is_wrong(true, spelling)
+            if is_read(key) and verdicts.is_wrong(true, spelling)
         )
         if not wrong:
             return SENTINEL
@@ -191,7 +191,7 @@ class Supervisor:
         votes: Sequence[Vote],
         noisy_labels: Sequence[str | None],
         pasts: Sequence[Past],
-        verified: _Verified,
+        verdicts: _Verdicts,
     ) -> Decided:
         """Labels and rewards of each visit; all prompts train. `texts` and `votes` are of each view of each group."""
         views, parts = len(self.method.views), step.parts
@@ -199,21 +199,21 @@ class Supervisor:
         for group, (prompt, number) in enumerate(zip(step.prompts, step.visits, strict=True)):
             first, past, noisy_label = group * views, pasts[group], noisy_labels[group]
             of_views = range(first, first + views)
-            visit, row = self._visit(prompt, number, texts[first], votes[first], noisy_label, past, verified)
+            visit, row = self._visit(prompt, number, texts[first], votes[first], noisy_label, past, verdicts)
             if self.method.orders_rollouts:
-                firsts = (_first_majority(texts[view], votes[view], verified.keys) for view in of_views)
+                firsts = (_first_majority(texts[view], votes[view], verdicts.keys) for view in of_views)
                 visit = visit._replace(first_majorities=tuple(firsts))
             label = self._label(prompt, visit)
             of_visit = [
-                self._rewards(step, parts[view], texts[view], answer, label.source, verified)
+                self._rewards(step, parts[view], texts[view], answer, label.source, verdicts)
                 for view, answer in zip(of_views, label.answers, strict=True)
             ]
-            true, right = prompt.true_answer, verified.right(prompt.true_answer)
+            true, right = prompt.true_answer, verdicts.right(prompt.true_answer)
             for view, given in zip(of_views, of_visit, strict=True):
                 rewards += given
                 spelling = votes[view].spelling
                 for answer in texts[view]:
-                    classes.append(None if answer is None else spelling[verified.keys[answer]])
+                    classes.append(None if answer is None else spelling[verdicts.keys[answer]])
                     is_correct.append(None if true is None else answer in right)
             given = [*chain.from_iterable(of_visit)]
             row |= {
@@ -244,13 +244,13 @@ class Supervisor:
         tally: Vote,
         noisy_label: str | None,
         past: Past,
-        verified: _Verified,
+        verdicts: _Verdicts,
     ) -> tuple[Visit, dict[str, Any]]:
         """A visit as its rule sees it, of the original view; and as its row has it, up to the decision."""
         majority, historical, (rise, run) = tally.majority_answer, past.historical_majority, past.slope_ratio
         is_consistent = tally.majority is not None and tally.majority == historical
         true, given, is_marked = prompt.true_answer, prompt.given_label, prompt.is_marked
-        noisy_count, given_count = verified.count(noisy_label, answers), verified.count(given, answers)
+        noisy_count, given_count = verdicts.count(noisy_label, answers), verdicts.count(given, answers)
         label, source = _standing_label(prompt, noisy_label)
         visit = Visit(
             prompt.prompt_id,
@@ -273,7 +273,7 @@ class Supervisor:
             "given_label": given,
             "noisy_label": noisy_label,
             "noisy_label_count": noisy_count,
-            "true_answer_count": verified.count(true, answers),
+            "true_answer_count": verdicts.count(true, answers),
             "given_label_count": given_count,
             "majority_answer": majority,
             "majority_count": tally.majority_count,
@@ -283,14 +283,14 @@ class Supervisor:
             "slope": rise / run,
             "historical_majority": _spelling(historical, past, tally),
             "is_consistent": is_consistent,
-            "majority_is_correct": None if true is None else majority in verified.right(true),
-            "majority_is_noisy_label": majority in verified.right(noisy_label) if is_marked else None,
+            "majority_is_correct": None if true is None else majority in verdicts.right(true),
+            "majority_is_noisy_label": majority in verdicts.right(noisy_label) if is_marked else None,
         }
 
     def _label(self, prompt: Prompt, visit: Visit) -> Label:
         """The effective label: no method replaces one that somebody has verified (R23)."""
-        if prompt.is_trusted:
-            return Label((prompt.true_answer,) * len(self.method.views), "trusted")
+        if prompt.is_verified:
+            return Label((prompt.true_answer,) * len(self.method.views), "verified")
         return self.method.rule(visit)
 
     def _rewards(
@@ -300,16 +300,16 @@ class Supervisor:
         answers: Sequence[str | None],
         label: str | None,
         source: LabelSource,
-        verified: _Verified,
+        verdicts: _Verdicts,
     ) -> list[float]:
         """A majority rewards its class, another label whatever matches it (R16); a verified one in every method."""
-        if self.method.score is not None and source != "trusted":
+        if self.method.score is not None and source != "verified":
             return self.method.score.rewards(step, start, start + len(answers))
         if source == "majority" and label is not None:
-            keys = verified.keys
+            keys = verdicts.keys
             key = keys[label]
             return [1.0 if answer is not None and keys[answer] == key else 0.0 for answer in answers]
-        right = verified.right(label)
+        right = verdicts.right(label)
         return [1.0 if answer in right else 0.0 for answer in answers]
 
 
@@ -333,7 +333,7 @@ def make_supervisor(
     )
 
 
-class _Verified:
+class _Verdicts:
     """What the judge said about one step: the class of each answer, and which answers match which labels.
 
     A label is a prompt's label or truth. Nothing matches the sentinel or a missing label (R16).
@@ -410,9 +410,9 @@ def _spelling(historical: Key | None, past: Past, tally: Vote) -> str | None:
 
 
 def _standing_label(prompt: Prompt, noisy_label: str | None) -> tuple[str | None, LabelSource]:
-    """The label that counts unless the method replaces it (R15), as it never does a trusted one."""
-    if prompt.is_trusted:
-        return prompt.true_answer, "trusted"
+    """The label that counts unless the method replaces it (R15), as it never does a verified one."""
+    if prompt.is_verified:
+        return prompt.true_answer, "verified"
     label = noisy_label if prompt.is_marked else prompt.given_label
     if label is None:
         return None, "none"

@@ -55,7 +55,7 @@ class RolloutGroup:
 SCHEMA_VERSION = 1
 """Raised whenever a column changes its meaning or disappears; a reader refuses a newer version."""
 
-LabelSource = Literal["given", "noisy", "sentinel", "majority", "trusted", "none"]
+LabelSource = Literal["given", "noisy", "sentinel", "majority", "verified", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class LabelRecord:
         is_selected: a majority replaces the label at this visit (R14): the prompt's own or, in Co-Reward, that of its
             other view.
         effective_label: the label the rewards were computed with (R15).
-        label_source: where it comes from; `trusted` at every visit of a prompt whose true answer somebody has verified,
+        label_source: where it comes from; `verified` at every visit of a prompt whose true answer somebody has checked,
             where given and noisy label say what the label would be without that.
         majority_is_correct: False without a majority; None if the true answer is unknown.
         majority_is_noisy_label: None on prompts that are not marked.

@@ -75,7 +75,7 @@ def test_a_page_of_the_queue_has_the_most_doubtful_prompts_and_says_what_comes_n
     monkeypatch.setattr("olr_cli.analysis.report.prompts.MOST_PROMPTS", 5)
     said = told(log, "--report", "queue.html")
     assert "The list shows the 5 most doubtful of 30 prompts" in said
-    assert f"olr audit {log} --trusted selection.json (once labels are checked there and exported)" in said
+    assert f"olr audit {log} --verified selection.json (once labels are checked there and exported)" in said
     assert "The list shows the 5 most doubtful" in (here / "queue.html").read_text("utf-8")
 
 
@@ -190,15 +190,17 @@ def test_rows_to_check_come_back_as_verified_labels(here, log):
 def test_what_is_verified_is_exported_to_be_checked_as_it_was_verified_and_files_add_up(here, log):
     write(here / "one.jsonl", [{"prompt_id": "p4", "true_answer": "7"}])
     write(here / "two.jsonl", [{"prompt_id": "p5", "true_answer": "7"}])
-    said = told(log, "--trusted", "one.jsonl", "--trusted", "two.jsonl")
-    assert "Verified 2 labels, 1 of them wrong" in said and "--trusted one.jsonl --trusted two.jsonl" in said
-    told(log, "--trusted", "one.jsonl", "--only", "random:30", "--export", "check.jsonl")
+    said = told(log, "--verified", "one.jsonl", "--verified", "two.jsonl")
+    assert (
+        "Verified 2 labels, 1 of them wrong" in said and "--verified one.jsonl --verified two.jsonl" in said
+    )
+    told(log, "--verified", "one.jsonl", "--only", "random:30", "--export", "check.jsonl")
     labels = {p.prompt_id: p.given_label for p in read_prompts("check.jsonl").prompts}
     assert (labels["p4"], labels["p8"]) == ("7", "8")
     write(here / "same.jsonl", [{"prompt_id": "p4", "true_answer": "7.0"}])
-    assert "Verified 1 label" in told(log, "--trusted", "one.jsonl", "--drawn", "same.jsonl")
+    assert "Verified 1 label" in told(log, "--verified", "one.jsonl", "--drawn", "same.jsonl")
     write(here / "other.jsonl", [{"prompt_id": "p4", "true_answer": "8"}])
-    said = refused(log, "--trusted", "one.jsonl", "--drawn", "other.jsonl")
+    said = refused(log, "--verified", "one.jsonl", "--drawn", "other.jsonl")
     assert "other.jsonl: the true answer to prompt p4 is 8, and 7 in another file of verified labels" in said
 
 
@@ -213,7 +215,7 @@ def test_rows_that_were_not_drawn_say_so_in_any_spelling(here, log, no):
 def test_a_verdict_that_its_true_answer_contradicts_is_refused(here, log, verdict, answer):
     row = {"prompt_id": "p5", "given_label": "7", "verdict": verdict, "true_answer": answer}
     write(here / "selection.jsonl", [row])
-    said = refused(log, "--trusted", "selection.jsonl")
+    said = refused(log, "--verified", "selection.jsonl")
     assert f"the verdict on prompt p5 is '{verdict}', with the label 7 and the true answer {answer}" in said
 
 
@@ -257,7 +259,7 @@ def test_rows_of_a_csv_file_keep_their_other_columns_and_what_is_repaired_is_no_
     assert len(rows) == 28 and {row["note"] for row in rows} == {"a, b"}
     assert {row["extra_info"]["audit_status"] for row in rows} == {"fine"}
     write(here / "verified.jsonl", [{"prompt_id": "p4", "true_answer": "7"}])
-    told(log, *options, "kept.jsonl", "--trusted", "verified.jsonl", "--repair", "--drop", "doubted")
+    told(log, *options, "kept.jsonl", "--verified", "verified.jsonl", "--repair", "--drop", "doubted")
     kept = {prompt.prompt_id: prompt.given_label for prompt in read_prompts("kept.jsonl").prompts}
     assert len(kept) == 29 and kept["p4"] == "7" and "p8" not in kept
 
@@ -385,7 +387,7 @@ def test_labels_are_data(here):
         (("log.jsonl", "--set", "method.slope_threshold=1"), "it can set data.extractor"),
         (("log.jsonl", "--set", "data.extractor=nonsense"), "nonsense"),
         (("log.jsonl", "--data", "nowhere.jsonl"), "nowhere.jsonl"),
-        (("log.jsonl", "--trusted", "nowhere.jsonl"), "nowhere.jsonl is no file"),
+        (("log.jsonl", "--verified", "nowhere.jsonl"), "nowhere.jsonl is no file"),
         (("log.jsonl", "--columns", "{answers: x}"), "did you mean 'answer'"),
         (("log.jsonl", "--columns", "{answer: x}"), "log.jsonl has no 'x', which --columns names"),
         (
@@ -407,7 +409,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(log, arguments, complaint):
 def test_shuffled_verified_questions_are_matched_by_their_text(here, log):
     rows = [{"P": f"  what is P{n}? ", "S": r"So \boxed{7}"} for n in range(18, -1, -2)]
     write(here / "verified.jsonl", [*rows, {"P": "Who am I?", "S": "7"}])
-    said = told(log, "--trusted", "verified.jsonl", "--set", "data.columns={question: P, answer: S}")
+    said = told(log, "--verified", "verified.jsonl", "--set", "data.columns={question: P, answer: S}")
     assert "Verified 10 labels, 2 of them wrong" in said
     assert "are for 10 prompts here, 1 for none." in said
 

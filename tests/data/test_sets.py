@@ -93,15 +93,15 @@ def test_held_out_prompts_without_a_gold_answer_are_refused(tmp_path: Path, mark
 # Verified labels --------------------------------------------------------------------------------------------------
 
 
-def recipe(trusted, train="arithmetic", **noise):
-    data = {"train": str(train), "trusted": trusted}
+def recipe(verified, train="arithmetic", **noise):
+    data = {"train": str(train), "verified": verified}
     return validate(
         {"data": data | ({"limit": 40} if train == "arithmetic" else {}), "noise": noise or None}, "test"
     )
 
 
-def trusted_ids(prompts):
-    return {prompt.prompt_id for prompt in prompts.prompts if prompt.is_trusted}
+def verified_ids(prompts):
+    return {prompt.prompt_id for prompt in prompts.prompts if prompt.is_verified}
 
 
 @pytest.fixture
@@ -114,8 +114,8 @@ def unknown(tmp_path):
 def test_a_larger_draw_contains_a_smaller_one_and_noise_stays_where_it_was():
     noise = {"type": "active", "ratio": 0.5}
     few, many = (training_prompts(recipe(size, **noise)) for size in (5, 20))
-    assert len(trusted_ids(few)) == 5
-    assert trusted_ids(few) < trusted_ids(many)
+    assert len(verified_ids(few)) == 5
+    assert verified_ids(few) < verified_ids(many)
     assert sum(p.is_marked for p in few.prompts) == 20
     assert few.digest != many.digest
 
@@ -129,7 +129,7 @@ def test_a_file_gives_the_true_answers_of_its_prompts(unknown, tmp_path):
     ]
     selection.write_text(json.dumps(rows))
     prompts = training_prompts(recipe(str(selection), unknown)).prompts
-    assert [(p.given_label, p.true_answer, p.is_trusted) for p in prompts] == [
+    assert [(p.given_label, p.true_answer, p.is_verified) for p in prompts] == [
         ("1", "1", True),
         ("1", "2", True),
         ("1", None, False),
@@ -158,7 +158,7 @@ def test_files_that_verify_nothing_are_errors(unknown, tmp_path, rows, message):
 def test_no_more_can_be_drawn_than_are_known(unknown, tmp_path):
     with pytest.raises(UserError, match=r"the true answer is known of 0 prompts of mine\.jsonl"):
         training_prompts(recipe(2, unknown))
-    with pytest.raises(UserError, match=r"data\.trusted names"):
+    with pytest.raises(UserError, match=r"data\.verified names"):
         training_prompts(recipe(str(tmp_path / "nowhere.json"), unknown))
 
 
@@ -190,7 +190,7 @@ def test_labels_are_counted_by_id_and_by_question_and_those_of_no_prompt_are_sai
         tmp_path / "verified.jsonl", *({"id": i, "question": q, "answer": "5"} for i, q in rows.items())
     )
     prompts = training_prompts(recipe(str(verified), unknown))
-    assert trusted_ids(prompts) == {"a", "b"}
+    assert verified_ids(prompts) == {"a", "b"}
     assert prompts.notes == [f"2 of 3 verified labels in {verified} are for 2 prompts here, 1 for none"]
 
 
@@ -205,7 +205,7 @@ def test_a_question_counts_whole_and_a_longer_one_is_another(tmp_path):
     train = asked(tmp_path / "train.jsonl", **{"3+4=": "1", "12-3+4=": "1", "Is it? And why?": "1"})
     verified = asked(tmp_path / "verified.jsonl", **{"3+4=": "7", "And why?": "7"})
     prompts = training_prompts(recipe(str(verified), train)).prompts
-    assert [p.is_trusted for p in prompts] == [True, False, False]
+    assert [p.is_verified for p in prompts] == [True, False, False]
 
 
 def test_of_questions_that_differ_in_case_that_with_the_same_text_counts(tmp_path):
@@ -225,7 +225,7 @@ def test_of_questions_that_differ_in_case_that_with_the_same_text_counts(tmp_pat
 
 def test_labels_of_no_prompt_are_logged_where_another_trainer_runs(tmp_path, caplog):
     file = json_lines(tmp_path / "verified.jsonl", *({"prompt_id": n, "true_answer": "7"} for n in "ab"))
-    with OnlineLabelRefinement(recipe={"data": {"trusted": str(file)}}) as olr:
+    with OnlineLabelRefinement(recipe={"data": {"verified": str(file)}}) as olr:
         step = olr(["q"] * 2, [r"\boxed{7}", r"\boxed{8}"], ["8"] * 2, prompt_ids=["a"] * 2)
     assert step.rewards == (1.0, 0.0)
     (record,) = caplog.records
@@ -275,7 +275,7 @@ def test_a_verified_label_measures_what_is_held_out(tmp_path: Path) -> None:
     rows = [{"question": f"{n}?", "answer": "0"} for n in range(10)]
     file = json_lines(tmp_path / "rows.jsonl", *rows)
     verified = json_lines(tmp_path / "v.jsonl", *({**row, "answer": "5"} for row in rows))
-    data = {"train": str(file), "held_out": 0.2, "trusted": str(verified)}
+    data = {"train": str(file), "held_out": 0.2, "verified": str(verified)}
     train, held_out = training_data(Recipe.model_validate({"data": data}))
     assert held_out is not None and [prompt.gold for prompt in held_out.prompts] == ["5", "5"]
     assert train.notes == [f"10 of 10 verified labels in {verified} are for 10 prompts here, 0 for none"]

@@ -119,5 +119,5 @@ def test_marks_in_the_file_come_to_a_ratio_of_one_decimal(tmp_path):
 def test_a_verified_label_is_no_noise_among_marks(tmp_path):
     labels = scan_labels(write_history(tmp_path / "run", **SMALL))
     assert marked_noise(labels) == ("active", 0.5)
-    verified = pl.when(pl.col("noise_type") != "clean").then(pl.lit("trusted")).otherwise("label_source")
+    verified = pl.when(pl.col("noise_type") != "clean").then(pl.lit("verified")).otherwise("label_source")
     assert marked_noise(labels.with_columns(label_source=verified)) is None

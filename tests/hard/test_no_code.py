@@ -306,17 +306,17 @@ def test_a_process_of_an_openrlhf_job_runs_it_only_if_the_recipe_trusts_it(
     tmp_path: Path, is_long: bool
 ) -> None:
     places = ("weights", "tokenizer", "generation")
-    for is_trusted in (False, True) if is_long else (False,):
-        folders = [tmp_path / f"{number}-{is_trusted}" for number, _ in enumerate(places)]
+    for is_verified in (False, True) if is_long else (False,):
+        folders = [tmp_path / f"{number}-{is_verified}" for number, _ in enumerate(places)]
         for folder in folders:
             folder.mkdir()
         models = [str(model_with_code(*each)) for each in zip(folders, places, strict=True)]
-        program = [sys.executable, "-c", _IN_A_JOB, str(int(is_trusted)), *models]
+        program = [sys.executable, "-c", _IN_A_JOB, str(int(is_verified)), *models]
         environment = os.environ | {"HF_MODULES_CACHE": str(tmp_path / "modules")}
         told = subprocess.run(program, capture_output=True, text=True, check=True, env=environment)
-        assert [(folder / "ran").exists() for folder in folders] == [is_trusted] * len(places)
+        assert [(folder / "ran").exists() for folder in folders] == [is_verified] * len(places)
         refused = told.stdout.count("UserError the model comes with code of its own")
-        assert refused == (0 if is_trusted else len(places))
+        assert refused == (0 if is_verified else len(places))
 
 
 def test_a_model_with_garbled_files_is_refused_in_a_sentence(tmp_path: Path, is_long: bool) -> None:

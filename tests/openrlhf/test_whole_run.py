@@ -26,7 +26,7 @@ TEMPLATE = "{{ bos_token }}{{ messages[-1]['content'] }}"
 
 def settings(runs: Path) -> tuple[str, ...]:
     """Settings of the runs in this folder, which also has their chat template."""
-    return (*SMALL, "data.trusted=8", f"model.chat_template={runs / 'template.jinja'}")
+    return (*SMALL, "data.verified=8", f"model.chat_template={runs / 'template.jinja'}")
 
 
 @pytest.fixture(scope="module")

@@ -157,8 +157,8 @@ def test_an_error_names_the_layer_that_is_wrong(tmp_path):
         load_recipe(mine, ["train.epochs=2", "train.clip=7"])
     with pytest.raises(UserError, match=r"^--set: train\.top_k is a key of engine\.name local alone"):
         load_recipe(write(tmp_path, "train: {top_k: 5}"), ["engine.name=openrlhf"])
-    with pytest.raises(UserError, match=r"^\S*alone\.yaml: method\.prompts is trusted"):
-        load_recipe(write(tmp_path, "method: {prompts: trusted}", "alone.yaml"), ["seed=4"])
+    with pytest.raises(UserError, match=r"^\S*alone\.yaml: method\.prompts is verified"):
+        load_recipe(write(tmp_path, "method: {prompts: verified}", "alone.yaml"), ["seed=4"])
 
 
 def test_a_recipe_builds_on_its_base(tmp_path):

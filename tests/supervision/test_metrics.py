@@ -116,10 +116,10 @@ def test_every_metric_of_a_mixed_step_is_what_one_counts_by_hand():
 
 
 def test_verified_prompts_are_counted_apart():
-    verified = replace(NOISY, label_source="trusted", effective_label="1", effective_label_is_correct=True)
+    verified = replace(NOISY, label_source="verified", effective_label="1", effective_label_is_correct=True)
     wrong = replace(verified, majority_answer="7", majority_is_correct=False, slope=1.0)
     metrics = label_metrics(labels(*MIXED, verified, wrong, wrong))
-    assert metrics.pop("majority/accuracy_trusted") == pytest.approx(1 / 3)
+    assert metrics.pop("majority/accuracy_verified") == pytest.approx(1 / 3)
     assert metrics == label_metrics(labels(*MIXED))
     everything = selected_under((), Decimal(0), 0)
     assert labels(verified, NOISY).select(selected=everything)["selected"].to_list() == [False, True]
@@ -247,7 +247,7 @@ def test_the_columns_select_what_the_supervisor_selects_also_beside_verified_pro
 ):
     section = OlrMethod(criteria=tuple(sorted(criteria)), slope_threshold=threshold, warmup_epochs=warmup)
     supervisor = Supervisor(compose(section), judge, seed=0)
-    prompts = [Prompt(name, (), SENTINEL, "1", "inactive", is_trusted=name == "b") for name in "abc"]
+    prompts = [Prompt(name, (), SENTINEL, "1", "inactive", is_verified=name == "b") for name in "abc"]
     for visit, answers_PG in enumerate(visits, 1):
         groups = [
             RolloutGroup(prompt, visit, visit, tuple(Rollout("") for _ in answers), tuple(answers))
@@ -258,4 +258,4 @@ def test_the_columns_select_what_the_supervisor_selects_also_beside_verified_pro
         assert selected.to_list() == rows["is_selected"].to_list()
         assert not selected[1]
         assert label_metrics(rows)["label/initial_noise"] == 1.0
-        assert label_metrics(rows.filter(pl.col("prompt_id") == "b")).keys() <= {"majority/accuracy_trusted"}
+        assert label_metrics(rows.filter(pl.col("prompt_id") == "b")).keys() <= {"majority/accuracy_verified"}

@@ -280,7 +280,7 @@ def test_a_majority_label_rewards_its_class_and_a_label_whatever_matches_it(judg
 def test_every_method_trains_a_verified_prompt_on_its_true_answer(judge, name):
     section = make_method(name)
     views = compose(section).views
-    trusted = prompt("active", SENTINEL, "12", is_trusted=True)
+    verified = prompt("active", SENTINEL, "12", is_verified=True)
     rollouts = tuple(
         Rollout(f"\\boxed{{{answer}}}", 5, view=view, mean_logprob=-1.0, entropy=1.0, self_certainty=float(k))
         for view in views
@@ -288,26 +288,26 @@ def test_every_method_trains_a_verified_prompt_on_its_true_answer(judge, name):
     )
     supervisor = Supervisor(compose(section), judge, seed=0)
     for visit in range(1, 7):
-        (decided,) = by_group(supervisor.supervise(Step.of([RolloutGroup(trusted, visit, visit, rollouts)])))
+        (decided,) = by_group(supervisor.supervise(Step.of([RolloutGroup(verified, visit, visit, rollouts)])))
         label = decided.label
-        assert (label.effective_label, label.label_source, label.is_selected) == ("12", "trusted", False)
+        assert (label.effective_label, label.label_source, label.is_selected) == ("12", "verified", False)
         assert label.effective_label_is_correct
         assert decided.rewards == (0.0, 0.0, 0.0, 1.0) * len(views)
         assert label.noisy_label == "7"  # what it would have been
 
 
 def test_verified_prompts_alone_train_if_the_method_says_so(judge):
-    tree = {"method": {"name": "grpo", "prompts": "trusted"}, "data": {"trusted": 1}}
+    tree = {"method": {"name": "grpo", "prompts": "verified"}, "data": {"verified": 1}}
     method = compose(validate(tree, "test").method)
-    prompts = [prompt(prompt_id=name, is_trusted=name == "b") for name in "abc"]
+    prompts = [prompt(prompt_id=name, is_verified=name == "b") for name in "abc"]
     step = Step.of([group(p, 1, ["12", "7"]) for p in prompts])
     assert Supervisor(method, judge, seed=0).supervise(step).trains == [False, True, False]
-    assert method.name == "trusted_only"
+    assert method.name == "verified_only"
 
 
 def test_a_step_that_fails_leaves_no_group_of_it_in_the_history(judge):
     """Whichever group lacks a statistic: the same step, complete, is then the first visit of every prompt."""
-    prompts = [prompt(prompt_id=name, is_trusted=name == "b") for name in "abc"]
+    prompts = [prompt(prompt_id=name, is_verified=name == "b") for name in "abc"]
 
     def step(entropies):
         rollouts = [tuple(Rollout("\\boxed{12}", entropy=e) for e in (0.5, e)) for e in entropies]

@@ -76,11 +76,11 @@ def test_a_trained_runs_rollouts_are_decided_as_its_engine_did(tmp_path):
 def test_verified_labels_decide_here_as_in_an_engine(tmp_path):
     trained = tmp_path / "trained"
     method = {"name": "olr", "criteria": ["consistency"], "warmup_epochs": 1}
-    keys = {"data.trusted": 12, "method": json.dumps(method), "noise.ratio": 0.7}
+    keys = {"data.verified": 12, "method": json.dumps(method), "noise.ratio": 0.7}
     seed = trained_by_olr(trained, 24, **keys)
-    verified = decisions(trained).filter(pl.col("label_source") == "trusted")
+    verified = decisions(trained).filter(pl.col("label_source") == "verified")
     verified.select("prompt_id", "true_answer").unique().write_parquet(tmp_path / "verified.parquet")
-    data = {"extractor": "reversed_digits", "trusted": str(tmp_path / "verified.parquet")}
+    data = {"extractor": "reversed_digits", "verified": str(tmp_path / "verified.parquet")}
     olr = OnlineLabelRefinement(tmp_path / "run", {"method": method, "data": data, "seed": seed})
     feed(olr, trained, until=7)
     state = json.loads(json.dumps(olr.state_dict()))
@@ -89,7 +89,7 @@ def test_verified_labels_decide_here_as_in_an_engine(tmp_path):
         again.load_state_dict(state)
         feed(again, trained, after=7)
     assert decisions(tmp_path / "run").equals(decisions(trained))
-    assert {"trusted", "majority"} < set(decisions(trained)["label_source"])
+    assert {"verified", "majority"} < set(decisions(trained)["label_source"])
     result = CliRunner().invoke(app, ["replay", str(tmp_path / "run")])
     assert result.exit_code == 0, result.output
 
@@ -97,20 +97,20 @@ def test_verified_labels_decide_here_as_in_an_engine(tmp_path):
 def test_verified_labels_are_found_by_question_too(tmp_path):
     file = tmp_path / "verified.jsonl"
     file.write_text('{"prompt_id": "another", "question": "3 + 4?", "answer": "8"}\n')
-    with make(data={"trusted": str(file)}) as olr:
+    with make(data={"verified": str(file)}) as olr:
         step = olr(["3+4 ?"] * 4 + ["5 + 5?"] * 4, BOXED * 2, ["7"] * 8)
     assert [(label.label_source, label.effective_label) for label in step.labels] == [
-        ("trusted", "8"),
+        ("verified", "8"),
         ("given", "7"),
     ]
     assert step.rewards == (0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0)
     with pytest.raises(
-        UserError, match=r"data\.trusted is 5, and labels can't be drawn before all prompts are known"
+        UserError, match=r"data\.verified is 5, and labels can't be drawn before all prompts are known"
     ):
-        make(data={"trusted": 5})
+        make(data={"verified": 5})
     file.write_text('{"prompt_id": "x", "verdict": "wrong"}\n')
     with pytest.raises(UserError, match="has no true answer in any row"):
-        make(data={"trusted": str(file)})
+        make(data={"verified": str(file)})
 
 
 def test_rewards_are_in_the_order_of_the_completions(recorded):
@@ -204,7 +204,7 @@ def test_a_run_with_verified_labels_that_has_moved_can_be_exported(recorded, tmp
         labels.select("prompt_id", true_answer="given_label").drop_nulls().unique(maintain_order=True).head(4)
     )
     verified.write_parquet(tmp_path / "verified.parquet")
-    olr = make(tmp_path / "run", data={"trusted": str(tmp_path / "verified.parquet")})
+    olr = make(tmp_path / "run", data={"verified": str(tmp_path / "verified.parquet")})
     feed(olr, recorded, until=11)
     state = olr.state_dict()
     if not resumed:

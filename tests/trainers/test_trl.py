@@ -130,9 +130,9 @@ def test_verified_labels_count_in_every_step(data, tmp_path):
     verified = [prompt for prompt in read_prompts(data).prompts if prompt.noise_type == "active"][:4]
     rows = [{"prompt_id": prompt.prompt_id, "true_answer": prompt.true_answer} for prompt in verified]
     (tmp_path / "verified.json").write_text(json.dumps(rows))
-    recipe = {"data": {"extractor": "reversed_digits", "trusted": str(tmp_path / "verified.json")}}
+    recipe = {"data": {"extractor": "reversed_digits", "verified": str(tmp_path / "verified.json")}}
     make_trainer(tmp_path, data, {}, recipe=recipe).train()
-    of_verified = decisions(tmp_path / "olr").filter(label_source="trusted")
+    of_verified = decisions(tmp_path / "olr").filter(label_source="verified")
     assert set(of_verified["prompt_id"]) == {prompt.prompt_id for prompt in verified}
 
 
@@ -161,7 +161,7 @@ def refused(data, tmp_path, settings=None, **arguments):
 def test_what_cannot_work_is_said_before_the_first_step(data, tmp_path, undisturbed):
     smoothed = {"method": {"name": "label_smoothing"}}
     assert "use olr, grpo or ttrl" in refused(data, tmp_path / "a", recipe=smoothed)
-    with_verified = {"method": {"name": "olr", "prompts": "trusted"}, "data": {"trusted": str(data)}}
+    with_verified = {"method": {"name": "olr", "prompts": "verified"}, "data": {"verified": str(data)}}
     assert "a choice of prompts" in refused(data, tmp_path / "a", recipe=with_verified)
     epochs = {"train": {"epochs": 3}}
     assert "train.epochs is a setting of trl" in refused(data, tmp_path / "b", recipe=epochs)

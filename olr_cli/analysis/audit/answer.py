@@ -31,7 +31,7 @@ _TEXTS = ("prompt", "label", "answered instead", "seems")
 
 NOT_VERIFIED = (
     "Not verified. Check the first 25 rows, or 25 of a random draw for a noise ratio: --report queue.html, then"
-    " --trusted or --drawn."
+    " --verified or --drawn."
 )
 
 
@@ -94,7 +94,7 @@ def _measured(audit: Audit) -> Iterator[Line]:
     if gain is None:
         text += "; of the others none is likelier mended than destroyed by its proposal"
     elif gain.low > 0:
-        changed = audit.prompts.filter(pl.col("change") == "changed", ~pl.col("is_trusted")).height
+        changed = audit.prompts.filter(pl.col("change") == "changed", ~pl.col("is_verified")).height
         text += f"; replacing {changed} others by proposals makes {_span(gain)} more of them right"
     else:
         text += f"; replacing others by proposals is not surely a gain ({_span(gain)} more right ones), so none is"

@@ -13,7 +13,7 @@ The verdicts are one frame, a row a prompt in the order of the queue:
 | answers | what was answered instead, the most frequent first: ``240 in 16, 150 in 1`` |
 | given_count, proposed_count, rollouts, answered, visits | how many rollouts gave the label, the proposal, all, an answer |
 | log_odds | that the label is wrong, of the annotator model: the order of the queue, not to be believed as a chance |
-| is_trusted | somebody has verified the true answer, or that the label is wrong |
+| is_verified | somebody has verified the true answer, or that the label is wrong |
 """  # noqa: E501
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Audit:
         tally: the answers of all models.
         model: what was fitted to them.
         was_training: whether the rollouts are those of a policy in training; None where nobody knows.
-        verified: labels that somebody verified; None without `--trusted` and `--drawn`.
+        verified: labels that somebody verified; None without `--verified` and `--drawn`.
         ratio: share of wrong labels; None without a random draw.
         gain: how many more labels are right if proposals replace those that are likelier wrong, which is done only if
             it is surely above 0; None without verified labels, or such proposals.
@@ -109,7 +109,7 @@ def audit_history(
         if not key.startswith(SETTABLE):
             raise UserError(
                 f"--set {key}: an audit makes no label decisions and draws nothing; it can set {SETTABLE[0]},"
-                f" how answers are read from responses, and {SETTABLE[1]}, which columns --data and --trusted have"
+                f" how answers are read from responses, and {SETTABLE[1]}, which columns --data and --verified have"
             )
     history = read_history(source, settings, columns, keeps_responses=keeps_responses, report=report)
     if history.is_run and not any(prompt.messages for prompt in history.prompts.values()):
@@ -126,7 +126,7 @@ def audit(
     history: RolloutHistory,
     judge: Judge,
     *,
-    trusted: Sequence[Path] = (),
+    verified: Sequence[Path] = (),
     drawn: Sequence[Path] = (),
 ) -> Audit:
     """Judge every given label of a history; its rollouts are read, once.
@@ -134,15 +134,15 @@ def audit(
     Args:
         history: the rollouts.
         judge: decides which answers mean the same.
-        trusted: files of verified labels (`VerifiedLabels`), besides those of the run's `data.trusted`.
+        verified: files of verified labels (`VerifiedLabels`), besides those of the run's `data.verified`.
         drawn: files of verified labels of prompts that were drawn at random.
     """
     manifest = read_manifest(history.source) if history.is_run else None
     counted = tally(history, judge)
     model = annotators.fit(counted)
-    # Labels that the run itself was given as verified (`data.trusted`) are known, and measure nothing: votes on prompts
+    # Labels that the run was given as verified (`data.verified`) are known, and measure nothing: votes on prompts
     # that were trained on their true answer are right more often than those on others.
-    trained = {name: prompt.true_answer for name, prompt in history.prompts.items() if prompt.is_trusted}
+    trained = {name: prompt.true_answer for name, prompt in history.prompts.items() if prompt.is_verified}
     asked = [history.prompts[name] for name in counted.prompt_ids]
     notes = list(history.notes)
 
@@ -167,16 +167,16 @@ def audit(
                     found[name] = answer
         return found
 
-    chosen, random = verified_in(trusted, "--trusted"), verified_in(drawn, "--drawn")
+    chosen, random = verified_in(verified, "--verified"), verified_in(drawn, "--drawn")
     if trained:
         notes.append(
-            f"The run was trained on {len(trained)} verified labels (data.trusted). They count as known here, and"
+            f"The run was trained on {len(trained)} verified labels (data.verified). They count as known here, and"
             " measure nothing."
         )
     ids, labels = counted.prompt_ids, counted.labels
-    verified = Verified.of(chosen, random, ids, labels, judge) if chosen or random else None
+    measure = Verified.of(chosen, random, ids, labels, judge) if chosen or random else None
     known = Verified.of({**trained, **chosen}, random, ids, labels, judge)
-    verdicts, gain = _verdicts(counted, model, known, verified, judge)
+    verdicts, gain = _verdicts(counted, model, known, measure, judge)
     is_labelled = counted.label_answers != MISSING
     answered, rollouts = counted.prompts.select(pl.col("answered", "rollouts").sum()).row(0)
     return Audit(
@@ -185,10 +185,10 @@ def audit(
         tally=counted,
         model=model,
         was_training=None if manifest is None else kind_of(manifest) == "training",
-        verified=verified,
-        ratio=None if verified is None else calibration.noise_ratio(verified, is_labelled),
+        verified=measure,
+        ratio=None if measure is None else calibration.noise_ratio(measure, is_labelled),
         gain=gain,
-        warnings=list(_warnings(answered / rollouts, is_labelled, verified, model)),
+        warnings=list(_warnings(answered / rollouts, is_labelled, measure, model)),
         truth=_truth(history, verdicts, judge),
         questions={p.prompt_id: question_of(p.messages) for p in history.prompts.values() if p.messages},
         notes=[*notes, *_run_notes(history, None if manifest is None else manifest["status"])],
@@ -265,11 +265,11 @@ def _verdicts(
             "given_count": _series(_of(totals, labels)).cast(pl.Int64),
             "proposed_count": _series(np.where(is_other, _of(totals, proposals), np.nan)).cast(pl.Int64),
             "log_odds": _series(model.odds),
-            "is_trusted": is_known,
+            "is_verified": is_known,
         }
     )
     table = pl.concat([table, counted.prompts.drop("prompt")], how="horizontal")
-    is_queued = ~pl.col("is_trusted") & pl.col("log_odds").is_not_null()
+    is_queued = ~pl.col("is_verified") & pl.col("log_odds").is_not_null()
     # What differs by the rounding of a processor's vector units alone is a tie, and stays in the order of the prompts.
     order = pl.when(is_queued).then(pl.col("log_odds").round(9))
     ranked = table.sort(order, descending=True, nulls_last=True, maintain_order=True)
@@ -315,7 +315,7 @@ def _warnings(
     if verified is not None and calibration.is_no_random_draw(verified, model.odds):
         yield (
             "the labels of --drawn are no random draw: they are in more or less doubt than the others, so the ratio"
-            " does not hold; give them with --trusted"
+            " does not hold; give them with --verified"
         )
 
 

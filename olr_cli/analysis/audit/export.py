@@ -93,7 +93,7 @@ class Choice:
         status = None if row is None else row["status"]
         # What was verified to be wrong, without a true answer, may be flawed, and only its label is another one.
         is_repaired = (
-            row is not None and row["change"] != "kept" and (not row["is_trusted"] or has_truth(row))
+            row is not None and row["change"] != "kept" and (not row["is_verified"] or has_truth(row))
         )
         if (status in self.dropped and not is_repaired) or (self.only and status not in self.only):
             return False
@@ -131,7 +131,7 @@ def require_repairable(audit: Audit) -> str | None:
     why = (
         f"proposals replace labels only where verified labels show that more of them are right then, and {verified}"
         f" verified label{'s do' if verified != 1 else ' does'} not show it; verify {needed} (--only first:{needed} or"
-        f" random:{needed} exports them, --trusted or --drawn reads them)"
+        f" random:{needed} exports them, --verified or --drawn reads them)"
     )
     is_shown = audit.gain is not None and audit.gain.low > 0
     if not is_shown and not audit.changes["changed"] and not audit.changes["added"]:
@@ -225,12 +225,12 @@ def export(audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Ch
 
 def has_truth(row: Row) -> bool:
     """Whether somebody has verified the true answer of a row of the verdicts."""
-    return bool(row["is_trusted"] and row["proposal_confidence"] == 1)
+    return bool(row["is_verified"] and row["proposal_confidence"] == 1)
 
 
 def evidence(row: Row) -> str:
     """What speaks for and against a label, in a sentence."""
-    if row["is_trusted"]:
+    if row["is_verified"]:
         is_answered = row["confidence"] != 1 or row["proposal_confidence"] == 1
         return "the true answer is verified" if is_answered else "the label is verified to be wrong"
     given = "" if row["given_count"] is None else f"the label in {row['given_count']}, "

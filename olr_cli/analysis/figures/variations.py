@@ -154,14 +154,14 @@ def _of_method(variation: Variation) -> dict[str, Any]:
 
 
 def _verified(variation: Variation) -> int:
-    trusted = variation.first.recipe.data.trusted
-    return trusted if isinstance(trusted, int) else 0
+    verified = variation.first.recipe.data.verified
+    return verified if isinstance(verified, int) else 0
 
 
 def _panel_titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """What tells the settings of panels apart, the number of verified labels in words."""
     return [
-        re.sub(r"trusted=(\d+)", r"\1 verified labels", text.replace("trusted=unset", "none verified"))
+        re.sub(r"verified=(\d+)", r"\1 verified labels", text.replace("verified=unset", "none verified"))
         for text in telling_settings(settings)
     ]
 

@@ -193,7 +193,7 @@ async function show(number, state = new URLSearchParams()) {
   }
   legend();
   $("prompts-note").textContent = `${run.responsesNote} ${run.questionsNote}`;
-  $("command").textContent = `${run.command} --trusted selection.json`;
+  $("command").textContent = `${run.command} --verified selection.json`;
   $("audit-note").replaceChildren(...run.auditNotes.map((sentence) => make("li", "", sentence)));
   $("tools").hidden = $("table").hidden = $("checking").hidden = false;
   const isOffered = { audit: run.audit !== null, noise: run.noiseTypes.length > 1, majority: Boolean(run.kind),

@@ -63,11 +63,11 @@ def write_report(
     drawn: Mapping[str, Sequence[style.Chart]],
     notes: Sequence[str] = (),
     tables: Mapping[str, Table] | None = None,
-    trusted: Path | None = None,
+    verified: Path | None = None,
 ) -> tuple[Path, list[str]]:
     """Write the report of some arms into a folder; an older one is replaced. Several arms are compared in any case.
 
-    `drawn` are their figures (`figures.draw`), `trusted` a file of verified labels for the audit.
+    `drawn` are their figures (`figures.draw`), `verified` a file of verified labels for the audit.
 
     Returns:
         The file, and sentences on the runs and prompts that it leaves out.
@@ -75,7 +75,7 @@ def write_report(
     shown = dict(tables or {})
     if len(arms) > 1 and "arms" not in shown:
         shown = {"arms": count("arms", arms)} | shown
-    choices, data, notes_on_prompts = prompt_list(arms, trusted)
+    choices, data, notes_on_prompts = prompt_list(arms, verified)
     runs = [run for arm in arms for run in arm.runs]
     tabulated = [table_elements(table, f"Table: {name}") for name, table in shown.items()]
     if len(runs) == 1:
@@ -110,7 +110,7 @@ def write_queue(
         answer: has the lines of the page's summary.
         judge: decides which proposals are right.
         file: the page.
-        command: that reads what the page exports, with one of the options ``--trusted`` and ``--drawn``.
+        command: that reads what the page exports, with one of the options ``--verified`` and ``--drawn``.
         responses: of a log, as `texts.Sampled` keeps them.
 
     Returns:

@@ -94,7 +94,7 @@ class Labels:
     @classmethod
     def of(cls, result: Audit, prompts: Mapping[str, Prompt], judge: Judge) -> Labels:
         """The prompts that an audit doubts most, with its verdicts."""
-        first = result.prompts.sort("is_trusted", descending=True, maintain_order=True).head(MOST_PROMPTS)
+        first = result.prompts.sort("is_verified", descending=True, maintain_order=True).head(MOST_PROMPTS)
         rows = {row["prompt_id"]: row for row in first.iter_rows(named=True)}
         ids = sorted(rows, key=natural)
         values: dict[str, list[Any]] = {name: [rows[prompt][name] for prompt in ids] for name in _SHOWN}
@@ -116,15 +116,15 @@ class Labels:
         return cls(ids, len(result.prompts) - len(ids), values, questions, notes)
 
 
-def audited_labels(run: Run, trusted: Path | None = None) -> Labels:
-    """The audit of a run (`olr audit RUN`, with `--trusted` if there is such a file)."""
+def audited_labels(run: Run, verified: Path | None = None) -> Labels:
+    """The audit of a run (`olr audit RUN`, with `--verified` if there is such a file)."""
     try:
         history = audit_history(run.path, [])
         with Judge(ledger=history.given_up, keep=False, tolerance=history.recipe.data.tolerance) as judge:
-            found = audit(history, judge, trusted=[] if trusted is None else [trusted])
+            found = audit(history, judge, verified=[] if verified is None else [verified])
             return Labels.of(found, history.prompts, judge)
     except UserError as error:
-        if trusted is not None:
+        if verified is not None:
             raise
         ids = sorted(run.labels.select(pl.col("prompt_id").unique()).collect()["prompt_id"], key=natural)
         shown = ids[:MOST_PROMPTS]
@@ -161,11 +161,11 @@ def _answers(tally: Tally, ids: Container[str]) -> dict[str, list[list[Any]]]:
 
 
 def prompt_list(
-    arms: Sequence[Arm], trusted: Path | None = None
+    arms: Sequence[Arm], verified: Path | None = None
 ) -> tuple[list[Element], list[Element], list[str]]:
     """The list of prompts of `MOST_RUNS` runs, the first seed of each arm before further seeds.
 
-    `trusted` is a file of verified labels.
+    `verified` is a file of verified labels.
 
     Returns:
         An ``option`` element a run, the elements that hold the data, and sentences on what is left out.
@@ -180,7 +180,7 @@ def prompt_list(
         notes.append(f"Prompts can be browsed of {len(shown)} of {len(runs):,} runs: {names}.")
     for number, (name, run) in enumerate(shown):
         options.append(element("option", f"{name}, seed {run.seed}", value=str(number)))
-        labels, command = audited_labels(run, trusted), f"olr audit {quote(str(run.path))}"
+        labels, command = audited_labels(run, verified), f"olr audit {quote(str(run.path))}"
         facts = {
             "order": "id",
             "command": command,

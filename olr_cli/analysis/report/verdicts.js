@@ -1,4 +1,4 @@
-// What the reader decides about labels, kept in the browser, and exported for `olr audit --trusted`.
+// What the reader decides about labels, kept in the browser, and exported for `olr audit --verified`.
 
 const MARKS = { kept: ["\u2713", "right"], wrong: ["\u2717", "wrong"], flawed: ["!", "flawed question"], unsure: ["?", "unsure"] };
 const VERDICTS = [...Object.keys(MARKS), ""];
@@ -64,7 +64,7 @@ function countVerdicts() {
   $("export").textContent = `Export selection (${verdicts.size.toLocaleString("en")})`;
 }
 
-/** A row a verdict, in the order of the prompts, as `olr audit` reads it with --trusted, and with --drawn those drawn at random. */
+/** A row a verdict, in the order of the prompts, as `olr audit` reads it with --verified, and with --drawn those drawn at random. */
 function exportVerdicts() {
   const rows = [...run.ids.entries()].filter(([, id]) => verdicts.has(id)).map(([p, id]) => {
     const { verdict, answer, label, drawn: wasDrawn } = verdicts.get(id);

@@ -152,14 +152,14 @@ def test_verified_labels_that_show_a_gain_change_labels(tmp_path, judge):
     assert changed == {f"p{n}" for n in wrong}
     assert 0 < found.gain.low <= 35 <= found.gain.high + 1
     assert found.ratio.low < 0.25 < found.ratio.high
-    assert examined(log, judge, trusted=checked).ratio is None, "they may have been picked"
+    assert examined(log, judge, verified=checked).ratio is None, "they may have been picked"
     chances = {p: row(found, p)["confidence"] for p in ("p100", "p101")}
     assert chances["p100"] > 0.8 > 0.2 > chances["p101"]
 
 
 def test_what_is_verified_is_taken_as_it_is(tmp_path, judge):
     log = write(tmp_path / "log.jsonl", many(20, wrong={1}))
-    found = examined(log, judge, trusted=verifying(tmp_path, {"p0": "5", "p1": "7", "p2": "7.0"}))
+    found = examined(log, judge, verified=verifying(tmp_path, {"p0": "5", "p1": "7", "p2": "7.0"}))
     for prompt_id, *expected in (
         ("p0", 1, "5", "changed"),
         ("p1", 1, "7", "changed"),
@@ -167,7 +167,7 @@ def test_what_is_verified_is_taken_as_it_is(tmp_path, judge):
     ):
         own = row(found, prompt_id)
         assert [own["confidence"], own["proposed_label"], own["change"]] == expected
-        assert own["is_trusted"] and own["rank"] is None
+        assert own["is_verified"] and own["rank"] is None
     assert found.verified.labels == 3
 
 
@@ -175,7 +175,7 @@ def test_a_label_can_be_verified_to_be_wrong_without_a_right_answer(tmp_path, ju
     log = write(tmp_path / "log.jsonl", many(20, wrong={1}))
     verdicts = [("p0", "wrong"), ("p1", "wrong"), ("p2", "unsure"), ("p3", "flawed")]
     rows = [{"prompt_id": p, "verdict": verdict, "true_answer": None} for p, verdict in verdicts]
-    found = examined(log, judge, trusted=write(tmp_path / "t.jsonl", rows))
+    found = examined(log, judge, verified=write(tmp_path / "t.jsonl", rows))
     assert found.verified.labels == 3
     told = {p: row(found, p) for p, _ in verdicts}
     assert [told[p]["status"] == "doubted" for p in told] == [True, True, False, True]
@@ -189,16 +189,16 @@ def test_a_draw_that_is_none_is_warned_of(tmp_path, judge):
     picked = verifying(tmp_path, {f"p{n}": "7" for n in range(15)})
     [warning] = examined(log, judge, drawn=picked).warnings
     assert "no random draw" in warning
-    assert not examined(log, judge, trusted=picked).warnings
+    assert not examined(log, judge, verified=picked).warnings
 
 
 def test_labels_that_a_run_was_trained_on_as_verified_are_known_and_measure_nothing(tmp_path, judge):
     log = write(tmp_path / "log.jsonl", many(30, wrong={3, 8, 11}))
     verified = verifying(tmp_path, {"p3": "7", "p4": "9"})
-    trained = audit(read_history(log, [f"data.trusted={verified}"]), judge)
+    trained = audit(read_history(log, [f"data.verified={verified}"]), judge)
     for prompt_id, answer in (("p3", "7"), ("p4", "9")):
         known = row(trained, prompt_id)
-        assert (known["is_trusted"], known["proposed_label"], known["change"]) == (True, answer, "changed")
+        assert (known["is_verified"], known["proposed_label"], known["change"]) == (True, answer, "changed")
     assert trained.verified is None
     assert any("trained on 2 verified labels" in note for note in trained.notes)
 

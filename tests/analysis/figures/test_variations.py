@@ -235,14 +235,14 @@ def test_the_same_noise_on_two_policies_is_two_rows_that_are_told_apart(tmp_path
 
 
 def test_methods_are_drawn_over_the_noise_ratio_a_panel_a_number_of_verified_labels(tmp_path):
-    for trusted in (None, 2):
+    for verified in (None, 2):
         for ratio in (0.25, 0.75):
             for method, lift in (("grpo", 0.0), ("ttrl", 0.1)):
                 place, end = (
-                    tmp_path / f"{trusted}-{ratio}-{method}",
-                    0.9 - ratio + lift + 0.05 * bool(trusted),
+                    tmp_path / f"{verified}-{ratio}-{method}",
+                    0.9 - ratio + lift + 0.05 * bool(verified),
                 )
-                write_run(place, method, end, ratio=ratio, data={"trusted": trusted})
+                write_run(place, method, end, ratio=ratio, data={"verified": verified})
     write_run(tmp_path / "alone", olr(), 0.5)
     chart = drawn("over-noise.ratio", tmp_path)
     assert titles(chart) == ["(a) none verified", "(b) 2 verified labels"]

@@ -186,14 +186,14 @@ def test_verdicts_are_given_with_keys_and_exported_for_the_audit(one, open_page,
     ]  # fmt: skip
     assert [row["true_answer"] for row in rows] == [rows[0]["given_label"], None, "12", None, None]
     assert not any(row["drawn"] for row in rows)
-    told = audited(run, "--trusted", file)
+    told = audited(run, "--verified", file)
     ranked = {row["prompt_id"]: row for row in told["ranked"]}
     decided = [row for row in rows if row["given_label"] is not None and row["verdict"] != "unsure"]
     assert told["verified"] == len(decided) > 2
     for row in decided:
         assert ranked[row["prompt_id"]]["confidence"] == (row["verdict"] != "kept")
     assert ranked["5"]["status"] == "doubted", "so that --drop doubted leaves a flawed question out"
-    assert ranked["2"]["proposed_label"] == "12" and not ranked["3"]["is_trusted"]
+    assert ranked["2"]["proposed_label"] == "12" and not ranked["3"]["is_verified"]
     assert tab.errors == [] and tab.violations() == []
 
 
@@ -320,7 +320,7 @@ def test_a_random_draw_is_exported_as_drawn_and_read_so(queue, open_page, tmp_pa
     rows = json.loads(file.read_text("utf-8"))
     assert {row["prompt_id"] for row in rows if row["drawn"]} == set(drawn)
     assert len(drawn) == 12 and len(rows) == 13 - ("p9" in drawn)
-    assert audited(log, "--trusted", file)["noise_ratio"] is None
+    assert audited(log, "--verified", file)["noise_ratio"] is None
     told = audited(log, "--drawn", file)
     assert told["noise_ratio"] is not None and told["verified"] == 12
     again = open_page(queue)

@@ -96,7 +96,7 @@ def test_the_views_of_a_prompt_are_neighbours_and_have_rollouts_of_their_own():
 
 
 def run(path, *, resume=False, **method):
-    data = {"train": "arithmetic", "limit": 20, "trusted": 8 if method["name"] == "olr" else None}
+    data = {"train": "arithmetic", "limit": 20, "verified": 8 if method["name"] == "olr" else None}
     launch(recipe(method=method, data=data), path, LocalRunner, JsonProgress(), resume=resume)
     return path
 

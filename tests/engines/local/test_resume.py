@@ -263,9 +263,9 @@ def test_data_that_changed_is_noticed_on_resume(tmp_path, monkeypatch):
         go(path, resume=True)
 
 
-@pytest.mark.parametrize(("key", "column"), [("trusted", "true_answer"), ("train", "answer")])
+@pytest.mark.parametrize(("key", "column"), [("verified", "true_answer"), ("train", "answer")])
 def test_of_a_resume_on_other_labels_the_file_that_has_changed_is_named(key, column, tmp_path, monkeypatch):
-    files = {name: tmp_path / f"{name}.jsonl" for name in ("train", "trusted")}
+    files = {name: tmp_path / f"{name}.jsonl" for name in ("train", "verified")}
     rows = [
         {"prompt_id": str(n), "question": f"{n}+2=", "answer": "3", "true_answer": "5"} for n in range(20)
     ]
