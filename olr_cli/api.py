@@ -149,7 +149,7 @@ class OnlineLabelRefinement:
         self.recipe = validate(self._tree, "recipe")
         if self.recipe.data.extractor is not None:
             find_extractor(self.recipe.data.extractor, "recipe: data.extractor")
-        if self.recipe.method.prompts not in ("all", "trusted") and self.recipe.method.keep_fraction is None:
+        if self.recipe.method.prompts not in ("all", "verified") and self.recipe.method.keep_fraction is None:
             raise UserError(
                 f"recipe: method.prompts is {self.recipe.method.prompts}, and how many of all prompts are marked is not"
                 " known before they have come; set method.keep_fraction"

@@ -10,9 +10,11 @@ step does not wait for the disk.
 from __future__ import annotations
 
 import itertools
+import os
 import re
+from base64 import b64decode
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from contextlib import suppress
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -114,9 +116,12 @@ def shard_path(folder: Path, step: int) -> Path:
 
 
 def table_shards(folder: Path) -> dict[int, Path]:
-    """Step -> its shard in a table's folder, steps ascending."""
-    names = ((_SHARD.fullmatch(path.name), path) for path in folder.glob("step-*.parquet"))
-    return dict(sorted((int(name[1]), path) for name, path in names if name))
+    """Step -> its shard in a table's folder, steps ascending; what is no file is no shard."""
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        named = ((_SHARD.fullmatch(entry.name), entry) for entry in entries)
+        steps = sorted((int(name[1]), entry.name) for name, entry in named if name and entry.is_file())
+        return {step: folder / name for step, name in steps}
+    return {}
 
 
 def complete_steps(tables: Iterable[Path]) -> list[int]:
@@ -164,8 +169,6 @@ def scan_labels_of(runs: Iterable[Path]) -> Iterator[pl.LazyFrame]:
     A query costs more than the rows of a small run, and the rows of many large ones more memory than there may be.
     Errors are those of `scan_labels`.
     """
-    import polars as pl
-
     batches: list[list[Path]] = []
     shards_left = 0
     for run in runs:
@@ -177,7 +180,7 @@ def scan_labels_of(runs: Iterable[Path]) -> Iterator[pl.LazyFrame]:
         shards_left -= shards
     for batch in batches:
         of_batch = [*_shards(batch, "labels")]
-        rows = pl.scan_parquet(of_batch, glob=False, include_file_paths="shard")
+        rows = _scan_shards("labels", of_batch, include_file_paths="shard")
         yield rows.with_columns(run=_run(of_batch)).drop("shard")
 
 
@@ -202,17 +205,40 @@ def read_rollout_steps(
 
     Errors are those of `scan_labels`.
     """
-    import polars as pl
-
     for shard, step in _shards([run], "rollouts").items():
         if steps is None or step in steps:
-            yield pl.read_parquet(shard, columns=list(columns), glob=False)
+            yield _scan_shards("rollouts", [shard]).select(columns).collect()
 
 
 def _scan(run: Path, table: str) -> pl.LazyFrame:
+    return _scan_shards(table, [*_shards([run], table)])
+
+
+def _scan_shards(table: str, shards: Sequence[Path], **options: Any) -> pl.LazyFrame:
+    """The rows of shards, whichever olr wrote them: a column that a shard lacks is null, one too many is left out.
+
+    So a column that may be null can be added, and runs of before can still be read and resumed. `check_shard` makes
+    sure that no other column is missing.
+    """
     import polars as pl
 
-    return pl.scan_parquet([*_shards([run], table)], glob=False)
+    return pl.scan_parquet(
+        [*shards],
+        glob=False,
+        schema=_polars_schema(table),
+        missing_columns="insert",
+        extra_columns="ignore",
+        **options,
+    )
+
+
+@cache
+def _polars_schema(table: str) -> pl.Schema:
+    import polars as pl
+
+    empty = pl.from_arrow(table_schema(table).empty_table())
+    assert isinstance(empty, pl.DataFrame)
+    return empty.schema
 
 
 def _shards(runs: Sequence[Path], table: str) -> dict[Path, int]:
@@ -234,8 +260,8 @@ def _checked(runs: Sequence[Path], table: str) -> dict[Path, int]:
     if table == "rollouts":
         labels = {shard: shard.parents[1] / "labels" / shard.name for shard in shards}
         labelled = _prompt_visits("labels", _as_they_are("labels", {labels[s]: shards[s] for s in shards}))
-        for shard, count in visits.items():
-            if count != labelled[labels[shard]]:
+        for shard, of_rollouts in visits.items():
+            if of_rollouts != labelled[labels[shard]]:
                 raise UserError(f"{shard} has not the rollouts of its step's labels; {_RESTORE}")
     return shards
 
@@ -250,8 +276,8 @@ def _as_they_are(table: str, shards: Mapping[Path, int]) -> tuple[tuple[int, Pat
 
 
 @lru_cache(maxsize=8)
-def _prompt_visits(table: str, shards: tuple[tuple[int, Path, int, int], ...]) -> dict[Path, int]:
-    """The prompt visits of each of these shards that has rows, after making sure that their rows can be a run's.
+def _prompt_visits(table: str, shards: tuple[tuple[int, Path, int, int], ...]) -> dict[Path, tuple[int, int]]:
+    """How many prompt visits each of these shards has, and a digest of them, where their rows can be a run's.
 
     They can if every shard has the step of its name and no prompt's visit comes twice in a run.
     """
@@ -260,7 +286,9 @@ def _prompt_visits(table: str, shards: tuple[tuple[int, Path, int, int], ...]) -
     step, of_labels = pl.col("step"), table == "labels"
     is_twice = pl.struct("run", "prompt_id", "visit").is_duplicated() if of_labels else pl.lit(False)
     # One query, for there is a shard a step and a folder may have thousands of runs: a query costs more than its rows.
-    rows = pl.scan_parquet([shard for _, shard, *_ in shards], glob=False, include_file_paths="shard")
+    rows = _scan_shards(table, [shard for _, shard, *_ in shards], include_file_paths="shard")
+    is_visit = pl.lit(True) if of_labels else pl.col("sample") == 0
+    of_visits = pl.struct("prompt_id", "visit").filter(is_visit)
     facts = (
         rows.with_columns(pl.col("shard").cast(pl.Categorical), run=_run(shard for _, shard, *_ in shards))
         .with_columns(is_twice.alias("is_twice"))
@@ -269,7 +297,8 @@ def _prompt_visits(table: str, shards: tuple[tuple[int, Path, int, int], ...]) -
             step.min().alias("first"),
             step.max().alias("last"),
             step.null_count().alias("unknown"),
-            (pl.len() if of_labels else (pl.col("sample") == 0).sum()).alias("visits"),
+            of_visits.len().alias("visits"),
+            of_visits.hash().sum().alias("digest"),  # the same in any order
             pl.col("is_twice").any(),
         )
         .collect()
@@ -283,7 +312,7 @@ def _prompt_visits(table: str, shards: tuple[tuple[int, Path, int, int], ...]) -
     for _, shard, row in found:
         if row is not None and row["is_twice"]:
             raise UserError(f"{shard} has a prompt's visit twice; {_RESTORE}")
-    return {shard: row["visits"] for _, shard, row in found if row is not None}
+    return {shard: (row["visits"], row["digest"]) for _, shard, row in found if row is not None}
 
 
 def check_shard(shard: Path, table: str, run: str = "") -> None:
@@ -314,6 +343,19 @@ def check_shard(shard: Path, table: str, run: str = "") -> None:
         )
     if run and marks.get("olr.run", run) != run:
         raise UserError(f"{shard} is of another run; {_RESTORE}")
+    if lacking := _lacking(table, marks.get("ARROW:schema", "")):
+        raise UserError(f"{shard} has no column {lacking}; {_RESTORE}")
+
+
+@lru_cache(maxsize=64)
+def _lacking(table: str, schema: str) -> str | None:
+    """A column that must not be null and that shards with this schema lack; all shards of a run have the same one."""
+    import pyarrow as pa
+
+    there = pa.ipc.read_schema(pa.py_buffer(b64decode(schema))).names if schema else []
+    return next(
+        (field.name for field in table_schema(table) if not field.nullable and field.name not in there), None
+    )
 
 
 def stored_history(path: Path, judge: Judge) -> History:
@@ -362,10 +404,9 @@ def _damage_of(shard: Path, table: str) -> str | None:
 
     try:
         check_shard(shard, table)
-        columns = set(pl.read_parquet(shard, glob=False).columns)
+        _scan_shards(table, [shard]).collect()
     except (UserError, FileNotFoundError):
         return None  # it has its own sentence, or was removed meanwhile
     except (Exception, pl.exceptions.PanicException) as error:
         return first_line(error)
-    lacking = sorted(field.name for field in fields(_RECORDS[table]) if field.name not in columns)
-    return f"it has no column {lacking[0]}" if lacking else None
+    return None

@@ -1,0 +1,105 @@
+"""Tomorrow's olr reads today's runs: a run of 0.1.0 is listed, resumed to the same end, replayed, audited and drawn."""
+
+import os
+import shutil
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from commands import answered, done, olr, refused
+from polars.testing import assert_frame_equal
+
+from olr_cli.packages import untested_versions
+from olr_cli.runs.store import scan_labels, scan_rollouts, shard_path
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+STORED = FIXTURES / "run-0.1.0"
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """A copy of the run, with the model that it started from beside it."""
+    for name in ("run", "model"):
+        shutil.copytree(STORED / name, tmp_path / name)
+    monkeypatch.chdir(tmp_path)
+    return Path("run")
+
+
+@pytest.mark.skipif(bool(untested_versions()), reason="other versions round otherwise")
+def test_it_is_resumed_to_the_end_that_it_had(run):
+    done("train", "--resume", "--run-dir", run, "--set", "train.epochs=3")
+    for table, scan in (("labels", scan_labels), ("rollouts", scan_rollouts)):
+        end = pl.read_parquet(STORED / "end" / table / "*.parquet")
+        assert_frame_equal(scan(run).filter(pl.col("step") > 4).collect().select(end.columns), end)
+
+
+def test_it_is_listed(run):
+    (listed,), _ = answered("runs", ".")[0]["runs"], None
+    assert (listed["status"], listed["seed"]) == ("finished", 7)
+
+
+def test_it_is_replayed_to_its_own_labels(run):
+    done("replay", run, "--out", "labels.parquet")
+    stored = scan_labels(run).collect()
+    assert_frame_equal(
+        pl.read_parquet("labels.parquet").select(stored.columns), stored, check_row_order=False
+    )
+
+
+def test_it_is_audited_with_its_verified_labels(run):
+    found, _ = answered("audit", run)
+    assert found["prompts"] == 12 and sum(found["labels"].values()) == 12
+
+
+def test_it_is_drawn_and_reported(run):
+    done("analyze", run, "--figure", "all", "--report", "--table", "arms")
+    assert {"learning.png", "coherence.png", "dynamics.png"} <= set(os.listdir(run / "figures"))
+    assert (run / "figures" / "report.html").stat().st_size > 100_000
+
+
+def rewrite(shard, change):
+    """Replace a shard by a changed one that keeps its marks."""
+    table = pq.read_table(shard)
+    pq.write_table(change(table).replace_schema_metadata(table.schema.metadata), shard)
+
+
+def test_a_column_that_a_shard_lacks_is_null_and_one_too_many_is_left_out(run):
+    whole = scan_rollouts(run).collect()
+    shard = shard_path(run / "rollouts", 2)
+    rewrite(
+        shard, lambda table: table.drop_columns(["self_certainty"]).append_column("later", table["entropy"])
+    )
+    there = scan_rollouts(run).collect()
+    assert there.columns == whole.columns
+    of_step = pl.col("step") == 2
+    assert there.filter(of_step)["self_certainty"].is_null().all()
+    assert_frame_equal(there.filter(~of_step), whole.filter(~of_step))
+    done("replay", run)
+
+
+def test_a_column_that_may_not_be_null_is_missed_in_a_sentence(run):
+    shard = shard_path(run / "labels", 1)
+    pq.write_table(pq.read_table(shard).drop_columns(["majority_count"]), shard)
+    assert f"{shard} has no column majority_count; restore it" in refused("replay", run)
+
+
+@pytest.mark.parametrize("column", ["prompt_id", "visit"])
+def test_rollouts_of_other_visits_than_the_labels_are_named(run, column):
+    shard = shard_path(run / "rollouts", 3)
+
+    def edit(table):
+        values = table[column].to_pylist()
+        other = [f"{value}x" if column == "prompt_id" else value + 1 for value in values]
+        at = table.column_names.index(column)
+        return table.set_column(at, column, pa.array(other, table.schema.field(at).type))
+
+    rewrite(shard, edit)
+    assert f"{shard} has not the rollouts of its step's labels" in refused("replay", run)
+
+
+def test_what_is_named_like_a_shard_and_is_no_file_is_no_shard(run):
+    os.mkfifo(shard_path(run / "labels", 9))
+    shard_path(run / "rollouts", 9).mkdir()
+    assert olr("replay", run).exit_code == 0
