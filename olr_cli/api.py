@@ -41,14 +41,19 @@ from olr_cli.runs.writer import RunWriter
 from olr_cli.supervision import (
     Decided,
     History,
+    Label,
     LabelRecord,
     Rollout,
     RolloutGroup,
     RolloutRecord,
     Step,
     Supervisor,
+    Visit,
     compose,
+    keep,
     make_supervisor,
+    no_label,
+    replace_by_majority,
 )
 from olr_cli.supervision.metrics import step_metrics
 from olr_cli.supervision.selection import keep_fraction
@@ -57,6 +62,7 @@ __all__ = [
     "SENTINEL",
     "Decided",
     "Judge",
+    "Label",
     "LabelRecord",
     "Message",
     "OlrMethod",
@@ -69,7 +75,11 @@ __all__ = [
     "SupervisedStep",
     "Supervisor",
     "UserError",
+    "Visit",
     "compose",
+    "keep",
+    "no_label",
+    "replace_by_majority",
 ]
 
 DATA_SOURCE = "external"
@@ -414,9 +424,11 @@ class OnlineLabelRefinement:
             raise UserError(
                 f"the state was saved by another run than the one in {path}; name the run_dir that it belongs to"
             )
-        stored = read_recipe(path)
+        stored, given = read_recipe(path), flatten(self._tree).keys()
         self._tree = overlay(stored.plain(), self._tree)
         self.recipe = validate(self._tree, "recipe")
+        self.recipe = self.recipe.of_strangers(self.recipe.code().keys() - given)
+        self.recipe.require_named()
         changed = [
             key for key in changed_keys(stored, self.recipe) if not key.startswith(("train.", "model."))
         ]

@@ -20,7 +20,7 @@ from olr_cli.engines.resume import (
 from olr_cli.engines.run import Attempt, DataSets, Engine, load_data, require_engine
 from olr_cli.errors import UserError
 from olr_cli.files import departures
-from olr_cli.recipe.checks import recipe_warnings, step_warnings
+from olr_cli.recipe.checks import code_notes, recipe_warnings, step_warnings
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, refused_changes
 from olr_cli.runs.directory import (
     GIVEN_UP,
@@ -160,6 +160,8 @@ def launch(
         check_same_recipe(path, recipe, kind)
     else:
         require_free(path)
+    for note in code_notes(recipe):
+        progress.say(note)
     data = load_data(recipe, kind)
     engine = make_engine(recipe, data)
     for note in data.train.notes:

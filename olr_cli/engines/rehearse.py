@@ -18,7 +18,7 @@ from olr_cli.engines.openrlhf.needs import missing_here, version_warnings
 from olr_cli.engines.run import DataSets, Engine, load_data
 from olr_cli.errors import NotHere
 from olr_cli.packages import untested_versions
-from olr_cli.recipe.checks import recipe_warnings
+from olr_cli.recipe.checks import code_notes, recipe_warnings
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
 from olr_cli.runs.directory import Kind, recipe_yaml
 from olr_cli.runs.schedule import Schedule
@@ -79,7 +79,13 @@ class Rehearsal:
         views = {view: engine.render(prompt.turns(view)) for view in self.data.views}
         sentences = [f"Note: {note}." for note in self._notes()]
         sentences += [f"Warning: {sentence}" for sentence in self.warnings]
-        lines = [recipe_yaml(self.recipe), *sentences, *self.amount_lines(), *engine.plan]
+        lines = [
+            recipe_yaml(self.recipe),
+            *code_notes(self.recipe),
+            *sentences,
+            *self.amount_lines(),
+            *engine.plan,
+        ]
         lines += self._prompt_lines(prompt, views)
         if self.missing:
             lines += ["missing here:", *(f"  - {sentence}" for sentence in self.missing)]

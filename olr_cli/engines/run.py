@@ -20,6 +20,7 @@ from olr_cli.runs.directory import Kind, Status
 from olr_cli.runs.progress import Progress
 from olr_cli.runs.writer import RunWriter
 from olr_cli.supervision import Supervisor, compose
+from olr_cli.supervision.own_rule import OwnRule
 from olr_cli.supervision.selection import keep_fraction
 
 DUAL_CLIP = 3.0
@@ -140,11 +141,14 @@ def require_engine(recipe: Recipe) -> None:
 
 def load_data(recipe: Recipe, kind: Kind = "training") -> DataSets:
     """The recipe's data sets, with noise on the training labels; rollouts without training need no label."""
-    extractor = recipe.require_named().data.extractor
+    recipe.require_named()
+    extractor = recipe.data.extractor
     if extractor is not None:
         find_extractor(extractor)
     train, held_out = training_data(recipe)
     method = compose(recipe.method)
+    if isinstance(method.rule, OwnRule):
+        method.rule.load()  # before anything starts
     if method.needs_labels and kind == "training":
         train.require_labels(f"method '{recipe.method.name}'")
     if "rephrased" in method.views:

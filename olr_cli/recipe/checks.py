@@ -13,6 +13,12 @@ def recipe_warnings(recipe: Recipe) -> list[str]:
     return list(_warnings(recipe))
 
 
+def code_notes(recipe: Recipe) -> list[str]:
+    """A sentence if the recipe makes code run that is not olr's: functions of the user's, or code of a model."""
+    named = [f"{value} ({key})" if value != "true" else key for key, value in recipe.code().items()]
+    return [f"Runs code that the recipe names: {', '.join(named)}."] if named else []
+
+
 def _warnings(recipe: Recipe) -> Iterator[str]:
     method, train, mini = recipe.method, recipe.train, recipe.train.mini_batch_prompts
     warmup = getattr(method, "warmup_epochs", 0)

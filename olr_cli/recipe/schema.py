@@ -765,14 +765,13 @@ class Recipe(Section):
         }
         return {key: value for key, value in named.items() if value is not None}
 
-    def require_named(self) -> Recipe:
-        """Refuse to run code that only a stored recipe names, which may be somebody else's; the recipe otherwise."""
-        for key in sorted(self._of_strangers):
+    def require_named(self, *keys: str) -> None:
+        """Refuse to run code that only a stored recipe names, which may be somebody else's; by default of any key."""
+        for key in sorted(self._of_strangers.intersection(keys or self._of_strangers)):
             what = "trusts code that comes with the model" if key.startswith("model") else "names a function"
             raise UserError(
                 f"{key}: only a stored file {what}; if you trust it too, add --set {key}={self.code()[key]}"
             )
-        return self
 
     @property
     def noise_seed(self) -> int:

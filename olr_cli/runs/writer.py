@@ -55,6 +55,7 @@ from olr_cli.runs.interrupts import Interrupted
 from olr_cli.runs.locks import held
 from olr_cli.runs.metrics import append_metrics, drop_metrics_after, sync_metrics
 from olr_cli.runs.store import Columns, RunStore
+from olr_cli.supervision.own_rule import rule_facts
 
 StepTables = tuple[pa.Table, pa.Table]
 """Labels and rollouts of one step, as they are stored."""
@@ -102,6 +103,7 @@ class RunWriter:
         """Hold a run that is there; nothing is changed before `roll_back`."""
         with ExitStack() as lock:
             lock.enter_context(held(path, option=option))
+            _require_same_rule(path, recipe)
             return cls(path, recipe, lock.pop_all())
 
     @classmethod
@@ -142,10 +144,12 @@ class RunWriter:
             data: the data sets, which are the same in every attempt; by default the prompts that came so far.
         """
         manifest = read_manifest(self.path)
+        rule = rule_facts(self.recipe.method)
         working_with = {"versions": versions(), "recipe_digest": self.recipe.digest(), **facts}
         manifest |= {
             "status": "running",
             "data": self._prompt_facts if data is None else data,
+            **rule,
             **working_with,
         }
         process = {"started": now(), "host": socket.gethostname(), "pid": os.getpid(), "from_step": after}
@@ -249,3 +253,13 @@ def _status_of(error: BaseException) -> Status:
         return "interrupted"
     status: Status = getattr(error, "run_status", "failed")
     return status
+
+
+def _require_same_rule(path: Path, recipe: Recipe) -> None:
+    """Refuse to go on by a label rule whose text has changed, as by a recipe that has."""
+    before, now = read_manifest(path).get("rule"), rule_facts(recipe.method).get("rule")
+    if before and now and before["digest"] != now["digest"]:
+        raise UserError(
+            f"{path} was begun with another text of {before['function']}, which stands in its manifest.json; restore"
+            " it, or start a new run"
+        )

@@ -27,7 +27,7 @@ from olr_cli.recipe.schema import (
     PromptRule,
     ScoreMethod,
 )
-from olr_cli.supervision.own_rule import own_rule
+from olr_cli.supervision.own_rule import OwnRule
 from olr_cli.supervision.rewards import SCORES, Score
 from olr_cli.supervision.selection import RankRule, any_prompt, small_loss, verified_only
 from olr_cli.supervision.visit import Label, Rule, Visit, keep, no_label, replace_by_majority
@@ -116,7 +116,7 @@ def _rule(section: MethodSection, label: LabelChoice) -> Rule:
             return no_label
         case "own":
             assert isinstance(section, OwnMethod)
-            return own_rule(section)
+            return OwnRule(section)
     assert_never(label)
 
 
@@ -163,7 +163,9 @@ def _name(section: MethodSection, label: LabelChoice) -> str:
     additions = [name for name, is_there in added.items() if is_there]
     if label == "given":
         return "+".join(additions) or "grpo"
-    name = _ABLATIONS[section.criteria] if isinstance(section, OlrMethod) else section.name
+    name = section.name.rpartition(":")[2]  # of a function, its own
+    if isinstance(section, OlrMethod):
+        name = _ABLATIONS[section.criteria]
     return "+".join([name, *additions])
 
 

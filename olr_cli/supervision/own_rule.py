@@ -2,43 +2,69 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 from olr_cli.errors import UserError, first_line
-from olr_cli.recipe.schema import OwnMethod
-from olr_cli.supervision.visit import Label, Rule, Visit, keep, no_label, replace_by_majority
-from olr_cli.user_code import load_function, raised_at
+from olr_cli.recipe.schema import MethodSection, OwnMethod
+from olr_cli.supervision.visit import Label, Visit, keep, no_label, replace_by_majority
+from olr_cli.user_code import load_function, raised_at, source_of
 
 
-def own_rule(section: OwnMethod) -> Rule:
-    """The rule that a recipe names, with its keyword arguments; the first T visits keep the label."""
-    function, arguments, T = (
-        load_function(section.name, "method.name"),
-        section.arguments,
-        section.warmup_epochs,
-    )
-    try:
-        inspect.signature(function).bind(None, **arguments)
-    except TypeError as error:
-        raise UserError(
-            f"method.name: {section.name} cannot be called with a visit and the keys {', '.join(arguments) or 'none'}"
-            f" ({first_line(error)}); give it what it takes under method, and nothing else"
-        ) from None
+class OwnRule:
+    """The rule that a recipe names, with the recipe's other keys as keyword arguments.
 
-    def rule(visit: Visit) -> Label:
-        if visit.number <= T:
+    The function is loaded before its first visit, not before: whoever only names a method in a table runs no code.
+    """
+
+    def __init__(self, section: OwnMethod) -> None:
+        self._section, self._arguments = section, section.arguments
+        self._function: Callable[..., Any] | None = None
+
+    def load(self) -> Callable[..., Any]:
+        """The function, which takes a visit and the arguments."""
+        if self._function is None:
+            name, arguments = self._section.name, self._arguments
+            function = load_function(name, "method.name")
+            try:
+                inspect.signature(function).bind(None, **arguments)
+            except TypeError as error:
+                raise UserError(
+                    f"method.name: {name} cannot be called with a visit and the recipe's keys"
+                    f" {', '.join(arguments) or '(none)'}: {first_line(error)}; give it what it takes, and no more"
+                ) from None
+            self._function = function
+        return self._function
+
+    def __call__(self, visit: Visit) -> Label:
+        """The label of a visit; the first T visits keep theirs."""
+        if visit.number <= self._section.warmup_epochs:
             return keep(visit)
-        place = f"{section.name}: prompt {visit.prompt_id}, visit {visit.number}"
+        function = self._function or self.load()
         try:
-            label = function(visit, **arguments)
+            label = function(visit, **self._arguments)
         except Exception as error:  # of any kind: it is the user's code
-            raise UserError(f"{place}: the rule raised {raised_at(error)}; mend it") from error
-        for allowed in (keep, no_label) if visit.majority is None else (keep, no_label, replace_by_majority):
-            if label == allowed(visit):
-                return allowed(visit)
-        raise UserError(
-            f"{place}: the rule returned {label!r:.80}, and must return keep(visit), replace_by_majority(visit) or"
-            " no_label(visit)"
-        )
+            raise UserError(f"{self._place(visit)} the rule raised {raised_at(error)}; mend it") from error
+        choices = [keep(visit), no_label(visit)]
+        if visit.majority is not None:
+            choices.append(replace_by_majority(visit))
+        if label not in choices:
+            raise UserError(
+                f"{self._place(visit)} the rule returned {label!r:.80}; it must return keep(visit), no_label(visit) or,"
+                " where there is a majority, replace_by_majority(visit)"
+            )
+        return choices[choices.index(label)]
 
-    return rule
+    def _place(self, visit: Visit) -> str:
+        return f"{self._section.name}, prompt {visit.prompt_id}, visit {visit.number}:"
+
+
+def rule_facts(method: MethodSection) -> dict[str, dict[str, str]]:
+    """What a manifest keeps of a rule of your own: the text of its file, and a digest; nothing of a built-in one."""
+    if not isinstance(method, OwnMethod):
+        return {}
+    source = source_of(method.name, "method.name")
+    digest = hashlib.sha256(source.encode()).hexdigest()[:16]
+    return {"rule": {"function": method.name, "digest": digest, "source": source}}

@@ -322,6 +322,7 @@ def make_supervisor(
     recipe: Recipe, keep_fraction: Fraction, judge: Judge, history: History | None
 ) -> Supervisor:
     """The supervisor that a recipe asks for, with the history of the visits so far."""
+    recipe.require_named("method.name")
     return Supervisor(
         compose(recipe.method),
         judge,
