@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import assert_never
+from typing import assert_never, get_args
 
 from olr_cli.data.prompts import View
 from olr_cli.recipe.schema import (
@@ -64,8 +64,16 @@ def olr(section: OlrMethod) -> Rule:
     That is after T visits, while its pass rate rises by more than delta a visit and it is the answer that was the
     majority most often (C_t). Strictly more, as in the paper; the authors' code takes equality too.
     """
-    T, delta, criteria = section.warmup_epochs, Fraction(section.slope_threshold), section.criteria
-    needs_slope, needs_consistency = "slope" in criteria, "consistency" in criteria
+    T, delta = section.warmup_epochs, Fraction(section.slope_threshold)
+    needs_slope = needs_consistency = False
+    for criterion in section.criteria:
+        match criterion:
+            case "slope":
+                needs_slope = True
+            case "consistency":
+                needs_consistency = True
+            case _:
+                assert_never(criterion)
 
     def rule(visit: Visit) -> Label:
         S_t, C_t = visit.slope, visit.is_consistent
@@ -165,13 +173,7 @@ def _name(section: MethodSection, label: LabelChoice) -> str:
         return "+".join(additions) or "grpo"
     name = section.name.rpartition(":")[2]  # of a function, its own
     if isinstance(section, OlrMethod):
-        name = _ABLATIONS[section.criteria]
+        without = [criterion for criterion in get_args(Criterion) if criterion not in section.criteria]
+        name = "_".join(["olr", *(["without", *without] if without else [])])
+        name = name if section.criteria else "olr_every_majority"
     return "+".join([name, *additions])
-
-
-_ABLATIONS: dict[tuple[Criterion, ...], str] = {
-    ("slope", "consistency"): "olr",
-    ("consistency",): "olr_without_slope",
-    ("slope",): "olr_without_consistency",
-    (): "olr_every_majority",
-}

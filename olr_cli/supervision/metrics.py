@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from decimal import Decimal
+from typing import assert_never
 
 import polars as pl
 import pyarrow as pa
@@ -93,10 +94,14 @@ def selected_under(
     doubles are ordered as the exact numbers are (R12). A verified label is never replaced.
     """
     selected = _OTHERS & (pl.col("visit") > warmup_epochs) & (pl.col("majority_count") > 0)
-    if "slope" in criteria:
-        selected &= pl.col("slope") > float(slope_threshold)
-    if "consistency" in criteria:
-        selected &= pl.col("is_consistent")
+    for criterion in criteria:
+        match criterion:
+            case "slope":
+                selected &= pl.col("slope") > float(slope_threshold)
+            case "consistency":
+                selected &= pl.col("is_consistent")
+            case _:
+                assert_never(criterion)
     return selected
 
 

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from fractions import Fraction
 from itertools import chain, groupby, pairwise
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, assert_never
 
 from olr_cli import seeding
 from olr_cli.answers import (
@@ -97,7 +97,7 @@ class Supervisor:
             votes = [vote(text, verdicts.keys) for text in texts]
             tallies = votes[:: len(self.method.views)]
             noisy_labels = [
-                self._noisy_label(prompt, visit, tally, verdicts) if prompt.is_marked else None
+                self._noisy_label(prompt, visit, tally, verdicts)
                 for prompt, visit, tally in zip(step.prompts, step.visits, tallies, strict=True)
             ]
         with measure("verification"):
@@ -169,8 +169,18 @@ class Supervisor:
         return verdicts
 
     def _noisy_label(self, prompt: Prompt, visit: int, tally: Vote, verdicts: _Verdicts) -> str | None:
-        if prompt.noise_type != "active":
-            return prompt.given_label
+        """What the label of a prompt is by the noise that was put on it (R2 to R4); None if none was."""
+        match prompt.noise_type:
+            case "clean" | None:
+                return None
+            case "inactive" | "active_frozen":
+                return prompt.given_label  # as the file has it, at every visit
+            case "active":
+                return self._active_label(prompt, visit, tally, verdicts)
+        assert_never(prompt.noise_type)
+
+    def _active_label(self, prompt: Prompt, visit: int, tally: Vote, verdicts: _Verdicts) -> str:
+        """One of this visit's wrong answers (R3); the sentinel if none is proved wrong."""
         true = prompt.true_answer
         if true is None:
             return SENTINEL
