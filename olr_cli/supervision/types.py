@@ -157,8 +157,8 @@ class RolloutRecord:
 
 LABEL_COLUMNS = tuple(field.name for field in fields(LabelRecord))
 
-MEASURED = ("tokens", "truncated", "mean_logprob", "entropy", "self_certainty")
-"""What an engine measures of a rollout, besides its response."""
+MEASURED = tuple(field.name for field in fields(Rollout) if field.name not in ("response", "view"))
+"""What an engine measures of a rollout, besides its response; each is a column of `RolloutRecord`."""
 
 
 @dataclass(frozen=True)
