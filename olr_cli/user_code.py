@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
-import inspect
 import os
 import sys
 import traceback
@@ -29,28 +28,18 @@ def is_function(setting: str | None) -> bool:
 
 
 @functools.cache
-def load_function(place: str, option: str) -> Callable[..., Any]:
+def load_function(place: str) -> Callable[..., Any]:
     """The function ``package.module:function``, or ``file.py:function`` with a path from the working folder.
 
     The standard library's functions, of which `os.system` would run responses, are refused.
-
-    Args:
-        place: the function.
-        option: what the user calls the setting, for errors.
     """
     source, _, name = place.rpartition(":")
-    shown = f"{option} {shortened(place)}"
+    shown = shortened(place)
     module = _load_file(source, shown) if source.endswith(".py") else _load_module(source, name, shown)
     function = getattr(module, name, None)
     if not callable(function):
         raise UserError(f"{shown}: {module.__file__ or source} has no function {name}; check the name")
     return function  # type: ignore[no-any-return]
-
-
-def source_of(place: str, option: str) -> str:
-    """The text of the file that a function is in."""
-    file = inspect.getsourcefile(load_function(place, option))
-    return "" if file is None else Path(file).read_text(encoding="utf-8", errors="replace")
 
 
 def raised_at(error: Exception) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 
-from olr_cli.errors import UserError, first_line
+from olr_cli.errors import UserError, at, first_line
 from olr_cli.recipe.schema import OwnMethod
 from olr_cli.supervision.visit import Label, Rule, Visit, keep, no_label, replace_by_majority
 from olr_cli.user_code import load_function, raised_at
@@ -12,17 +12,16 @@ from olr_cli.user_code import load_function, raised_at
 
 def own_rule(section: OwnMethod) -> Rule:
     """The rule that a recipe names, with its keyword arguments; the first T visits keep the label."""
-    function, arguments, T = (
-        load_function(section.name, "method.name"),
-        section.arguments,
-        section.warmup_epochs,
-    )
+    arguments, T = section.arguments, section.warmup_epochs
+    with at("method.name"):
+        function = load_function(section.name)
     try:
         inspect.signature(function).bind(None, **arguments)
     except TypeError as error:
         raise UserError(
-            f"method.name: {section.name} cannot be called with a visit and the keys {', '.join(arguments) or 'none'}"
-            f" ({first_line(error)}); give it what it takes under method, and nothing else"
+            f"{section.name} cannot be called with a visit and the keys {', '.join(arguments) or 'none'}"
+            f" ({first_line(error)}); give it what it takes under method, and nothing else",
+            "method.name",
         ) from None
 
     def rule(visit: Visit) -> Label:
