@@ -74,7 +74,7 @@ class Setting:
         """The model at the start, which takes prompts as plain text unless it is a toy."""
         policy = Policy.load(policy_path(self.model), device="cpu")
         if self.model != MODEL:
-            ChatFormat.read("none", "model.chat_template").put_into(policy.tokenizer)
+            ChatFormat.read("none").put_into(policy.tokenizer)
         return policy
 
     @property

@@ -31,7 +31,7 @@ from olr_cli.data.prompt_files import implied_mark
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt, QuestionIds, turns_digest
 from olr_cli.data.sets import sentinel_type
 from olr_cli.data.verified import VerifiedLabels
-from olr_cli.errors import UserError, shortened
+from olr_cli.errors import UserError, at, shortened
 from olr_cli.recipe.layers import find_recipe, overlay, read_tree, validate
 from olr_cli.recipe.schema import OlrMethod, changed_keys, flatten
 from olr_cli.runs.directory import GIVEN_UP, PROMPTS, Status, is_run, read_manifest, read_recipe, require_run
@@ -158,7 +158,8 @@ class OnlineLabelRefinement:
         self._knows_epochs = "epochs" in self._tree.get("train", {})
         self.recipe = validate(self._tree, "recipe")
         if self.recipe.data.extractor is not None:
-            find_extractor(self.recipe.data.extractor, "recipe: data.extractor")
+            with at("recipe: data.extractor"):
+                find_extractor(self.recipe.data.extractor)
         if self.recipe.method.prompts not in ("all", "verified") and self.recipe.method.keep_fraction is None:
             raise UserError(
                 f"recipe: method.prompts is {self.recipe.method.prompts}, and how many of all prompts are marked is not"
@@ -412,7 +413,7 @@ class OnlineLabelRefinement:
                 f"{path} holds a run already ({read_manifest(path)['status']}); load the state that was saved with its"
                 " checkpoint to continue it, or choose another run_dir"
             )
-        return self._write_to(RunWriter.create(path, self.recipe, option="run_dir"))
+        return self._write_to(RunWriter.create(path, self.recipe))
 
     def _resume(self, run_id: str) -> None:
         """Continue the run of a state; what is stored of later steps is removed."""
@@ -438,7 +439,7 @@ class OnlineLabelRefinement:
                 " run in another run_dir"
             )
         self._verified = VerifiedLabels.for_prompts_to_come(self.recipe.data.verified)
-        self._write_to(RunWriter.resume(path, self.recipe, option="run_dir"), is_resumed=True)
+        self._write_to(RunWriter.resume(path, self.recipe), is_resumed=True)
 
     def _write_to(self, run: RunWriter, *, is_resumed: bool = False) -> RunWriter:
         """Begin an attempt of a run that this process holds; let it go if that fails."""

@@ -9,7 +9,7 @@ DEPARTED: Mapping[str, str] = {
     " method.prompts=verified",
     "method.name: trapo": "verified labels count in every method, or train on them alone: method.prompts=verified",
     "olr replay --grid": "use olr replay --set KEY=VALUE, or olr analyze --over KEY for runs that were trained",
-    "--figure cost": "use olr analyze --table cost",
+    "figure: cost": "use olr analyze --table cost",
     "olr audit --control": "export as many random rows with `--only random:N`",
     "olr evaluate --examples": "put the solved examples into the prompts of a benchmark's file",
     "olr evaluate --shots": "put the solved examples into the prompts of a benchmark's file",
@@ -17,7 +17,7 @@ DEPARTED: Mapping[str, str] = {
     "olr runs rm": "remove the folders of the runs with `rm -r`",
     "olr doctor": "olr train RECIPE --dry-run says what is missing on this machine",
 }
-"""A name as its user writes it (`key: value` in a recipe, else words of the command line), and the remedy."""
+"""A name as its user writes it (`key: value` of a recipe or an option, else words of a command), and a remedy."""
 
 
 def departed(name: str) -> str | None:

@@ -20,15 +20,33 @@ _LONGEST_VALUE = 60
 class UserError(Exception):
     """A mistake of the user, in one sentence with place and remedy.
 
-    The command line prints the message without a traceback and exits with status 2. Text from files stays on one line,
-    and control characters in it are escaped.
+    The command line prints it without a traceback and exits with status 2. Text from files stays on one line, and
+    control characters in it are escaped.
+
+    Attributes:
+        place: where it is mended: a recipe's key, a file, or an argument with the name that it has in Python, which the
+            command line spells as its option (``run_dir``; ``template KEY``). Empty where the sentence says it.
     """
 
-    def __init__(self, message: str = "") -> None:
-        line = printable(message, keep="")
+    def __init__(self, problem: str = "", place: str = "") -> None:
+        line = printable(problem, keep="")
         super().__init__(
             line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
         )
+        self.place = place
+
+    def __str__(self) -> str:
+        return f"{printable(self.place, keep='')}: {self.args[0]}" if self.place else str(self.args[0])
+
+
+@contextmanager
+def at(place: str) -> Iterator[None]:
+    """Give the errors of the block that have no place yet this one."""
+    try:
+        yield
+    except UserError as error:
+        error.place = error.place or place
+        raise
 
 
 def printable(text: str, keep: str = "\n\t\N{NO-BREAK SPACE}") -> str:
@@ -68,9 +86,9 @@ def no_path(path: Path | str, remedy: str = "check the name", known: Iterable[st
     return NotHere(f"{path} does not exist{hint}; {remedy}")
 
 
-def taken(path: Path, option: str, detail: str = "") -> UserError:
-    """The error for an output path where something is already; `option` names another one."""
-    return UserError(f"{path} exists already{detail}; choose another {option}")
+def taken(path: Path, detail: str = "", place: str = "") -> UserError:
+    """The error for an output path where something is already."""
+    return UserError(f"{path} exists already{detail}; choose another name", place)
 
 
 def no_rows(path: Path | str, item: str) -> UserError:
@@ -78,12 +96,12 @@ def no_rows(path: Path | str, item: str) -> UserError:
     return UserError(f"{path} has no rows; name a file with at least one {item}")
 
 
-def unknown(option: str, value: str, known: Iterable[str]) -> UserError:
-    """The error for a name that an option or key does not know."""
-    if left := departed(f"{option} {value}"):
+def unknown(place: str, value: str, known: Iterable[str]) -> UserError:
+    """The error for a name that is none of the known ones."""
+    if left := departed(f"{place}: {value}"):
         return UserError(left)
     names = list(known)
-    return UserError(f"{option} is '{value}'{did_you_mean(value, names)}; known: {', '.join(names)}")
+    return UserError(f"there is no '{value}'{did_you_mean(value, names)}; known: {', '.join(names)}", place)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -29,17 +29,13 @@ def is_function(setting: str | None) -> bool:
 
 
 @functools.cache
-def load_function(place: str, option: str) -> Callable[..., Any]:
+def load_function(place: str) -> Callable[..., Any]:
     """The function ``package.module:function``, or ``file.py:function`` with a path from the working folder.
 
     The standard library's functions, of which `os.system` would run responses, are refused.
-
-    Args:
-        place: the function.
-        option: what the user calls the setting, for errors.
     """
     source, _, name = place.rpartition(":")
-    shown = f"{option} {shortened(place)}"
+    shown = shortened(place)
     module = _load_file(source, shown) if source.endswith(".py") else _load_module(source, name, shown)
     function = getattr(module, name, None)
     if not callable(function):
@@ -47,9 +43,9 @@ def load_function(place: str, option: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def source_of(place: str, option: str) -> str:
-    """The text of the file that a function is in."""
-    file = inspect.getsourcefile(load_function(place, option))
+def source_of(place: str) -> str:
+    """The text of the file that a function is in; empty where it has none."""
+    file = inspect.getsourcefile(load_function(place))
     return "" if file is None else Path(file).read_text(encoding="utf-8", errors="replace")
 
 

@@ -10,8 +10,8 @@ def _words(name: str) -> list[str]:
     """A command that uses the name."""
     if name.startswith("olr "):
         return name.split()[1:]
-    if name.startswith("--"):
-        return ["analyze", "run", *name.split()]
+    if name.startswith("figure: "):
+        return ["analyze", "run", "--figure", name.removeprefix("figure: ")]
     return ["train", "laptop/quickstart", "--dry-run", "--set", name.replace(": ", "=")]
 
 

@@ -124,9 +124,9 @@ class Arm:
     """Runs that differ in nothing but the seed.
 
     Attributes:
-        name: as tables show it, and as ``--baseline`` takes it; unique among the arms of one analysis.
+        name: as tables show it, and as a baseline is named; unique among the arms of one analysis.
         runs: at least one, by seed; the seeds are distinct.
-        is_labelled: the name is what ``--label`` says.
+        is_labelled: the name is one that was given to it (`relabel`).
     """
 
     name: str
@@ -135,7 +135,7 @@ class Arm:
 
     @property
     def title(self) -> str:
-        """The name as figures show it: spelt as text, unless ``--label`` says how."""
+        """The name as figures show it: spelt as text, unless it was given (`relabel`)."""
         return self.name if self.is_labelled else spelt(self.name)
 
     @property
@@ -242,7 +242,7 @@ def find_runs(places: Iterable[Path], columns: Mapping[str, str] | None = None) 
 
     Args:
         places: files and folders.
-        columns: what ``--columns`` says of the logs (`olr_cli.data.logs.read_log`).
+        columns: of the logs (`olr_cli.data.logs.read_log`).
     """
     runs: dict[Path, Run] = {}
     below = {place: [place] if is_run(place) else list(runs_below(place)) for place in places}
@@ -312,29 +312,30 @@ def group(runs: Iterable[Run]) -> list[Arm]:
             if one.seed == other.seed:
                 raise UserError(
                     f"{one.path} and {other.path} are both seed {one.seed} of arm '{name}'; leave one out, or take the"
-                    " newest run of every arm and seed with --newest"
+                    " newest run of every arm and seed",
+                    "newest",
                 )
         arms.append(Arm(name, tuple(ordered)))
     return arms
 
 
 def relabel(arms: Sequence[Arm], labels: Iterable[str]) -> list[Arm]:
-    """The arms under the names that ``--label ARM=LABEL`` gives them."""
+    """The arms under the names that ``ARM=LABEL`` gives them."""
     new = {arm.name: arm for arm in arms}
     for label in labels:
         # Names that tell arms apart by their settings contain equals signs.
         of_arm = [arm.name for arm in arms if label.startswith(f"{arm.name}=")]
         name = max(of_arm, key=len, default=label.partition("=")[0])
         if name not in new:
-            raise unknown("--label", name, new)
+            raise unknown("label", name, new)
         text = label.removeprefix(name).removeprefix("=").strip()
         if not text:
-            raise UserError(f"--label {label} has no text; write it as --label '{name}=TEXT'")
+            raise UserError(f"{label} has no text; write it as '{name}=TEXT'", "label")
         new[name] = replace(new[name], name=text, is_labelled=True)
     names = [arm.name for arm in new.values()]
     if len(set(names)) < len(names):
         raise UserError(
-            f"--label: two arms would have one name ({', '.join(names)}); give them different ones"
+            f"two arms would have one name ({', '.join(names)}); give them different ones", "label"
         )
     return list(new.values())
 

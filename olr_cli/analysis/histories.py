@@ -20,7 +20,7 @@ from olr_cli.data.prompts import NEVER_REWARDED, NOISE_TYPES, SENTINEL, NoiseTyp
 from olr_cli.data.rows import matching_files
 from olr_cli.data.sets import recipe_reading, sentinel_type, training_prompts
 from olr_cli.data.verified import with_verified
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, at
 from olr_cli.recipe.layers import overlay, override, validate
 from olr_cli.recipe.schema import OlrMethod, Recipe, flatten
 from olr_cli.runs.directory import GIVEN_UP, data_facts, has_run, read_recipe, rules_note
@@ -42,7 +42,7 @@ NO_LABELS = "It has no labels"
 """Begins the note on labels that are guessed from rewards."""
 
 EXAMPLE = "method.slope_threshold=0.1"
-"""A setting that a replay takes, for errors."""
+"""A setting that a replay takes, as an example."""
 
 
 @dataclass(frozen=True)
@@ -95,11 +95,12 @@ def read_history(
         overrides: recipe settings (``method.slope_threshold=0.1``) laid over the run's recipe: of the method, the
             seed, the draw of noisy labels, the answer extractor, and of a log the noise type of sentinels (R1). A
             run keeps its own method unless the settings name another, or OLR's settings that its own method lacks.
-        columns: what ``--columns`` says of a log.
+        columns: of a log.
         keeps_responses: the steps of a log have its responses, if it has any.
         report: is called while a log is read, and for each of the history's steps.
     """
-    changes = override({}, overrides, example=EXAMPLE)
+    with at("set"):
+        changes = override({}, overrides)
     places = [source] if isinstance(source, Path) else list(source)
     runs = [place for place in places if place.is_dir() and (has_run(place) or not is_log(place))]
     if not runs:
@@ -110,7 +111,7 @@ def read_history(
             " (.parquet, .jsonl); name one of these"
         )
     if len(places) > 1 or columns:
-        raise UserError(f"{runs[0]} is a run directory; name it alone, without --columns, which is for logs")
+        raise UserError(f"{runs[0]} is a run directory; name it alone, without columns, which are for logs")
     return _run_history(runs[0], changes, report)
 
 
@@ -120,8 +121,9 @@ def _recipe(base: Recipe, changes: Mapping[str, Any], source: str, settable: Seq
         decides = key.startswith("method") and key.removeprefix("method.") not in OF_THE_LOSS
         if section not in settable and not decides:
             raise UserError(
-                f"--set {section}: the stored rollouts are as they are, and no loss is computed; a replay can set"
-                f" method.*, {', '.join(settable)}"
+                "the stored rollouts are as they are, and no loss is computed; a replay can set method.*,"
+                f" {', '.join(settable)}",
+                f"set {section}",
             )
     tree, method = base.plain(), changes.get("method")
     settings = method if isinstance(method, Mapping) else {}
@@ -137,7 +139,8 @@ def _recipe(base: Recipe, changes: Mapping[str, Any], source: str, settable: Seq
     recipe = validate(overlay(tree, changes), source)
     recipe = recipe.of_strangers(base.strangers - flatten(dict(changes)).keys())
     if "extractor" in changes.get("data", {}) and recipe.data.extractor is not None:
-        find_extractor(recipe.data.extractor, "--set data.extractor")
+        with at("set data.extractor"):
+            find_extractor(recipe.data.extractor)
     return recipe
 
 
@@ -255,7 +258,7 @@ def _log_history(
     keeps_responses: bool,
     report: Report,
 ) -> RolloutHistory:
-    recipe = _recipe(Recipe(method=OlrMethod()), changes, "--set", (*_SETTABLE, "noise.type"))
+    recipe = _recipe(Recipe(method=OlrMethod()), changes, "set", (*_SETTABLE, "noise.type"))
     wants_responses = rewards_responses(recipe)
     log = read_log(
         places,

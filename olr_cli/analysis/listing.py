@@ -70,9 +70,9 @@ def list_runs(
 ) -> list[RunEntry]:
     """The runs at and below folders, those of one status and with a text in their arm, sorted."""
     if status is not None and status not in STATUSES:
-        raise unknown("--status", status, STATUSES)
+        raise unknown("status", status, STATUSES)
     if sort not in SORT_KEYS:
-        raise unknown("--sort", sort, SORT_KEYS)
+        raise unknown("sort", sort, SORT_KEYS)
     entries: dict[Path, RunEntry] = {}
     for folder in folders:
         if not folder.is_dir():

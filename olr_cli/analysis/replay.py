@@ -51,13 +51,13 @@ def _rollouts_of(rows: pl.DataFrame, method: Method, source: Path) -> pl.DataFra
             prompt, visit = without.row(0)
             raise UserError(
                 f"{source}: prompt {prompt} has no responses of the view {view} at visit {visit}, which method"
-                f" {method.name} needs; choose another with --set method.name=…"
+                f" {method.name} needs; choose another method.name"
             )
     for name in method.statistics:
         if taken[name].null_count():
             raise UserError(
                 f"{source}: method {method.name} needs {name} of every rollout, and some have none; choose another"
-                " with --set method.name=…"
+                " method.name"
             )
     return taken
 
@@ -146,12 +146,12 @@ def _warnings(recipe: Recipe, counts: Mapping[str, int]) -> list[str]:
     if missing > 0.9:
         known = ", ".join(EXTRACTORS)
         warnings.append(
-            f"Warning: {missing:.0%} of the responses have no answer; --set data.extractor=… ({known}) may help"
+            f"Warning: {missing:.0%} of the responses have no answer; another data.extractor ({known}) may help"
         )
     if isinstance(recipe.method, OlrMethod) and recipe.method.warmup_epochs >= counts["last_visit"]:
         warnings.append(
             f"Warning: method.warmup_epochs {recipe.method.warmup_epochs} leaves none of the"
-            f" {counts['last_visit']} visits in which a label can be refined; lower it with --set"
+            f" {counts['last_visit']} visits in which a label can be refined; lower it"
         )
     return warnings
 

@@ -65,7 +65,7 @@ def carry_out(request: Request) -> Answer:
     figures.known_figures(wanted)
     if request.verified is not None and not request.report:
         raise UserError(
-            "--verified is for --report; for the audit of one run alone: olr audit RUN --verified FILE"
+            "this is for a report; to audit one run alone: olr audit RUN --verified FILE", "verified"
         )
     if not request.places:
         raise UserError("name the run directories to analyse, or folders with runs below them")
@@ -85,8 +85,9 @@ def carry_out(request: Request) -> Answer:
     names = figures.known("table", request.tables(arms), TABLES)
     if (models or request.paper) and set(PUBLISHED_TABLES).isdisjoint(names):
         raise UserError(
-            "--paper and evaluations of models are for the paper's tables; name one with --table"
-            f" ({', '.join(PUBLISHED_TABLES)})"
+            f"published numbers and evaluations of models are for the paper's tables ({', '.join(PUBLISHED_TABLES)});"
+            " name one",
+            "table",
         )
     folder = (request.out or _default_folder(places, runs)) if wanted or request.report else Path()
     try:
@@ -104,7 +105,7 @@ def carry_out(request: Request) -> Answer:
         except Lack as lack:
             # A table that nobody asked for is left out.
             if request.table is not None or request.baseline is not None or request.shape in STANDING_ALONE:
-                raise UserError(f"--table {name} needs {lack}") from None
+                raise UserError(f"this needs {lack}", f"table {name}") from None
     saved = [chart for name, charts in drawn.items() if name in wanted or "all" in wanted for chart in charts]
     written = figures.save(saved, folder)
     notes = [*_notes(runs, left_out, arms), *(chart.note for chart in saved if chart.note)]
@@ -123,8 +124,8 @@ def _require_runs(request: Request, arms: Sequence[Arm]) -> None:
     needs_runs = request.table or request.report or request.baseline or request.shape in STANDING_ALONE
     if log is not None and needs_runs:
         raise UserError(
-            f"--table, --report, --baseline and --format need runs of olr, and {log.source} is a log of answers;"
-            f" its labels are checked with `olr audit {shlex.quote(str(log.source))} --report queue.html`"
+            f"tables, reports and baselines need runs of olr, and {log.source} is a log of answers; its labels"
+            f" are checked with `olr audit {shlex.quote(str(log.source))} --report queue.html`"
         )
 
 
@@ -137,7 +138,7 @@ def _default_folder(places: Sequence[Path], runs: Sequence[Run]) -> Path:
         return places[0] / "figures"
     parents = {run.path.resolve().parent for run in runs}
     if len(parents) > 1:
-        raise UserError("the runs stand in several folders; say with --out DIR where their figures should go")
+        raise UserError("the runs stand in several folders; say where their figures should go", "out")
     return runs[0].path.parent / "figures"
 
 

@@ -225,7 +225,7 @@ def extract(response: str, extractor: str = "boxed") -> str | None:
 
 
 @functools.cache
-def find_extractor(extractor: str, option: str = "data.extractor") -> Extractor:
+def find_extractor(extractor: str) -> Extractor:
     r"""The extractor that a setting means: training, evaluation, audit and replay all read answers with it (R6).
 
     | setting | the answer is |
@@ -235,44 +235,37 @@ def find_extractor(extractor: str, option: str = "data.extractor") -> Extractor:
     | ``after:TEXT`` | the rest of the line after the last TEXT |
     | ``tag:NAME`` | the content of the last ``<NAME>…</NAME>`` |
     | ``package.module:function`` | what this function of the user's own returns |
-
-    Args:
-        extractor: the setting.
-        option: what the user calls it, for errors.
     """
     kind, colon, text = extractor.partition(":")
     if not colon:
         if kind in EXTRACTORS:
             return EXTRACTORS[kind]
         raise UserError(
-            f"{option} is '{shortened(extractor)}'{did_you_mean(extractor, EXTRACTORS)}; known:"
+            f"there is no extractor '{shortened(extractor)}'{did_you_mean(extractor, EXTRACTORS)}; known:"
             f" {', '.join(EXTRACTORS)}, regex:PATTERN, after:TEXT, tag:NAME, package.module:function"
         )
     if not text.strip():
-        raise UserError(f"{option} is '{shortened(extractor)}', and nothing follows the colon; fill it in")
+        raise UserError(f"nothing follows the colon of the extractor '{shortened(extractor)}'; fill it in")
     match kind:
         case "regex":
-            return _Regex(text, option)
+            return _Regex(text)
         case "after":
             return functools.partial(after, marker=text.strip())
         case "tag":
             if not _TAG.fullmatch(text):
                 raise UserError(
-                    f"{option}: {shortened(text)} is not the name of a tag; give it without brackets, as in tag:answer"
+                    f"{shortened(text)} is not the name of a tag; give it without brackets, as in tag:answer"
                 )
             return functools.partial(tagged, tag=text)
-    return _own_extractor(extractor, option)
+    return _own_extractor(extractor)
 
 
-def reading_more(responses: Sequence[str], option: str = "--set data.extractor=") -> str | None:
-    """A sentence with the `option` for the extractor that reads most of some responses, the most particular one.
-
-    None if none does.
-    """
+def reading_more(responses: Sequence[str]) -> str | None:
+    """A sentence on the extractor that reads most of some responses, the most particular one; None if none does."""
     for name in ("boxed", "after:####", "tag:answer", "choice", "last_number"):
         read = sum(extract(response, name) is not None for response in responses)
         if 2 * read > len(responses):
-            return f"`{option}{name}` reads {read} of {len(responses)} responses."
+            return f"The extractor {name} reads {read} of {len(responses)} responses."
     return None
 
 
@@ -296,7 +289,7 @@ class _Regex:
     over more than 2^30 characters are counted and not timed: then only the last 32,768 characters are searched (R8).
     """
 
-    def __init__(self, pattern: str, option: str) -> None:
+    def __init__(self, pattern: str) -> None:
         import re2
 
         options = re2.Options()
@@ -306,7 +299,7 @@ class _Regex:
         except (re2.error, UnicodeEncodeError) as error:
             reason = error.args[0].decode() if isinstance(error, re2.error) else "it is not Unicode"
             raise UserError(
-                f"{option}: the regular expression '{shortened(pattern)}' is not valid ({reason}); mend it; look-around"
+                f"the regular expression '{shortened(pattern)}' is not valid ({reason}); mend it; look-around"
                 r" and back-references do not exist in RE2, which reads it: take a group, as in '#### (\d+)'"
             ) from None
 
@@ -326,9 +319,9 @@ class _Regex:
         return next((group.strip() for group in groups if group is not None), "") or None
 
 
-def _own_extractor(place: str, option: str) -> Callable[[str], str | None]:
+def _own_extractor(place: str) -> Callable[[str], str | None]:
     """A function of the user's own (`olr_cli.user_code`), guarded: what it raises or returns is one sentence."""
-    function, shown = load_function(place, option), f"{option} {shortened(place)}"
+    function, shown = load_function(place), shortened(place)
 
     def answer(response: str) -> str | None:
         try:

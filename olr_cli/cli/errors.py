@@ -7,6 +7,7 @@ any more (`olr replay … | head`).
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import shlex
 import sys
@@ -44,7 +45,7 @@ def ends_well(command: Callable[P, R]) -> Callable[P, R]:
                     error = not_installed(package, f"olr {command.__name__.replace('_', '-')}")
                 elif unfit := unfit_torchvision(error):
                     error = UserError(unfit)
-            sentence = str(error) if isinstance(error, UserError) else _system_problem(error)
+            sentence = _spelled(error, command) if isinstance(error, UserError) else _system_problem(error)
             sentence = sentence or _shard_problem(error, kwargs.values())
             if sentence is None:
                 raise
@@ -52,6 +53,19 @@ def ends_well(command: Callable[P, R]) -> Callable[P, R]:
             raise typer.Exit(2) from None
 
     return wrapped
+
+
+def _spelled(error: UserError, command: Callable[P, R]) -> str:
+    """The sentence of an error; an argument that it names as its place is spelled as the option of the command.
+
+    So is a recipe's key, as `data.columns`, where the command has an option for it and none for keys.
+    """
+    arguments = {name.removesuffix("_") for name in inspect.signature(command).parameters}
+    key, space, rest = error.place.partition(" ")
+    name = key if "set" in arguments else key.rpartition(".")[2]
+    if name in arguments:
+        error.place = f"--{name.replace('_', '-')}{space}{rest}"
+    return str(error)
 
 
 def _require_text(values: Iterable[object]) -> None:

@@ -225,6 +225,7 @@ def evaluate(
 ) -> None:
     """Score a model, or a run's checkpoints, on benchmarks; after an interruption, the same command resumes."""
     from olr_cli.data.arithmetic import mixture_note
+    from olr_cli.errors import at
     from olr_cli.evaluation.backends import BACKENDS, BackendOptions
     from olr_cli.evaluation.evaluate import Progress
     from olr_cli.evaluation.evaluate import evaluate as evaluate_one
@@ -234,10 +235,12 @@ def evaluate(
     from olr_cli.recipe.layers import read_pairs
 
     if place.backend is not None:
-        require_known("--backend", place.backend, BACKENDS)
-    require_known("--device", place.device, DEVICES)
+        require_known("backend", place.backend, BACKENDS)
+    require_known("device", place.device, DEVICES)
     require_extractor(results.extractor)
     shape = shape_of(results.format_, as_json=results.json)
+    with at("vllm"):
+        vllm = read_pairs(more.vllm or ())
     drawn = {
         "temperature": draws.temperature,
         "max_new_tokens": draws.max_new_tokens,
@@ -260,7 +263,7 @@ def evaluate(
             cast(Any, place.backend),
             cast(Any, place.device),
             more.trust_remote_code,
-            read_pairs("--vllm", more.vllm or ()),
+            vllm,
             more.seed_each,
             place.url,
             more.concurrency,

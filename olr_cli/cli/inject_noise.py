@@ -72,13 +72,15 @@ def inject_noise(
     from olr_cli.data.noise import default_target, inject
     from olr_cli.data.prompt_files import Reading, read_prompts
     from olr_cli.data.writers import write_prompts
+    from olr_cli.errors import at
 
     reading = Reading(read_columns(columns), system_prompt=system)
     clean = read_prompts(dataset, sample=sample, seed=seed, reading=reading)
     frozen, refused = (None, None) if rollouts is None else _wrong_answers(rollouts, clean)
     noisy = inject(clean, type=type, ratio=ratio, seed=seed, active_share=active_share, wrong_answers=frozen)
     target = out or default_target(clean.source, type if frozen is None else f"{type}-frozen", ratio)
-    is_new = write_prompts(noisy, target)
+    with at("out"):
+        is_new = write_prompts(noisy, target)
     notes = [f"{note}." for note in repeat_notes(clean)]
     show(_answer(noisy, target, is_new, notes, refused), "json" if json else "terminal")
 

@@ -212,14 +212,14 @@ def require_new(out: Path | None, content: str, *, as_json: bool) -> None:
     if out is not None and as_json:
         raise UserError(f"--out is for {content}, and --json writes to standard output; choose one of them")
     if out is not None and out.exists():
-        raise taken(out, "--out")
+        raise taken(out, place="out")
 
 
 def shape_of(format_: str, *, as_json: bool, formats: tuple[str, ...] = FORMATS) -> str:
     """The shape of the answer: that of ``--format``, or json."""
     from olr_cli.errors import UserError
 
-    require_known("--format", format_, formats)
+    require_known("format", format_, formats)
     if as_json and format_ != "terminal":
         raise UserError(f"--json and --format {format_} contradict each other; choose one of them")
     return "json" if as_json else format_
@@ -228,14 +228,16 @@ def shape_of(format_: str, *, as_json: bool, formats: tuple[str, ...] = FORMATS)
 def require_extractor(text: str | None) -> None:
     """Refuse an `--extractor` that does not exist."""
     from olr_cli.answers import find_extractor
+    from olr_cli.errors import at
 
     if text is not None:
-        find_extractor(text, "--extractor")
+        with at("extractor"):
+            find_extractor(text)
 
 
-def require_known(option: str, value: str, known: tuple[str, ...]) -> None:
+def require_known(name: str, value: str, known: tuple[str, ...]) -> None:
     """Refuse a value that an option does not know; the likely one is suggested."""
     from olr_cli.errors import unknown
 
     if value not in known:
-        raise unknown(option, value, known)
+        raise unknown(name, value, known)

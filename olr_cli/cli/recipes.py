@@ -115,7 +115,7 @@ def cp(
 
     source = find_recipe(recipe)
     if target.exists():
-        raise taken(target, "name")
+        raise taken(target)
     if not target.parent.is_dir():
         raise no_path(f"{target.parent}/", "make this folder first")
     sweep = " --sweep" if load_recipe(source).sweep else ""

@@ -119,8 +119,8 @@ def rollouts(
     backend, run_dir, resume = place.backend, storage.run_dir, storage.resume
     shape = "event" if storage.json else "terminal"
     if backend is not None:
-        require_known("--backend", backend, ("vllm", "transformers"))
-    require_known("--device", place.device, DEVICES)
+        require_known("backend", backend, ("vllm", "transformers"))
+    require_known("device", place.device, DEVICES)
     require_extractor(prompts.extractor)
     recipe = rollouts_recipe(
         model,

@@ -109,7 +109,8 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
     if "answer" not in found:
         raise UserError(
             f"a check needs labels, and {source} has no column of them ({', '.join(LABEL_COLUMNS)});"
-            f" {columns_hint(rows, found)}"
+            f" {columns_hint(rows, found)}",
+            "data.columns",
         )
     asked = rows.values(found["question"])
     is_there = [not is_blank(question) for question in asked]

@@ -8,7 +8,7 @@
 | NeMo-RL | content, rewards, idx | `log_batched_dict_as_jsonl` of `grpo_train` (nemo_rl/utils/logger.py): train_data_step*.jsonl, lists of one; the last text of `content` is the response |
 | verifiers | example_id, prompt, completion | `state_to_output` (verifiers/legacy/utils/save_utils.py): results.jsonl, and prime-rl's train_rollouts.jsonl |
 
-Every other table has to use olr's names (`COLUMNS`), or is read with ``--columns``.
+Every other table has to use olr's names (`COLUMNS`), or its columns are named.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COLUMNS = (
     *("given_label", "true_answer", "noise_type", "data_source", "reward", "is_correct"),
     *("tokens", "truncated", "mean_logprob", "entropy", "self_certainty"),
 )
-"""What can be known of a rollout; a table with these names needs no ``--columns``."""
+"""What can be known of a rollout; a table with these names is read as it is."""
 
 _ALIASES: Mapping[str, Sequence[str]] = {
     "prompt": ("prompt", "question", "problem"),
@@ -165,6 +165,7 @@ def require_columns(roles: Collection[str], names: Sequence[str], place: str) ->
     )
     columns = suggested({name: _GUESSES.get(name, ()) for name in missing}, names)
     raise UserError(
-        f"{place} has no column {' and no column '.join(missing)}; its columns are {', '.join(names)}. Say which of"
-        f" them it is: --columns '{columns}'{no_responses}"
+        f"{place} has no column {' and no column '.join(missing)}; its columns are {', '.join(names)}; say which of"
+        f" them it is, as in '{columns}'{no_responses}",
+        "columns",
     )

@@ -28,7 +28,7 @@ from olr_cli.data.rows import (
     pick,
     read_batches,
 )
-from olr_cli.errors import UserError, no_rows
+from olr_cli.errors import UserError, at, no_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -277,7 +277,7 @@ def read_log(
 
     Args:
         places: files, patterns, or folders of files.
-        columns: name in `COLUMNS` -> path in the files (``--columns``).
+        columns: name in `COLUMNS` -> path in the files (`columns`).
         wanted: those of `COLUMNS` that are read; without ``response``, responses are read only where answers are not
             stored.
         extractor: how answers are read from responses; None: as the data source calls for (R6).
@@ -383,7 +383,8 @@ class _Files:
                     for role, name in self.columns.items()
                     if name.partition(".")[0] in table.column_names
                 }
-                pick(rows.has, {}, within, setting="--columns", place=str(path), available=rows.paths)
+                with at("columns"):
+                    pick(rows.has, {}, within, place=str(path), available=rows.paths)
             yield self._reduced(_renamed(rows, self._layout, step))
             start += len(table)
 
@@ -419,14 +420,14 @@ class _Files:
 
     def _layout_of(self, schema: pa.Schema, path: Path) -> _Layout:
         columns, form = schema.names, recognised(schema.names)
-        places = pick(
-            lambda path: path in columns or path.partition(".")[0] in columns,
-            form.roles,
-            self.columns,
-            setting="--columns",
-            place=str(path),
-            available=columns,
-        )
+        with at("columns"):
+            places = pick(
+                lambda path: path in columns or path.partition(".")[0] in columns,
+                form.roles,
+                self.columns,
+                place=str(path),
+                available=columns,
+            )
         has_rewards = form.has_reward_columns and "reward" not in self.columns
         rewards = _reward_columns(schema, places) if has_rewards else []
         places = {name: place for name, place in places.items() if name in self.wanted or name in _NEEDED}
@@ -545,8 +546,8 @@ def _with_verdicts(rows: pl.DataFrame, layout: _Layout) -> tuple[pl.DataFrame, l
         notes = []
         if len(layout.rewards) > 1:
             notes.append(
-                f"Which of {', '.join(layout.rewards)} rewards right answers is not known; say it with --columns"
-                " '{is_correct: COLUMN}'."
+                f"Which of {', '.join(layout.rewards)} rewards right answers is not known; name it as the column of"
+                " is_correct."
             )
         return rows.drop("verdict", "is_correct", strict=False), notes
     rewards = rows[source].cast(pl.Float64)

@@ -41,7 +41,7 @@ from olr_cli.data.rows import (
     read_table,
     suggested,
 )
-from olr_cli.errors import UserError, did_you_mean, no_rows
+from olr_cli.errors import UserError, at, did_you_mean, no_rows
 from olr_cli.recipe.schema import ColumnRole
 
 if TYPE_CHECKING:
@@ -85,11 +85,12 @@ def find_columns(
     named: Mapping[str, str] = {str(role): path for role, path in (columns or {}).items()}
     if is_optional and not any(map(rows.has, named.values())):
         named = {}
-    picked = pick(rows.has, _ROLES, named, setting="data.columns", place=rows.place, available=rows.paths)
-    if "question" not in picked:
-        raise UserError(
-            f"{rows.place} has no column of prompts ({', '.join(PROMPT_COLUMNS)}); {columns_hint(rows, named)}"
-        )
+    with at("data.columns"):
+        picked = pick(rows.has, _ROLES, named, place=rows.place, available=rows.paths)
+        if "question" not in picked:
+            raise UserError(
+                f"{rows.place} has no column of prompts ({', '.join(PROMPT_COLUMNS)}); {columns_hint(rows, named)}"
+            )
     question = picked["question"]
     is_whole = "answer" not in picked and question != "prompt"
     if is_whole and all(map(_ends_with_answer, rows.values(question))):
@@ -98,12 +99,9 @@ def find_columns(
 
 
 def columns_hint(rows: Rows, named: Mapping[str, str]) -> str:
-    """Which columns there are, and the setting that says which holds what, ready to paste, with the likeliest ones."""
+    """Which columns there are, and the `data.columns` that say which holds what, with the likeliest ones."""
     text = suggested(_LIKELY, rows.paths, named).replace(", id: COLUMN", "")
-    return (
-        f"its columns are {', '.join(rows.paths)}; say which hold what: --set {shlex.quote(f'data.columns={text}')}"
-        f" (check, rollouts and inject-noise: --columns {shlex.quote(text)})"
-    )
+    return f"its columns are {', '.join(rows.paths)}; say which hold what, as in {shlex.quote(text)}"
 
 
 def _ends_with_answer(dialogue: Any) -> bool:

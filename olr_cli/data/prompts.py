@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from olr_cli import seeding
 from olr_cli.data.chat import Message, pairs
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, at
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -176,7 +176,8 @@ class PromptSet:
         if self.hint:
             lack += f"; {self.hint}"
         labels = [prompt.given_label for prompt in self.prompts]
-        self._require_all(f"{purpose} needs the label", labels, self.label_column, lack)
+        with at("" if self.label_column else "data.columns"):
+            self._require_all(f"{purpose} needs the label", labels, self.label_column, lack)
 
     def require_rephrasings(self, purpose: str) -> None:
         """Make sure that every prompt has a rephrasing, as Co-Reward (arXiv:2508.00410) needs it."""

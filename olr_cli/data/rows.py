@@ -215,7 +215,6 @@ def pick(
     roles: Mapping[str, Sequence[str]],
     named: Mapping[str, str],
     *,
-    setting: str,
     place: str,
     available: Sequence[str],
 ) -> dict[str, str]:
@@ -225,14 +224,13 @@ def pick(
         has: whether the file has a path.
         roles: role -> the paths that usually play it; the first that is there counts.
         named: role -> path, by the user.
-        setting: what named them, for errors.
         place: the file, for errors.
         available: its columns, for errors.
     """
     lacking = next((path for path in named.values() if not has(path)), None)
     if lacking is not None:
         raise UserError(
-            f"{place} has no '{lacking}', which {setting} names{did_you_mean(lacking, available)}; its columns are"
+            f"{place} has no '{lacking}'{did_you_mean(lacking, available)}; its columns are"
             f" {', '.join(available)}"
         )
     usual = ((role, next(filter(has, paths), None)) for role, paths in roles.items() if role not in named)

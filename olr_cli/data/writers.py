@@ -15,10 +15,10 @@ SCHEMA_VERSION = 1
 """Raised whenever a field of the written rows changes its meaning."""
 
 
-def write_prompts(prompts: PromptSet, target: Path, option: str = "--out") -> bool:
+def write_prompts(prompts: PromptSet, target: Path) -> bool:
     """Write `prompts` in the interchange format: Parquet, or JSON Lines if the name ends in ``.jsonl``.
 
-    The file appears whole or not at all, and no other file is ever replaced. `option` is the one that names it.
+    The file appears whole or not at all, and no other file is ever replaced.
 
     Returns:
         True if the file was written, False if it was there already with the same bytes.
@@ -27,7 +27,7 @@ def write_prompts(prompts: PromptSet, target: Path, option: str = "--out") -> bo
     if target.exists():
         if target.is_file() and target.read_bytes() == content:
             return False
-        raise taken(target, option, ", with other content")
+        raise taken(target, ", with other content")
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
 

@@ -70,6 +70,9 @@ def model_location(path: str) -> str:
     return str(policy_path(path)) if is_builtin(path) else path
 
 
+_TRUST = "model.trust_remote_code"
+
+
 @contextmanager
 def loading(model: str | Path) -> Iterator[None]:
     """Turn whatever transformers raises about unexpected files of a folder or hub id into one sentence."""
@@ -81,8 +84,8 @@ def loading(model: str | Path) -> Iterator[None]:
     except Exception as error:
         if "trust_remote_code" in str(error):
             raise UserError(
-                f"{model} comes with code of its own, which is run only where model.trust_remote_code, or"
-                " --trust-remote-code, says so; set it if you trust its author"
+                f"{model} comes with code of its own, which is run only if this is set; set it if you trust its author",
+                _TRUST,
             ) from error
         reason = first_line(error)
         if not is_reachable:
@@ -160,7 +163,8 @@ def require_known_code(model: str | Path, *, trust_remote_code: bool) -> None:
             if kernel is not None:
                 raise UserError(
                     f"{configuration} names the kernel '{kernel}' ({key}), code that would be downloaded and run; set"
-                    f" model.trust_remote_code, or --trust-remote-code, if you trust its author, or remove {key}"
+                    f" this if you trust its author, or remove {key}",
+                    _TRUST,
                 )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import Prompt, View
-from olr_cli.errors import UserError, did_you_mean, first_line, no_path
+from olr_cli.errors import UserError, at, did_you_mean, first_line, no_path
 from olr_cli.files import read_text
 from olr_cli.recipe.schema import Recipe
 
@@ -34,26 +34,24 @@ class ChatFormat:
     variables: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, setting: str | None, called: str, variables: Mapping[str, Any] | None = None) -> ChatFormat:
-        """The format of a file with a template, of ``none`` for plain text, or None for the model's own.
-
-        Errors speak of the setting as `called`.
-        """
-        text = setting
-        if setting == NONE:
+    def read(cls, template: str | None, variables: Mapping[str, Any] | None = None) -> ChatFormat:
+        """The format of a file with a template, of ``none`` for plain text, or None for the model's own."""
+        text = template
+        if template == NONE:
             text = ""
-        elif setting is not None:
-            if not os.path.isfile(setting):
-                raise no_path(setting, f"give {called} a file with a chat template, or none")
-            text = read_text(Path(setting), at_most=_MOST_TEMPLATE_BYTES)
+        elif template is not None:
+            if not os.path.isfile(template):
+                raise no_path(template, "give a file with a chat template, or none for plain text")
+            text = read_text(Path(template), at_most=_MOST_TEMPLATE_BYTES)
             if not text.strip():
-                raise UserError(f"{setting} is empty; give a chat template, or {called} none for plain text")
+                raise UserError(f"{template} is empty; give a chat template, or none for plain text")
         return cls(text, variables or {})
 
     @classmethod
     def of(cls, recipe: Recipe) -> ChatFormat:
         """The format that a recipe's `model.chat_template` asks for; errors as of `read`."""
-        return cls.read(recipe.model.chat_template, "model.chat_template")
+        with at("model.chat_template"):
+            return cls.read(recipe.model.chat_template)
 
     def put_into(self, tokenizer: Any) -> None:
         """Make the template a tokenizer's own, so that its checkpoints are asked as it was trained."""
@@ -72,11 +70,12 @@ class ChatFormat:
         words = set(re.findall(r"[^\W\d]\w*", str(template)))
         for name in self.variables:
             if template is None:
-                raise UserError(f"--template {name}: there is no chat template to take it; leave it out")
+                raise UserError("there is no chat template to take it; leave it out", f"template {name}")
             if name == "messages" or name not in words:
                 raise UserError(
-                    f"--template {name}: the chat template has no such variable{did_you_mean(name, words)}; leave it"
-                    " out, or mend the name"
+                    f"the chat template has no such variable{did_you_mean(name, words)}; leave it out, or mend the"
+                    " name",
+                    f"template {name}",
                 )
 
 

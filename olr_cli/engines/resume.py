@@ -37,12 +37,13 @@ def check_same_recipe(path: Path, recipe: Recipe, kind: Kind = "training") -> No
         return
     if kind == "rollouts":
         raise UserError(
-            f"{path} was begun with other settings ({'; '.join(refused)}); ask as before (but --visits may"
-            " grow), or start anew in another --run-dir"
+            f"{path} was begun with other settings ({'; '.join(refused)}); ask as before (but for more"
+            " visits), or start anew under another name",
+            "run_dir",
         )
     raise UserError(
         f"{path} was begun with another recipe ({'; '.join(refused)}); continue it as it was, with olr train --resume"
-        f" --run-dir {quote(str(path))}, or start a new run in another --run-dir; a resume may raise train.epochs"
+        f" --run-dir {quote(str(path))}, or start a new run under another name; a resume may raise train.epochs"
     )
 
 
@@ -128,7 +129,7 @@ def _damaged_checkpoints(path: Path) -> dict[int, str]:
         newest = max(damage)
         raise UserError(
             f"no checkpoint of {path} is whole ({checkpoint_path(path, newest)}: {damage[newest]}); restore one from a"
-            " copy, or start a new run in another --run-dir"
+            " copy, or start a new run under another name"
         )
     return damage
 
@@ -162,5 +163,5 @@ def _require_whole(path: Path, kind: Kind, done: int, last: int, newest: int) ->
         lost = "lines of metrics.jsonl" if kind == "rollouts" else "checkpoints"
         raise UserError(
             f"{path} holds step {last} and would go on after step {newest}: {lost} have gone; restore them, or start a"
-            " new run in another --run-dir"
+            " new run under another name"
         )

@@ -13,7 +13,7 @@ from olr_cli.answers import find_extractor
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import PromptSet, View
 from olr_cli.data.sets import held_out_prompts, training_data
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, at
 from olr_cli.recipe.schema import ExternalEngine, LocalEngine, OpenRlhfEngine, Recipe
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import Kind, Status
@@ -144,7 +144,8 @@ def load_data(recipe: Recipe, kind: Kind = "training") -> DataSets:
     recipe.require_named()
     extractor = recipe.data.extractor
     if extractor is not None:
-        find_extractor(extractor)
+        with at("data.extractor"):
+            find_extractor(extractor)
     train, held_out = training_data(recipe)
     method = compose(recipe.method)
     if isinstance(method.rule, OwnRule):
@@ -223,8 +224,8 @@ def diverged(writer: RunWriter, error: NonFinite, *, step: int, epoch: int, fail
     if good is None:
         remedy += "; no checkpoint was due before"
     else:
-        remedy += f", from here with --set model.path={quote(str(checkpoint_path(run, good)))}"
+        remedy += f", from here with model.path={quote(str(checkpoint_path(run, good)))}"
     return Diverged(
         f"the policy has diverged: at step {step} {error.quantity} not finite (train.learning_rate"
-        f" {recipe.train.learning_rate:g}), and the step is not kept; {remedy} (--resume would repeat it)"
+        f" {recipe.train.learning_rate:g}), and the step is not kept; {remedy} (a resume would repeat it)"
     )

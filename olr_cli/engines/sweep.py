@@ -35,8 +35,9 @@ def train_all(recipe: str, settings: Sequence[str], runs: Sequence[SweepRun], fo
     """
     if jobs > 1 and any(_takes_all_gpus(run.recipe) for run in runs):
         raise UserError(
-            "--jobs: every run on OpenRLHF takes this machine's GPUs from the first; run one at a time, or start a Ray"
-            " cluster (ray start --head) and set engine.ray_address to auto, where runs wait for free GPUs"
+            "every run on OpenRLHF takes this machine's GPUs from the first; run one at a time, or start a Ray cluster"
+            " (ray start --head) and set engine.ray_address to auto, where runs wait for free GPUs",
+            "jobs",
         )
     begun = [run for run in runs if (folder / run.place / "manifest.json").exists()]
     for run in begun:

@@ -23,7 +23,7 @@ from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import SYSTEM_PROMPT, Prompt
 from olr_cli.data.rows import SUFFIXES, Rows, matching_files, read_table
 from olr_cli.data.sets import held_out_prompts
-from olr_cli.errors import UserError, did_you_mean, no_path, shortened, shown
+from olr_cli.errors import UserError, at, did_you_mean, no_path, shortened, shown
 from olr_cli.recipe.layers import folder_name, read_tree, require_plain
 from olr_cli.recipe.schema import ColumnRole, Count, ExtractorText, Section, Text
 from olr_cli.runs.directory import HELD_OUT_FILE, read_recipe
@@ -179,8 +179,8 @@ class Benchmark(Section):
         """Refuse a function that only a stored file names, which may be somebody else's."""
         if is_function(self.extractor) and not self._is_named:
             raise UserError(
-                f"{self.name}: only a stored file names the function {shortened(self.extractor)}; if you trust it too,"
-                f" add --extractor {shortened(self.extractor)}"
+                f"only a stored file names this function, for {self.name}; if you trust it too, name it again",
+                f"extractor {shortened(self.extractor)}",
             )
 
     @property
@@ -211,7 +211,8 @@ def find_benchmark(name: str) -> Benchmark:
         return file_benchmarks(path)[0]
     if path.suffix in (".yaml", ".yml") or os.path.isfile(path):
         benchmark = read_benchmark(path)
-        find_extractor(benchmark.extractor, f"{path}: extractor")
+        with at(f"{path}: extractor"):
+            find_extractor(benchmark.extractor)
         return benchmark.named()
     hint = did_you_mean(
         name, [known for benchmark in registry().values() for known in sorted(benchmark.names)]
@@ -254,7 +255,8 @@ def read_by(
     for benchmark in read:
         if extractor is None:
             benchmark.require_named()
-        find_extractor(benchmark.extractor, "--extractor")
+        with at("extractor"):
+            find_extractor(benchmark.extractor)
     return read
 
 

@@ -76,9 +76,7 @@ def sample_logs(place: Path) -> list[Path]:
 def import_log(request: EvaluationRequest, log: Path, say: Say) -> Answer:
     """Grade the responses in a sample log, a file or a folder with logs of one model."""
     if request.data is not None and request.benchmarks is None:
-        raise UserError(
-            "--data says where the problems of --benchmarks are; name the benchmark that was asked"
-        )
+        raise UserError("data are the problems of a benchmark; name the one that was asked", "benchmarks")
     if request.compare != "paper":
         check_reference(request.compare, [])
     benchmarks = choose(request.benchmarks) if request.benchmarks else []
@@ -94,8 +92,9 @@ def import_log(request: EvaluationRequest, log: Path, say: Say) -> Answer:
         tasks[benchmark.name] = Task(benchmark, problems, len(next(iter(task.samples.values()))), data)
     if len(tasks) < len(logged) or len({task.sampling.temperature for task in logged}) > 1:
         raise UserError(
-            f"{log} has tasks of one benchmark, or at several temperatures; import them one by one, each with another"
-            " --out"
+            f"{log} has tasks of one benchmark, or at several temperatures; import them one by one, each into another"
+            " folder",
+            "out",
         )
     origin = {
         "imported": str(log.absolute()),
@@ -115,7 +114,7 @@ def import_log(request: EvaluationRequest, log: Path, say: Say) -> Answer:
     store = target.store
     with store.locked(), Judge(ledger=folder / GIVEN_UP) as judge:
         if not store.is_empty:
-            raise taken(folder, "--out")
+            raise taken(folder, place="out")
         pairs = zip(tasks.values(), logged, strict=True)
         graded = [grade(task.benchmark, _generations(task, it), judge) for task, it in pairs]
         for name, rows in zip(tasks, graded, strict=True):
@@ -245,7 +244,8 @@ def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
         gold = option_letter(sample.gold, 10) if letters else sample.gold
         if not gold:
             raise UserError(
-                f"{task.file}: problem {sample.problem_id} has no gold; name the benchmark with --benchmarks"
+                f"{task.file}: problem {sample.problem_id} has no gold; name its benchmark",
+                "benchmarks",
             )
         message = Message("user", sample.prompt)
         problems.append(Prompt(sample.problem_id, (message,), gold, gold, None, benchmark.name))

@@ -1,6 +1,6 @@
 """What a call of `olr evaluate` asks for, and the evaluations that it means: models, benchmarks, problems, protocol.
 
-With `--paper` samples and templates are those that the paper's printed scores were made with. docs/evaluation.md
+Compared with the paper, samples and templates are those behind the paper's printed scores. docs/evaluation.md
 ("Beside the paper's scores") lists where the authors' files depart from the paper's text, and what else differs.
 """
 
@@ -164,7 +164,7 @@ def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
     request = request.sampled(chosen.held_out)
     protocol = protocol_of(request.compare, every_target)
     if protocol == "paper":
-        say("Samples and prompts are those behind the paper's scores (--paper)")
+        say("Samples and prompts are those behind the paper's scores")
     if (request.samples or 1) > 1 and request.sampling.temperature == 0:
         say(f"At temperature 0 all {request.samples} samples are the same; one is enough")
     evaluations: list[Evaluation] = []
@@ -229,21 +229,23 @@ def default_benchmarks(models: Sequence[str], data: Path | None, *, of_the_paper
         try:
             benchmark = held_out_benchmark(Path(model))
         except UserError as error:
-            raise UserError(f"the held-out prompts of {model}: {error}, or name --benchmarks") from None
+            raise UserError(f"the held-out prompts of {model}: {error}, or name benchmarks") from None
         if benchmark is not None:
             measured.add(HeldOut.of(read_recipe(Path(model)).train))
             if chosen.setdefault(benchmark.name, benchmark) != benchmark or len(measured) > 1:
                 raise UserError(
                     f"these runs hold out different sets '{benchmark.name}', or measure them in different ways"
-                    " (train.*); evaluate them one at a time, or name --benchmarks"
+                    " (train.*); evaluate them one at a time, or name benchmarks"
                 )
     if chosen:
-        note = f"{', '.join(chosen)} is held out from training (--benchmarks names others)"
+        note = f"{', '.join(chosen)} is held out from training, and no other benchmark is named"
         return Chosen(list(chosen.values()), note, *measured)
     of_models = {model: _task_of(origin(model)) for model in models}
     if len(set(of_models.values())) > 1:
         facts = ", ".join(f"{model}: {words}" for model, words in of_models.items())
-        raise UserError(f"these models have different benchmarks by default ({facts}); name --benchmarks")
+        raise UserError(
+            f"these models have different benchmarks by default ({facts}); name some", "benchmarks"
+        )
     return Chosen(choose(next(iter(of_models.values()))))
 
 
@@ -257,7 +259,7 @@ def _benchmarks_of(data: Path) -> tuple[list[Benchmark], str | None]:
     chosen = [registry()[name] for name in names]
     note = f"{data} is scored as {', '.join(names)}"
     if others := sorted(sources.difference(*(benchmark.names for benchmark in chosen))):
-        note += f"; rows of {', '.join(others[:5])} are left out (--benchmarks)"
+        note += f"; rows of {', '.join(others[:5])} are left out unless they are named as benchmarks"
     return chosen, note if others or len(names) < len(PAPER) else None
 
 
@@ -273,7 +275,8 @@ def protocol_of(compare: Compared, targets: Sequence[Target]) -> Protocol:
     begun = {target.store.record().protocol for target in targets if is_evaluation(target.folder)}
     if len(begun) > 1:
         raise UserError(
-            "some of these evaluations were begun with --paper and others without; evaluate them one at a time"
+            "some of these evaluations were begun with the paper's samples and others without; evaluate them one at a"
+            " time"
         )
     return begun.pop() if begun else "paper" if compare == "paper" else "standard"
 

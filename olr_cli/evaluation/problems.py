@@ -58,7 +58,7 @@ def load_problems(
     if benchmark.problems not in (None, len(problems)):
         raise UserError(
             f"{benchmark.name} has {benchmark.problems} problems, and {len(problems)} were found in"
-            f" {data or benchmark.source.place}; use whole data, each problem once, or --limit for the first few"
+            f" {data or benchmark.source.place}; use whole data, each problem once, or limit them to the first few"
         )
     return problems
 
@@ -89,10 +89,11 @@ def _hub_table(benchmark: Benchmark) -> pa.Table:
             page = benchmark.page or f"https://huggingface.co/datasets/{source.hub}"
             raise UserError(
                 f"{benchmark.name} is gated: accept its terms at {page} and set HF_TOKEN to a token of the account that"
-                f" did, or give its problems with --data ({error})"
+                f" did, or give a file of its problems ({error})",
+                "data",
             ) from None
         raise UserError(
-            f"{benchmark.name}: {error}; without a network, --data takes a file that has its problems"
+            f"{benchmark.name}: {error}; without a network, give a file that has its problems", "data"
         ) from None
 
 

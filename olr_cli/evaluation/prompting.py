@@ -10,7 +10,7 @@ from typing import Any
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import Prompt
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, NONE, ChatFormat
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, at
 from olr_cli.recipe.layers import read_pairs
 
 SETTINGS = ("system", "chat_template", "template")
@@ -59,9 +59,11 @@ def _digest(content: bytes) -> str:
 
 
 def read_prompting(system: str | None, template: str | None, variables: Iterable[str]) -> Prompting:
-    """The settings of a command line: a message, a file or ``none``; template variables as ``key=value``."""
+    """How prompts are asked: a message, a file or ``none``; template variables as ``key=value``."""
     if system is not None and not system.strip():
-        raise UserError("--system is empty; give a text, or --system none for no system message")
-    pairs = read_pairs("--template", variables)
-    chat = ChatFormat.read(template, "--chat-template", pairs)
+        raise UserError("the text is empty; give one, or none for no system message", "system")
+    with at("template"):
+        pairs = read_pairs(variables)
+    with at("chat_template"):
+        chat = ChatFormat.read(template, pairs)
     return Prompting("" if system == NONE else system, chat)

@@ -132,7 +132,7 @@ def published_row(setting: Setting) -> PublishedRow:
     if setting.model not in models:
         hint = did_you_mean(setting.model, models)
         raise UserError(
-            f"--paper: the paper has no scores of '{setting.model}'{hint}; it has {', '.join(models)}"
+            f"the paper has no scores of '{setting.model}'{hint}; it has {', '.join(models)}", "paper"
         )
 
     def distance(other: Setting) -> int:
@@ -140,7 +140,7 @@ def published_row(setting: Setting) -> PublishedRow:
 
     nearest = sorted((row for row in rows if row.model == setting.model), key=distance)
     raise UserError(
-        f"--paper: the paper has no row for {setting}; the nearest are {'; '.join(map(str, nearest[:3]))}"
+        f"the paper has no row for {setting}; the nearest are {'; '.join(map(str, nearest[:3]))}", "paper"
     )
 
 

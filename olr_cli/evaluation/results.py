@@ -20,15 +20,15 @@ from olr_cli.runs.directory import is_run
 from olr_cli.tables import NOTHING, UNKNOWN, Answer, Block, Cell, Column, File, Row, Table, percent
 
 Compared: TypeAlias = Path | Literal["paper"] | None
-"""What scores are shown beside: the evaluation in a folder (`--compare`), the paper's row (`--paper`), or nothing."""
+"""What scores are shown beside: the evaluation in a folder, the paper's row, or nothing."""
 Evaluated = Sequence[tuple[Target, Sequence[Score]]]
 """Evaluations with their scores."""
 
 
 def reference_of(compare: Path | None, *, paper: bool) -> Compared:
-    """What the two options ask for."""
+    """The one reference that is asked for."""
     if paper and compare is not None:
-        raise UserError("--paper and --compare are two references; give one of them")
+        raise UserError("the paper's scores are a reference already; choose one of the two", "compare")
     return "paper" if paper else compare
 
 
@@ -37,7 +37,7 @@ def paper_row(targets: Sequence[Target]) -> PublishedRow:
     settings = {_setting(target): target.name for target in targets}
     if len(settings) > 1:
         names = " and ".join(settings.values())
-        raise UserError(f"--paper: {names} have different rows in the paper; compare them one at a time")
+        raise UserError(f"{names} have different rows in the paper; compare them one at a time", "paper")
     return published_row(*settings)
 
 
@@ -49,7 +49,7 @@ def _setting(target: Target) -> Setting:
 
 
 def check_reference(named: Compared, targets: Sequence[Target]) -> None:
-    """Make sure that the models can be compared with what `--compare` names, before they are evaluated."""
+    """Make sure that the models can be compared with the reference, before they are evaluated."""
     if named == "paper":
         paper_row(targets)
     elif named is not None and not any(_same(named, target.folder) for target in targets):
@@ -57,9 +57,9 @@ def check_reference(named: Compared, targets: Sequence[Target]) -> None:
 
 
 def scores_answer(evaluated: Evaluated, compare: Compared, note: str | None = None) -> Answer:
-    """The scores of evaluations side by side and beside what `--compare` names, and what to do next.
+    """The scores of evaluations side by side and beside the reference, and what to do next.
 
-    Of several evaluations at the place that `--compare` names, the last counts, as the last checkpoint of a run.
+    Of several evaluations at the reference's place, the last counts, as the last checkpoint of a run.
     """
     targets = [target for target, _ in evaluated]
     names = [target.name for target in targets]
@@ -125,7 +125,7 @@ def _read_otherwise(targets: Sequence[Target], other: Target) -> Iterator[str]:
             if name in theirs and task.definition.extractor != theirs[name].definition.extractor:
                 yield (
                     f"{task.definition.title}: answers are read with {task.definition.extractor} in {target.name}, and"
-                    f" with {theirs[name].definition.extractor} in {other.name}; `olr regrade` takes --extractor."
+                    f" with {theirs[name].definition.extractor} in {other.name}; `olr regrade` can read all with one."
                 )
 
 
@@ -153,10 +153,10 @@ def _next_command(targets: Sequence[Target], compare: Compared) -> dict[str, str
 
 
 def _reference(named: Path) -> Target:
-    """The evaluation that `--compare` names."""
+    """The evaluation that others are compared with."""
     other = evaluations_at(named)[-1]
     if not other.store.finished():
-        raise UserError(f"--compare {named}: no benchmark is done yet in {other.folder}; finish it first")
+        raise UserError(f"no benchmark is done yet in {other.folder}; finish it first", f"compare {named}")
     return other
 
 
@@ -414,8 +414,8 @@ def _sentences(rows: _Rows, reference: _Reference | None, unit: str = "in percen
     scores = [score for evaluation, _ in rows for score in evaluation.scores]
     if any(score.unfinished_thoughts for score in scores):
         yield (
-            "Responses that end inside <think> have no answer and count as cut (column think); a larger"
-            " --max-new-tokens lets them finish."
+            "Responses that end inside <think> have no answer and count as cut (column think); more new"
+            " tokens let them finish."
         )
     if any(score.interval is None for score in scores):
         yield "Where all problems score the same, a bootstrap sees no spread and there is no interval."

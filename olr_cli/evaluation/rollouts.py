@@ -90,8 +90,9 @@ def backend_of(path: Path, wanted: BackendName | None) -> BackendName | None:
     before: BackendName | None = read_manifest(path).get("engine")
     if before is not None and wanted not in (None, before):
         raise UserError(
-            f"{path} was sampled by {before}, and {wanted} draws otherwise; leave --backend out, or start anew in"
-            " another --run-dir"
+            f"{path} was sampled by {before}, and {wanted} draws otherwise; leave this out, or start anew under another"
+            " name",
+            "backend",
         )
     return before or wanted
 
@@ -160,11 +161,11 @@ class RolloutSampler:
                 )
                 if step == 1 and (missing := metrics["rollout/missing_answers"]) > MANY:
                     run.progress.say(
-                        f"Warning: {missing:.0%} of the responses have no answer; the chat template or --extractor"
-                        f" ({', '.join(EXTRACTORS)}) may be wrong, or --max-new-tokens too small; `olr rollouts"
-                        " --dry-run` shows a prompt as the policy sees it"
+                        f"Warning: {missing:.0%} of the responses have no answer; the chat template or the extractor"
+                        f" ({', '.join(EXTRACTORS)}) may be wrong, or responses too short; `olr rollouts --dry-run`"
+                        " shows a prompt as the policy sees it"
                     )
-                    if (sentence := reading_more(stored_responses(run.path), "--extractor ")) is not None:
+                    if (sentence := reading_more(stored_responses(run.path))) is not None:
                         run.progress.say(sentence)
                 run.progress.step(step, metrics)
                 if step < schedule.last and stop.signal_number is not None:

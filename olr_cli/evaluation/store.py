@@ -254,7 +254,7 @@ class EvaluationStore:
         if not is_evaluation(self.folder):
             if not self.is_empty:
                 raise UserError(
-                    f"{self.folder} holds something else than an evaluation; choose another --out"
+                    f"{self.folder} holds something else than an evaluation; choose another name", "out"
                 )
             return asked
         before = self.record()
@@ -287,7 +287,8 @@ class EvaluationStore:
         if changes:
             raise UserError(
                 f"{self.folder} holds an evaluation that was asked otherwise ({'; '.join(changes)}); ask as before, or"
-                " choose another --out"
+                " choose another name",
+                "out",
             )
         return asked.model_copy(update={"benchmarks": benchmarks, "generated_by": before.generated_by})
 
@@ -307,7 +308,8 @@ class EvaluationStore:
             if key in facts and before != now:
                 raise UserError(
                     f"{self.folder} holds generations of {difference} ({before[:15]} -> {now[:15]}); use the former,"
-                    " choose another --out, or remove the folder"
+                    " choose another name, or remove the folder",
+                    "out",
                 )
 
     # ---- generations --------------------------------------------------------------------------------------------
@@ -427,7 +429,7 @@ class EvaluationStore:
 
         What interrupted writes left goes.
         """
-        with held(self.folder, make=make, option="--out" if make else "folder"):
+        with held(self.folder, make=make):
             sweep(self.folder / "generations", is_held=True)
             yield
 

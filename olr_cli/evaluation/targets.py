@@ -62,7 +62,8 @@ def all_targets(
     models = list(dict.fromkeys(models))
     if checkpoints and (is_served or not any(map(is_run, models))):
         raise UserError(
-            f"--checkpoint is for runs, and {', '.join(models)} is none (it has no manifest.json)"
+            f"only runs have checkpoints, and {', '.join(models)} is none (it has no manifest.json)",
+            "checkpoint",
         )
     if len(models) == 1:
         return {models[0]: targets(models[0], checkpoints, out, is_served=is_served)}
@@ -80,7 +81,8 @@ def all_targets(
             if places.setdefault(target.folder.absolute(), model) != model:
                 raise UserError(
                     f"{places[target.folder.absolute()]} and {model} have the same folder for results,"
-                    f" {target.folder}; evaluate them one at a time, with --out"
+                    f" {target.folder}; evaluate them one at a time, each into another folder",
+                    "out",
                 )
     return named
 
@@ -159,10 +161,10 @@ def _step(run: Path, wanted: str) -> tuple[int, str]:
         best = best_step(run)
         if best not in steps:
             raise UserError(
-                f"--checkpoint best: {run} has no validation set (data.validation), or its best checkpoint is gone;"
-                f" {there}"
+                f"{run} has no validation set (data.validation), or its best checkpoint is gone; {there}",
+                "checkpoint best",
             )
         return best, "best on the validation set"
     if not wanted.isdecimal() or int(wanted) not in steps:
-        raise UserError(f"--checkpoint {wanted}: {run} has no such checkpoint; {there}, last and best")
+        raise UserError(f"{run} has no such checkpoint; {there}, last and best", f"checkpoint {wanted}")
     return int(wanted), "named"

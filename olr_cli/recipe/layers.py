@@ -1,7 +1,7 @@
 """From files, settings and sweeps to a recipe, or to an error in one sentence.
 
-A recipe is made of layers: the file's bases, the file, and ``--set``. Each is laid over the one before, and an error
-names the layer that set the wrong value.
+A recipe is made of layers: the file's bases, the file, and a command's settings. Each is laid over the one before,
+and an error names the layer that set the wrong value.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from olr_cli.departed import departed
-from olr_cli.errors import UserError, did_you_mean, no_path, shortened, shown
+from olr_cli.errors import UserError, at, did_you_mean, no_path, shortened, shown
 from olr_cli.files import read_text
 from olr_cli.recipe.schema import KINDS, OwnMethod, Recipe, SweepSection, flatten
 
@@ -122,7 +122,7 @@ class Layer:
     """Nested keys, and where they are from.
 
     Attributes:
-        source: the name of a file, or ``--set``.
+        source: the name of a file, or ``set``: the settings of a command.
         is_stored: they are from a file that a run has stored, or from a base that such a file names, and so may be a
             stranger's.
     """
@@ -135,8 +135,9 @@ class Layer:
 def _with_layers(path: str | Path, overrides: Iterable[str]) -> tuple[Recipe, list[Layer]]:
     """A resolved recipe and its layers, lowest first; its file has the name by which the user calls it."""
     *bases, mine = _files(find_recipe(path))
-    settings = override({}, overrides)
-    of_command = [Layer("--set", settings)] if settings else []
+    with at("set"):
+        settings = override({}, overrides)
+    of_command = [Layer("set", settings)] if settings else []
     layers = [*bases, replace(mine, source=str(path)), *of_command]
     return _marked(_resolved(layers), layers), layers
 
@@ -256,10 +257,9 @@ def _parse_section(text: str) -> Any:
     return parse_yaml(text)
 
 
-def read_pairs(option: str, words: Iterable[str]) -> dict[str, Any]:
-    """The ``key=value`` settings of an option, as `override` reads them; ``-`` in a key is ``_``."""
-    pairs = override({}, words, option=option, example="key=value")
-    return {key.replace("-", "_"): value for key, value in pairs.items()}
+def read_pairs(words: Iterable[str]) -> dict[str, Any]:
+    """The ``key=value`` settings of another program, as `override` reads them; ``-`` in a key is ``_``."""
+    return {key.replace("-", "_"): value for key, value in override({}, words).items()}
 
 
 def parse_yaml(text: str) -> Any:
@@ -357,31 +357,23 @@ def _keys_of_kind(name: str, below: Mapping[str, Any], value: Mapping[str, Any])
     return {key: kept for key, kept in below.items() if key in kinds[new].model_fields}
 
 
-def override(
-    tree: Mapping[str, Any],
-    overrides: Iterable[str],
-    *,
-    option: str = "--set",
-    example: str = "train.epochs=5",
-) -> dict[str, Any]:
-    """`tree` with ``key=value`` settings laid over it; values are read as YAML, kinds of sections come first.
-
-    Errors name the `option`, and show the `example` of a setting.
-    """
+def override(tree: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """`tree` with ``key=value`` settings laid over it; values are read as YAML, kinds of sections come first."""
     changes: dict[str, Any] = {}
     for setting in overrides:
         key, equals, text = setting.partition("=")
         if not equals or not key.strip():
-            raise UserError(f"{option} {shortened(setting)}: expected key=value, as in {option} {example}")
-        place = f"{option} {shortened(key.strip())}"
+            raise UserError(f"expected key=value, not {shortened(setting)}")
         try:
-            put(changes, key.strip(), parse_yaml(text), place)
+            put(changes, key.strip(), parse_yaml(text))
         except NotPlain as error:
-            raise UserError(f"{place}: the value {shortened(text)} {error}; put quotes around text") from None
+            raise UserError(
+                f"{shortened(key.strip())}: the value {shortened(text)} {error}; put quotes around text"
+            ) from None
     return overlay(tree, changes)
 
 
-def put(tree: dict[str, Any], dotted: str, value: Any, place: str) -> None:
+def put(tree: dict[str, Any], dotted: str, value: Any) -> None:
     """Set a dotted key in `tree`; the keys of a section that is there already stay."""
     names = dotted.split(".")
     value = copy.deepcopy(value)  # a later key may be put into it, for this run of a sweep alone
@@ -389,7 +381,7 @@ def put(tree: dict[str, Any], dotted: str, value: Any, place: str) -> None:
         is_section = depth < len(names) or isinstance(value, dict)
         if name in tree and isinstance(tree[name], dict) != is_section:
             raise UserError(
-                f"{place}: '{name}' is set to a value and to a section at once; leave one of them out"
+                f"{shortened(dotted)}: '{name}' is set to a value and to a section at once; leave one of them out"
             )
         if depth < len(names):
             tree = tree.setdefault(name, {})
@@ -431,7 +423,7 @@ def _resolved(layers: Sequence[Layer]) -> Recipe:
         more = f" (and {len(details) - 1} more: {'; '.join(others)})" if others else ""
         is_unknown = any(detail["type"] == "extra_forbidden" for detail in details)
         remedy = "; `olr recipes keys` lists all keys" if is_unknown else ""
-        raise UserError(f"{_source(details[0], first, layers)}: {first}{more}{remedy}") from None
+        raise UserError(f"{first}{more}{remedy}", _source(details[0], first, layers)) from None
 
 
 def _source(detail: Any, sentence: str, layers: Sequence[Layer]) -> str:
@@ -533,7 +525,7 @@ def require_plain(value: Any, place: str, key: str = "") -> None:
         for name, inner in items:
             require_plain(inner, place, f"{key}.{name}" if key else str(name))
         return
-    raise UserError(f"{place}: {shortened(key) or 'the recipe'} {problem}")
+    raise UserError(f"{shortened(key) or 'the recipe'} {problem}", place)
 
 
 # Sweeps -----------------------------------------------------------------------------------------------------------
@@ -553,7 +545,7 @@ def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepR
     overrides = list(overrides)
     whole, layers = _with_layers(path, overrides)
     if whole.sweep is None:
-        raise UserError(f"{path} has no `sweep` section; train it without --sweep")
+        raise UserError(f"{path} has no `sweep` section; leave this out", "sweep")
     alone = {key: value for key, value in _merged(layers).items() if key != "sweep"}
     _require_no_conflict(whole.sweep, overrides)
     runs = list(_sweep_runs(alone, whole.sweep, str(path), layers))
@@ -573,12 +565,13 @@ def _require_no_conflict(sweep: SweepSection, overrides: Iterable[str]) -> None:
     """Refuse to override a key that arms or the grid set: it would apply to some runs and not to others."""
     for key in (setting.partition("=")[0].strip() for setting in overrides):
         if key in sweep.grid:
-            raise UserError(f"--set {key}: the sweep's grid sets that; use --set 'sweep.grid.{key}=[…]'")
+            raise UserError(f"the sweep's grid sets that; set 'sweep.grid.{key}=[…]'", f"set {key}")
         arms = [arm for arm, settings in sweep.arms.items() if key in settings]
         if arms:
             raise UserError(
-                f"--set {key}: {len(arms)} of the sweep's arms set that ({arms[0]}, …); change it in a recipe of your"
-                " own (`olr recipes cp`)"
+                f"{len(arms)} of the sweep's arms set that ({arms[0]}, …); change it in a recipe of your own"
+                " (`olr recipes cp`)",
+                f"set {key}",
             )
 
 
@@ -590,9 +583,8 @@ def _sweep_runs(
             point = dict(zip(sweep.grid, values, strict=True))
             changes: dict[str, Any] = {}
             for key, value in (*settings.items(), *point.items()):
-                put(
-                    changes, key, value, f"{source}: the sweep's '{shortened(key)}' on arm '{shortened(arm)}'"
-                )
+                with at(f"{source}: the sweep's arm '{shortened(arm)}'"):
+                    put(changes, key, value)
             parts = {key: f"{key.rpartition('.')[2]}-{value}" for key, value in point.items()}
             names = [arm, *(part for key, part in parts.items() if key != "seed")]
             label = "_".join(name for name in names if name) or "run"

@@ -770,7 +770,7 @@ class Recipe(Section):
         for key in sorted(self._of_strangers.intersection(keys or self._of_strangers)):
             what = "trusts code that comes with the model" if key.startswith("model") else "names a function"
             raise UserError(
-                f"{key}: only a stored file {what}; if you trust it too, add --set {key}={self.code()[key]}"
+                f"only a stored file {what}; if you trust it too, set {key}={self.code()[key]} again", key
             )
 
     @property

@@ -82,13 +82,13 @@ def require_free(path: Path) -> None:
     with writing(path):
         if (path / "manifest.json").exists():
             status = "in use by a live process" if is_held(path) else read_manifest(path)["status"]
-            resume = "" if status == "finished" else "continue it with --resume, or "
-            raise UserError(f"{path} holds a run already ({status}); {resume}choose another --run-dir")
+            resume = "" if status == "finished" else "resume it, or "
+            raise UserError(f"{path} holds a run already ({status}); {resume}choose another name", "run_dir")
         files = set(path.iterdir()) if path.is_dir() else {path} if path.exists() else set()
         lock, recipe = path / LOCK, path / "recipe.yaml"
         # A recipe without a lock beside it was put there by the user.
         if files and not lock in files <= {lock, recipe, *path.glob(".*.tmp")}:
-            raise taken(path, "--run-dir", " and is not an empty folder")
+            raise taken(path, " and is not an empty folder", "run_dir")
 
 
 def write_recipe(path: Path, recipe: Recipe) -> None:
@@ -159,7 +159,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     manifest = read_record(file, MANIFEST_VERSION)
     if not _is_manifest(manifest):
         raise UserError(
-            f"{file} is not a run's manifest; restore it from a copy, or choose another --run-dir"
+            f"{file} is not a run's manifest; restore it from a copy, or choose another run directory"
         )
     return dict(manifest)
 
@@ -217,11 +217,11 @@ def require_kind(path: Path, kind: Kind) -> None:
     """Make sure that a run was begun by the command that is to continue it."""
     if kind_of(read_manifest(path)) != kind:
         raise UserError(
-            f"{path} holds rollouts without training; `olr rollouts` with --resume continues them, and a training run"
-            " needs another --run-dir"
+            f"{path} holds rollouts without training, which `olr rollouts` resumes; choose another name for a training"
+            " run"
             if kind == "training"
-            else f"{path} is a training run, which `olr train` with --resume continues; choose another --run-dir for"
-            " rollouts"
+            else f"{path} is a training run, which `olr train` resumes; choose another name for rollouts",
+            "run_dir",
         )
 
 

@@ -30,13 +30,13 @@ _PATIENCE = 0.1
 
 
 @contextmanager
-def held(path: Path, *, make: bool = False, option: str = "--run-dir") -> Iterator[None]:
+def held(path: Path, *, make: bool = False) -> Iterator[None]:
     """Hold a run directory, or another folder, for this process, until the block or the process ends.
 
-    With `make`, a missing folder is made, and removed again if it stays empty. `option` is what names the folder. What
-    interrupted writes left right in the folder goes.
+    With `make`, a missing folder is made, and removed again if it stays empty. What interrupted writes left right in
+    the folder goes.
     """
-    lock, file = _locked(path, make=make, option=option), path / LOCK
+    lock, file = _locked(path, make=make), path / LOCK
     opened = os.open(path, os.O_RDONLY)
     try:
         if not _OURS.fullmatch(file.read_text(errors="replace")):
@@ -59,7 +59,7 @@ def held(path: Path, *, make: bool = False, option: str = "--run-dir") -> Iterat
         os.close(opened)
 
 
-def _locked(path: Path, *, make: bool, option: str) -> FileLock:
+def _locked(path: Path, *, make: bool) -> FileLock:
     lock = FileLock(path / LOCK, timeout=_PATIENCE, thread_local=False, fallback_to_soft=False)
     for _ in range(_ATTEMPTS):
         try:
@@ -73,7 +73,7 @@ def _locked(path: Path, *, make: bool, option: str) -> FileLock:
             with suppress(OSError):
                 holder = (path / LOCK).read_text(errors="replace").strip() or holder
             raise UserError(
-                f"{path} is in use by process {holder}; wait for it, or choose another {option}"
+                f"{path} is in use by process {holder}; wait for it, or choose another folder"
             ) from None
         except FileNotFoundError:
             if not make:
@@ -82,9 +82,9 @@ def _locked(path: Path, *, make: bool, option: str) -> FileLock:
         except OSError as error:
             raise UserError(
                 f"{path} cannot be locked ({error.strerror}), so that two commands could write there at once; choose"
-                f" another {option}, on a local disk, and copy the folder when the command has ended"
+                " another folder, on a local disk, and copy the folder when the command has ended"
             ) from None
-    raise UserError(f"{path} cannot be made; choose another {option}")
+    raise UserError(f"{path} cannot be made; choose another folder")
 
 
 def is_held(path: Path) -> bool:

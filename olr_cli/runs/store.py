@@ -36,8 +36,8 @@ _RECORDS: dict[str, type[LabelRecord] | type[RolloutRecord]] = {
 _DECODERS = ("polars", "pyo3_runtime", "pyarrow")
 """Modules of decoders' errors; pyo3_runtime: a panic in polars."""
 _RESTORE = (
-    "restore it from a copy, or train anew in another --run-dir (of an unfinished run, --resume makes the steps after"
-    " the last checkpoint again)"
+    "restore it from a copy, or train anew in another run directory (of an unfinished run, a resume makes the steps"
+    " after the last checkpoint again)"
 )
 _SHARD = re.compile(r"step-(\d{6,9})\.parquet")
 _SHARD_IN_TEXT = re.compile(rf"(?:[^':]*/)?(?:{'|'.join(_RECORDS)})/{_SHARD.pattern}")

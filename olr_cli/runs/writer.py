@@ -28,7 +28,7 @@ import pyarrow as pa
 from olr_cli.data.prompt_files import prompt_set, read_prompts
 from olr_cli.data.prompts import Prompt, digested
 from olr_cli.data.writers import encode
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, at
 from olr_cli.files import departures
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import (
@@ -90,19 +90,18 @@ class RunWriter:
         *,
         kind: Kind = "training",
         arm: str = "",
-        option: str = "--run-dir",
     ) -> RunWriter:
-        """Make a run directory and hold it; see `create_run`. `option` is what names the folder."""
-        with ExitStack() as lock:
-            lock.enter_context(held(path, make=True, option=option))
+        """Make a run directory and hold it; see `create_run`."""
+        with at("run_dir"), ExitStack() as lock:
+            lock.enter_context(held(path, make=True))
             create_run(path, recipe, kind=kind, arm=arm)
             return cls(path, recipe, lock.pop_all())
 
     @classmethod
-    def resume(cls, path: Path, recipe: Recipe, *, option: str = "--run-dir") -> RunWriter:
+    def resume(cls, path: Path, recipe: Recipe) -> RunWriter:
         """Hold a run that is there; nothing is changed before `roll_back`."""
-        with ExitStack() as lock:
-            lock.enter_context(held(path, option=option))
+        with at("run_dir"), ExitStack() as lock:
+            lock.enter_context(held(path))
             _require_same_rule(path, recipe)
             return cls(path, recipe, lock.pop_all())
 

@@ -59,7 +59,8 @@ def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
         theirs, ours = next(iter(answers), "none"), prompts.prompts[0].prompt_id
         raise UserError(
             f"{source} has no wrong answer to a prompt of {prompts.source} (its first prompt_id: {theirs}, here:"
-            f" {ours}); name a run on the same data, or give the seed it was made with (--seed)"
+            f" {ours}); name a run on the same data, or give the seed it was made with",
+            "seed",
         )
     return answers
 

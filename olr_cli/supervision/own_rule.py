@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from olr_cli.errors import UserError, first_line
+from olr_cli.errors import UserError, at, first_line
 from olr_cli.recipe.schema import MethodSection, OwnMethod
 from olr_cli.supervision.visit import Label, Visit, keep, no_label, replace_by_majority
 from olr_cli.user_code import load_function, raised_at, source_of
@@ -27,13 +27,15 @@ class OwnRule:
         """The function, which takes a visit and the arguments."""
         if self._function is None:
             name, arguments = self._section.name, self._arguments
-            function = load_function(name, "method.name")
+            with at("method.name"):
+                function = load_function(name)
             try:
                 inspect.signature(function).bind(None, **arguments)
             except TypeError as error:
                 raise UserError(
-                    f"method.name: {name} cannot be called with a visit and the recipe's keys"
-                    f" {', '.join(arguments) or '(none)'}: {first_line(error)}; give it what it takes, and no more"
+                    f"{name} cannot be called with a visit and the recipe's keys {', '.join(arguments) or '(none)'}:"
+                    f" {first_line(error)}; give it what it takes, and no more",
+                    "method.name",
                 ) from None
             self._function = function
         return self._function
@@ -65,6 +67,6 @@ def rule_facts(method: MethodSection) -> dict[str, dict[str, str]]:
     """What a manifest keeps of a rule of your own: the text of its file, and a digest; nothing of a built-in one."""
     if not isinstance(method, OwnMethod):
         return {}
-    source = source_of(method.name, "method.name")
+    source = source_of(method.name)
     digest = hashlib.sha256(source.encode()).hexdigest()[:16]
     return {"rule": {"function": method.name, "digest": digest, "source": source}}

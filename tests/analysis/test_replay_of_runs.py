@@ -205,9 +205,9 @@ def test_of_a_co_reward_run_other_methods_see_the_original_prompts_responses(tmp
         ("name=small_loss_selection", "method small_loss_selection needs tokens"),
         (
             "penalty_weight=0.1",
-            "--set method.penalty_weight: the stored rollouts are as they are, and no loss",
+            "set method.penalty_weight: the stored rollouts are as they are, and no loss",
         ),
-        ("smoothing=0.1", "--set method.smoothing: the stored rollouts are as they are, and no loss"),
+        ("smoothing=0.1", "set method.smoothing: the stored rollouts are as they are, and no loss"),
     ],
 )
 def test_what_the_rollouts_lack_and_what_decides_nothing_is_one_sentence(tmp_path, judge, setting, message):

@@ -60,7 +60,7 @@ def test_rollouts_without_training_are_no_method_in_the_papers_tables(run, tmp_p
     }
     assert any("rollouts holds rollouts without training" in note for note in answer.notes)
     assert not any("different numbers of epochs" in note for note in answer.notes)
-    with pytest.raises(UserError, match=r"--table ablation needs training runs; .* holds rollouts"):
+    with pytest.raises(UserError, match=r"table ablation: this needs training runs; .* holds rollouts"):
         carry_out(Request([tmp_path / "rollouts"], table="ablation"))
 
 
@@ -84,7 +84,7 @@ def test_a_table_without_a_value_is_refused_in_a_sentence_and_left_out_where_nob
         (run / "metrics.jsonl").write_text('{"step": 1, "epoch": 1, "rollout/reward": 0.5}\n')
     for table in ("arms", "noise_ratios"):
         with pytest.raises(
-            UserError, match=f"--table {table} needs held-out accuracy .*, and these runs have none"
+            UserError, match=f"table {table}: this needs held-out accuracy .*, and these runs have none"
         ):
             carry_out(Request([tmp_path], table=table))
     answer = carry_out(Request([tmp_path], out=tmp_path / "out"))

@@ -109,7 +109,7 @@ def test_the_arithmetic_task_has_its_own_extractor(source, extractor):
 )
 def test_the_extractor_that_reads_a_sample_is_named(response, extractor):
     sentence = reading_more([response] * 98 + [""] * 2)
-    assert sentence == (extractor and f"`--set data.extractor={extractor}` reads 98 of 100 responses.")
+    assert sentence == (extractor and f"The extractor {extractor} reads 98 of 100 responses.")
 
 
 def test_an_unknown_extractor_is_named():

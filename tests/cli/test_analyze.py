@@ -67,7 +67,7 @@ def test_a_run_without_truth_leaves_out_what_would_be_blank_and_says_so(tmp_path
     assert drawn == {"learning", "dynamics"}
     notes = " ".join(json.loads(result.stdout)["notes"])
     assert "dynamics leaves out (a) Training accuracy" in notes
-    assert "--figure coherence needs true answers" in refused(run, "--figure", "coherence")
+    assert "--figure coherence: this needs true answers" in refused(run, "--figure", "coherence")
 
 
 def test_logs_of_other_trainers_show_what_they_have(run, tmp_path):
@@ -80,7 +80,8 @@ def test_logs_of_other_trainers_show_what_they_have(run, tmp_path):
     arms = pl.read_csv(tmp_path / "two" / "learning.csv")["arm"].unique()
     assert "TRL: messages" in arms and len(arms) == 2
     for option in (["--figure", "dynamics"], ["--report"], ["--table", "arms"], ["--format", "csv"]):
-        assert f"{option[0]}" in refused(log, *option, "--out", tmp_path / "no")
+        said = refused(log, *option, "--out", tmp_path / "no")
+        assert "need runs of olr" in said or "--figure dynamics: this needs runs of olr" in said
     assert f"`olr audit {log} --report queue.html`" in refused(log, "--report")
     assert "no column response" in refused(write_rows(tmp_path / "x.jsonl", {"question": "3+4"}))
     named = write_rows(tmp_path / "y.jsonl", {"question": "3+4", "said": "7", "points": 0.5})
@@ -187,41 +188,47 @@ TWO_ARMS = ("ARMS/grpo1", "ARMS/olr1")
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("RUN", "--figure", "dynamic"), "--figure is 'dynamic' (did you mean 'dynamics'?"),
+        (("RUN", "--figure", "dynamic"), "--figure: there is no 'dynamic' (did you mean 'dynamics'?"),
         (("RUN", "--figure", "learing"), "arms, all"),
-        (("RUN", "--figure", "all", "--figure", "dynamic"), "--figure is 'dynamic'"),
+        (("RUN", "--figure", "all", "--figure", "dynamic"), "--figure: there is no 'dynamic'"),
         (
             ("ARMS", "--over", "method.criteria"),
-            "--over method.criteria needs runs that differ in method.criteria, and",
+            "--over method.criteria: this needs runs that differ in method.criteria, and",
         ),
         (
             ("ARMS", "--figure", "all", "--over", "method.warmup_epochs"),
-            "--over method.warmup_epochs needs runs that differ in method.warmup_epochs, and",
+            "--over method.warmup_epochs: this needs runs that differ in method.warmup_epochs, and",
         ),
-        (("ARMS", "--over", "noise.ratio"), "--over noise.ratio needs runs that differ in noise.ratio, and"),
-        (("ARMS", "--over", "noise.rato"), "--over is 'noise.rato' (did you mean 'noise.ratio'?"),
-        (("RUN", "--table", "arm"), "--table is 'arm' (did you mean 'arms'?"),
-        (("RUN", "--table", "all"), "--table is 'all'"),
-        (("RUN", "--table", "baselines", "--baseline", "grpo"), "--baseline grpo is for --table arms"),
+        (
+            ("ARMS", "--over", "noise.ratio"),
+            "--over noise.ratio: this needs runs that differ in noise.ratio, and",
+        ),
+        (("ARMS", "--over", "noise.rato"), "--over: there is no 'noise.rato' (did you mean 'noise.ratio'?"),
+        (("RUN", "--table", "arm"), "--table: there is no 'arm' (did you mean 'arms'?"),
+        (("RUN", "--table", "all"), "--table: there is no 'all'"),
+        (
+            ("RUN", "--table", "baselines", "--baseline", "grpo"),
+            "--baseline grpo: this is for the table arms",
+        ),
         (("RUN", "--table", "ablation", "--baseline", "olr"), "compares with OLR with both criteria"),
-        ((*TWO_ARMS, "--baseline", "gpro"), "--baseline is 'gpro' (did you mean 'grpo'?"),
-        (("RUN", "--format", "cvs"), "--format is 'cvs' (did you mean 'csv'?"),
+        ((*TWO_ARMS, "--baseline", "gpro"), "--baseline: there is no 'gpro' (did you mean 'grpo'?"),
+        (("RUN", "--format", "cvs"), "--format: there is no 'cvs' (did you mean 'csv'?"),
         (("RUN", "--json", "--format", "csv"), "--json and --format csv contradict each other"),
-        (("RUN", "--format", "json"), "--format is 'json'; known: terminal, "),
+        (("RUN", "--format", "json"), "--format: there is no 'json'; known: terminal, "),
         (
             ("RUN", "--table", "arms", "--paper"),
-            "are for the paper's tables; name one",
+            "are for the paper's tables (noise_ratios",
         ),
-        (("ARMS", "--paper"), "are for the paper's tables; name one with --table"),
+        (("ARMS", "--paper"), "are for the paper's tables (noise_ratios"),
         ((*TWO_ARMS, "MODEL"), "are for the paper's tables"),
         (("MODEL",), "name run directories too"),
         (("nowhere",), "nowhere does not exist"),
         (("RUN/labels",), "is not a run directory"),
         (("RUN", "--out", "RUN/recipe.yaml"), "could not be written"),
-        (("RUN", "OTHER/run"), "say with --out DIR"),
+        (("RUN", "OTHER/run"), "--out: the runs stand in several folders"),
         (("--report", "--out", "none"), "name the run directories to analyse"),
-        (("ARMS", "--label", "olt=x"), "--label is 'olt' (did you mean 'olr'?); known: grpo, olr"),
-        (("ARMS", "--label", "olr"), "--label olr has no text; write it as --label 'olr=TEXT'"),
+        (("ARMS", "--label", "olt=x"), "--label: there is no 'olt' (did you mean 'olr'?); known: grpo, olr"),
+        (("ARMS", "--label", "olr"), "--label: olr has no text; write it as 'olr=TEXT'"),
         (("ARMS", "--label", "olr=grpo"), "--label: two arms would have one name (grpo, grpo)"),
     ],
 )

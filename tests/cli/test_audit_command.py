@@ -117,7 +117,7 @@ def test_without_answers_it_says_so_and_the_export_keeps_every_label(here):
         row for n in range(3) for row in rollouts(f"p{n}", [[None] * 4] * 2, given_label="7", question="?")
     ]
     said = told(write(here / "log.jsonl", silent), "--export", "out.jsonl")
-    assert "100% of the responses have no answer; another --set data.extractor (boxed, " in said
+    assert "100% of the responses have no answer; another data.extractor (boxed, " in said
     assert "3 questionable" in said
     assert [prompt.given_label for prompt in read_prompts("out.jsonl").prompts] == ["7"] * 3
     bare = [{**row, "given_label": None} for row in silent]
@@ -224,7 +224,7 @@ def test_the_same_export_twice_is_already_there_and_another_is_refused(here, log
         told(log, "--export", name)
         before = (here / name).read_bytes()
         assert f"Unchanged {name}" in told(log, "--export", name)
-        assert "choose another --export" in refused(log, "--export", name, "--drop", "doubted")
+        assert "--export: out" in refused(log, "--export", name, "--drop", "doubted")
         assert (here / name).read_bytes() == before
 
 
@@ -236,7 +236,7 @@ def test_rows_come_from_the_data_set_and_keep_their_other_columns(here):
         for n in range(21)
     ]
     write(here / "data.jsonl", rows)
-    assert "name the data set with --data" in refused("bare.jsonl", "--export", "out.jsonl")
+    assert "--data: bare.jsonl has no column of prompts" in refused("bare.jsonl", "--export", "out.jsonl")
     told("bare.jsonl", "--data", "data.jsonl", "--export", "out.jsonl", "--drop", "doubted")
     written = [json.loads(line) for line in (here / "out.jsonl").read_text().splitlines()]
     assert [row["level"] for row in written] == [n for n in range(21) if n not in (4, 6)]
@@ -270,7 +270,7 @@ def test_labels_are_repaired_only_where_verified_labels_show_a_gain(here):
         [{**row, "question": row["prompt_id"]} for row in many(200, wrong=range(0, 200, 4))],
     )
     said = refused(log, "--export", "repaired.parquet", "--repair")
-    assert "0 verified labels do not show it; verify 50 (--only first:50" in said
+    assert "0 verified labels do not show it; verify 50, the first of the queue or a random draw" in said
     assert not (here / "repaired.parquet").exists()
     write(here / "verified.jsonl", [{"prompt_id": f"p{n}", "true_answer": "7"} for n in range(40)])
     options = ["--drawn", "verified.jsonl", "--repair", "--export"]
@@ -389,17 +389,23 @@ def test_labels_are_data(here):
         (("log.jsonl", "--data", "nowhere.jsonl"), "nowhere.jsonl"),
         (("log.jsonl", "--verified", "nowhere.jsonl"), "nowhere.jsonl is no file"),
         (("log.jsonl", "--columns", "{answers: x}"), "did you mean 'answer'"),
-        (("log.jsonl", "--columns", "{answer: x}"), "log.jsonl has no 'x', which --columns names"),
+        (("log.jsonl", "--columns", "{answer: x}"), "log.jsonl has no 'x'; its columns are"),
         (
             ("log.jsonl", "--columns", "answer=x"),
             "not a mapping from roles to columns; write it as '{prompt: query",
         ),
         (("log.jsonl", "--set", "data.extractor"), "expected key=value"),
         (("log.jsonl", "--drop", "doubted"), "are for --export FILE"),
-        (("log.jsonl", "--export", "o.jsonl", "--drop", "wrong"), "known are doubted, questionable"),
-        (("log.jsonl", "--export", "o.jsonl", "--only", "first:x"), "as in --only first:25"),
+        (("log.jsonl", "--export", "o.jsonl", "--drop", "wrong"), "known: doubted, questionable"),
+        (
+            ("log.jsonl", "--export", "o.jsonl", "--only", "first:x"),
+            "first:x: name a number of rows",
+        ),
         (("log.jsonl", "--export", "o.jsonl", "--only", "random:9", "--drop", "fine"), "takes of all rows"),
-        (("log.jsonl", "--export", "o.jsonl", "--pass-rate", "1:0"), "as in --pass-rate 0.1:0.9"),
+        (
+            ("log.jsonl", "--export", "o.jsonl", "--pass-rate", "1:0"),
+            "--pass-rate 1:0: name the least",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(log, arguments, complaint):

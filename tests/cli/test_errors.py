@@ -9,6 +9,7 @@ import torch
 import typer
 
 from olr_cli.cli.errors import ends_well
+from olr_cli.errors import UserError, at
 
 
 def numpy_array():
@@ -37,6 +38,35 @@ def fails(number):
         raise OSError(number, os.strerror(number), "run/x")
 
     return command
+
+
+@pytest.mark.parametrize(
+    ("place", "spelled"),
+    [
+        ("run_dir", "--run-dir: no"),
+        ("set train.epochs", "--set train.epochs: no"),
+        ("data.columns", "data.columns: no"),
+        ("mine.yaml", "mine.yaml: no"),
+        ("", "no"),
+    ],
+)
+def test_an_argument_is_spelled_as_its_option(place, spelled, capsys):
+    def command(set_: str = "", run_dir: str = "", columns: str = "") -> None:
+        with at(place):
+            raise UserError("no")
+
+    with pytest.raises(typer.Exit):
+        ends_well(command)()
+    assert capsys.readouterr().err == f"Error: {spelled}\n"
+
+
+def test_a_key_is_spelled_as_an_option_where_the_command_sets_no_keys(capsys):
+    def command(columns: str = "") -> None:
+        raise UserError("no", "data.columns")
+
+    with pytest.raises(typer.Exit):
+        ends_well(command)()
+    assert capsys.readouterr().err == "Error: --columns: no\n"
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_type_and_ratio_are_enough_and_a_second_time_changes_nothing(here: Path)
 def test_other_noise_does_not_take_the_name(here: Path) -> None:
     inject_noise("--type", "active", "--ratio", "0.5")
     words = ("--type", "active", "--ratio", "0.5", "--seed", "1")
-    assert "choose another --out" in refused("inject-noise", *words)
+    assert "--out: data/" in refused("inject-noise", *words)
     assert inject_noise(*words, "--out", "other.jsonl").exit_code == 0
     assert files(here) == ["data/arithmetic-active-0.5.parquet", "other.jsonl"]
 
@@ -123,7 +123,7 @@ def test_prompts_are_shown_as_data(here: Path) -> None:
         (["--ratio", "0.5", "--dataset", "mine.jsonl"], "its columns are Frage, meta.gold"),
         (
             ["--ratio", "0.5", "--dataset", "mine.jsonl", "--columns", "{question: Frag}"],
-            "has no 'Frag', which",
+            "has no 'Frag' (did you mean",
         ),
     ],
 )

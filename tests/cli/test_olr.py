@@ -218,7 +218,7 @@ def test_what_cannot_work_is_one_sentence_status_2_and_nothing_written(words, me
         ("check", "missing argument 'SOURCE'; `olr check --help` lists what it takes"),
         ("inject-noise --ratio .5 --type aktive", "'--type': 'aktive' is not one of 'inactive', 'active'"),
         ("rollouts m d --samples 1", "'--samples': Input should be greater than or equal to 2"),
-        ("recipes keys --format json", "--format is 'json'; known: terminal, markdown"),
+        ("recipes keys --format json", "--format: there is no 'json'; known: terminal, markdown"),
         (
             "check x --columns '{questoin: a, anser: b}'",
             "'questoin' (did you mean 'question'?), 'anser' (did you",

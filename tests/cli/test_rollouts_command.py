@@ -124,7 +124,10 @@ def test_what_is_finished_is_not_resumed(there):
         (("builtin:adition-easier", "arithmetic"), "did you mean 'addition-easier'?"),
         ((MODEL, "nowhere.jsonl"), "nowhere.jsonl does not exist"),
         ((MODEL, "empty.jsonl"), "empty.jsonl has no rows"),
-        ((MODEL, "arithmetic", "--extractor", "boxd"), "--extractor is 'boxd' (did you mean 'boxed'?)"),
+        (
+            (MODEL, "arithmetic", "--extractor", "boxd"),
+            "--extractor: there is no extractor 'boxd' (did you",
+        ),
         ((MODEL, "arithmetic", "--temperature", "0"), "train.temperature is 0.0: input should be greater"),
         ((MODEL, "arithmetic", "--resume"), "no unfinished run"),
         ((MODEL, "arithmetic", "--resume", "--run-dir", "gone"), "gone does not exist"),
@@ -153,9 +156,9 @@ def test_data_without_labels_can_be_sampled_and_audited(somewhere):
 
 def test_other_commands_know_rollouts_from_training(there):
     train = ("train", there / "recipe.yaml", "--resume", "--run-dir", there)
-    assert "holds rollouts without training; `olr rollouts` with --resume" in refused(*train)
+    assert "holds rollouts without training, which `olr rollouts` resumes" in refused(*train)
     assert f"has no checkpoint; train it further, or name the model, {MODEL}" in refused("evaluate", there)
-    assert "holds a run already (finished); choose another --run-dir" in refused(
+    assert f"--run-dir: {RUN} holds a run already (finished)" in refused(
         "rollouts", MODEL, "arithmetic", *SMALL, "--run-dir", there
     )
 

@@ -87,7 +87,7 @@ def test_runs_are_sorted_and_filtered(runs, words, names):
     [
         (["nowhere"], "nowhere does not exist"),
         (["--status", "finishd"], "did you mean 'finished'"),
-        (["--sort", "date"], "--sort is 'date'"),
+        (["--sort", "date"], "--sort: there is no 'date'"),
     ],
 )
 def test_what_cannot_be_listed_is_refused(runs, words, message):

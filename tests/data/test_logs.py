@@ -195,11 +195,11 @@ def test_columns_can_be_named_also_those_in_an_object_or_a_list(tmp_path: Path) 
     [
         (
             {},
-            "its columns are query, generation, meta, passed. Say which of them it is: --columns '{prompt: que",
+            "its columns are query, generation, meta, passed; say which of them it is, as in '{prompt: que",
         ),
         ({"prompt": "query"}, "has no column response; its columns are query, generation, meta, passed"),
-        ({"prompt": "question"}, "has no 'question', which --columns names"),
-        ({"prompt": "query", "response": "meta.none"}, "has no 'meta.none', which --columns names"),
+        ({"prompt": "question"}, "has no 'question'; its columns are"),
+        ({"prompt": "query", "response": "meta.none"}, "has no 'meta.none' (did you mean 'meta.gold'?)"),
         (
             {"prompt": "meta", "response": "generation.0"},
             "'meta' of row 0 (the first is 0) is a dict, and it should be text",

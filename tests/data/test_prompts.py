@@ -185,11 +185,11 @@ def rephrased(value: object) -> dict[str, object]:
         (
             {"Question": QUESTION, "Answer": 2, "uid": 7},
             None,
-            "its columns are Question, Answer, uid; say which hold what:"
-            " --set 'data.columns={question: Question, answer: Answer, id: uid}'",
+            "its columns are Question, Answer, uid; say which hold what,"
+            " as in '{question: Question, answer: Answer, id: uid}'",
         ),
-        ({"x": {"the question": "?"}}, None, "'data.columns={question: \"x.the question\", answer: COLUMN}'"),
-        ({"Question": "?"}, {"question": "Qestion"}, "no 'Qestion', which data.columns names (did you mean"),
+        ({"x": {"the question": "?"}}, None, "'{question: \"x.the question\", answer: COLUMN}'"),
+        ({"Question": "?"}, {"question": "Qestion"}, "no 'Qestion' (did you mean"),
         ({"question": "?", "answer": 2}, {"answer": "answer.gold"}, "no 'answer.gold'"),
         ({"question": "?", "x": None}, {"id": "x"}, "is empty, and it should be an id that names one row"),
     ],

@@ -85,11 +85,11 @@ def test_the_first_usual_path_plays_a_role_unless_another_is_named() -> None:
     def picked(named: dict[str, str]) -> dict[str, str]:
         roles = {"question": ["prompt", "question"], "answer": ["answer"]}
         available = ["question", "prompt"]
-        return pick(available.__contains__, roles, named, setting="it", place="file", available=available)
+        return pick(available.__contains__, roles, named, place="file", available=available)
 
     assert picked({}) == {"question": "prompt"}
     assert picked({"question": "question"}) == {"question": "question"}
-    with pytest.raises(UserError, match=r"file has no 'promt', which it names \(did you mean 'prompt'"):
+    with pytest.raises(UserError, match=r"file has no 'promt' \(did you mean 'prompt'"):
         picked({"answer": "promt"})
 
 

@@ -165,7 +165,7 @@ def test_the_same_prompts_are_the_same_bytes_and_other_prompts_are_refused(
     assert write_prompts(inject(prompts, type="active", ratio="0.5", seed=0), file) is True
     before = (file.read_bytes(), file.stat().st_mtime_ns)
     assert write_prompts(inject(read_prompts(SAMPLE), type="active", ratio="0.50", seed=0), file) is False
-    with pytest.raises(UserError, match="with other content; choose another --out"):
+    with pytest.raises(UserError, match="with other content; choose another name"):
         write_prompts(inject(prompts, type="active", ratio="0.5", seed=1), file)
     assert (file.read_bytes(), file.stat().st_mtime_ns) == before
     assert os.listdir(file.parent) == [file.name]

@@ -224,7 +224,7 @@ def test_an_evaluation_goes_on_only_if_it_is_asked_as_before(folder, benchmark, 
     run(folder, [benchmark], Backend())
     keys = {key: settings.pop(key) for key in ("extractor", "first") if key in settings}
     said = refused(folder, [sums(tmp_path, **keys)], **settings)
-    assert told in said and "or choose another --out" in said
+    assert told in said and "or choose another name" in said
 
 
 def test_what_decides_nothing_may_change(folder, benchmark):
@@ -267,7 +267,7 @@ def test_a_model_folder_is_known_by_its_weights_not_by_its_place(folder, benchma
 
 
 def test_a_folder_in_use_or_of_something_else_is_refused(folder, benchmark):
-    with held(folder, make=True), pytest.raises(UserError, match=r"is in use by process .* another --out"):
+    with held(folder, make=True), pytest.raises(UserError, match=r"is in use by process .* another folder"):
         run(folder, [benchmark], Backend())
     folder.mkdir(parents=True)
     (folder / "thesis.tex").write_text("mine")

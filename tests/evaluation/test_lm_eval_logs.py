@@ -100,7 +100,7 @@ def test_the_latest_log_of_a_task_counts(tmp_path):
 
 def test_an_evaluation_is_never_overwritten():
     answered(SCIENCE)
-    assert "exists already; choose another --out" in refused(SCIENCE)
+    assert "exists already; choose another name" in refused(SCIENCE)
 
 
 ASKED = {"gen_args_0": {"arg_0": "?", "arg_1": {}}}
@@ -144,7 +144,7 @@ def test_half_a_surrogate_pair_is_replaced(tmp_path):
         (["nowhere"], "nowhere does not exist"),
         ([LOGS.parent / "metrics"], "there is no evaluation at"),
         ([SCIENCE, "--benchmarks", "mine.yaml"], "asks other problems than mine"),
-        ([SCIENCE, "--data", "mine.jsonl"], "--data says where the problems of --benchmarks are"),
+        ([SCIENCE, "--data", "mine.jsonl"], "--benchmarks: data are the problems of a benchmark"),
     ],
 )
 def test_what_cannot_be_imported_is_refused(benchmark, words, sentence):

@@ -240,7 +240,7 @@ def test_waits_are_as_long_as_the_server_asks_and_never_longer_than_the_time_lim
         ),
         (
             [(200, b"<html>")] * 99,
-            "otherwise than a chat completion, '<html>'; is --url that of an OpenAI",
+            "otherwise than a chat completion, '<html>'; is the URL that of an OpenAI",
         ),
         (
             [(500, {"detail": "engine died"})] * 99,
@@ -301,11 +301,11 @@ def test_user_password_and_query_of_the_address_are_sent_and_neither_stored_nor_
         ("org/ader", {}, "has no model 'org/ader' (did you mean 'org/adder'?)"),
         (MODEL, {"url": "http://127.0.0.1:9/v1"}, "no server answers at http://127.0.0.1:9/v1"),
         *(
-            (MODEL, {"url": url}, "--url is no URL of a server")
+            (MODEL, {"url": url}, "url: this is no URL of a server")
             for url in ("localhost", "http://me:pass@h:port", "http://h:99999999", "")
         ),
-        (MODEL, {"chat": ChatFormat(template="{{ messages }}")}, "leave --chat-template out"),
-        (MODEL, {"name": "vllm"}, "--url names a server for --backend openai"),
+        (MODEL, {"chat": ChatFormat(template="{{ messages }}")}, "chat_template: a server renders"),
+        (MODEL, {"name": "vllm"}, "url: the backend openai is a server"),
     ],
 )
 def test_what_cannot_be_opened_is_one_sentence(server, model, change, told):

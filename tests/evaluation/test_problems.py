@@ -254,7 +254,7 @@ def test_mmlu_pro_has_as_many_letters_as_options(hub):
     ("name", "rows", "expected"),
     [
         ("math500", None, "Couldn't reach 'HuggingFaceH4/MATH-500'"),
-        ("math500", None, "--data"),
+        ("math500", None, "give a file that has its problems"),
         (
             "gpqa_diamond",
             None,

@@ -49,7 +49,7 @@ def test_a_prompt_is_shown_as_the_settings_make_it(words, prompt):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--system", " "], "--system is empty"),
+        (["--system", " "], "--system: the text is empty"),
         (["--chat-template", "nowhere.jinja"], "nowhere.jinja does not exist"),
         (["--chat-template", "none", "--template", "deep=true"], "there is no chat template to take it"),
         (
@@ -57,10 +57,10 @@ def test_a_prompt_is_shown_as_the_settings_make_it(words, prompt):
             "no such variable (did you mean 'deep'?)",
         ),
         (["--chat-template", "t.jinja", "--template", "messages=1"], "no such variable"),
-        (["--chat-template", "t.jinja", "--template", "deep"], "--template deep: expected key=value"),
+        (["--chat-template", "t.jinja", "--template", "deep"], "--template: expected key=value, not deep"),
         (
             ["--chat-template", "t.jinja", "--template", "deep=[1"],
-            "--template deep: the value [1 is not valid",
+            "--template: deep: the value [1 is not valid",
         ),
     ],
 )

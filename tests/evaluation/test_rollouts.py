@@ -198,14 +198,14 @@ def test_a_resume_without_what_was_there_removes_nothing(whole, tmp_path, lost, 
 
 
 def test_rollouts_and_training_do_not_continue_each_other(whole, tmp_path):
-    with pytest.raises(UserError, match="holds rollouts without training; `olr rollouts` with --resume"):
+    with pytest.raises(UserError, match="holds rollouts without training, which `olr rollouts` resumes"):
         launch(recipe(), whole, LocalRunner, LineProgress(io.StringIO()), resume=True)
     trained = tmp_path / "runs" / "trained"
     shutil.copytree(whole, trained)
     manifest = read_manifest(trained) | {"status": "interrupted"}
     del manifest["kind"]  # a run from before there were kinds is of training
     write_manifest(trained, manifest)
-    with pytest.raises(UserError, match="is a training run, which `olr train` with --resume continues"):
+    with pytest.raises(UserError, match="is a training run, which `olr train` resumes"):
         sample(trained, resume=True)
     assert unfinished_run(recipe(), tmp_path / "runs") == trained
     with pytest.raises(UserError, match="no unfinished run"):
@@ -254,7 +254,7 @@ def test_the_summary_says_what_is_unknown(tmp_path):
 def test_responses_without_answers_are_warned_of_after_the_first_step(tmp_path):
     shown = sample(tmp_path / "run", recipe(rows(tmp_path / "mine.jsonl")))  # asks for \boxed{}
     assert "Warning: 100% of the responses have no answer" in shown
-    assert "--extractor (boxed" in shown
+    assert "the extractor (boxed" in shown
     lines = "\n".join(rollouts_summary(tmp_path / "run", None).parts)
     assert "majority differs from the label   unknown of the visits" in lines
     assert "no majority                       100.0% of the visits" in lines

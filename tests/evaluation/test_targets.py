@@ -74,7 +74,9 @@ def test_what_is_neither_model_nor_run_is_told_apart(trained, tmp_path):
         return str(refusal.value)
 
     assert "has no such checkpoint; there are 2, 4, last and best" in refused(trained, "3")
-    assert "--checkpoint is for runs, and builtin:subtraction is none" in refused("builtin:subtraction", "3")
+    assert "only runs have checkpoints, and builtin:subtraction is none" in refused(
+        "builtin:subtraction", "3"
+    )
     assert "no built-in policy 'substraction' (did you mean 'subtraction'?)" in refused(
         "builtin:substraction"
     )
@@ -105,7 +107,7 @@ def test_the_default_benchmarks_fit_the_models(trained):
     assert names_by_default("org/model", "org/other") == list(PAPER)
     assert names_by_default("builtin:subtraction") == ["arithmetic:subtraction"]
     assert names_by_default(trained, "builtin:addition-harder") == ["arithmetic"]
-    with pytest.raises(UserError, match=r"different benchmarks by default .*; name --benchmarks"):
+    with pytest.raises(UserError, match=r"different benchmarks by default .*; name some"):
         names_by_default(trained, "org/model")
 
 
@@ -136,7 +138,7 @@ def test_a_run_is_scored_on_what_it_holds_out(tmp_path):
     assert [(p.messages, p.gold) for p in problems] == [(p.messages, p.gold) for p in held_out]
     assert names_by_default(run, of_the_paper=True) == ["arithmetic"]
     file.unlink()
-    with pytest.raises(UserError, match=r"held-out prompts of .*does not exist.* or name --benchmarks"):
+    with pytest.raises(UserError, match=r"held-out prompts of .*does not exist.* or name benchmarks"):
         default_benchmarks([str(run)], None)
 
 
@@ -177,7 +179,7 @@ def test_several_models_have_a_folder_each(trained, tmp_path):
     assert folders == ["builtin-subtraction", "mine-step-000002", "mine-step-000004"]
     assert {target.folder.parent for group in named.values() for target in group} == {tmp_path / "out"}
     with pytest.raises(
-        UserError, match="--checkpoint is for runs, and builtin:subtraction, org/model is none"
+        UserError, match="checkpoint: only runs have checkpoints, and builtin:subtraction, org/model is none"
     ):
         all_targets(["builtin:subtraction", "org/model"], ["last"], None)
     with pytest.raises(UserError, match="have the same folder for results"):

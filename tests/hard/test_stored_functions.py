@@ -77,5 +77,5 @@ def test_code_of_a_model_that_a_stored_recipe_trusts_runs_only_when_trusted_agai
     assert workshop.olr("train", file, "--dry-run")[0] == 0  # a recipe of the user's own
     (tmp_path / "manifest.json").touch()
     status, refused = workshop.olr("train", file, "--dry-run")
-    assert status == 2 and f"if you trust it too, add --set {trust}=true" in refused.err
+    assert status == 2 and f"if you trust it too, set {trust}=true again" in refused.err
     assert workshop.olr("train", file, "--dry-run", "--set", f"{trust}=true")[0] == 0

@@ -30,7 +30,7 @@ def test_a_second_training_leaves_the_first_alone_and_readers_read_it(workshop, 
     whole, out = workshop.whole("train"), workshop.place("shared")
     first = started(workshop, "train", out)
     for options, told in (
-        (["--resume"], f"is in use by process {first.pid}; wait for it, or choose another --run-dir"),
+        (["--resume"], f"is in use by process {first.pid}; wait for it, or choose another folder"),
         ([], "holds a run already (in use by a live process)"),
     ):
         status, second = workshop.olr(*workshop.words("train", out), *options)
@@ -49,7 +49,7 @@ def test_a_second_evaluation_leaves_the_first_alone(workshop):
     out = workshop.place("shared-evaluation")
     first = started(workshop, "evaluate", out)
     status, second = workshop.olr(*workshop.words("evaluate", out))
-    told = f"{out} is in use by process {first.pid}; wait for it, or choose another --out"
+    told = f"{out} is in use by process {first.pid}; wait for it, or choose another folder"
     assert (status, told in second.err) == (2, True), second.err
     first.signal(signal.SIGCONT)
     assert first.wait() == 0, first.err

@@ -51,7 +51,7 @@ def test_a_run_that_diverges_ends_in_a_sentence_with_its_last_good_checkpoint(tm
     lines, steps = metrics(run), checkpoint_steps(run)
     step = len(lines) - 1
     assert f"the policy has diverged: at step {step} its " in train.output
-    assert f"--set model.path={checkpoint_path(run, step - 2)} " in train.output
+    assert f"from here with model.path={checkpoint_path(run, step - 2)} " in train.output
     assert [line["policy/nonfinite"] for line in lines[1:]] == [0] * (step - 1) + [1]
     assert steps == stored_steps(run) == list(range(1, step))
     for done in steps:

@@ -84,7 +84,7 @@ def test_a_folder_with_other_things_in_it_is_refused(tmp_path):
 
 def test_resume_is_advised_only_where_there_is_something_to_resume(tmp_path):
     create_run(tmp_path, Recipe())
-    with pytest.raises(UserError, match="continue it with --resume"):
+    with pytest.raises(UserError, match="resume it, or choose another name"):
         require_free(tmp_path)
     with pytest.raises(UserError, match=r"\(finished\); choose another"):
         require_free(finished(tmp_path / "other"))

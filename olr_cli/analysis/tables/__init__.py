@@ -25,7 +25,7 @@ PAPER_TABLES = (
 """Tables of the paper, named as in the published scores; each has its line in `LAYOUTS` of `tables.layouts`."""
 
 PUBLISHED_TABLES = (*PAPER_TABLES, "cost")
-"""Tables that ``--paper`` is for: the paper prints them too."""
+"""Tables that the paper prints too."""
 
 TABLES = ("arms", *PUBLISHED_TABLES)
 """What `olr analyze --table` knows."""
@@ -60,7 +60,7 @@ def count(
     layout = LAYOUTS.get(name)
     if baseline is not None:
         compares = f"compares with {layout.reference_in_words}" if layout else "compares no arms"
-        raise UserError(f"--baseline {baseline} is for --table arms; --table {name} {compares}")
+        raise UserError(f"this is for the table arms; {name} {compares}", f"baseline {baseline}")
     if layout is None:
         return cost_table(arms, with_published=with_published)
     # In runs of `olr rollouts` the recipe's method trained nothing.

@@ -24,7 +24,7 @@ def arms_table(arms: Sequence[Arm], baseline: str | None = None) -> Table:
     names = [arm.name for arm in arms]
     baseline = names[0] if baseline is None else baseline
     if baseline not in names:
-        raise unknown("--baseline", baseline, names)
+        raise unknown("baseline", baseline, names)
     references = {name: baseline for name in names if name != baseline}
     known = summarise(at_the_end(arms), references)
     metrics = [metric for metric in TITLES if any(key.metric == metric for key in known)]

@@ -191,20 +191,24 @@ class BackendOptions:
     def __post_init__(self) -> None:
         is_served = self.url is not None
         if self.name is not None and is_served != (self.name == "openai"):
-            raise UserError("--url names a server for --backend openai; give both, or --url alone")
-        for_a_server = {"--concurrency": self.concurrency, "--timeout": self.timeout}
+            raise UserError("the backend openai is a server with a URL; give both, or the URL alone", "url")
+        for_a_server = {"concurrency": self.concurrency, "timeout": self.timeout}
         for_a_model_here = {
-            "--vllm": self.vllm,
-            "--device": self.device != "auto",
-            "--trust-remote-code": self.trust_remote_code,
-            "--seed-each": self.seed_each,
+            "vllm": self.vllm,
+            "device": self.device != "auto",
+            "trust_remote_code": self.trust_remote_code,
+            "seed_each": self.seed_each,
         }
-        for option, value in (for_a_model_here if is_served else for_a_server).items():
+        for name, value in (for_a_model_here if is_served else for_a_server).items():
             if value:
-                place = "a model that olr loads, not for a server" if is_served else "a server"
-                raise UserError(f"{option} is for {place} (--url); leave it out")
+                kind = (
+                    "a model that olr loads, not for a server"
+                    if is_served
+                    else "a server, and no URL names one"
+                )
+                raise UserError(f"this is for {kind}; leave it out", name)
         if self.name == "transformers" and self.vllm:
-            raise UserError("--vllm is for the vllm backend, not for transformers; leave it out")
+            raise UserError("this is for the vllm backend, not for transformers; leave it out", "vllm")
 
     def open(self, model: str, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> Backend:
         """Open a model: a folder in Hugging Face layout, a hub id, or the server's name for it."""

@@ -72,7 +72,9 @@ class OpenAIBackend(Backend):
             chat: variables for the server's chat template; its template cannot be replaced.
         """
         if chat.template is not None:
-            raise UserError("a server renders prompts by its own chat template; leave --chat-template out")
+            raise UserError(
+                "a server renders prompts by its own chat template; leave this out", "chat_template"
+            )
         self.model, self.tokenizer, self.context, self.chat = model, None, None, chat
         self.concurrency, self.timeout = concurrency, timeout
         try:
@@ -80,7 +82,7 @@ class OpenAIBackend(Backend):
         except httpx.InvalidURL:
             self._url = httpx.URL()
         if self._url.scheme not in ("http", "https") or not self._url.host or (self._url.port or 0) > 65535:
-            raise UserError("--url is no URL of a server; give one like http://host:8000/v1")
+            raise UserError("this is no URL of a server; give one like http://host:8000/v1", "url")
         path = self._url.path.rstrip("/")
         self._shown = str(self._url.copy_with(path=path, userinfo=b"", query=None, fragment=None))
         self._limit_name = "max_tokens"
@@ -147,7 +149,7 @@ class OpenAIBackend(Backend):
                 if in_a_row >= MOST_LOST:
                     raise UserError(
                         f"{self._shown} did not answer {in_a_row} requests in a row, in {ATTEMPTS} attempts each"
-                        f" ({reason}); see to the server, or lower --concurrency, and run the same command again"
+                        f" ({reason}); see to the server, or lower the concurrency, and run the same command again"
                     )
         if lost:
             raise UserError(
@@ -233,7 +235,8 @@ class OpenAIBackend(Backend):
                 reply = await self._send(client, "GET", "models", min(CONNECTING, self.timeout))
         except (*_FAILURES, _BadReply) as error:
             raise UserError(
-                f"no server answers at {self._shown} ({self._reason(error)}); start it, or mend --url"
+                f"no server answers at {self._shown} ({self._reason(error)}); start it, or mend the URL",
+                "url",
             ) from None
         if reply.status_code in (401, 403):
             raise self._refusal(reply)
@@ -276,14 +279,14 @@ class OpenAIBackend(Backend):
         return f": {text}" if text else ""
 
     def _without_secrets(self, text: str) -> str:
-        """A server's words without the key and what of --url is not stored, which some repeat."""
+        """A server's words without the key and what of the URL is not stored, which some repeat."""
         for secret in self._secrets:
             text = text.replace(secret, "…")
         return text
 
     def _reason(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):
-            return "no reply in time, see --timeout"
+            return "no reply before the timeout"
         kind = "" if isinstance(error, _BadReply) else type(error).__name__
         return self._without_secrets(": ".join(filter(None, (kind, first_line(error)))))
 
@@ -304,7 +307,7 @@ class OpenAIBackend(Backend):
         except _NO_JSON:
             text = shortened(self._without_secrets(reply.text))
             raise _BadReply(
-                f"it answers otherwise than a chat completion, {text!r}; is --url that of an OpenAI-compatible API?"
+                f"it answers otherwise than a chat completion, {text!r}; is the URL that of an OpenAI-compatible API?"
             ) from None
         if thought:  # which some servers take out of the response
             text = f"<think>\n{thought}\n</think>\n\n{text}" if text else f"<think>\n{thought}"

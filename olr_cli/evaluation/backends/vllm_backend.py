@@ -172,7 +172,7 @@ class VllmBackend(Backend):
             return engine.step()
         except (RuntimeError, OSError) as error:
             raise UserError(
-                f"vLLM stopped ({_reason(error)}); mend that (less memory: --vllm max_num_seqs=64), and the same"
+                f"vLLM stopped ({_reason(error)}); mend that (less memory: max_num_seqs=64), and the same"
                 " command goes on"
             ) from error
 
@@ -311,8 +311,9 @@ def check_settings(settings: Mapping[str, Any], engine_args: type) -> None:
     for key in settings:
         if key in _SET_BY_OLR:
             raise UserError(
-                f"--vllm {key}: olr sets it itself, from MODEL and options; leave it out (more GPUs for one model:"
-                " tensor_parallel_size, or a server that --url names)"
+                "olr sets it itself; leave it out (more GPUs for one model: tensor_parallel_size, or a server with a"
+                " URL)",
+                f"vllm {key}",
             )
         if key not in known:
             raise UserError(
@@ -322,7 +323,7 @@ def check_settings(settings: Mapping[str, Any], engine_args: type) -> None:
     for key in ("tensor_parallel_size", "max_model_len"):
         value = settings.get(key, 1)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise UserError(f"--vllm {key} is {shown(value)}; give a number from 1 on")
+            raise UserError(f"{shown(value)} is no number from 1 on; give one", f"vllm {key}")
 
 
 def adapter_rank(folder: str) -> int:
@@ -336,12 +337,12 @@ def adapter_rank(folder: str) -> int:
         rank = int(read_json(file)["r"])
     except (UserError, ValueError, KeyError, TypeError):
         raise UserError(
-            f"--vllm lora={folder} is no LoRA adapter (its adapter_config.json has no rank r); name a folder that PEFT"
-            " has saved"
+            f"{folder} is no LoRA adapter (its adapter_config.json has no rank r); name a folder that PEFT has saved",
+            "vllm lora",
         ) from None
     roomy = [most for most in _RANKS if most >= rank]
     if not roomy:
         raise UserError(
-            f"--vllm lora={folder}: the adapter has rank {rank}, and vLLM takes at most {_RANKS[-1]}"
+            f"the adapter {folder} has rank {rank}, and vLLM takes at most {_RANKS[-1]}", "vllm lora"
         )
     return roomy[0]

@@ -84,7 +84,9 @@ def test_a_prompt_without_label_is_not_in_the_queue_and_gets_a_proposal(tmp_path
 def test_a_history_without_any_label_has_proposals_and_says_so(tmp_path, judge):
     found = examined(write(tmp_path / "log.jsonl", rollouts("a", [["2", "2", "3"]] * 2)), judge)
     assert row(found, "a")["proposed_label"] == "2"
-    assert found.warnings == ["no prompt has a label, so there is no queue; --data FILE names the labels"]
+    assert found.warnings == [
+        "no prompt has a label, so there is no queue; name the data set with the labels"
+    ]
 
 
 def test_the_truth_takes_no_part_and_shows_how_good_the_queue_is(tmp_path, judge):

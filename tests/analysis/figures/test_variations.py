@@ -277,5 +277,5 @@ def test_the_score_is_drawn_over_any_key_numbers_as_lines_and_names_as_bars(tmp_
     assert sorted(names_of(bars, "value")) == ["builtin:addition-easier", "builtin:addition-harder"]
     assert [len(axes.patches) for axes in bars.figure.axes] == [2, 2]
     assert "runs that differ in noise.ratio, and in nothing else" in refused("over-noise.ratio", tmp_path)
-    with pytest.raises(UserError, match=r"--over is 'noise.rato' \(did you mean 'noise.ratio'"):
+    with pytest.raises(UserError, match=r"over: there is no 'noise.rato' \(did you mean 'noise.ratio'"):
         drawn("over-noise.rato", tmp_path)

@@ -341,7 +341,7 @@ def test_the_signs_of_a_wrong_template_are_said_after_the_first_step(train):
 def test_where_no_answer_is_read_the_extractor_that_reads_more_is_named(tmp_path):
     run = write_history(tmp_path / "run")
     *_, last = signs_of_a_wrong_template({"rollout/missing_answers": 0.95}, run)
-    assert last.startswith("`--set data.extractor=boxed` reads ") and last.endswith(" of 100 responses.")
+    assert last.startswith("The extractor boxed reads ") and last.endswith(" of 100 responses.")
 
 
 def test_openrlhf_reads_the_prompts_as_we_do_with_their_ids_in_the_labels(train):
