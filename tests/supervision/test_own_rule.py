@@ -89,7 +89,7 @@ def test_it_trains_is_stored_with_its_text_resumed_and_replayed(folder):
     assert labels.filter(is_later & (pl.col("majority_count") > 0))["is_selected"].all()
     assert not labels.filter(~is_later)["is_selected"].any()
 
-    assert f"add --set {name}" in refused("replay", "run")
+    assert f"set {name} again" in refused("replay", "run")
     stored = scan_labels(Path("run")).collect()
     assert_frame_equal(replayed("run", name).select(stored.columns), stored, check_row_order=False)
     fewer = replayed("run", name, "method.least=4")
