@@ -1,4 +1,4 @@
-"""What responses claim: extraction (R6), the class of an answer, the verdict about a pair (R7, R8), vote (R9).
+"""Answers of responses: extraction (R6), the class of an answer, the verdict about a pair (R7, R8), vote (R9).
 
     response ──extract──► answer ──read──► Form ──► key: its class ──vote──► majority
                                                 └─► matches(gold, answer): right or wrong

@@ -1,4 +1,4 @@
-"""What expressions, relations and matrices say, by computer algebra (R7). Runs in workers only: imports sympy.
+"""Read expressions, relations and matrices by computer algebra (R7). Runs in workers only: imports sympy.
 
 The label of an expression is its value at fixed points, which give every symbol another value: equal expressions have
 the same, however they are written, and others differ in some of 40 digits.
@@ -53,7 +53,7 @@ _MISREAD = re.compile(
 """Double factorials (read as factorials of factorials), numbers side by side (read as a sum), powers without braces
 (read from the left), what is computed though it has letters, and numbers of more than 10,000 digits."""
 
-_RULE = PSParser.ruleNames.index("atom_expr")  # whether x^2(... goes on as a power or as a function call
+_RULE = PSParser.ruleNames.index("atom_expr")  # whether x^2(... continues as a power or as a function call
 _FULL_CONTEXT = frozenset(
     decision for decision, state in enumerate(PSParser.atn.decisionToState) if state.ruleIndex == _RULE
 )
@@ -89,7 +89,7 @@ class _Converter(_Latex2Sympy):  # type: ignore[misc]
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Any:
-    """The sympy object that math-verify reads in tidied LaTeX; also of an `E` with an index, and of `M` beside `m`.
+    """Parse tidied LaTeX as math-verify does, and also an `E` with an index, and `M` beside `m`.
 
     Raises:
         Unreadable: math-verify would misread it.
@@ -106,7 +106,7 @@ def parse(text: str) -> Any:
 
 
 def _convert(latex: str) -> Any:
-    """What `latex` says. Letters have no case, so that `A` is `a`, unless both are there: `M/m` is not 1."""
+    """Parse `latex`. Letters have no case, so that `A` is `a`, unless both are there: `M/m` is not 1."""
     letters = set(_LETTER.findall(_TEXT.sub("", latex)))
     if len({letter.lower() for letter in letters}) < len(letters):
         parsed = _parse(_NAME.sub(_without_capital, latex), ConversionConfig(lowercase_symbols=False))
@@ -128,8 +128,6 @@ def _parse(latex: str, config: ConversionConfig) -> Any:
     except Exception:
         return _Latex2Sympy(is_real=True, config=config).parse(latex)
 
-
-# What is read
 
 _SEED = 0
 _MOST_BITS = 1 << 20
@@ -153,8 +151,8 @@ _Point = tuple[int, int]
 """The real and the imaginary part of a value, in units of the last bit."""
 
 
-def forget() -> None:
-    """Forget all that was read and computed before, so that what a text costs is a function of the text (R8)."""
+def clear_caches() -> None:
+    """Clear every cache, so that the work a text takes depends on the text alone (R8)."""
     clear_cache()
     parse.cache_clear()
 
@@ -444,6 +442,7 @@ def proof(gold: str, answer: str, reader: Callable[[str], Any] = parse) -> bool 
     """Whether math-verify proves that two tidied texts say the same, gold first; None if it can't tell."""
     random.seed(_SEED)
     try:
+        # math-verify's own limits are alarms of the clock (SIGALRM): a busy machine would change verdicts (R8).
         options = {"allow_set_relation_comp": True, "timeout_seconds": None, "raise_on_error": True}
         return bool(verify(reader(gold), reader(answer), **options))
     except MemoryError:
@@ -452,6 +451,6 @@ def proof(gold: str, answer: str, reader: Callable[[str], Any] = parse) -> bool 
         return None
 
 
-def second_proof(gold: str, answer: str) -> bool | None:
-    """The same of texts that math-verify reads by its own rules."""
+def math_verify_proof(gold: str, answer: str) -> bool | None:
+    """Like `proof`, but math-verify reads the texts itself, by its own rules."""
     return proof(gold, answer, lambda text: parse_alone(f"\\boxed{{{text}}}", parsing_timeout=None))

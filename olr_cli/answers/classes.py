@@ -1,4 +1,4 @@
-"""Classes of answers: what an answer says, however it is spelled, the key of its class (R7), votes for classes (R9)."""
+"""Classes of answers: the meaning of an answer, however it is spelled, the key of its class (R7), votes (R9)."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ FormKind = Literal[
 ]  # fmt: skip
 
 UNITS_LEFT_OUT = frozenset({"degree", "dollar"})
-"""Units that people write or leave out without meaning anything else: the key of `90^\\circ` is that of `90`."""
+"""Units that people write or omit without meaning anything else: the key of `90^\\circ` is that of `90`."""
 
 COUNTED = "#"
-"""Begins the unit of things that are counted, such as `5 apples`: the number says it all."""
+"""Prefix of the unit of things that are counted (`5 apples`), which the key ignores."""
 
 _LONGEST_LABEL = 120
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What an answer says.
+    """The meaning of an answer, apart from its spelling.
 
     | kind       | label                                 | parts                                             |
     |------------|---------------------------------------|---------------------------------------------------|
@@ -106,7 +106,6 @@ def short(label: str) -> str:
 
 
 def number(value: Fraction) -> Form:
-    """Form of an exact rational."""
     p, q = value.numerator, value.denominator
     if p.bit_length() + q.bit_length() > 2000:  # decimal digits of a huge integer take quadratic time
         return Form("number", f"{p:#x}/{q:#x}")
@@ -136,9 +135,6 @@ def unordered(parts: Iterable[Form]) -> Form:
     distinct = {part.key: part for part in parts}
     elements = [distinct[key] for key in sorted(distinct)]
     return elements[0] if len(elements) == 1 else Form("set", parts=tuple(elements))
-
-
-# Votes
 
 
 class Vote(NamedTuple):
@@ -176,7 +172,7 @@ def vote(answers: Sequence[str | None], keys: Mapping[str, Key]) -> Vote:
         if answer is not None:
             spellings[answer] = spellings.get(answer, 0) + 1
     spelling = {keys[answer]: answer for answer in spellings}
-    if len(spelling) == len(spellings):
+    if len(spelling) == len(spellings):  # each class has one spelling, as nearly always: nothing to sort
         counts = {key: spellings[answer] for key, answer in spelling.items()}
     else:
         counts, spelling = {}, {}

@@ -25,7 +25,7 @@ ARITHMETIC_SOURCES = frozenset(_BUILT_IN)
 """Data sources of the built-in prompts; any other name, even "arithmetic-mine", is a user's own."""
 
 THINK, THINK_END = "<think>", "</think>"
-"""What Qwen3, DeepSeek-R1 and others write around their thinking."""
+"""Tags that Qwen3, DeepSeek-R1 and others write around their thinking."""
 
 # An escaped brace is a character, not a group; "\\" is a line break, unless what follows is a box all the same.
 _TOKEN = re.compile(r"(?P<box>\\boxed\s*\{)|\\(?:[{}]|\\(?!boxed))|(?P<open>\{)|(?P<close>\})")
@@ -36,7 +36,8 @@ _REVERSED = re.compile(r"([0-9]+)(-?)")
 def boxed(response: str) -> str | None:
     r"""Content of the complete, balanced ``\boxed{...}`` that begins last; None if there is none or it is blank (R6).
 
-    Takes time linear in the length of the response.
+    Prose never counts: the authors' code takes any number of it instead, and makes a set of adjacent boxes. Takes time
+    linear in the length of the response.
     """
     start = response.rfind("\\boxed")
     if plain := _PLAIN_BOX.match(response, max(start, 0)):
@@ -175,7 +176,7 @@ def option_letter(answer: str, options: int, *, numbered: bool = False) -> str |
 
 
 def _plain(answer: str) -> str:
-    """What an answer says, without LaTeX's styles and spaces, its full stop, and words such as "Answer:"."""
+    """An answer without LaTeX's styles and spaces, its full stop, and words such as "Answer:"."""
     text, styles = unicodedata.normalize("NFKC", answer[:_LONGEST_READ]), 1
     while styles:
         text, styles = _STYLED.subn(r"\1", text)
@@ -215,8 +216,8 @@ def is_thinking(response: str) -> bool:
 def extract(response: str, extractor: str = "boxed") -> str | None:
     """The answer a response claims, None if it claims none.
 
-    What a reasoning model thinks is no claim: the answer is read after the last ``</think>``, and a response that ends
-    inside its thinking has none (R6).
+    Thinking is no claim: the answer is read after the last ``</think>``, and a response that ends inside its thinking
+    has none (R6).
     """
     read, thought = find_extractor(extractor), response.rfind(THINK_END)
     if response.rfind(THINK) > thought:  # `is_thinking`
@@ -261,7 +262,7 @@ def find_extractor(extractor: str) -> Extractor:
 
 
 def reading_more(responses: Sequence[str]) -> str | None:
-    """A sentence on the extractor that reads most of some responses, the most particular one; None if none does."""
+    """A sentence on the most specific extractor that reads more than half of the responses; None if none does."""
     for name in ("boxed", "after:####", "tag:answer", "choice", "last_number"):
         read = sum(extract(response, name) is not None for response in responses)
         if 2 * read > len(responses):
@@ -274,12 +275,12 @@ def default_extractor(data_source: str) -> str:
     return _BUILT_IN.get(data_source, "boxed")
 
 
-# What a recipe brings itself: a regular expression, or a function of the user's own
+# Extractors that a recipe brings: a regular expression, or a function of the user's own
 
 _MOST_SEARCHED = 1 << 30
-"""Characters that the searches of one response may go over."""
+"""Characters that the searches of one response may scan in all."""
 _TAIL = 1 << 15
-"""The last characters of a response, all of whose matches can always be looked for."""
+"""Length of the end of a response that is always searched for all matches."""
 
 
 class _Regex:

@@ -1,4 +1,9 @@
-"""Which answers are one class, and which match a label (R7, R8)."""
+"""Which answers are one class, and which match a label (R7, R8).
+
+Two relations, never mixed: *same* is a key of the text alone, *matches* a verdict about a pair. The first version had
+one relation, whose connected components were the classes: a third answer could join two numbers into one class, and a
+verdict depended on what other rollouts had said.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +27,17 @@ from olr_cli.answers.pool import GAVE_UP, TaskCounter, WorkerPool
 from olr_cli.answers.reading import NeedsAlgebra
 
 RULES = 1
-"""Raised whenever a response may get another answer, answers fall into other classes, or a pair get another verdict; in
-every manifest."""
+"""Raised by every change that may alter an answer that is read, its class or a verdict; in every manifest."""
 
 _PLAIN_NUMBER = re.compile(PLAIN_NUMBER)
 _MEMO = 1 << 19
-"""Keys and verdicts that are remembered, about 100 MB, before all are forgotten."""
+"""Keys and verdicts kept in memory, about 100 MB; clearing them costs time, never a decision."""
 
 Pair: TypeAlias = tuple[str, str]
 """A gold, label or truth, and an answer."""
 
 Task: TypeAlias = tuple[str, ...]
-"""``("key", answer)``, ``("matches", gold, answer)``, with the tolerance in the end where there is one, or
+"""``("key", answer)``, ``("matches", gold, answer)``, with the tolerance at the end where there is one, or
 ``("may match", gold, answer)``."""
 
 
@@ -45,8 +49,8 @@ class Judge:
 
     Args:
         time_limit: processor seconds, about, to read one answer or to verify one pair (`WorkerPool`).
-        workers: most worker processes at a time; by default one a core, at most four.
-        ledger: a file of what was given up, a line each; made when there is something to write.
+        workers: most worker processes at a time; by default one per core, at most four.
+        ledger: a file of what was given up, one line per task; made when there is something to write.
         keep: write what is given up into the ledger; otherwise it is only read.
         tolerance: of verdicts, where `matches` is given none.
         report: takes how many answers of a call that need a worker are done, and how many there are.
@@ -87,7 +91,7 @@ class Judge:
             self._pool.close()
 
     def expect(self, answers: Iterable[str]) -> None:
-        """Start what starts workers, without waiting for it, if answers like these need one."""
+        """Start the fork server in the background, if answers like these need workers."""
         try:
             for answer in answers:
                 decide("key", answer)
@@ -110,7 +114,7 @@ class Judge:
 
         Args:
             pairs: golds and answers.
-            tolerance: relative, for numbers that are no integers; 0 for none; None: the judge's. Classes know none.
+            tolerance: relative, for numbers that are no integers; 0 for none; None: the judge's. Classes have none.
 
         Returns:
             None for a pair of which neither that nor the opposite is proved: it is not right, but R3 does not call it
@@ -128,7 +132,7 @@ class Judge:
 
     def _verdicts(self, kind: str, pairs: Iterable[Pair], *more: str) -> dict[Pair, bool | None]:
         pairs = dict.fromkeys(pairs)
-        # Of plain numbers the text tells, which spares most pairs the asking.
+        # Plain integers are compared as text: most pairs need no more.
         plain = {text for text in {text for pair in pairs for text in pair} if _PLAIN_NUMBER.fullmatch(text)}
         verdicts: dict[Pair, bool | None] = {
             (gold, answer): gold == answer for gold, answer in pairs if gold in plain and answer in plain
@@ -144,14 +148,14 @@ class Judge:
             if len(self._memo) > _MEMO:
                 self._memo.clear()
             waiting = [task for task in dict.fromkeys(tasks) if not self._is_known(task, results)]
-            # A text that can't be read within its limit decides about its pairs, whichever is asked first.
+            # Texts first: one that can't be read within its limit leaves all its pairs undecided, in any order.
             texts = dict.fromkeys(("key", text) for _, *texts in waiting for text in texts[:2])
             for asked in (texts, waiting):
                 self._ask([task for task in asked if not self._is_known(task, results)], results)
         return results
 
     def _is_known(self, task: Task, results: dict[Task, Any]) -> bool:
-        """Whether the result of a task needs no worker; then it is put with the others."""
+        """Add the result of a task to `results` if it needs no worker; return whether it did."""
         memo = _memo_key(task)
         if task not in results and memo not in self._memo:
             try:
@@ -171,6 +175,8 @@ class Judge:
         if given_up:
             self.timeouts += len(given_up)
             self._given_up.update(given_up)
+            # Written before any label depends on it: a resume or a replay must give up the same tasks, on a faster
+            # machine too, or a vote would come out differently and with it the history.
             if self._ledger is not None and self._keep:
                 with self._ledger.open("a", encoding="ascii") as file:
                     file.write("".join(json.dumps(task) + "\n" for task in given_up))
@@ -206,7 +212,7 @@ def _memo_key(task: Task) -> tuple[str | bytes, ...]:
 
 @functools.cache
 def shared_judge() -> Judge:
-    """The judge of a process that needs no more than verdicts; what it gave up is said when the process ends."""
+    """The judge of a process that needs no more than verdicts; what it gave up is printed when the process ends."""
     judge = Judge(workers=1)
 
     @atexit.register

@@ -1,4 +1,4 @@
-r"""Whether an answer is right, given a gold or a label: a verdict about the pair alone (R7).
+r"""Decide whether an answer is right, given a gold or a label, from the pair alone (R7).
 
 Two answers of one class match, but for percent signs. Beyond that, a fair grader of the gold accepts the gold's unit or
 none, with one percent sign the same numeral, the digits of a gold with a base, the letter of a choice with its text,
@@ -15,13 +15,13 @@ from string import ascii_letters
 from olr_cli.answers.classes import COUNTED, Form, Key, approximate, exact
 from olr_cli.answers.notation import LONGEST_READ, tidy
 from olr_cli.answers.reading import Leaf, NeedsAlgebra, no_algebra, read, read_tidied
-from olr_cli.answers.units import is_joint
+from olr_cli.answers.units import is_connective
 
 _FILLER = re.compile(r"^(?:there (?:is|are|exists?) )?(?:(?:the|an?) )?|s? exists?$")
 _ROUNDING = Fraction(1, 100)
 """Relative difference of numbers that a lenient grader may call equal."""
 _MOST_COMPARED = 50
-"""Elements of two lists that are compared one with the other."""
+"""Largest number of list elements that are compared pairwise."""
 
 _BY = re.compile(r"(?<=\\text\{derivative)(\d \w+) by \w+")
 _FUNCTION_OF_TIME = re.compile(r"(?<=[a-zA-Z}])\s*\(\s*[tx]\s*\)")
@@ -66,13 +66,13 @@ def decide(
     *texts: str,
     leaf: Leaf = no_algebra,
     proof: Proof = no_proof,
-    second_proof: Proof = no_proof,
+    math_verify_proof: Proof = no_proof,
 ) -> Key | bool | None:
     """The key of an answer's class (``"key", answer``), whether an answer is right (``"matches", gold, answer``, and
     the tolerance where there is one), or whether some grader may call it right (``"may match", gold, answer``).
 
     Raises:
-        NeedsAlgebra: `leaf` is without it, and the texts can't be told apart so.
+        NeedsAlgebra: `leaf` has none, and the texts can't be told apart without it.
     """
     if kind == "key":
         (answer,) = texts
@@ -81,8 +81,9 @@ def decide(
     if kind == "may match":
         if proof is no_proof:
             raise NeedsAlgebra
+        # Lenient on purpose: frozen noise (R4) must not write a label into the file that some grader calls right.
         ways = ((gold, answer), (answer, gold))
-        return any(matches(*way, leaf, proof, _ROUNDING) or second_proof(*way) for way in ways)
+        return any(matches(*way, leaf, proof, _ROUNDING) or math_verify_proof(*way) for way in ways)
     return matches(gold, answer, leaf, proof, Fraction(*tolerance))
 
 
@@ -111,6 +112,8 @@ def matches(
         for pair in _other_readings(plain_gold, plain, _declared_letters(f"{gold} {answer}")):
             if _compare(*(read_tidied(text, leaf) for text in pair)):
                 return True
+    # The last `verdict` keeps None apart from False: R3 draws noisy labels from answers that are proved wrong (False),
+    # and an undecided one may be right.
     return verdict or (tolerance > 0 and _is_near(expected, said, tolerance)) or verdict
 
 
@@ -160,7 +163,7 @@ def _compare(gold: Form, answer: Form) -> bool | None:
 
 
 def _without_names(gold: Form, answer: Form) -> tuple[Form, Form]:
-    """Two forms as far as they can be compared: values where one of them has no name for its own."""
+    """Two forms made comparable: where one has no name for its value, the other's name is dropped."""
     if gold.kind == "choice" and (answer.kind, len(answer.label)) != ("word", 1) and answer.kind != "choice":
         gold = gold.parts[0]
     elif answer.kind == "choice" and (gold.kind, len(gold.label)) != ("word", 1) and gold.kind != "choice":
@@ -191,12 +194,12 @@ def _is_one_unit(a: Form, b: Form) -> bool:
 
 
 def _compare_words(gold: Form, answer: Form) -> bool:
-    """Words of one sense; none of something is the empty set, and an adjective may have its noun."""
+    """Compare words by meaning: `no solution` is the empty set, and an adjective may have its noun."""
     expected, said = (_FILLER.sub("", form.label).removesuffix("s") for form in (gold, answer))
     if gold.kind != answer.kind:
         return not (gold.parts or answer.parts) and f"{expected}{said}".startswith("no ")
     adjective, _, noun = said.partition(" ")
-    has_noun = noun.isalpha() and len(adjective) > 2 and not is_joint(noun)
+    has_noun = noun.isalpha() and len(adjective) > 2 and not is_connective(noun)
     return expected == said or (has_noun and expected == adjective.removesuffix("s"))
 
 
@@ -227,7 +230,6 @@ def _compare_systems(gold: Form, answer: Form) -> bool | None:
 
 
 def _compare_ordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | None:
-    """Entry by entry."""
     if len(gold) != len(answer):
         return False
     verdicts = [_compare(x, y) for x, y in zip(gold, answer, strict=True)]
@@ -288,7 +290,7 @@ def _product(text: str) -> str:
 
 
 def _as_intervals(text: str) -> str:
-    r"""A set of real numbers as intervals, where inequalities, a builder or words tell it: `\{x \mid x > 1\}`."""
+    r"""A set of real numbers as intervals, from inequalities, a builder or words: `\{x \mid x > 1\}`."""
     if _REALS.fullmatch(text):
         return r"(-\infty,\infty)"
     builder = _BUILDER.fullmatch(text)
@@ -300,7 +302,7 @@ def _as_intervals(text: str) -> str:
 
 
 def _as_interval(text: str) -> str | None:
-    """What a text says about one letter between at most two bounds; None if it says something else."""
+    """The interval that a text states for one letter, with at most two bounds; None if it states anything else."""
     name, _, value = text.partition("=")
     if _VARIABLE.fullmatch(name.strip()):
         return rf"\{{{value}\}}"

@@ -26,7 +26,6 @@ _MONEY = "\ue000"
 
 
 def _command(names: str) -> str:
-    """A pattern of commands."""
     return rf"\\(?:{names})(?![a-zA-Z])"
 
 
@@ -71,7 +70,7 @@ _REWRITES = {  # in this order
     r"\\text\{([^{}]*\d)\s+(and|or)\s+([^{}]*\d[^{}]*)\}": r"\1 \2 \3",
     r"\\text\{\s*,?\s*(and|or)\s+([^{}]*\d[^{}]*)\}": r" \1 \2",
     r"\\text\{([^{}]*)\s(and|or)\s*\}(?=\s*[\d\\-])": r"\\text{\1} \2 ",
-    # ordinals, ratios, what is said around an answer
+    # ordinals, ratios, phrases around an answer
     rf"(?<=\d)(?:\s*\^?\s*{_ORDINAL}|\s*\^\s*\{{\s*{_ORDINAL}\s*\}})": "",
     r"^(\d+)\s*(?:\\text\{\s*to\s*\}|to)\s*(\d+)$": r"\1:\2",
     r"\b(years?)[ -]old(?=\W*$)": r"\1",
@@ -101,7 +100,7 @@ _ORDER = r"(?:\s*\^\s*(?:(\d)|\{\s*(\d)\s*\}))?"
 _D = r"(?:d|\\partial)\s*"
 _ABOVE = rf"\{{\s*{_D}{_ORDER}\s*({_SYMBOL})(?:\s*\(\s*\w\s*\))?\s*\}}"
 _PRIMES = r"('+|\^\s*\{\s*(?:\\prime\s*)+\}|\^\s*\\prime)(?![a-zA-Z])"
-_DERIVATIVES = [  # what is derived, by what, and which groups say how often
+_DERIVATIVES = [  # the function, its variable, and the groups that hold the order
     (re.compile(rf"\\frac\s*{_ABOVE}\s*\{{\s*{_D}({_SYMBOL}){_ORDER}\s*\}}"), r"\3", r"\4", (1, 2)),
     (re.compile(rf"({_SYMBOL})\s*{_PRIMES}"), r"\1", "", (2,)),
     (re.compile(rf"\\(d+)ot\s*(?:\{{\s*({_SYMBOL})\s*\}}|({_SYMBOL})){_INDEX}"), r"\2\3\4", "t", (1,)),
@@ -206,7 +205,7 @@ def _from_either_side(letters: str) -> str:
 
 
 def normal_text(tidied: str) -> str:
-    r"""What two answers that can't be read must share to be the same (R8).
+    r"""The text by which unreadable answers are compared (R8).
 
     The tidied answer without ``\text{}``, the braces of ``x_{1}`` and white space but a single space between words; in
     Unicode NFC unless it is very long. Case stays.

@@ -1,8 +1,9 @@
 """Worker processes with a limit on every task (R8).
 
-What a task may cost is counted in calls of Python functions, which neither the machine nor other tasks change. A task
-that doesn't return is ended with its process, which needs no cooperation from it. Requests and replies are lines in
-sockets, so that a pool works from any thread, in Ray actors and in daemonic processes.
+The work of a task is counted in calls of Python functions, which neither the machine nor other tasks change. Seconds of
+processor time and a budget of lost time for the whole pool were tried: verdicts then depended on load and on what else
+had been asked. A task that doesn't return is ended with its process, which needs no cooperation from it. Requests and
+replies are lines in sockets, so that a pool works from any thread, in Ray actors and in daemonic processes.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ from olr_cli.answers.worker import SPENT
 _WINDOW = 16
 """Tasks a worker holds at a time, so that it never waits for the parent."""
 _TASKS_A_WORKER = 32
-"""Tasks that are worth starting one more worker."""
+"""Waiting tasks for each worker that is started."""
 _CALLS_A_SECOND = 1_500_000
-"""Calls of Python functions that stand for a second of processor time."""
+"""Calls of Python functions that count as one second of processor time."""
 _SHARE = 16
-"""The part of its time that a task gets among others is one of as many. What needs more is done alone, and counted."""
+"""Tasks that share a worker get 1/16 of the limit each; a slower one is run again in its own process, where its calls
+are counted."""
 _BACKSTOP = 5
-"""Time limits after which a task is ended whose calls are few and long."""
+"""Time limits, in processor time, after which a task of few long calls is ended: counting calls doesn't stop it."""
 _ATTEMPTS = 2
 """A task whose process died before its time may have been an innocent bystander once."""
 _MOST_FAILED_STARTS = 3
@@ -55,7 +57,7 @@ GAVE_UP: Final = object()
 
 
 class _Lost(Exception):
-    """The server is gone or doesn't answer; what it wrote last."""
+    """The server has ended or doesn't answer; carries the last that it wrote."""
 
 
 class _Server:
@@ -64,11 +66,11 @@ class _Server:
     def __init__(self) -> None:
         program = _PROGRAM.format(root=str(Path(__file__).resolve().parents[2]))
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        self._socket, its_end = socket.socketpair()
-        with its_end:
+        self._socket, child_socket = socket.socketpair()
+        with child_socket:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-c", program],  # -P: nothing in the current folder is imported
-                stdin=its_end.fileno(),
+                stdin=child_socket.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
                 # A fixed hash seed: the order of sympy's sets must not make a run differ from its repetition.
@@ -76,17 +78,13 @@ class _Server:
             )
 
     def start_worker(self) -> _Worker:
-        """A new worker.
-
-        Raises:
-            _Lost: there can't be one.
-        """
-        ours, its_end = socket.socketpair()
+        """Start a worker; raises `_Lost` if that fails."""
+        ours, child_socket = socket.socketpair()
         try:
-            with its_end:
-                socket.send_fds(self._socket, [b"1"], [its_end.fileno()])
+            with child_socket:
+                socket.send_fds(self._socket, [b"1"], [child_socket.fileno()])
             ours.settimeout(_START_SECONDS)
-            process_id = ours.recv(64)  # which a worker says first
+            process_id = ours.recv(64)  # a worker sends it first
             if not process_id:
                 raise OSError("no reason given")
             ours.settimeout(None)
@@ -116,16 +114,16 @@ class _Worker:
         self.began = 0.0  # when it was last idle
         self._inbox = b""
 
-    def tell(self, limits: tuple[float, int], number: int, task: Sequence[str]) -> None:
-        """Hand over a task. Waits for a worker that reads slowly, which always reads at last."""
+    def send(self, limits: tuple[float, int], number: int, task: Sequence[str]) -> None:
+        """Send a task. Blocks while the socket is full; a worker reads on after its task, or ends."""
         if not self.tasks:
             self.began = time.monotonic()
         self.tasks.append(number)
-        with suppress(OSError):  # it has ended, as its socket is going to say
+        with suppress(OSError):  # the worker has ended, which `receive` will report
             self.connection.sendall(json.dumps([*limits, *task]).encode("ascii") + b"\n")
 
-    def hear(self) -> tuple[list[Any], bool]:
-        """Its replies, and whether it has ended."""
+    def receive(self) -> tuple[list[Any], bool]:
+        """The replies of the worker, and whether it has exited."""
         try:
             data = self.connection.recv(1 << 16)
         except ConnectionResetError:
@@ -140,7 +138,7 @@ class WorkerPool:
     Args:
         size: most workers that work at a time.
         time_limit: seconds of processor time that a task may take, about, for they are counted in calls.
-        report: takes how many tasks of a run are done, and how many there are, again and again.
+        report: called repeatedly with the numbers of tasks done and of all tasks of a run.
     """
 
     def __init__(self, size: int, time_limit: float, report: TaskCounter | None = None) -> None:
@@ -155,15 +153,15 @@ class WorkerPool:
     def run(self, tasks: Sequence[Sequence[str]]) -> list[Any]:
         """The results of `tasks` (as `matching.decide` takes them), in order; `GAVE_UP` where there is none.
 
-        What is given up depends on the task alone: one that is not done in a sixteenth of its time is done again in a
-        process of its own, which has seen no other task, and where its calls are counted.
+        What is given up depends on the task alone: one that is not done in a sixteenth of its time is run again in its
+        own process, which has seen no other task, and where its calls are counted.
 
         Raises:
             RuntimeError: workers can't be started.
         """
         if not tasks:
             return []
-        if self._owner != os.getpid():  # forked: what there is belongs to another process
+        if self._owner != os.getpid():  # forked: these workers belong to another process
             self.close()
             self._owner = os.getpid()
         results: list[Any] = [GAVE_UP] * len(tasks)
@@ -180,19 +178,19 @@ class WorkerPool:
         _end_all(self._owner, self._workers, self._servers)
 
     def prepare(self) -> None:
-        """Start what starts workers, without waiting for it: it takes the most of a second."""
+        """Start the fork server in the background; it takes about a second."""
         if not self._servers:
             self._servers.append(_Server())
 
     @property
     def process_ids(self) -> list[int]:
-        """Of the workers alive."""
+        """Process ids of the live workers."""
         return [worker.process_id for worker in self._workers]
 
     def _round(
         self, tasks: Sequence[Sequence[str]], numbers: Iterable[int], results: list[Any], *, is_alone: bool
     ) -> list[int]:
-        """Do the numbered tasks, alone in a process or in workers that stay; those that are not done."""
+        """Do the numbered tasks, each in its own process or in workers that stay; return those not done."""
         pending, failed, attempts = deque(numbers), list[int](), Counter[int]()
         if is_alone:
             workers, window, share = list[_Worker](), 1, 1
@@ -208,12 +206,12 @@ class WorkerPool:
             for worker in workers:
                 while pending and len(worker.tasks) < window:
                     number = pending.popleft()
-                    worker.tell(limits, number, tasks[number])
+                    worker.send(limits, number, tasks[number])
             for worker in _ready(workers):
-                replies, has_ended = worker.hear()
+                replies, has_exited = worker.receive()
                 for reply in replies:
                     results[worker.tasks.popleft()] = GAVE_UP if reply == SPENT else reply
-                if not has_ended and not (is_alone and replies):
+                if not has_exited and not (is_alone and replies):
                     continue
                 workers.remove(worker)
                 worker.connection.close()
@@ -230,11 +228,7 @@ class WorkerPool:
         return failed
 
     def _start_worker(self) -> _Worker:
-        """A new worker.
-
-        Raises:
-            RuntimeError: it can't be started, however often.
-        """
+        """Start a worker; raises RuntimeError if that fails several times."""
         for _ in range(_MOST_FAILED_STARTS):
             self.prepare()
             try:
@@ -246,7 +240,7 @@ class WorkerPool:
 
 
 def _ready(workers: Sequence[_Worker]) -> list[_Worker]:
-    """Those that have something to say or have ended, as soon as there is one."""
+    """Wait for workers that have replied or exited, and return them."""
     with selectors.DefaultSelector() as selector:
         for worker in workers:
             if worker.tasks:

@@ -1,6 +1,6 @@
 r"""From an answer to its form (R7): lists, tuples, intervals, assignments, units, exact numbers, words.
 
-What stands between commas, brackets and equals signs is an expression. Exact numbers and words are read here, in
+The texts between commas, brackets and equals signs are expressions. Exact numbers and words are read here, in
 microseconds and without heavy imports. Other expressions are read by the `leaf` that is given: computer algebra in a
 worker; nothing in the process that trains.
 """
@@ -39,16 +39,16 @@ def no_algebra(text: str) -> Form:
 
 
 def read(answer: str, leaf: Leaf = no_algebra) -> Form:
-    """What an answer says; by its normalised text if it can't be read (R8).
+    """Read an answer; one that can't be read has the form of its normalised text (R8).
 
     Raises:
-        NeedsAlgebra: `leaf` is without it, and the answer can't be read so.
+        NeedsAlgebra: `leaf` has none, and the answer can't be read without it.
     """
     return read_tidied(tidy(answer), leaf)
 
 
 def read_tidied(text: str, leaf: Leaf) -> Form:
-    """The same of an answer that `tidy` went over."""
+    """Like `read`, for an answer that `tidy` went over."""
     if len(text) > LONGEST_READ or _depth(text) > _DEEPEST_READ:
         return unread(normal_text(text))
     try:
@@ -69,7 +69,7 @@ def _depth(text: str) -> int:
 
 
 def _statement(text: str, leaf: Leaf) -> Form:
-    """What a tidied text says."""
+    """Read a tidied text."""
     simple = _simple(text) or _simple_quantity(text)
     if simple is not None:
         return simple
@@ -200,7 +200,7 @@ _CONDITION = re.compile(
     r"(?:\\text\{\s*)?\(?\s*(?:(?:where|for|with|when|if)\b.*|[a-zA-Z]\s*\\in\s*\\mathbb\s*\{?[NZRQC]\}?(?:\^\S+)?\s*\)?)(?:\s*\})?"
 )
 _MOST_SIGNS = 5
-"""`±` in a tuple, which stands for as many as two to their power."""
+"""`±` signs in a tuple: n of them stand for 2^n tuples."""
 _ALTERNATIVE = re.compile(r"\\(pm|mp)(?![a-zA-Z])")
 
 
@@ -222,7 +222,7 @@ def _split(text: str, kind: str) -> list[str] | None:
 
 
 def _elements(text: str) -> list[str]:
-    """What a list lists, every `±` twice; an answer that is no list by itself."""
+    """The elements of a list, each `±` as two; a text that is no list is its only element."""
     items = _split(text, "separator") or [text]
     if len(items) > 1:
         items = [items[0], *(item for item in items[1:] if _CONDITION.fullmatch(item) is None)]
@@ -309,7 +309,7 @@ def _relation(text: str, leaf: Leaf) -> Form | None:
 
 
 def _is_name(head: str, value: str) -> bool:
-    """Whether `head = value` says what something is called: the name of a quantity, and no equation for it."""
+    """Whether `head = value` only names a value: `head` is the name of a quantity that `value` does not contain."""
     match = _NAME.fullmatch(head)
     if match is None or head in _NO_NAMES:
         return False
@@ -351,7 +351,7 @@ _GROUP = re.compile(r"(\(|\[|\\\{|\{)(.*?)(\)|\]|\\\}|\})", re.DOTALL)
 
 
 def _group(text: str, leaf: Leaf) -> Form | None:
-    """What stands in one pair of brackets."""
+    """Read the contents of one pair of brackets."""
     match = _GROUP.fullmatch(text)
     if match is None or "\\begin" in text or "\\mid" in text:
         return None

@@ -1,4 +1,4 @@
-r"""What is a unit, what is a word, what is a base: the one place that says so (R7).
+r"""Recognise units, words and number bases in an answer (R7).
 
 A unit is what stands behind a quantity in a text style, as in ``5\text{ cm}`` and ``15\,\mathrm{kcal\,m^{-2}}``, a
 known unit of two letters or more behind it in plain letters, a degree sign, or a sign of money before it. A noun that
@@ -71,7 +71,7 @@ _JOINT = re.compile(r"\s*(?:\\cdot|\\times|/)?\s*$")
 
 
 def split_unit(text: str) -> tuple[str, str]:
-    """What a tidied text is besides its unit, and the unit, spelled in one way; "" if it has none."""
+    """Split a tidied text into its body and its unit in one spelling; "" if it has none."""
     for sign, unit in _MONEY.items():
         if text.startswith((sign, f"-{sign}")):
             return text.replace(sign, "", 1).strip(), unit
@@ -146,15 +146,15 @@ def _unit(factors: Iterable[tuple[str, bool, int]], shortest: int = 0) -> str:
     return " ".join(name if power == 1 else f"{name}^{power}" for name, power in shown)
 
 
-def is_joint(word: str) -> bool:
-    """Whether a word changes what another says, or joins it to one."""
+def is_connective(word: str) -> bool:
+    """Whether a word is a connective or a modifier (and, than, more, half) and so cannot be a unit."""
     return _NO_UNIT.fullmatch(word) is not None
 
 
 def _name(word: str, *, is_plain: bool) -> str:
     """The one name of a unit; "" if the word is none."""
     lower = word.lower()
-    if is_joint(lower):
+    if is_connective(lower):
         return ""
     singular = lower[:-1] if lower.endswith("s") and len(lower) > 2 else lower
     for name in (word, lower, singular) if len(word) > 1 else (word,):
@@ -189,7 +189,7 @@ _SCALED = re.compile(rf"(.*[\d}}])\s*(?:\\text\{{\s*)?({'|'.join(_SCALES)})s?\s*
 
 
 def split_scale(text: str) -> tuple[str, int]:
-    """What stands before a scale word (`5 million`), and the power of ten that it names; 0 without one."""
+    """Split a scale word off (`5 million`): the text before it, and its power of ten; 0 without one."""
     match = _SCALED.fullmatch(text)
     return (text, 0) if match is None else (match[1], _SCALES[match[2]])
 

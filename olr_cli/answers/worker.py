@@ -1,7 +1,7 @@
 """The processes that read and verify what needs computer algebra (R8); `pool` talks to them.
 
 A server imports and warms up the parser once, and then forks a worker for every socket that it is sent. A worker gets
-lines of JSON, ``[seconds, calls, *task]``, and answers each with what `matching.decide` says of the task. After so many
+lines of JSON, ``[seconds, calls, *task]``, and answers each with the result of `matching.decide`. After so many
 seconds of processor time the system kills the worker: a busy machine, a slow disk or Ctrl-Z takes nothing from a task,
 and a worker whose parent is gone ends too. After so many calls of Python functions, unless it is 0, it gives up.
 """
@@ -28,7 +28,7 @@ SPENT = "spent"
 
 _MEMORY = 2 << 30
 _MOST_TASKS = 5000
-"""Of one worker: what the parser learns grows with the variety of what it has read."""
+"""Tasks after which a worker is replaced: the parser's cache grows with every new form."""
 _ALLOCATIONS_A_COLLECTION = 50_000
 """The parser allocates so much that looking for cycles at the usual rate takes a tenth of its time."""
 
@@ -46,7 +46,7 @@ _WARM_UP = (  # what the parser learns from a few typical answers makes the next
 
 
 def main() -> None:
-    """Fork workers, as standard input asks, which is a socket; end with it."""
+    """Fork a worker for every socket that comes through standard input, itself a socket; end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a worker
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
@@ -77,17 +77,17 @@ def main() -> None:
 
 def _work(file: int) -> None:
     """Answer requests until there are no more; end the process."""
-    from olr_cli.answers.algebra import forget, leaf, proof, second_proof
+    from olr_cli.answers.algebra import clear_caches, leaf, math_verify_proof, proof
 
     try:
         with socket.socket(fileno=file) as parent:
             parent.sendall(b"%d\n" % os.getpid())  # it is ready
             for line in islice(parent.makefile("rb"), _MOST_TASKS):
                 seconds, calls, *task = json.loads(line)
-                forget()  # what a task costs is then a function of the task
+                clear_caches()  # or the calls of a task would depend on the tasks before it
                 signal.setitimer(signal.ITIMER_PROF, seconds)
                 sys.settrace(_counter(calls, parent) if calls else None)
-                reply = decide(*task, leaf=leaf, proof=proof, second_proof=second_proof)
+                reply = decide(*task, leaf=leaf, proof=proof, math_verify_proof=math_verify_proof)
                 sys.settrace(None)
                 signal.setitimer(signal.ITIMER_PROF, 0)
                 parent.sendall(json.dumps(reply).encode("ascii") + b"\n")
@@ -98,11 +98,11 @@ def _work(file: int) -> None:
 
 
 def _counter(calls: int, parent: socket.socket) -> Callable[..., None]:
-    """A trace function, which is told of every call of a Python function."""
+    """A trace function that ends the worker after this many calls of Python functions."""
     left = iter(range(calls))
 
     def count(*_: object) -> None:
-        if next(left, None) is None:  # no exception, which the algebra could catch
+        if next(left, None) is None:  # not an exception, which `algebra` would catch
             parent.sendall(json.dumps(SPENT).encode("ascii") + b"\n")
             os._exit(0)
 

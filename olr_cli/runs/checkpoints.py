@@ -1,7 +1,9 @@
-"""Checkpoints: step-000050/ in Hugging Face layout plus what the engine needs to go on.
+"""Checkpoints: step-000050/ in Hugging Face layout plus what the engine needs to continue.
 
 A checkpoint is filled under a temporary name and renamed when everything in it is on the disk, so a folder named step-…
 is always whole. Damage done later, by a copy to a full disk or by the disk, shows in its list of files and digests.
+The digests are made before the rename: a thread that made them while training went on left a time in which damage could
+not be seen.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ def write_checkpoint(run: Path, step: int, fill: Callable[[Path], None], *, keep
     temporary = target.with_name(f".{target.name}.tmp")
     with writing(target):
         remove(temporary)
-        temporary.parent.mkdir(exist_ok=True)  # not the run, which may have been moved
+        temporary.parent.mkdir(exist_ok=True)  # not its parents: the run may have been moved
         temporary.mkdir()
         try:
             fill(temporary)
@@ -109,8 +111,8 @@ def _remove(checkpoint: Path) -> None:
     except OSError as error:
         if error.errno not in (errno.EXDEV, errno.EBUSY):
             raise
-        # A folder in a lower layer of overlayfs cannot be renamed, nor one in use on NFS. A list that misses a file
-        # makes it a damaged checkpoint.
+        # A folder in a lower layer of overlayfs cannot be renamed, nor one in use on NFS. A list with a missing file
+        # makes it a damaged checkpoint, which no resume takes.
         write_text(checkpoint / _LIST, json.dumps({"(removed)": {"bytes": 0}}))
         doomed = checkpoint
     remove(doomed)
@@ -121,14 +123,13 @@ def set_aside(checkpoint: Path) -> Path:
     aside = checkpoint.with_name(f"{checkpoint.name}.damaged")
     with writing(aside):
         remove(aside)
-        shutil.move(
-            checkpoint, aside
-        )  # which copies where it cannot rename, as in a lower layer of overlayfs
+        # Not `os.replace`, which fails for a folder in a lower layer of overlayfs: `move` copies it then.
+        shutil.move(checkpoint, aside)
     return aside
 
 
 def damage_of(checkpoint: Path) -> str | None:
-    """What a checkpoint has lost since it was written, in a few words; None if nothing.
+    """The damage done to a checkpoint since it was written, in a few words; None if there is none.
 
     Every byte is read.
     """

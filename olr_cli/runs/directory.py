@@ -47,7 +47,7 @@ _START, _END = "---\n", "...\n"
 
 Status = Literal["running", "finished", "interrupted", "failed", "diverged"]
 Kind = Literal["training", "rollouts"]
-"""What made a run: `olr train`, or `olr rollouts`, which only samples."""
+"""The command that made a run: `olr train`, or `olr rollouts`, which only samples."""
 
 
 def create_run(path: Path, recipe: Recipe, *, kind: Kind = "training", arm: str = "") -> None:
@@ -86,7 +86,7 @@ def require_free(path: Path) -> None:
             raise UserError(f"{path} holds a run already ({status}); {resume}choose another name", "run_dir")
         files = set(path.iterdir()) if path.is_dir() else {path} if path.exists() else set()
         lock, recipe = path / LOCK, path / "recipe.yaml"
-        # A recipe without a lock beside it was put there by the user.
+        # A recipe without a lock beside it is the user's own, and not what a kill left.
         if files and not lock in files <= {lock, recipe, *path.glob(".*.tmp")}:
             raise taken(path, " and is not an empty folder", "run_dir")
 
@@ -112,11 +112,11 @@ def read_recipe(path: Path) -> Recipe:
         )
     recipe = load_recipe(file)
     if isinstance(recipe.engine, ExternalEngine):
-        # The prompts of such a run lie in its own folder, which may have moved.
+        # Such a run's prompts lie in its own folder, which may have moved since the recipe named it.
         data = recipe.data.model_copy(update={"train": str((path / PROMPTS).absolute())})
         return recipe.model_copy(update={"data": data})
     manifest, digest = read_manifest(path), recipe.digest()
-    # Later attempts may have had more epochs.
+    # Any attempt's digest will do: a later one may have had more epochs.
     attempts = (manifest, *manifest["attempts"])
     if digest not in {attempt.get("recipe_digest", digest) for attempt in attempts}:
         raise UserError(
@@ -165,7 +165,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def run_id(path: Path) -> str:
-    """What marks a run's files as its own; empty where there is no manifest. Errors are those of `read_manifest`."""
+    """The id that marks a run's files; empty where there is no manifest. Errors are those of `read_manifest`."""
     return str(read_manifest(path).get("id", "")) if is_run(path) else ""
 
 
@@ -189,12 +189,12 @@ def data_facts(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def kind_of(manifest: Mapping[str, Any]) -> Kind:
-    """What made the run of a manifest; one that doesn't say is of training."""
+    """The command that made the run of a manifest; training where it doesn't say."""
     return "rollouts" if manifest.get("kind") == "rollouts" else "training"
 
 
 def kind_note(path: Path, kind: Kind) -> str | None:
-    """What to bear in mind about a run without training; None for a training run."""
+    """A caution about a run without training; None for a training run."""
     if kind == "training":
         return None
     return (

@@ -3,7 +3,8 @@
     with held(run, make=True):
         …
 
-The system releases the lock however a process ends. Where a file system has no locks, nothing is written.
+The system releases the lock however a process ends. Where a file system has no locks, nothing is written: a
+heartbeat file in place of a lock was tried, and let a second writer in while the first was stopped.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ LOCK = ".lock"
 
 _ATTEMPTS = 3
 _OURS = re.compile(r"(\d+\n)?")
-"""What a lock file of ours may hold: nothing, or a process id."""
+"""The contents of a lock file of ours: nothing, or a process id."""
 _PATIENCE = 0.1
 """Seconds that a lock is waited for: `is_held` of another process takes it for an instant."""
 
@@ -50,7 +51,7 @@ def held(path: Path, *, make: bool = False) -> Iterator[None]:
             raise has_gone(path) from error
         raise
     finally:
-        # Still locked, so nothing of another process is removed; a folder that is gone or filled meanwhile may stay so.
+        # Before the release, so that nothing of another process is removed; a folder that was filled meanwhile stays.
         with suppress(OSError):
             if make and is_at(path, opened) and all(it.name == LOCK for it in path.iterdir()):
                 file.unlink()
@@ -103,7 +104,7 @@ def is_held(path: Path) -> bool:
 
 
 def is_at(path: Path, descriptor: int) -> bool:
-    """Whether a file or folder that was opened is at a path still."""
+    """Whether a file or folder that was opened is still at a path."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(descriptor))
     except OSError:

@@ -4,7 +4,7 @@
     epochs = 3, mini = 4            rows    8        8         4     | 8
                                     updates 0 1      2 3       4     | 5 6
 
-Nothing here depends on what the steps compute, so a run that is resumed after any step goes on by the same plan.
+Nothing here depends on what the steps compute, so a run that is resumed after any step continues by the same plan.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Schedule:
 
     @classmethod
     def of(cls, recipe: Recipe, prompts: int) -> Schedule:
-        """The schedule of a recipe on so many training prompts."""
+        """The schedule of a recipe for this number of training prompts."""
         train = recipe.train
         return cls(
             prompts=prompts,
@@ -79,15 +79,18 @@ class Schedule:
         return _order(self.prompts, self.seed, self.epoch(step))[first : first + self.size]
 
     def after(self, done: int) -> range:
-        """The steps of a run that goes on after `done` steps."""
+        """The steps that remain after `done` steps."""
         return range(done + 1, self.last + 1)
 
     def is_due(self, step: int, every: int | None) -> bool:
-        """Whether something that happens every so many steps, and after the last, happens after this step."""
+        """Whether something that is due after the last step, and every `every` steps, is due after this one."""
         return step == self.last or (every is not None and step % every == 0)
 
     def updates_before(self, step: int) -> int:
-        """Updates of all steps before this one."""
+        """Updates of all steps before this one, those included that train no prompt.
+
+        Only so does the learning rate after a resume depend on nothing that earlier steps computed.
+        """
         epochs, steps = divmod(step - 1, self.per_epoch)
         in_full_step, rest = -(-self.size // self.mini), self.prompts % self.size
         in_epoch = self.prompts // self.size * in_full_step + -(-rest // self.mini)
@@ -121,5 +124,5 @@ class Schedule:
 
 @lru_cache(maxsize=2)
 def _order(prompts: int, seed: int, epoch: int) -> list[int]:
-    """An epoch's order of the prompts, which all of its steps ask for."""
+    """An epoch's order of the prompts: keyed by the epoch, so that more epochs change none before them."""
     return seeding.permutation(prompts, "order", seed, epoch)

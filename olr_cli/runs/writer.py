@@ -107,7 +107,7 @@ class RunWriter:
 
     @classmethod
     def join(cls, path: Path, recipe: Recipe) -> RunWriter:
-        """Write in the attempt of another process, which holds the lock; every write checks that no other has begun."""
+        """Join the attempt of another process, which holds the lock; every write checks that it is still the latest."""
         return cls(path, recipe, ExitStack(), joined=len(read_manifest(path)["attempts"]))
 
     def __enter__(self) -> Self:
@@ -127,9 +127,9 @@ class RunWriter:
         """Remove what is stored after a step, and what interrupted writes left; set damaged checkpoints aside."""
         drop_unfinished(self.path)
         self.drop_after(step)
-        # A run that starts anew does so with the line of step 0 too.
+        # Step 0 has a line too, the held-out score before training: a run that starts anew writes it again.
         drop_metrics_after(self.path, step if step else -1)
-        # Last, after the steps that they were of: those without a checkpoint look as if checkpoints had gone.
+        # Last: a kill in between would leave steps without their checkpoints, as if somebody had removed them.
         for number in damaged:
             set_aside(checkpoint_path(self.path, number))
         keep_newest(self.path, read_recipe(self.path).train.keep_checkpoints)
@@ -154,7 +154,7 @@ class RunWriter:
         process = {"started": now(), "host": socket.gethostname(), "pid": os.getpid(), "from_step": after}
         manifest["attempts"].append(process | working_with)
         write_manifest(self.path, manifest)
-        # A finished run of more epochs is a run that goes on, wherever this attempt ends.
+        # Now, not at the end: wherever this attempt ends, a resume takes the number of epochs from here.
         if read_recipe(self.path) != self.recipe:
             write_recipe(self.path, self.recipe)
         self._is_open = True
@@ -170,7 +170,7 @@ class RunWriter:
         append_metrics(self.path, step, epoch, metrics)
 
     def add_prompts(self, prompts: Iterable[Prompt], mark: Mark) -> None:
-        """Write the prompts that have come for the first time, as they came; the data's digest is of marked ones."""
+        """Write the prompts that have not come before, as they came; the data's digest is of the marked ones."""
         new = [prompt for prompt in prompts if prompt.prompt_id not in self.prompts]
         if not new:
             return
@@ -204,9 +204,10 @@ class RunWriter:
             fill(folder)
             stands = {"step": step, "run": run_id(self.path), **state}
             (folder / "trainer.json").write_text(json.dumps(stands), encoding="utf-8")
-            self._require_attempt()  # filling takes long
+            self._require_attempt()  # again: filling takes long, and another attempt may have begun
 
         self._require_attempt()
+        # First: after a power cut, a run cannot continue from a checkpoint whose steps are missing.
         self.sync()
         write_checkpoint(self.path, step, fill_alone, keep=self.recipe.train.keep_checkpoints)
 

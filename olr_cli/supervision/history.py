@@ -1,4 +1,4 @@
-"""What earlier visits of each prompt showed (R11), and the two criteria of Online Label Refinement that follow."""
+"""The past of each prompt (R11), and the two criteria of Online Label Refinement that are computed from it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from olr_cli.answers import Key, Vote
 
 @dataclass(frozen=True, slots=True)
 class MajorityVote:
-    """What the labels table keeps of a vote; without a majority (R9) key and answer are None, and the count is 0."""
+    """The part of a vote that is stored; without a majority (R9) key and answer are None, and the count is 0."""
 
     majority: Key | None
     majority_answer: str | None
@@ -24,6 +24,9 @@ class MajorityVote:
 
 class Past(NamedTuple):
     """A prompt's visits 1..t as sums: as small after 10,000 visits as after ten.
+
+    Sums of integers, since a slope that equals the threshold must not exceed it (R12): majority counts 0, 0, 1, 1 of 8
+    have a slope of exactly 1/20, the paper's threshold, and numpy's polyfit gives 0.05000000000000002.
 
     Attributes:
         visits: t.
@@ -43,10 +46,11 @@ class Past(NamedTuple):
         """The past with one more visit."""
         answer, majorities = visit.majority_answer, self.majorities
         if visit.majority is not None and answer is not None:
+            # New mappings: the past before this visit must stay as it is, in case the step turns out to be invalid.
             spellings = majorities.get(visit.majority, {})
             majorities = {**majorities, visit.majority: {**spellings, answer: spellings.get(answer, 0) + 1}}
         scale, total, moment, rollouts = self.scale, self.total, self.moment, visit.rollouts
-        if scale != rollouts:
+        if scale != rollouts:  # K may differ from visit to visit
             scale = math.lcm(scale, rollouts)
             total, moment = total * (scale // self.scale), moment * (scale // self.scale)
         pass_rate, number = visit.majority_count * (scale // rollouts), self.visits + 1

@@ -1,10 +1,10 @@
-"""What the metrics mean: each is one expression over the rows of the labels or rollouts table.
+"""The metrics: each is one expression over the rows of the labels or rollouts table.
 
 The training loop applies them to a step's rows, the figures to an epoch's, so that a name means the same in
 metrics.jsonl, in figures and in tables. A mean over nobody is no value, never 0: neither an empty group nor an
 unknown true answer counts. *Noisy* prompts are those whose label is known to be noise; prompts of unknown
-quality are neither clean nor noisy. *Verified* prompts, whose label somebody has verified, are counted apart: what the
-method does, it does to the others.
+quality are neither clean nor noisy. *Verified* prompts, whose label somebody has verified, are counted apart: a method
+changes only the others.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _CLEAN = _OTHERS & (pl.col("noise_type") == "clean")
 _NOISY = _OTHERS & (pl.col("noise_type") != "clean")
 _SELECTED = pl.col("is_selected")
 _UNSELECTED = _OTHERS & ~_SELECTED
+# Cast: in a frame that is made of rows, a column of nulls alone is not Boolean.
 _RIGHT = pl.col("majority_is_correct").cast(pl.Boolean)
 _KNOWN = pl.col("majority_is_correct").is_not_null()
 _EQUAL = pl.col("majority_is_noisy_label").cast(pl.Boolean)
@@ -38,7 +39,7 @@ def _mean(value: str | pl.Expr, among: pl.Expr | None = None) -> pl.Expr:
 MAJORITY_DIFFERS = pl.when(pl.col("majority_count") > 0).then(
     pl.col("given_label_count") < pl.col("majority_count")
 )
-"""Whether a visit's majority answer is another than the given label; null without a majority or a label.
+"""Whether a visit's majority answer differs from the given label; null without a majority or a label.
 
 The majority is the one class with the most rollouts (R9): a label that as many match is the majority.
 """
@@ -72,7 +73,7 @@ COMPOSITION: Mapping[str, pl.Expr] = {
     "composition/noisy_equal": _mean(~_RIGHT & _EQUAL, _NOISY & _KNOWN),
     "composition/noisy_neither": _mean(~_RIGHT & ~_EQUAL, _NOISY & _KNOWN),
 }
-"""What majority answers are made of: the shares among clean prompts add up to 1, those among noisy prompts too.
+"""Kinds of majority answers: the shares among clean prompts add up to 1, those among noisy prompts too.
 
 A visit without majority is wrong on a clean prompt, and neither right nor the noisy label on a noisy one.
 """
@@ -127,17 +128,14 @@ def all_metrics(slope_threshold: Decimal | float, warmup_epochs: int) -> dict[st
 
 
 def label_metrics(labels: pl.DataFrame) -> dict[str, float]:
-    """`LABEL_METRICS` of some rows of the labels table, for example one step's; those without a value are left out."""
+    """`LABEL_METRICS` of some rows of the labels table, for example one step's, without those that have no value."""
     return _known(labels, LABEL_METRICS)
 
 
 def rollout_metrics(labels: pl.DataFrame, rollouts: pl.DataFrame) -> dict[str, float]:
-    """The ``rollout/`` metrics of the same visits' rows in both tables; those without a value are left out.
+    """The ``rollout/`` metrics of the same visits' rows in both tables, without those that have no value.
 
     Not in here: ``rollout/verification_timeouts``, which only the judge of the answers can count.
-
-    Returns:
-        reward, truncated, missing_answers and zero_variance_groups as means or shares; length in tokens.
     """
     groups = _known(labels, {"rollout/zero_variance_groups": _mean("has_zero_variance")})
     return _known(rollouts, _ROLLOUT_METRICS) | groups
@@ -157,10 +155,10 @@ def step_metrics(labels: pa.Table, rollouts: pa.Table, timeouts: int) -> dict[st
 def by_visit(
     labels: pl.LazyFrame, metrics: Mapping[str, pl.Expr] = LABEL_METRICS, *within: str
 ) -> pl.DataFrame:
-    """The metrics of every epoch: a row a visit, ascending, in each value of the columns `within`.
+    """The metrics of every epoch: one row per visit, ascending, in each value of the columns `within`.
 
     Returns:
-        Columns `within`, ``visit``, ``prompts`` (how many have made that visit) and one a metric, null without a value.
+        Columns `within`, ``visit``, ``prompts`` (that have made the visit) and one per metric, null without a value.
     """
     keys = (*within, "visit")
     named = [expression.alias(name) for name, expression in metrics.items()]

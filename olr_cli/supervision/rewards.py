@@ -1,4 +1,4 @@
-"""What is rewarded, the verifier's verdict (R16) or how sure the policy is of its own response; and advantages (R17).
+"""Rewards, from the verifier's verdict (R16) or the policy's own certainty about a response; and advantages (R17).
 
 The intrinsic rewards need no label. They are statistics of the policy that sampled, means over response tokens alone;
 no gradient flows through them: like the verifier's, they only weigh the tokens' log-likelihood, by their advantage.
@@ -32,8 +32,9 @@ def group_advantages(rewards: Sequence[float]) -> tuple[float, ...]:
 
     Exactly 0 where all rewards are equal.
     """
-    if len(set(rewards)) == 1:
+    if len(set(rewards)) == 1:  # a remainder of rounding would pass for a gradient (`Grpo._with_gradient`)
         return (0.0,) * len(rewards)
+    # fsum rounds once, at the end: the order of the rollouts changes no bit.
     mean = fsum(rewards) / len(rewards)
     deviations = [reward - mean for reward in rewards]
     std = (fsum(deviation**2 for deviation in deviations) / len(rewards)) ** 0.5
@@ -55,7 +56,7 @@ class Score:
 
     @property
     def statistics(self) -> tuple[str, ...]:
-        """What it is computed from, besides the response."""
+        """Names of the statistics that it is computed from."""
         return (self.field, "tokens") if self.is_summed else (self.field,)
 
     def rewards(self, step: Step, start: int, end: int) -> list[float]:

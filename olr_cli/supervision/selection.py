@@ -35,12 +35,12 @@ def small_loss(decided: Decided) -> list[float]:
 
 
 def any_prompt(decided: Decided) -> list[float]:
-    """The same rank for everybody: the draw that decides ties decides."""
+    """Rank all prompts alike, so that the draw that breaks ties chooses."""
     return [0.0] * len(decided.step.prompts)
 
 
 def verified_only(decided: Decided) -> list[float]:
-    """Only prompts whose label somebody has verified train: what those labels are worth alone."""
+    """Train only prompts with a verified label: shows what those labels are worth alone."""
     return [0.0 if prompt.is_verified else inf for prompt in decided.step.prompts]
 
 
@@ -53,6 +53,7 @@ def prompts_that_train(decided: Decided, rank: RankRule, keep_fraction: Fraction
     `keep_fraction` is in (0, 1].
     """
     step = decided.step
+    # Halves up: `round` would take them to the even number, 2 of 5 prompts at 1/2 but 4 of 7.
     kept = max(1, int(keep_fraction * len(step.prompts) + Fraction(1, 2)))
     ranked = [
         (value, seeding.uniform("training prompts", seed, prompt.prompt_id, visit), place)

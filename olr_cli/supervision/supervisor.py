@@ -52,7 +52,7 @@ class Supervisor:
         judge: decides which answers mean the same.
         seed: of the draws of noisy labels (R3) and of the prompts that train.
         draw: how an active noisy label is drawn from the wrong answers.
-        extractor: name of the answer extractor; by default what each prompt's data source calls for (R6).
+        extractor: name of the answer extractor; by default that of each prompt's data source (R6).
         keep_fraction: share of a step's prompts that train, if the method chooses among them.
         history: earlier visits, when a run is resumed.
     """
@@ -111,19 +111,21 @@ class Supervisor:
             if self.method.rank is not None:
                 trains = prompts_that_train(decided, self.method.rank, self._keep_fraction, self._seed)
                 decided = replace(decided, labels={**decided.labels, "trains": trains})
+            # Last, when nothing can fail any more: visits were once added group by group, and if a later group lacked a
+            # statistic, the retry of the step began at visit 2.
             self.history.extend(pasts)
             return decided
 
     def expect(self, prompts: Sequence[Prompt]) -> None:
-        """Let the verifier start beside whatever comes next, if the labels of these prompts say that it is needed."""
+        """Start the verifier in the background, if the labels of these prompts show that it is needed."""
         texts = (text for prompt in prompts for text in (prompt.given_label, prompt.true_answer))
         self.judge.expect(text for text in texts if text not in (None, SENTINEL))
 
     def read_ahead(self, step: Step) -> None:
         """Verify the answers of a step that `supervise` will get next, which then finds it done.
 
-        Takes the responses alone, and records nothing: it can run in another thread while the step's statistics are
-        still being made.
+        Reads the responses alone, and records nothing: it can run in another thread while the step's statistics are
+        still being computed.
         """
         self._verdicts(step, self._answers(step))
 
@@ -165,11 +167,12 @@ class Supervisor:
             [getattr(prompt, name) for prompt in step.prompts] for name in ("true_answer", "given_label")
         )
         verdicts.compare(self.judge, trues, givens)
+        # A given label needs a verdict also where no rollout gives it: `effective_label_is_correct` asks for it.
         verdicts.add(self.judge, _pairs(trues, [[] if it in (None, SENTINEL) else [it] for it in givens]))
         return verdicts
 
     def _noisy_label(self, prompt: Prompt, visit: int, tally: Vote, verdicts: _Verdicts) -> str | None:
-        """What the label of a prompt is by the noise that was put on it (R2 to R4); None if none was."""
+        """The label that noise puts on a prompt (R2 to R4); None on a prompt without noise."""
         match prompt.noise_type:
             case "clean" | None:
                 return None
@@ -184,6 +187,8 @@ class Supervisor:
         true = prompt.true_answer
         if true is None:
             return SENTINEL
+        # Sorted, or the order of the rollouts would decide (R18). An unread answer is never drawn: it may be right, and
+        # would be no noise.
         wrong = sorted(
             (spelling, tally.counts[key])
             for key, spelling in tally.spelling.items()
@@ -191,6 +196,7 @@ class Supervisor:
         )
         if not wrong:
             return SENTINEL
+        # Keyed by the visit, not the step: the draw does not depend on the number of prompts per step (R3).
         u = seeding.uniform("noisy label", self._seed, prompt.prompt_id, visit)
         return draw_wrong_answer(wrong, self._draw, u)
 
@@ -256,7 +262,7 @@ class Supervisor:
         past: Past,
         verdicts: _Verdicts,
     ) -> tuple[Visit, dict[str, Any]]:
-        """A visit as its rule sees it, of the original view; and as its row has it, up to the decision."""
+        """A visit as its rule sees it, of the original view; and the columns of its row up to the decision."""
         majority, historical, (rise, run) = tally.majority_answer, past.historical_majority, past.slope_ratio
         is_consistent = tally.majority is not None and tally.majority == historical
         true, given, is_marked = prompt.true_answer, prompt.given_label, prompt.is_marked
@@ -316,6 +322,7 @@ class Supervisor:
         if self.method.score is not None and source != "verified":
             return self.method.score.rewards(step, start, start + len(answers))
         if source == "majority" and label is not None:
+            # By class, not by match: `5` matches a majority of `5 cm`, although it voted against it.
             keys = verdicts.keys
             key = keys[label]
             return [1.0 if answer is not None and keys[answer] == key else 0.0 for answer in answers]
@@ -345,7 +352,7 @@ def make_supervisor(
 
 
 class _Verdicts:
-    """What the judge said about one step: the class of each answer, and which answers match which labels.
+    """The judge's verdicts about one step: the class of each answer, and which answers match which labels.
 
     A label is a prompt's label or truth. Nothing matches the sentinel or a missing label (R16).
 
@@ -436,5 +443,5 @@ def _label_is_correct(label: str | None, true: str | None, right: Collection[str
     if label is None:
         return None
     if label == SENTINEL:
-        return False  # right of no prompt, whatever its true answer (R2)
+        return False  # wrong even where the true answer is unknown (R2)
     return None if true is None else label in right

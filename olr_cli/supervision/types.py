@@ -1,6 +1,6 @@
-"""What an engine hands over, rollouts by prompt visit, and the two tables that a run stores of it.
+"""Rollouts as an engine hands them over, by prompt visit, and the two tables that a run stores of them.
 
-A row a prompt visit (labels) and a row a rollout (rollouts).
+Labels have one row per prompt visit, rollouts one row per rollout.
 
 Column names are the field's terms and the same everywhere: here, in Parquet, in `olr replay --json`, in figures.
 `visit` and `step` count from 1; one visit of each prompt is one epoch.
@@ -41,7 +41,7 @@ class RolloutGroup:
     """All rollouts of one visit of a prompt: K of each view, the original's first; `visit` and `step` count from 1.
 
     Attributes:
-        answers: one a rollout, where they are known already, as in a replay; by default the supervisor extracts them
+        answers: one per rollout, where they are known already, as in a replay; by default the supervisor extracts them
             from the responses (R6).
     """
 
@@ -60,7 +60,7 @@ LabelSource = Literal["given", "noisy", "sentinel", "majority", "verified", "non
 
 @dataclass(frozen=True, slots=True)
 class LabelRecord:
-    """What was decided for one prompt at one visit. None in a column: unknown or not applicable, never 0.
+    """The decision about one prompt at one visit. None in a column: unknown or not applicable, never 0.
 
     Where a method rolls out a rephrased prompt too, votes, counts and label are those of the original view. A count is
     of this visit's rollouts in a class (R7).
@@ -202,6 +202,7 @@ class Step:
             [group.visit for group in groups],
             list(accumulate((len(group.rollouts) for group in groups), initial=0)),
             [rollout.view for rollout in rollouts],
+            # Before answers are read: a replay reads what was stored, and must decide alike.
             [storable(rollout.response) for rollout in rollouts],
             [answer for group in groups for answer in group.answers or ()] if knows_answers else None,
             {name: [getattr(rollout, name) for rollout in rollouts] for name in MEASURED},
@@ -245,6 +246,8 @@ class Step:
         """
         import polars as pl
 
+        # Rows of several prompts and views may alternate. An index within `over` would begin at 0 in every prompt: that
+        # mixed the prompts of stored steps up.
         rows = rollouts.with_row_index("first").with_columns(pl.col("first").min().over("prompt_id"))
         rows = rows.sort("first", "view", "sample", maintain_order=True)
         groups = rows.with_row_index("start").unique("prompt_id", keep="first", maintain_order=True)
@@ -284,10 +287,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Decided:
-    """What was decided about a step, in columns as they are stored.
+    """The decisions about a step, in columns as they are stored.
 
     Attributes:
-        labels: the columns of `LabelRecord`, a value a group, in the order of the step's groups.
+        labels: the columns of `LabelRecord`, one value per group, in the order of the step's groups.
         answers: R.
         answer_classes: R.
         is_correct: R.

@@ -100,17 +100,17 @@ def test_a_worker_that_has_done_many_tasks_is_replaced(monkeypatch):
 
 
 def test_no_task_is_lost_with_the_process_that_starts_workers(monkeypatch):
-    workers, hear, was_killed = WorkerPool(2, time_limit=30.0), pool._Worker.hear, []
+    workers, receive, was_killed = WorkerPool(2, time_limit=30.0), pool._Worker.receive, []
 
-    def kill_then_hear(worker):
+    def kill_then_receive(worker):
         if len(workers.process_ids) == 2 and not was_killed:
             workers._servers[0].process.kill()
             workers._servers[0].process.wait()
             os.kill(worker.process_id, signal.SIGKILL)
             was_killed.append(True)
-        return hear(worker)
+        return receive(worker)
 
-    monkeypatch.setattr(pool._Worker, "hear", kill_then_hear)
+    monkeypatch.setattr(pool._Worker, "receive", kill_then_receive)
     results = workers.run([("key", f"{n}+1") for n in range(200)])
     workers.close()
     assert was_killed and results == [f"number {n + 1}" for n in range(200)]
@@ -142,7 +142,7 @@ def test_an_interrupted_run_leaves_no_reply_behind(workers, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(pool._Worker, "hear", interrupt)
+        patch.setattr(pool._Worker, "receive", interrupt)
         with pytest.raises(KeyboardInterrupt):
             workers.run([("key", "1+1")])
     assert workers.process_ids == []

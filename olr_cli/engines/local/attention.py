@@ -19,7 +19,7 @@ from transformers.masking_utils import sdpa_mask
 _NAME = "sdpa_without_copies"
 
 
-def share_keys_and_values(model: Any) -> None:
+def use_attention_without_copies(model: Any) -> None:
     """Let a model that computes on CPU with transformers' "sdpa" do so without copies; others stay as they are."""
     if model.config._attn_implementation == "sdpa" and model._can_set_attn_implementation():
         AttentionInterface.register(_NAME, _attend)
@@ -37,7 +37,7 @@ def _attend(
     scaling: float | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """As `sdpa_attention_forward`: of (B, heads, T, width), with fewer heads in key and value, (B, T, heads, width)."""
+    """Like `sdpa_attention_forward`: (B, heads, T, width), fewer heads in key and value, to (B, T, heads, width)."""
     if attention_mask is None or query.requires_grad or others.get("position_bias") is not None:
         result: tuple[Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **others
@@ -55,15 +55,15 @@ def _attend(
     return attended.transpose(1, 2).contiguous(), None
 
 
-class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """Keys and values of one layer, kept where there is room for more: appending a token moves no other.
+class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
+    """Keys and values of one layer in a buffer with room for more: appending a token moves no other.
 
-    Twice the room is made where it runs out, so that T tokens, one by one, cost copies of 2 T and not of T * T / 2.
+    The buffer is doubled when it is full, so that T tokens, one by one, cost copies of 2 T and not of T * T / 2.
     For sampling: what is appended has no gradient.
     """
 
     def __init__(self, layer: Any, room: int) -> None:
-        """Go on where the `DynamicLayer` `layer` stands, for at most `room` tokens more."""
+        """Continue the `DynamicLayer` `layer`, for at most `room` tokens more."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.lazy_initialization(layer.keys, layer.values)
         self._places = [layer.keys, layer.values]
@@ -89,14 +89,14 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         self._show(used)
 
     def _show(self, tokens: int) -> tuple[Tensor, Tensor]:
-        """Make the first so many tokens what the layer holds."""
+        """Expose the first `tokens` positions as the layer's keys and values."""
         keys, values = (place[:, :, :tokens] for place in self._places)
         self.keys, self.values = keys, values
         return keys, values
 
 
 def _moved(states: Tensor, tokens: int) -> Tensor:
-    """The states at the beginning of a place for so many tokens."""
+    """Copy the states to the front of a buffer for `tokens` positions."""
     rows, heads, used, width = states.shape
     place = states.new_empty(rows, heads, tokens, width)
     place[:, :, :used] = states

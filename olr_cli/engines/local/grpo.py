@@ -42,10 +42,10 @@ MOST_SCORES = 2**28
 needs whole distributions."""
 
 _FULL_TREE = 384
-"""Nodes from which on further prompts begin another tree: each node attends, with a mask, to all nodes of its tree."""
+"""Nodes at which the next prompt begins another tree: attention computes all pairs of a tree's nodes, masked or not."""
 
 _MOST_NODES = 4096
-"""Of one tree."""
+"""Largest number of nodes in one tree."""
 
 
 def clipped_surrogate(
@@ -107,7 +107,7 @@ def token_weights(lengths: Tensor, average: LossAverage) -> Tensor:
 
 @dataclass(frozen=True)
 class TokenStatistics:
-    """Of each response token, at the sampling temperature, in nats; (P, G, T), float32; None if not asked for.
+    """Statistics of each response token at the sampling temperature, in nats; (P, G, T), float32; None if not wanted.
 
     Self-certainty is KL(uniform || pi).
     """
@@ -129,8 +129,8 @@ def response_statistics(
 ) -> TokenStatistics:
     """Statistics of given responses; each prompt is read once, and where tokens are costly every equal beginning.
 
-    Differentiable. Padding after a response (of T tokens, unless `lengths_PG` says how many) has no influence on it;
-    what stands there has no meaning.
+    Differentiable. Padding after a response (of T tokens, unless `lengths_PG` says how many) has no influence on
+    it; positions past the end of a response hold arbitrary values.
     """
     with policy.precision():
         scores = _scores_of_tree(policy, prompts, tokens_PGT, lengths_PG) if policy.reads_trees else None
@@ -149,7 +149,7 @@ def response_statistics(
 def _scores_of_rows(
     policy: Policy, prompts: Sequence[Sequence[int]], tokens_PGT: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Logits before every token of every response, (N, V), and which of them are whose, (P, G, T)."""
+    """Logits before every token of every response, (N, V), and the row of each token, (P, G, T)."""
     P, G, T = tokens_PGT.shape
     context = policy.read(prompts)
     context.repeat(G)
@@ -163,7 +163,7 @@ def _scores_of_rows(
 def _scores_of_tree(
     policy: Policy, prompts: Sequence[Sequence[int]], tokens_PGT: Tensor, lengths_PG: Tensor | None
 ) -> tuple[Tensor, Tensor] | None:
-    """The same, equal beginnings computed once; None if one prompt's tree is too large for attention to all of it."""
+    """Like `_scores_of_rows`, equal beginnings computed once; None if a prompt's tree is too large."""
     P, G, T = tokens_PGT.shape
     lengths = [[T] * G] * P if lengths_PG is None else lengths_PG.tolist()
     trees: list[tuple[PrefixTree, list[int]]] = []
@@ -241,6 +241,7 @@ class Grpo:
         self.mini_batch_rows = (train.mini_batch_prompts or train.prompts_per_step) * views
         self.micro_batch_tokens = micro_batch_tokens
         self.parameters = [weight for weight in policy.model.parameters() if weight.requires_grad]
+        # AdamW skips what has no gradient: a first mini-batch that teaches nothing would be no step, unlike later ones.
         for parameter in self.parameters:
             parameter.grad = torch.zeros_like(parameter)
         self.optimizer = torch.optim.AdamW(
@@ -266,13 +267,14 @@ class Grpo:
         Returns:
             ``policy/{kl,entropy,clip_fraction,grad_norm,lr,nonfinite}``. The KL is averaged as the loss is, over the
             rollouts that train; the entropy is of the policy that sampled, over the tokens of all rollouts. What has
-            no value (KL without reference, anything of a step that trains nothing) is left out.
+            no value (KL without reference, anything of a step that trains nothing) is omitted.
 
         Raises:
             NonFinite: a loss or the gradient is not; the weights are as before this optimiser step.
         """
         advantages_PG = advantages_PG.to(self.policy.device, torch.float32)
         training = [prompt for prompt, trains in enumerate(trains_P) if trains]
+        # Before the first optimiser step: later, the ratios of each mini-batch would begin at 1 and never be clipped.
         old_logprobs_PGT = self._old_logprobs(rollouts, training)
         sums = torch.zeros(3, device=self.policy.device)
         grad_norms = []
@@ -288,7 +290,7 @@ class Grpo:
             grad_norms.append(clip_grad_norm_(self.parameters, GRADIENT_CLIP))
             self._require_finite(sums, grad_norms[-1])
             self.optimizer.step()
-            # Zeros, not None: a mini-batch that teaches nothing is an AdamW step all the same, momentum goes on.
+            # Zeros, not None: a mini-batch that teaches nothing is an AdamW step too, with momentum and weight decay.
             self.optimizer.zero_grad(set_to_none=False)
         return self._metrics(rollouts, training, sums, grad_norms)
 
@@ -305,6 +307,8 @@ class Grpo:
             The loss, and sums over these tokens: weighted KL estimates, and tokens where the clip held.
         """
         weights_PG = token_weights(rollouts.lengths_PG, self.train.loss_average)
+        # Of the whole mini-batch. As the authors ran verl, each micro-batch of 4 responses of like length has its own
+        # mean, all with the same weight: in effect a mean over responses, and a memory setting changes the loss (R17).
         all_weights = (weights_PG * rollouts.lengths_PG)[mini_batch].sum()
         sums = torch.zeros(3, device=self.policy.device)
         for batch in self._micro_batches(rollouts, self._with_gradient(mini_batch, advantages_PG)):
@@ -313,6 +317,7 @@ class Grpo:
                 batch, old_logprobs_PGT[batch.where][..., :T], advantages_PG[batch.where]
             )
             weights_PG1 = weights_PG[batch.where][..., None]
+            # `where`, not a product with the mask: a NaN or an infinity in the padding times 0 would be NaN.
             weighted_PGT = (loss_PGT * weights_PG1).where(batch.is_response_PGT, 0)
             loss = weighted_PGT.sum() / all_weights
             torch.autograd.backward(loss)
@@ -345,6 +350,7 @@ class Grpo:
                 self.train.temperature,
                 lengths_PG=batch.lengths_PG,
             )
+        # Of the policy itself: label smoothing is for the surrogate's ratio alone.
         kl_PGT = k3_divergence(now.logprobs, reference.logprobs)
         return loss_PGT + self.train.kl_weight * kl_PGT, kl_PGT, clipped_PGT
 
@@ -371,9 +377,9 @@ class Grpo:
             raise NonFinite(LOSS_OR_GRADIENT, self.policy.name)
 
     def _with_gradient(self, mini_batch: list[int], advantages_PG: Tensor) -> list[int]:
-        """The prompts that have one.
+        """The prompts of a mini-batch whose loss has a gradient.
 
-        In the surrogate alone a group of equal rewards has none; its tokens count in the mean all the same.
+        In the surrogate alone a group of equal rewards has none; its tokens still count in the mean.
         """
         if self.reference is not None or self.method.penalty_weight > 0:
             return mini_batch

@@ -25,7 +25,8 @@ class LoraPolicy(Policy):
     """A policy of which only an adapter trains."""
 
     def __init__(self, policy: Policy, model: Any) -> None:
-        """Of `policy`, whose model the peft model `model` has changed in place."""
+        """Wrap `policy`, whose model the peft model `model` has changed in place."""
+        # Not `super().__init__`, which would set the model up a second time.
         vars(self).update(vars(policy))
         self.model = model
 
@@ -40,7 +41,7 @@ class LoraPolicy(Policy):
             task_type="CAUSAL_LM",
             r=rank,
             lora_alpha=alpha or 2 * rank,
-            lora_dropout=0.0,  # what is trained are the probabilities that were sampled
+            lora_dropout=0.0,  # the probabilities that train must be those that were sampled
             target_modules=layers,
         )
         if checkpoint is not None:
@@ -68,7 +69,7 @@ class LoraPolicy(Policy):
     def save(self, folder: str | Path) -> None:
         """Write the merged policy, as any other in Hugging Face layout, and in a folder of its own the adapter."""
         merged = copy.copy(self)
-        # A copy: to merge and to undo it would leave the weights with other rounding.
+        # A copy: merging and undoing it would leave rounding in the weights that train on.
         merged.model = copy.deepcopy(self.model).merge_and_unload()
         Policy.save(merged, folder)
         self.model.save_pretrained(Path(folder, ADAPTER), save_embedding_layers=False)

@@ -8,7 +8,7 @@ a prompt more than once; the G rollouts of a group continue from a shared contex
     logits = policy.extend(context, tokens)       # (P * G, T, V), one token at a time or the whole response
 
 Gradients flow through all three, the shared prompt included. Prompts of unequal length are padded on the left.
-Responses that are there already can also be read as a tree (`read_tree`), which leaves out what they share.
+Existing responses can also be read as a tree (`read_tree`), which computes once what they share.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from olr_cli.data.chat import Message
 from olr_cli.engines import prompt_text
-from olr_cli.engines.local.attention import RoomyLayer, share_keys_and_values
+from olr_cli.engines.local.attention import PreallocatedLayer, use_attention_without_copies
 from olr_cli.engines.local.prefix_tree import PrefixTree
 from olr_cli.engines.models import (
     loading,
@@ -46,12 +46,12 @@ disable_progress_bar()  # type: ignore[no-untyped-call]
 
 @dataclass
 class Context:
-    """The sequences that the policy has read so far, a row each (B rows, S positions, V words).
+    """The sequences that the policy has read so far, one per row (B rows, S positions, V words).
 
     Attributes:
         logits_BV: scores of the token that follows.
         mask_BS: False at padding; None if nothing is padded.
-        lengths_B: tokens read, padding left out, so the position of the token that follows.
+        lengths_B: tokens read, without padding, so the position of the token that follows.
     """
 
     cache: Any
@@ -68,7 +68,7 @@ class Context:
         self.cache.batch_repeat_interleave(times)
         if room:
             self.cache.layers = [
-                RoomyLayer(layer, room) if type(layer) is DynamicLayer else layer
+                PreallocatedLayer(layer, room) if type(layer) is DynamicLayer else layer
                 for layer in self.cache.layers
             ]
         self.logits_BV = self.logits_BV.repeat_interleave(times, dim=0)
@@ -94,7 +94,7 @@ class Policy:
     Attributes:
         end_ids: tokens that end a response.
         shares_texts: whether a token costs enough that equal responses to a prompt are computed once.
-        pad_id: fills unused places of a batch; what stands there has no influence.
+        pad_id: fills unused positions of a batch; no score depends on it.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Policy:
         # Dropout stays off in the update too: the probabilities that are trained are those that were sampled.
         self.model = model.to(device=device, dtype=torch.float32).eval()
         if device.type == "cpu":
-            share_keys_and_values(self.model)
+            use_attention_without_copies(self.model)
         self.tokenizer = tokenizer
         self.end_ids = end_ids(model, tokenizer)
         self.shares_texts = sum(map(torch.Tensor.numel, model.parameters())) >= _COSTLY
@@ -175,7 +175,7 @@ class Policy:
         return prompt_text.encode(self.tokenizer, prompts)
 
     def decode(self, responses: Sequence[Sequence[int]]) -> list[str]:
-        """Texts of the responses, special tokens left out."""
+        """Texts of the responses, without special tokens."""
         texts: list[str] = self.tokenizer.batch_decode(
             responses, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
@@ -188,7 +188,7 @@ class Policy:
     def read(self, prompts: Sequence[Sequence[int]]) -> Context:
         """Read every prompt (token ids) once, and tokens that all of them begin with once for all."""
         cache = DynamicCache(config=self.model.config)
-        # A sliding window counts places, and padding after the shared tokens would take some.
+        # A sliding window counts positions, and padding after the shared tokens would use some up.
         shared = 0 if self._has_windows else shared_prefix(prompts)
         if shared:
             self._forward(torch.tensor([prompts[0][:shared]], device=self.device), cache, logits_to_keep=1)
@@ -249,7 +249,7 @@ class Policy:
         positions_BT: Tensor | None = None,
         logits_to_keep: int = 0,
     ) -> Tensor:
-        """Logits after the last so many tokens of every row (0: all), which are appended to `cache`."""
+        """Logits of the last `logits_to_keep` positions of every row (0: all); the tokens are appended to `cache`."""
         logits_BTV: Tensor = self.model(
             input_ids=tokens_BT,
             attention_mask=mask_BS,
@@ -312,7 +312,7 @@ def end_ids(model: Any, tokenizer: Any) -> list[int]:
 
 
 def _make_savable(model: Any) -> None:
-    """Mend a published generation config that names sampling values without sampling: it could not be saved."""
+    """Fix a published generation config that sets sampling values but not sampling: it could not be saved."""
     try:
         model.generation_config.validate(strict=True)
     except ValueError:

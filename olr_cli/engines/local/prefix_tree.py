@@ -1,4 +1,4 @@
-"""Token sequences as a tree: what several of them begin with is computed once, and nothing is padded.
+"""Token sequences as a tree: common beginnings are computed once, and nothing is padded.
 
     the few-shot examples ─┬─ 7 * 13 = ─┬─ 9 ─ 1 ─ end
                            │            └─ 8 ─┬─ 1 ─ end
@@ -50,6 +50,6 @@ class PrefixTree:
         """Whether a node (row) attends to another (column): to itself and its ancestors."""
         visible = np.eye(len(self), dtype=np.bool_)
         for node, parent in enumerate(self._parents):
-            if parent >= 0:
+            if parent >= 0:  # its row is complete: a parent is added before its children
                 visible[node] |= visible[parent]
         return visible

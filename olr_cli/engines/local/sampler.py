@@ -2,8 +2,8 @@
 
 The next token is drawn by inverting the cumulative distribution at a uniform number, so a rollout needs one
 number a token, and runs that differ in batching draw the same rollouts. Rollouts that have ended leave the batch
-once they are half of it. Where a token is costly (`Policy.shares_texts`), rollouts of a prompt that have said the same
-so far are continued as one row, until they differ.
+once they are half of it. Where a token is costly (`Policy.shares_texts`), rollouts of a prompt that are equal so
+far are continued as one row, until they differ.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class SampledRollouts:
         logprobs_PGT: log pi(token), 0 at padding; float32.
         entropy_PG: mean over response tokens of the entropy, in nats.
         self_certainty_PGT: KL(uniform || pi) = -log V - mean_v log pi(v), 0 at padding, in nats; float32.
-        texts_PG: responses as text, end token and other special tokens left out.
+        texts_PG: responses as text, without end token and other special tokens.
     """
 
     prompts: Sequence[list[int]]
@@ -80,9 +80,9 @@ def sample(
     """Sample as many rollouts of each prompt as it has keys, by default from the whole distribution.
 
     Args:
-        policy: that answers.
+        policy: to be sampled from.
         prompts: token ids, none empty.
-        keys_PG: a key a rollout, see `olr_cli.seeding`.
+        keys_PG: one key per rollout, see `olr_cli.seeding`.
         max_new_tokens: length limit of a response.
         temperature: divides the logits; 0 takes the most likely token (its statistics are of temperature 1).
         top_p: see `truncated`, as for the next two.
@@ -124,7 +124,9 @@ def sample(
         logprobs_PGT=written.logprobs_BT[:, :T].reshape(P, G, T),
         entropy_PG=written.entropy_B.view(P, G) / lengths_PG,
         self_certainty_PGT=written.self_certainty_BT[:, :T].reshape(P, G, T),
-        texts_PG=_texts(policy, tokens_PGT, lengths_PG - _ends(policy, tokens_PGT, lengths_PG), stop),
+        texts_PG=_texts(
+            policy, tokens_PGT, lengths_PG - _has_end_token(policy, tokens_PGT, lengths_PG), stop
+        ),
     )
 
 
@@ -162,15 +164,16 @@ def _respond(
     G = 1 if policy.shares_texts else keys_PG.shape[1]
     context = policy.read(prompts)
     context.repeat(G, room=limit)
-    rows = torch.arange(B, device=device)  # the rows of `written` that have not ended
-    context_rows_B = rows // (
-        B // (len(prompts) * G)
-    )  # and the rows of the context (D in all) that they continue
+    # The rows of `written` that have not ended, and the rows of the context (D in all) that they continue.
+    rows = torch.arange(B, device=device)
+    context_rows_B = rows // (B // (len(prompts) * G))
 
     for position in range(limit):
+        # float32 also under autocast: draws, stored statistics and the update's ratios are made of these numbers.
         log_pi_DV = torch.log_softmax(context.logits_BV.float() / (temperature or 1.0), dim=-1)
         pi_DV = log_pi_DV.exp()
         if temperature:
+            # The number of a key and a position: draws in turn from one generator would depend on who has ended (R18).
             tokens_B = _draw(truncate(pi_DV), context_rows_B, uniform_streams(keys_B, position))
         else:
             tokens_B = pi_DV.argmax(-1)[context_rows_B]
@@ -183,19 +186,19 @@ def _respond(
         written.self_certainty_BT[rows, position] = self_certainty_of(log_pi_DV)[context_rows_B]
         written.lengths_B[rows] += 1
 
-        goes_on_B = ~torch.isin(tokens_B, end_ids)
+        unfinished_B = ~torch.isin(tokens_B, end_ids)
         if stop:
-            goes_on_B &= ~_says(policy, stop, written.tokens_BT[rows, : position + 1])
-        written.truncated_B[rows] = goes_on_B
+            unfinished_B &= ~_ends_with_stop_text(policy, stop, written.tokens_BT[rows, : position + 1])
+        written.truncated_B[rows] = unfinished_B
         going, broken = torch.stack(
-            [goes_on_B.sum(), logprobs_B.isnan().sum()]
+            [unfinished_B.sum(), logprobs_B.isnan().sum()]
         ).tolist()  # one wait for the GPU
         if broken:
             raise NonFinite(LOGITS, policy.name)
         if going == 0 or position + 1 == limit:
             break
         if going < len(rows):
-            kept = goes_on_B.nonzero()[:, 0]
+            kept = unfinished_B.nonzero()[:, 0]
             rows, tokens_B, context_rows_B = rows[kept], tokens_B[kept], context_rows_B[kept]
             keys_B = keys_B[kept.cpu().numpy()]
         context_rows_B = _extend(policy, context, context_rows_B, tokens_B)
@@ -203,7 +206,7 @@ def _respond(
 
 
 def _extend(policy: Policy, context: Context, context_rows_B: Tensor, tokens_B: Tensor) -> Tensor:
-    """Append each rollout's token to the row that it continues, and tell in which row it is now.
+    """Append each rollout's token to the row that it continues; return the row of each rollout.
 
     A row that rollouts continue in different ways becomes several. Rows that none continues leave the context once they
     are half of it: moving keys and values costs about as much as the rows that are saved.
@@ -241,7 +244,7 @@ def truncated(pi_BV: Tensor, *, top_p: float = 1.0, top_k: int | None = None, mi
         pi_BV: probabilities of V tokens.
         top_p: the fewest most likely tokens that together have at least this share of the probability stay
             (Holtzman et al. 2020, arXiv:1904.09751); 1: all.
-        top_k: so many most likely tokens stay, and those as likely as the last of them; None: all.
+        top_k: this many most likely tokens stay, and any as likely as the last of them; None: all.
         min_p: tokens at least this share as likely as the most likely one stay (Nguyen et al. 2024,
             arXiv:2407.01082); 0: all.
     """
@@ -279,15 +282,15 @@ def _draw(pi_DV: Tensor, rows_B: Tensor, uniform_B: NDArray[np.float64]) -> Tens
     return tokens_B
 
 
-def _says(policy: Policy, stop: Sequence[str], tokens_BT: Tensor) -> Tensor:
-    """Whether a stop text ends with the last token of each response, (B,)."""
+def _ends_with_stop_text(policy: Policy, stop: Sequence[str], tokens_BT: Tensor) -> Tensor:
+    """Whether the last token of each response completes a stop text, (B,)."""
     # A token is at least a byte; a few more for those that are no text.
     tail = max(len(text.encode()) for text in stop) + 4
     ends = policy.decode(tokens_BT[:, -tail:].tolist())
     return torch.tensor([any(text in end for text in stop) for end in ends], device=tokens_BT.device)
 
 
-def _ends(policy: Policy, tokens_PGT: Tensor, lengths_PG: Tensor) -> Tensor:
+def _has_end_token(policy: Policy, tokens_PGT: Tensor, lengths_PG: Tensor) -> Tensor:
     """1 for a response whose last token is an end token, otherwise 0."""
     last_PG = tokens_PGT.gather(-1, lengths_PG[..., None] - 1)[..., 0]
     return torch.isin(last_PG, torch.tensor(policy.end_ids, device=last_PG.device)).long()

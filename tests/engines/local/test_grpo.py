@@ -50,7 +50,7 @@ def grpo(policy, reference=None, micro_batch_tokens=16_384, penalty_weight=0.0, 
             **changes,
         }
     )
-    method = MethodSection(name="test", penalty_weight=penalty_weight, smoothing=smoothing)
+    method = MethodSection(name="grpo", penalty_weight=penalty_weight, smoothing=smoothing)
     return Grpo(policy, reference, train, method, micro_batch_tokens=micro_batch_tokens)
 
 
