@@ -29,14 +29,12 @@ class UserError(Exception):
     """
 
     def __init__(self, problem: str = "", place: str = "") -> None:
-        line = printable(problem, keep="")
-        super().__init__(
-            line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
-        )
+        super().__init__(problem)
         self.place = place
 
     def __str__(self) -> str:
-        return f"{printable(self.place, keep='')}: {self.args[0]}" if self.place else str(self.args[0])
+        line = printable(": ".join(filter(None, (self.place, *self.args))), keep="")
+        return line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
 
 
 @contextmanager
