@@ -11,6 +11,7 @@ DEPARTED: Mapping[str, str] = {
     "olr replay --grid": "use olr replay --set KEY=VALUE, or olr analyze --over KEY for runs that were trained",
     "figure: cost": "use olr analyze --table cost",
     "olr audit --control": "export as many random rows with `--only random:N`",
+    "olr audit --drawn": "give the file with --verified; its column `drawn` says which rows were drawn at random",
     "olr evaluate --examples": "put the solved examples into the prompts of a benchmark's file",
     "olr evaluate --shots": "put the solved examples into the prompts of a benchmark's file",
     "olr runs ls": "`olr runs` lists the runs",

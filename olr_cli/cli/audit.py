@@ -57,16 +57,8 @@ def audit(
         list[Path] | None,
         Option(
             metavar="FILE",
-            help="Verified labels, of prompts chosen in any way: a table with prompt_id and true_answer, or an export"
-            " with corrected labels; may be repeated.",
-        ),
-    ] = None,
-    drawn: Annotated[
-        list[Path] | None,
-        Option(
-            metavar="FILE",
-            help="Verified labels of prompts that were drawn at random (--only random:25); they also estimate the noise"
-            " ratio. May be repeated.",
+            help="Verified labels: a table with prompt_id and true_answer, or an export with corrected labels. Rows"
+            " with true in a column drawn (as of --only random:25) also estimate the noise ratio. May be repeated.",
         ),
     ] = None,
     data: Annotated[
@@ -99,8 +91,8 @@ def audit(
         Path | None,
         Option(
             metavar="FILE.html",
-            help="Write the queue as a page in which labels are checked with a few keys; --verified and --drawn read"
-            " what it exports.",
+            help="Write the queue as a page in which labels are checked with a few keys; --verified reads what it"
+            " exports.",
         ),
     ] = None,
     json: JsonObject = False,
@@ -138,8 +130,7 @@ def audit(
     sampled = Sampled(source.steps)
     source = replace(source, steps=sampled)
     rows = exports.data_of(source) if export is not None and named is None else named
-    chosen, random = verified or [], drawn or []
-    repeated: dict[str, list[Path] | list[str]] = {"--verified": chosen, "--drawn": random, "--set": settings}
+    repeated: dict[str, list[Path] | list[str]] = {"--verified": verified or [], "--set": settings}
     given = [("--data", data), ("--columns", columns)]
     given += [(name, str(value)) for name, values in repeated.items() for value in values]
     options = [word for name, value in given if value is not None for word in (name, value)]
@@ -147,7 +138,7 @@ def audit(
     is_new, kept = False, 0
     tolerance = source.recipe.data.tolerance
     with Judge(ledger=source.given_up, keep=False, tolerance=tolerance, report=waiting.verified) as judge:
-        result = examine(source, judge, verified=chosen, drawn=random)
+        result = examine(source, judge, verified=verified or ())
         answer = answers.audit_answer(result, top)
         notes = [*answer.notes]
         if export is not None and rows is not None:
@@ -179,7 +170,7 @@ def audit(
         if report is None:
             page = answers.audit_command(history, options, "--report", "queue.html")
             following = {page: "check labels in a browser"}
-        elif not chosen and not random:
+        elif not verified:
             again = answers.audit_command(history, options, "--verified", "selection.json")
             following = {again: "once labels are checked there and exported"}
         dropped = ("--drop", "doubted,questionable", "--export", "rest.jsonl")
@@ -191,8 +182,8 @@ def audit(
         )
         files.append(File(export, f" ({kept:,} of {len(rows):,} rows{made})", is_new))
         if choice.is_to_check:
-            reader = "--verified" if choice.random is None else "--drawn"
-            following = {answers.audit_command(history, options, reader, str(export)): "once it is mended"}
+            again = answers.audit_command(history, options, "--verified", str(export))
+            following = {again: "once it is mended"}
         elif (command := answers.training_command(result, export, settings)) is not None:
             following = {command: ""}
     show(replace(answer, files=files, next=following))

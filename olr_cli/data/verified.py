@@ -13,7 +13,7 @@ from olr_cli.data.chat import Message, prompt_messages
 from olr_cli.data.prompt_files import PROMPT_COLUMNS, Reading, read_prompts
 from olr_cli.data.prompts import SENTINEL, Prompt, QuestionIndex, asks_the_same, question_of
 from olr_cli.data.rows import Rows, read_table
-from olr_cli.errors import UserError, shortened
+from olr_cli.errors import UserError, at, shortened
 
 VERDICTS = ("kept", "wrong", "flawed", "unsure")
 """What a reader of the report decides about a label."""
@@ -27,13 +27,13 @@ class VerifiedLabel:
         prompt_id: of the prompt; None where the file names none.
         messages: what the prompt asks; empty where the file doesn't say.
         answer: the true answer; None where all that is known is that the given label is wrong.
-        is_drawn: the file does not say that its prompt was chosen otherwise than at random.
+        is_drawn: the prompt was drawn at random, as the file says; else it may have been picked.
     """
 
     prompt_id: str | None
     messages: tuple[Message, ...]
     answer: str | None
-    is_drawn: bool = True
+    is_drawn: bool = False
 
 
 class VerifiedLabels:
@@ -50,29 +50,18 @@ class VerifiedLabels:
         self._prompts: set[str] = set()
 
     @classmethod
-    def read(cls, file: Path, reading: Reading = Reading(), setting: str = "data.verified") -> VerifiedLabels:  # noqa: B008 - it is immutable
+    def read(cls, file: Path, reading: Reading = Reading(), *, for_training: bool = False) -> VerifiedLabels:  # noqa: B008 - it is immutable
         """The labels in a table of prompt_id and true_answer, which may have the questions too, or in a data set.
 
         A column verdict is read too (of the report's selection): "wrong" or "flawed" without a true answer gives None,
-        all that is known then; "kept" without one gives given_label. Of a file with a column drawn, --drawn reads the
-        rows in which it is true.
-
-        Args:
-            file: of verified labels.
-            reading: which columns of a data set hold what.
-            setting: what named the file, for errors.
+        all that is known then, which serves an audit and no training; "kept" without one gives given_label. A column
+        drawn says in which rows the prompt was drawn at random.
         """
         if not file.is_file():
-            raise UserError(
-                f"{file} is no file; {setting} names a Parquet or JSON table with prompt_id and true_answer"
-            )
+            raise UserError(f"{file} is no file; name a Parquet or JSON table with prompt_id and true_answer")
         labels = _labels_in(file, reading)
-        if setting == "--drawn" and labels and not any(label.is_drawn for label in labels):
-            raise UserError(f"{file} marks no row as drawn at random (column drawn); give it with --verified")
-        labels = [label for label in labels if label.is_drawn or setting != "--drawn"]
-        # What is known to be wrong, and nothing more, serves an audit and no training.
-        if not labels or (setting == "data.verified" and all(label.answer is None for label in labels)):
-            raise UserError(f"{file} has no true answer in any row; leave {setting} out, or fill some in")
+        if not labels or (for_training and all(label.answer is None for label in labels)):
+            raise UserError(f"{file} has no true answer in any row; leave it out, or fill some in")
         return cls(labels, str(file))
 
     @classmethod
@@ -85,11 +74,12 @@ class VerifiedLabels:
                 f"data.verified is {verified}, and labels can't be drawn before all prompts are known; name a file of"
                 " verified labels"
             )
-        return cls.read(Path(verified))
+        with at("data.verified"):
+            return cls.read(Path(verified), for_training=True)
 
-    def answers(self, prompts: Iterable[Prompt]) -> dict[str, str | None]:
-        """prompt_id -> verified answer, of the prompts that have one; `None` as in `VerifiedLabel`."""
-        found: dict[str, str | None] = {}
+    def of(self, prompts: Iterable[Prompt]) -> dict[str, VerifiedLabel]:
+        """prompt_id -> verified label, of the prompts that have one."""
+        found: dict[str, VerifiedLabel] = {}
         for prompt in prompts:
             place = self._by_id.get(prompt.prompt_id)
             if place is not None:
@@ -97,7 +87,7 @@ class VerifiedLabels:
             elif prompt.messages:
                 place = self._by_question(prompt)
             if place is not None:
-                found[prompt.prompt_id] = self._labels[place].answer
+                found[prompt.prompt_id] = self._labels[place]
                 self._used.add(place)
                 self._prompts.add(prompt.prompt_id)
         return found
@@ -105,11 +95,11 @@ class VerifiedLabels:
     def mark(self, prompts: Iterable[Prompt]) -> list[Prompt]:
         """The prompts, those with a verified answer marked and with it as their true answer."""
         prompts = list(prompts)
-        answers = self.answers(prompts)
+        labels = self.of(prompts)
         return [
-            prompt
-            if (answer := answers.get(prompt.prompt_id)) is None
-            else replace(prompt, true_answer=answer, is_verified=True)
+            replace(prompt, true_answer=label.answer, is_verified=True)
+            if (label := labels.get(prompt.prompt_id)) is not None and label.answer is not None
+            else prompt
             for prompt in prompts
         ]
 
@@ -180,16 +170,20 @@ def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
             raise UserError(f"{file} has a column prompt_id and no true_answer; add it")
         prompts = read_prompts(str(file), reading=reading)
         return [
-            VerifiedLabel(prompt.prompt_id if prompts.has_ids else None, prompt.messages, prompt.gold)
-            for prompt in prompts.prompts
+            VerifiedLabel(
+                prompt.prompt_id if prompts.has_ids else None, prompt.messages, prompt.gold, is_drawn
+            )
+            for prompt, is_drawn in zip(
+                prompts.prompts, _are_drawn(Rows(prompts.table, str(file))), strict=True
+            )
             if prompt.gold is not None
         ]
     labels: dict[str, VerifiedLabel] = {}
     rows = Rows(table, str(file))
     asked = next(filter(rows.has, PROMPT_COLUMNS), "question")
     cells = (rows.texts(name) for name in columns)
-    values = (rows.values(asked), rows.values("drawn"))
-    for question, drawn, prompt_id, answer, verdict, label in zip(*values, *cells, strict=True):
+    values = (rows.values(asked), _are_drawn(rows))
+    for question, is_drawn, prompt_id, answer, verdict, label in zip(*values, *cells, strict=True):
         if verdict not in (None, *VERDICTS):
             raise UserError(
                 f"{file}: the verdict on prompt {prompt_id} is '{verdict}'; known: {', '.join(VERDICTS)}"
@@ -204,11 +198,15 @@ def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
                 f"{file}: the verdict on prompt {prompt_id} is '{verdict}', with the label {label} and the true answer"
                 f" {known}; mend one of them"
             )
-        is_drawn = not rows.has("drawn") or str(drawn).strip().lower() in ("true", "1", "1.0", "yes")
         verified = VerifiedLabel(prompt_id, prompt_messages(question) or (), known, is_drawn)
         if labels.setdefault(prompt_id, verified).answer != known:
             raise UserError(f"{file}: prompt {prompt_id} has several true answers; leave one")
     return list(labels.values())
+
+
+def _are_drawn(rows: Rows) -> list[bool]:
+    """Which rows have true in the column drawn, in any spelling; none without the column."""
+    return [str(value).strip().lower() in ("true", "1", "1.0", "yes") for value in rows.values("drawn")]
 
 
 def with_verified(
@@ -234,7 +232,8 @@ def with_verified(
             )
         drawn = {known[rank] for rank in seeding.permutation(len(known), "trusted labels", seed)[:verified]}
         return [replace(prompt, is_verified=place in drawn) for place, prompt in enumerate(unmarked)], []
-    labels = VerifiedLabels.read(Path(verified), reading)
+    with at("data.verified"):
+        labels = VerifiedLabels.read(Path(verified), reading, for_training=True)
     marked = labels.mark(unmarked)
     labels.require_some(unmarked)
     return marked, [labels.note]

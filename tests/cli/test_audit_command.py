@@ -176,15 +176,22 @@ def test_rows_are_kept_by_what_is_known(here, log, options, kept):
 
 def test_rows_to_check_come_back_as_verified_labels(here, log):
     said = told(log, "--only", "random:10", "--export", "check.jsonl")
-    assert said.endswith(f"olr audit {log} --drawn check.jsonl (once it is mended)")
+    assert said.endswith(f"olr audit {log} --verified check.jsonl (once it is mended)")
     rows = [json.loads(line) for line in (here / "check.jsonl").read_text().splitlines()]
-    assert len(rows) == 10
-    for row in rows:
-        row["reward_model"]["ground_truth"] = "7"
-    write(here / "check.jsonl", rows)
-    said = told(log, "--drawn", "check.jsonl")
+    assert len(rows) == 10 and all(row["drawn"] for row in rows)
+    told(log, "--only", "first:10", "--export", "first.jsonl")
+    for name in ("check.jsonl", "first.jsonl"):
+        rows = [json.loads(line) for line in (here / name).read_text().splitlines()]
+        for row in rows:
+            row["reward_model"]["ground_truth"] = "7"
+        write(here / name, rows)
+    said = told(log, "--verified", "check.jsonl")
     assert "of the labels are wrong or their questions flawed (95 % interval" in said
     assert "Verified 10 labels" in said and "Not verified" not in said
+    said = told(log, "--verified", "first.jsonl")
+    assert "Verified 10 labels" in said and "Noise ratio" not in said, "they were picked"
+    both = told(log, "--verified", "first.jsonl", "--verified", "check.jsonl")
+    assert "from 10 drawn at random" in both
 
 
 def test_what_is_verified_is_exported_to_be_checked_as_it_was_verified_and_files_add_up(here, log):
@@ -198,9 +205,9 @@ def test_what_is_verified_is_exported_to_be_checked_as_it_was_verified_and_files
     labels = {p.prompt_id: p.given_label for p in read_prompts("check.jsonl").prompts}
     assert (labels["p4"], labels["p8"]) == ("7", "8")
     write(here / "same.jsonl", [{"prompt_id": "p4", "true_answer": "7.0"}])
-    assert "Verified 1 label" in told(log, "--verified", "one.jsonl", "--drawn", "same.jsonl")
+    assert "Verified 1 label" in told(log, "--verified", "one.jsonl", "--verified", "same.jsonl")
     write(here / "other.jsonl", [{"prompt_id": "p4", "true_answer": "8"}])
-    said = refused(log, "--verified", "one.jsonl", "--drawn", "other.jsonl")
+    said = refused(log, "--verified", "one.jsonl", "--verified", "other.jsonl")
     assert "other.jsonl: the true answer to prompt p4 is 8, and 7 in another file of verified labels" in said
 
 
@@ -208,7 +215,7 @@ def test_what_is_verified_is_exported_to_be_checked_as_it_was_verified_and_files
 def test_rows_that_were_not_drawn_say_so_in_any_spelling(here, log, no):
     rows = [{"prompt_id": f"p{n}", "true_answer": "7", "drawn": "true" if n else no} for n in range(5)]
     pl.DataFrame([{**row, "drawn": str(row["drawn"])} for row in rows]).write_csv("checked.csv")
-    assert "from 4 drawn at random" in told(log, "--drawn", "checked.csv")
+    assert "from 4 drawn at random" in told(log, "--verified", "checked.csv")
 
 
 @pytest.mark.parametrize(("verdict", "answer"), [("wrong", "7.0"), ("kept", "8")])
@@ -273,18 +280,18 @@ def test_labels_are_repaired_only_where_verified_labels_show_a_gain(here):
     assert "0 verified labels do not show it; verify 50, the first of the queue or a random draw" in said
     assert not (here / "repaired.parquet").exists()
     write(here / "verified.jsonl", [{"prompt_id": f"p{n}", "true_answer": "7"} for n in range(40)])
-    options = ["--drawn", "verified.jsonl", "--repair", "--export"]
+    options = ["--verified", "verified.jsonl", "--repair", "--export"]
     said = told(log, *options, "repaired.parquet")
     assert "(200 of 200 rows, 50 labels changed)" in said and "more of them right" in said
     assert {p.given_label for p in read_prompts("repaired.parquet").prompts} == {"7"}
     assert extras("repaired.parquet")["p100"]["audit_change"] == "changed"
     write(
         here / "right.jsonl",
-        [{"prompt_id": f"p{n}", "true_answer": "8" if n % 4 == 0 else "7"} for n in range(60)],
+        [{"prompt_id": f"p{n}", "true_answer": "8" if n % 4 == 0 else "7", "drawn": True} for n in range(60)],
     )
-    said = refused(log, "--drawn", "right.jsonl", "--repair", "--export", "none.parquet")
+    said = refused(log, "--verified", "right.jsonl", "--repair", "--export", "none.parquet")
     assert "60 verified labels do not show it; verify 120" in said
-    found = json.loads(audit(log, "--drawn", "right.jsonl", "--json").stdout)
+    found = json.loads(audit(log, "--verified", "right.jsonl", "--json").stdout)
     assert (found["labels"]["doubted"], found["noise_ratio"]["low"], found["noise_ratio"]["mean"]) == (
         0,
         0,

@@ -158,7 +158,7 @@ def test_files_that_verify_nothing_are_errors(unknown, tmp_path, rows, message):
 def test_no_more_can_be_drawn_than_are_known(unknown, tmp_path):
     with pytest.raises(UserError, match=r"the true answer is known of 0 prompts of mine\.jsonl"):
         training_prompts(recipe(2, unknown))
-    with pytest.raises(UserError, match=r"data\.verified names"):
+    with pytest.raises(UserError, match=r"data\.verified: .* is no file; name a Parquet or JSON table"):
         training_prompts(recipe(str(tmp_path / "nowhere.json"), unknown))
 
 

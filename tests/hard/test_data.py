@@ -200,7 +200,8 @@ def test_whole_numbers_that_an_exporter_made_floats_are_whole_numbers_again(tmp_
     known = {name: (p.given_label, p.true_answer) for name, p in history.prompts.items()}
     assert known == {"14": ("7", "7"), "15": (None, None)}
     assert wrong_answers(path, prompts) == {"14": ["3"], "15": ["2.5"]}
-    assert VerifiedLabels.read(path).answers(history.prompts.values()) == {"14": "7"}
+    [(prompt_id, label)] = VerifiedLabels.read(path).of(history.prompts.values()).items()
+    assert (prompt_id, label.answer) == ("14", "7")
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ _TEXTS = ("prompt", "label", "answered instead", "seems")
 
 NOT_VERIFIED = (
     "Not verified. Check the first 25 rows, or 25 of a random draw for a noise ratio: --report queue.html, then"
-    " --verified or --drawn."
+    " --verified selection.json."
 )
 
 

@@ -35,7 +35,7 @@ from olr_cli.data.logs import Report, silent
 from olr_cli.data.prompt_files import Reading
 from olr_cli.data.prompts import SENTINEL, PromptSet, question_of, same_prompts
 from olr_cli.data.verified import VerifiedLabels
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, at
 from olr_cli.runs.directory import Status, kind_of, read_manifest
 
 SETTABLE = ("data.extractor", "data.columns")
@@ -60,7 +60,7 @@ class Audit:
         tally: the answers of all models.
         model: what was fitted to them.
         was_training: whether the rollouts are those of a policy in training; None where nobody knows.
-        verified: labels that somebody verified; None without `--verified` and `--drawn`.
+        verified: labels that somebody verified; None without any.
         ratio: share of wrong labels; None without a random draw.
         gain: how many more labels are right if proposals replace those that are likelier wrong, which is done only if
             it is surely above 0; None without verified labels, or such proposals.
@@ -123,20 +123,13 @@ def data_reading(history: RolloutHistory) -> Reading:
     return Reading(history.recipe.data.columns, are_optional=True)
 
 
-def audit(
-    history: RolloutHistory,
-    judge: Judge,
-    *,
-    verified: Sequence[Path] = (),
-    drawn: Sequence[Path] = (),
-) -> Audit:
+def audit(history: RolloutHistory, judge: Judge, *, verified: Sequence[Path] = ()) -> Audit:
     """Judge every given label of a history; its rollouts are read, once.
 
     Args:
         history: the rollouts.
         judge: decides which answers mean the same.
         verified: files of verified labels (`VerifiedLabels`), besides those of the run's `data.verified`.
-        drawn: files of verified labels of prompts that were drawn at random.
     """
     manifest = read_manifest(history.source) if history.is_run else None
     counted = tally(history, judge)
@@ -147,36 +140,33 @@ def audit(
     asked = [history.prompts[name] for name in counted.prompt_ids]
     notes = list(history.notes)
 
-    by_files: dict[str, str | None] = {}
-
-    def verified_in(files: Sequence[Path], option: str) -> dict[str, str | None]:
-        found: dict[str, str | None] = {}
-        for file in files:
-            labels = VerifiedLabels.read(file, data_reading(history), option)
-            answers = labels.answers(asked)
-            labels.require_some(asked)
-            notes.append(f"{labels.note}.")
-            for name, answer in answers.items():
-                before = by_files.setdefault(name, answer)
-                if before != answer and not (before and answer and is_match(before, answer)):
-                    said, other = ("another than its label" if it is None else it for it in (answer, before))
-                    raise UserError(
-                        f"{file}: the true answer to prompt {name} is {said}, and {other} in another file of verified"
-                        " labels; leave one"
-                    )
-                if name not in trained:
-                    found[name] = answer
-        return found
-
-    chosen, random = verified_in(verified, "--verified"), verified_in(drawn, "--drawn")
+    answers: dict[str, str | None] = {}
+    drawn: set[str] = set()
+    for file in verified:
+        with at("verified"):
+            labels = VerifiedLabels.read(file, data_reading(history))
+        found = labels.of(asked)
+        labels.require_some(asked)
+        notes.append(f"{labels.note}.")
+        for name, label in found.items():
+            answer, before = label.answer, answers.setdefault(name, label.answer)
+            if before != answer and not (before and answer and is_match(before, answer)):
+                said, other = ("another than its label" if it is None else it for it in (answer, before))
+                raise UserError(
+                    f"{file}: the true answer to prompt {name} is {said}, and {other} in another file of verified"
+                    " labels; leave one"
+                )
+            if label.is_drawn:
+                drawn.add(name)
+    answers = {name: answer for name, answer in answers.items() if name not in trained}
     if trained:
         notes.append(
             f"The run was trained on {len(trained)} verified labels (data.verified). They count as known here, and"
             " measure nothing."
         )
-    ids, labels = counted.prompt_ids, counted.labels
-    measure = Verified.of(chosen, random, ids, labels, judge) if chosen or random else None
-    known = Verified.of({**trained, **chosen}, random, ids, labels, judge)
+    of_prompts = (drawn.difference(trained), counted.prompt_ids, counted.labels, judge)
+    measure = Verified.of(answers, *of_prompts) if answers else None
+    known = Verified.of({**trained, **answers}, *of_prompts)
     verdicts, gain = _verdicts(counted, model, known, measure, judge)
     is_labelled = counted.label_answers != MISSING
     answered, rollouts = counted.prompts.select(pl.col("answered", "rollouts").sum()).row(0)
@@ -315,8 +305,8 @@ def _warnings(
         yield "no prompt has a label, so there is no queue; name the data set with the labels"
     if verified is not None and calibration.is_no_random_draw(verified, model.odds):
         yield (
-            "the labels of --drawn are no random draw: they are in more or less doubt than the others, so the ratio"
-            " does not hold; give them with --verified"
+            "the labels that are marked as drawn are no random draw: they are in more or less doubt than the others, so"
+            " the ratio does not hold; mend their column drawn"
         )
 
 

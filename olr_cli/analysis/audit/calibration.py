@@ -10,7 +10,7 @@ takes every verified label. Its prior is wide; the gain's interval has the quant
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,20 +54,19 @@ class Verified:
     def of(
         cls,
         answers: Mapping[str, str | None],
-        drawn: Mapping[str, str | None],
+        drawn: Set[str],
         prompt_ids: Sequence[str],
         labels: Sequence[str | None],
         judge: Judge,
     ) -> Verified:
-        """What verified answers, of which some were drawn at random, say of P prompts and their given labels.
+        """What verified answers, those to `drawn` prompts a random draw, say of P prompts and their given labels.
 
         An answer is None where all that is known is that the label is wrong.
         """
-        known = {**answers, **drawn}
-        truths = tuple(known.get(prompt_id) for prompt_id in prompt_ids)
+        truths = tuple(answers.get(prompt_id) for prompt_id in prompt_ids)
         is_wrong = 1 - is_right(labels, truths, judge)
         for p, (prompt_id, label) in enumerate(zip(prompt_ids, labels, strict=True)):
-            if prompt_id in known and truths[p] is None and label is not None:
+            if prompt_id in answers and truths[p] is None and label is not None:
                 is_wrong[p] = 1
         return cls(truths, is_wrong, np.array([prompt_id in drawn for prompt_id in prompt_ids]))
 

@@ -8,6 +8,8 @@ audit_change         changed | added | kept
 audit_confidence     that the given label is wrong; of an added one: that it is right; null without verified labels
 audit_given_label    the label that was audited; null without one
 audit_evidence       one sentence
+
+Rows to be checked have a column ``drawn``: whether they were drawn at random.
 """
 
 from __future__ import annotations
@@ -219,7 +221,13 @@ def export(audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Ch
         "audit.verified": str(0 if audit.verified is None else audit.verified.labels),
         "audit.kept": str(len(chosen)),
     }
-    whole = replace(data, table=_with_columns(data, rows))
+    table = _with_columns(data, rows)
+    if choice.is_to_check:
+        import pyarrow as pa
+
+        table = table.select([name for name in table.column_names if name != "drawn"])
+        table = table.append_column("drawn", pa.array([choice.random is not None] * len(table)))
+    whole = replace(data, table=table)
     whole = whole.with_prompts(_marked(prompts, data.prompts, judge), facts)
     with at("export"):
         return write_prompts(whole.subset(chosen), target), len(chosen)

@@ -110,7 +110,7 @@ def write_queue(
         answer: has the lines of the page's summary.
         judge: decides which proposals are right.
         file: the page.
-        command: that reads what the page exports, with one of the options ``--verified`` and ``--drawn``.
+        command: that reads what the page exports, with ``--verified``.
         responses: of a log, as `texts.Sampled` keeps them.
 
     Returns:

@@ -64,7 +64,7 @@ function countVerdicts() {
   $("export").textContent = `Export selection (${verdicts.size.toLocaleString("en")})`;
 }
 
-/** A row a verdict, in the order of the prompts, as `olr audit` reads it with --verified, and with --drawn those drawn at random. */
+/** A row a verdict, in the order of the prompts, as `olr audit --verified` reads it; drawn says whether it was drawn at random. */
 function exportVerdicts() {
   const rows = [...run.ids.entries()].filter(([, id]) => verdicts.has(id)).map(([p, id]) => {
     const { verdict, answer, label, drawn: wasDrawn } = verdicts.get(id);

@@ -140,21 +140,22 @@ def test_a_data_set_that_does_not_fit_is_refused(tmp_path, judge, label, prompt_
 # Verified labels --------------------------------------------------------------------------------------------------
 
 
-def verifying(tmp_path, answers):
-    rows = [{"prompt_id": p, "true_answer": answer} for p, answer in answers.items()]
+def verifying(tmp_path, answers, **marks):
+    rows = [{"prompt_id": p, "true_answer": answer, **marks} for p, answer in answers.items()]
     return write(tmp_path / "verified.jsonl", rows)
 
 
 def test_verified_labels_that_show_a_gain_change_labels(tmp_path, judge):
     wrong = set(range(0, 200, 4))
     log = write(tmp_path / "log.jsonl", many(200, wrong=wrong))
-    checked = verifying(tmp_path, {f"p{n}": "7" for n in range(60)})
-    found = examined(log, judge, drawn=checked)
+    answers = {f"p{n}": "7" for n in range(60)}
+    found = examined(log, judge, verified=verifying(tmp_path, answers, drawn=True))
     changed = set(found.prompts.filter(change="changed")["prompt_id"])
     assert changed == {f"p{n}" for n in wrong}
     assert 0 < found.gain.low <= 35 <= found.gain.high + 1
     assert found.ratio.low < 0.25 < found.ratio.high
-    assert examined(log, judge, verified=checked).ratio is None, "they may have been picked"
+    picked = examined(log, judge, verified=verifying(tmp_path, answers))
+    assert picked.ratio is None, "they may have been picked"
     chances = {p: row(found, p)["confidence"] for p in ("p100", "p101")}
     assert chances["p100"] > 0.8 > 0.2 > chances["p101"]
 
@@ -188,10 +189,10 @@ def test_a_label_can_be_verified_to_be_wrong_without_a_right_answer(tmp_path, ju
 
 def test_a_draw_that_is_none_is_warned_of(tmp_path, judge):
     log = write(tmp_path / "log.jsonl", many(60, wrong=set(range(15))))
-    picked = verifying(tmp_path, {f"p{n}": "7" for n in range(15)})
-    [warning] = examined(log, judge, drawn=picked).warnings
+    picked = {f"p{n}": "7" for n in range(15)}
+    [warning] = examined(log, judge, verified=verifying(tmp_path, picked, drawn=True)).warnings
     assert "no random draw" in warning
-    assert not examined(log, judge, verified=picked).warnings
+    assert not examined(log, judge, verified=verifying(tmp_path, picked)).warnings
 
 
 def test_labels_that_a_run_was_trained_on_as_verified_are_known_and_measure_nothing(tmp_path, judge):
