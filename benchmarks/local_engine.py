@@ -53,7 +53,7 @@ from local_step import (
 from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 
-from olr_cli.engines.local.loop import set_up_torch
+from olr_cli.engines.local.engine import set_up_torch
 from olr_cli.engines.models import policy_path
 from olr_cli.recipe.layers import load_recipe
 

@@ -30,8 +30,8 @@ from olr_cli import seeding
 from olr_cli.data.chat import Message
 from olr_cli.data.few_shot import few_shot_prompts
 from olr_cli.engines.launch import launch
+from olr_cli.engines.local.engine import LocalRunner, set_up_torch
 from olr_cli.engines.local.grpo import Grpo
-from olr_cli.engines.local.loop import LocalRunner, set_up_torch
 from olr_cli.engines.local.policy import Policy, shared_prefix
 from olr_cli.engines.local.sampler import SampledRollouts, sample
 from olr_cli.engines.models import policy_path

@@ -28,7 +28,8 @@ from typing import Any, TypeAlias
 from olr_cli.answers import Judge, default_extractor, extract, find_extractor
 from olr_cli.data.chat import Message, prompt_messages, response_text
 from olr_cli.data.prompt_files import implied_mark
-from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt, QuestionIds, turns_digest
+from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt
+from olr_cli.data.questions import QuestionIds
 from olr_cli.data.sets import sentinel_type
 from olr_cli.data.verified import VerifiedLabels
 from olr_cli.errors import UserError, at, shortened
@@ -173,9 +174,9 @@ class OnlineLabelRefinement:
         self._run_id: str | None = None
         self._step = self._epoch = 0
         self._decided: list[Decided] = []
-        self._clock, self._timeouts = Stopwatch(), 0
+        self._clock = Stopwatch()
         self._prompts: dict[str, Prompt] = {}
-        self._ids: dict[str, str] = {}  # by the digest of a prompt's text
+        self._ids: dict[tuple[Message, ...], str] = {}  # of prompts, several of which may ask one question
         self._taken_ids: set[str] = set()
         self._new_ids = QuestionIds()
         self._pending: tuple[int, int, dict[str, float]] | None = None
@@ -287,9 +288,9 @@ class OnlineLabelRefinement:
         self.flush()
         self._prompts |= {prompt.prompt_id: prompt for prompt in prompts}
         run.add_prompts(prompts, self._verified.mark)
-        judge, history = self._supervisor.judge, self._supervisor.history
+        history = self._supervisor.history
         if not self._decided:
-            self._clock, self._timeouts = Stopwatch(), judge.timeouts
+            self._clock = Stopwatch()
         rollout_groups = [
             RolloutGroup(
                 prompt, history.of(prompt.prompt_id).visits + 1, number, tuple(map(_rollout, completions))
@@ -314,7 +315,7 @@ class OnlineLabelRefinement:
         number = self._step + 1
         with self._clock.measure("store"):
             tables = run.store(number, labels, rollouts)
-        metrics = step_metrics(*tables, self._supervisor.judge.timeouts - self._timeouts)
+        metrics = step_metrics(*tables, sum(part.timeouts for part in parts))
         times = {name: seconds for name, seconds in self._clock.metrics().items() if name != "time/step"}
         self._step = number
         epoch = max(labels["visit"])
@@ -451,7 +452,7 @@ class OnlineLabelRefinement:
             run.begin(after=self._step, facts={"engine": self._trainer})
             lock.pop_all()  # `close` lets it go
         self._prompts |= run.prompts
-        self._ids |= {turns_digest(prompt.messages)[:16]: name for name, prompt in run.prompts.items()}
+        self._ids |= {prompt.messages: name for name, prompt in run.prompts.items()}
         self._run, self._run_id = run, read_manifest(run.path)["id"]
         judge = Judge(ledger=run.path / GIVEN_UP, tolerance=self.recipe.data.tolerance)
         history = stored_history(run.path, judge) if self._step else None
@@ -484,16 +485,15 @@ class OnlineLabelRefinement:
         name = self._name(messages) if name is None else str(name)
         return Prompt(name, messages, label, true, kind, DATA_SOURCE)
 
-    def _name(self, messages: Sequence[Message]) -> str:
+    def _name(self, messages: tuple[Message, ...]) -> str:
         """The id of a prompt that comes without one."""
-        digest = turns_digest(messages)[:16]
-        if digest not in self._ids:
+        if messages not in self._ids:
             name = self._new_ids.next(messages)
             while name in self._taken_ids:  # before a resume
                 name = self._new_ids.next(messages)
-            self._ids[digest] = name
+            self._ids[messages] = name
             self._taken_ids.add(name)
-        return self._ids[digest]
+        return self._ids[messages]
 
     def _require_groups(
         self, groups: Sequence[tuple[Prompt, Sequence[Any]]], marked: Sequence[Prompt]

@@ -20,7 +20,8 @@ from olr_cli.data.prompt_files import (
     load_table,
     read_rows,
 )
-from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet, normal_question, question_of
+from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet
+from olr_cli.data.questions import normal_question, question_of
 from olr_cli.data.rows import Rows
 from olr_cli.errors import UserError, no_rows, shortened
 from olr_cli.recipe.schema import ColumnRole

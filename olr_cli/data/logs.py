@@ -17,7 +17,7 @@ import polars as pl
 from olr_cli.answers import default_extractor, extract, reading_more
 from olr_cli.data.chat import Message, as_text, messages, response_text, turns_of
 from olr_cli.data.log_formats import COLUMNS, TABLE, LogFormat, recognised, require_columns, unpacked
-from olr_cli.data.prompts import question_ids
+from olr_cli.data.questions import question_ids
 from olr_cli.data.rows import (
     RowError,
     Rows,

@@ -8,6 +8,8 @@ Plain question/answer rows become such rows; every other column, and every other
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,9 +31,8 @@ from olr_cli.data.prompts import (
     NoiseType,
     Prompt,
     PromptSet,
-    question_ids,
-    turns_digest,
 )
+from olr_cli.data.questions import question_ids
 from olr_cli.data.rows import (
     MESSAGE_COLUMNS,
     SUFFIXES,
@@ -374,7 +375,8 @@ def _prompt_ids(
         if len(set(present)) == len(messages):
             return present, column
     if reading.are_numbered:
-        return [f"{row}-{turns_digest(turns)[:8]}" for row, turns in enumerate(messages)], None
+        texts = (json.dumps(chat.pairs(turns)).encode() for turns in messages)
+        return [f"{row}-{hashlib.sha256(text).hexdigest()[:8]}" for row, text in enumerate(texts)], None
     return question_ids(messages), None
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 from olr_cli import seeding
 from olr_cli.data.noise import describe_counts, inject
 from olr_cli.data.prompt_files import Reading, read_prompts
-from olr_cli.data.prompts import SENTINEL, NoiseType, PromptSet, question_of
+from olr_cli.data.prompts import SENTINEL, NoiseType, PromptSet
+from olr_cli.data.questions import normal_question, question_of
 from olr_cli.data.verified import with_verified
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import ActiveNoiseSection, MixedNoiseSection, NoiseDraw, Recipe
@@ -64,15 +65,21 @@ def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
     if share is None or recipe.data.test is not None:
         return prompts, None
     rows: dict[str, list[int]] = {}
+    draw: dict[str, int] = {}
+    without = set[str]()
     for row, prompt in enumerate(prompts.prompts):
-        rows.setdefault(question_of(prompt.messages).casefold(), []).append(row)
-    measurable = [
-        question
-        for question, places in rows.items()
-        if not any(prompts.prompts[row].gold in (None, SENTINEL) for row in places)
-    ]
+        question = normal_question(prompt.messages)
+        if question in rows:
+            rows[question].append(row)
+        else:
+            rows[question] = [row]
+            # Another key than this text would draw another share, and runs that were begun with it could not resume.
+            draw[question] = seeding.key("held out", recipe.seed, question_of(prompt.messages).casefold())
+        if prompt.gold in (None, SENTINEL):
+            without.add(question)
+    measurable = [question for question in rows if question not in without]
     wanted, drawn = max(1, round(share * len(prompts))), set[int]()
-    for question in sorted(measurable, key=lambda text: seeding.key("held out", recipe.seed, text)):
+    for question in sorted(measurable, key=draw.__getitem__):
         if len(drawn) >= wanted:
             break
         drawn.update(rows[question])

@@ -11,7 +11,8 @@ from olr_cli import seeding
 from olr_cli.answers import is_match
 from olr_cli.data.chat import Message, prompt_messages
 from olr_cli.data.prompt_files import PROMPT_COLUMNS, Reading, read_prompts
-from olr_cli.data.prompts import SENTINEL, Prompt, QuestionIndex, asks_the_same, question_of
+from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.data.questions import QuestionIndex, asks_the_same, question_of
 from olr_cli.data.rows import Rows, read_table
 from olr_cli.errors import UserError, at, shortened
 
@@ -137,8 +138,9 @@ class VerifiedLabels:
 
     def _by_question(self, prompt: Prompt) -> int | None:
         places, index = self._index
-        same = [places[at] for at in index.find(prompt.messages)]
-        word_for_word = [at for at in same if _asked(self._labels[at].messages) == _asked(prompt.messages)]
+        found = index.find(prompt.messages)
+        same = [places[at] for at in found]
+        word_for_word = [places[at] for at in index.in_same_words(prompt.messages, found)]
         chosen = [at for at in word_for_word or same if self._labels[at].answer is not None] or same
         answers = sorted({answer for at in chosen if (answer := self._labels[at].answer) is not None})
         if any(not is_match(answers[0], answer) for answer in answers[1:]):
@@ -147,10 +149,6 @@ class VerifiedLabels:
                 f" '{shortened(question_of(prompt.messages))}'; leave one"
             )
         return chosen[0] if chosen else None
-
-
-def _asked(messages: Iterable[Message]) -> list[str]:
-    return [turn.content for turn in messages if turn.role == "user"]
 
 
 def _require_one_question(prompt: Prompt, label: VerifiedLabel, source: str) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from olr_cli.answers import Judge, default_extractor
 from olr_cli.data.check import repeat_notes
 from olr_cli.data.prompts import Prompt, PromptSet
+from olr_cli.data.questions import normal_question
 from olr_cli.data.writers import write_prompts
 from olr_cli.engines.resume import (
     check_same_recipe,
@@ -49,7 +50,7 @@ def engine_of(recipe: Recipe, missing: list[str] | None = None) -> Callable[[Rec
         from olr_cli.engines.openrlhf import engine
 
         return partial(engine.OpenRlhfRunner, missing=missing)
-    from olr_cli.engines.local.loop import LocalRunner
+    from olr_cli.engines.local.engine import LocalRunner
 
     return LocalRunner
 
@@ -65,9 +66,11 @@ def run_warnings(recipe: Recipe, data: DataSets, kind: Kind) -> list[str]:
             f"method.prompts is {recipe.method.prompts}, but no label is marked as noise, so every prompt trains; set"
             " method.keep_fraction"
         )
-    trained = {prompt.messages for prompt in data.train.prompts}
+    trained = {normal_question(prompt.messages) for prompt in data.train.prompts}
     for name, held_out in (("validation", data.validation), ("test", data.test)):
-        shared = sum(prompt.messages in trained for prompt in held_out.prompts) if held_out else 0
+        shared = (
+            sum(normal_question(prompt.messages) in trained for prompt in held_out.prompts) if held_out else 0
+        )
         if shared:
             sentences.append(
                 f"{shared} prompts of data.{name} also train; its accuracy is then not a held-out accuracy"

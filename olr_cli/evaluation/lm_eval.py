@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from olr_cli.answers import Judge
 from olr_cli.answers.extraction import boxed, option_letter
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import Prompt
+from olr_cli.data.questions import QuestionIndex
 from olr_cli.errors import UserError, taken
 from olr_cli.evaluation.backends import Sampling
 from olr_cli.evaluation.benchmark import Benchmark, ProblemSource, choose, read_by
@@ -257,29 +258,29 @@ def _asked(
 ) -> tuple[Benchmark, list[Prompt]]:
     """The benchmark that a task asks, and its problems in the order of the log."""
     for benchmark, problems in known:
-        by_question = {_plain(problem.messages[-1].content): problem for problem in problems}
-        questions = [_question(task.texts[it.problem_id], it.prompt, by_question) for it in task.firsts]
-        asked = {question: by_question[question] for question in questions if question is not None}
-        if len(asked) == len(questions):
-            return benchmark, list(asked.values())
+        places = _places(task, QuestionIndex([problem.messages for problem in problems]))
+        if len(places) == len(task.firsts) == len(set(places)):
+            return benchmark, [problems[place] for place in places]
     names = ", ".join(benchmark.name for benchmark, _ in known)
     raise UserError(
         f"{task.file} asks other problems than {names}, or one twice; name the benchmark that was asked, or none"
     )
 
 
-def _question(texts: Sequence[str], prompt: str, questions: Collection[str]) -> str | None:
-    """The question that is a text of a problem's record, else the longest one in its prompt."""
-    found = [text for text in map(_plain, texts) if text in questions]
-    if not found:
-        whole_prompt = _plain(prompt)
-        found = [text for text in questions if text in whole_prompt]
-    return max(found, key=len, default=None)
-
-
-def _plain(text: str) -> str:
-    """A question with spaces and line breaks alike."""
-    return " ".join(text.split())
+def _places(task: _LoggedTask, problems: QuestionIndex) -> list[int]:
+    """Which problem each record of a task is: the longest that is a text of the record, else the longest that stands in
+    its prompt. Records of other problems are left out.
+    """
+    within = problems.find_within({it.problem_id: it.prompt for it in task.firsts})
+    places: list[int] = []
+    for it in task.firsts:
+        same = within.get(it.problem_id, ())
+        for text in sorted(task.texts[it.problem_id], key=len):
+            turns = (Message("user", text),)
+            found = problems.find(turns)
+            same = problems.in_same_words(turns, found) or found or same
+        places += same[:1]
+    return places
 
 
 def _generations(task: Task, logged: _LoggedTask) -> list[Generation]:

@@ -22,6 +22,7 @@ from olr_cli.data.chat import Message
 from olr_cli.data.hub import HubId, load_hub_table
 from olr_cli.data.prompt_files import Reading, read_prompts, read_rows
 from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.data.questions import normal_question
 from olr_cli.data.rows import Rows, matching_files, read_table
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER, Benchmark, ProblemFields, registry
@@ -155,9 +156,9 @@ def _of_table(
     prompts = _prompts(table, benchmark, prompts_place)
     # As many rows as problems are no repeats, even if the benchmark asks the same question twice.
     if fields is None and len(prompts) != benchmark.problems:
-        first: dict[object, int] = {}
+        first: dict[tuple[str, str | None], int] = {}
         for row, prompt in enumerate(prompts):
-            first.setdefault((prompt.messages, prompt.gold), row)
+            first.setdefault((normal_question(prompt.messages), prompt.gold), row)
         if len(first) < len(prompts):  # read again, since row numbers and uniqueness decide the ids
             prompts = _prompts(table.take(list(first.values())), benchmark, prompts_place)
     if fields is None or fields.right_option is None:

@@ -174,14 +174,13 @@ class RolloutSampler:
 
     def _step(self, run: Attempt, step: int, visit: int, prompts: Sequence[Prompt]) -> Metrics:
         """Sample, supervise and store one visit of some prompts."""
-        recipe, judge, clock = run.recipe, run.supervisor.judge, Stopwatch()
+        recipe, clock = run.recipe, Stopwatch()
         with clock.measure("rollouts"):
             names = [prompt.prompt_id for prompt in prompts]
             keys_PG = rollout_keys("rollout", recipe.seed, visit, names, recipe.train.rollouts_per_prompt)
             rollouts_PG = self._backend.generate(
                 [prompt.messages for prompt in prompts], keys_PG.tolist(), self._sampling
             )
-        timeouts_before = judge.timeouts
         groups = [
             RolloutGroup(prompt, visit=visit, step=step, rollouts=tuple(rollouts))
             for prompt, rollouts in zip(prompts, rollouts_PG, strict=True)
@@ -191,7 +190,7 @@ class RolloutSampler:
         with clock.measure("store"):
             tables = run.writer.store(step, labels, decided.rollouts)
             run.writer.sync()
-        metrics = step_metrics(*tables, judge.timeouts - timeouts_before)
+        metrics = step_metrics(*tables, decided.timeouts)
         metrics |= clock.metrics()
         run.writer.log(step, visit, metrics)
         run.writer.sync()

@@ -69,6 +69,11 @@ class StopRequest:
         self.signal_number: int | None = None
         self._tell = tell
 
+    def interruption(self) -> Interrupted | None:
+        """The exception that ends the run after its current step; None if no signal came."""
+        number = self.signal_number
+        return None if number is None else Interrupted(number)
+
     def _note(self, number: int, _frame: FrameType | None) -> None:
         if self.signal_number is not None and number == signal.SIGINT:
             raise Stopped(number)

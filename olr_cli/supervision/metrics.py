@@ -135,7 +135,7 @@ def label_metrics(labels: pl.DataFrame) -> dict[str, float]:
 def rollout_metrics(labels: pl.DataFrame, rollouts: pl.DataFrame) -> dict[str, float]:
     """The ``rollout/`` metrics of the same visits' rows in both tables, without those that have no value.
 
-    Not in here: ``rollout/verification_timeouts``, which only the judge of the answers can count.
+    Not in here: ``rollout/verification_timeouts``, which is in no row (`Decided.timeouts`).
     """
     groups = _known(labels, {"rollout/zero_variance_groups": _mean("has_zero_variance")})
     return _known(rollouts, _ROLLOUT_METRICS) | groups

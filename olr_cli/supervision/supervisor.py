@@ -75,6 +75,7 @@ class Supervisor:
         self._draw = draw
         self._extractor = extractor
         self._keep_fraction = keep_fraction
+        self._timeouts_ahead = 0  # of the step that `read_ahead` has verified
 
     def supervise(self, step: Step, measure: Measure = nullcontext) -> Decided:
         """Decide the labels and rewards of one step; the history grows by it.
@@ -89,6 +90,7 @@ class Supervisor:
                 method's rewards or choice of prompts need. Nothing is recorded then.
         """
         self._check(step)
+        timeouts_before = self.judge.timeouts - self._timeouts_ahead
         with measure("verification"):
             answers = self._answers(step)
             verdicts = self._verdicts(step, answers)
@@ -114,7 +116,8 @@ class Supervisor:
             # Last, when nothing can fail any more: visits were once added group by group, and if a later group lacked a
             # statistic, the retry of the step began at visit 2.
             self.history.extend(pasts)
-            return decided
+        self._timeouts_ahead = 0
+        return replace(decided, timeouts=self.judge.timeouts - timeouts_before)
 
     def expect(self, prompts: Sequence[Prompt]) -> None:
         """Start the verifier in the background, if the labels of these prompts show that it is needed."""
@@ -124,10 +127,12 @@ class Supervisor:
     def read_ahead(self, step: Step) -> None:
         """Verify the answers of a step that `supervise` will get next, which then finds it done.
 
-        Reads the responses alone, and records nothing: it can run in another thread while the step's statistics are
-        still being computed.
+        Reads the responses alone, and records nothing but its timeouts: it can run in another thread while the step's
+        statistics are still being computed.
         """
+        timeouts_before = self.judge.timeouts
         self._verdicts(step, self._answers(step))
+        self._timeouts_ahead += self.judge.timeouts - timeouts_before
 
     def _check(self, step: Step) -> None:
         if len({prompt.prompt_id for prompt in step.prompts}) < len(step.prompts):

@@ -295,6 +295,7 @@ class Decided:
         answer_classes: R.
         is_correct: R.
         rewards: R.
+        timeouts: answers and pairs that verification gave up on, those of `Supervisor.read_ahead` included.
     """
 
     step: Step
@@ -303,6 +304,7 @@ class Decided:
     answer_classes: Sequence[str | None]
     is_correct: Sequence[bool | None]
     rewards: Sequence[float]
+    timeouts: int = 0
 
     @cached_property
     def advantages(self) -> list[float]:

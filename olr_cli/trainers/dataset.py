@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from olr_cli.answers import extract, shared_judge
 from olr_cli.api import DATA_SOURCE, OnlineLabelRefinement, completion_text
-from olr_cli.data.chat import as_text
+from olr_cli.data.chat import Message, prompt_messages
 from olr_cli.data.prompt_files import read_rows
 from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.data.questions import normal_question
 from olr_cli.data.rows import Rows
 from olr_cli.data.sets import sentinel_type
 from olr_cli.errors import UserError, shortened
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class PromptIndex:
-    """The prompts of a table, by what a trainer hands to its reward: a row's id, or the text of its prompt.
+    """The prompts of a table, by what a trainer hands to its reward: a row's id, or its prompt.
 
     Args:
         table: rows in the interchange format, or with plain columns; the column `prompt` is what the trainer samples
@@ -44,12 +45,14 @@ class PromptIndex:
         self.prompts = prompts.prompts
         self._place = place
         self._by_id = {prompt.prompt_id: prompt for prompt in self.prompts}
-        self._by_text: dict[str, list[Prompt]] = {}
-        texts = table.column("prompt").to_pylist() if "prompt" in table.column_names else []
-        for text, prompt in zip(texts, self.prompts, strict=False):
-            self._by_text.setdefault(text_key(text), []).append(prompt)
+        self._by_question: dict[str, dict[tuple[Message, ...], list[Prompt]]] = {}
+        asked = table.column("prompt").to_pylist() if "prompt" in table.column_names else []
+        for turns, prompt in zip(map(row_turns, asked), self.prompts, strict=False):
+            wordings = self._by_question.setdefault(normal_question(turns), {})
+            wordings.setdefault(turns, []).append(prompt)
         has_ids = "prompt_id" in table.column_names or "extra_info" in table.column_names
-        twice = next((same for same in self._by_text.values() if len(same) > 1), None)
+        each = (prompts for wordings in self._by_question.values() for prompts in wordings.values())
+        twice = next((prompts for prompts in each if len(prompts) > 1), None)
         if twice is not None and not has_ids:
             question = shortened(twice[0].messages[-1].content)
             raise UserError(
@@ -58,16 +61,19 @@ class PromptIndex:
             )
 
     @property
-    def texts(self) -> set[str]:
-        """The prompts' texts, as `text_key` has them."""
-        return set(self._by_text)
+    def questions(self) -> set[str]:
+        """What the prompts ask, as `normal_question` has it."""
+        return set(self._by_question)
 
     def of(self, row: Mapping[str, Any]) -> Prompt:
         """The prompt of a row as the trainer hands it on, of which `prompt` or an id is enough."""
         for name in (row.get("prompt_id"), (row.get("extra_info") or {}).get("index")):
             if name is not None and str(name) in self._by_id:
                 return self._by_id[str(name)]
-        same = self._by_text.get(text_key(row["prompt"]), [])
+        turns = row_turns(row["prompt"])
+        wordings = self._by_question.get(normal_question(turns), {})
+        # Rows that ask one question are told apart by their words.
+        same = wordings.get(turns) or [prompt for prompts in wordings.values() for prompt in prompts]
         if len(same) != 1:
             raise UserError(
                 f"{self._place} has {'no' if not same else 'more than one'} row with the prompt"
@@ -122,9 +128,9 @@ def plain_rewards(completions: Sequence[Any], golds: Sequence[str], extractor: s
     ]
 
 
-def text_key(prompt: Any) -> str:
-    """The same text for the same prompt: a text, or any sequence of messages."""
-    return as_text(prompt if isinstance(prompt, str) else list(prompt)) or ""
+def row_turns(prompt: Any) -> tuple[Message, ...]:
+    """The turns of a row's prompt: a text, or any sequence of messages; none for anything else."""
+    return prompt_messages(prompt if isinstance(prompt, str) else list(prompt)) or ()
 
 
 def _require_answers_only(recipe: Recipe) -> None:

@@ -32,11 +32,12 @@ from verl.utils.fs import copy_to_local
 
 from olr_cli.answers import default_extractor
 from olr_cli.api import OnlineLabelRefinement, Rollout
+from olr_cli.data.questions import normal_question
 from olr_cli.data.rows import read_table
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest, require_run
 from olr_cli.runs.metrics import read_metrics
-from olr_cli.trainers.dataset import begin, grade_held_out, plain_rewards, text_key
+from olr_cli.trainers.dataset import begin, grade_held_out, plain_rewards, row_turns
 
 GLOBAL_STEP = "trainer/global_step"
 """Metric: verl's number of the step to which a stored step belongs."""
@@ -157,8 +158,8 @@ class RewardServer:
         self._held_out = set()
         if config.trainer.test_freq > 0 or config.trainer.val_before_train:
             held_out = read_data(config.data.val_files, key).column("prompt").to_pylist()
-            self._held_out = {text_key(prompt) for prompt in held_out}
-        shared = len(self._held_out & self._index.texts)
+            self._held_out = {normal_question(row_turns(prompt)) for prompt in held_out}
+        shared = len(self._held_out & self._index.questions)
         if shared:
             raise UserError(
                 f"{shared} prompts of data.val_files are in data.train_files too, and verl does not tell to which of"
@@ -175,7 +176,7 @@ class RewardServer:
         olr = self._olr
         assert olr is not None
         row = {**columns, "prompt": columns["raw_prompt"]}
-        if text_key(row["prompt"]) in self._held_out:
+        if normal_question(row_turns(row["prompt"])) in self._held_out:
             return grade_held_out(olr, [row], [rollout])[0]
         group = self._groups.setdefault(columns["uid"], _Group(row))
         waiting: asyncio.Future[float] = asyncio.get_running_loop().create_future()

@@ -10,7 +10,8 @@ from samples import json_lines
 
 from olr_cli.data.chat import Message
 from olr_cli.data.logs import read_log
-from olr_cli.data.prompts import Prompt, question_of, same_prompts
+from olr_cli.data.prompts import Prompt
+from olr_cli.data.questions import question_of, same_prompts
 from olr_cli.errors import UserError
 
 TRL = Path(__file__).parents[1] / "fixtures" / "logs" / "trl"

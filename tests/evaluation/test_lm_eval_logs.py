@@ -8,7 +8,7 @@ from pathlib import Path
 import commands
 import polars as pl
 import pytest
-from samples import json_lines
+from samples import SAME_QUESTION, json_lines, questions
 
 LOGS = Path(__file__).parents[1] / "fixtures" / "logs"
 LM_EVAL = LOGS / "lm-eval" / "SmolLM2-135M-Instruct"
@@ -72,6 +72,26 @@ def test_a_log_of_a_benchmark_is_compared_problem_by_problem(benchmark):
     rows = pl.read_parquet("again/generations/mine.parquet")
     assert rows["problem_id"].unique(maintain_order=True).to_list() == ["p0", "p1", "p2", "p3"]
     assert rows["gold"].unique(maintain_order=True).to_list() == ["5", "0.5", "3", "6"]
+
+
+@pytest.mark.parametrize("form", SAME_QUESTION.values(), ids=SAME_QUESTION)
+def test_problems_of_a_benchmark_are_found_in_every_form_of_their_questions(tmp_path, form):
+    """R24."""
+    rows = [{"id": f"p{at}", "question": text, "answer": "1"} for at, text in enumerate(questions(12))]
+    json_lines(tmp_path / "mine.jsonl", *rows)
+    (tmp_path / "mine.yaml").write_text(
+        "name: mine\nsource: {file: mine.jsonl}\nfields: {id: id, problem: question, answer: answer}\n"
+    )
+    logged = [LINE | {"doc_id": at, "doc": {"q": form(questions(12)[at])}} for at in (10, 1)]
+    answered(
+        write(tmp_path, "samples_x_1.jsonl", *map(json.dumps, logged)),
+        "--benchmarks",
+        "mine.yaml",
+        "--out",
+        "o",
+    )
+    rows = pl.read_parquet("o/generations/mine.parquet")
+    assert rows["problem_id"].unique(maintain_order=True).to_list() == ["p10", "p1"]
 
 
 def test_an_extractor_reads_the_answers_otherwise_also_afterwards(benchmark):

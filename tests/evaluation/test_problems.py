@@ -8,7 +8,7 @@ from collections import Counter
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from samples import SHARED, json_lines, needs_shared
+from samples import SAME_QUESTION, SHARED, json_lines, needs_shared, questions
 
 from olr_cli.data.chat import Message
 from olr_cli.data.hub import HubId
@@ -83,6 +83,14 @@ def test_repeated_rows_are_one_problem_in_the_order_of_their_first_appearance(tm
         ("4", "4", None),
     ]
     assert problems[0].messages == (Message("system", "Think."), Message("user", "q5"))
+
+
+@pytest.mark.parametrize("form", SAME_QUESTION.values(), ids=SAME_QUESTION)
+def test_a_problem_in_another_form_is_a_repeat(tmp_path, form):
+    """R24."""
+    asked = [text for question in questions(2) for text in (question, form(question))]
+    file = write(tmp_path / "a.jsonl", [row(text, "1") for text in asked])
+    assert len(load_problems(find_benchmark("aime24"), data=file, limit=9)) == 2
 
 
 def test_the_same_question_with_another_gold_is_another_problem(tmp_path):

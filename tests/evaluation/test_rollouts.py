@@ -15,7 +15,7 @@ from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.data.writers import write_prompts
 from olr_cli.engines.launch import launch, unfinished_run
-from olr_cli.engines.local.loop import LocalRunner
+from olr_cli.engines.local.engine import LocalRunner
 from olr_cli.engines.models import policy_path
 from olr_cli.errors import UserError
 from olr_cli.evaluation.rollouts import RolloutSampler, backend_of, rollouts_recipe, rollouts_summary

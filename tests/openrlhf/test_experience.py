@@ -383,7 +383,7 @@ class Controller(SupervisedTrainer):
     """Our controller, without OpenRLHF's set-up of models."""
 
     def __init__(self, recorded, judge, args, tokenizer, run):
-        self.recipe, self.judge, self.tokenizer, self.args = recorded.recipe, judge, tokenizer, args
+        self.recipe, self.tokenizer, self.args = recorded.recipe, tokenizer, args
         self.data = SimpleNamespace(train=recorded.train)
         self.schedule = Schedule.of(recorded.recipe, PROMPTS)
         self.supervisor = make_supervisor(recorded.recipe, recorded.share, judge, None)
@@ -398,7 +398,8 @@ class Controller(SupervisedTrainer):
         """A step's samples with rewards and advantages; its records are in the store then."""
         self._step = step
         batches = self.experience_maker.make_experience_batch(samples)
-        self.writer.store(step, self._decided.labels, self._decided.rollouts)
+        decided = self._supervised.decided
+        self.writer.store(step, decided.labels, decided.rollouts)
         return batches
 
 

@@ -94,7 +94,7 @@ def test_new_weights_reach_vllm(run: Path) -> None:
     from olr_cli.answers import Judge
     from olr_cli.data.sets import held_out_prompts
     from olr_cli.engines.held_out import held_out_accuracy
-    from olr_cli.engines.local.loop import encode_prompts
+    from olr_cli.engines.local.engine import encode_prompts
     from olr_cli.engines.local.policy import Policy
     from olr_cli.engines.local.sampler import sample
     from olr_cli.seeding import rollout_keys

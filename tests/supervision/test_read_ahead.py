@@ -49,12 +49,15 @@ def decided(pool, visits, ahead=lambda supervisor, groups: None):
     """Every decision and the number of timeouts; `ahead` comes before each step."""
     judge = judge_that_has_seen_nothing(pool)
     supervisor = Supervisor(compose(OlrMethod(warmup_epochs=1, slope_threshold="0")), judge, seed=5)
-    found = []
+    found, timeouts = [], 0
     for visit, answers_PG in enumerate(visits, 1):
         step = groups(visit, answers_PG)
         ahead(supervisor, step)
-        found.append(by_group(supervisor.supervise(Step.of(step))))
-    return found, judge.timeouts
+        result = supervisor.supervise(Step.of(step))
+        found.append(by_group(result))
+        timeouts += result.timeouts
+    assert timeouts == judge.timeouts  # each step has its own, those of the reading ahead included
+    return found, timeouts
 
 
 visits = st.lists(

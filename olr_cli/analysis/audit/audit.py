@@ -33,7 +33,8 @@ from olr_cli.analysis.histories import NO_LABELS, RolloutHistory, read_history, 
 from olr_cli.answers import EXTRACTORS, Judge, is_match
 from olr_cli.data.logs import Report, silent
 from olr_cli.data.prompt_files import Reading
-from olr_cli.data.prompts import SENTINEL, PromptSet, question_of, same_prompts
+from olr_cli.data.prompts import SENTINEL, PromptSet
+from olr_cli.data.questions import question_of, same_prompts
 from olr_cli.data.verified import VerifiedLabels
 from olr_cli.errors import UserError, at
 from olr_cli.runs.directory import Status, kind_of, read_manifest

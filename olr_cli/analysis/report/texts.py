@@ -13,7 +13,8 @@ from typing import Any
 import polars as pl
 
 from olr_cli.analysis.histories import run_data
-from olr_cli.data.prompts import Prompt, question_of
+from olr_cli.data.prompts import Prompt
+from olr_cli.data.questions import question_of
 from olr_cli.errors import UserError
 from olr_cli.runs.store import read_rollout_steps
 

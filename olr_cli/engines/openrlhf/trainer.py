@@ -12,6 +12,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,21 +47,20 @@ from olr_cli.engines.run import (
     LOSS_OR_GRADIENT,
     NONFINITE,
     NonFinite,
-    diverged,
     engine_section,
     load_data,
 )
+from olr_cli.engines.step import StepEnd
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import OpenRlhfEngine
-from olr_cli.runs.checkpoints import checkpoint_steps, is_best
+from olr_cli.runs.checkpoints import checkpoint_steps
 from olr_cli.runs.directory import GIVEN_UP, read_recipe
 from olr_cli.runs.metrics import Metrics, Stopwatch
 from olr_cli.runs.schedule import Schedule
 from olr_cli.runs.store import stored_history
-from olr_cli.runs.throughput import throughput
+from olr_cli.runs.throughput import StepWork, throughput
 from olr_cli.runs.writer import RunWriter
 from olr_cli.supervision import Decided, Step, make_supervisor
-from olr_cli.supervision.metrics import step_metrics
 
 _METRICS = {
     "policy/kl": "kl",
@@ -73,11 +74,24 @@ _METRICS = {
 
 
 class ReadRollouts(NamedTuple):
-    """A step, without the statistics of a forward pass, the samples of its rollouts, and what was given up before."""
+    """A step, without the statistics of a forward pass, and the samples of its rollouts."""
 
     step: Step
     order: list[int]
-    timeouts_before: int
+
+
+@dataclass(frozen=True)
+class SupervisedStep:
+    """What is kept of a supervised step until it is recorded.
+
+    Attributes:
+        work: for the step's speed.
+        sampler_gap: the metric; None if it is unknown.
+    """
+
+    decided: Decided
+    work: StepWork
+    sampler_gap: float | None
 
 
 class PromptOrder:
@@ -161,6 +175,9 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     """The controller of a run."""
 
     run_path: Path  # held by the command that started the job
+    _step: int  # in progress, from 1
+    _clock: Stopwatch  # of that step
+    _supervised: SupervisedStep | None  # None until its labels are decided
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.files = JobFiles(self.run_path)
@@ -171,17 +188,22 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         self.recipe = read_recipe(self.run_path).of_strangers(
             ()
         )  # the command that started this job has asked
-        self.writer = RunWriter.join(self.run_path, self.recipe)
+        writer = RunWriter.join(self.run_path, self.recipe)
         self.data = load_data(self.recipe)
         require_same_data(self.run_path, self.data)
         self.schedule = Schedule.of(self.recipe, len(self.data.train.prompts))
         self._done = max(checkpoint_steps(self.run_path), default=0)
-        self.judge = Judge(ledger=self.run_path / GIVEN_UP, tolerance=self.recipe.data.tolerance)
-        history = stored_history(self.run_path, self.judge) if self._done else None
-        self.supervisor = make_supervisor(self.recipe, self.data.keep_fraction, self.judge, history)
+        judge = Judge(ledger=self.run_path / GIVEN_UP, tolerance=self.recipe.data.tolerance)
+        history = stored_history(self.run_path, judge) if self._done else None
+        self.supervisor = make_supervisor(self.recipe, self.data.keep_fraction, judge, history)
         self.supervisor.expect(self.data.train.prompts)
-        self._decided: Decided  # of the step in progress, where it is supervised already
-        self._is_supervised = False
+        self._end = StepEnd(
+            writer,
+            self.schedule,
+            held_out=self.measure_held_out,
+            save=self._save_checkpoint,
+            stop=lambda: JobStopped() if self.files.stop.exists() else None,
+        )
         rows = self.samples_generator.prompts_dataloader.dataset
         self.prompts_dataloader = PromptOrder(self.schedule, rows, self._done)
         self.samples_generator.prompts_dataloader = self.prompts_dataloader
@@ -218,7 +240,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         shutil.rmtree(self.files.universal, ignore_errors=True)  # every rank has loaded it
         self.files.ready.touch()
         if self._done == 0:
-            self.writer.log(0, 0, self.measure_held_out())
+            self._end.before_training()
         super().fit(global_step)
 
     def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict[str, Any], int]:
@@ -227,18 +249,12 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         Raises:
             Diverged: logits, a loss or the gradient are not finite, and the step is not taken.
         """
-        self._step, self._clock, self._is_supervised = global_step + 1, Stopwatch(), False
-        try:
-            result: tuple[dict[str, Any], int] = super().train_step(rollout_samples, global_step)
-        except NonFinite as error:  # from a rank too: Ray's error is also of the kind of its cause
-            quantity = LOSS_OR_GRADIENT if self._is_supervised else LOGITS
-            raise diverged(
-                self.writer,
-                NonFinite(quantity),
-                step=self._step,
-                epoch=self._epoch,
-                failed=self._step - 1,
-            ) from error
+        self._step, self._clock, self._supervised = global_step + 1, Stopwatch(), None
+        with self._end.stopping_if_diverged(self._step, failed=global_step):
+            try:
+                result: tuple[dict[str, Any], int] = super().train_step(rollout_samples, global_step)
+            except NonFinite as error:  # from a rank too: Ray's error is also of the kind of its cause
+                raise NonFinite(LOGITS if self._supervised is None else LOSS_OR_GRADIENT) from error
         return result
 
     def deal(self, lengths: Sequence[int]) -> list[int]:
@@ -254,7 +270,6 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
 
     def read(self, samples: list[Any]) -> ReadRollouts:
         """Read a step's samples, of single rollouts, and verify their answers; can run beside the forward passes."""
-        timeouts_before = self.judge.timeouts
         came = group_members(samples, self.supervisor.method.views, self.recipe.train.rollouts_per_prompt)
         # Stored, supervised and counted in the order in which the step's prompts were due.
         due = [self.data.train.prompts[row] for row in self.schedule.rows(self._step)]
@@ -266,12 +281,12 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             due,
             self.tokenizer,
             self.supervisor.method.views,
-            visit=self._epoch,
+            visit=self.schedule.epoch(self._step),
             step=self._step,
             stop=self.recipe.train.stop,
         )
         self.supervisor.read_ahead(step)
-        return ReadRollouts(step, order, timeouts_before)
+        return ReadRollouts(step, order)
 
     def supervise(
         self, read: Future[ReadRollouts], batches: list[Any], forwards: list[PolicyForward]
@@ -284,7 +299,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             forwards: the policy's, of each micro-batch.
         """
         with self._clock.measure("verification"):
-            step, order, timeouts_before = read.result()
+            step, order = read.result()
             log_probs, entropies, self_certainties = zip(*forwards, strict=True)
             if any(values.isnan().any() for values in log_probs):
                 raise NonFinite(LOGITS)
@@ -295,10 +310,8 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             }
             step = with_statistics(step, order, means)
         decided = self.supervisor.supervise(step, self._clock.measure)
-        self._decided, self._is_supervised = decided, True
-        self._timeouts = self.judge.timeouts - timeouts_before
-        self._work = step_work(batches, decided, order)
-        self._sampler_gap = sampler_gap(batches, log_probs)
+        work = step_work(batches, decided, order)
+        self._supervised = SupervisedStep(decided, work, sampler_gap(batches, log_probs))
         give_rewards(batches, decided, order, normalised=divides_by_std(self.recipe))
         smoothing = self.recipe.method.smoothing
         if smoothing > 0:  # the old policy's, for the ratio; the KL's and the stored ones are read already
@@ -314,20 +327,11 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             UserError: nothing can be written, or another process has taken over the run.
             JobStopped: somebody asked for it.
         """
-        with self._clock.measure("store"):
-            tables = self.writer.store(self._step, self._decided.labels, self._decided.rollouts)
-        metrics = step_metrics(*tables, self._timeouts) | self._openrlhf_metrics(logs_dict)
-        if self.schedule.is_due(global_step, self.recipe.train.evaluate_every):
-            with self._clock.measure("evaluation"):
-                metrics |= self.measure_held_out()
-        metrics |= self._times(logs_dict)
-        self.writer.log(global_step, self._epoch, {**metrics, **self._throughput(metrics)})
-        stop = self.files.stop.exists()  # read once: no stop without its checkpoint
-        is_due = self.schedule.is_due(global_step, self.recipe.train.checkpoint_every)
-        if stop or is_due or is_best(self.run_path, global_step, metrics):
-            self._save_checkpoint(global_step)
-        if stop and global_step < self.schedule.last:
-            raise JobStopped
+        step = self._supervised
+        assert step is not None
+        measured = self._openrlhf_metrics(logs_dict, step)
+        speed = partial(self._speed, logs_dict, step.work)
+        self._end.complete(global_step, step.decided, self._clock, measured, speed)
 
     def measure_held_out(self) -> Metrics:
         """Accuracy on the recipe's held-out prompts."""
@@ -348,33 +352,26 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             prefix: [responses[held_out_label(prefix, row)] for row in range(len(held_out.prompts))]
             for prefix, held_out in sets.items()
         }
-        return held_out_metrics(sets, texts, self.judge, self.recipe.data.extractor)
+        return held_out_metrics(sets, texts, self.supervisor.judge, self.recipe.data.extractor)
 
-    @property
-    def _epoch(self) -> int:
-        return self.schedule.epoch(self._step)
-
-    def _openrlhf_metrics(self, status: dict[str, Any]) -> Metrics:
+    def _openrlhf_metrics(self, status: dict[str, Any], step: SupervisedStep) -> Metrics:
         known = {name: float(status[theirs]) for name, theirs in _METRICS.items() if theirs in status}
         if self.recipe.train.kl_weight == 0:  # without a reference OpenRLHF reports 0
             known.pop("policy/kl", None)
-        if self._sampler_gap is not None:
-            known["rollout/sampler_gap"] = self._sampler_gap
+        if step.sampler_gap is not None:
+            known["rollout/sampler_gap"] = step.sampler_gap
         known[NONFINITE] = 0.0  # else the run has ended
-        return known | policy_entropy(self._decided)
+        return known | policy_entropy(step.decided)
 
-    def _times(self, status: dict[str, Any]) -> Metrics:
-        """Seconds of each part of the step; OpenRLHF times its own."""
-        ours = {name: seconds for name, seconds in self._clock.metrics().items() if name != "time/step"}
-        supervision = ours["time/verification"] + ours["time/labels"]
+    def _speed(self, status: dict[str, Any], work: StepWork, metrics: Metrics) -> dict[str, float | None]:
+        """Seconds of the update and the whole step, as OpenRLHF has timed its parts of them; throughput, GPU memory."""
+        supervision = metrics["time/verification"] + metrics["time/labels"]
         update = status["timing/make_experience"] - supervision + status["timing/ppo_train"]
-        after = ours["time/store"] + ours.get("time/evaluation", 0.0)
-        return ours | {"time/update": update, "time/step": status["timing/step_total"] + after}
-
-    def _throughput(self, times: Metrics) -> dict[str, float | None]:
+        after = metrics["time/store"] + metrics.get("time/evaluation", 0.0)
+        times = {"time/update": update, "time/step": status["timing/step_total"] + after}
         peaks = ray.get(self.actor_model_group.async_run_method(method_name="take_gpu_peak"))
         peak = max((peak for peak in peaks if peak is not None), default=None)
-        return throughput(self._work, times, peak)
+        return {**times, **throughput(work, metrics | times, peak)}
 
     def _save_checkpoint(self, step: int) -> None:
         def fill(folder: Path) -> None:
@@ -384,7 +381,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
                 )
             )
 
-        self.writer.checkpoint(step, fill)
+        self._end.writer.checkpoint(step, fill)
 
 
 def held_out_samples(generator: Any, settings: Mapping[str, Any]) -> list[Any]:

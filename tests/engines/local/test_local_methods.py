@@ -15,8 +15,8 @@ from olr_cli.answers import Judge
 from olr_cli.data.prompts import Prompt
 from olr_cli.engines.launch import launch
 from olr_cli.engines.local import loop
+from olr_cli.engines.local.engine import LocalRunner
 from olr_cli.engines.local.loop import (
-    LocalRunner,
     advantages_and_trains,
     sampled_step,
     training_keys,

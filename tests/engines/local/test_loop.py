@@ -7,8 +7,10 @@ from contextlib import contextmanager
 import pytest
 from test_resume import STEPS, recipe
 
+from olr_cli.answers import Judge
 from olr_cli.engines.launch import launch
 from olr_cli.engines.local import loop
+from olr_cli.engines.local.engine import LocalRunner, encode_prompts
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.models import policy_path
 from olr_cli.engines.run import load_data
@@ -17,13 +19,12 @@ from olr_cli.runs.interrupts import Interrupted, StopRequest
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import LineProgress
 from olr_cli.runs.store import scan_labels, scan_rollouts
-from olr_cli.supervision import Supervisor
 
 KEYS = ("prompt_id", "visit")
 
 
 def go(path, a_recipe):
-    launch(a_recipe, path, loop.LocalRunner, LineProgress(io.StringIO()))
+    launch(a_recipe, path, LocalRunner, LineProgress(io.StringIO()))
 
 
 class LateSignal(StopRequest):
@@ -53,13 +54,15 @@ def test_a_signal_at_the_end_of_a_step_does_not_stop_without_a_checkpoint(tmp_pa
 
 
 def test_timeouts_are_counted_for_each_step(tmp_path, monkeypatch):
-    real = Supervisor.supervise
+    real = Judge.keys
 
-    def two_timeouts(self, groups, *measure):
-        self.judge.timeouts += 2
-        return real(self, groups, *measure)
+    def two_timeouts(self, answers):
+        self.timeouts += 2
+        return real(self, answers)
 
-    monkeypatch.setattr(Supervisor, "supervise", two_timeouts)
+    monkeypatch.setattr(
+        Judge, "keys", two_timeouts
+    )  # once a step, and once when the held-out prompts are measured
     go(tmp_path / "run", recipe())
     lines = read_metrics(tmp_path / "run")[1:]
     assert [line["rollout/verification_timeouts"] for line in lines] == [2] * STEPS
@@ -73,7 +76,7 @@ def test_throughput_counts_the_tokens_of_the_stored_rollouts(tmp_path):
     asked = dict(
         zip(
             (prompt.prompt_id for prompt in prompts),
-            map(len, loop.encode_prompts(policy, prompts, some)),
+            map(len, encode_prompts(policy, prompts, some)),
             strict=True,
         )
     )

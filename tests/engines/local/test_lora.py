@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM
 
 from olr_cli.engines.launch import launch
 from olr_cli.engines.local import loop
+from olr_cli.engines.local.engine import LocalRunner
 from olr_cli.engines.local.grpo import Grpo
 from olr_cli.engines.local.lora import LoraPolicy
 from olr_cli.engines.local.sampler import sample
@@ -109,7 +110,7 @@ def test_the_reference_stays_the_starting_policy_while_adapters_train():
 
 
 def go(path, *, resume=False, a_recipe=None):
-    launch(a_recipe or recipe(), path, loop.LocalRunner, LineProgress(io.StringIO()), resume=resume)
+    launch(a_recipe or recipe(), path, LocalRunner, LineProgress(io.StringIO()), resume=resume)
 
 
 @pytest.fixture(scope="module")

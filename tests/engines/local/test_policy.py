@@ -18,7 +18,7 @@ from transformers import (
 from transformers.integrations import sdpa_attention
 
 from olr_cli.data.chat import Message
-from olr_cli.engines.local.loop import load_policy
+from olr_cli.engines.local.engine import load_policy
 from olr_cli.engines.local.policy import Policy, shared_prefix
 from olr_cli.engines.prompt_text import has_chat_template
 from olr_cli.errors import UserError

@@ -12,8 +12,10 @@ from forks import fork, status
 from polars.testing import assert_frame_equal
 
 from olr_cli.engines import launch as launching
+from olr_cli.engines import step as step_module
 from olr_cli.engines.launch import launch, unfinished_run, unused_run_path
 from olr_cli.engines.local import loop
+from olr_cli.engines.local.engine import LocalRunner
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import validate
 from olr_cli.runs import store, writer
@@ -67,7 +69,7 @@ SET_BY_TRL_USERS = {
 def go(path, *, resume=False, a_recipe=None):
     a_recipe = a_recipe or recipe()
     quiet = LineProgress(io.StringIO())
-    launch(a_recipe, path, loop.LocalRunner, quiet, resume=resume)
+    launch(a_recipe, path, LocalRunner, quiet, resume=resume)
 
 
 def tables(path):
@@ -164,10 +166,10 @@ def interrupt(path, monkeypatch, a_recipe=None):
 def test_a_signal_ends_the_step_writes_a_checkpoint_and_resumes(number, whole, tmp_path, monkeypatch):
     def signalled(*args):
         os.kill(os.getpid(), number)
-        return loop_metrics(*args)
+        return step_metrics(*args)
 
-    loop_metrics = loop.step_metrics
-    monkeypatch.setattr(loop, "step_metrics", at_call(3, loop_metrics, signalled))
+    step_metrics = step_module.step_metrics
+    monkeypatch.setattr(step_module, "step_metrics", at_call(3, step_metrics, signalled))
     with pytest.raises(Interrupted) as stop:
         go(tmp_path / "run")
     assert stop.value.exit_status == 128 + number

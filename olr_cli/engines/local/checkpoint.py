@@ -1,0 +1,41 @@
+"""A checkpoint of the local engine: the policy, the optimiser, and torch's random state."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+
+from olr_cli.engines.local.grpo import Grpo
+from olr_cli.engines.run import Attempt
+from olr_cli.errors import UserError, first_line
+from olr_cli.files import system_problem
+
+
+def save_checkpoint(run: Attempt, step: int, grpo: Grpo) -> None:
+    """Write weights and tokenizer in Hugging Face layout, the optimiser, and torch's random state."""
+
+    def fill(folder: Path) -> None:
+        grpo.policy.save(folder)
+        # Through a file of ours: torch's own hides the system's error on a full disk.
+        with (folder / "optimizer.pt").open("wb") as file:
+            torch.save(grpo.optimizer.state_dict(), file)
+
+    run.writer.checkpoint(step, fill, rng=torch.get_rng_state().tolist())
+
+
+def load_trainer(grpo: Grpo, checkpoint: Path) -> None:
+    """Bring the optimiser, and torch's random state, to where a checkpoint left them."""
+    try:
+        state = torch.load(checkpoint / "optimizer.pt", weights_only=True, map_location=grpo.policy.device)
+        grpo.optimizer.load_state_dict(state)
+        saved = json.loads((checkpoint / "trainer.json").read_text(encoding="utf-8"))
+        torch.set_rng_state(torch.tensor(saved["rng"], dtype=torch.uint8))
+    except (MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:
+        problem = system_problem(error) or f"it has no state of this run's optimiser ({first_line(error)})"
+        raise UserError(
+            f"{checkpoint} could not be continued: {problem}; remove it, and --resume takes the one before"
+        ) from error

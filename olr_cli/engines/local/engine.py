@@ -1,0 +1,148 @@
+"""The engine for one machine: torch, the policy and the prompts, made ready for the loop (loop.py)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from olr_cli.data.chat import Message
+from olr_cli.data.prompts import Prompt, View
+from olr_cli.engines.local.checkpoint import load_trainer
+from olr_cli.engines.local.grpo import Grpo
+from olr_cli.engines.local.loop import train
+from olr_cli.engines.local.lora import LoraPolicy
+from olr_cli.engines.local.policy import Policy, digest
+from olr_cli.engines.models import model_location
+from olr_cli.engines.prompt_text import ChatFormat, require_room, template_warnings
+from olr_cli.engines.reporting import require_packages
+from olr_cli.engines.run import Attempt, DataSets, engine_section, loss_average_departure
+from olr_cli.packages import untested_versions
+from olr_cli.recipe.schema import LocalEngine, Recipe
+from olr_cli.runs.checkpoints import checkpoint_path
+from olr_cli.runs.schedule import Schedule
+
+
+class LocalRunner:
+    """The engine for one machine: loads the policy, then has it trained (see `olr_cli.engines.run.Engine`)."""
+
+    def __init__(self, recipe: Recipe, data: DataSets) -> None:
+        """Load the starting policy and encode every prompt."""
+        require_packages(recipe)
+        set_up_torch(recipe)
+        self.policy = load_policy(recipe)
+        self.views = data.views
+        encoded = [encode_prompts(self.policy, data.train.prompts, recipe, view) for view in self.views]
+        self.token_ids = list(zip(*encoded, strict=True))  # of each prompt, its views
+        self.held_out = {
+            prefix: encode_prompts(self.policy, prompts.prompts, recipe)
+            for prefix, prompts in data.held_out.items()
+        }
+        on_gpu = self.policy.device.type == "cuda"
+        no_repeat = ["results do not repeat bit for bit on a GPU"] if on_gpu else []
+        self.facts = {
+            "engine": "local",
+            "device": torch.cuda.get_device_name() if on_gpu else "cpu",
+            "dtype": str(self.policy.dtype).removeprefix("torch."),
+            "threads": torch.get_num_threads(),
+            "policy_digest": digest(self.policy.model),
+            "departures": [
+                "advantages are divided by the population standard deviation, as in the paper's Eq. 1 (the authors'"
+                " code: sample standard deviation)",
+                "mini-batches are of whole prompts (the authors': of single rollouts)",
+                loss_average_departure(recipe),
+                *(no_repeat or untested_versions()),
+            ],
+        }
+        self.warnings = template_warnings(self.policy.tokenizer, recipe)
+
+    @property
+    def plan(self) -> list[str]:
+        """Where it would compute."""
+        return [f"device {self.facts['device']}"]
+
+    def render(self, messages: Sequence[Message]) -> str:
+        """A prompt exactly as the policy sees it."""
+        return self.policy.render(messages)
+
+    def complete(self, run: Attempt) -> dict[str, Any]:
+        """Train from step `run.done` to the end; errors as of `train`."""
+        run.supervisor.expect(run.data.train.prompts)  # the verifier starts beside what follows
+        train(run, self._grpo(run), self.token_ids, self.held_out)
+        last = Schedule.of(run.recipe, len(self.token_ids)).last
+        return {"steps": last, "policy": str(checkpoint_path(run.path, last))}
+
+    def _grpo(self, run: Attempt) -> Grpo:
+        """Policy, reference and optimiser as they are after `run.done` steps."""
+        recipe, settings = run.recipe, run.recipe.train
+        checkpoint = checkpoint_path(run.path, run.done) if run.done else None
+        if settings.lora_rank is not None:
+            self.policy = LoraPolicy.attach(self.policy, recipe, checkpoint)
+        reference = self.policy.frozen_copy() if settings.kl_weight > 0 else None
+        if checkpoint is not None and settings.lora_rank is None:
+            self.policy = load_policy(recipe, checkpoint)
+        engine = engine_section(recipe, LocalEngine)
+        grpo = Grpo(
+            self.policy,
+            reference,
+            settings,
+            recipe.method,
+            views=len(self.views),
+            micro_batch_tokens=engine.micro_batch_tokens or engine.max_batch_tokens,
+        )
+        if checkpoint is not None:
+            load_trainer(grpo, checkpoint)
+        return grpo
+
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # in malloc.h
+_LARGEST_KEPT = 32 << 20
+"""The most that glibc takes; a larger tensor's memory comes from the system each time."""
+
+
+def keep_freed_memory() -> None:
+    """Let this process keep the memory it frees, where the C library is glibc.
+
+    Every step allocates and frees the same tensors. Had the system their memory in between, every page of it would
+    come back through a fault, and filled with zeros.
+    """
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT)
+        libc.mallopt(_M_TRIM_THRESHOLD, -1)  # never
+
+
+def set_up_torch(recipe: Recipe) -> None:
+    """Set torch up as the recipe says, so that results repeat, and so that memory costs little time."""
+    threads = engine_section(recipe, LocalEngine).threads
+    if threads is not None:
+        torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    # No memory is read here before it is written; to fill it first would only take time.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    keep_freed_memory()
+
+
+def load_policy(recipe: Recipe, checkpoint: Path | None = None) -> Policy:
+    """The recipe's starting policy, or the one in a checkpoint."""
+    model, engine = checkpoint or model_location(recipe.model.path), engine_section(recipe, LocalEngine)
+    policy = Policy.load(
+        model,
+        device=engine.device,
+        dtype=None if engine.dtype == "auto" else getattr(torch, engine.dtype),
+        trust_remote_code=recipe.model.trust_remote_code,
+    )
+    ChatFormat.of(recipe).put_into(policy.tokenizer)
+    return policy
+
+
+def encode_prompts(
+    policy: Policy, prompts: Sequence[Prompt], recipe: Recipe, view: View = "original"
+) -> list[list[int]]:
+    """Token ids of every prompt, in the words of a view."""
+    token_ids = policy.encode([prompt.turns(view) for prompt in prompts])
+    require_room(prompts, token_ids, recipe, policy.context_length, view)
+    return token_ids

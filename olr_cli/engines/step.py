@@ -1,0 +1,104 @@
+"""The end of a step, the same for both engines.
+
+    store labels and rollouts  →  step metrics  →  held-out accuracy, if due  →  times and speed  →  log
+        →  was a stop asked for?  →  checkpoint, if due, best so far or stopped  →  stop
+
+An engine samples, has the supervisor decide the labels, updates its policy, and calls `StepEnd.complete`. The order
+matters after a kill: a step counts once its labels are stored, and --resume continues from the last checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from olr_cli.engines.reporting import MetricLog
+from olr_cli.engines.run import NonFinite, diverged
+from olr_cli.runs.checkpoints import is_best
+from olr_cli.runs.metrics import Metrics, Stopwatch, known
+from olr_cli.runs.schedule import Schedule
+from olr_cli.runs.writer import RunWriter
+from olr_cli.supervision import Decided
+from olr_cli.supervision.metrics import step_metrics
+
+Speed = Callable[[Metrics], Mapping[str, float | None]]
+"""Makes the metrics of a step's speed from its other metrics, which include the seconds of its parts."""
+
+
+@dataclass(frozen=True)
+class StepEnd:
+    """Records every step of a run, and saves and stops where that is due.
+
+    Attributes:
+        writer: of the run.
+        schedule: says what is due after which step.
+        held_out: measures the policy on the held-out prompts.
+        save: writes the checkpoint after a step.
+        stop: the exception that ends the run, where a stop was asked for; else None.
+        report: shows each step's metrics; None where another process follows metrics.jsonl.
+    """
+
+    writer: RunWriter
+    schedule: Schedule
+    held_out: Callable[[], Metrics]
+    save: Callable[[int], None]
+    stop: Callable[[], Exception | None]
+    report: MetricLog | None = None
+
+    def before_training(self) -> None:
+        """Measure the starting policy and log that as step 0."""
+        with self.stopping_if_diverged(0, failed=0):
+            metrics = self.held_out()
+        self._log(0, metrics)
+
+    @contextmanager
+    def stopping_if_diverged(self, step: int, *, failed: int) -> Iterator[None]:
+        """End the run where a part of a step computes what is not finite; the step is not kept.
+
+        `failed` is the step that made the policy, see `diverged`: this one, once it is stored.
+        """
+        try:
+            yield
+        except NonFinite as error:
+            if failed == step:
+                self.writer.drop_after(step - 1)
+            epoch = self.schedule.epoch(step)
+            raise diverged(self.writer, error, step=step, epoch=epoch, failed=failed) from error
+
+    def complete(
+        self, step: int, decided: Decided, clock: Stopwatch, measured: Mapping[str, float], speed: Speed
+    ) -> None:
+        """Store and log a step that is computed; save and stop where that is due.
+
+        Args:
+            step: from 1.
+            decided: its labels and rollouts.
+            clock: has run since the step began.
+            measured: metrics of the update.
+            speed: called last, so that it knows the time of everything else.
+
+        Raises:
+            Diverged: the held-out prompts cannot be answered any more.
+            Exception: what `stop` says, if steps are left; this one is saved.
+        """
+        train = self.writer.recipe.train
+        with clock.measure("store"):
+            tables = self.writer.store(step, decided.labels, decided.rollouts)
+        metrics = {**measured, **step_metrics(*tables, decided.timeouts)}
+        if self.schedule.is_due(step, train.evaluate_every):
+            with clock.measure("evaluation"), self.stopping_if_diverged(step, failed=step):
+                metrics |= self.held_out()
+        metrics |= clock.metrics()
+        self._log(step, {**metrics, **speed(metrics)})
+        stop = self.stop()  # asked once: no stop without its checkpoint
+        is_due = self.schedule.is_due(step, train.checkpoint_every)
+        if is_due or is_best(self.writer.path, step, metrics) or stop is not None:
+            self.save(step)
+        if step < self.schedule.last and stop is not None:
+            raise stop
+
+    def _log(self, step: int, metrics: Mapping[str, float | None]) -> None:
+        self.writer.log(step, self.schedule.epoch(step), metrics)
+        if self.report is not None:
+            self.report(step, known(metrics))
