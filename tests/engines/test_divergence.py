@@ -38,11 +38,7 @@ def test_a_run_that_diverges_keeps_its_last_good_checkpoint(tmp_path, scaling, c
     assert (
         f"at step {step} {quantity} not finite (train.learning_rate 1), and the step is not kept" in train.err
     )
-    named = (
-        "no checkpoint was due before"
-        if good is None
-        else f"--set model.path=run/checkpoints/step-{good:06d} "
-    )
+    named = "no checkpoint was due before" if good is None else f"model.path=run/checkpoints/step-{good:06d} "
     assert named in train.err
     assert steps == stored_steps(run) == list(range(1, step))
     assert all(

@@ -154,7 +154,7 @@ def test_no_arm_or_value_leads_out_of_the_sweeps_folder(arm: str, value: str) ->
     try:
         sweep = validate(tree, "x").sweep
         assert sweep is not None
-        (run,) = _sweep_runs({}, sweep, "x")
+        (run,) = _sweep_runs({}, sweep, "x", [])
     except UserError as error:
         sentence(error)
         return
