@@ -216,21 +216,24 @@ def _scan(run: Path, table: str) -> pl.LazyFrame:
 
 
 def _scan_shards(table: str, shards: Sequence[Path], **options: Any) -> pl.LazyFrame:
-    """The rows of shards of any version: a column that a shard lacks is null, an additional one is ignored.
+    """The rows of shards, whichever olr wrote them: a column that a shard lacks is null, one too many is left out.
 
-    So a column that may be null can be added, and runs of before can still be read and resumed. `check_shard` makes
-    sure that no other column is missing.
+    So a column that may be null can be added, and runs of before can still be read and resumed.
     """
     import polars as pl
 
-    return pl.scan_parquet(
-        [*shards],
-        glob=False,
-        schema=_polars_schema(table),
-        missing_columns="insert",
-        extra_columns="ignore",
-        **options,
-    )
+    schema = _polars_schema(table)
+
+    def is_of_today(shard: Path) -> bool:
+        return _columns(_marks(shard).get("ARROW:schema", "")) == tuple(schema)
+
+    def scan(shards: Iterable[Path], is_of_today: bool) -> pl.LazyFrame:
+        # Only a shard that was written with other columns may lack one. In any other a missing column is a damaged
+        # name, and its values would silently be nulls.
+        lenient: Any = {} if is_of_today else {"missing_columns": "insert", "extra_columns": "ignore"}
+        return pl.scan_parquet([*shards], glob=False, schema=schema, **lenient, **options)
+
+    return pl.concat(scan(group, kind) for kind, group in itertools.groupby(shards, is_of_today))
 
 
 @cache
@@ -322,18 +325,7 @@ def check_shard(shard: Path, table: str, run: str = "") -> None:
     Raises:
         FileNotFoundError: it has gone.
     """
-    import polars as pl
-
-    try:
-        # By polars, in a quarter of pyarrow's time, which matters with one shard per step.
-        marks = pl.read_parquet_metadata(shard)
-    except FileNotFoundError:
-        raise
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
-        problem = system_problem(error)
-        if problem is not None:
-            raise UserError(f"{shard} could not be read: {problem}") from None
-        raise UserError(f"{shard} is not a whole Parquet file ({first_line(error)}); {_RESTORE}") from None
+    marks = _marks(shard)
     if marks.get("olr.table") != table:
         raise UserError(f"{shard} is not a shard of olr's {table} table; move it out of the run directory")
     version = marks.get("olr.schema_version", "")
@@ -343,19 +335,37 @@ def check_shard(shard: Path, table: str, run: str = "") -> None:
         )
     if run and marks.get("olr.run", run) != run:
         raise UserError(f"{shard} is of another run; {_RESTORE}")
-    if lacking := _lacking(table, marks.get("ARROW:schema", "")):
-        raise UserError(f"{shard} has no column {lacking}; {_RESTORE}")
+    there = _columns(marks.get("ARROW:schema", ""))
+    for field in table_schema(table):
+        if not field.nullable and field.name not in there:
+            raise UserError(f"{shard} has no column {field.name}; {_RESTORE}")
+
+
+def _marks(shard: Path) -> dict[str, str]:
+    """The metadata of a shard."""
+    import polars as pl
+
+    try:
+        # By polars, in a quarter of pyarrow's time, which matters with one shard per step.
+        return pl.read_parquet_metadata(shard)
+    except FileNotFoundError:
+        raise
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+        problem = system_problem(error)
+        if problem is not None:
+            raise UserError(f"{shard} could not be read: {problem}") from None
+        raise UserError(f"{shard} is not a whole Parquet file ({first_line(error)}); {_RESTORE}") from None
 
 
 @lru_cache(maxsize=64)
-def _lacking(table: str, schema: str) -> str | None:
-    """A column that must not be null and that shards with this schema lack; all shards of a run have the same one."""
+def _columns(schema: str) -> tuple[str, ...]:
+    """The columns that a shard was written with, by Arrow's schema in its metadata; all shards of a run have one."""
     import pyarrow as pa
 
-    there = pa.ipc.read_schema(pa.py_buffer(b64decode(schema))).names if schema else []
-    return next(
-        (field.name for field in table_schema(table) if not field.nullable and field.name not in there), None
-    )
+    try:
+        return tuple(pa.ipc.read_schema(pa.py_buffer(b64decode(schema))).names)
+    except (ValueError, OSError, pa.ArrowException):
+        return ()
 
 
 def stored_history(path: Path, judge: Judge) -> History:
