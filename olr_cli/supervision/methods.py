@@ -15,11 +15,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import assert_never, get_args
+from typing import assert_never
 
 from olr_cli.data.prompts import View
 from olr_cli.recipe.schema import (
-    Criterion,
     LabelChoice,
     MethodSection,
     OlrMethod,
@@ -173,7 +172,13 @@ def _name(section: MethodSection, label: LabelChoice) -> str:
         return "+".join(additions) or "grpo"
     name = section.name.rpartition(":")[2]  # of a function, its own
     if isinstance(section, OlrMethod):
-        without = [criterion for criterion in get_args(Criterion) if criterion not in section.criteria]
-        name = "_".join(["olr", *(["without", *without] if without else [])])
+        papers = OlrMethod().criteria
+        name = "_".join(
+            [
+                "olr",
+                *(f"without_{criterion}" for criterion in papers if criterion not in section.criteria),
+                *(f"with_{criterion}" for criterion in section.criteria if criterion not in papers),
+            ]
+        )
         name = name if section.criteria else "olr_every_majority"
     return "+".join([name, *additions])
