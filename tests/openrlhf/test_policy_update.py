@@ -250,7 +250,7 @@ def updated_locally(rollouts, method, trains=ALL, loss_average="token"):
             loss_average=loss_average,
         ),
         MethodSection(
-            name="test",
+            name="grpo",
             penalty_weight=method.get("penalty_weight", 0),
             smoothing=method.get("smoothing", 0),
         ),
