@@ -142,13 +142,19 @@ def _with_layers(path: str | Path, overrides: Iterable[str]) -> tuple[Recipe, li
     return _marked(_resolved(layers), layers), layers
 
 
-def _marked(recipe: Recipe, layers: Sequence[Layer], changes: Iterable[str] = ()) -> Recipe:
-    """A recipe that knows which code only stored layers name; `changes` are the keys that its sweep sets."""
-    named = {key for layer in layers if not layer.is_stored for key in flatten(dict(layer.keys))}
-    if any(key.startswith("sweep.") for key in named):
-        named.update(changes)
+def _marked(recipe: Recipe, layers: Sequence[Layer]) -> Recipe:
+    """A recipe that knows which code only stored layers name; a sweep of the user's names code too."""
+    keys = [pair for layer in layers if not layer.is_stored for pair in flatten(dict(layer.keys)).items()]
+    named = [
+        (key, "true" if it is True else it)
+        for key, value in keys
+        for it in (value if isinstance(value, list) else [value])
+    ]
     return recipe.of_strangers(
-        key for key in recipe.code() if not any(name == key or name.startswith(f"{key}.") for name in named)
+        place
+        for place, code in recipe.code().items()
+        # By value: a key that the user sets to one function grants no other, which an arm may get from below.
+        if not any(place in key and code == value for key, value in named)
     )
 
 
@@ -590,7 +596,7 @@ def _sweep_runs(
             label = "_".join(name for name in names if name) or "run"
             place = folder_name("_".join(name for name in [label, parts.get("seed", "")] if name))
             recipe = validate(overlay(tree, changes), f"{source} [{shortened(place)}]")
-            recipe = _marked(recipe, layers, flatten(changes))
+            recipe = _marked(recipe, layers)
             if recipe.sweep is not None:
                 raise UserError(f"{source} [{place}]: a sweep's run cannot be a sweep; remove that key")
             yield SweepRun(label, place, recipe)

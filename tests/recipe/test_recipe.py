@@ -401,3 +401,19 @@ def test_what_a_sweep_sets_itself_cannot_be_set_for_all_its_runs():
         expand_sweep("laptop/baselines", ["seed=7"])
     seeds = {run.recipe.seed for run in expand_sweep("laptop/baselines", ["sweep.grid.seed=[7]"])}
     assert seeds == {7}
+
+
+@pytest.mark.parametrize(
+    ("sweep", "refused"),
+    [("{grid: {seed: [1]}}", True), ("{arms: {a: {data.extractor: 'mine:read'}}}", False)],
+)
+def test_a_sweep_of_the_users_grants_only_the_functions_that_it_names(tmp_path, sweep, refused):
+    stored = tmp_path / "stored"
+    stored.mkdir()
+    (stored / "manifest.json").touch()
+    write(stored, "data: {extractor: 'mine:read'}\n", "recipe.yaml")
+    mine = write(tmp_path, f"base: stored/recipe.yaml\nsweep: {sweep}\n")
+    (run,) = expand_sweep(mine)
+    assert run.recipe.strangers == ({"data.extractor"} if refused else set())
+    assert load_recipe(mine, ["data.extractor=mine:read"]).strangers == set()
+    assert load_recipe(mine, ["data.extractor=mine:other"]).strangers == set()
