@@ -84,11 +84,13 @@ def test_what_is_given_up_stays_so_in_a_run(monkeypatch, tmp_path):
 
 
 def test_a_worker_that_is_stopped_for_a_while_gives_nothing_up():
-    with Judge(time_limit=LIMIT, workers=1) as judge:
+    with Judge(
+        time_limit=8.0, workers=1
+    ) as judge:  # half a second a task among others, by the processor's time
         judge.keys(["x+1"])
         (pid,) = judge._pool.process_ids
         os.kill(pid, signal.SIGSTOP)
-        threading.Timer(4 * LIMIT, lambda: os.kill(pid, signal.SIGCONT)).start()
+        threading.Timer(1.0, lambda: os.kill(pid, signal.SIGCONT)).start()
         keys = judge.keys(["2+x", "x+2"])
         assert keys["2+x"] == keys["x+2"] and judge.timeouts == 0 and judge._pool.process_ids == [pid]
 

@@ -150,7 +150,7 @@ def test_an_interrupted_run_leaves_no_reply_behind(workers, monkeypatch):
 
 
 def test_closing_ends_the_workers_and_a_judge_can_be_used_again():
-    with Judge(workers=1) as judge:
+    with Judge(time_limit=60.0, workers=1) as judge:
         judge.keys(["x+8191"])  # no other test of this process has asked for it
         (pid,) = judge._pool.process_ids
         judge.close()
@@ -178,7 +178,7 @@ time.sleep(60)
 
 
 def test_a_forked_process_starts_workers_of_its_own():
-    with Judge(workers=1) as judge:
+    with Judge(time_limit=60.0, workers=1) as judge:  # a sixteenth of it ends a worker on a slow machine too
         judge.keys(["x+1"])
         (pid,) = judge._pool.process_ids
         child = os.fork()
