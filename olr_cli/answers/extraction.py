@@ -92,47 +92,84 @@ def _box_or_text(text: str) -> str | None:
     return boxed(text) or text.strip() or None
 
 
-_DIGITS = r"(?:\d{1,3}(?:,\d{3})+|\d+)(?!\d)"
+_DIGITS = r"(?:\d{1,3}(?:(?:,|\{,\}|,?\\[,!])\d{3})+|\d+)(?!\d)"
+_SEPARATOR = re.compile(r"\{,\}|,?\\[,!]|,")
 _INTEGER = re.compile(rf"(?<![\w.])([-−]?)({_DIGITS})(?!\.\d)", re.ASCII)
 _NUMBER = re.compile(
-    rf"((?<![\w)\]}}])[-−])?((?<![\w.])\.\d+|(?<!\w)(?<!\d\.){_DIGITS}(?:\.\d+|/\d+)?)", re.ASCII
+    rf"((?<![\w)\]}}])[-−])?((?<![\w.])\.\d+|(?<!\w)(?<!\d\.){_DIGITS}(?: \d+/\d+|\.\d+|/\d+)?)"
+    r"([eE][-+]?\d+(?!\w))?",
+    re.ASCII,
 )
 
 
 def first_integer(response: str) -> str | None:
     """The first whole number of a response: ``-1,234 apples`` claims -1234; the digits of 3.5 are none."""
     match = _INTEGER.search(response)
-    return None if match is None else _plain_number(match)
+    return None if match is None else _plain_number(match[1], match[2])
 
 
 def last_number(response: str) -> str | None:
-    """The last number of a response, whole, decimal or a quotient: ``so 2 * 3 = $1,234.50.`` claims 1234.50."""
+    """The last number of a response: ``so 2 * 3 = $1,234.50.`` claims 1234.50; ``-3/4``, ``1 1/2``, ``1.5e-3``."""
     matches = [*_NUMBER.finditer(response)]
-    return _plain_number(matches[-1]) if matches else None
+    return _plain_number(*matches[-1].groups(default="")) if matches else None
 
 
-def _plain_number(match: re.Match[str]) -> str:
-    return ("-" if match[1] else "") + match[2].replace(",", "")
+def _plain_number(sign: str, digits: str, exponent: str = "") -> str:
+    return ("-" if sign else "") + _SEPARATOR.sub("", digits) + exponent
 
 
-_NAMED_OPTION = re.compile(
-    r"(?i:\b(?:answer|option|choice)\b(?>\s+is\b)?)(?>[\s:*$]*)(?:\\text\w*\{)?[(\[]?([A-Z])(?![\w'])"
+# A letter of an option, in whatever marks. In `A planet` and `I think` it is a word.
+_OPTION = (
+    r"(?:(?i:option|choice|letter) ?)?[\s*$_`\"'“‘(\[{]*+(?:\\(?:text|math)\w*\{)?[(\[]?([A-Z])(?![a-zA-Z0-9_À-ɏ’'])"
+    r"(?!(?<=[AI]) +(?!(?:and|as|based|because|but|by|due|for|given|is|or|since|which|with)\b)[a-z])[)\]}*$\"”’`]*"
+)
+_TWO = rf"(?:\s*+(?:,|/|&|、|(?:and|or|et|ou|und|oder|y|o|e)\b|[和或])\s*+{_OPTION})?"
+_ANSWER = (
+    r"(?:\b(?:answer|antwort|réponse|respuesta|risposta|resposta|ответ|correct (?:option|choice|letter)"
+    r"|(?:best|right) (?:option|choice|letter))\b|答案|正解|答え|정답)"
+)
+_IS = (
+    r"(?:(?:is|ist|est|es|è|é|(?:must|should|would|will|has to|seems to|appears to) be)\b|[:=是为は])"
+    r"(?>[\s:*]*+\b(?:clearly|definitely|certainly|obviously|probably|(?:most )?likely|therefore|thus|indeed|simply|"
+    r"for sure|the)\b)*+"
+)
+_STATED = re.compile(
+    rf"(?i:{_ANSWER})[\s*_]*+(?i:{_IS})[\s:*]*+{_OPTION}{_TWO}"
+    rf"|(?i:\b(?:choose|pick|select|go with)\b|选择?)\s*+{_OPTION}{_TWO}"
+    rf"|(?<![\w(\[*])[(\[*]*+([A-Z])[)\]*]*+ is (?:(?:therefore|clearly|the) )*(?i:correct|right|best)\b"
+)
+_NAMED = re.compile(
+    rf"(?i:\b(?:answer|option|choice)\b)\s*+{_OPTION}{_TWO}"
+    r"(?!,? *+(?i:(?:is|are|was|would be|must be|seems) (?:also |clearly |both )?(?:not|wrong|incorrect|false|ruled)"
+    r"|isn't|cannot|can't|can be (?:ruled|excluded|eliminated)|fails|does(?: not|n't)))"
 )
 
 
 def choice(response: str) -> str | None:
-    r"""The letter of the option that a response chooses (R20).
+    r"""The letter of the option that a response chooses (R6, R20).
 
-    It stands in the last box, as in ``\boxed{(B)}``; in a response without one, after the last "answer is" or
-    "Answer:", or it is all that the last line names, as in ``(B)`` or ``B. Planets``.
+    It stands in the last box, as in ``\boxed{(B)}``. Without a box, or after one that names no option, it is what is
+    stated last ("the answer is B", "C is correct"); else all that the last line names, as in ``(B)`` or ``B. Planets``;
+    else the "option B" that is named last and not refused. Two letters at once are none.
     """
     box = boxed(response)
     if box is not None:
-        return option_letter(box, len(ascii_uppercase))
-    named = _NAMED_OPTION.findall(response)
-    if named:
-        return str(named[-1])
-    return option_letter(response.strip().rpartition("\n")[2], len(ascii_uppercase))
+        letter = option_letter(box, len(ascii_uppercase))
+        response = response[response.rindex("\\boxed") :].partition(box)[2]
+        if letter is not None:
+            return letter
+    text = unicodedata.normalize("NFKC", response)
+    if stated := [*_STATED.finditer(text)]:
+        return _one_letter(stated[-1])
+    last_line = option_letter(text.strip().rpartition("\n")[2], len(ascii_uppercase)) if box is None else None
+    if last_line is None and (named := [*_NAMED.finditer(text)]):
+        return _one_letter(named[-1])
+    return last_line
+
+
+def _one_letter(match: re.Match[str]) -> str | None:
+    letters = {*filter(None, match.groups())}
+    return letters.pop() if len(letters) == 1 else None
 
 
 _LONGEST_READ = 1000
@@ -180,7 +217,7 @@ def _plain(answer: str) -> str:
     text, styles = unicodedata.normalize("NFKC", answer[:_LONGEST_READ]), 1
     while styles:
         text, styles = _STYLED.subn(r"\1", text)
-    text = _SPACE.sub(" ", _NOTHING.sub("", text)).strip().removesuffix(".").rstrip()
+    text = _SPACE.sub(" ", _NOTHING.sub("", text)).strip().rstrip(".。").rstrip()
     return text[_PREFIX.match(text).end() :]  # type: ignore[union-attr]  # it matches the empty string
 
 
