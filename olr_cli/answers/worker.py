@@ -47,7 +47,11 @@ _WARM_UP = (  # what the parser learns from a few typical answers makes the next
 
 def main() -> None:
     """Fork a worker for every socket that comes through standard input, itself a socket; end with it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's business
+    for number in (
+        signal.SIGINT,
+        signal.SIGHUP,
+    ):  # the terminal sends them to all, and they are the parent's business
+        signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a worker
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

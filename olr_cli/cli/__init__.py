@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 import warnings
@@ -118,5 +119,8 @@ def main() -> None:
     warnings.filterwarnings("ignore", message="The pynvml package is deprecated")
     # transformers 5.24 asks for another name, which the oldest that olr works with does not have.
     warnings.filterwarnings("ignore", message="`past_key_values` is deprecated")
+    # A terminal that lacks a character gets a question mark, not a traceback.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     with program():
         app()

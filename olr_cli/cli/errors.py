@@ -1,11 +1,12 @@
 """How commands end.
 
-0 done, 1 a bug (with its traceback), 2 the user's to mend, 130 Ctrl-C, 143 SIGTERM, 141 where nobody reads the output
-any more (`olr replay … | head`).
+0 done, 1 a bug (with its traceback), 2 the user's to mend, 130 Ctrl-C, 143 SIGTERM, 129 a closed terminal, 141 where
+nobody reads the output any more (`olr replay … | head`).
 """
 
 from __future__ import annotations
 
+import errno
 import functools
 import inspect
 import os
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import typer
 
-from olr_cli.errors import UserError, first_line, printable
+from olr_cli.errors import UserError, first_line, printable, shortened
 from olr_cli.files import system_problem
 from olr_cli.packages import missing_package, not_installed, unfit_torchvision
 from olr_cli.runs.interrupts import Interrupted, exit_status, heed_signals
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_OF_A_PATH = {errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
 
 
 def ends_well(command: Callable[P, R]) -> Callable[P, R]:
@@ -90,13 +93,13 @@ def _shard_problem(error: BaseException, values: Iterable[object]) -> str | None
     if isinstance(error, FileNotFoundError):
         return explain_removed_shard(error)
     places = map(Path, _words(values))
-    return explain_damage(error, [place for place in places if place.is_dir()])
+    return explain_damage(error, [place for place in places if os.path.isdir(place)])
 
 
 def _system_problem(error: BaseException) -> str | None:
     """A sentence if memory ran out, a path may not be read or is of another kind, or the system itself failed."""
-    if isinstance(error, PermissionError | IsADirectoryError | NotADirectoryError) and error.filename:
-        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.filename and error.errno in _OF_A_PATH:
+        return f"{shortened(str(error.filename))}: {error.strerror}"
     if isinstance(error, OSError) and (problem := system_problem(error)):
         return f"{error.filename or first_line(error)}: {problem}"
     # torch's errors on a CPU have no type of their own

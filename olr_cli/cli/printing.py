@@ -34,10 +34,12 @@ def show(answer: Answer, shape: str = "terminal") -> None:
     from olr_cli.tables import Line, Table, print_table
 
     if shape == "json":
+        text = json.dumps(answer.plain(), indent=2, ensure_ascii=False)
         try:
-            typer.echo(json.dumps(answer.plain(), indent=2, ensure_ascii=False))
-        except UnicodeEncodeError:  # the name of a file need not be text
-            typer.echo(json.dumps(answer.plain(), indent=2))
+            text.encode(sys.stdout.encoding or "utf-8")
+        except UnicodeEncodeError:  # of the terminal; and the name of a file need not be text
+            text = json.dumps(answer.plain(), indent=2)
+        typer.echo(text)
         return
     if shape == "event":
         typer.echo(json.dumps({"event": "finished", **answer.plain()}))

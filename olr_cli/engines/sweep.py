@@ -21,7 +21,9 @@ from olr_cli.runs.metrics import accuracy_fall, read_metrics
 from olr_cli.runs.progress import headline
 
 _POLL_SECONDS = 0.05
-_STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)
+_STOPPED = [
+    sign for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) for sign in (128 + number, -number)
+]
 
 
 def train_all(recipe: str, settings: Sequence[str], runs: Sequence[SweepRun], folder: Path, jobs: int) -> int:
@@ -30,7 +32,7 @@ def train_all(recipe: str, settings: Sequence[str], runs: Sequence[SweepRun], fo
     Run directories are made below `folder`, and `jobs` processes run at a time.
 
     Returns:
-        The exit status: 0 if every run is finished; 130 or 143 if Ctrl-C or SIGTERM stopped the sweep, and its runs
+        The exit status: 0 if every run is finished; 130, 143 or 129 if a signal stopped the sweep, and its runs
         with it; else 1 if a run failed by a bug, 2 if the user can mend what ended them. Their logs are named.
     """
     if jobs > 1 and any(_takes_all_gpus(run.recipe) for run in runs):

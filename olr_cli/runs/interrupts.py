@@ -1,12 +1,13 @@
-"""Stopping on request: Ctrl-C and SIGTERM let the current step finish and a checkpoint be written.
+"""Stopping on request: Ctrl-C, SIGTERM and a terminal that is closed let the current step finish and be saved.
 
-Where there is no step to finish, while a command starts or ends, both stop it at once, by an exception.
+Where there is no step to finish, while a command starts or ends, they stop it at once, by an exception.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
@@ -28,19 +29,20 @@ class Stopped(_StoppedBySignal, KeyboardInterrupt):
 
 
 def exit_status(stop: Interrupted | KeyboardInterrupt | BrokenPipeError) -> int:
-    """130 after Ctrl-C, 143 after SIGTERM, 141 where nobody reads the output any more."""
+    """130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP, 141 where nobody reads the output any more."""
     if isinstance(stop, _StoppedBySignal):
         return stop.exit_status
     return 128 + (signal.SIGPIPE if isinstance(stop, BrokenPipeError) else signal.SIGINT)
 
 
 def heed_signals() -> None:
-    """Let Ctrl-C and SIGTERM stop the program from now on, with a sentence and their status."""
+    """Let Ctrl-C, SIGTERM and SIGHUP stop the program from now on, with a sentence and their status."""
     for number in _heeded():
         signal.signal(number, _stop)
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
+    _leave_closed_terminal()
     if _is_importing(frame):
         # An exception through the import of torch's libraries aborts the process.
         os.write(2, b"Stopped.\n")
@@ -57,9 +59,17 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _heeded() -> list[signal.Signals]:
-    """The signals that ask for a stop; a shell makes what it starts in the background ignore Ctrl-C."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    """The signals that ask for a stop; a shell makes what it starts in the background ignore Ctrl-C, nohup SIGHUP."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     return [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+
+
+def _leave_closed_terminal() -> None:
+    """Drop what is printed from now on, if the terminal is gone: the first write would end the run with an error."""
+    for stream in (1, 2):
+        with suppress(OSError):  # it may be closed
+            if stat.S_ISCHR(os.fstat(stream).st_mode) and not os.isatty(stream):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
 
 
 class StopRequest:
@@ -80,6 +90,7 @@ class StopRequest:
         if self.signal_number is not None:
             return
         self.signal_number = number
+        _leave_closed_terminal()
         if self._tell is not None:
             # In the middle of a print, Python refuses another one. Better no sentence than no checkpoint.
             with suppress(RuntimeError):
@@ -88,7 +99,7 @@ class StopRequest:
 
 @contextmanager
 def stop_requests(tell: Callable[[], None] | None = None) -> Iterator[StopRequest]:
-    """Within the block, Ctrl-C and SIGTERM set a flag instead of ending the process, unless they are ignored.
+    """Within the block, Ctrl-C, SIGTERM and SIGHUP set a flag instead of ending the process, unless they are ignored.
 
     Args:
         tell: called when the first one comes, for work that goes on for a while then.

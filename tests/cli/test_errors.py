@@ -73,6 +73,7 @@ def test_a_key_is_spelled_as_an_option_where_the_command_sets_no_keys(capsys):
     ("deed", "sentence"),
     [
         (lambda: Path("/").read_text(), "/: Is a directory"),
+        (lambda: Path("x" * 300).is_dir(), "xxx...: File name too long"),
         (to_a_full_disk, "[Errno 28] No space left on device: the disk is full; make room and try again"),
         (fails(errno.EXDEV), "run/x: the folder reaches over two file systems; choose another folder"),
         (fails(errno.ESTALE), "run/x: the file server does not find it any more; try again"),
@@ -90,11 +91,11 @@ def test_what_the_system_refuses_is_named_as_that(deed, sentence, capsys):
 
 @pytest.mark.parametrize("bug", [KeyError("x"), RuntimeError("shapes differ"), FileNotFoundError("x")])
 def test_a_bug_keeps_its_traceback(bug):
-    def command():
+    def command(setting: str = "") -> None:
         raise bug
 
     with pytest.raises(type(bug)):
-        ends_well(command)()
+        ends_well(command)(setting="data.question=" + "long " * 100)
 
 
 def test_a_torchvision_of_another_torch_is_a_sentence_with_both_versions(tmp_path, monkeypatch, capsys):

@@ -59,6 +59,15 @@ def test_help_imports_nothing_heavy():
     assert found.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_that_lacks_a_character_shows_another(encoding):
+    environment = os.environ | {"PYTHONIOENCODING": encoding}
+    words = [sys.executable, "-m", "olr_cli", "analyze", "--help"]
+    assert "--figure" in subprocess.run(
+        words, capture_output=True, check=True, env=environment
+    ).stdout.decode(encoding)
+
+
 def test_help_and_version():
     result = done("--help")
     for command in (

@@ -1,6 +1,9 @@
 """What signals do while a run works, and which status they end it with."""
 
+import os
+import pty
 import signal
+import sys
 
 import pytest
 
@@ -10,13 +13,13 @@ from olr_cli.runs.interrupts import Interrupted, Stopped, exit_status, heed_sign
 @pytest.fixture
 def handlers():
     """Puts the signals' handlers back."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_the_first_signal_is_noted_and_told_and_the_second_ctrl_c_stops_at_once(number, handlers):
     told = []
     with stop_requests(lambda: told.append("stopping")) as stop:
@@ -57,6 +60,25 @@ def test_outside_of_a_run_a_signal_stops_past_whatever_handles_errors(handlers):
         except Exception:
             raise AssertionError from None
     assert stop.value.exit_status == 143
+
+
+def test_the_end_of_the_terminal_stops_a_run_which_can_still_save_what_it_has():
+    program = """
+import sys, time
+from olr_cli.runs.interrupts import stop_requests
+with stop_requests() as stop:
+    print("ready", flush=True)
+    while stop.signal_number is None:
+        time.sleep(0.01)
+    print("saved", flush=True)
+sys.exit(stop.interruption().exit_status)
+"""
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execv(sys.executable, [sys.executable, "-c", program])
+    assert os.read(terminal, 100).startswith(b"ready")
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 129
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ A new figure is a function from arms to charts, in a module beside this one, and
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
@@ -105,7 +107,13 @@ def draw(names: Sequence[str], arms: Sequence[Arm]) -> dict[str, list[Chart]]:
 
 
 def save(charts: Iterable[Chart], folder: Path) -> list[Path]:
-    """Save each chart as PNG, PDF and CSV."""
+    """Save each chart as PNG, PDF and CSV; where names of arms give the same file name, the later ones get a number."""
     from olr_cli.analysis.figures import style
 
-    return [file for chart in charts for file in style.save(chart, folder)]
+    files: list[Path] = []
+    names = Counter[str]()
+    for chart in charts:
+        names[chart.name.casefold()] += 1  # some file systems do not tell capitals apart
+        number = names[chart.name.casefold()]
+        files += style.save(replace(chart, name=f"{chart.name}-{number}") if number > 1 else chart, folder)
+    return files

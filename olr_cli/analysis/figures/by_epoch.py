@@ -247,7 +247,7 @@ def dynamics(arms: Sequence[Arm]) -> list[Chart]:
             sheet.lines(axes, LOOKS, rows)
             PANELS[letter].finish(axes, epochs, rows)
             style.mark_warmup(axes, arm.olr, arm.epochs, named=axes is sheet.panels[0])
-        suffix = "" if len(arms) == 1 else "_" + re.sub("[^A-Za-z0-9.+-]+", "-", arm.name)
+        suffix = "" if len(arms) == 1 else "_" + re.sub(r"[^\w.+-]+", "-", arm.name)
         caption = f"Arm: {arm.title}." if len(arms) > 1 else ""
         data = pl.concat(
             rows.select(pl.lit(letter).alias("panel"), pl.all()) for letter, rows in shown.items()

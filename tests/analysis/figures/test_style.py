@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from matplotlib.lines import Line2D
 from matplotlib.text import Annotation
 
+from olr_cli.analysis import figures
 from olr_cli.analysis.figures import style
 from olr_cli.analysis.figures.style import Look, declutter
 from olr_cli.errors import UserError
@@ -38,6 +39,17 @@ def test_a_chart_is_saved_as_png_of_300_dpi_pdf_and_csv(tmp_path):
     assert pdf.read_bytes().startswith(b"%PDF")
     assert pl.read_csv(csv).equals(ROWS)
     assert sorted(file.name for file in png.parent.iterdir()) == ["chart.csv", "chart.pdf", "chart.png"]
+
+
+def test_charts_of_one_name_are_separate_files(tmp_path):
+    files = figures.save([chart("same"), chart("Same"), chart("在线"), chart("same")], tmp_path)
+    assert [file.name for file in files if file.suffix == ".png"] == [
+        "same.png",
+        "Same-2.png",
+        "在线.png",
+        "same-3.png",
+    ]
+    assert all(file.exists() for file in files)
 
 
 def spread(rows, limits=(0, 1)):
