@@ -29,12 +29,14 @@ class VerifiedLabel:
         messages: what the prompt asks; empty where the file doesn't say.
         answer: the true answer; None where all that is known is that the given label is wrong.
         is_drawn: the prompt was drawn at random, as the file says; else it may have been picked.
+        judged: the label that was kept, or of which nothing is known but that it is wrong; else None.
     """
 
     prompt_id: str | None
     messages: tuple[Message, ...]
     answer: str | None
     is_drawn: bool = False
+    judged: str | None = None
 
 
 class VerifiedLabels:
@@ -88,6 +90,7 @@ class VerifiedLabels:
             elif prompt.messages:
                 place = self._by_question(prompt)
             if place is not None:
+                _require_judged_label(prompt, self._labels[place].judged, self._source)
                 found[prompt.prompt_id] = self._labels[place]
                 self._used.add(place)
                 self._prompts.add(prompt.prompt_id)
@@ -160,6 +163,16 @@ def _require_one_question(prompt: Prompt, label: VerifiedLabel, source: str) -> 
         )
 
 
+def _require_judged_label(prompt: Prompt, judged: str | None, source: str) -> None:
+    """Refuse a verdict on a label that the prompt has not: the data set has changed since, or rows were mixed up."""
+    label = None if prompt.is_marked else prompt.given_label
+    if judged is not None and label is not None and not is_match(judged, label):
+        raise UserError(
+            f"{source} has a verdict on the label {judged} of prompt {prompt.prompt_id}, whose label here is {label};"
+            " judge it again, or give its true_answer"
+        )
+
+
 def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
     columns = ("prompt_id", "true_answer", "verdict", "given_label")
     table = read_table([file], (*columns, "drawn", *PROMPT_COLUMNS))
@@ -196,7 +209,8 @@ def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
                 f"{file}: the verdict on prompt {prompt_id} is '{verdict}', with the label {label} and the true answer"
                 f" {known}; mend one of them"
             )
-        verified = VerifiedLabel(prompt_id, prompt_messages(question) or (), known, is_drawn)
+        judged = label if answer is None or verdict == "kept" else None
+        verified = VerifiedLabel(prompt_id, prompt_messages(question) or (), known, is_drawn, judged)
         if labels.setdefault(prompt_id, verified).answer != known:
             raise UserError(f"{file}: prompt {prompt_id} has several true answers; leave one")
     return list(labels.values())

@@ -155,6 +155,19 @@ def test_files_that_verify_nothing_are_errors(unknown, tmp_path, rows, message):
         training_prompts(recipe(str(file), unknown))
 
 
+@pytest.mark.parametrize(
+    "verdict", [{"verdict": "kept", "true_answer": "9"}, {"verdict": "kept"}, {"verdict": "wrong"}], ids=str
+)
+def test_a_verdict_on_a_label_that_the_prompt_has_not_is_refused(unknown, tmp_path, verdict):
+    """The label was mended since, or the rows were mixed up: nothing follows for the label that stands there now."""
+    rows = [{"prompt_id": "a", "given_label": "9", **verdict}, {"prompt_id": "b", "true_answer": "1"}]
+    file = json_lines(tmp_path / "selection.jsonl", *rows)
+    with pytest.raises(
+        UserError, match="a verdict on the label 9 of prompt a, whose label here is 1; judge it again"
+    ):
+        training_prompts(recipe(str(file), unknown))
+
+
 def test_no_more_can_be_drawn_than_are_known(unknown, tmp_path):
     with pytest.raises(UserError, match=r"the true answer is known of 0 prompts of mine\.jsonl"):
         training_prompts(recipe(2, unknown))
