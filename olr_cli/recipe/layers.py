@@ -473,6 +473,9 @@ def _sentence(detail: Any) -> str:
 def _unknown_key(place: str) -> str:
     if left := departed(place):
         return left
+    if place.startswith("sweep."):
+        example = f"sweep: {{grid: {{{place.removeprefix('sweep.')}: [1, 2]}}}}"
+        return f"unknown key '{place}'; a sweep has a grid of keys and values, as {example}, or arms"
     known = _known_keys()
     alike = [key for key in known if key.count(".") == place.count(".")]
     if place in alike:  # a key of another kind of the section

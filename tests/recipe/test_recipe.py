@@ -68,6 +68,10 @@ def test_decimals_are_taken_as_written(tmp_path):
     [
         ("trian: {epochs: 3}", "unknown key 'trian' (did you mean 'train'"),
         ("train: {epoch: 3}", "unknown key 'train.epoch' (did you mean 'train.epochs'"),
+        (
+            "sweep: {seed: [1, 2]}",
+            "unknown key 'sweep.seed'; a sweep has a grid of keys and values, as sweep: {grid",
+        ),
         ("method: {name: olr, slop: 1}", "did you mean 'method.slope_threshold'"),
         ("method: {name: grop}", "method.name is 'grop' (did you mean 'grpo'?); known: 'grpo', 'olr'"),
         ("noise: {type: active, ratio: 1.5}", "noise.ratio is 1.5: input should be less than or equal to 1"),
