@@ -175,7 +175,6 @@ class OnlineLabelRefinement:
         self._step = self._epoch = 0
         self._decided: list[Decided] = []
         self._clock = Stopwatch()
-        self._prompts: dict[str, Prompt] = {}
         self._ids: dict[tuple[Message, ...], str] = {}  # of prompts, several of which may ask one question
         self._taken_ids: set[str] = set()
         self._new_ids = QuestionIds()
@@ -286,7 +285,6 @@ class OnlineLabelRefinement:
         self._require_groups(groups, marked)
         run = self._open(groups)
         self.flush()
-        self._prompts |= {prompt.prompt_id: prompt for prompt in prompts}
         run.add_prompts(prompts, self._verified.mark)
         history = self._supervisor.history
         if not self._decided:
@@ -339,12 +337,7 @@ class OnlineLabelRefinement:
             extract(_rollout(completion).response, self.recipe.data.extractor or default_extractor(source))
             for completion, source in zip(completions, sources, strict=True)
         ]
-        pairs = [(g, a) for g, a in zip(golds, answers, strict=True) if a is not None and a != SENTINEL]
-        verdicts = self._supervisor.judge.matches(pairs)
-        return [
-            float(answer is not None and verdicts.get((gold, answer)) is True)
-            for gold, answer in zip(golds, answers, strict=True)
-        ]
+        return right_answers(golds, answers, self._supervisor.judge)
 
     def log(self, metrics: Mapping[str, float]) -> None:
         """Add the trainer's metrics to those of the latest step; before the first step, to those of step 0.
@@ -431,10 +424,8 @@ class OnlineLabelRefinement:
         self.recipe = validate(self._tree, "recipe")
         self.recipe = self.recipe.of_strangers(self.recipe.code().keys() - given)
         self.recipe.require_named()
-        changed = [
-            key for key in changed_keys(stored, self.recipe) if not key.startswith(("train.", "model."))
-        ]
-        if changed:
+        keys = changed_keys(stored, self.recipe)
+        if changed := [key for key in keys if not key.startswith(("train.", "model."))]:
             raise UserError(
                 f"{path} was begun with another recipe ({'; '.join(changed)}); continue it with its own, or start a new"
                 " run in another run_dir"
@@ -451,7 +442,6 @@ class OnlineLabelRefinement:
                 run.read_prompts(self._verified.mark)
             run.begin(after=self._step, facts={"engine": self._trainer})
             lock.pop_all()  # `close` lets it go
-        self._prompts |= run.prompts
         self._ids |= {prompt.messages: name for name, prompt in run.prompts.items()}
         self._run, self._run_id = run, read_manifest(run.path)["id"]
         judge = Judge(ledger=run.path / GIVEN_UP, tolerance=self.recipe.data.tolerance)
@@ -499,6 +489,7 @@ class OnlineLabelRefinement:
         self, groups: Sequence[tuple[Prompt, Sequence[Any]]], marked: Sequence[Prompt]
     ) -> None:
         names = {name for part in self._decided for name in part.labels["prompt_id"]}
+        known = {} if self._run is None else self._run.prompts
         for (prompt, completions), verified in zip(groups, marked, strict=True):
             if prompt.prompt_id in names:
                 raise UserError(
@@ -516,7 +507,7 @@ class OnlineLabelRefinement:
                     f"prompt {prompt.prompt_id} has no label, which method {self.recipe.method.name} needs; fill it in"
                     " or leave the prompt out"
                 )
-            _require_same(self._prompts.get(prompt.prompt_id, prompt), prompt)
+            _require_same(known.get(prompt.prompt_id, prompt), prompt)
 
 
 def _recipe_tree(
@@ -548,13 +539,8 @@ def _recipe_tree(
         data["verified"] = str(Path(data["verified"]).absolute())
     model = {"path": "unknown", **tree.get("model", {})}
     name = tree.get("name") or run_dir.name or "external"
-    return {
-        **tree,
-        "name": name,
-        "data": data,
-        "model": model,
-        "engine": {"name": "external", "trainer": trainer},
-    }
+    engine = {"name": "external", "trainer": trainer}
+    return {**tree, "name": name, "data": data, "model": model, "engine": engine}
 
 
 def _require_same(before: Prompt, now: Prompt) -> None:
@@ -585,6 +571,13 @@ def _messages(prompt: str | Chat) -> tuple[Message, ...]:
 def completion_text(completion: str | Chat) -> str:
     """What the model said: a text as it is, of a chat the assistant's messages, a line each."""
     return response_text(completion if isinstance(completion, str) else list(completion)) or ""
+
+
+def right_answers(golds: Sequence[str], answers: Sequence[str | None], judge: Judge) -> list[float]:
+    """1.0 for every answer that is right, given the gold beside it, else 0.0; the sentinel never is."""
+    pairs = [(gold, answer or SENTINEL) for gold, answer in zip(golds, answers, strict=True)]
+    verdicts = judge.matches(pair for pair in pairs if pair[1] != SENTINEL)
+    return [float(verdicts.get(pair) is True) for pair in pairs]
 
 
 def _joined(parts: Sequence[Columns]) -> Columns:

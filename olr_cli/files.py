@@ -132,7 +132,7 @@ def read_record(file: Path, version: int) -> Any:
     return record
 
 
-def write_whole(target: Path, write: Callable[[Path], None], *, durable: bool = True) -> None:
+def write_whole(target: Path, write: Callable[[Path], object], *, durable: bool = True) -> None:
     """Let `write` fill a temporary file beside `target`, then rename it over `target`.
 
     If `durable`, it waits until the bytes are on the disk, so that the file survives a power cut.
@@ -166,11 +166,7 @@ def sweep(folder: Path, *, is_held: bool = False) -> None:
 
 def write_text(target: Path, text: str) -> None:
     """`write_whole` for UTF-8 text."""
-
-    def write(path: Path) -> None:
-        path.write_text(text, encoding="utf-8")
-
-    write_whole(target, write)
+    write_whole(target, lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def sync(path: Path) -> None:

@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from traceback import walk_stack
 from types import FrameType
 from typing import NoReturn
 
@@ -41,19 +42,11 @@ def heed_signals() -> None:
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
-    if _is_importing(frame):
+    if any(it.f_code.co_filename == "<frozen importlib._bootstrap>" for it, _ in walk_stack(frame)):
         # An exception through the import of torch's libraries aborts the process.
         os.write(2, b"Stopped.\n")
         os._exit(128 + number)
     raise Stopped(number)
-
-
-def _is_importing(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _heeded() -> list[signal.Signals]:

@@ -29,7 +29,7 @@ from olr_cli.data.prompt_files import prompt_set, read_prompts
 from olr_cli.data.prompts import Prompt, digested
 from olr_cli.data.writers import encode
 from olr_cli.errors import UserError, at
-from olr_cli.files import departures
+from olr_cli.files import departures, sync, writing
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import (
     checkpoint_path,
@@ -53,12 +53,9 @@ from olr_cli.runs.directory import (
 )
 from olr_cli.runs.interrupts import Interrupted
 from olr_cli.runs.locks import held
-from olr_cli.runs.metrics import append_metrics, drop_metrics_after, sync_metrics
+from olr_cli.runs.metrics import append_metrics, drop_metrics_after
 from olr_cli.runs.store import Columns, RunStore
 from olr_cli.supervision.own_rule import rule_facts
-
-StepTables = tuple[pa.Table, pa.Table]
-"""Labels and rollouts of one step, as they are stored."""
 
 Mark = Callable[[Iterable[Prompt]], Sequence[Prompt]]
 """Puts verified labels on prompts."""
@@ -83,14 +80,7 @@ class RunWriter:
         self._is_open = False
 
     @classmethod
-    def create(
-        cls,
-        path: Path,
-        recipe: Recipe,
-        *,
-        kind: Kind = "training",
-        arm: str = "",
-    ) -> RunWriter:
+    def create(cls, path: Path, recipe: Recipe, *, kind: Kind = "training", arm: str = "") -> RunWriter:
         """Make a run directory and hold it; see `create_run`."""
         with at("run_dir"), ExitStack() as lock:
             lock.enter_context(held(path, make=True))
@@ -143,14 +133,9 @@ class RunWriter:
             data: the data sets, which are the same in every attempt; by default the prompts that came so far.
         """
         manifest = read_manifest(self.path)
-        rule = rule_facts(self.recipe.method)
         working_with = {"versions": versions(), "recipe_digest": self.recipe.digest(), **facts}
-        manifest |= {
-            "status": "running",
-            "data": self._prompt_facts if data is None else data,
-            **rule,
-            **working_with,
-        }
+        manifest |= {"status": "running", "data": self._prompt_facts if data is None else data}
+        manifest |= rule_facts(self.recipe.method) | working_with
         process = {"started": now(), "host": socket.gethostname(), "pid": os.getpid(), "from_step": after}
         manifest["attempts"].append(process | working_with)
         write_manifest(self.path, manifest)
@@ -159,8 +144,8 @@ class RunWriter:
             write_recipe(self.path, self.recipe)
         self._is_open = True
 
-    def store(self, step: int, labels: Columns, rollouts: Columns) -> StepTables:
-        """Store what was decided about a complete step, the labels last."""
+    def store(self, step: int, labels: Columns, rollouts: Columns) -> tuple[pa.Table, pa.Table]:
+        """Store what was decided about a complete step, the labels last; both tables as they are stored."""
         self._require_attempt()
         return self._store.append(step, labels, rollouts)
 
@@ -194,8 +179,9 @@ class RunWriter:
     def sync(self) -> None:
         """Make sure that all steps are on the disk."""
         self._store.sync()
-        if (self.path / "metrics.jsonl").exists():
-            sync_metrics(self.path)
+        if (lines := self.path / "metrics.jsonl").exists():
+            with writing(lines):
+                sync(lines)
 
     def checkpoint(self, step: int, fill: Callable[[Path], None], **state: Any) -> None:
         """Write the checkpoint after a step: the files that `fill` puts into a folder, and where the trainer stands."""

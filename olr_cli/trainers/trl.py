@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
+from itertools import islice
 from math import ceil
 from typing import Any, get_args
 
@@ -39,7 +40,6 @@ _METRICS = {
 }
 """Our names for TRL's."""
 
-_SCHEDULES = get_args(LrSchedule)
 _SOLUTIONS = ("solution", "answer", "ground_truth", "label")
 
 
@@ -101,13 +101,10 @@ class OlrReward(TrainerCallback, ExportableState):
         """A reward a completion of this rank; `columns` are the data set's others, and what else TRL hands over."""
         lists = {
             name: column
-            for name, column in columns.items()
+            for name, column in {**columns, "prompt": list(prompts)}.items()
             if isinstance(column, list) and len(column) == len(prompts)
         }
-        rows = [
-            {"prompt": prompt, **{name: column[at] for name, column in lists.items()}}
-            for at, prompt in enumerate(prompts)
-        ]
+        rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
         if self._model is None:
             raise UserError(
                 "OlrReward is a reward function and a callback; give it to the trainer as both:"
@@ -203,9 +200,7 @@ class OlrReward(TrainerCallback, ExportableState):
         """Count micro-batches."""
         self._micro_batches += 1
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Count micro-batches."""
-        self._micro_batches += 1
+    on_step_end = on_substep_end
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Keep TRL's metrics of the step with ours."""
@@ -232,6 +227,7 @@ class OlrReward(TrainerCallback, ExportableState):
 def _settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
     """What the recipe's `train` and `model` are in TRL's configuration."""
     adapter = next(iter((getattr(model, "peft_config", None) or {}).values()), None)
+    schedule = str(args.lr_scheduler_type.value)
     train = {
         "epochs": max(1, ceil(state.num_train_epochs)),
         "prompts_per_step": args.generation_batch_size // args.num_generations,
@@ -245,9 +241,7 @@ def _settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
         "top_p": args.top_p,
         "top_k": args.top_k or None,
         "min_p": args.min_p or 0.0,
-        **(
-            {"lr_schedule": schedule} if (schedule := str(args.lr_scheduler_type.value)) in _SCHEDULES else {}
-        ),
+        **({"lr_schedule": schedule} if schedule in get_args(LrSchedule) else {}),
         "lr_warmup_ratio": args.get_warmup_steps(state.max_steps) / state.max_steps,
         **({} if adapter is None else {"lora_rank": adapter.r, "lora_alpha": adapter.lora_alpha}),
         **({} if args.max_completion_length is None else {"max_new_tokens": args.max_completion_length}),
@@ -274,9 +268,8 @@ def _on_first_rank(
     if rank == 0:
         try:
             rewards, metrics = decide([sample for of_rank in gathered for sample in of_rank])
-            sizes = [len(of_rank) for of_rank in gathered]
-            starts = [sum(sizes[:number]) for number in range(world)]
-            reply = [([rewards[at : at + size] for at, size in zip(starts, sizes, strict=True)], metrics)]
+            left = iter(rewards)
+            reply = [([list(islice(left, len(of_rank))) for of_rank in gathered], metrics)]
         except Exception as error:
             reply = [error]
     dist.broadcast_object_list(reply, src=0)
