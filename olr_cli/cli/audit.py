@@ -3,99 +3,76 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 from typer import Argument, Option
 
-from olr_cli.cli.options import JsonObject, LogColumns, read_log_columns, require_new
+from olr_cli.cli.options import JSON_OBJECT, LOG_COLUMNS, read_log_columns, require_new
 from olr_cli.cli.printing import Waiting, show
 
 
 def audit(
-    history: Annotated[
-        list[Path],
-        Argument(
-            metavar="HISTORY",
-            help="A run directory (of `olr train` or `olr rollouts`), or answers that anybody logged: a folder, or"
-            " Parquet/JSON/CSV files. A column `model` or `policy` tells several models apart.",
-        ),
-    ],
-    export: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE",
-            help="Write the data set with what was found to this new .parquet or .jsonl file; the options below choose"
-            " its rows.",
-        ),
-    ] = None,
-    drop: Annotated[
-        str | None,
-        Option(metavar="STATUS,...", help="Leave these rows out, as in doubted,questionable."),
-    ] = None,
-    only: Annotated[
-        str | None,
-        Option(
-            metavar="STATUS,...|first:N|random:N",
-            help="Keep only these rows, to be checked: a status, the first of the queue, or a random draw.",
-        ),
-    ] = None,
-    pass_rate: Annotated[
-        str | None,
-        Option(
-            metavar="LOW:HIGH",
-            help="Keep rows whose label this share of the rollouts gives, as in 0.1:0.9.",
-        ),
-    ] = None,
-    repair: Annotated[
-        bool,
-        Option(
-            "--repair",
-            help="Replace labels where verified labels show that more of them are right then; fill in missing ones.",
-        ),
-    ] = False,
-    verified: Annotated[
-        list[Path] | None,
-        Option(
-            metavar="FILE",
-            help="Verified labels: a table with prompt_id and true_answer, or an export with corrected labels. Rows"
-            " with true in a column drawn (as of --only random:25) also estimate the noise ratio. May be repeated.",
-        ),
-    ] = None,
-    data: Annotated[
-        str | None,
-        Option(
-            metavar="SOURCE",
-            help="The data set whose questions a log answers: supplies labels that the log lacks, and the rows to"
-            " export. A run directory needs none.",
-        ),
-    ] = None,
-    columns: LogColumns = None,
-    top: Annotated[
-        int | None,
-        Option(metavar="N", min=0, help="Number of rows to show; by default 15, with --json all."),
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="How to read answers, data.extractor=NAME; or the columns of --data and --verified,"
-            " data.columns={question: COLUMN, answer: COLUMN}.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        Option(metavar="FILE", help="New file for the table of all prompts: Parquet, or CSV (x.csv)."),
-    ] = None,
-    report: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE.html",
-            help="Write the queue as a page in which labels are checked with a few keys; --verified reads what it"
-            " exports.",
-        ),
-    ] = None,
-    json: JsonObject = False,
+    history: list[Path] = Argument(
+        metavar="HISTORY",
+        help="A run directory (of `olr train` or `olr rollouts`), or answers that anybody logged: a folder, or"
+        " Parquet/JSON/CSV files. A column `model` or `policy` tells several models apart.",
+    ),
+    export: Path | None = Option(
+        None,
+        metavar="FILE",
+        help="Write the data set with what was found to this new .parquet or .jsonl file; the options below choose"
+        " its rows.",
+    ),
+    drop: str | None = Option(
+        None, metavar="STATUS,...", help="Leave these rows out, as in doubted,questionable."
+    ),
+    only: str | None = Option(
+        None,
+        metavar="STATUS,...|first:N|random:N",
+        help="Keep only these rows, to be checked: a status, the first of the queue, or a random draw.",
+    ),
+    pass_rate: str | None = Option(
+        None,
+        metavar="LOW:HIGH",
+        help="Keep rows whose label this share of the rollouts gives, as in 0.1:0.9.",
+    ),
+    repair: bool = Option(
+        False,
+        "--repair",
+        help="Replace labels where verified labels show that more of them are right then; fill in missing ones.",
+    ),
+    verified: list[Path] | None = Option(
+        None,
+        metavar="FILE",
+        help="Verified labels: a table with prompt_id and true_answer, or an export with corrected labels. Rows"
+        " with true in a column drawn (as of --only random:25) also estimate the noise ratio. May be repeated.",
+    ),
+    data: str | None = Option(
+        None,
+        metavar="SOURCE",
+        help="The data set whose questions a log answers: supplies labels that the log lacks, and the rows to"
+        " export. A run directory needs none.",
+    ),
+    columns: str | None = LOG_COLUMNS,
+    top: int | None = Option(
+        None, metavar="N", min=0, help="Number of rows to show; by default 15, with --json all."
+    ),
+    set_: list[str] | None = Option(
+        None,
+        "--set",
+        metavar="KEY=VALUE",
+        help="How to read answers, data.extractor=NAME; or the columns of --data and --verified,"
+        " data.columns={question: COLUMN, answer: COLUMN}.",
+    ),
+    out: Path | None = Option(
+        None, metavar="FILE", help="New file for the table of all prompts: Parquet, or CSV (x.csv)."
+    ),
+    report: Path | None = Option(
+        None,
+        metavar="FILE.html",
+        help="Write the queue as a page in which labels are checked with a few keys; --verified reads what it"
+        " exports.",
+    ),
+    json: bool = JSON_OBJECT,
 ) -> None:
     """Rank prompts by how doubtful their label is, given stored answers; write what is left of the data set."""
     from contextlib import suppress

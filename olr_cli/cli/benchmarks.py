@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 from typer import Argument, Option
 
 from olr_cli.cli.evaluate import Prompts, prompting_of
-from olr_cli.cli.options import JsonObject, TrustRemoteCode, grouped
+from olr_cli.cli.options import JSON_OBJECT, TRUST_REMOTE_CODE, grouped
 from olr_cli.cli.printing import show
 
 
 @grouped
 def benchmarks(
     *,
-    name: Annotated[
-        str | None,
-        Argument(metavar="NAME|FILE", help="Show the first prompt of this benchmark, and its gold answer."),
-    ] = None,
-    model: Annotated[
-        str | None, Argument(metavar="MODEL|RUN", help="Show it exactly as this model reads it.")
-    ] = None,
-    data: Annotated[
-        Path | None, Option(metavar="PATH", help="Read the problems from here, as in `olr evaluate`.")
-    ] = None,
-    trust_remote_code: TrustRemoteCode = False,
-    json: JsonObject = False,
+    name: str | None = Argument(
+        None, metavar="NAME|FILE", help="Show the first prompt of this benchmark, and its gold answer."
+    ),
+    model: str | None = Argument(None, metavar="MODEL|RUN", help="Show it exactly as this model reads it."),
+    data: Path | None = Option(
+        None, metavar="PATH", help="Read the problems from here, as in `olr evaluate`."
+    ),
+    trust_remote_code: bool = TRUST_REMOTE_CODE,
+    json: bool = JSON_OBJECT,
     prompts: Prompts,
 ) -> None:
     """List the benchmarks with their sources, or show one prompt exactly as the model sees it."""

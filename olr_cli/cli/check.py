@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from typer import Argument, Option
 
-from olr_cli.cli.options import Columns, JsonObject, read_columns
+from olr_cli.cli.options import DATA_COLUMNS, JSON_OBJECT, read_columns
 from olr_cli.cli.printing import Waiting, show
 
 if TYPE_CHECKING:
@@ -18,18 +18,15 @@ _WIDTH = 60
 
 
 def check(
-    source: Annotated[
-        str,
-        Argument(
-            metavar="SOURCE",
-            help="The data set: a Parquet, JSON or CSV file, a folder of such files, or a hub id (org/name).",
-        ),
-    ],
-    columns: Columns = None,
-    strict: Annotated[
-        bool, Option("--strict", help="End with exit status 1 if anything is found, for scripts.")
-    ] = False,
-    json: JsonObject = False,
+    source: str = Argument(
+        metavar="SOURCE",
+        help="The data set: a Parquet, JSON or CSV file, a folder of such files, or a hub id (org/name).",
+    ),
+    columns: str | None = DATA_COLUMNS,
+    strict: bool = Option(
+        False, "--strict", help="End with exit status 1 if anything is found, for scripts."
+    ),
+    json: bool = JSON_OBJECT,
 ) -> None:
     """Find labels that cannot be graded, contradictions and other defects of a data set, without a model."""
     from olr_cli.answers import Judge

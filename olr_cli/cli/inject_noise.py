@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 from typer import Option
 
-from olr_cli.cli.options import Columns, JsonObject, SystemPrompt, read_columns
+from olr_cli.cli.options import DATA_COLUMNS, JSON_OBJECT, SYSTEM_PROMPT, read_columns
 from olr_cli.cli.printing import show
 
 if TYPE_CHECKING:
@@ -23,49 +23,38 @@ _PROMPT_WIDTH = 68
 
 
 def inject_noise(
-    type: Annotated[
-        Literal["inactive", "active", "mixed"],
-        Option(
-            help="inactive: a label that no policy produces; active: at every visit, one of the policy's wrong answers;"
-            " mixed: both."
-        ),
-    ],
-    ratio: Annotated[str, Option(metavar="R", help="Share of the prompts to mark, from 0 to 1.")],
-    dataset: Annotated[
-        str,
-        Option(
-            metavar="SOURCE",
-            help="The data set: arithmetic (built in), a Parquet or JSONL file, a folder of such files, or a hub id"
-            " (org/name, org/name:split, optionally with @revision).",
-        ),
-    ] = "arithmetic",
-    sample: Annotated[
-        int | None, Option(metavar="N", min=1, help="Use N prompts of the data set, drawn with the seed.")
-    ] = None,
-    seed: Annotated[
-        int, Option(metavar="S", help="Random seed that decides which prompts are drawn and marked.")
-    ] = 0,
-    active_share: Annotated[
-        str, Option(metavar="A", help="For mixed noise: share of the marked prompts that are active.")
-    ] = "0.5",
-    rollouts: Annotated[
-        Path | None,
-        Option(
-            metavar="RUN",
-            help="Freeze the noise: the labels become wrong answers of this run, or table of rollouts. The data set's"
-            " labels count as true; an answer counts as wrong only if it provably differs from them.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE",
-            help="New .parquet or .jsonl file; by default in data/, named after source, type and ratio.",
-        ),
-    ] = None,
-    columns: Columns = None,
-    system: SystemPrompt = None,
-    json: JsonObject = False,
+    type: Literal["inactive", "active", "mixed"] = Option(
+        help="inactive: a label that no policy produces; active: at every visit, one of the policy's wrong answers;"
+        " mixed: both."
+    ),
+    ratio: str = Option(metavar="R", help="Share of the prompts to mark, from 0 to 1."),
+    dataset: str = Option(
+        "arithmetic",
+        metavar="SOURCE",
+        help="The data set: arithmetic (built in), a Parquet or JSONL file, a folder of such files, or a hub id"
+        " (org/name, org/name:split, optionally with @revision).",
+    ),
+    sample: int | None = Option(
+        None, metavar="N", min=1, help="Use N prompts of the data set, drawn with the seed."
+    ),
+    seed: int = Option(0, metavar="S", help="Random seed that decides which prompts are drawn and marked."),
+    active_share: str = Option(
+        "0.5", metavar="A", help="For mixed noise: share of the marked prompts that are active."
+    ),
+    rollouts: Path | None = Option(
+        None,
+        metavar="RUN",
+        help="Freeze the noise: the labels become wrong answers of this run, or table of rollouts. The data set's"
+        " labels count as true; an answer counts as wrong only if it provably differs from them.",
+    ),
+    out: Path | None = Option(
+        None,
+        metavar="FILE",
+        help="New .parquet or .jsonl file; by default in data/, named after source, type and ratio.",
+    ),
+    columns: str | None = DATA_COLUMNS,
+    system: str | None = SYSTEM_PROMPT,
+    json: bool = JSON_OBJECT,
 ) -> None:
     """Mark an exact share of a data set's labels as noise, and write the result to a new file."""
     from olr_cli.data.check import repeat_notes

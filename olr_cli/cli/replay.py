@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
-from olr_cli.cli.options import LogColumns, Settings, read_log_columns, require_new
+from olr_cli.cli.options import LOG_COLUMNS, SETTINGS, read_log_columns, require_new
 from olr_cli.cli.printing import Waiting, show
 
 
 def replay(
-    history: Annotated[
-        list[Path],
-        Argument(
-            metavar="HISTORY",
-            help="A run directory, or the rollouts that another trainer logged: a folder, or Parquet/JSON files.",
-        ),
-    ],
-    set_: Settings = None,
-    columns: LogColumns = None,
-    out: Annotated[
-        Path | None,
-        Option(metavar="FILE", help="New file for the labels table: Parquet, or CSV (x.csv)."),
-    ] = None,
-    json: Annotated[
-        bool,
-        Option("--json", help="Print JSON lines to standard output, one per visit."),
-    ] = False,
+    history: list[Path] = Argument(
+        metavar="HISTORY",
+        help="A run directory, or the rollouts that another trainer logged: a folder, or Parquet/JSON files.",
+    ),
+    set_: list[str] | None = SETTINGS,
+    columns: str | None = LOG_COLUMNS,
+    out: Path | None = Option(
+        None, metavar="FILE", help="New file for the labels table: Parquet, or CSV (x.csv)."
+    ),
+    json: bool = Option(False, "--json", help="Print JSON lines to standard output, one per visit."),
 ) -> None:
     """Repeat the label decisions on stored rollouts, under other criteria."""
     waiting = Waiting()

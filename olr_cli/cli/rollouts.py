@@ -5,24 +5,24 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from typer import Argument, Option
 
 from olr_cli.cli.errors import shown_until_stopped
 from olr_cli.cli.options import (
+    CHAT_TEMPLATE,
+    DATA_COLUMNS,
+    DEVICE_NAME,
     DEVICES,
-    ChatTemplate,
-    Columns,
-    DeviceName,
-    DryRun,
-    Extractor,
-    JsonLines,
-    MaxNewTokens,
-    Seed,
-    Stop,
-    SystemPrompt,
-    TrustRemoteCode,
+    DRY_RUN,
+    EXTRACTOR,
+    JSON_LINES,
+    MAX_NEW_TOKENS,
+    SEED,
+    STOP,
+    SYSTEM_PROMPT,
+    TRUST_REMOTE_CODE,
     grouped,
     read_columns,
     require_extractor,
@@ -34,72 +34,63 @@ from olr_cli.cli.printing import show, show_dry_run
 class Prompts(NamedTuple):
     """What is asked."""
 
-    limit: Annotated[int | None, Option(metavar="N", min=1, help="Use only the first N prompts.")] = None
-    columns: Columns = None
-    system: SystemPrompt = None
-    chat_template: ChatTemplate = None
-    extractor: Extractor = None
+    limit: int | None = Option(None, metavar="N", min=1, help="Use only the first N prompts.")
+    columns: str | None = DATA_COLUMNS
+    system: str | None = SYSTEM_PROMPT
+    chat_template: str | None = CHAT_TEMPLATE
+    extractor: str | None = EXTRACTOR
 
 
 class Draws(NamedTuple):
     """How responses are drawn."""
 
-    visits: Annotated[int, Option(metavar="N", min=1, help="Number of visits to each prompt.")] = 5
-    samples: Annotated[int, Option(metavar="K", min=2, help="Rollouts per prompt and visit.")] = 8
-    temperature: Annotated[float, Option(metavar="T", help="Sampling temperature.")] = 1.0
-    stop: Stop = None
-    max_new_tokens: MaxNewTokens = 4096
-    seed: Seed = 0
+    visits: int = Option(5, metavar="N", min=1, help="Number of visits to each prompt.")
+    samples: int = Option(8, metavar="K", min=2, help="Rollouts per prompt and visit.")
+    temperature: float = Option(1.0, metavar="T", help="Sampling temperature.")
+    stop: list[str] | None = STOP
+    max_new_tokens: int = MAX_NEW_TOKENS
+    seed: int = SEED
 
 
 class Place(NamedTuple):
     """Where it runs."""
 
-    backend: Annotated[
-        str | None, Option(metavar="NAME", help="vllm or transformers; by default vLLM if it can run here.")
-    ] = None
-    device: DeviceName = "auto"
-    trust_remote_code: TrustRemoteCode = False
-    prompts_per_step: Annotated[
-        int, Option(metavar="N", min=1, help="Prompts to sample and store at a time.")
-    ] = 160
+    backend: str | None = Option(
+        None, metavar="NAME", help="vllm or transformers; by default vLLM if it can run here."
+    )
+    device: str = DEVICE_NAME
+    trust_remote_code: bool = TRUST_REMOTE_CODE
+    prompts_per_step: int = Option(160, metavar="N", min=1, help="Prompts to sample and store at a time.")
 
 
 class Storage(NamedTuple):
     """The run."""
 
-    run_dir: Annotated[
-        Path | None,
-        Option(
-            metavar="DIR", help="Run directory; by default runs/rollouts-<data>, or …-2, …-3 if that exists."
-        ),
-    ] = None
-    resume: Annotated[
-        bool,
-        Option("--resume", help="Continue the run at --run-dir, or the unfinished run with these settings."),
-    ] = False
-    dry_run: DryRun = False
-    json: JsonLines = False
+    run_dir: Path | None = Option(
+        None,
+        metavar="DIR",
+        help="Run directory; by default runs/rollouts-<data>, or …-2, …-3 if that exists.",
+    )
+    resume: bool = Option(
+        False, "--resume", help="Continue the run at --run-dir, or the unfinished run with these settings."
+    )
+    dry_run: bool = DRY_RUN
+    json: bool = JSON_LINES
 
 
 @grouped
 def rollouts(
-    model: Annotated[
-        str,
-        Argument(
-            metavar="MODEL|RUN",
-            help="A model folder, hub id or built-in policy, or a run directory (its last checkpoint is used).",
-            show_default=False,
-        ),
-    ],
-    data: Annotated[
-        str,
-        Argument(
-            metavar="DATA",
-            help="Prompts with labels: a Parquet or JSONL file, a hub id, or a built-in set (arithmetic:products).",
-            show_default=False,
-        ),
-    ],
+    model: str = Argument(
+        metavar="MODEL|RUN",
+        help="A model folder, hub id or built-in policy, or a run directory (its last checkpoint is used).",
+        show_default=False,
+    ),
+    data: str = Argument(
+        metavar="DATA",
+        help="Prompts with labels: a Parquet or JSONL file, a hub id, or a built-in set (arithmetic:products).",
+        show_default=False,
+    ),
+    *,
     prompts: Prompts,
     draws: Draws,
     place: Place,

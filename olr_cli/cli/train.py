@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from typer import Argument, Option
 
 from olr_cli.cli.errors import shown_until_stopped
-from olr_cli.cli.options import DryRun, JsonLines, Settings, recipe_names
+from olr_cli.cli.options import DRY_RUN, JSON_LINES, SETTINGS, recipe_names
 from olr_cli.cli.printing import show, show_dry_run
 
 if TYPE_CHECKING:
@@ -18,41 +18,32 @@ if TYPE_CHECKING:
 
 
 def train(
-    recipe: Annotated[
-        str | None,
-        Argument(
-            help="A recipe file, or the name of a recipe that comes with olr; --resume --run-dir DIR needs none.",
-            autocompletion=recipe_names,
-        ),
-    ] = None,
-    set_: Settings = None,
-    run_dir: Annotated[
-        Path | None,
-        Option(
-            metavar="DIR", help="Run directory; by default runs/<name>, or runs/<name>-2, … if that exists."
-        ),
-    ] = None,
-    resume: Annotated[
-        bool,
-        Option(
-            "--resume",
-            help="Continue the run at --run-dir, or this recipe's unfinished run; with --set train.epochs=N also a"
-            " finished one.",
-        ),
-    ] = False,
-    dry_run: DryRun = False,
-    sweep: Annotated[
-        bool, Option("--sweep", help="Train all runs of the recipe's `sweep`; resumes automatically.")
-    ] = False,
-    index: Annotated[
-        int | None,
-        Option(metavar="I", help="With --sweep: train only this run, counted from 0 (for job arrays)."),
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        Option(metavar="N", min=1, help="With --sweep: number of runs to train at a time; by default 1."),
-    ] = None,
-    json: JsonLines = False,
+    recipe: str | None = Argument(
+        None,
+        help="A recipe file, or the name of a recipe that comes with olr; --resume --run-dir DIR needs none.",
+        autocompletion=recipe_names,
+    ),
+    set_: list[str] | None = SETTINGS,
+    run_dir: Path | None = Option(
+        None, metavar="DIR", help="Run directory; by default runs/<name>, or runs/<name>-2, … if that exists."
+    ),
+    resume: bool = Option(
+        False,
+        "--resume",
+        help="Continue the run at --run-dir, or this recipe's unfinished run; with --set train.epochs=N also a"
+        " finished one.",
+    ),
+    dry_run: bool = DRY_RUN,
+    sweep: bool = Option(
+        False, "--sweep", help="Train all runs of the recipe's `sweep`; resumes automatically."
+    ),
+    index: int | None = Option(
+        None, metavar="I", help="With --sweep: train only this run, counted from 0 (for job arrays)."
+    ),
+    jobs: int | None = Option(
+        None, metavar="N", min=1, help="With --sweep: number of runs to train at a time; by default 1."
+    ),
+    json: bool = JSON_LINES,
 ) -> None:
     """Train a policy with the settings of a recipe."""
     from olr_cli.errors import UserError
