@@ -86,6 +86,10 @@ __all__ = [
 DATA_SOURCE = "external"
 """Of prompts whose trainer names none."""
 
+PathName: TypeAlias = str | os.PathLike[str]
+RecipeSource: TypeAlias = Mapping[str, Any] | PathName
+"""Keys of a recipe as nested mappings, or the name of a recipe file."""
+
 Chat: TypeAlias = Sequence[Mapping[str, Any]]
 """Messages as {role, content}; the content is text, or a list of parts of which those with text count."""
 
@@ -142,8 +146,8 @@ class OnlineLabelRefinement:
 
     def __init__(
         self,
-        run_dir: str | os.PathLike[str] | None = None,
-        recipe: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+        run_dir: PathName | None = None,
+        recipe: RecipeSource | None = None,
         *,
         trainer: str = "another trainer",
         settings: Mapping[str, Any] | None = None,
@@ -511,17 +515,11 @@ class OnlineLabelRefinement:
 
 
 def _recipe_tree(
-    recipe: Mapping[str, Any] | str | os.PathLike[str] | None,
-    trainer: str,
-    settings: Mapping[str, Any],
-    run_dir: Path,
+    recipe: RecipeSource | None, trainer: str, settings: Mapping[str, Any], run_dir: Path
 ) -> dict[str, Any]:
     """The keys of a run that another trainer makes."""
-    keys = (
-        dict(recipe or {})
-        if recipe is None or isinstance(recipe, Mapping)
-        else read_tree(find_recipe(str(recipe)))
-    )
+    recipe = {} if recipe is None else recipe
+    keys = dict(recipe) if isinstance(recipe, Mapping) else read_tree(find_recipe(str(recipe)))
     known = flatten(dict(settings))
     for key in flatten(keys):
         section, _, name = key.partition(".")

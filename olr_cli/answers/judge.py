@@ -112,13 +112,8 @@ class Judge:
     def matches(self, pairs: Iterable[Pair], tolerance: float | None = None) -> dict[Pair, bool | None]:
         """Whether each answer is right, given the gold beside it (R7, *matches*).
 
-        Args:
-            pairs: golds and answers.
-            tolerance: relative, for numbers that are no integers; 0 for none; None: the judge's. Classes have none.
-
-        Returns:
-            None for a pair of which neither that nor the opposite is proved: it is not right, but R3 does not call it
-            wrong.
+        None for a pair of which neither that nor the opposite is proved: it is not right, but R3 does not call it
+        wrong. The tolerance is relative, for numbers that are no integers; by default the judge's. Classes have none.
         """
         tolerance = self._tolerance if tolerance is None else tolerance
         return self._verdicts("matches", pairs, *([str(tolerance)] if tolerance else []))

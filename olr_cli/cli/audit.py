@@ -77,6 +77,7 @@ def audit(
     """Rank prompts by how doubtful their label is, given stored answers; write what is left of the data set."""
     from contextlib import suppress
     from dataclasses import replace
+    from functools import partial
 
     from olr_cli.analysis.audit import answer as answers
     from olr_cli.analysis.audit import export as exports
@@ -107,10 +108,11 @@ def audit(
     sampled = Sampled(source.steps)
     source = replace(source, steps=sampled)
     rows = exports.data_of(source) if export is not None and named is None else named
-    repeated: dict[str, list[Path] | list[str]] = {"--verified": verified or [], "--set": settings}
     given = [("--data", data), ("--columns", columns)]
-    given += [(name, str(value)) for name, values in repeated.items() for value in values]
+    given += [("--verified", str(file)) for file in verified or ()]
+    given += [("--set", setting) for setting in settings]
     options = [word for name, value in given if value is not None for word in (name, value)]
+    again = partial(answers.audit_command, history, options)
     files: list[File] = []
     is_new, kept = False, 0
     tolerance = source.recipe.data.tolerance
@@ -125,8 +127,7 @@ def audit(
         if report is not None:
             from olr_cli.analysis.report.page import write_queue
 
-            again = answers.audit_command(history, options)
-            notes += write_queue(source, result, answer, judge, report, again, sampled.responses)
+            notes += write_queue(source, result, answer, judge, report, again(), sampled.responses)
             files.append(File(report, " (the queue, for any browser)"))
     waiting.done()
     with suppress(UserError):
@@ -145,13 +146,10 @@ def audit(
     following: dict[str, str] = {}
     if export is None or rows is None:
         if report is None:
-            page = answers.audit_command(history, options, "--report", "queue.html")
-            following = {page: "check labels in a browser"}
+            following[again("--report", "queue.html")] = "check labels in a browser"
         elif not verified:
-            again = answers.audit_command(history, options, "--verified", "selection.json")
-            following = {again: "once labels are checked there and exported"}
-        dropped = ("--drop", "doubted,questionable", "--export", "rest.jsonl")
-        following[answers.audit_command(history, options, *dropped)] = "what is left"
+            following[again("--verified", "selection.json")] = "once labels are checked there and exported"
+        following[again("--drop", "doubted,questionable", "--export", "rest.jsonl")] = "what is left"
     else:
         changes = result.changes if repair else {}
         made = "".join(
@@ -159,8 +157,7 @@ def audit(
         )
         files.append(File(export, f" ({kept:,} of {len(rows):,} rows{made})", is_new))
         if choice.is_to_check:
-            again = answers.audit_command(history, options, "--verified", str(export))
-            following = {again: "once it is mended"}
+            following[again("--verified", str(export))] = "once it is mended"
         elif (command := answers.training_command(result, export, settings)) is not None:
-            following = {command: ""}
+            following[command] = ""
     show(replace(answer, files=files, next=following))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -30,8 +29,6 @@ from olr_cli.cli.options import (
 from olr_cli.cli.printing import show
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from olr_cli.evaluation.prompting import Prompting
 
 
@@ -190,7 +187,7 @@ def evaluate(
 ) -> None:
     """Score a model, or a run's checkpoints, on benchmarks; after an interruption, the same command resumes."""
     from olr_cli.data.arithmetic import mixture_note
-    from olr_cli.errors import at
+    from olr_cli.errors import at, printable
     from olr_cli.evaluation.backends import BACKENDS, BackendOptions
     from olr_cli.evaluation.evaluate import Progress
     from olr_cli.evaluation.evaluate import evaluate as evaluate_one
@@ -198,6 +195,7 @@ def evaluate(
     from olr_cli.evaluation.results import reference_of, scores_answer
     from olr_cli.evaluation.targets import origin
     from olr_cli.recipe.layers import read_pairs
+    from olr_cli.runs.interrupts import Interrupted, exit_status
 
     if place.backend is not None:
         require_known("backend", place.backend, BACKENDS)
@@ -241,8 +239,13 @@ def evaluate(
     )
     evaluated, progress = [], Progress()
     for evaluation in plan(request, partial(typer.echo, err=True)):
-        with _stopping(evaluation.target.folder):
+        folder = evaluation.target.folder
+        try:
             evaluated.append((evaluation.target, evaluate_one(evaluation, progress)))
+        except (Interrupted, KeyboardInterrupt) as stop:
+            done = f"What is done is in {folder}" if folder.exists() else "Nothing is stored yet"
+            typer.echo(f"Stopped. {printable(done)}; the same command goes on.", err=True)
+            raise typer.Exit(exit_status(stop)) from None
     note = next(filter(None, (mixture_note(origin(name)) for name in models)), None)
     show(scores_answer(evaluated, request.compare, note), shape)
 
@@ -252,17 +255,3 @@ def prompting_of(prompts: Prompts) -> Prompting:
     from olr_cli.evaluation.prompting import read_prompting
 
     return read_prompting(prompts.system, prompts.chat_template, prompts.template or ())
-
-
-@contextmanager
-def _stopping(folder: Path) -> Iterator[None]:
-    """If the evaluation in the block is stopped, say what is stored."""
-    from olr_cli.errors import printable
-    from olr_cli.runs.interrupts import Interrupted, exit_status
-
-    try:
-        yield
-    except (Interrupted, KeyboardInterrupt) as stop:
-        done = f"What is done is in {folder}" if folder.exists() else "Nothing is stored yet"
-        typer.echo(f"Stopped. {printable(done)}; the same command goes on.", err=True)
-        raise typer.Exit(exit_status(stop)) from None

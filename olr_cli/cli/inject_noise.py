@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Literal
@@ -15,7 +14,7 @@ from olr_cli.cli.printing import show
 
 if TYPE_CHECKING:
     from olr_cli.answers import Pair
-    from olr_cli.data.prompts import NoiseType, Prompt, PromptSet
+    from olr_cli.data.prompts import NoiseType, PromptSet
     from olr_cli.tables import Answer, Line
 
 _EXAMPLES = 3
@@ -65,22 +64,20 @@ def inject_noise(
 
     reading = Reading(read_columns(columns), system_prompt=system)
     clean = read_prompts(dataset, sample=sample, seed=seed, reading=reading)
-    frozen, refused = (None, None) if rollouts is None else _wrong_answers(rollouts, clean)
+    frozen = refused = None
+    if rollouts is not None:
+        from olr_cli.answers import Judge
+        from olr_cli.runs.wrong_answers import proved_wrong, wrong_answers
+
+        stored = wrong_answers(rollouts, clean)
+        with Judge() as judge:
+            frozen, refused = proved_wrong(stored, clean.prompts, judge)
     noisy = inject(clean, type=type, ratio=ratio, seed=seed, active_share=active_share, wrong_answers=frozen)
     target = out or default_target(clean.source, type if frozen is None else f"{type}-frozen", ratio)
     with at("out"):
         is_new = write_prompts(noisy, target)
     notes = [f"{note}." for note in repeat_notes(clean)]
     show(_answer(noisy, target, is_new, notes, refused), "json" if json else "terminal")
-
-
-def _wrong_answers(rollouts: Path, prompts: PromptSet) -> tuple[dict[str, list[str]], list[Pair]]:
-    from olr_cli.answers import Judge
-    from olr_cli.runs.wrong_answers import proved_wrong, wrong_answers
-
-    stored = wrong_answers(rollouts, prompts)
-    with Judge() as judge:
-        return proved_wrong(stored, prompts.prompts, judge)
 
 
 _MEANINGS = {
@@ -95,7 +92,7 @@ def _answer(
     noisy: PromptSet, target: Path, is_new: bool, notes: Sequence[str], refused: Sequence[Pair] | None
 ) -> Answer:
     from olr_cli.data.noise import counts, examples
-    from olr_cli.tables import Answer, File
+    from olr_cli.tables import Answer, File, Line, one_line
 
     counted, shown = counts(noisy), examples(noisy, _EXAMPLES)
     is_addition = noisy.source in ("arithmetic", "arithmetic:addition")
@@ -123,14 +120,16 @@ def _answer(
         "next": command,
     }
     remark = " (olr train and verl read it)" if is_new else " is already there with these bytes"
-    return Answer(
-        [*_summary(noisy, counted, refused), *chain(*map(_example, shown)), ""],
-        data,
-        files=[File(target, remark, is_new)],
-        notes=notes,
-        next={command: ""},
-        indent=10,
-    )
+    lines: list[Line | str] = [*_summary(noisy, counted, refused)]
+    for prompt in shown:
+        lines += [
+            "",
+            Line("Prompt", one_line(prompt.messages[-1].content, _PROMPT_WIDTH)),
+            Line("", f"true answer {one_line(str(prompt.true_answer), 40)}"),
+            Line("", f"file says   {one_line(str(prompt.given_label), 40)} ({prompt.noise_type})"),
+        ]
+    files = [File(target, remark, is_new)]
+    return Answer([*lines, ""], data, notes=notes, files=files, next={command: ""}, indent=10)
 
 
 def _summary(
@@ -159,14 +158,3 @@ def _summary(
         such = "".join(f", such as {answer} for {label}" for label, answer in refused[:1])
         count = f"{len(refused)} wrong answer{'s' * (len(refused) != 1)}"
         yield Line("Refused", f"{count} of the rollouts that another grader may call right{such}")
-
-
-def _example(prompt: Prompt) -> list[Line | str]:
-    from olr_cli.tables import Line, one_line
-
-    return [
-        "",
-        Line("Prompt", one_line(prompt.messages[-1].content, _PROMPT_WIDTH)),
-        Line("", f"true answer {one_line(str(prompt.true_answer), 40)}"),
-        Line("", f"file says   {one_line(str(prompt.given_label), 40)} ({prompt.noise_type})"),
-    ]

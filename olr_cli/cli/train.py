@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import typer
@@ -14,7 +16,6 @@ from olr_cli.cli.printing import show, show_dry_run
 
 if TYPE_CHECKING:
     from olr_cli.recipe.schema import Recipe
-    from olr_cli.tables import Answer
 
 
 def train(
@@ -48,10 +49,17 @@ def train(
     """Train a policy with the settings of a recipe."""
     from olr_cli.errors import UserError
     from olr_cli.recipe.layers import expand_sweep, load_recipe
+    from olr_cli.runs.directory import read_recipe
 
     settings = set_ or []
     if recipe is None:
-        recipe = _recipe_of_run(run_dir, resume=resume)
+        if not resume or run_dir is None:
+            raise UserError(
+                "name a recipe (`olr recipes ls` lists those that come with olr), or continue a run with --resume"
+                " --run-dir DIR (`olr runs` lists the runs)"
+            )
+        read_recipe(run_dir)
+        recipe = str(run_dir / "recipe.yaml")
     for option, value in {"--index": index, "--jobs": jobs}.items():
         if value is not None and not sweep:
             raise UserError(f"{option} goes with --sweep")
@@ -91,28 +99,8 @@ def train(
     _train_one(chosen.recipe, path, resume=resume_it, dry_run=dry_run, arm=chosen.arm, as_json=json)
 
 
-def _recipe_of_run(run_dir: Path | None, *, resume: bool) -> str:
-    """The recipe file of the run that is to be continued."""
-    from olr_cli.errors import UserError
-    from olr_cli.runs.directory import read_recipe
-
-    if not resume or run_dir is None:
-        raise UserError(
-            "name a recipe (`olr recipes ls` lists those that come with olr), or continue a run with --resume"
-            " --run-dir DIR (`olr runs` lists the runs)"
-        )
-    read_recipe(run_dir)
-    return str(run_dir / "recipe.yaml")
-
-
 def _train_one(
-    recipe: Recipe,
-    path: Path | None,
-    *,
-    resume: bool = False,
-    dry_run: bool = False,
-    arm: str = "",
-    as_json: bool = False,
+    recipe: Recipe, path: Path | None, *, resume: bool, dry_run: bool, as_json: bool, arm: str = ""
 ) -> None:
     from olr_cli.engines.launch import engine_of, launch, unfinished_run, unused_run_path
     from olr_cli.engines.rehearse import rehearse
@@ -120,6 +108,7 @@ def _train_one(
     from olr_cli.runs.progress import choose_progress
     from olr_cli.runs.summary import run_summary
 
+    shape = "event" if as_json else "terminal"
     recipe.require_named()
     if dry_run:
         show_dry_run(rehearse(recipe).answer(), as_json=as_json)
@@ -128,7 +117,11 @@ def _train_one(
     if resume:
         check_same_recipe(path, recipe)
         if is_complete(path, recipe):
-            show(_nothing_to_resume(path, recipe), "event" if as_json else "terminal")
+            answer = run_summary(path)
+            command = f"olr train --resume --run-dir {quote(str(path))} --set train.epochs=N"
+            more = {command: f"more than {recipe.train.epochs} epochs"} if recipe.can_be_extended else {}
+            line = f"{path} is finished; nothing to resume."
+            show(replace(answer, parts=[line], next={**more, **answer.next}), shape)
             return
     progress = choose_progress(as_json=as_json)
     words = ["olr", "train", "--resume", "--run-dir", str(path)]
@@ -136,18 +129,4 @@ def _train_one(
         words += ["--set", f"{key}={value}"]
     with shown_until_stopped(progress, path, words):
         launch(recipe, path, engine_of(recipe), progress, resume=resume, arm=arm)
-    show(run_summary(path), "event" if as_json else "terminal")
-
-
-def _nothing_to_resume(path: Path, recipe: Recipe) -> Answer:
-    """A run that has all its epochs, and how it is trained further."""
-    from dataclasses import replace
-    from shlex import quote
-
-    from olr_cli.runs.summary import run_summary
-
-    answer = run_summary(path)
-    command = f"olr train --resume --run-dir {quote(str(path))} --set train.epochs=N"
-    more = {command: f"more than {recipe.train.epochs} epochs"} if recipe.can_be_extended else {}
-    line = f"{path} is finished; nothing to resume."
-    return replace(answer, parts=[line], next={**more, **answer.next})
+    show(run_summary(path), shape)

@@ -179,12 +179,6 @@ def _is_manifest(manifest: Any) -> bool:
     )
 
 
-def data_facts(path: Path) -> dict[str, dict[str, Any]]:
-    """Source, digest and size of a run's data sets, by set: ``train``, ``validation``, ``test``."""
-    facts: dict[str, dict[str, Any]] = read_manifest(path).get("data", {})
-    return facts
-
-
 def kind_of(manifest: Mapping[str, Any]) -> Kind:
     """The command that made the run of a manifest; training where it doesn't say."""
     return "rollouts" if manifest.get("kind") == "rollouts" else "training"

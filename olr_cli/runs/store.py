@@ -60,11 +60,7 @@ class RunStore:
         self._unsynced: list[Path] = []
 
     def append(self, step: int, labels: Columns, rollouts: Columns) -> tuple[Any, Any]:
-        """Store a complete step, from the columns of both tables.
-
-        Returns:
-            The labels and the rollouts as they are stored, each a `pyarrow.Table`.
-        """
+        """Store a complete step from the columns of both tables; returns both as they are stored (`pyarrow.Table`)."""
         stored_rollouts = self._write("rollouts", step, rollouts)
         return self._write("labels", step, labels), stored_rollouts
 
@@ -318,11 +314,7 @@ def _prompt_visits(
 def check_shard(shard: Path, table: str, run: str = "") -> bool:
     """Make sure that a file is a whole shard of `table`, of a version this program reads and of the run of this id.
 
-    Returns:
-        Whether it was written with the columns of today, neither more nor fewer.
-
-    Raises:
-        FileNotFoundError: it has gone.
+    Returns whether it has exactly the columns of today; FileNotFoundError if it has gone.
     """
     marks = _marks(shard)
     if marks.get("olr.table") != table:
@@ -401,22 +393,15 @@ def explain_damage(error: BaseException, places: Iterable[Path]) -> str | None:
     is_of_system = isinstance(error, OSError) and error.errno is None
     if not is_of_system and type(error).__module__.partition(".")[0] not in _DECODERS:
         return None
+    import polars as pl
+
     manifests = (manifest for place in places for manifest in sorted(place.glob("**/manifest.json")))
     for run, table in itertools.product((manifest.parent for manifest in manifests), _RECORDS):
         for shard in table_shards(run / table).values():
-            reason = _damage_of(shard, table)
-            if reason is not None:
-                return f"{shard} is damaged ({reason}); {_RESTORE}"
-    return None
-
-
-def _damage_of(shard: Path, table: str) -> str | None:
-    import polars as pl
-
-    try:
-        _scan_shards(table, {shard: check_shard(shard, table)}).collect()
-    except (UserError, FileNotFoundError):
-        return None  # it has its own sentence, or was removed meanwhile
-    except (Exception, pl.exceptions.PanicException) as error:
-        return first_line(error)
+            try:
+                _scan_shards(table, {shard: check_shard(shard, table)}).collect()
+            except (UserError, FileNotFoundError):
+                continue  # it has its own sentence, or was removed meanwhile
+            except (Exception, pl.exceptions.PanicException) as damage:
+                return f"{shard} is damaged ({first_line(damage)}); {_RESTORE}"
     return None

@@ -44,10 +44,8 @@ class StepWork:
 def throughput(work: StepWork, times: Mapping[str, float], peak_bytes: int | None) -> dict[str, float | None]:
     """The metrics of `QUANTITIES` for one step, but for those that are times; None where unknown.
 
-    Args:
-        work: the rollouts of the step.
-        times: its seconds, ``time/rollouts``, ``time/update`` and ``time/step``.
-        peak_bytes: the most memory that torch held on one GPU; None on a CPU.
+    `times` has the seconds ``time/rollouts``, ``time/update`` and ``time/step``; `peak_bytes` is the most memory that
+    torch held on one GPU, None on a CPU.
     """
     seconds = times["time/step"] - times.get("time/evaluation", 0.0)
     rollouts = list(zip(work.prompt_tokens, work.response_tokens, work.trains, strict=True))

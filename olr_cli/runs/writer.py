@@ -62,17 +62,12 @@ Mark = Callable[[Iterable[Prompt]], Sequence[Prompt]]
 
 
 class RunWriter:
-    """Writes one attempt of a run.
-
-    Attributes:
-        path: the run directory.
-        recipe: of this attempt.
-        prompts: by id, those that `add_prompts` got: of a run whose prompts are known only as they come.
-    """
+    """Writes one attempt of a run."""
 
     def __init__(self, path: Path, recipe: Recipe, lock: ExitStack, joined: int | None = None) -> None:
         self.path, self.recipe = path, recipe
         self.prompts: dict[str, Prompt] = {}
+        """By id, those that `add_prompts` got: of a run whose prompts are known only as they come."""
         self._digest = hashlib.sha256()
         self._store = RunStore(path)
         self._lock = lock
@@ -109,8 +104,9 @@ class RunWriter:
         """Let the run go; an attempt that an error ends is noted with the status that the error names."""
         if error is not None and self._is_open:
             # On a full disk even this note may fail; the reason to report is the first error.
+            is_stop = isinstance(error, Interrupted | KeyboardInterrupt | BrokenPipeError)
             with suppress(UserError, OSError):
-                self._end(_status_of(error))
+                self._end("interrupted" if is_stop else getattr(error, "run_status", "failed"))
         return self._lock.__exit__(kind, error, trace)
 
     def roll_back(self, step: int, damaged: Iterable[int] = ()) -> None:
@@ -232,13 +228,6 @@ class RunWriter:
     def _prompt_facts(self) -> dict[str, Any]:
         size = len(self.prompts)
         return {"train": {"source": PROMPTS, "digest": self._digest.hexdigest(), "prompts": size}}
-
-
-def _status_of(error: BaseException) -> Status:
-    if isinstance(error, Interrupted | KeyboardInterrupt | BrokenPipeError):
-        return "interrupted"
-    status: Status = getattr(error, "run_status", "failed")
-    return status
 
 
 def _require_same_rule(path: Path, recipe: Recipe) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from olr_cli.answers import extract, shared_judge
-from olr_cli.api import DATA_SOURCE, OnlineLabelRefinement, completion_text, right_answers
+from olr_cli.api import DATA_SOURCE, OnlineLabelRefinement, RecipeSource, completion_text, right_answers
 from olr_cli.data.chat import Message, prompt_messages
 from olr_cli.data.prompt_files import read_rows
 from olr_cli.data.prompts import SENTINEL, Prompt
@@ -84,8 +84,8 @@ class PromptIndex:
 
 
 def begin(
-    run_dir: str | os.PathLike[str],
-    recipe: Mapping[str, Any] | str | os.PathLike[str] | None,
+    run_dir: str | Path,
+    recipe: RecipeSource | None,
     trainer: str,
     settings: Mapping[str, Any],
     table: pa.Table,

@@ -24,7 +24,14 @@ from typing import Any, get_args
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
-from olr_cli.api import OnlineLabelRefinement, Rollout, SupervisedStep, completion_text
+from olr_cli.api import (
+    OnlineLabelRefinement,
+    PathName,
+    RecipeSource,
+    Rollout,
+    SupervisedStep,
+    completion_text,
+)
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import LrSchedule
 from olr_cli.trainers.dataset import PromptIndex, begin, grade_held_out, plain_rewards
@@ -46,10 +53,8 @@ _SOLUTIONS = ("solution", "answer", "ground_truth", "label")
 def accuracy_reward(completions: Sequence[Any], extractor: str = "boxed", **columns: Any) -> list[float]:
     """A reward function for `GRPOTrainer(reward_funcs=…)`: 1.0 for a right answer, else 0.0, and nothing more.
 
-    Args:
-        completions: texts, or chats.
-        extractor: how answers are read, as `data.extractor`; TRL hands on a column of this name.
-        columns: the data set's, of which `solution`, `answer`, `ground_truth` or `label` is what is right.
+    The data set's column `solution`, `answer`, `ground_truth` or `label` is what is right. Completions, texts or chats,
+    are read as `extractor` says, as by `data.extractor`; TRL hands on a column of this name.
     """
     golds = next((columns[name] for name in _SOLUTIONS if columns.get(name) is not None), None)
     if golds is None:
@@ -74,11 +79,7 @@ class OlrReward(TrainerCallback, ExportableState):
     __name__ = "olr"
     """What TRL calls its metrics by: rewards/olr/mean."""
 
-    def __init__(
-        self,
-        run_dir: str | os.PathLike[str] | None = None,
-        recipe: Mapping[str, Any] | str | os.PathLike[str] | None = None,
-    ) -> None:
+    def __init__(self, run_dir: PathName | None = None, recipe: RecipeSource | None = None) -> None:
         self._run_dir = run_dir
         self._recipe = recipe
         self._olr: OnlineLabelRefinement | None = None
@@ -111,7 +112,9 @@ class OlrReward(TrainerCallback, ExportableState):
                 " GRPOTrainer(..., reward_funcs=reward, callbacks=[reward])"
             )
         if not self._model.training:
-            return grade_held_out(self._grader, rows, completions)
+            if self._olr is None:  # on ranks that only compute
+                self._olr = OnlineLabelRefinement(recipe=self._recipe)
+            return grade_held_out(self._olr, rows, completions)
         here = [
             (
                 {name: row[name] for name in ("prompt", "prompt_id", "extra_info") if name in row},
@@ -149,12 +152,6 @@ class OlrReward(TrainerCallback, ExportableState):
             if name.startswith(("label/", "majority/", "rollout/"))
         }
 
-    @property
-    def _grader(self) -> OnlineLabelRefinement:
-        if self._olr is None:  # on ranks that only compute
-            self._olr = OnlineLabelRefinement(recipe=self._recipe)
-        return self._olr
-
     def _rollout(self, completion: Any, tokens: Sequence[int]) -> Rollout:
         is_cut = None
         if self._end_token is not None and self._args.max_completion_length is not None:
@@ -181,14 +178,13 @@ class OlrReward(TrainerCallback, ExportableState):
             raise UserError(
                 "OlrReward needs a data set with a length, whose rows it reads before training; not a stream"
             )
-        run_dir = os.path.join(args.output_dir, "olr") if self._run_dir is None else self._run_dir
+        run_dir = os.path.join(args.output_dir, "olr") if self._run_dir is None else os.fspath(self._run_dir)
         trainer = f"trl {metadata.version('trl')}"
         settings, table = _settings(args, state, self._model), dataset.with_format("arrow")[:]
         self._olr, self._index = begin(run_dir, self._recipe, trainer, settings, table, "the training data")
         if state.global_step:
-            saved = (
-                (state.stateful_callbacks or {}).get(type(self).__name__, {}).get("attributes", {}).get("olr")
-            )
+            stored = (state.stateful_callbacks or {}).get(type(self).__name__, {})
+            saved = stored.get("attributes", {}).get("olr")
             if saved is None:
                 raise UserError(
                     f"the checkpoint of step {state.global_step} was saved without OlrReward, so its step of the run"
