@@ -18,11 +18,10 @@ import logging
 import os
 import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Any, TypeAlias
 
 from olr_cli.answers import Judge, default_extractor, extract, find_extractor
@@ -129,7 +128,7 @@ class SupervisedStep:
         return tuple(RolloutRecord(*row) for row in zip(*self.decided.rollouts.values(), strict=True))
 
 
-class OnlineLabelRefinement:
+class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     """Rewards for the completions of another trainer, step by step, by labels that are refined on the way.
 
     Decisions are those of `olr train` on the same rollouts. Not for threads that call it at the same time.
@@ -188,12 +187,7 @@ class OnlineLabelRefinement:
     def _make_supervisor(self, judge: Judge, history: History | None = None) -> Supervisor:
         return make_supervisor(self.recipe, keep_fraction(self.recipe.method, ()), judge, history)
 
-    def __enter__(self) -> OnlineLabelRefinement:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         stopped = isinstance(error, KeyboardInterrupt)
         self.close("finished" if error is None else "interrupted" if stopped else "failed")
 

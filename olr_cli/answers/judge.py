@@ -16,7 +16,7 @@ import re
 import sys
 import threading
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -41,7 +41,7 @@ Task: TypeAlias = tuple[str, ...]
 ``("may match", gold, answer)``."""
 
 
-class Judge:
+class Judge(AbstractContextManager["Judge"]):
     """Gives answers' classes and verdicts about pairs; owns worker processes, which start when first needed.
 
     Both depend on the texts alone, not on other answers or earlier calls. What takes too long is given up; with a
@@ -78,9 +78,6 @@ class Judge:
         self._tolerance = tolerance
         self._given_up = _read_ledger(ledger)
         self._lock = threading.Lock()
-
-    def __enter__(self) -> Judge:
-        return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()

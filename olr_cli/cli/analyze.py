@@ -6,15 +6,7 @@ from pathlib import Path
 
 from typer import Argument, Option
 
-from olr_cli.cli.options import (
-    JSON_OBJECT,
-    LOG_COLUMNS,
-    figures,
-    read_log_columns,
-    require_new,
-    shape_of,
-    tables,
-)
+from olr_cli.cli import options
 
 
 def analyze(
@@ -27,7 +19,7 @@ def analyze(
     figure: list[str] | None = Option(
         None,
         metavar="NAME",
-        autocompletion=figures,
+        autocompletion=options.figures,
         help="Figure to draw; may be repeated. learning (the default): reward, held-out accuracy, entropy, length,"
         " KL and more by step; coherence, dynamics, composition: by epoch; arms: the result of each run by arm;"
         " all: every figure that these runs allow.",
@@ -42,7 +34,7 @@ def analyze(
     table: str | None = Option(
         None,
         metavar="NAME",
-        autocompletion=tables,
+        autocompletion=options.tables,
         help="Table to print: arms (compares arms, paired by seed; the default with several arms) or one of the"
         " paper's (noise_ratios, baselines, scale_4k, qwen3_8b, llama_8b, slope_sensitivity, warmup_sensitivity,"
         " ablation, cost).",
@@ -58,7 +50,7 @@ def analyze(
         metavar="ARM=LABEL",
         help="Name of an arm in figures, tables and the report, e.g. 'active+olr=Active, OLR'; may be repeated.",
     ),
-    columns: str | None = LOG_COLUMNS,
+    columns: str | None = options.LOG_COLUMNS,
     out: Path | None = Option(
         None,
         metavar="DIR|FILE",
@@ -85,7 +77,7 @@ def analyze(
         help="Format of the tables: terminal, markdown, latex or csv. With the last three, figures are drawn only"
         " if --figure names them.",
     ),
-    json: bool = JSON_OBJECT,
+    json: bool = options.JSON_OBJECT,
 ) -> None:
     """Draw figures of one run, or of several runs averaged over seeds, and compare arms."""
     from dataclasses import replace
@@ -96,7 +88,7 @@ def analyze(
     from olr_cli.tables import File, comma_separated
 
     csv_file = out if out is not None and out.suffix == ".csv" else None
-    require_new(csv_file, "a table", as_json=False)
+    options.require_new(csv_file, "a table", as_json=False)
     request = Request(
         places=runs or [],
         figure=figure or [],
@@ -106,9 +98,9 @@ def analyze(
         baseline=baseline,
         out=None if csv_file else out,
         report=report,
-        shape=shape_of(format_, as_json=json),
+        shape=options.shape_of(format_, as_json=json),
         newest=newest,
-        columns=read_log_columns(columns),
+        columns=options.read_log_columns(columns),
         labels=label or [],
         verified=verified,
     )

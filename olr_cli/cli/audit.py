@@ -6,7 +6,7 @@ from pathlib import Path
 
 from typer import Argument, Option
 
-from olr_cli.cli.options import JSON_OBJECT, LOG_COLUMNS, read_log_columns, require_new
+from olr_cli.cli import options
 from olr_cli.cli.printing import Waiting, show
 
 
@@ -52,7 +52,7 @@ def audit(
         help="The data set whose questions a log answers: supplies labels that the log lacks, and the rows to"
         " export. A run directory needs none.",
     ),
-    columns: str | None = LOG_COLUMNS,
+    columns: str | None = options.LOG_COLUMNS,
     top: int | None = Option(
         None, metavar="N", min=0, help="Number of rows to show; by default 15, with --json all."
     ),
@@ -72,7 +72,7 @@ def audit(
         help="Write the queue as a page in which labels are checked with a few keys; --verified reads what it"
         " exports.",
     ),
-    json: bool = JSON_OBJECT,
+    json: bool = options.JSON_OBJECT,
 ) -> None:
     """Rank prompts by how doubtful their label is, given stored answers; write what is left of the data set."""
     from contextlib import suppress
@@ -90,7 +90,7 @@ def audit(
     from olr_cli.errors import UserError
     from olr_cli.tables import File
 
-    require_new(out, "the table of prompts", as_json=json)
+    options.require_new(out, "the table of prompts", as_json=json)
     if report is not None and report.suffix != ".html":
         raise UserError(f"--report {report}: the queue is written as a page; give it the ending .html")
     choice = exports.Choice.of(drop, only, pass_rate, repair=repair)
@@ -100,7 +100,7 @@ def audit(
         raise UserError("--drop, --only, --pass-rate and --repair are for --export FILE; name one")
     settings = set_ or []
     waiting = Waiting()
-    log_columns = read_log_columns(columns)
+    log_columns = options.read_log_columns(columns)
     source = audit_history(history, settings, log_columns, waiting.say, keeps_responses=report is not None)
     named = None if data is None else read_prompts(data, reading=data_reading(source))
     if named is not None:
@@ -111,8 +111,8 @@ def audit(
     given = [("--data", data), ("--columns", columns)]
     given += [("--verified", str(file)) for file in verified or ()]
     given += [("--set", setting) for setting in settings]
-    options = [word for name, value in given if value is not None for word in (name, value)]
-    again = partial(answers.audit_command, history, options)
+    repeated = [word for name, value in given if value is not None for word in (name, value)]
+    again = partial(answers.audit_command, history, repeated)
     files: list[File] = []
     is_new, kept = False, 0
     tolerance = source.recipe.data.tolerance

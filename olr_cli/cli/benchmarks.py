@@ -6,12 +6,12 @@ from pathlib import Path
 
 from typer import Argument, Option
 
-from olr_cli.cli.evaluate import Prompts, prompting_of
-from olr_cli.cli.options import JSON_OBJECT, TRUST_REMOTE_CODE, grouped
+from olr_cli.cli import options
+from olr_cli.cli.evaluate import Prompts
 from olr_cli.cli.printing import show
 
 
-@grouped
+@options.grouped
 def benchmarks(
     *,
     name: str | None = Argument(
@@ -21,22 +21,22 @@ def benchmarks(
     data: Path | None = Option(
         None, metavar="PATH", help="Read the problems from here, as in `olr evaluate`."
     ),
-    trust_remote_code: bool = TRUST_REMOTE_CODE,
-    json: bool = JSON_OBJECT,
+    trust_remote_code: bool = options.TRUST_REMOTE_CODE,
+    json: bool = options.JSON_OBJECT,
     prompts: Prompts,
 ) -> None:
     """List the benchmarks with their sources, or show one prompt exactly as the model sees it."""
     from olr_cli.errors import UserError
     from olr_cli.evaluation.benchmark import listing
     from olr_cli.evaluation.plan import EvaluationRequest, show_prompt
+    from olr_cli.evaluation.prompting import read_prompting
 
     if name is None:
         if any((data, trust_remote_code, *prompts)):
             raise UserError("name the benchmark of which to show a prompt: olr benchmarks NAME")
         answer = listing()
     else:
-        request = EvaluationRequest(
-            models=[] if model is None else [model], data=data, prompting=prompting_of(prompts)
-        )
+        prompting = read_prompting(prompts.system, prompts.chat_template, prompts.template or ())
+        request = EvaluationRequest(models=[] if model is None else [model], data=data, prompting=prompting)
         answer = show_prompt(request, name, trust_remote_code=trust_remote_code)
     show(answer, "json" if json else "terminal")

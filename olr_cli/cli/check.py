@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 from typer import Argument, Option
 
-from olr_cli.cli.options import DATA_COLUMNS, JSON_OBJECT, read_columns
+from olr_cli.cli import options
 from olr_cli.cli.printing import Waiting, show
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ def check(
         metavar="SOURCE",
         help="The data set: a Parquet, JSON or CSV file, a folder of such files, or a hub id (org/name).",
     ),
-    columns: str | None = DATA_COLUMNS,
+    columns: str | None = options.DATA_COLUMNS,
     strict: bool = Option(
         False, "--strict", help="End with exit status 1 if anything is found, for scripts."
     ),
-    json: bool = JSON_OBJECT,
+    json: bool = options.JSON_OBJECT,
 ) -> None:
     """Find labels that cannot be graded, contradictions and other defects of a data set, without a model."""
     from olr_cli.answers import Judge
@@ -34,7 +34,7 @@ def check(
 
     waiting = Waiting()
     with Judge(report=waiting.verified) as judge:
-        checked = check_data(source, read_columns(columns), judge)
+        checked = check_data(source, options.read_columns(columns), judge)
     waiting.done()
     show(_answer(checked, source, columns), "json" if json else "terminal")
     if strict and checked.findings:

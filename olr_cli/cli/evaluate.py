@@ -4,32 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import typer
 from typer import Argument, Option
 
-from olr_cli.cli.options import (
-    CHAT_TEMPLATE,
-    COMPARE,
-    DEVICE_NAME,
-    DEVICES,
-    EXTRACTOR,
-    FORMAT,
-    JSON_OBJECT,
-    SEED,
-    STOP,
-    TOLERANCE,
-    TRUST_REMOTE_CODE,
-    grouped,
-    require_extractor,
-    require_known,
-    shape_of,
-)
+from olr_cli.cli import options
 from olr_cli.cli.printing import show
-
-if TYPE_CHECKING:
-    from olr_cli.evaluation.prompting import Prompting
 
 
 class Problems(NamedTuple):
@@ -77,7 +58,7 @@ class Draws(NamedTuple):
     max_new_tokens: int | None = Option(
         None, metavar="N", min=1, help="Maximum length of a response, in tokens; by default 4096."
     )
-    seed: int = SEED
+    seed: int = options.SEED
 
 
 class Place(NamedTuple):
@@ -94,14 +75,14 @@ class Place(NamedTuple):
         help="API of an OpenAI-compatible server, e.g. http://localhost:8000/v1; MODEL is its name there. The key"
         " is read from OPENAI_API_KEY.",
     )
-    device: str = DEVICE_NAME
+    device: str = options.DEVICE_NAME
 
 
 class Results(NamedTuple):
     """Results."""
 
-    extractor: str | None = EXTRACTOR
-    compare: Path | None = COMPARE
+    extractor: str | None = options.EXTRACTOR
+    compare: Path | None = options.COMPARE
     paper: bool = Option(
         False,
         "--paper",
@@ -110,8 +91,8 @@ class Results(NamedTuple):
     out: Path | None = Option(
         None, metavar="DIR", help="Folder for the results; by default in the run, or evaluations/<model>."
     )
-    format_: str = FORMAT
-    json: bool = JSON_OBJECT
+    format_: str = options.FORMAT
+    json: bool = options.JSON_OBJECT
 
 
 class Prompts(NamedTuple):
@@ -122,7 +103,7 @@ class Prompts(NamedTuple):
         metavar="TEXT|none",
         help="System message of every problem, instead of the benchmark's or the data's; none: no system message.",
     )
-    chat_template: str | None = CHAT_TEMPLATE
+    chat_template: str | None = options.CHAT_TEMPLATE
     template: list[str] | None = Option(
         None,
         metavar="KEY=VALUE",
@@ -144,14 +125,14 @@ class More(NamedTuple):
         metavar="P",
         help="Draw from tokens at least P times as likely as the most likely token; 0: from all.",
     )
-    stop: list[str] | None = STOP
+    stop: list[str] | None = options.STOP
     seed_each: bool = Option(
         False,
         "--seed-each",
         help="With vLLM on a GPU, draw each sample from its own seed: slower, but an interrupted evaluation resumes"
         " with the same samples.",
     )
-    tolerance: float | None = TOLERANCE
+    tolerance: float | None = options.TOLERANCE
     vllm: list[str] | None = Option(
         None,
         metavar="KEY=VALUE",
@@ -167,10 +148,10 @@ class More(NamedTuple):
         min=1,
         help="Seconds in which the server must have replied to a request; by default 600.",
     )
-    trust_remote_code: bool = TRUST_REMOTE_CODE
+    trust_remote_code: bool = options.TRUST_REMOTE_CODE
 
 
-@grouped
+@options.grouped
 def evaluate(
     models: list[str] = Argument(
         metavar="MODEL|RUN",
@@ -192,16 +173,17 @@ def evaluate(
     from olr_cli.evaluation.evaluate import Progress
     from olr_cli.evaluation.evaluate import evaluate as evaluate_one
     from olr_cli.evaluation.plan import EvaluationRequest, plan
+    from olr_cli.evaluation.prompting import read_prompting
     from olr_cli.evaluation.results import reference_of, scores_answer
     from olr_cli.evaluation.targets import origin
     from olr_cli.recipe.layers import read_pairs
     from olr_cli.runs.interrupts import Interrupted, exit_status
 
     if place.backend is not None:
-        require_known("backend", place.backend, BACKENDS)
-    require_known("device", place.device, DEVICES)
-    require_extractor(results.extractor)
-    shape = shape_of(results.format_, as_json=results.json)
+        options.require_known("backend", place.backend, BACKENDS)
+    options.require_known("device", place.device, options.DEVICES)
+    options.require_extractor(results.extractor)
+    shape = options.shape_of(results.format_, as_json=results.json)
     with at("vllm"):
         vllm = read_pairs(more.vllm or ())
     drawn = {
@@ -221,7 +203,7 @@ def evaluate(
         samples=draws.samples,
         drawn={key: value for key, value in drawn.items() if value is not None},
         seed=draws.seed,
-        prompting=prompting_of(prompts),
+        prompting=read_prompting(prompts.system, prompts.chat_template, prompts.template or ()),
         backend=BackendOptions(
             cast(Any, place.backend),
             cast(Any, place.device),
@@ -248,10 +230,3 @@ def evaluate(
             raise typer.Exit(exit_status(stop)) from None
     note = next(filter(None, (mixture_note(origin(name)) for name in models)), None)
     show(scores_answer(evaluated, request.compare, note), shape)
-
-
-def prompting_of(prompts: Prompts) -> Prompting:
-    """The settings that options of `Prompts` ask for; errors as of `read_prompting`."""
-    from olr_cli.evaluation.prompting import read_prompting
-
-    return read_prompting(prompts.system, prompts.chat_template, prompts.template or ())

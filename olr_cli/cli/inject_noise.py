@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from typer import Option
 
-from olr_cli.cli.options import DATA_COLUMNS, JSON_OBJECT, SYSTEM_PROMPT, read_columns
+from olr_cli.cli import options
 from olr_cli.cli.printing import show
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ def inject_noise(
         metavar="FILE",
         help="New .parquet or .jsonl file; by default in data/, named after source, type and ratio.",
     ),
-    columns: str | None = DATA_COLUMNS,
-    system: str | None = SYSTEM_PROMPT,
-    json: bool = JSON_OBJECT,
+    columns: str | None = options.DATA_COLUMNS,
+    system: str | None = options.SYSTEM_PROMPT,
+    json: bool = options.JSON_OBJECT,
 ) -> None:
     """Mark an exact share of a data set's labels as noise, and write the result to a new file."""
     from olr_cli.data.check import repeat_notes
@@ -62,7 +62,7 @@ def inject_noise(
     from olr_cli.data.writers import write_prompts
     from olr_cli.errors import at
 
-    reading = Reading(read_columns(columns), system_prompt=system)
+    reading = Reading(options.read_columns(columns), system_prompt=system)
     clean = read_prompts(dataset, sample=sample, seed=seed, reading=reading)
     frozen = refused = None
     if rollouts is not None:

@@ -8,8 +8,8 @@ from pathlib import Path
 import typer
 from typer import Argument, Option
 
+from olr_cli.cli import options
 from olr_cli.cli.errors import ends_well
-from olr_cli.cli.options import JSON_OBJECT, RECIPE_NAME, SETTINGS, shape_of
 from olr_cli.cli.printing import show as print_answer
 
 app = typer.Typer(help="List, show, copy and check recipes.", no_args_is_help=True)
@@ -26,7 +26,7 @@ _GROUPS = {
 
 @app.command("ls")
 @ends_well
-def ls(json: bool = JSON_OBJECT) -> None:
+def ls(json: bool = options.JSON_OBJECT) -> None:
     """List the recipes that come with olr; `olr train NAME` runs one."""
     from olr_cli.recipe.layers import recipes_by_name
     from olr_cli.tables import Answer
@@ -54,9 +54,9 @@ def ls(json: bool = JSON_OBJECT) -> None:
 @app.command("show")
 @ends_well
 def show(
-    recipe: str = RECIPE_NAME,
+    recipe: str = options.RECIPE_NAME,
     resolved: bool = Option(False, "--resolved", help="Merge in the base recipe and fill in every default."),
-    json: bool = JSON_OBJECT,
+    json: bool = options.JSON_OBJECT,
 ) -> None:
     """Print a recipe."""
     from olr_cli.files import read_text
@@ -80,13 +80,13 @@ def keys(
     format_: str = Option(
         "terminal", "--format", metavar="NAME", help="How keys are printed: terminal or markdown (a page)."
     ),
-    json: bool = JSON_OBJECT,
+    json: bool = options.JSON_OBJECT,
 ) -> None:
     """Print every key that a recipe can set: type, range, default and meaning."""
     from olr_cli.recipe.reference import key_page, key_table
     from olr_cli.tables import Answer
 
-    shape = shape_of(format_, as_json=json, formats=("terminal", "markdown"))
+    shape = options.shape_of(format_, as_json=json, formats=("terminal", "markdown"))
     if shape == "markdown":
         print_answer(Answer([key_page(prefix)]))
     else:
@@ -97,9 +97,9 @@ def keys(
 @app.command("cp")
 @ends_well
 def cp(
-    recipe: str = RECIPE_NAME,
+    recipe: str = options.RECIPE_NAME,
     target: Path = Argument(help="New file; must not exist."),
-    json: bool = JSON_OBJECT,
+    json: bool = options.JSON_OBJECT,
 ) -> None:
     """Copy a recipe to a file of your own, with any base recipe merged into it."""
     from shlex import quote
@@ -123,7 +123,11 @@ def cp(
 
 @app.command("validate")
 @ends_well
-def validate(recipe: str = RECIPE_NAME, set_: list[str] | None = SETTINGS, json: bool = JSON_OBJECT) -> None:
+def validate(
+    recipe: str = options.RECIPE_NAME,
+    set_: list[str] | None = options.SETTINGS,
+    json: bool = options.JSON_OBJECT,
+) -> None:
     """Check a recipe for unknown keys, wrong values and likely mistakes, without starting anything."""
     from olr_cli.recipe.checks import recipe_warnings
     from olr_cli.recipe.layers import expand_sweep, load_recipe

@@ -8,15 +8,7 @@ from pathlib import Path
 import typer
 from typer import Argument, Option
 
-from olr_cli.cli.options import (
-    COMPARE,
-    EXTRACTOR,
-    FORMAT,
-    JSON_OBJECT,
-    TOLERANCE,
-    require_extractor,
-    shape_of,
-)
+from olr_cli.cli import options
 from olr_cli.cli.printing import Waiting, show
 
 
@@ -32,18 +24,18 @@ def regrade(
         metavar="NAME|FILE",
         help="Only these, graded as they are defined now; of a log, those that its tasks asked. May be repeated.",
     ),
-    extractor: str | None = EXTRACTOR,
-    tolerance: float | None = TOLERANCE,
+    extractor: str | None = options.EXTRACTOR,
+    tolerance: float | None = options.TOLERANCE,
     data: Path | None = Option(
         None, metavar="PATH", help="Of a log: where the problems of --benchmarks are."
     ),
     out: Path | None = Option(
         None, metavar="DIR", help="Of a log: folder for the results; by default evaluations/<model>-lm-eval."
     ),
-    compare: Path | None = COMPARE,
+    compare: Path | None = options.COMPARE,
     paper: bool = Option(False, "--paper", help="Show the paper's scores beside these."),
-    format_: str = FORMAT,
-    json: bool = JSON_OBJECT,
+    format_: str = options.FORMAT,
+    json: bool = options.JSON_OBJECT,
 ) -> None:
     """Grade the stored responses of evaluations, or of logs of lm-eval, again without a model; show the scores."""
     from olr_cli.errors import UserError
@@ -52,8 +44,8 @@ def regrade(
     from olr_cli.evaluation.plan import EvaluationRequest
     from olr_cli.evaluation.results import reference_of
 
-    require_extractor(extractor)
-    shape = shape_of(format_, as_json=json)
+    options.require_extractor(extractor)
+    shape = options.shape_of(format_, as_json=json)
     request = EvaluationRequest(
         benchmarks=",".join(benchmarks or ()) or None,
         data=data,

@@ -9,25 +9,8 @@ from typing import Any, NamedTuple, cast
 
 from typer import Argument, Option
 
+from olr_cli.cli import options
 from olr_cli.cli.errors import shown_until_stopped
-from olr_cli.cli.options import (
-    CHAT_TEMPLATE,
-    DATA_COLUMNS,
-    DEVICE_NAME,
-    DEVICES,
-    DRY_RUN,
-    EXTRACTOR,
-    JSON_LINES,
-    MAX_NEW_TOKENS,
-    SEED,
-    STOP,
-    SYSTEM_PROMPT,
-    TRUST_REMOTE_CODE,
-    grouped,
-    read_columns,
-    require_extractor,
-    require_known,
-)
 from olr_cli.cli.printing import show, show_dry_run
 
 
@@ -35,10 +18,10 @@ class Prompts(NamedTuple):
     """What is asked."""
 
     limit: int | None = Option(None, metavar="N", min=1, help="Use only the first N prompts.")
-    columns: str | None = DATA_COLUMNS
-    system: str | None = SYSTEM_PROMPT
-    chat_template: str | None = CHAT_TEMPLATE
-    extractor: str | None = EXTRACTOR
+    columns: str | None = options.DATA_COLUMNS
+    system: str | None = options.SYSTEM_PROMPT
+    chat_template: str | None = options.CHAT_TEMPLATE
+    extractor: str | None = options.EXTRACTOR
 
 
 class Draws(NamedTuple):
@@ -47,9 +30,9 @@ class Draws(NamedTuple):
     visits: int = Option(5, metavar="N", min=1, help="Number of visits to each prompt.")
     samples: int = Option(8, metavar="K", min=2, help="Rollouts per prompt and visit.")
     temperature: float = Option(1.0, metavar="T", help="Sampling temperature.")
-    stop: list[str] | None = STOP
-    max_new_tokens: int = MAX_NEW_TOKENS
-    seed: int = SEED
+    stop: list[str] | None = options.STOP
+    max_new_tokens: int = options.MAX_NEW_TOKENS
+    seed: int = options.SEED
 
 
 class Place(NamedTuple):
@@ -58,8 +41,8 @@ class Place(NamedTuple):
     backend: str | None = Option(
         None, metavar="NAME", help="vllm or transformers; by default vLLM if it can run here."
     )
-    device: str = DEVICE_NAME
-    trust_remote_code: bool = TRUST_REMOTE_CODE
+    device: str = options.DEVICE_NAME
+    trust_remote_code: bool = options.TRUST_REMOTE_CODE
     prompts_per_step: int = Option(160, metavar="N", min=1, help="Prompts to sample and store at a time.")
 
 
@@ -74,11 +57,11 @@ class Storage(NamedTuple):
     resume: bool = Option(
         False, "--resume", help="Continue the run at --run-dir, or the unfinished run with these settings."
     )
-    dry_run: bool = DRY_RUN
-    json: bool = JSON_LINES
+    dry_run: bool = options.DRY_RUN
+    json: bool = options.JSON_LINES
 
 
-@grouped
+@options.grouped
 def rollouts(
     model: str = Argument(
         metavar="MODEL|RUN",
@@ -110,15 +93,15 @@ def rollouts(
     backend, run_dir, resume = place.backend, storage.run_dir, storage.resume
     shape = "event" if storage.json else "terminal"
     if backend is not None:
-        require_known("backend", backend, ("vllm", "transformers"))
-    require_known("device", place.device, DEVICES)
-    require_extractor(prompts.extractor)
+        options.require_known("backend", backend, ("vllm", "transformers"))
+    options.require_known("device", place.device, options.DEVICES)
+    options.require_extractor(prompts.extractor)
     recipe = rollouts_recipe(
         model,
         {
             "train": data,
             "limit": prompts.limit,
-            "columns": read_columns(prompts.columns),
+            "columns": options.read_columns(prompts.columns),
             "system_prompt": prompts.system,
             "extractor": prompts.extractor,
         },

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from typer import Argument, Option
 
-from olr_cli.cli.options import FORMAT, JSON_OBJECT, shape_of
+from olr_cli.cli import options
 from olr_cli.cli.printing import show
 from olr_cli.departed import departed
 from olr_cli.errors import UserError
@@ -25,8 +25,8 @@ def runs(
     sort: str = Option(
         "created", metavar="KEY", help="Order: created, name, arm, status, accuracy, wrong (labels) or size."
     ),
-    format_: str = FORMAT,
-    json: bool = JSON_OBJECT,
+    format_: str = options.FORMAT,
+    json: bool = options.JSON_OBJECT,
 ) -> None:
     """List runs: arm, seed, status, epoch, held-out accuracy, wrong labels, when they were made, and their size."""
     from olr_cli.analysis.listing import list_runs, runs_answer
@@ -35,4 +35,4 @@ def runs(
     if not places[0].is_dir() and (left := departed(f"olr runs {places[0]}")):
         raise UserError(left)
     entries = list_runs(places, status=status, arm=arm, sort=sort)
-    show(runs_answer(places, entries), shape_of(format_, as_json=json))
+    show(runs_answer(places, entries), options.shape_of(format_, as_json=json))

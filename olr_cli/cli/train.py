@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import typer
 from typer import Argument, Option
 
+from olr_cli.cli import options
 from olr_cli.cli.errors import shown_until_stopped
-from olr_cli.cli.options import DRY_RUN, JSON_LINES, SETTINGS, recipe_names
 from olr_cli.cli.printing import show, show_dry_run
 
 if TYPE_CHECKING:
@@ -22,9 +22,9 @@ def train(
     recipe: str | None = Argument(
         None,
         help="A recipe file, or the name of a recipe that comes with olr; --resume --run-dir DIR needs none.",
-        autocompletion=recipe_names,
+        autocompletion=options.recipe_names,
     ),
-    set_: list[str] | None = SETTINGS,
+    set_: list[str] | None = options.SETTINGS,
     run_dir: Path | None = Option(
         None, metavar="DIR", help="Run directory; by default runs/<name>, or runs/<name>-2, … if that exists."
     ),
@@ -34,7 +34,7 @@ def train(
         help="Continue the run at --run-dir, or this recipe's unfinished run; with --set train.epochs=N also a"
         " finished one.",
     ),
-    dry_run: bool = DRY_RUN,
+    dry_run: bool = options.DRY_RUN,
     sweep: bool = Option(
         False, "--sweep", help="Train all runs of the recipe's `sweep`; resumes automatically."
     ),
@@ -44,7 +44,7 @@ def train(
     jobs: int | None = Option(
         None, metavar="N", min=1, help="With --sweep: number of runs to train at a time; by default 1."
     ),
-    json: bool = JSON_LINES,
+    json: bool = options.JSON_LINES,
 ) -> None:
     """Train a policy with the settings of a recipe."""
     from olr_cli.errors import UserError

@@ -43,9 +43,6 @@ _RESTORE = (
 _SHARD = re.compile(r"step-(\d{6,9})\.parquet")
 _SHARD_IN_TEXT = re.compile(rf"(?:[^':]*/)?(?:{'|'.join(_RECORDS)})/{_SHARD.pattern}")
 
-_OF_A_VISIT = ("prompt_id", "visit", "majority_answer", "majority_count", "rollouts")
-"""Columns of the labels table from which a history is made."""
-
 _SHARDS_OF_A_SCAN = 2000
 
 Columns = Mapping[str, Sequence[Any]]
@@ -362,7 +359,8 @@ def _columns(schema: str) -> tuple[str, ...]:
 
 def stored_history(path: Path, judge: Judge) -> History:
     """The history in a run's labels table; `judge` finds the classes of its majority answers."""
-    labels = scan_labels(path).select(_OF_A_VISIT).sort("visit").collect()
+    columns = ("prompt_id", "visit", "majority_answer", "majority_count", "rollouts")
+    labels = scan_labels(path).select(columns).sort("visit").collect()
     # Keys are made anew, not stored: those of another version of the rules need not equal today's.
     keys = judge.keys(labels["majority_answer"].drop_nulls().unique(maintain_order=True))
     history = History()

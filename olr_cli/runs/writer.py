@@ -18,10 +18,9 @@ import json
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 
@@ -61,7 +60,7 @@ Mark = Callable[[Iterable[Prompt]], Sequence[Prompt]]
 """Puts verified labels on prompts."""
 
 
-class RunWriter:
+class RunWriter(AbstractContextManager["RunWriter"]):
     """Writes one attempt of a run."""
 
     def __init__(self, path: Path, recipe: Recipe, lock: ExitStack, joined: int | None = None) -> None:
@@ -95,12 +94,7 @@ class RunWriter:
         """Join the attempt of another process, which holds the lock; every write checks that it is still the latest."""
         return cls(path, recipe, ExitStack(), joined=len(read_manifest(path)["attempts"]))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool | None:
         """Let the run go; an attempt that an error ends is noted with the status that the error names."""
         if error is not None and self._is_open:
             # On a full disk even this note may fail; the reason to report is the first error.
