@@ -18,11 +18,10 @@ import logging
 import os
 import weakref
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Any, TypeAlias
 
 from olr_cli.answers import Judge, default_extractor, extract, find_extractor
@@ -86,6 +85,10 @@ __all__ = [
 DATA_SOURCE = "external"
 """Of prompts whose trainer names none."""
 
+PathName: TypeAlias = str | os.PathLike[str]
+RecipeSource: TypeAlias = Mapping[str, Any] | PathName
+"""Keys of a recipe as nested mappings, or the name of a recipe file."""
+
 Chat: TypeAlias = Sequence[Mapping[str, Any]]
 """Messages as {role, content}; the content is text, or a list of parts of which those with text count."""
 
@@ -125,7 +128,7 @@ class SupervisedStep:
         return tuple(RolloutRecord(*row) for row in zip(*self.decided.rollouts.values(), strict=True))
 
 
-class OnlineLabelRefinement:
+class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     """Rewards for the completions of another trainer, step by step, by labels that are refined on the way.
 
     Decisions are those of `olr train` on the same rollouts. Not for threads that call it at the same time.
@@ -142,8 +145,8 @@ class OnlineLabelRefinement:
 
     def __init__(
         self,
-        run_dir: str | os.PathLike[str] | None = None,
-        recipe: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+        run_dir: PathName | None = None,
+        recipe: RecipeSource | None = None,
         *,
         trainer: str = "another trainer",
         settings: Mapping[str, Any] | None = None,
@@ -175,7 +178,6 @@ class OnlineLabelRefinement:
         self._step = self._epoch = 0
         self._decided: list[Decided] = []
         self._clock = Stopwatch()
-        self._prompts: dict[str, Prompt] = {}
         self._ids: dict[tuple[Message, ...], str] = {}  # of prompts, several of which may ask one question
         self._taken_ids: set[str] = set()
         self._new_ids = QuestionIds()
@@ -185,12 +187,7 @@ class OnlineLabelRefinement:
     def _make_supervisor(self, judge: Judge, history: History | None = None) -> Supervisor:
         return make_supervisor(self.recipe, keep_fraction(self.recipe.method, ()), judge, history)
 
-    def __enter__(self) -> OnlineLabelRefinement:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         stopped = isinstance(error, KeyboardInterrupt)
         self.close("finished" if error is None else "interrupted" if stopped else "failed")
 
@@ -286,7 +283,6 @@ class OnlineLabelRefinement:
         self._require_groups(groups, marked)
         run = self._open(groups)
         self.flush()
-        self._prompts |= {prompt.prompt_id: prompt for prompt in prompts}
         run.add_prompts(prompts, self._verified.mark)
         history = self._supervisor.history
         if not self._decided:
@@ -339,12 +335,7 @@ class OnlineLabelRefinement:
             extract(_rollout(completion).response, self.recipe.data.extractor or default_extractor(source))
             for completion, source in zip(completions, sources, strict=True)
         ]
-        pairs = [(g, a) for g, a in zip(golds, answers, strict=True) if a is not None and a != SENTINEL]
-        verdicts = self._supervisor.judge.matches(pairs)
-        return [
-            float(answer is not None and verdicts.get((gold, answer)) is True)
-            for gold, answer in zip(golds, answers, strict=True)
-        ]
+        return right_answers(golds, answers, self._supervisor.judge)
 
     def log(self, metrics: Mapping[str, float]) -> None:
         """Add the trainer's metrics to those of the latest step; before the first step, to those of step 0.
@@ -431,10 +422,8 @@ class OnlineLabelRefinement:
         self.recipe = validate(self._tree, "recipe")
         self.recipe = self.recipe.of_strangers(self.recipe.code().keys() - given)
         self.recipe.require_named()
-        changed = [
-            key for key in changed_keys(stored, self.recipe) if not key.startswith(("train.", "model."))
-        ]
-        if changed:
+        keys = changed_keys(stored, self.recipe)
+        if changed := [key for key in keys if not key.startswith(("train.", "model."))]:
             raise UserError(
                 f"{path} was begun with another recipe ({'; '.join(changed)}); continue it with its own, or start a new"
                 " run in another run_dir"
@@ -451,7 +440,6 @@ class OnlineLabelRefinement:
                 run.read_prompts(self._verified.mark)
             run.begin(after=self._step, facts={"engine": self._trainer})
             lock.pop_all()  # `close` lets it go
-        self._prompts |= run.prompts
         self._ids |= {prompt.messages: name for name, prompt in run.prompts.items()}
         self._run, self._run_id = run, read_manifest(run.path)["id"]
         judge = Judge(ledger=run.path / GIVEN_UP, tolerance=self.recipe.data.tolerance)
@@ -499,6 +487,7 @@ class OnlineLabelRefinement:
         self, groups: Sequence[tuple[Prompt, Sequence[Any]]], marked: Sequence[Prompt]
     ) -> None:
         names = {name for part in self._decided for name in part.labels["prompt_id"]}
+        known = {} if self._run is None else self._run.prompts
         for (prompt, completions), verified in zip(groups, marked, strict=True):
             if prompt.prompt_id in names:
                 raise UserError(
@@ -516,21 +505,15 @@ class OnlineLabelRefinement:
                     f"prompt {prompt.prompt_id} has no label, which method {self.recipe.method.name} needs; fill it in"
                     " or leave the prompt out"
                 )
-            _require_same(self._prompts.get(prompt.prompt_id, prompt), prompt)
+            _require_same(known.get(prompt.prompt_id, prompt), prompt)
 
 
 def _recipe_tree(
-    recipe: Mapping[str, Any] | str | os.PathLike[str] | None,
-    trainer: str,
-    settings: Mapping[str, Any],
-    run_dir: Path,
+    recipe: RecipeSource | None, trainer: str, settings: Mapping[str, Any], run_dir: Path
 ) -> dict[str, Any]:
     """The keys of a run that another trainer makes."""
-    keys = (
-        dict(recipe or {})
-        if recipe is None or isinstance(recipe, Mapping)
-        else read_tree(find_recipe(str(recipe)))
-    )
+    recipe = {} if recipe is None else recipe
+    keys = dict(recipe) if isinstance(recipe, Mapping) else read_tree(find_recipe(str(recipe)))
     known = flatten(dict(settings))
     for key in flatten(keys):
         section, _, name = key.partition(".")
@@ -548,13 +531,8 @@ def _recipe_tree(
         data["verified"] = str(Path(data["verified"]).absolute())
     model = {"path": "unknown", **tree.get("model", {})}
     name = tree.get("name") or run_dir.name or "external"
-    return {
-        **tree,
-        "name": name,
-        "data": data,
-        "model": model,
-        "engine": {"name": "external", "trainer": trainer},
-    }
+    engine = {"name": "external", "trainer": trainer}
+    return {**tree, "name": name, "data": data, "model": model, "engine": engine}
 
 
 def _require_same(before: Prompt, now: Prompt) -> None:
@@ -585,6 +563,13 @@ def _messages(prompt: str | Chat) -> tuple[Message, ...]:
 def completion_text(completion: str | Chat) -> str:
     """What the model said: a text as it is, of a chat the assistant's messages, a line each."""
     return response_text(completion if isinstance(completion, str) else list(completion)) or ""
+
+
+def right_answers(golds: Sequence[str], answers: Sequence[str | None], judge: Judge) -> list[float]:
+    """1.0 for every answer that is right, given the gold beside it, else 0.0; the sentinel never is."""
+    pairs = [(gold, answer or SENTINEL) for gold, answer in zip(golds, answers, strict=True)]
+    verdicts = judge.matches(pair for pair in pairs if pair[1] != SENTINEL)
+    return [float(verdicts.get(pair) is True) for pair in pairs]
 
 
 def _joined(parts: Sequence[Columns]) -> Columns:

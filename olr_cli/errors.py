@@ -129,6 +129,13 @@ def shortened(text: str) -> str:
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
 
 
+def causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and the errors behind it that its traceback shows."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
 def first_line(error: BaseException) -> str:
     """The first line of another library's error, without the full stop, as part of a sentence."""
     return str(error).partition("\n")[0].rstrip(".")[:160] or type(error).__name__

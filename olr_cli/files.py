@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, causes
 
 _OF_SYSTEM = {
     errno.ENOSPC: "the disk is full; make room and try again",
@@ -69,11 +69,9 @@ def error_number(error: BaseException) -> int:
     torch.save raises a RuntimeError while it handles the OSError; errors of safetensors and polars, and of Ray if
     another process failed, have nothing but its text.
     """
-    link: BaseException | None = error
-    while link is not None:
-        if isinstance(link, OSError) and link.errno:
-            return link.errno
-        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    for cause in causes(error):
+        if isinstance(cause, OSError) and cause.errno:
+            return cause.errno
     return next((number for number in _OF_SYSTEM if os.strerror(number) in str(error)), 0)
 
 
@@ -132,7 +130,7 @@ def read_record(file: Path, version: int) -> Any:
     return record
 
 
-def write_whole(target: Path, write: Callable[[Path], None], *, durable: bool = True) -> None:
+def write_whole(target: Path, write: Callable[[Path], object], *, durable: bool = True) -> None:
     """Let `write` fill a temporary file beside `target`, then rename it over `target`.
 
     If `durable`, it waits until the bytes are on the disk, so that the file survives a power cut.
@@ -166,11 +164,7 @@ def sweep(folder: Path, *, is_held: bool = False) -> None:
 
 def write_text(target: Path, text: str) -> None:
     """`write_whole` for UTF-8 text."""
-
-    def write(path: Path) -> None:
-        path.write_text(text, encoding="utf-8")
-
-    write_whole(target, write)
+    write_whole(target, lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def sync(path: Path) -> None:

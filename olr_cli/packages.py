@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from importlib.util import find_spec
 
-from olr_cli.errors import NotHere
+from olr_cli.errors import NotHere, causes
 
 EXTRAS = {
     "torch": "train",
@@ -58,11 +58,8 @@ def unfit_torchvision(error: BaseException) -> str | None:
     """
     from importlib import metadata
 
-    cause: BaseException | None = error
-    while cause is not None and "torchvision" not in str(cause):
-        cause = cause.__cause__ or cause.__context__
     here = installed_version("torchvision")
-    if cause is None or here is None:
+    if here is None or not any("torchvision" in str(cause) for cause in causes(error)):
         return None
     needs = " ".join(metadata.requires("torchvision") or ())
     built_for = re.search(r"\btorch *\(?==([\w.+]+)", needs)

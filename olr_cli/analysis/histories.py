@@ -23,7 +23,7 @@ from olr_cli.data.verified import with_verified
 from olr_cli.errors import UserError, at
 from olr_cli.recipe.layers import overlay, override, validate
 from olr_cli.recipe.schema import OlrMethod, Recipe, flatten
-from olr_cli.runs.directory import GIVEN_UP, data_facts, has_run, read_recipe, rules_note
+from olr_cli.runs.directory import GIVEN_UP, has_run, read_manifest, read_recipe, rules_note
 from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_steps
 from olr_cli.supervision import compose
 
@@ -208,8 +208,8 @@ def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
 
     With `is_local` never from the hub, so that no network is needed, and only if the run says what it was.
     """
-    recipe, digest = read_recipe(run), data_facts(run).get("train", {}).get("digest")
-    source = recipe.data.train
+    recipe, facts = read_recipe(run), read_manifest(run).get("data", {})
+    source, digest = recipe.data.train, facts.get("train", {}).get("digest")
     try:
         if is_local and parse_source(source) is None:
             matching_files(source)

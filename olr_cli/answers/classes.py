@@ -34,7 +34,7 @@ class Form:
     | kind       | label                                 | parts                                             |
     |------------|---------------------------------------|---------------------------------------------------|
     | number     | the exact rational, "p" or "p/q"      |                                                   |
-    | percent    | "fraction" if it is one below 1       | the number before the percent sign                |
+    | percent    |                                       | the number before the percent sign                |
     | quantity   | its unit                              | what is before or after the unit                  |
     | based      | base and digits: "8:52"               |                                                   |
     | value      | the value at fixed points             |                                                   |
@@ -162,11 +162,7 @@ class Vote(NamedTuple):
 
 
 def vote(answers: Sequence[str | None], keys: Mapping[str, Key]) -> Vote:
-    """Count the answers of a group's K rollouts; None is a missing answer, which doesn't vote but counts in K (R9).
-
-    Raises:
-        KeyError: an answer has no key.
-    """
+    """Count the answers of a group's K rollouts; None is a missing answer, which doesn't vote but counts in K (R9)."""
     spellings: dict[str, int] = {}
     for answer in answers:
         if answer is not None:
@@ -193,15 +189,9 @@ def vote(answers: Sequence[str | None], keys: Mapping[str, Key]) -> Vote:
 
 
 def first_majority(answers: Sequence[str | None], tally: Vote, keys: Mapping[str, Key]) -> Key | None:
-    """The majority class; in a tie, that of the classes at the top which had all its rollouts first.
+    """The majority class; in a tie, that of the classes at the top which had all its rollouts first; None without any.
 
-    Args:
-        answers: in the order in which the rollouts were sampled.
-        tally: their `vote`.
-        keys: as for `vote`.
-
-    Returns:
-        None if nobody answered.
+    `answers`, whose `vote` is given, are in the order in which the rollouts were sampled.
     """
     most, reached = max(tally.counts.values(), default=0), Counter[Key]()
     for answer in answers:

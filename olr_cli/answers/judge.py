@@ -16,7 +16,7 @@ import re
 import sys
 import threading
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -41,7 +41,7 @@ Task: TypeAlias = tuple[str, ...]
 ``("may match", gold, answer)``."""
 
 
-class Judge:
+class Judge(AbstractContextManager["Judge"]):
     """Gives answers' classes and verdicts about pairs; owns worker processes, which start when first needed.
 
     Both depend on the texts alone, not on other answers or earlier calls. What takes too long is given up; with a
@@ -79,9 +79,6 @@ class Judge:
         self._given_up = _read_ledger(ledger)
         self._lock = threading.Lock()
 
-    def __enter__(self) -> Judge:
-        return self
-
     def __exit__(self, *exception: object) -> None:
         self.close()
 
@@ -112,13 +109,8 @@ class Judge:
     def matches(self, pairs: Iterable[Pair], tolerance: float | None = None) -> dict[Pair, bool | None]:
         """Whether each answer is right, given the gold beside it (R7, *matches*).
 
-        Args:
-            pairs: golds and answers.
-            tolerance: relative, for numbers that are no integers; 0 for none; None: the judge's. Classes have none.
-
-        Returns:
-            None for a pair of which neither that nor the opposite is proved: it is not right, but R3 does not call it
-            wrong.
+        None for a pair of which neither that nor the opposite is proved: it is not right, but R3 does not call it
+        wrong. The tolerance is relative, for numbers that are no integers; by default the judge's. Classes have none.
         """
         tolerance = self._tolerance if tolerance is None else tolerance
         return self._verdicts("matches", pairs, *([str(tolerance)] if tolerance else []))

@@ -109,7 +109,9 @@ def matches(
     if verdict is None:
         verdict = proof(plain_gold, plain)
     if not verdict and max(len(plain_gold), len(plain)) <= LONGEST_READ:
-        for pair in _other_readings(plain_gold, plain, _declared_letters(f"{gold} {answer}")):
+        # Letters of which the texts say that they stand for any number of some kind: `k \in \mathbb{Z}`.
+        declared = frozenset("".join(groups) for groups in _DECLARED.findall(f"{gold} {answer}"))
+        for pair in _other_readings(plain_gold, plain, declared):
             if _compare(*(read_tidied(text, leaf) for text in pair)):
                 return True
     # The last `verdict` keeps None apart from False: R3 draws noisy labels from answers that are proved wrong (False),
@@ -258,11 +260,6 @@ def _compare_unordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | N
 
 
 # Other ways to write an answer, which a fair referee accepts for a gold, though they are another class
-
-
-def _declared_letters(text: str) -> frozenset[str]:
-    r"""Letters of which an answer says that they stand for any number of some kind: `k \in \mathbb{Z}`."""
-    return frozenset("".join(groups) for groups in _DECLARED.findall(text))
 
 
 def _other_readings(gold: str, answer: str, declared: frozenset[str]) -> Iterator[tuple[str, str]]:

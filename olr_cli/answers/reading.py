@@ -230,11 +230,7 @@ def _elements(text: str) -> list[str]:
 
 
 def _alternatives(text: str) -> list[str]:
-    """A text for the upper and one for the lower signs; `text` alone if it has no `±`.
-
-    Raises:
-        Unreadable: there are too many signs.
-    """
+    """A text for the upper and one for the lower signs; `text` alone if it has no `±`."""
     signs = len(_ALTERNATIVE.findall(text))
     if not signs:
         return [text]

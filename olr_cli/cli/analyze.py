@@ -3,115 +3,81 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 from typer import Argument, Option
 
-from olr_cli.cli.options import (
-    JsonObject,
-    LogColumns,
-    figures,
-    read_log_columns,
-    require_new,
-    shape_of,
-    tables,
-)
+from olr_cli.cli import options
 
 
 def analyze(
-    runs: Annotated[
-        list[Path] | None,
-        Argument(
-            metavar="RUN",
-            help="Run directories, or folders that contain runs; the rollouts that another trainer logged; for the"
-            " paper's tables also evaluations of untrained models.",
-        ),
-    ] = None,
-    figure: Annotated[
-        list[str] | None,
-        Option(
-            metavar="NAME",
-            autocompletion=figures,
-            help="Figure to draw; may be repeated. learning (the default): reward, held-out accuracy, entropy, length,"
-            " KL and more by step; coherence, dynamics, composition: by epoch; arms: the result of each run by arm;"
-            " all: every figure that these runs allow.",
-        ),
-    ] = None,
-    over: Annotated[
-        list[str] | None,
-        Option(
-            metavar="KEY",
-            help="Recipe key to draw the score at the end of training over, of runs that differ in nothing else but the"
-            " seed: noise.ratio, method.criteria (the ablation), method.slope_threshold, method.warmup_epochs,"
-            " train.learning_rate, …; may be repeated.",
-        ),
-    ] = None,
-    table: Annotated[
-        str | None,
-        Option(
-            metavar="NAME",
-            autocompletion=tables,
-            help="Table to print: arms (compares arms, paired by seed; the default with several arms) or one of the"
-            " paper's (noise_ratios, baselines, scale_4k, qwen3_8b, llama_8b, slope_sensitivity, warmup_sensitivity,"
-            " ablation, cost).",
-        ),
-    ] = None,
-    paper: Annotated[
-        bool, Option("--paper", help="Add the published numbers to the paper's tables.")
-    ] = False,
-    baseline: Annotated[
-        str | None,
-        Option(
-            metavar="ARM",
-            help="For --table arms: compare the other arms with this one; by default the first.",
-        ),
-    ] = None,
-    label: Annotated[
-        list[str] | None,
-        Option(
-            metavar="ARM=LABEL",
-            help="Name of an arm in figures, tables and the report, e.g. 'active+olr=Active, OLR'; may be repeated.",
-        ),
-    ] = None,
-    columns: LogColumns = None,
-    out: Annotated[
-        Path | None,
-        Option(
-            metavar="DIR|FILE",
-            help="Folder for the figures; by default figures/ in the run, or next to the runs if there are several. A"
-            " new file whose name ends in .csv gets the table (by default arms) instead.",
-        ),
-    ] = None,
-    newest: Annotated[
-        bool,
-        Option(
-            "--newest", help="If several runs have the same arm and seed, take the newest, and say which."
-        ),
-    ] = False,
-    report: Annotated[
-        bool,
-        Option(
-            "--report",
-            help="Write one HTML file, report.html: summary, figures, tables, and prompts with their history.",
-        ),
-    ] = False,
-    verified: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE",
-            help="For --report: verified labels for its audit, as in `olr audit`; a report's export is one.",
-        ),
-    ] = None,
-    format_: Annotated[
-        str,
-        Option(
-            "--format",
-            metavar="NAME",
-            help="Format of the tables: terminal, markdown, latex or csv. With the last three, figures are drawn only"
-            " if --figure names them.",
-        ),
-    ] = "terminal",
-    json: JsonObject = False,
+    runs: list[Path] | None = Argument(
+        None,
+        metavar="RUN",
+        help="Run directories, or folders that contain runs; the rollouts that another trainer logged; for the"
+        " paper's tables also evaluations of untrained models.",
+    ),
+    figure: list[str] | None = Option(
+        None,
+        metavar="NAME",
+        autocompletion=options.figures,
+        help="Figure to draw; may be repeated. learning (the default): reward, held-out accuracy, entropy, length,"
+        " KL and more by step; coherence, dynamics, composition: by epoch; arms: the result of each run by arm;"
+        " all: every figure that these runs allow.",
+    ),
+    over: list[str] | None = Option(
+        None,
+        metavar="KEY",
+        help="Recipe key to draw the score at the end of training over, of runs that differ in nothing else but the"
+        " seed: noise.ratio, method.criteria (the ablation), method.slope_threshold, method.warmup_epochs,"
+        " train.learning_rate, …; may be repeated.",
+    ),
+    table: str | None = Option(
+        None,
+        metavar="NAME",
+        autocompletion=options.tables,
+        help="Table to print: arms (compares arms, paired by seed; the default with several arms) or one of the"
+        " paper's (noise_ratios, baselines, scale_4k, qwen3_8b, llama_8b, slope_sensitivity, warmup_sensitivity,"
+        " ablation, cost).",
+    ),
+    paper: bool = Option(False, "--paper", help="Add the published numbers to the paper's tables."),
+    baseline: str | None = Option(
+        None,
+        metavar="ARM",
+        help="For --table arms: compare the other arms with this one; by default the first.",
+    ),
+    label: list[str] | None = Option(
+        None,
+        metavar="ARM=LABEL",
+        help="Name of an arm in figures, tables and the report, e.g. 'active+olr=Active, OLR'; may be repeated.",
+    ),
+    columns: str | None = options.LOG_COLUMNS,
+    out: Path | None = Option(
+        None,
+        metavar="DIR|FILE",
+        help="Folder for the figures; by default figures/ in the run, or next to the runs if there are several. A"
+        " new file whose name ends in .csv gets the table (by default arms) instead.",
+    ),
+    newest: bool = Option(
+        False, "--newest", help="If several runs have the same arm and seed, take the newest, and say which."
+    ),
+    report: bool = Option(
+        False,
+        "--report",
+        help="Write one HTML file, report.html: summary, figures, tables, and prompts with their history.",
+    ),
+    verified: Path | None = Option(
+        None,
+        metavar="FILE",
+        help="For --report: verified labels for its audit, as in `olr audit`; a report's export is one.",
+    ),
+    format_: str = Option(
+        "terminal",
+        "--format",
+        metavar="NAME",
+        help="Format of the tables: terminal, markdown, latex or csv. With the last three, figures are drawn only"
+        " if --figure names them.",
+    ),
+    json: bool = options.JSON_OBJECT,
 ) -> None:
     """Draw figures of one run, or of several runs averaged over seeds, and compare arms."""
     from dataclasses import replace
@@ -122,7 +88,7 @@ def analyze(
     from olr_cli.tables import File, comma_separated
 
     csv_file = out if out is not None and out.suffix == ".csv" else None
-    require_new(csv_file, "a table", as_json=False)
+    options.require_new(csv_file, "a table", as_json=False)
     request = Request(
         places=runs or [],
         figure=figure or [],
@@ -132,9 +98,9 @@ def analyze(
         baseline=baseline,
         out=None if csv_file else out,
         report=report,
-        shape=shape_of(format_, as_json=json),
+        shape=options.shape_of(format_, as_json=json),
         newest=newest,
-        columns=read_log_columns(columns),
+        columns=options.read_log_columns(columns),
         labels=label or [],
         verified=verified,
     )

@@ -3,103 +3,81 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 from typer import Argument, Option
 
-from olr_cli.cli.options import JsonObject, LogColumns, read_log_columns, require_new
+from olr_cli.cli import options
 from olr_cli.cli.printing import Waiting, show
 
 
 def audit(
-    history: Annotated[
-        list[Path],
-        Argument(
-            metavar="HISTORY",
-            help="A run directory (of `olr train` or `olr rollouts`), or answers that anybody logged: a folder, or"
-            " Parquet/JSON/CSV files. A column `model` or `policy` tells several models apart.",
-        ),
-    ],
-    export: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE",
-            help="Write the data set with what was found to this new .parquet or .jsonl file; the options below choose"
-            " its rows.",
-        ),
-    ] = None,
-    drop: Annotated[
-        str | None,
-        Option(metavar="STATUS,...", help="Leave these rows out, as in doubted,questionable."),
-    ] = None,
-    only: Annotated[
-        str | None,
-        Option(
-            metavar="STATUS,...|first:N|random:N",
-            help="Keep only these rows, to be checked: a status, the first of the queue, or a random draw.",
-        ),
-    ] = None,
-    pass_rate: Annotated[
-        str | None,
-        Option(
-            metavar="LOW:HIGH",
-            help="Keep rows whose label this share of the rollouts gives, as in 0.1:0.9.",
-        ),
-    ] = None,
-    repair: Annotated[
-        bool,
-        Option(
-            "--repair",
-            help="Replace labels where verified labels show that more of them are right then; fill in missing ones.",
-        ),
-    ] = False,
-    verified: Annotated[
-        list[Path] | None,
-        Option(
-            metavar="FILE",
-            help="Verified labels: a table with prompt_id and true_answer, or an export with corrected labels. Rows"
-            " with true in a column drawn (as of --only random:25) also estimate the noise ratio. May be repeated.",
-        ),
-    ] = None,
-    data: Annotated[
-        str | None,
-        Option(
-            metavar="SOURCE",
-            help="The data set whose questions a log answers: supplies labels that the log lacks, and the rows to"
-            " export. A run directory needs none.",
-        ),
-    ] = None,
-    columns: LogColumns = None,
-    top: Annotated[
-        int | None,
-        Option(metavar="N", min=0, help="Number of rows to show; by default 15, with --json all."),
-    ] = None,
-    set_: Annotated[
-        list[str] | None,
-        Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="How to read answers, data.extractor=NAME; or the columns of --data and --verified,"
-            " data.columns={question: COLUMN, answer: COLUMN}.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        Option(metavar="FILE", help="New file for the table of all prompts: Parquet, or CSV (x.csv)."),
-    ] = None,
-    report: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE.html",
-            help="Write the queue as a page in which labels are checked with a few keys; --verified reads what it"
-            " exports.",
-        ),
-    ] = None,
-    json: JsonObject = False,
+    history: list[Path] = Argument(
+        metavar="HISTORY",
+        help="A run directory (of `olr train` or `olr rollouts`), or answers that anybody logged: a folder, or"
+        " Parquet/JSON/CSV files. A column `model` or `policy` tells several models apart.",
+    ),
+    export: Path | None = Option(
+        None,
+        metavar="FILE",
+        help="Write the data set with what was found to this new .parquet or .jsonl file; the options below choose"
+        " its rows.",
+    ),
+    drop: str | None = Option(
+        None, metavar="STATUS,...", help="Leave these rows out, as in doubted,questionable."
+    ),
+    only: str | None = Option(
+        None,
+        metavar="STATUS,...|first:N|random:N",
+        help="Keep only these rows, to be checked: a status, the first of the queue, or a random draw.",
+    ),
+    pass_rate: str | None = Option(
+        None,
+        metavar="LOW:HIGH",
+        help="Keep rows whose label this share of the rollouts gives, as in 0.1:0.9.",
+    ),
+    repair: bool = Option(
+        False,
+        "--repair",
+        help="Replace labels where verified labels show that more of them are right then; fill in missing ones.",
+    ),
+    verified: list[Path] | None = Option(
+        None,
+        metavar="FILE",
+        help="Verified labels: a table with prompt_id and true_answer, or an export with corrected labels. Rows"
+        " with true in a column drawn (as of --only random:25) also estimate the noise ratio. May be repeated.",
+    ),
+    data: str | None = Option(
+        None,
+        metavar="SOURCE",
+        help="The data set whose questions a log answers: supplies labels that the log lacks, and the rows to"
+        " export. A run directory needs none.",
+    ),
+    columns: str | None = options.LOG_COLUMNS,
+    top: int | None = Option(
+        None, metavar="N", min=0, help="Number of rows to show; by default 15, with --json all."
+    ),
+    set_: list[str] | None = Option(
+        None,
+        "--set",
+        metavar="KEY=VALUE",
+        help="How to read answers, data.extractor=NAME; or the columns of --data and --verified,"
+        " data.columns={question: COLUMN, answer: COLUMN}.",
+    ),
+    out: Path | None = Option(
+        None, metavar="FILE", help="New file for the table of all prompts: Parquet, or CSV (x.csv)."
+    ),
+    report: Path | None = Option(
+        None,
+        metavar="FILE.html",
+        help="Write the queue as a page in which labels are checked with a few keys; --verified reads what it"
+        " exports.",
+    ),
+    json: bool = options.JSON_OBJECT,
 ) -> None:
     """Rank prompts by how doubtful their label is, given stored answers; write what is left of the data set."""
     from contextlib import suppress
     from dataclasses import replace
+    from functools import partial
 
     from olr_cli.analysis.audit import answer as answers
     from olr_cli.analysis.audit import export as exports
@@ -112,7 +90,7 @@ def audit(
     from olr_cli.errors import UserError
     from olr_cli.tables import File
 
-    require_new(out, "the table of prompts", as_json=json)
+    options.require_new(out, "the table of prompts", as_json=json)
     if report is not None and report.suffix != ".html":
         raise UserError(f"--report {report}: the queue is written as a page; give it the ending .html")
     choice = exports.Choice.of(drop, only, pass_rate, repair=repair)
@@ -122,7 +100,7 @@ def audit(
         raise UserError("--drop, --only, --pass-rate and --repair are for --export FILE; name one")
     settings = set_ or []
     waiting = Waiting()
-    log_columns = read_log_columns(columns)
+    log_columns = options.read_log_columns(columns)
     source = audit_history(history, settings, log_columns, waiting.say, keeps_responses=report is not None)
     named = None if data is None else read_prompts(data, reading=data_reading(source))
     if named is not None:
@@ -130,10 +108,11 @@ def audit(
     sampled = Sampled(source.steps)
     source = replace(source, steps=sampled)
     rows = exports.data_of(source) if export is not None and named is None else named
-    repeated: dict[str, list[Path] | list[str]] = {"--verified": verified or [], "--set": settings}
     given = [("--data", data), ("--columns", columns)]
-    given += [(name, str(value)) for name, values in repeated.items() for value in values]
-    options = [word for name, value in given if value is not None for word in (name, value)]
+    given += [("--verified", str(file)) for file in verified or ()]
+    given += [("--set", setting) for setting in settings]
+    repeated = [word for name, value in given if value is not None for word in (name, value)]
+    again = partial(answers.audit_command, history, repeated)
     files: list[File] = []
     is_new, kept = False, 0
     tolerance = source.recipe.data.tolerance
@@ -148,8 +127,7 @@ def audit(
         if report is not None:
             from olr_cli.analysis.report.page import write_queue
 
-            again = answers.audit_command(history, options)
-            notes += write_queue(source, result, answer, judge, report, again, sampled.responses)
+            notes += write_queue(source, result, answer, judge, report, again(), sampled.responses)
             files.append(File(report, " (the queue, for any browser)"))
     waiting.done()
     with suppress(UserError):
@@ -168,13 +146,10 @@ def audit(
     following: dict[str, str] = {}
     if export is None or rows is None:
         if report is None:
-            page = answers.audit_command(history, options, "--report", "queue.html")
-            following = {page: "check labels in a browser"}
+            following[again("--report", "queue.html")] = "check labels in a browser"
         elif not verified:
-            again = answers.audit_command(history, options, "--verified", "selection.json")
-            following = {again: "once labels are checked there and exported"}
-        dropped = ("--drop", "doubted,questionable", "--export", "rest.jsonl")
-        following[answers.audit_command(history, options, *dropped)] = "what is left"
+            following[again("--verified", "selection.json")] = "once labels are checked there and exported"
+        following[again("--drop", "doubted,questionable", "--export", "rest.jsonl")] = "what is left"
     else:
         changes = result.changes if repair else {}
         made = "".join(
@@ -182,8 +157,7 @@ def audit(
         )
         files.append(File(export, f" ({kept:,} of {len(rows):,} rows{made})", is_new))
         if choice.is_to_check:
-            again = answers.audit_command(history, options, "--verified", str(export))
-            following = {again: "once it is mended"}
+            following[again("--verified", str(export))] = "once it is mended"
         elif (command := answers.training_command(result, export, settings)) is not None:
-            following = {command: ""}
+            following[command] = ""
     show(replace(answer, files=files, next=following))

@@ -3,44 +3,40 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 from typer import Argument, Option
 
-from olr_cli.cli.evaluate import Prompts, prompting_of
-from olr_cli.cli.options import JsonObject, TrustRemoteCode, grouped
+from olr_cli.cli import options
+from olr_cli.cli.evaluate import Prompts
 from olr_cli.cli.printing import show
 
 
-@grouped
+@options.grouped
 def benchmarks(
     *,
-    name: Annotated[
-        str | None,
-        Argument(metavar="NAME|FILE", help="Show the first prompt of this benchmark, and its gold answer."),
-    ] = None,
-    model: Annotated[
-        str | None, Argument(metavar="MODEL|RUN", help="Show it exactly as this model reads it.")
-    ] = None,
-    data: Annotated[
-        Path | None, Option(metavar="PATH", help="Read the problems from here, as in `olr evaluate`.")
-    ] = None,
-    trust_remote_code: TrustRemoteCode = False,
-    json: JsonObject = False,
+    name: str | None = Argument(
+        None, metavar="NAME|FILE", help="Show the first prompt of this benchmark, and its gold answer."
+    ),
+    model: str | None = Argument(None, metavar="MODEL|RUN", help="Show it exactly as this model reads it."),
+    data: Path | None = Option(
+        None, metavar="PATH", help="Read the problems from here, as in `olr evaluate`."
+    ),
+    trust_remote_code: bool = options.TRUST_REMOTE_CODE,
+    json: bool = options.JSON_OBJECT,
     prompts: Prompts,
 ) -> None:
     """List the benchmarks with their sources, or show one prompt exactly as the model sees it."""
     from olr_cli.errors import UserError
     from olr_cli.evaluation.benchmark import listing
     from olr_cli.evaluation.plan import EvaluationRequest, show_prompt
+    from olr_cli.evaluation.prompting import read_prompting
 
     if name is None:
         if any((data, trust_remote_code, *prompts)):
             raise UserError("name the benchmark of which to show a prompt: olr benchmarks NAME")
         answer = listing()
     else:
-        request = EvaluationRequest(
-            models=[] if model is None else [model], data=data, prompting=prompting_of(prompts)
-        )
+        prompting = read_prompting(prompts.system, prompts.chat_template, prompts.template or ())
+        request = EvaluationRequest(models=[] if model is None else [model], data=data, prompting=prompting)
         answer = show_prompt(request, name, trust_remote_code=trust_remote_code)
     show(answer, "json" if json else "terminal")

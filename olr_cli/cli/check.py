@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from typer import Argument, Option
 
-from olr_cli.cli.options import Columns, JsonObject, read_columns
+from olr_cli.cli import options
 from olr_cli.cli.printing import Waiting, show
 
 if TYPE_CHECKING:
-    from olr_cli.data.check import Checked, Finding
-    from olr_cli.tables import Answer, Line
+    from olr_cli.data.check import Checked
+    from olr_cli.tables import Answer
 
 _WIDTH = 60
 
 
 def check(
-    source: Annotated[
-        str,
-        Argument(
-            metavar="SOURCE",
-            help="The data set: a Parquet, JSON or CSV file, a folder of such files, or a hub id (org/name).",
-        ),
-    ],
-    columns: Columns = None,
-    strict: Annotated[
-        bool, Option("--strict", help="End with exit status 1 if anything is found, for scripts.")
-    ] = False,
-    json: JsonObject = False,
+    source: str = Argument(
+        metavar="SOURCE",
+        help="The data set: a Parquet, JSON or CSV file, a folder of such files, or a hub id (org/name).",
+    ),
+    columns: str | None = options.DATA_COLUMNS,
+    strict: bool = Option(
+        False, "--strict", help="End with exit status 1 if anything is found, for scripts."
+    ),
+    json: bool = options.JSON_OBJECT,
 ) -> None:
     """Find labels that cannot be graded, contradictions and other defects of a data set, without a model."""
     from olr_cli.answers import Judge
@@ -37,7 +34,7 @@ def check(
 
     waiting = Waiting()
     with Judge(report=waiting.verified) as judge:
-        checked = check_data(source, read_columns(columns), judge)
+        checked = check_data(source, options.read_columns(columns), judge)
     waiting.done()
     show(_answer(checked, source, columns), "json" if json else "terminal")
     if strict and checked.findings:
@@ -47,12 +44,16 @@ def check(
 def _answer(checked: Checked, source: str, columns: str | None) -> Answer:
     from shlex import join
 
-    from olr_cli.tables import Answer, Line
+    from olr_cli.tables import Answer, Line, one_line
 
     read = ", ".join(f"{role} in {path}" for role, path in checked.columns.items())
     lines = [Line("Checked", f"{checked.source}: {checked.rows:,} rows; {read}")]
     for finding in checked.findings:
-        lines += _lines(finding)
+        more = ", …" if len(finding.rows) > len(finding.examples) else ""
+        rows = ", ".join(map(str, finding.rows[: len(finding.examples)]))
+        lines.append(Line("", f"{finding.says} (row{'s' * (len(finding.rows) > 1)} {rows}{more})"))
+        texts = filter(None, dict.fromkeys(finding.examples))
+        lines += [Line("", f"  {one_line(text, _WIDTH)}", "dim") for text in texts]
     if not checked.findings:
         lines.append(Line("", "Nothing was found that looks wrong."))
     data = {
@@ -60,13 +61,8 @@ def _answer(checked: Checked, source: str, columns: str | None) -> Answer:
         "rows": checked.rows,
         "columns": dict(checked.columns),
         "findings": [
-            {
-                "kind": finding.kind,
-                "count": len(finding.rows),
-                "rows": list(finding.rows),
-                "says": finding.says,
-            }
-            for finding in checked.findings
+            {"kind": it.kind, "count": len(it.rows), "rows": list(it.rows), "says": it.says}
+            for it in checked.findings
         ],
     }
     data_set = join([source, *(() if columns is None else ("--columns", columns))])
@@ -76,14 +72,3 @@ def _answer(checked: Checked, source: str, columns: str | None) -> Answer:
         sampling = f"olr rollouts MODEL {data_set} --visits 4"
         following = {sampling: "then olr audit: which labels the answers contradict"}
     return Answer(lines, data, next=following, indent=9)
-
-
-def _lines(finding: Finding) -> list[Line]:
-    from olr_cli.tables import Line, one_line
-
-    more = ", …" if len(finding.rows) > len(finding.examples) else ""
-    rows = ", ".join(map(str, finding.rows[: len(finding.examples)]))
-    return [
-        Line("", f"{finding.says} (row{'s' * (len(finding.rows) > 1)} {rows}{more})"),
-        *(Line("", f"  {one_line(text, _WIDTH)}", "dim") for text in dict.fromkeys(finding.examples) if text),
-    ]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import typer
 
-from olr_cli.errors import UserError, first_line, printable, shortened
+from olr_cli.errors import UserError, causes, first_line, printable, shortened
 from olr_cli.files import system_problem
 from olr_cli.packages import missing_package, not_installed, unfit_torchvision
 from olr_cli.runs.interrupts import Interrupted, exit_status, heed_signals
@@ -149,7 +149,9 @@ def program() -> Iterator[None]:
         finally:
             print(end="", flush=True)  # not at the interpreter's end, which can only complain
     except (SystemExit, KeyboardInterrupt, OSError) as end:
-        stop = _stop(end)
+        # rich and typer turn what stopped the program into exits with other statuses
+        stops = (cause for cause in causes(end) if isinstance(cause, KeyboardInterrupt | BrokenPipeError))
+        stop = next(stops, None)
         if isinstance(stop, KeyboardInterrupt):
             print("Stopped.", file=sys.stderr)
         elif stop is not None:
@@ -162,16 +164,6 @@ def program() -> Iterator[None]:
         else:
             raise
         sys.exit(exit_status(stop))
-
-
-def _stop(end: BaseException) -> KeyboardInterrupt | BrokenPipeError | None:
-    """What stopped the program; rich and typer turn it into exits with other statuses."""
-    link: BaseException | None = end
-    while link is not None:
-        if isinstance(link, KeyboardInterrupt | BrokenPipeError):
-            return link
-        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
-    return None
 
 
 def _drop_output(*streams: int) -> None:

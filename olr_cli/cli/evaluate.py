@@ -2,220 +2,163 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import typer
 from typer import Argument, Option
 
-from olr_cli.cli.options import (
-    DEVICES,
-    ChatTemplate,
-    Compare,
-    DeviceName,
-    Extractor,
-    Format,
-    JsonObject,
-    Seed,
-    Stop,
-    Tolerance,
-    TrustRemoteCode,
-    grouped,
-    require_extractor,
-    require_known,
-    shape_of,
-)
+from olr_cli.cli import options
 from olr_cli.cli.printing import show
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from olr_cli.evaluation.prompting import Prompting
 
 
 class Problems(NamedTuple):
     """What is scored."""
 
-    benchmarks: Annotated[
-        list[str] | None,
-        Option(
-            metavar="NAME|FILE",
-            help="Benchmark names or your own files (YAML, Parquet, JSONL), separated by commas; may be repeated. By"
-            " default what a run holds out, a built-in policy's own task, else the paper's nine.",
-        ),
-    ] = None
-    data: Annotated[
-        Path | None,
-        Option(
-            metavar="PATH",
-            help="Read the problems from this Parquet or JSONL file, or folder of such files: those of the paper's"
-            " benchmarks, or your own questions and answers.",
-        ),
-    ] = None
-    limit: Annotated[
-        int | None, Option(metavar="N", min=1, help="Use only the first N problems of each benchmark.")
-    ] = None
-    checkpoint: Annotated[
-        list[str] | None,
-        Option(
-            metavar="NAME|STEP",
-            help="Checkpoint of the run: last, best or a step; may be repeated. By default last.",
-        ),
-    ] = None
+    benchmarks: list[str] | None = Option(
+        None,
+        metavar="NAME|FILE",
+        help="Benchmark names or your own files (YAML, Parquet, JSONL), separated by commas; may be repeated. By"
+        " default what a run holds out, a built-in policy's own task, else the paper's nine.",
+    )
+    data: Path | None = Option(
+        None,
+        metavar="PATH",
+        help="Read the problems from this Parquet or JSONL file, or folder of such files: those of the paper's"
+        " benchmarks, or your own questions and answers.",
+    )
+    limit: int | None = Option(
+        None, metavar="N", min=1, help="Use only the first N problems of each benchmark."
+    )
+    checkpoint: list[str] | None = Option(
+        None,
+        metavar="NAME|STEP",
+        help="Checkpoint of the run: last, best or a step; may be repeated. By default last.",
+    )
 
 
 class Draws(NamedTuple):
     """How responses are drawn."""
 
-    samples: Annotated[
-        int | None,
-        Option(
-            metavar="N",
-            min=1,
-            help="Samples per problem; by default each benchmark's own number. If you raise it later, only the missing"
-            " samples are drawn.",
-        ),
-    ] = None
-    temperature: Annotated[
-        float | None,
-        Option(
-            metavar="T",
-            min=0,
-            help="Sampling temperature; 0 takes the most likely token. By default 0.6; on what a run holds out, that"
-            " of its training, as for --samples and --max-new-tokens.",
-        ),
-    ] = None
-    max_new_tokens: Annotated[
-        int | None,
-        Option(metavar="N", min=1, help="Maximum length of a response, in tokens; by default 4096."),
-    ] = None
-    seed: Seed = 0
+    samples: int | None = Option(
+        None,
+        metavar="N",
+        min=1,
+        help="Samples per problem; by default each benchmark's own number. If you raise it later, only the missing"
+        " samples are drawn.",
+    )
+    temperature: float | None = Option(
+        None,
+        metavar="T",
+        min=0,
+        help="Sampling temperature; 0 takes the most likely token. By default 0.6; on what a run holds out, that"
+        " of its training, as for --samples and --max-new-tokens.",
+    )
+    max_new_tokens: int | None = Option(
+        None, metavar="N", min=1, help="Maximum length of a response, in tokens; by default 4096."
+    )
+    seed: int = options.SEED
 
 
 class Place(NamedTuple):
     """Where it runs."""
 
-    backend: Annotated[
-        str | None,
-        Option(
-            metavar="NAME",
-            help="vllm, transformers or openai; by default vLLM if it can run here, openai with --url.",
-        ),
-    ] = None
-    url: Annotated[
-        str | None,
-        Option(
-            metavar="URL",
-            help="API of an OpenAI-compatible server, e.g. http://localhost:8000/v1; MODEL is its name there. The key"
-            " is read from OPENAI_API_KEY.",
-        ),
-    ] = None
-    device: DeviceName = "auto"
+    backend: str | None = Option(
+        None,
+        metavar="NAME",
+        help="vllm, transformers or openai; by default vLLM if it can run here, openai with --url.",
+    )
+    url: str | None = Option(
+        None,
+        metavar="URL",
+        help="API of an OpenAI-compatible server, e.g. http://localhost:8000/v1; MODEL is its name there. The key"
+        " is read from OPENAI_API_KEY.",
+    )
+    device: str = options.DEVICE_NAME
 
 
 class Results(NamedTuple):
     """Results."""
 
-    extractor: Extractor = None
-    compare: Compare = None
-    paper: Annotated[
-        bool,
-        Option(
-            "--paper",
-            help="Show the paper's scores beside these; a new evaluation takes the samples and prompts behind them.",
-        ),
-    ] = False
-    out: Annotated[
-        Path | None,
-        Option(metavar="DIR", help="Folder for the results; by default in the run, or evaluations/<model>."),
-    ] = None
-    format_: Format = "terminal"
-    json: JsonObject = False
+    extractor: str | None = options.EXTRACTOR
+    compare: Path | None = options.COMPARE
+    paper: bool = Option(
+        False,
+        "--paper",
+        help="Show the paper's scores beside these; a new evaluation takes the samples and prompts behind them.",
+    )
+    out: Path | None = Option(
+        None, metavar="DIR", help="Folder for the results; by default in the run, or evaluations/<model>."
+    )
+    format_: str = options.FORMAT
+    json: bool = options.JSON_OBJECT
 
 
 class Prompts(NamedTuple):
     """More: how it is asked."""
 
-    system: Annotated[
-        str | None,
-        Option(
-            metavar="TEXT|none",
-            help="System message of every problem, instead of the benchmark's or the data's; none: no system message.",
-        ),
-    ] = None
-    chat_template: ChatTemplate = None
-    template: Annotated[
-        list[str] | None,
-        Option(
-            metavar="KEY=VALUE",
-            help="Variable of the chat template, e.g. enable_thinking=false; may be repeated.",
-        ),
-    ] = None
+    system: str | None = Option(
+        None,
+        metavar="TEXT|none",
+        help="System message of every problem, instead of the benchmark's or the data's; none: no system message.",
+    )
+    chat_template: str | None = options.CHAT_TEMPLATE
+    template: list[str] | None = Option(
+        None,
+        metavar="KEY=VALUE",
+        help="Variable of the chat template, e.g. enable_thinking=false; may be repeated.",
+    )
 
 
 class More(NamedTuple):
     """More: how it runs."""
 
-    top_p: Annotated[
-        float | None,
-        Option(metavar="P", help="Draw from the most likely tokens that together have this probability."),
-    ] = None
-    top_k: Annotated[
-        int | None,
-        Option(metavar="N", min=1, help="Draw from the N most likely tokens; by default from all."),
-    ] = None
-    min_p: Annotated[
-        float | None,
-        Option(
-            metavar="P",
-            help="Draw from tokens at least P times as likely as the most likely token; 0: from all.",
-        ),
-    ] = None
-    stop: Stop = None
-    seed_each: Annotated[
-        bool,
-        Option(
-            "--seed-each",
-            help="With vLLM on a GPU, draw each sample from its own seed: slower, but an interrupted evaluation resumes"
-            " with the same samples.",
-        ),
-    ] = False
-    tolerance: Tolerance = None
-    vllm: Annotated[
-        list[str] | None,
-        Option(
-            metavar="KEY=VALUE",
-            help="Setting of vLLM's engine, e.g. tensor_parallel_size=2,"
-            " gpu_memory_utilization=0.8, quantization=fp8, or lora=DIR; may be repeated.",
-        ),
-    ] = None
-    concurrency: Annotated[
-        int | None,
-        Option(metavar="N", min=1, help="Largest number of requests to the server at a time; by default 64."),
-    ] = None
-    timeout: Annotated[
-        int | None,
-        Option(
-            metavar="S",
-            min=1,
-            help="Seconds in which the server must have replied to a request; by default 600.",
-        ),
-    ] = None
-    trust_remote_code: TrustRemoteCode = False
+    top_p: float | None = Option(
+        None, metavar="P", help="Draw from the most likely tokens that together have this probability."
+    )
+    top_k: int | None = Option(
+        None, metavar="N", min=1, help="Draw from the N most likely tokens; by default from all."
+    )
+    min_p: float | None = Option(
+        None,
+        metavar="P",
+        help="Draw from tokens at least P times as likely as the most likely token; 0: from all.",
+    )
+    stop: list[str] | None = options.STOP
+    seed_each: bool = Option(
+        False,
+        "--seed-each",
+        help="With vLLM on a GPU, draw each sample from its own seed: slower, but an interrupted evaluation resumes"
+        " with the same samples.",
+    )
+    tolerance: float | None = options.TOLERANCE
+    vllm: list[str] | None = Option(
+        None,
+        metavar="KEY=VALUE",
+        help="Setting of vLLM's engine, e.g. tensor_parallel_size=2,"
+        " gpu_memory_utilization=0.8, quantization=fp8, or lora=DIR; may be repeated.",
+    )
+    concurrency: int | None = Option(
+        None, metavar="N", min=1, help="Largest number of requests to the server at a time; by default 64."
+    )
+    timeout: int | None = Option(
+        None,
+        metavar="S",
+        min=1,
+        help="Seconds in which the server must have replied to a request; by default 600.",
+    )
+    trust_remote_code: bool = options.TRUST_REMOTE_CODE
 
 
-@grouped
+@options.grouped
 def evaluate(
-    models: Annotated[
-        list[str],
-        Argument(
-            metavar="MODEL|RUN",
-            help="A model folder, hub id or built-in policy, or a run directory; several make one table.",
-            show_default=False,
-        ),
-    ],
+    models: list[str] = Argument(
+        metavar="MODEL|RUN",
+        help="A model folder, hub id or built-in policy, or a run directory; several make one table.",
+        show_default=False,
+    ),
+    *,
     problems: Problems,
     draws: Draws,
     place: Place,
@@ -225,20 +168,22 @@ def evaluate(
 ) -> None:
     """Score a model, or a run's checkpoints, on benchmarks; after an interruption, the same command resumes."""
     from olr_cli.data.arithmetic import mixture_note
-    from olr_cli.errors import at
+    from olr_cli.errors import at, printable
     from olr_cli.evaluation.backends import BACKENDS, BackendOptions
     from olr_cli.evaluation.evaluate import Progress
     from olr_cli.evaluation.evaluate import evaluate as evaluate_one
     from olr_cli.evaluation.plan import EvaluationRequest, plan
+    from olr_cli.evaluation.prompting import read_prompting
     from olr_cli.evaluation.results import reference_of, scores_answer
     from olr_cli.evaluation.targets import origin
     from olr_cli.recipe.layers import read_pairs
+    from olr_cli.runs.interrupts import Interrupted, exit_status
 
     if place.backend is not None:
-        require_known("backend", place.backend, BACKENDS)
-    require_known("device", place.device, DEVICES)
-    require_extractor(results.extractor)
-    shape = shape_of(results.format_, as_json=results.json)
+        options.require_known("backend", place.backend, BACKENDS)
+    options.require_known("device", place.device, options.DEVICES)
+    options.require_extractor(results.extractor)
+    shape = options.shape_of(results.format_, as_json=results.json)
     with at("vllm"):
         vllm = read_pairs(more.vllm or ())
     drawn = {
@@ -258,7 +203,7 @@ def evaluate(
         samples=draws.samples,
         drawn={key: value for key, value in drawn.items() if value is not None},
         seed=draws.seed,
-        prompting=prompting_of(prompts),
+        prompting=read_prompting(prompts.system, prompts.chat_template, prompts.template or ()),
         backend=BackendOptions(
             cast(Any, place.backend),
             cast(Any, place.device),
@@ -276,28 +221,12 @@ def evaluate(
     )
     evaluated, progress = [], Progress()
     for evaluation in plan(request, partial(typer.echo, err=True)):
-        with _stopping(evaluation.target.folder):
+        folder = evaluation.target.folder
+        try:
             evaluated.append((evaluation.target, evaluate_one(evaluation, progress)))
+        except (Interrupted, KeyboardInterrupt) as stop:
+            done = f"What is done is in {folder}" if folder.exists() else "Nothing is stored yet"
+            typer.echo(f"Stopped. {printable(done)}; the same command goes on.", err=True)
+            raise typer.Exit(exit_status(stop)) from None
     note = next(filter(None, (mixture_note(origin(name)) for name in models)), None)
     show(scores_answer(evaluated, request.compare, note), shape)
-
-
-def prompting_of(prompts: Prompts) -> Prompting:
-    """The settings that options of `Prompts` ask for; errors as of `read_prompting`."""
-    from olr_cli.evaluation.prompting import read_prompting
-
-    return read_prompting(prompts.system, prompts.chat_template, prompts.template or ())
-
-
-@contextmanager
-def _stopping(folder: Path) -> Iterator[None]:
-    """If the evaluation in the block is stopped, say what is stored."""
-    from olr_cli.errors import printable
-    from olr_cli.runs.interrupts import Interrupted, exit_status
-
-    try:
-        yield
-    except (Interrupted, KeyboardInterrupt) as stop:
-        done = f"What is done is in {folder}" if folder.exists() else "Nothing is stored yet"
-        typer.echo(f"Stopped. {printable(done)}; the same command goes on.", err=True)
-        raise typer.Exit(exit_status(stop)) from None

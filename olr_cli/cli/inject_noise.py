@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 from typer import Option
 
-from olr_cli.cli.options import Columns, JsonObject, SystemPrompt, read_columns
+from olr_cli.cli import options
 from olr_cli.cli.printing import show
 
 if TYPE_CHECKING:
     from olr_cli.answers import Pair
-    from olr_cli.data.prompts import NoiseType, Prompt, PromptSet
+    from olr_cli.data.prompts import NoiseType, PromptSet
     from olr_cli.tables import Answer, Line
 
 _EXAMPLES = 3
@@ -23,49 +22,38 @@ _PROMPT_WIDTH = 68
 
 
 def inject_noise(
-    type: Annotated[
-        Literal["inactive", "active", "mixed"],
-        Option(
-            help="inactive: a label that no policy produces; active: at every visit, one of the policy's wrong answers;"
-            " mixed: both."
-        ),
-    ],
-    ratio: Annotated[str, Option(metavar="R", help="Share of the prompts to mark, from 0 to 1.")],
-    dataset: Annotated[
-        str,
-        Option(
-            metavar="SOURCE",
-            help="The data set: arithmetic (built in), a Parquet or JSONL file, a folder of such files, or a hub id"
-            " (org/name, org/name:split, optionally with @revision).",
-        ),
-    ] = "arithmetic",
-    sample: Annotated[
-        int | None, Option(metavar="N", min=1, help="Use N prompts of the data set, drawn with the seed.")
-    ] = None,
-    seed: Annotated[
-        int, Option(metavar="S", help="Random seed that decides which prompts are drawn and marked.")
-    ] = 0,
-    active_share: Annotated[
-        str, Option(metavar="A", help="For mixed noise: share of the marked prompts that are active.")
-    ] = "0.5",
-    rollouts: Annotated[
-        Path | None,
-        Option(
-            metavar="RUN",
-            help="Freeze the noise: the labels become wrong answers of this run, or table of rollouts. The data set's"
-            " labels count as true; an answer counts as wrong only if it provably differs from them.",
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        Option(
-            metavar="FILE",
-            help="New .parquet or .jsonl file; by default in data/, named after source, type and ratio.",
-        ),
-    ] = None,
-    columns: Columns = None,
-    system: SystemPrompt = None,
-    json: JsonObject = False,
+    type: Literal["inactive", "active", "mixed"] = Option(
+        help="inactive: a label that no policy produces; active: at every visit, one of the policy's wrong answers;"
+        " mixed: both."
+    ),
+    ratio: str = Option(metavar="R", help="Share of the prompts to mark, from 0 to 1."),
+    dataset: str = Option(
+        "arithmetic",
+        metavar="SOURCE",
+        help="The data set: arithmetic (built in), a Parquet or JSONL file, a folder of such files, or a hub id"
+        " (org/name, org/name:split, optionally with @revision).",
+    ),
+    sample: int | None = Option(
+        None, metavar="N", min=1, help="Use N prompts of the data set, drawn with the seed."
+    ),
+    seed: int = Option(0, metavar="S", help="Random seed that decides which prompts are drawn and marked."),
+    active_share: str = Option(
+        "0.5", metavar="A", help="For mixed noise: share of the marked prompts that are active."
+    ),
+    rollouts: Path | None = Option(
+        None,
+        metavar="RUN",
+        help="Freeze the noise: the labels become wrong answers of this run, or table of rollouts. The data set's"
+        " labels count as true; an answer counts as wrong only if it provably differs from them.",
+    ),
+    out: Path | None = Option(
+        None,
+        metavar="FILE",
+        help="New .parquet or .jsonl file; by default in data/, named after source, type and ratio.",
+    ),
+    columns: str | None = options.DATA_COLUMNS,
+    system: str | None = options.SYSTEM_PROMPT,
+    json: bool = options.JSON_OBJECT,
 ) -> None:
     """Mark an exact share of a data set's labels as noise, and write the result to a new file."""
     from olr_cli.data.check import repeat_notes
@@ -74,24 +62,22 @@ def inject_noise(
     from olr_cli.data.writers import write_prompts
     from olr_cli.errors import at
 
-    reading = Reading(read_columns(columns), system_prompt=system)
+    reading = Reading(options.read_columns(columns), system_prompt=system)
     clean = read_prompts(dataset, sample=sample, seed=seed, reading=reading)
-    frozen, refused = (None, None) if rollouts is None else _wrong_answers(rollouts, clean)
+    frozen = refused = None
+    if rollouts is not None:
+        from olr_cli.answers import Judge
+        from olr_cli.runs.wrong_answers import proved_wrong, wrong_answers
+
+        stored = wrong_answers(rollouts, clean)
+        with Judge() as judge:
+            frozen, refused = proved_wrong(stored, clean.prompts, judge)
     noisy = inject(clean, type=type, ratio=ratio, seed=seed, active_share=active_share, wrong_answers=frozen)
     target = out or default_target(clean.source, type if frozen is None else f"{type}-frozen", ratio)
     with at("out"):
         is_new = write_prompts(noisy, target)
     notes = [f"{note}." for note in repeat_notes(clean)]
     show(_answer(noisy, target, is_new, notes, refused), "json" if json else "terminal")
-
-
-def _wrong_answers(rollouts: Path, prompts: PromptSet) -> tuple[dict[str, list[str]], list[Pair]]:
-    from olr_cli.answers import Judge
-    from olr_cli.runs.wrong_answers import proved_wrong, wrong_answers
-
-    stored = wrong_answers(rollouts, prompts)
-    with Judge() as judge:
-        return proved_wrong(stored, prompts.prompts, judge)
 
 
 _MEANINGS = {
@@ -106,7 +92,7 @@ def _answer(
     noisy: PromptSet, target: Path, is_new: bool, notes: Sequence[str], refused: Sequence[Pair] | None
 ) -> Answer:
     from olr_cli.data.noise import counts, examples
-    from olr_cli.tables import Answer, File
+    from olr_cli.tables import Answer, File, Line, one_line
 
     counted, shown = counts(noisy), examples(noisy, _EXAMPLES)
     is_addition = noisy.source in ("arithmetic", "arithmetic:addition")
@@ -134,14 +120,16 @@ def _answer(
         "next": command,
     }
     remark = " (olr train and verl read it)" if is_new else " is already there with these bytes"
-    return Answer(
-        [*_summary(noisy, counted, refused), *chain(*map(_example, shown)), ""],
-        data,
-        files=[File(target, remark, is_new)],
-        notes=notes,
-        next={command: ""},
-        indent=10,
-    )
+    lines: list[Line | str] = [*_summary(noisy, counted, refused)]
+    for prompt in shown:
+        lines += [
+            "",
+            Line("Prompt", one_line(prompt.messages[-1].content, _PROMPT_WIDTH)),
+            Line("", f"true answer {one_line(str(prompt.true_answer), 40)}"),
+            Line("", f"file says   {one_line(str(prompt.given_label), 40)} ({prompt.noise_type})"),
+        ]
+    files = [File(target, remark, is_new)]
+    return Answer([*lines, ""], data, notes=notes, files=files, next={command: ""}, indent=10)
 
 
 def _summary(
@@ -170,14 +158,3 @@ def _summary(
         such = "".join(f", such as {answer} for {label}" for label, answer in refused[:1])
         count = f"{len(refused)} wrong answer{'s' * (len(refused) != 1)}"
         yield Line("Refused", f"{count} of the rollouts that another grader may call right{such}")
-
-
-def _example(prompt: Prompt) -> list[Line | str]:
-    from olr_cli.tables import Line, one_line
-
-    return [
-        "",
-        Line("Prompt", one_line(prompt.messages[-1].content, _PROMPT_WIDTH)),
-        Line("", f"true answer {one_line(str(prompt.true_answer), 40)}"),
-        Line("", f"file says   {one_line(str(prompt.given_label), 40)} ({prompt.noise_type})"),
-    ]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
 
 from typer import Argument, Option
 
@@ -41,84 +41,64 @@ def tables(incomplete: str) -> list[str]:
     return [name for name in TABLES if name.startswith(incomplete)]
 
 
-RecipeName = Annotated[
-    str,
-    Argument(help="A recipe file, or the name of a recipe that comes with olr.", autocompletion=recipe_names),
-]
-Settings = Annotated[
-    list[str] | None,
-    Option(
-        "--set",
-        metavar="KEY=VALUE",
-        help="Override a recipe key, e.g. method.slope_threshold=0.1; may be repeated.",
-    ),
-]
-LogColumns = Annotated[
-    str | None,
-    Option(
-        "--columns",
-        metavar="{ROLE: COLUMN}",
-        help="For the log of another trainer: which columns hold its prompt, response, step, reward, given_label, …,"
-        " as in '{prompt: query, response: generation}'. Logs of TRL, verl, ms-swift, NeMo-RL, verifiers"
-        " and prime-rl are recognised without.",
-    ),
-]
-Columns = Annotated[
-    str | None,
-    Option(
-        metavar="{ROLE: COLUMN}",
-        help="Which columns hold what, as in '{question: Question, answer: Answer, id: uid}'.",
-    ),
-]
-JsonObject = Annotated[bool, Option("--json", help="Print one JSON object to standard output.")]
-JsonLines = Annotated[bool, Option("--json", help="Print JSON lines to standard output.")]
-Format = Annotated[
-    str, Option("--format", metavar="NAME", help="How tables are printed: terminal, markdown, latex or csv.")
-]
-DryRun = Annotated[
-    bool,
-    Option("--dry-run", help="Show what would run, and one prompt as the model sees it, without starting."),
-]
-SystemPrompt = Annotated[
-    str | None,
-    Option(
-        "--system",
-        metavar="TEXT|none",
-        help="System message of prompts that have none; by default plain questions get one that asks for a \\boxed{}.",
-    ),
-]
-ChatTemplate = Annotated[
-    str | None,
-    Option(
-        metavar="FILE|none",
-        help="Jinja file to use instead of the model's chat template; none: prompts are plain text.",
-    ),
-]
-Extractor = Annotated[
-    str | None,
-    Option(
-        metavar="NAME|KIND:TEXT",
-        help="How to read answers: boxed, first_integer, last_number, choice, text, regex:PATTERN, after:TEXT,"
-        " tag:NAME, or package.module:function; by default chosen from the data set or benchmark.",
-    ),
-]
-Tolerance = Annotated[
-    float | None,
-    Option(
-        metavar="T", min=0, max=1, help="Relative tolerance of numbers, as data.tolerance; by default none."
-    ),
-]
-Compare = Annotated[
-    Path | None,
-    Option(metavar="DIR", help="Show the scores of another evaluation, and the paired differences to it."),
-]
-Stop = Annotated[
-    list[str] | None, Option(metavar="TEXT", help="End a response before this text; may be repeated.")
-]
-MaxNewTokens = Annotated[int, Option(metavar="N", min=1, help="Maximum length of a response, in tokens.")]
-Seed = Annotated[int, Option(metavar="N", help="Random seed of the samples.")]
-DeviceName = Annotated[str, Option(metavar="NAME", help="Device of the model: auto, cpu or cuda.")]
-TrustRemoteCode = Annotated[bool, Option("--trust-remote-code", help="Run code that comes with the model.")]
+RECIPE_NAME = Argument(
+    help="A recipe file, or the name of a recipe that comes with olr.", autocompletion=recipe_names
+)
+SETTINGS = Option(
+    None,
+    "--set",
+    metavar="KEY=VALUE",
+    help="Override a recipe key, e.g. method.slope_threshold=0.1; may be repeated.",
+)
+LOG_COLUMNS = Option(
+    None,
+    "--columns",
+    metavar="{ROLE: COLUMN}",
+    help="For the log of another trainer: which columns hold its prompt, response, step, reward, given_label, …,"
+    " as in '{prompt: query, response: generation}'. Logs of TRL, verl, ms-swift, NeMo-RL, verifiers"
+    " and prime-rl are recognised without.",
+)
+DATA_COLUMNS = Option(
+    None,
+    metavar="{ROLE: COLUMN}",
+    help="Which columns hold what, as in '{question: Question, answer: Answer, id: uid}'.",
+)
+JSON_OBJECT = Option(False, "--json", help="Print one JSON object to standard output.")
+JSON_LINES = Option(False, "--json", help="Print JSON lines to standard output.")
+FORMAT = Option(
+    "terminal", "--format", metavar="NAME", help="How tables are printed: terminal, markdown, latex or csv."
+)
+DRY_RUN = Option(
+    False, "--dry-run", help="Show what would run, and one prompt as the model sees it, without starting."
+)
+SYSTEM_PROMPT = Option(
+    None,
+    "--system",
+    metavar="TEXT|none",
+    help="System message of prompts that have none; by default plain questions get one that asks for a \\boxed{}.",
+)
+CHAT_TEMPLATE = Option(
+    None,
+    metavar="FILE|none",
+    help="Jinja file to use instead of the model's chat template; none: prompts are plain text.",
+)
+EXTRACTOR = Option(
+    None,
+    metavar="NAME|KIND:TEXT",
+    help="How to read answers: boxed, first_integer, last_number, choice, text, regex:PATTERN, after:TEXT,"
+    " tag:NAME, or package.module:function; by default chosen from the data set or benchmark.",
+)
+TOLERANCE = Option(
+    None, metavar="T", min=0, max=1, help="Relative tolerance of numbers, as data.tolerance; by default none."
+)
+COMPARE = Option(
+    None, metavar="DIR", help="Show the scores of another evaluation, and the paired differences to it."
+)
+STOP = Option(None, metavar="TEXT", help="End a response before this text; may be repeated.")
+MAX_NEW_TOKENS = Option(4096, metavar="N", min=1, help="Maximum length of a response, in tokens.")
+SEED = Option(0, metavar="N", help="Random seed of the samples.")
+DEVICE_NAME = Option("auto", metavar="NAME", help="Device of the model: auto, cpu or cuda.")
+TRUST_REMOTE_CODE = Option(False, "--trust-remote-code", help="Run code that comes with the model.")
 
 
 # Groups of options ------------------------------------------------------------------------------------------------
@@ -129,14 +109,17 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
     The class's docstring, up to a colon, is the title of its panel in the help: `More` for what few commands need.
     """
-    parameters: list[inspect.Parameter] = []
+    keyword, parameters = inspect.Parameter.KEYWORD_ONLY, list[inspect.Parameter]()
     groups: dict[str, Any] = {}
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
         if hasattr(parameter.annotation, "_fields"):
-            groups[parameter.name] = parameter.annotation
-            parameters += _parameters(parameter.annotation)
+            group = groups[parameter.name] = parameter.annotation
+            for name, hint in get_type_hints(group).items():
+                option = copy(group._field_defaults[name])
+                option.rich_help_panel = group.__doc__.partition(":")[0].rstrip(".")
+                parameters.append(parameter.replace(name=name, kind=keyword, default=option, annotation=hint))
         else:
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            parameters.append(parameter.replace(kind=keyword))
 
     def flat(**values: Any) -> None:
         for name, group in groups.items():
@@ -147,19 +130,6 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     flat.__dict__["__signature__"] = inspect.Signature(parameters)
     return flat
-
-
-def _parameters(group: Any) -> Iterator[inspect.Parameter]:
-    """The fields of a group of options as typer's parameters, all in one panel of the help."""
-    for name, hint in get_type_hints(group, include_extras=True).items():
-        option = copy(hint.__metadata__[0])
-        option.rich_help_panel = group.__doc__.partition(":")[0].rstrip(".")
-        yield inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=group._field_defaults[name],
-            annotation=Annotated[hint.__origin__, option],
-        )
 
 
 # Values of options ------------------------------------------------------------------------------------------------

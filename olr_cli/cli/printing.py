@@ -24,12 +24,10 @@ _EVERY = {True: 0.5, False: 30.0}
 
 
 def show(answer: Answer, shape: str = "terminal") -> None:
-    """Print an answer.
+    """Print an answer in a shape.
 
-    Args:
-        answer: any.
-        shape: ``terminal``; ``markdown``, ``latex`` or ``csv``: standard output has the tables and nothing else;
-            ``json``: it has one object with everything; ``event``: the object is the last of a run's JSON lines.
+    ``terminal``; ``markdown``, ``latex`` or ``csv``: standard output has the tables and nothing else; ``json``: it has
+    one object with everything; ``event``: the object is the last of a run's JSON lines.
     """
     from olr_cli.tables import Line, Table, print_table
 

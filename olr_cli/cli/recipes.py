@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
+from olr_cli.cli import options
 from olr_cli.cli.errors import ends_well
-from olr_cli.cli.options import JsonObject, RecipeName, Settings, shape_of
 from olr_cli.cli.printing import show as print_answer
 
 app = typer.Typer(help="List, show, copy and check recipes.", no_args_is_help=True)
@@ -27,7 +26,7 @@ _GROUPS = {
 
 @app.command("ls")
 @ends_well
-def ls(json: JsonObject = False) -> None:
+def ls(json: bool = options.JSON_OBJECT) -> None:
     """List the recipes that come with olr; `olr train NAME` runs one."""
     from olr_cli.recipe.layers import recipes_by_name
     from olr_cli.tables import Answer
@@ -55,11 +54,9 @@ def ls(json: JsonObject = False) -> None:
 @app.command("show")
 @ends_well
 def show(
-    recipe: RecipeName,
-    resolved: Annotated[
-        bool, Option("--resolved", help="Merge in the base recipe and fill in every default.")
-    ] = False,
-    json: JsonObject = False,
+    recipe: str = options.RECIPE_NAME,
+    resolved: bool = Option(False, "--resolved", help="Merge in the base recipe and fill in every default."),
+    json: bool = options.JSON_OBJECT,
 ) -> None:
     """Print a recipe."""
     from olr_cli.files import read_text
@@ -79,18 +76,17 @@ def show(
 @app.command("keys")
 @ends_well
 def keys(
-    prefix: Annotated[str, Argument(help="Only keys that begin with this, e.g. train or method.slope.")] = "",
-    format_: Annotated[
-        str,
-        Option("--format", metavar="NAME", help="How keys are printed: terminal or markdown (a page)."),
-    ] = "terminal",
-    json: JsonObject = False,
+    prefix: str = Argument("", help="Only keys that begin with this, e.g. train or method.slope."),
+    format_: str = Option(
+        "terminal", "--format", metavar="NAME", help="How keys are printed: terminal or markdown (a page)."
+    ),
+    json: bool = options.JSON_OBJECT,
 ) -> None:
     """Print every key that a recipe can set: type, range, default and meaning."""
     from olr_cli.recipe.reference import key_page, key_table
     from olr_cli.tables import Answer
 
-    shape = shape_of(format_, as_json=json, formats=("terminal", "markdown"))
+    shape = options.shape_of(format_, as_json=json, formats=("terminal", "markdown"))
     if shape == "markdown":
         print_answer(Answer([key_page(prefix)]))
     else:
@@ -101,9 +97,9 @@ def keys(
 @app.command("cp")
 @ends_well
 def cp(
-    recipe: RecipeName,
-    target: Annotated[Path, Argument(help="New file; must not exist.")],
-    json: JsonObject = False,
+    recipe: str = options.RECIPE_NAME,
+    target: Path = Argument(help="New file; must not exist."),
+    json: bool = options.JSON_OBJECT,
 ) -> None:
     """Copy a recipe to a file of your own, with any base recipe merged into it."""
     from shlex import quote
@@ -127,7 +123,11 @@ def cp(
 
 @app.command("validate")
 @ends_well
-def validate(recipe: RecipeName, set_: Settings = None, json: JsonObject = False) -> None:
+def validate(
+    recipe: str = options.RECIPE_NAME,
+    set_: list[str] | None = options.SETTINGS,
+    json: bool = options.JSON_OBJECT,
+) -> None:
     """Check a recipe for unknown keys, wrong values and likely mistakes, without starting anything."""
     from olr_cli.recipe.checks import recipe_warnings
     from olr_cli.recipe.layers import expand_sweep, load_recipe

@@ -4,55 +4,38 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
-from olr_cli.cli.options import (
-    Compare,
-    Extractor,
-    Format,
-    JsonObject,
-    Tolerance,
-    require_extractor,
-    shape_of,
-)
+from olr_cli.cli import options
 from olr_cli.cli.printing import Waiting, show
 
 
 def regrade(
-    place: Annotated[
-        Path,
-        Argument(
-            metavar="DIR|LOG",
-            help="An evaluation, a run, or a folder of evaluations; or a sample log of lm-eval (--log_samples), a file"
-            " or a folder, which becomes an evaluation.",
-            show_default=False,
-        ),
-    ],
-    benchmarks: Annotated[
-        list[str] | None,
-        Option(
-            metavar="NAME|FILE",
-            help="Only these, graded as they are defined now; of a log, those that its tasks asked. May be repeated.",
-        ),
-    ] = None,
-    extractor: Extractor = None,
-    tolerance: Tolerance = None,
-    data: Annotated[
-        Path | None, Option(metavar="PATH", help="Of a log: where the problems of --benchmarks are.")
-    ] = None,
-    out: Annotated[
-        Path | None,
-        Option(
-            metavar="DIR", help="Of a log: folder for the results; by default evaluations/<model>-lm-eval."
-        ),
-    ] = None,
-    compare: Compare = None,
-    paper: Annotated[bool, Option("--paper", help="Show the paper's scores beside these.")] = False,
-    format_: Format = "terminal",
-    json: JsonObject = False,
+    place: Path = Argument(
+        metavar="DIR|LOG",
+        help="An evaluation, a run, or a folder of evaluations; or a sample log of lm-eval (--log_samples), a file"
+        " or a folder, which becomes an evaluation.",
+        show_default=False,
+    ),
+    benchmarks: list[str] | None = Option(
+        None,
+        metavar="NAME|FILE",
+        help="Only these, graded as they are defined now; of a log, those that its tasks asked. May be repeated.",
+    ),
+    extractor: str | None = options.EXTRACTOR,
+    tolerance: float | None = options.TOLERANCE,
+    data: Path | None = Option(
+        None, metavar="PATH", help="Of a log: where the problems of --benchmarks are."
+    ),
+    out: Path | None = Option(
+        None, metavar="DIR", help="Of a log: folder for the results; by default evaluations/<model>-lm-eval."
+    ),
+    compare: Path | None = options.COMPARE,
+    paper: bool = Option(False, "--paper", help="Show the paper's scores beside these."),
+    format_: str = options.FORMAT,
+    json: bool = options.JSON_OBJECT,
 ) -> None:
     """Grade the stored responses of evaluations, or of logs of lm-eval, again without a model; show the scores."""
     from olr_cli.errors import UserError
@@ -61,8 +44,8 @@ def regrade(
     from olr_cli.evaluation.plan import EvaluationRequest
     from olr_cli.evaluation.results import reference_of
 
-    require_extractor(extractor)
-    shape = shape_of(format_, as_json=json)
+    options.require_extractor(extractor)
+    shape = options.shape_of(format_, as_json=json)
     request = EvaluationRequest(
         benchmarks=",".join(benchmarks or ()) or None,
         data=data,

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
-from olr_cli.cli.options import LogColumns, Settings, read_log_columns, require_new
+from olr_cli.cli import options
 from olr_cli.cli.printing import Waiting, show
 
 
 def replay(
-    history: Annotated[
-        list[Path],
-        Argument(
-            metavar="HISTORY",
-            help="A run directory, or the rollouts that another trainer logged: a folder, or Parquet/JSON files.",
-        ),
-    ],
-    set_: Settings = None,
-    columns: LogColumns = None,
-    out: Annotated[
-        Path | None,
-        Option(metavar="FILE", help="New file for the labels table: Parquet, or CSV (x.csv)."),
-    ] = None,
-    json: Annotated[
-        bool,
-        Option("--json", help="Print JSON lines to standard output, one per visit."),
-    ] = False,
+    history: list[Path] = Argument(
+        metavar="HISTORY",
+        help="A run directory, or the rollouts that another trainer logged: a folder, or Parquet/JSON files.",
+    ),
+    set_: list[str] | None = options.SETTINGS,
+    columns: str | None = options.LOG_COLUMNS,
+    out: Path | None = Option(
+        None, metavar="FILE", help="New file for the labels table: Parquet, or CSV (x.csv)."
+    ),
+    json: bool = Option(False, "--json", help="Print JSON lines to standard output, one per visit."),
 ) -> None:
     """Repeat the label decisions on stored rollouts, under other criteria."""
     waiting = Waiting()
@@ -38,8 +30,8 @@ def replay(
     from olr_cli.answers import Judge
     from olr_cli.files import writing
 
-    require_new(out, "the labels table", as_json=json)
-    source = read_history(history, set_ or (), read_log_columns(columns), report=waiting.say)
+    options.require_new(out, "the labels table", as_json=json)
+    source = read_history(history, set_ or (), options.read_log_columns(columns), report=waiting.say)
     tolerance = source.recipe.data.tolerance
     with Judge(ledger=source.given_up, keep=False, tolerance=tolerance, report=waiting.verified) as judge:
         if not json:

@@ -5,101 +5,75 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 from typer import Argument, Option
 
+from olr_cli.cli import options
 from olr_cli.cli.errors import shown_until_stopped
-from olr_cli.cli.options import (
-    DEVICES,
-    ChatTemplate,
-    Columns,
-    DeviceName,
-    DryRun,
-    Extractor,
-    JsonLines,
-    MaxNewTokens,
-    Seed,
-    Stop,
-    SystemPrompt,
-    TrustRemoteCode,
-    grouped,
-    read_columns,
-    require_extractor,
-    require_known,
-)
 from olr_cli.cli.printing import show, show_dry_run
 
 
 class Prompts(NamedTuple):
     """What is asked."""
 
-    limit: Annotated[int | None, Option(metavar="N", min=1, help="Use only the first N prompts.")] = None
-    columns: Columns = None
-    system: SystemPrompt = None
-    chat_template: ChatTemplate = None
-    extractor: Extractor = None
+    limit: int | None = Option(None, metavar="N", min=1, help="Use only the first N prompts.")
+    columns: str | None = options.DATA_COLUMNS
+    system: str | None = options.SYSTEM_PROMPT
+    chat_template: str | None = options.CHAT_TEMPLATE
+    extractor: str | None = options.EXTRACTOR
 
 
 class Draws(NamedTuple):
     """How responses are drawn."""
 
-    visits: Annotated[int, Option(metavar="N", min=1, help="Number of visits to each prompt.")] = 5
-    samples: Annotated[int, Option(metavar="K", min=2, help="Rollouts per prompt and visit.")] = 8
-    temperature: Annotated[float, Option(metavar="T", help="Sampling temperature.")] = 1.0
-    stop: Stop = None
-    max_new_tokens: MaxNewTokens = 4096
-    seed: Seed = 0
+    visits: int = Option(5, metavar="N", min=1, help="Number of visits to each prompt.")
+    samples: int = Option(8, metavar="K", min=2, help="Rollouts per prompt and visit.")
+    temperature: float = Option(1.0, metavar="T", help="Sampling temperature.")
+    stop: list[str] | None = options.STOP
+    max_new_tokens: int = options.MAX_NEW_TOKENS
+    seed: int = options.SEED
 
 
 class Place(NamedTuple):
     """Where it runs."""
 
-    backend: Annotated[
-        str | None, Option(metavar="NAME", help="vllm or transformers; by default vLLM if it can run here.")
-    ] = None
-    device: DeviceName = "auto"
-    trust_remote_code: TrustRemoteCode = False
-    prompts_per_step: Annotated[
-        int, Option(metavar="N", min=1, help="Prompts to sample and store at a time.")
-    ] = 160
+    backend: str | None = Option(
+        None, metavar="NAME", help="vllm or transformers; by default vLLM if it can run here."
+    )
+    device: str = options.DEVICE_NAME
+    trust_remote_code: bool = options.TRUST_REMOTE_CODE
+    prompts_per_step: int = Option(160, metavar="N", min=1, help="Prompts to sample and store at a time.")
 
 
 class Storage(NamedTuple):
     """The run."""
 
-    run_dir: Annotated[
-        Path | None,
-        Option(
-            metavar="DIR", help="Run directory; by default runs/rollouts-<data>, or …-2, …-3 if that exists."
-        ),
-    ] = None
-    resume: Annotated[
-        bool,
-        Option("--resume", help="Continue the run at --run-dir, or the unfinished run with these settings."),
-    ] = False
-    dry_run: DryRun = False
-    json: JsonLines = False
+    run_dir: Path | None = Option(
+        None,
+        metavar="DIR",
+        help="Run directory; by default runs/rollouts-<data>, or …-2, …-3 if that exists.",
+    )
+    resume: bool = Option(
+        False, "--resume", help="Continue the run at --run-dir, or the unfinished run with these settings."
+    )
+    dry_run: bool = options.DRY_RUN
+    json: bool = options.JSON_LINES
 
 
-@grouped
+@options.grouped
 def rollouts(
-    model: Annotated[
-        str,
-        Argument(
-            metavar="MODEL|RUN",
-            help="A model folder, hub id or built-in policy, or a run directory (its last checkpoint is used).",
-            show_default=False,
-        ),
-    ],
-    data: Annotated[
-        str,
-        Argument(
-            metavar="DATA",
-            help="Prompts with labels: a Parquet or JSONL file, a hub id, or a built-in set (arithmetic:products).",
-            show_default=False,
-        ),
-    ],
+    model: str = Argument(
+        metavar="MODEL|RUN",
+        help="A model folder, hub id or built-in policy, or a run directory (its last checkpoint is used).",
+        show_default=False,
+    ),
+    data: str = Argument(
+        metavar="DATA",
+        help="Prompts with labels: a Parquet or JSONL file, a hub id, or a built-in set (arithmetic:products).",
+        show_default=False,
+    ),
+    *,
     prompts: Prompts,
     draws: Draws,
     place: Place,
@@ -119,15 +93,15 @@ def rollouts(
     backend, run_dir, resume = place.backend, storage.run_dir, storage.resume
     shape = "event" if storage.json else "terminal"
     if backend is not None:
-        require_known("backend", backend, ("vllm", "transformers"))
-    require_known("device", place.device, DEVICES)
-    require_extractor(prompts.extractor)
+        options.require_known("backend", backend, ("vllm", "transformers"))
+    options.require_known("device", place.device, options.DEVICES)
+    options.require_extractor(prompts.extractor)
     recipe = rollouts_recipe(
         model,
         {
             "train": data,
             "limit": prompts.limit,
-            "columns": read_columns(prompts.columns),
+            "columns": options.read_columns(prompts.columns),
             "system_prompt": prompts.system,
             "extractor": prompts.extractor,
         },

@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 from typer import Argument, Option
 
-from olr_cli.cli.options import Format, JsonObject, shape_of
+from olr_cli.cli import options
 from olr_cli.cli.printing import show
 from olr_cli.departed import departed
 from olr_cli.errors import UserError
 
 
 def runs(
-    folders: Annotated[
-        list[Path] | None, Argument(metavar="FOLDER", help="Folders with runs; by default runs/.")
-    ] = None,
-    status: Annotated[
-        str | None,
-        Option(
-            metavar="STATUS",
-            help="Only runs that are finished, running, stopped, failed, diverged, crashed or damaged.",
-        ),
-    ] = None,
-    arm: Annotated[str | None, Option(metavar="TEXT", help="Only arms whose name contains TEXT.")] = None,
-    sort: Annotated[
-        str,
-        Option(metavar="KEY", help="Order: created, name, arm, status, accuracy, wrong (labels) or size."),
-    ] = "created",
-    format_: Format = "terminal",
-    json: JsonObject = False,
+    folders: list[Path] | None = Argument(
+        None, metavar="FOLDER", help="Folders with runs; by default runs/."
+    ),
+    status: str | None = Option(
+        None,
+        metavar="STATUS",
+        help="Only runs that are finished, running, stopped, failed, diverged, crashed or damaged.",
+    ),
+    arm: str | None = Option(None, metavar="TEXT", help="Only arms whose name contains TEXT."),
+    sort: str = Option(
+        "created", metavar="KEY", help="Order: created, name, arm, status, accuracy, wrong (labels) or size."
+    ),
+    format_: str = options.FORMAT,
+    json: bool = options.JSON_OBJECT,
 ) -> None:
     """List runs: arm, seed, status, epoch, held-out accuracy, wrong labels, when they were made, and their size."""
     from olr_cli.analysis.listing import list_runs, runs_answer
@@ -39,4 +35,4 @@ def runs(
     if not places[0].is_dir() and (left := departed(f"olr runs {places[0]}")):
         raise UserError(left)
     entries = list_runs(places, status=status, arm=arm, sort=sort)
-    show(runs_answer(places, entries), shape_of(format_, as_json=json))
+    show(runs_answer(places, entries), options.shape_of(format_, as_json=json))

@@ -2,65 +2,64 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from shlex import quote
+from typing import TYPE_CHECKING
 
 import typer
 from typer import Argument, Option
 
+from olr_cli.cli import options
 from olr_cli.cli.errors import shown_until_stopped
-from olr_cli.cli.options import DryRun, JsonLines, Settings, recipe_names
 from olr_cli.cli.printing import show, show_dry_run
 
 if TYPE_CHECKING:
     from olr_cli.recipe.schema import Recipe
-    from olr_cli.tables import Answer
 
 
 def train(
-    recipe: Annotated[
-        str | None,
-        Argument(
-            help="A recipe file, or the name of a recipe that comes with olr; --resume --run-dir DIR needs none.",
-            autocompletion=recipe_names,
-        ),
-    ] = None,
-    set_: Settings = None,
-    run_dir: Annotated[
-        Path | None,
-        Option(
-            metavar="DIR", help="Run directory; by default runs/<name>, or runs/<name>-2, … if that exists."
-        ),
-    ] = None,
-    resume: Annotated[
-        bool,
-        Option(
-            "--resume",
-            help="Continue the run at --run-dir, or this recipe's unfinished run; with --set train.epochs=N also a"
-            " finished one.",
-        ),
-    ] = False,
-    dry_run: DryRun = False,
-    sweep: Annotated[
-        bool, Option("--sweep", help="Train all runs of the recipe's `sweep`; resumes automatically.")
-    ] = False,
-    index: Annotated[
-        int | None,
-        Option(metavar="I", help="With --sweep: train only this run, counted from 0 (for job arrays)."),
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        Option(metavar="N", min=1, help="With --sweep: number of runs to train at a time; by default 1."),
-    ] = None,
-    json: JsonLines = False,
+    recipe: str | None = Argument(
+        None,
+        help="A recipe file, or the name of a recipe that comes with olr; --resume --run-dir DIR needs none.",
+        autocompletion=options.recipe_names,
+    ),
+    set_: list[str] | None = options.SETTINGS,
+    run_dir: Path | None = Option(
+        None, metavar="DIR", help="Run directory; by default runs/<name>, or runs/<name>-2, … if that exists."
+    ),
+    resume: bool = Option(
+        False,
+        "--resume",
+        help="Continue the run at --run-dir, or this recipe's unfinished run; with --set train.epochs=N also a"
+        " finished one.",
+    ),
+    dry_run: bool = options.DRY_RUN,
+    sweep: bool = Option(
+        False, "--sweep", help="Train all runs of the recipe's `sweep`; resumes automatically."
+    ),
+    index: int | None = Option(
+        None, metavar="I", help="With --sweep: train only this run, counted from 0 (for job arrays)."
+    ),
+    jobs: int | None = Option(
+        None, metavar="N", min=1, help="With --sweep: number of runs to train at a time; by default 1."
+    ),
+    json: bool = options.JSON_LINES,
 ) -> None:
     """Train a policy with the settings of a recipe."""
     from olr_cli.errors import UserError
     from olr_cli.recipe.layers import expand_sweep, load_recipe
+    from olr_cli.runs.directory import read_recipe
 
     settings = set_ or []
     if recipe is None:
-        recipe = _recipe_of_run(run_dir, resume=resume)
+        if not resume or run_dir is None:
+            raise UserError(
+                "name a recipe (`olr recipes ls` lists those that come with olr), or continue a run with --resume"
+                " --run-dir DIR (`olr runs` lists the runs)"
+            )
+        read_recipe(run_dir)
+        recipe = str(run_dir / "recipe.yaml")
     for option, value in {"--index": index, "--jobs": jobs}.items():
         if value is not None and not sweep:
             raise UserError(f"{option} goes with --sweep")
@@ -100,28 +99,8 @@ def train(
     _train_one(chosen.recipe, path, resume=resume_it, dry_run=dry_run, arm=chosen.arm, as_json=json)
 
 
-def _recipe_of_run(run_dir: Path | None, *, resume: bool) -> str:
-    """The recipe file of the run that is to be continued."""
-    from olr_cli.errors import UserError
-    from olr_cli.runs.directory import read_recipe
-
-    if not resume or run_dir is None:
-        raise UserError(
-            "name a recipe (`olr recipes ls` lists those that come with olr), or continue a run with --resume"
-            " --run-dir DIR (`olr runs` lists the runs)"
-        )
-    read_recipe(run_dir)
-    return str(run_dir / "recipe.yaml")
-
-
 def _train_one(
-    recipe: Recipe,
-    path: Path | None,
-    *,
-    resume: bool = False,
-    dry_run: bool = False,
-    arm: str = "",
-    as_json: bool = False,
+    recipe: Recipe, path: Path | None, *, resume: bool, dry_run: bool, as_json: bool, arm: str = ""
 ) -> None:
     from olr_cli.engines.launch import engine_of, launch, unfinished_run, unused_run_path
     from olr_cli.engines.rehearse import rehearse
@@ -129,6 +108,7 @@ def _train_one(
     from olr_cli.runs.progress import choose_progress
     from olr_cli.runs.summary import run_summary
 
+    shape = "event" if as_json else "terminal"
     recipe.require_named()
     if dry_run:
         show_dry_run(rehearse(recipe).answer(), as_json=as_json)
@@ -137,7 +117,11 @@ def _train_one(
     if resume:
         check_same_recipe(path, recipe)
         if is_complete(path, recipe):
-            show(_nothing_to_resume(path, recipe), "event" if as_json else "terminal")
+            answer = run_summary(path)
+            command = f"olr train --resume --run-dir {quote(str(path))} --set train.epochs=N"
+            more = {command: f"more than {recipe.train.epochs} epochs"} if recipe.can_be_extended else {}
+            line = f"{path} is finished; nothing to resume."
+            show(replace(answer, parts=[line], next={**more, **answer.next}), shape)
             return
     progress = choose_progress(as_json=as_json)
     words = ["olr", "train", "--resume", "--run-dir", str(path)]
@@ -145,18 +129,4 @@ def _train_one(
         words += ["--set", f"{key}={value}"]
     with shown_until_stopped(progress, path, words):
         launch(recipe, path, engine_of(recipe), progress, resume=resume, arm=arm)
-    show(run_summary(path), "event" if as_json else "terminal")
-
-
-def _nothing_to_resume(path: Path, recipe: Recipe) -> Answer:
-    """A run that has all its epochs, and how it is trained further."""
-    from dataclasses import replace
-    from shlex import quote
-
-    from olr_cli.runs.summary import run_summary
-
-    answer = run_summary(path)
-    command = f"olr train --resume --run-dir {quote(str(path))} --set train.epochs=N"
-    more = {command: f"more than {recipe.train.epochs} epochs"} if recipe.can_be_extended else {}
-    line = f"{path} is finished; nothing to resume."
-    return replace(answer, parts=[line], next={**more, **answer.next})
+    show(run_summary(path), shape)

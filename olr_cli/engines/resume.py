@@ -16,7 +16,6 @@ from olr_cli.runs.checkpoints import (
 )
 from olr_cli.runs.directory import (
     Kind,
-    data_facts,
     read_manifest,
     read_recipe,
     require_kind,
@@ -56,7 +55,7 @@ def is_complete(path: Path, recipe: Recipe) -> bool:
 
 def require_same_data(path: Path, data: DataSets) -> None:
     """Make sure that the data sets are those that a run was begun with."""
-    begun = data_facts(path)
+    begun = read_manifest(path).get("data", {})
     for name, facts in data.facts.items():
         before = begun.get(name, {})
         if before.get("digest", facts["digest"]) == facts["digest"]:

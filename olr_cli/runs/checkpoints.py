@@ -134,9 +134,8 @@ def damage_of(checkpoint: Path) -> str | None:
     Every byte is read.
     """
     try:
-        listed = {
-            name: (facts["bytes"], facts["sha256"]) for name, facts in read_json(checkpoint / _LIST).items()
-        }
+        files = read_json(checkpoint / _LIST).items()
+        listed = {name: (facts["bytes"], facts["sha256"]) for name, facts in files}
     except (UserError, OSError, AttributeError, KeyError, TypeError):
         return f"{_LIST} has gone, is cut off, or is no list of files"
     there = {name: file.stat().st_size for name, file in _files(checkpoint).items()}

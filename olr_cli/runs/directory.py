@@ -133,22 +133,19 @@ def has_run(path: Path) -> bool:
 def is_run(path: Path | str) -> bool:
     """Whether a folder has a run's two first files."""
     # os.path takes a name that is too long for one that does not exist; pathlib raises.
-    return not _lacking(path)
-
-
-def _lacking(path: Path | str) -> list[str]:
-    return [name for name in ("manifest.json", "recipe.yaml") if not os.path.isfile(os.path.join(path, name))]
+    return all(os.path.isfile(os.path.join(path, name)) for name in ("manifest.json", "recipe.yaml"))
 
 
 def require_run(path: Path) -> None:
     """Make sure that `path` is a run directory."""
-    if not is_run(path):
-        if not os.path.exists(path):
-            raise no_path(path, "`olr train` makes run directories, by default under runs/")
-        lacking = _lacking(path)
-        made = "`olr train` makes one, by default under runs/"
-        remedy = made if "manifest.json" in lacking else "restore it from a copy"
-        raise UserError(f"{path} is not a run directory (no {lacking[0]}); {remedy}")
+    if is_run(path):
+        return
+    if not os.path.exists(path):
+        raise no_path(path, "`olr train` makes run directories, by default under runs/")
+    lacks, remedy = "recipe.yaml", "restore it from a copy"
+    if not os.path.isfile(path / "manifest.json"):
+        lacks, remedy = "manifest.json", "`olr train` makes one, by default under runs/"
+    raise UserError(f"{path} is not a run directory (no {lacks}); {remedy}")
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -180,12 +177,6 @@ def _is_manifest(manifest: Any) -> bool:
         and all(isinstance(attempt, dict) for attempt in manifest["attempts"])
         and all(isinstance(facts, dict) and isinstance(facts.get("prompts"), int) for facts in sets)
     )
-
-
-def data_facts(path: Path) -> dict[str, dict[str, Any]]:
-    """Source, digest and size of a run's data sets, by set: ``train``, ``validation``, ``test``."""
-    facts: dict[str, dict[str, Any]] = read_manifest(path).get("data", {})
-    return facts
 
 
 def kind_of(manifest: Mapping[str, Any]) -> Kind:

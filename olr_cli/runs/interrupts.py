@@ -10,6 +10,7 @@ import signal
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from traceback import walk_stack
 from types import FrameType
 from typing import NoReturn
 
@@ -43,19 +44,11 @@ def heed_signals() -> None:
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
     _leave_closed_terminal()
-    if _is_importing(frame):
+    if any(it.f_code.co_filename == "<frozen importlib._bootstrap>" for it, _ in walk_stack(frame)):
         # An exception through the import of torch's libraries aborts the process.
         os.write(2, b"Stopped.\n")
         os._exit(128 + number)
     raise Stopped(number)
-
-
-def _is_importing(frame: FrameType | None) -> bool:
-    while frame is not None:
-        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
-            return True
-        frame = frame.f_back
-    return False
 
 
 def _heeded() -> list[signal.Signals]:
@@ -101,8 +94,7 @@ class StopRequest:
 def stop_requests(tell: Callable[[], None] | None = None) -> Iterator[StopRequest]:
     """Within the block, Ctrl-C, SIGTERM and SIGHUP set a flag instead of ending the process, unless they are ignored.
 
-    Args:
-        tell: called when the first one comes, for work that goes on for a while then.
+    `tell` is called when the first one comes, for work that goes on for a while then.
     """
     request = StopRequest(tell)
     before = {number: signal.signal(number, request._note) for number in _heeded()}

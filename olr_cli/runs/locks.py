@@ -48,7 +48,9 @@ def held(path: Path, *, make: bool = False) -> Iterator[None]:
         yield
     except Exception as error:
         if not is_at(path, opened):
-            raise has_gone(path) from error
+            raise UserError(
+                f"{path} was moved or removed while it was written; to go on, name the place where it is now"
+            ) from error
         raise
     finally:
         # Before the release, so that nothing of another process is removed; a folder that was filled meanwhile stays.
@@ -109,10 +111,3 @@ def is_at(path: Path, descriptor: int) -> bool:
         return os.path.samestat(os.stat(path), os.fstat(descriptor))
     except OSError:
         return False
-
-
-def has_gone(path: Path) -> UserError:
-    """The error for a folder that is not where it was when the work on it began."""
-    return UserError(
-        f"{path} was moved or removed while it was written; to go on, name the place where it is now"
-    )

@@ -15,7 +15,7 @@ from types import NoneType
 from typing import Any
 
 from olr_cli.errors import UserError
-from olr_cli.files import sync, write_text, writing
+from olr_cli.files import write_text, writing
 
 Metrics = dict[str, float]
 
@@ -31,13 +31,6 @@ def append_metrics(run: Path, step: int, epoch: int, metrics: Mapping[str, float
     file = run / "metrics.jsonl"
     with writing(file), file.open("a", encoding="utf-8") as lines:
         lines.write(line + "\n")
-
-
-def sync_metrics(run: Path) -> None:
-    """Wait until every line appended so far is on the disk."""
-    file = run / "metrics.jsonl"
-    with writing(file):
-        sync(file)
 
 
 def read_metrics(run: Path, having: str = "") -> list[Metrics]:

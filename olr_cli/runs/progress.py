@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TextIO
 
@@ -136,25 +136,18 @@ class LiveProgress(_EpochProgress):
         row = self.row(step, metrics)
         if row is not None:
             self.say(row.rstrip())
-        self._bar.update(
-            self._task,
-            completed=step,
-            epoch=max(0, step - 1) // self._per_epoch + 1,
-            latest="\n".join(self._beside(metrics)),
-        )
+        latest = []
+        for columns in self._layout.latest:
+            known = (column for column in columns if column.metric in metrics)
+            latest.append("  ".join(f"{it.heading} {it.cell(metrics[it.metric])}" for it in known))
+        epoch = max(0, step - 1) // self._per_epoch + 1
+        self._bar.update(self._task, completed=step, epoch=epoch, latest="\n".join(filter(None, latest)))
 
     def say(self, sentence: str) -> None:
         self._console.print(printable(sentence), markup=False, highlight=False, soft_wrap=True)
 
     def stop(self) -> None:
         self._bar.stop()
-
-    def _beside(self, metrics: Metrics) -> Iterator[str]:
-        """The lines beside the bar that the step has metrics of."""
-        for columns in self._layout.latest:
-            known = [column for column in columns if column.metric in metrics]
-            if known:
-                yield "  ".join(f"{column.heading} {column.cell(metrics[column.metric])}" for column in known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,16 +242,12 @@ def choose_progress(*, as_json: bool, layout: Layout = TRAINING) -> Progress:
 def headline(lines: Sequence[Metrics]) -> str:
     """A run's last epoch in a line, from the lines of its metrics.jsonl."""
     epoch = [line for line in lines if line["epoch"] == lines[-1]["epoch"]]
-    shown = []
-    for name, key in (
-        ("held-out accuracy", "eval/avg"),
-        ("majority right on noisy prompts", "majority/accuracy_noisy"),
-        ("wrong labels", "label/effective_noise"),
-    ):
-        value = of_epoch(key, epoch)
-        if value is not None:
-            shown.append(f"{name} {value:.0%}")
-    return "  ".join(shown)
+    values = {
+        "held-out accuracy": of_epoch("eval/avg", epoch),
+        "majority right on noisy prompts": of_epoch("majority/accuracy_noisy", epoch),
+        "wrong labels": of_epoch("label/effective_noise", epoch),
+    }
+    return "  ".join(f"{name} {value:.0%}" for name, value in values.items() if value is not None)
 
 
 def of_epoch(name: str, steps: Sequence[Metrics]) -> float | None:
@@ -294,10 +283,8 @@ def clock(seconds: float) -> str:
 
 def rough_duration(seconds: float) -> str:
     """A duration in at most four characters: 45s, 12m, 3.5h, 26h, 12d."""
-    for unit, size in (("s", 1), ("m", 60)):
-        if seconds < 99.5 * size:
-            return f"{seconds / size:.0f}{unit}"
+    for most, unit, size, decimals in ((99.5, "s", 1, 0), (99.5, "m", 60, 0), (9.95, "h", 3600, 1)):
+        if seconds < most * size:
+            return f"{seconds / size:.{decimals}f}{unit}"
     hours = seconds / 3600
-    if hours < 47.5:
-        return f"{hours:.1f}h" if hours < 9.95 else f"{hours:.0f}h"
-    return f"{hours / 24:.0f}d"
+    return f"{hours:.0f}h" if hours < 47.5 else f"{hours / 24:.0f}d"

@@ -98,10 +98,8 @@ class Schedule:
 
     def learning_rates(self, step: int) -> list[float]:
         """The learning rate of each update of a step."""
-        return [
-            self.learning_rate(number)
-            for number in range(self.updates_before(step), self.updates_before(step + 1))
-        ]
+        updates = range(self.updates_before(step), self.updates_before(step + 1))
+        return [self.learning_rate(update) for update in updates]
 
     def learning_rate(self, update: int) -> float:
         """The learning rate of an update, by transformers' schedules, which TRL takes too.

@@ -43,9 +43,6 @@ _RESTORE = (
 _SHARD = re.compile(r"step-(\d{6,9})\.parquet")
 _SHARD_IN_TEXT = re.compile(rf"(?:[^':]*/)?(?:{'|'.join(_RECORDS)})/{_SHARD.pattern}")
 
-_OF_A_VISIT = ("prompt_id", "visit", "majority_answer", "majority_count", "rollouts")
-"""Columns of the labels table from which a history is made."""
-
 _SHARDS_OF_A_SCAN = 2000
 
 Columns = Mapping[str, Sequence[Any]]
@@ -60,11 +57,7 @@ class RunStore:
         self._unsynced: list[Path] = []
 
     def append(self, step: int, labels: Columns, rollouts: Columns) -> tuple[Any, Any]:
-        """Store a complete step, from the columns of both tables.
-
-        Returns:
-            The labels and the rollouts as they are stored, each a `pyarrow.Table`.
-        """
+        """Store a complete step from the columns of both tables; returns both as they are stored (`pyarrow.Table`)."""
         stored_rollouts = self._write("rollouts", step, rollouts)
         return self._write("labels", step, labels), stored_rollouts
 
@@ -116,6 +109,10 @@ def shard_path(folder: Path, step: int) -> Path:
     return folder / f"step-{step:06d}.parquet"
 
 
+def _step_of(shard: Path) -> int:
+    return int(shard.stem.removeprefix("step-"))
+
+
 def table_shards(folder: Path) -> dict[int, Path]:
     """Step -> its shard in a table's folder, steps ascending; what is no file is no shard."""
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
@@ -123,11 +120,6 @@ def table_shards(folder: Path) -> dict[int, Path]:
         steps = sorted((int(name[1]), entry.name) for name, entry in named if name and entry.is_file())
         return {step: folder / name for step, name in steps}
     return {}
-
-
-def complete_steps(tables: Iterable[Path]) -> list[int]:
-    """The steps of which every one of these folders has a shard, ascending."""
-    return sorted(set.intersection(*(set(table_shards(folder)) for folder in tables)))
 
 
 @cache
@@ -147,7 +139,7 @@ def arrow_table(table: str, columns: Columns) -> Any:
 
 def stored_steps(run: Path) -> list[int]:
     """The complete steps of a run, ascending."""
-    return complete_steps(run / table for table in _RECORDS)
+    return sorted(set.intersection(*(set(table_shards(run / table)) for table in _RECORDS)))
 
 
 def newest_shard(run: Path) -> int:
@@ -161,7 +153,7 @@ def scan_labels(run: Path) -> pl.LazyFrame:
     Collecting it raises FileNotFoundError if the run is resumed meanwhile, which removes the steps after the checkpoint
     (`explain_removed_shard`).
     """
-    return _scan(run, "labels")
+    return _scan_shards("labels", _shards([run], "labels"))
 
 
 def scan_labels_of(runs: Iterable[Path]) -> Iterator[pl.LazyFrame]:
@@ -180,7 +172,7 @@ def scan_labels_of(runs: Iterable[Path]) -> Iterator[pl.LazyFrame]:
         batches[-1].append(run)
         shards_left -= shards
     for batch in batches:
-        of_batch = [*_shards(batch, "labels")]
+        of_batch = _shards(batch, "labels")
         rows = _scan_shards("labels", of_batch, include_file_paths="shard")
         yield rows.with_columns(run=_run(of_batch)).drop("shard")
 
@@ -196,7 +188,7 @@ def _run(shards: Iterable[Path]) -> pl.Expr:
 
 def scan_rollouts(run: Path) -> pl.LazyFrame:
     """The rollouts table, complete steps only; errors as for `scan_labels`."""
-    return _scan(run, "rollouts")
+    return _scan_shards("rollouts", _shards([run], "rollouts"))
 
 
 def read_rollout_steps(
@@ -206,16 +198,12 @@ def read_rollout_steps(
 
     Errors are those of `scan_labels`.
     """
-    for shard, step in _shards([run], "rollouts").items():
-        if steps is None or step in steps:
-            yield _scan_shards("rollouts", [shard]).select(columns).collect()
+    for shard, is_of_today in _shards([run], "rollouts").items():
+        if steps is None or _step_of(shard) in steps:
+            yield _scan_shards("rollouts", {shard: is_of_today}).select(columns).collect()
 
 
-def _scan(run: Path, table: str) -> pl.LazyFrame:
-    return _scan_shards(table, [*_shards([run], table)])
-
-
-def _scan_shards(table: str, shards: Sequence[Path], **options: Any) -> pl.LazyFrame:
+def _scan_shards(table: str, shards: Mapping[Path, bool], **options: Any) -> pl.LazyFrame:
     """The rows of shards, whichever olr wrote them: a column that a shard lacks is null, one too many is left out.
 
     So a column that may be null can be added, and runs of before can still be read and resumed.
@@ -224,16 +212,13 @@ def _scan_shards(table: str, shards: Sequence[Path], **options: Any) -> pl.LazyF
 
     schema = _polars_schema(table)
 
-    def is_of_today(shard: Path) -> bool:
-        return _columns(_marks(shard).get("ARROW:schema", "")) == tuple(schema)
-
-    def scan(shards: Iterable[Path], is_of_today: bool) -> pl.LazyFrame:
+    def scan(alike: Iterable[Path], is_of_today: bool) -> pl.LazyFrame:
         # Only a shard that was written with other columns may lack one. In any other a missing column is a damaged
         # name, and its values would silently be nulls.
         lenient: Any = {} if is_of_today else {"missing_columns": "insert", "extra_columns": "ignore"}
-        return pl.scan_parquet([*shards], glob=False, schema=schema, **lenient, **options)
+        return pl.scan_parquet([*alike], glob=False, schema=schema, **lenient, **options)
 
-    return pl.concat(scan(group, kind) for kind, group in itertools.groupby(shards, is_of_today))
+    return pl.concat(scan(alike, kind) for kind, alike in itertools.groupby(shards, shards.__getitem__))
 
 
 @cache
@@ -245,42 +230,44 @@ def _polars_schema(table: str) -> pl.Schema:
     return empty.schema
 
 
-def _shards(runs: Sequence[Path], table: str) -> dict[Path, int]:
-    """The shards of the runs' complete steps, each of them checked, and their steps."""
+def _shards(runs: Sequence[Path], table: str) -> dict[Path, bool]:
+    """The shards of the runs' complete steps, each of them checked, and whether it has the columns of today."""
     try:
         return _checked(runs, table)
     except FileNotFoundError:
         return _checked(runs, table)  # a resume has removed some since they were listed
 
 
-def _checked(runs: Sequence[Path], table: str) -> dict[Path, int]:
-    shards: dict[Path, int] = {}
-    for run in runs:
-        complete = stored_steps(run)
+def _checked(runs: Sequence[Path], table: str) -> dict[Path, bool]:
+    steps = {run: stored_steps(run) for run in runs}
+    for run, complete in steps.items():
         if not complete:
             raise UserError(f"{run} holds no complete step yet; train it for at least one step")
-        shards |= {shard_path(run / table, step): step for step in complete}
-    visits = _prompt_visits(table, _as_they_are(table, shards))
+    shards = _as_they_are(steps, table)
+    visits = _prompt_visits(table, shards)
     if table == "rollouts":
-        labels = {shard: shard.parents[1] / "labels" / shard.name for shard in shards}
-        labelled = _prompt_visits("labels", _as_they_are("labels", {labels[s]: shards[s] for s in shards}))
-        for shard, of_rollouts in visits.items():
-            if of_rollouts != labelled[labels[shard]]:
+        labelled = _prompt_visits("labels", _as_they_are(steps, "labels"))
+        for (shard, *_), of_rollouts, of_labels in zip(shards, visits, labelled, strict=True):
+            if of_rollouts not in (None, of_labels):
                 raise UserError(f"{shard} has not the rollouts of its step's labels; {_RESTORE}")
-    return shards
+    return {shard: is_of_today for shard, is_of_today, *_ in shards}
 
 
-def _as_they_are(table: str, shards: Mapping[Path, int]) -> tuple[tuple[int, Path, int, int], ...]:
-    """Steps and their shards, each of them checked, with what changes when their bytes do."""
-    ids = {run: run_id(run) for run in {shard.parents[1] for shard in shards}}
-    for shard in shards:
-        check_shard(shard, table, ids[shard.parents[1]])
-    statuses = ((step, shard, shard.stat()) for shard, step in shards.items())
-    return tuple((step, shard, status.st_mtime_ns, status.st_size) for step, shard, status in statuses)
+def _as_they_are(steps: Mapping[Path, list[int]], table: str) -> tuple[tuple[Path, bool, int, int], ...]:
+    """The shards of the steps of runs, each of them checked, with what changes when their bytes do."""
+    found = []
+    for run, complete in steps.items():
+        of_run = run_id(run)
+        for shard in (shard_path(run / table, step) for step in complete):
+            is_of_today, status = check_shard(shard, table, of_run), shard.stat()
+            found.append((shard, is_of_today, status.st_mtime_ns, status.st_size))
+    return tuple(found)
 
 
 @lru_cache(maxsize=8)
-def _prompt_visits(table: str, shards: tuple[tuple[int, Path, int, int], ...]) -> dict[Path, tuple[int, int]]:
+def _prompt_visits(
+    table: str, shards: tuple[tuple[Path, bool, int, int], ...]
+) -> list[tuple[int, int] | None]:
     """How many prompt visits each of these shards has, and a digest of them, where their rows can be a run's.
 
     They can if every shard has the step of its name and no prompt's visit comes twice in a run.
@@ -290,11 +277,12 @@ def _prompt_visits(table: str, shards: tuple[tuple[int, Path, int, int], ...]) -
     step, of_labels = pl.col("step"), table == "labels"
     is_twice = pl.struct("run", "prompt_id", "visit").is_duplicated() if of_labels else pl.lit(False)
     # One query for all: a query costs more than a shard's rows, and a folder may have thousands of runs.
-    rows = _scan_shards(table, [shard for _, shard, *_ in shards], include_file_paths="shard")
+    is_of_today = {shard: kind for shard, kind, *_ in shards}
+    rows = _scan_shards(table, is_of_today, include_file_paths="shard")
     is_visit = pl.lit(True) if of_labels else pl.col("sample") == 0
     of_visits = pl.struct("prompt_id", "visit").filter(is_visit)
     facts = (
-        rows.with_columns(pl.col("shard").cast(pl.Categorical), run=_run(shard for _, shard, *_ in shards))
+        rows.with_columns(pl.col("shard").cast(pl.Categorical), run=_run(is_of_today))
         .with_columns(is_twice.alias("is_twice"))
         .group_by("shard")
         .agg(
@@ -308,22 +296,22 @@ def _prompt_visits(table: str, shards: tuple[tuple[int, Path, int, int], ...]) -
         .collect()
     )
     rows_of = {row["shard"]: row for row in facts.iter_rows(named=True)}
-    found = [(*shard[:2], rows_of.get(str(shard[1]))) for shard in shards]
-    for number, shard, row in found:
+    found = [(shard, rows_of.get(str(shard))) for shard in is_of_today]
+    for shard, row in found:
+        number = _step_of(shard)
         is_of_step = row is not None and (row["first"], row["last"], row["unknown"]) == (number, number, 0)
         if not is_of_step and (of_labels or row is not None):
             raise UserError(f"{shard} has no rows, or rows of another step; {_RESTORE}")
-    for _, shard, row in found:
+    for shard, row in found:
         if row is not None and row["is_twice"]:
             raise UserError(f"{shard} has a prompt's visit twice; {_RESTORE}")
-    return {shard: (row["visits"], row["digest"]) for _, shard, row in found if row is not None}
+    return [None if row is None else (row["visits"], row["digest"]) for _, row in found]
 
 
-def check_shard(shard: Path, table: str, run: str = "") -> None:
+def check_shard(shard: Path, table: str, run: str = "") -> bool:
     """Make sure that a file is a whole shard of `table`, of a version this program reads and of the run of this id.
 
-    Raises:
-        FileNotFoundError: it has gone.
+    Returns whether it has exactly the columns of today; FileNotFoundError if it has gone.
     """
     marks = _marks(shard)
     if marks.get("olr.table") != table:
@@ -339,6 +327,7 @@ def check_shard(shard: Path, table: str, run: str = "") -> None:
     for field in table_schema(table):
         if not field.nullable and field.name not in there:
             raise UserError(f"{shard} has no column {field.name}; {_RESTORE}")
+    return there == tuple(table_schema(table).names)
 
 
 def _marks(shard: Path) -> dict[str, str]:
@@ -370,7 +359,8 @@ def _columns(schema: str) -> tuple[str, ...]:
 
 def stored_history(path: Path, judge: Judge) -> History:
     """The history in a run's labels table; `judge` finds the classes of its majority answers."""
-    labels = scan_labels(path).select(_OF_A_VISIT).sort("visit").collect()
+    columns = ("prompt_id", "visit", "majority_answer", "majority_count", "rollouts")
+    labels = scan_labels(path).select(columns).sort("visit").collect()
     # Keys are made anew, not stored: those of another version of the rules need not equal today's.
     keys = judge.keys(labels["majority_answer"].drop_nulls().unique(maintain_order=True))
     history = History()
@@ -401,23 +391,15 @@ def explain_damage(error: BaseException, places: Iterable[Path]) -> str | None:
     is_of_system = isinstance(error, OSError) and error.errno is None
     if not is_of_system and type(error).__module__.partition(".")[0] not in _DECODERS:
         return None
+    import polars as pl
+
     manifests = (manifest for place in places for manifest in sorted(place.glob("**/manifest.json")))
     for run, table in itertools.product((manifest.parent for manifest in manifests), _RECORDS):
         for shard in table_shards(run / table).values():
-            reason = _damage_of(shard, table)
-            if reason is not None:
-                return f"{shard} is damaged ({reason}); {_RESTORE}"
-    return None
-
-
-def _damage_of(shard: Path, table: str) -> str | None:
-    import polars as pl
-
-    try:
-        check_shard(shard, table)
-        _scan_shards(table, [shard]).collect()
-    except (UserError, FileNotFoundError):
-        return None  # it has its own sentence, or was removed meanwhile
-    except (Exception, pl.exceptions.PanicException) as error:
-        return first_line(error)
+            try:
+                _scan_shards(table, {shard: check_shard(shard, table)}).collect()
+            except (UserError, FileNotFoundError):
+                continue  # it has its own sentence, or was removed meanwhile
+            except (Exception, pl.exceptions.PanicException) as damage:
+                return f"{shard} is damaged ({first_line(damage)}); {_RESTORE}"
     return None

@@ -12,6 +12,7 @@ from olr_cli.runs.store import scan_labels
 from olr_cli.runs.throughput import QUANTITIES, medians
 from olr_cli.supervision.metrics import label_metrics
 from olr_cli.tables import Answer
+from olr_cli.tables.table import three_digits
 
 
 def run_summary(run: Path) -> Answer:
@@ -19,7 +20,10 @@ def run_summary(run: Path) -> Answer:
     import polars as pl
 
     name, fall = read_manifest(run)["name"], accuracy_fall(read_metrics(run, "eval/avg"))
-    facts = [*outcomes(run), *throughput_lines(run)]
+    facts = outcomes(run)
+    for metric, value in medians(read_metrics(run)).items():
+        label, unit = QUANTITIES[metric]
+        facts.append((label, f"{three_digits(value)} {unit}"))
     lines = ["", f"Finished {run} ({name})", *(f"  {fact:<34}{value}" for fact, value in facts)]
     lines += [f"  sign of collapse after step {fall[0]}: {fall[1]}"] if fall else []
     note = mixture_note(read_recipe(run).model.path)
@@ -53,12 +57,6 @@ def outcomes(run: Path) -> list[tuple[str, str]]:
         initially = "" if marked is None else f" (initially marked: {marked:.1%})"
         facts.append(("wrong labels, last epoch", f"{last['label/effective_noise']:.1%}{initially}"))
     return facts
-
-
-def throughput_lines(run: Path) -> list[tuple[str, str]]:
-    """Throughput and memory of a step, medians over the steps; only what is known."""
-    known = ((QUANTITIES[name], value) for name, value in medians(read_metrics(run)).items())
-    return [(quantity.label, f"{quantity.text(value)} {quantity.unit}") for quantity, value in known]
 
 
 def _held_out(lines: list[Metrics]) -> list[tuple[str, str]]:

@@ -6,32 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from olr_cli.tables.table import Cell
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """Name and unit of a metric of this module."""
-
-    label: str
-    unit: str
-
-    def text(self, value: float) -> str:
-        """Three digits."""
-        return Cell(value, "number").brief
-
-
 GENERATED, TRAINED, SAMPLES = "speed/generated_tokens", "speed/trained_tokens", "speed/samples"
 PEAK_MEMORY = "memory/gpu_peak"
 
-QUANTITIES: Mapping[str, Quantity] = {
-    GENERATED: Quantity("generated tokens", "tokens/s"),
-    TRAINED: Quantity("trained tokens", "tokens/s"),
-    SAMPLES: Quantity("samples", "samples/s"),
-    PEAK_MEMORY: Quantity("GPU memory, peak", "GB"),
-    "time/weights": Quantity("waiting for weights", "s"),
+QUANTITIES: Mapping[str, tuple[str, str]] = {
+    GENERATED: ("generated tokens", "tokens/s"),
+    TRAINED: ("trained tokens", "tokens/s"),
+    SAMPLES: ("samples", "samples/s"),
+    PEAK_MEMORY: ("GPU memory, peak", "GB"),
+    "time/weights": ("waiting for weights", "s"),
 }
-"""Throughput metrics of metrics.jsonl; GB are 10⁹ bytes.
+"""What the throughput metrics of metrics.jsonl are called, and their units; GB are 10⁹ bytes.
 
 - generated: response tokens over the seconds of sampling;
 - trained: prompt and response tokens of the rollouts that train over the seconds of the update;
@@ -59,10 +44,8 @@ class StepWork:
 def throughput(work: StepWork, times: Mapping[str, float], peak_bytes: int | None) -> dict[str, float | None]:
     """The metrics of `QUANTITIES` for one step, but for those that are times; None where unknown.
 
-    Args:
-        work: the rollouts of the step.
-        times: its seconds, ``time/rollouts``, ``time/update`` and ``time/step``.
-        peak_bytes: the most memory that torch held on one GPU; None on a CPU.
+    `times` has the seconds ``time/rollouts``, ``time/update`` and ``time/step``; `peak_bytes` is the most memory that
+    torch held on one GPU, None on a CPU.
     """
     seconds = times["time/step"] - times.get("time/evaluation", 0.0)
     rollouts = list(zip(work.prompt_tokens, work.response_tokens, work.trains, strict=True))

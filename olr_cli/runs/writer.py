@@ -18,10 +18,9 @@ import json
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 
@@ -29,7 +28,7 @@ from olr_cli.data.prompt_files import prompt_set, read_prompts
 from olr_cli.data.prompts import Prompt, digested
 from olr_cli.data.writers import encode
 from olr_cli.errors import UserError, at
-from olr_cli.files import departures
+from olr_cli.files import departures, sync, writing
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import (
     checkpoint_path,
@@ -53,29 +52,21 @@ from olr_cli.runs.directory import (
 )
 from olr_cli.runs.interrupts import Interrupted
 from olr_cli.runs.locks import held
-from olr_cli.runs.metrics import append_metrics, drop_metrics_after, sync_metrics
+from olr_cli.runs.metrics import append_metrics, drop_metrics_after
 from olr_cli.runs.store import Columns, RunStore
 from olr_cli.supervision.own_rule import rule_facts
-
-StepTables = tuple[pa.Table, pa.Table]
-"""Labels and rollouts of one step, as they are stored."""
 
 Mark = Callable[[Iterable[Prompt]], Sequence[Prompt]]
 """Puts verified labels on prompts."""
 
 
-class RunWriter:
-    """Writes one attempt of a run.
-
-    Attributes:
-        path: the run directory.
-        recipe: of this attempt.
-        prompts: by id, those that `add_prompts` got: of a run whose prompts are known only as they come.
-    """
+class RunWriter(AbstractContextManager["RunWriter"]):
+    """Writes one attempt of a run."""
 
     def __init__(self, path: Path, recipe: Recipe, lock: ExitStack, joined: int | None = None) -> None:
         self.path, self.recipe = path, recipe
         self.prompts: dict[str, Prompt] = {}
+        """By id, those that `add_prompts` got: of a run whose prompts are known only as they come."""
         self._digest = hashlib.sha256()
         self._store = RunStore(path)
         self._lock = lock
@@ -83,14 +74,7 @@ class RunWriter:
         self._is_open = False
 
     @classmethod
-    def create(
-        cls,
-        path: Path,
-        recipe: Recipe,
-        *,
-        kind: Kind = "training",
-        arm: str = "",
-    ) -> RunWriter:
+    def create(cls, path: Path, recipe: Recipe, *, kind: Kind = "training", arm: str = "") -> RunWriter:
         """Make a run directory and hold it; see `create_run`."""
         with at("run_dir"), ExitStack() as lock:
             lock.enter_context(held(path, make=True))
@@ -110,17 +94,13 @@ class RunWriter:
         """Join the attempt of another process, which holds the lock; every write checks that it is still the latest."""
         return cls(path, recipe, ExitStack(), joined=len(read_manifest(path)["attempts"]))
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool | None:
         """Let the run go; an attempt that an error ends is noted with the status that the error names."""
         if error is not None and self._is_open:
             # On a full disk even this note may fail; the reason to report is the first error.
+            is_stop = isinstance(error, Interrupted | KeyboardInterrupt | BrokenPipeError)
             with suppress(UserError, OSError):
-                self._end(_status_of(error))
+                self._end("interrupted" if is_stop else getattr(error, "run_status", "failed"))
         return self._lock.__exit__(kind, error, trace)
 
     def roll_back(self, step: int, damaged: Iterable[int] = ()) -> None:
@@ -143,14 +123,9 @@ class RunWriter:
             data: the data sets, which are the same in every attempt; by default the prompts that came so far.
         """
         manifest = read_manifest(self.path)
-        rule = rule_facts(self.recipe.method)
         working_with = {"versions": versions(), "recipe_digest": self.recipe.digest(), **facts}
-        manifest |= {
-            "status": "running",
-            "data": self._prompt_facts if data is None else data,
-            **rule,
-            **working_with,
-        }
+        manifest |= {"status": "running", "data": self._prompt_facts if data is None else data}
+        manifest |= rule_facts(self.recipe.method) | working_with
         process = {"started": now(), "host": socket.gethostname(), "pid": os.getpid(), "from_step": after}
         manifest["attempts"].append(process | working_with)
         write_manifest(self.path, manifest)
@@ -159,8 +134,8 @@ class RunWriter:
             write_recipe(self.path, self.recipe)
         self._is_open = True
 
-    def store(self, step: int, labels: Columns, rollouts: Columns) -> StepTables:
-        """Store what was decided about a complete step, the labels last."""
+    def store(self, step: int, labels: Columns, rollouts: Columns) -> tuple[pa.Table, pa.Table]:
+        """Store what was decided about a complete step, the labels last; both tables as they are stored."""
         self._require_attempt()
         return self._store.append(step, labels, rollouts)
 
@@ -194,8 +169,9 @@ class RunWriter:
     def sync(self) -> None:
         """Make sure that all steps are on the disk."""
         self._store.sync()
-        if (self.path / "metrics.jsonl").exists():
-            sync_metrics(self.path)
+        if (lines := self.path / "metrics.jsonl").exists():
+            with writing(lines):
+                sync(lines)
 
     def checkpoint(self, step: int, fill: Callable[[Path], None], **state: Any) -> None:
         """Write the checkpoint after a step: the files that `fill` puts into a folder, and where the trainer stands."""
@@ -246,13 +222,6 @@ class RunWriter:
     def _prompt_facts(self) -> dict[str, Any]:
         size = len(self.prompts)
         return {"train": {"source": PROMPTS, "digest": self._digest.hexdigest(), "prompts": size}}
-
-
-def _status_of(error: BaseException) -> Status:
-    if isinstance(error, Interrupted | KeyboardInterrupt | BrokenPipeError):
-        return "interrupted"
-    status: Status = getattr(error, "run_status", "failed")
-    return status
 
 
 def _require_same_rule(path: Path, recipe: Recipe) -> None:

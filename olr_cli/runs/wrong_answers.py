@@ -35,11 +35,8 @@ def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
             )
         rollouts = scan_rollouts(source).select("prompt_id", "is_correct", *_ANSWERS).collect()
     else:
-        extractor, wanted = (
-            default_extractor(prompts.prompts[0].data_source),
-            (*_ANSWERS, "is_correct", "reward"),
-        )
-        log = read_log([source], wanted=wanted, extractor=extractor)
+        extractor = default_extractor(prompts.prompts[0].data_source)
+        log = read_log([source], wanted=(*_ANSWERS, "is_correct", "reward"), extractor=extractor)
         rollouts = log.rows.cast({pl.Categorical: pl.String})
         logged = {name: Prompt(name, turns, None, None, None) for name, turns in log.questions.items()}
         ids = {name: prompt.prompt_id for name, prompt in same_prompts(logged, prompts.prompts).items()}

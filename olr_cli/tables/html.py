@@ -23,15 +23,13 @@ def element(tag: str, *children: Element | str | None, **attributes: str) -> Ele
     parent = Element(
         tag, {key.rstrip("_").replace("_", "-"): text(value) for key, value in attributes.items()}
     )
-    last: Element | None = None
     for child in children:
         if isinstance(child, Element):
             parent.append(child)
-            last = child
-        elif child is not None and last is None:
+        elif child is not None and len(parent):
+            parent[-1].tail = (parent[-1].tail or "") + text(child)
+        elif child is not None:
             parent.text = (parent.text or "") + text(child)
-        elif child is not None and last is not None:
-            last.tail = (last.tail or "") + text(child)
     return parent
 
 

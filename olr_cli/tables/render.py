@@ -15,11 +15,11 @@ from olr_cli.tables.table import Block, Column, Row, Table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.text import Text
 
 _WIDTH = 80
 _SHORTEST_NAME = 12
 _LONGEST_NAME = 24
+_INDENT = " " * 4
 
 
 def print_table(table: Table, shape: str) -> None:
@@ -77,21 +77,14 @@ def _terminal_block(block: Block) -> Iterable[RenderableType]:
     yield rich_table([column.head for column in columns], show_header=True)
     for is_spanning, members in groupby(rows, lambda row: row[0].is_spanning):
         if is_spanning:
-            yield from (_spanning(row, texts[0]) for row, texts in members)
+            for row, (text,) in members:
+                note = textwrap.fill(text, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
+                yield Text(text, style="bold") if row.kind == "title" else Text(note, style="dim")
             continue
         table = rich_table([""] * len(columns), show_header=False)
         for row, texts in members:
             table.add_row(*map(Text, texts), style={"published": "dim", "average": "bold"}.get(row.kind, ""))
         yield table
-
-
-def _spanning(row: Row, text: str) -> Text:
-    from rich.text import Text
-
-    if row.kind == "title":
-        return Text(text, style="bold")
-    indent = " " * 4
-    return Text(textwrap.fill(text, _WIDTH, initial_indent=indent, subsequent_indent=indent), style="dim")
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:

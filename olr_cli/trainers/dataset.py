@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from olr_cli.answers import extract, shared_judge
-from olr_cli.api import DATA_SOURCE, OnlineLabelRefinement, completion_text
+from olr_cli.api import DATA_SOURCE, OnlineLabelRefinement, RecipeSource, completion_text, right_answers
 from olr_cli.data.chat import Message, prompt_messages
 from olr_cli.data.prompt_files import read_rows
 from olr_cli.data.prompts import SENTINEL, Prompt
@@ -84,8 +84,8 @@ class PromptIndex:
 
 
 def begin(
-    run_dir: str | os.PathLike[str],
-    recipe: Mapping[str, Any] | str | os.PathLike[str] | None,
+    run_dir: str | Path,
+    recipe: RecipeSource | None,
     trainer: str,
     settings: Mapping[str, Any],
     table: pa.Table,
@@ -120,12 +120,7 @@ def plain_rewards(completions: Sequence[Any], golds: Sequence[str], extractor: s
     answers = [extract(completion_text(completion), extractor) for completion in completions]
     if ":" in extractor:
         golds = [extract(gold, extractor) or gold for gold in golds]
-    pairs = [(gold, answer) for gold, answer in zip(golds, answers, strict=True) if answer is not None]
-    verdicts = shared_judge().matches(pairs)
-    return [
-        float(answer is not None and verdicts[gold, answer] is True)
-        for gold, answer in zip(golds, answers, strict=True)
-    ]
+    return right_answers(golds, answers, shared_judge())
 
 
 def row_turns(prompt: Any) -> tuple[Message, ...]:

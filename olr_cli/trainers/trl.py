@@ -17,13 +17,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
+from itertools import islice
 from math import ceil
 from typing import Any, get_args
 
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
-from olr_cli.api import OnlineLabelRefinement, Rollout, SupervisedStep, completion_text
+from olr_cli.api import (
+    OnlineLabelRefinement,
+    PathName,
+    RecipeSource,
+    Rollout,
+    SupervisedStep,
+    completion_text,
+)
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import LrSchedule
 from olr_cli.trainers.dataset import PromptIndex, begin, grade_held_out, plain_rewards
@@ -39,17 +47,14 @@ _METRICS = {
 }
 """Our names for TRL's."""
 
-_SCHEDULES = get_args(LrSchedule)
 _SOLUTIONS = ("solution", "answer", "ground_truth", "label")
 
 
 def accuracy_reward(completions: Sequence[Any], extractor: str = "boxed", **columns: Any) -> list[float]:
     """A reward function for `GRPOTrainer(reward_funcs=…)`: 1.0 for a right answer, else 0.0, and nothing more.
 
-    Args:
-        completions: texts, or chats.
-        extractor: how answers are read, as `data.extractor`; TRL hands on a column of this name.
-        columns: the data set's, of which `solution`, `answer`, `ground_truth` or `label` is what is right.
+    The data set's column `solution`, `answer`, `ground_truth` or `label` is what is right. Completions, texts or chats,
+    are read as `extractor` says, as by `data.extractor`; TRL hands on a column of this name.
     """
     golds = next((columns[name] for name in _SOLUTIONS if columns.get(name) is not None), None)
     if golds is None:
@@ -74,11 +79,7 @@ class OlrReward(TrainerCallback, ExportableState):
     __name__ = "olr"
     """What TRL calls its metrics by: rewards/olr/mean."""
 
-    def __init__(
-        self,
-        run_dir: str | os.PathLike[str] | None = None,
-        recipe: Mapping[str, Any] | str | os.PathLike[str] | None = None,
-    ) -> None:
+    def __init__(self, run_dir: PathName | None = None, recipe: RecipeSource | None = None) -> None:
         self._run_dir = run_dir
         self._recipe = recipe
         self._olr: OnlineLabelRefinement | None = None
@@ -101,20 +102,19 @@ class OlrReward(TrainerCallback, ExportableState):
         """A reward a completion of this rank; `columns` are the data set's others, and what else TRL hands over."""
         lists = {
             name: column
-            for name, column in columns.items()
+            for name, column in {**columns, "prompt": list(prompts)}.items()
             if isinstance(column, list) and len(column) == len(prompts)
         }
-        rows = [
-            {"prompt": prompt, **{name: column[at] for name, column in lists.items()}}
-            for at, prompt in enumerate(prompts)
-        ]
+        rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
         if self._model is None:
             raise UserError(
                 "OlrReward is a reward function and a callback; give it to the trainer as both:"
                 " GRPOTrainer(..., reward_funcs=reward, callbacks=[reward])"
             )
         if not self._model.training:
-            return grade_held_out(self._grader, rows, completions)
+            if self._olr is None:  # on ranks that only compute
+                self._olr = OnlineLabelRefinement(recipe=self._recipe)
+            return grade_held_out(self._olr, rows, completions)
         here = [
             (
                 {name: row[name] for name in ("prompt", "prompt_id", "extra_info") if name in row},
@@ -152,12 +152,6 @@ class OlrReward(TrainerCallback, ExportableState):
             if name.startswith(("label/", "majority/", "rollout/"))
         }
 
-    @property
-    def _grader(self) -> OnlineLabelRefinement:
-        if self._olr is None:  # on ranks that only compute
-            self._olr = OnlineLabelRefinement(recipe=self._recipe)
-        return self._olr
-
     def _rollout(self, completion: Any, tokens: Sequence[int]) -> Rollout:
         is_cut = None
         if self._end_token is not None and self._args.max_completion_length is not None:
@@ -184,14 +178,13 @@ class OlrReward(TrainerCallback, ExportableState):
             raise UserError(
                 "OlrReward needs a data set with a length, whose rows it reads before training; not a stream"
             )
-        run_dir = os.path.join(args.output_dir, "olr") if self._run_dir is None else self._run_dir
+        run_dir = os.path.join(args.output_dir, "olr") if self._run_dir is None else os.fspath(self._run_dir)
         trainer = f"trl {metadata.version('trl')}"
         settings, table = _settings(args, state, self._model), dataset.with_format("arrow")[:]
         self._olr, self._index = begin(run_dir, self._recipe, trainer, settings, table, "the training data")
         if state.global_step:
-            saved = (
-                (state.stateful_callbacks or {}).get(type(self).__name__, {}).get("attributes", {}).get("olr")
-            )
+            stored = (state.stateful_callbacks or {}).get(type(self).__name__, {})
+            saved = stored.get("attributes", {}).get("olr")
             if saved is None:
                 raise UserError(
                     f"the checkpoint of step {state.global_step} was saved without OlrReward, so its step of the run"
@@ -203,9 +196,7 @@ class OlrReward(TrainerCallback, ExportableState):
         """Count micro-batches."""
         self._micro_batches += 1
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Count micro-batches."""
-        self._micro_batches += 1
+    on_step_end = on_substep_end
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Keep TRL's metrics of the step with ours."""
@@ -232,6 +223,7 @@ class OlrReward(TrainerCallback, ExportableState):
 def _settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
     """What the recipe's `train` and `model` are in TRL's configuration."""
     adapter = next(iter((getattr(model, "peft_config", None) or {}).values()), None)
+    schedule = str(args.lr_scheduler_type.value)
     train = {
         "epochs": max(1, ceil(state.num_train_epochs)),
         "prompts_per_step": args.generation_batch_size // args.num_generations,
@@ -245,9 +237,7 @@ def _settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
         "top_p": args.top_p,
         "top_k": args.top_k or None,
         "min_p": args.min_p or 0.0,
-        **(
-            {"lr_schedule": schedule} if (schedule := str(args.lr_scheduler_type.value)) in _SCHEDULES else {}
-        ),
+        **({"lr_schedule": schedule} if schedule in get_args(LrSchedule) else {}),
         "lr_warmup_ratio": args.get_warmup_steps(state.max_steps) / state.max_steps,
         **({} if adapter is None else {"lora_rank": adapter.r, "lora_alpha": adapter.lora_alpha}),
         **({} if args.max_completion_length is None else {"max_new_tokens": args.max_completion_length}),
@@ -274,9 +264,8 @@ def _on_first_rank(
     if rank == 0:
         try:
             rewards, metrics = decide([sample for of_rank in gathered for sample in of_rank])
-            sizes = [len(of_rank) for of_rank in gathered]
-            starts = [sum(sizes[:number]) for number in range(world)]
-            reply = [([rewards[at : at + size] for at, size in zip(starts, sizes, strict=True)], metrics)]
+            left = iter(rewards)
+            reply = [([list(islice(left, len(of_rank))) for of_rank in gathered], metrics)]
         except Exception as error:
             reply = [error]
     dist.broadcast_object_list(reply, src=0)

@@ -57,12 +57,8 @@ def compute_score(
 ) -> float:
     """A reward function for verl's `reward.custom_reward_function`: 1.0 for a right answer, else 0.0.
 
-    Args:
-        data_source: of the row; without an extractor it decides how the answer is read.
-        solution_str: the response.
-        ground_truth: what is right.
-        extra_info: not looked at.
-        extractor: how answers are read, as `data.extractor`; set it in `custom_reward_function.reward_kwargs`.
+    `extractor`, as `data.extractor`, is set in `custom_reward_function.reward_kwargs`; by default the row's
+    `data_source` decides how its answer is read.
     """
     return plain_rewards([solution_str], [str(ground_truth)], extractor or default_extractor(data_source))[0]
 
