@@ -7,12 +7,12 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from olr_cli.errors import UserError, causes
+from olr_cli.errors import UserError, causes, taken
 
 _OF_SYSTEM = {
     errno.ENOSPC: "the disk is full; make room and try again",
@@ -160,6 +160,35 @@ def sweep(folder: Path, *, is_held: bool = False) -> None:
             is_abandoned = age > _ABANDONED_SECONDS and not os.path.exists(f"/proc/{process}")
             if process.isdecimal() and (is_held or is_abandoned):
                 leftover.unlink()
+
+
+def require_new(outputs: Mapping[str, Path | None], repeatable: Collection[str] = ()) -> None:
+    """Refuse output files before any work is done: what is there, two of one name, a place that cannot be written.
+
+    Args:
+        outputs: argument -> its file, if one was named.
+        repeatable: arguments whose file may be there, since `olr_cli.data.writers` replaces nothing.
+    """
+    places: dict[str, str] = {}
+    for name, target in outputs.items():
+        if target is None:
+            continue
+        if places.setdefault(os.path.realpath(target), name) != name:
+            raise UserError(f"{target} is named for another output too; choose another name", name)
+        if os.path.lexists(target) and not (name in repeatable and target.is_file()):
+            raise taken(target, place=name)
+        folder = next(folder for folder in target.absolute().parents if os.path.lexists(folder))
+        refused = errno.ENOTDIR if not folder.is_dir() else errno.EACCES
+        if refused == errno.ENOTDIR or not os.access(folder, os.W_OK | os.X_OK):
+            raise UserError(
+                f"{target} cannot be written, because of {folder}: {_USERS_TO_MEND[refused]}", name
+            )
+
+
+def make_folder_of(target: Path) -> None:
+    """Make the folder that an output file goes to."""
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
 
 
 def write_text(target: Path, text: str) -> None:

@@ -17,7 +17,7 @@ import polars as pl
 from olr_cli.analysis.histories import OF_THE_LOSS, RolloutHistory
 from olr_cli.answers import EXTRACTORS, Judge
 from olr_cli.errors import UserError
-from olr_cli.files import write_whole, writing
+from olr_cli.files import make_folder_of, write_whole
 from olr_cli.recipe.schema import OlrMethod, Recipe
 from olr_cli.runs.directory import kind_note, kind_of, read_manifest, read_recipe
 from olr_cli.runs.store import arrow_table, scan_labels, table_schema
@@ -80,8 +80,7 @@ def replay_file(history: RolloutHistory) -> Path:
 def _write_labels(tables: Iterable[pl.DataFrame], target: Path) -> None:
     import pyarrow.parquet as pq
 
-    with writing(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder_of(target)
 
     def write(path: Path) -> None:
         schema = table_schema("labels")

@@ -84,11 +84,11 @@ def analyze(
 
     from olr_cli.analysis.request import Request, carry_out
     from olr_cli.cli.printing import show
-    from olr_cli.files import write_text
+    from olr_cli.files import make_folder_of, require_new, write_text
     from olr_cli.tables import File, comma_separated
 
     csv_file = out if out is not None and out.suffix == ".csv" else None
-    options.require_new(csv_file, "a table", as_json=False)
+    require_new({"out": csv_file})
     request = Request(
         places=runs or [],
         figure=figure or [],
@@ -107,6 +107,7 @@ def analyze(
     answer = carry_out(request)
     if csv_file is not None:
         (counted,) = answer.tables
+        make_folder_of(csv_file)
         write_text(csv_file, comma_separated(counted) + "\n")
         answer = replace(answer, files=[*answer.files, File(csv_file)])
     show(answer, request.shape)

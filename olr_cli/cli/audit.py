@@ -88,9 +88,11 @@ def audit(
     from olr_cli.data.check import repeat_notes
     from olr_cli.data.prompt_files import read_prompts
     from olr_cli.errors import UserError
+    from olr_cli.files import require_new
     from olr_cli.tables import File
 
-    options.require_new(out, "the table of prompts", as_json=json)
+    options.require_no_file(out, "the table of prompts", as_json=json)
+    require_new({"export": export, "report": report, "out": out}, repeatable=["export"])
     if report is not None and report.suffix != ".html":
         raise UserError(f"--report {report}: the queue is written as a page; give it the ending .html")
     choice = exports.Choice.of(drop, only, pass_rate, repair=repair)

@@ -61,7 +61,9 @@ def inject_noise(
     from olr_cli.data.prompt_files import Reading, read_prompts
     from olr_cli.data.writers import write_prompts
     from olr_cli.errors import at
+    from olr_cli.files import require_new
 
+    require_new({"out": out}, repeatable=["out"])
     reading = Reading(options.read_columns(columns), system_prompt=system)
     clean = read_prompts(dataset, sample=sample, seed=seed, reading=reading)
     frozen = refused = None

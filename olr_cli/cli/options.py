@@ -175,14 +175,12 @@ def _columns(
     return ours
 
 
-def require_new(out: Path | None, content: str, *, as_json: bool) -> None:
-    """Refuse an `--out` file that is there already, or that `--json` leaves nothing for."""
-    from olr_cli.errors import UserError, taken
+def require_no_file(out: Path | None, content: str, *, as_json: bool) -> None:
+    """Refuse an `--out` file that `--json` leaves nothing for."""
+    from olr_cli.errors import UserError
 
     if out is not None and as_json:
         raise UserError(f"--out is for {content}, and --json writes to standard output; choose one of them")
-    if out is not None and out.exists():
-        raise taken(out, place="out")
 
 
 def shape_of(format_: str, *, as_json: bool, formats: tuple[str, ...] = FORMATS) -> str:

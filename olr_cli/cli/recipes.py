@@ -104,17 +104,14 @@ def cp(
     """Copy a recipe to a file of your own, with any base recipe merged into it."""
     from shlex import quote
 
-    from olr_cli.errors import no_path, taken
-    from olr_cli.files import write_text
+    from olr_cli.files import make_folder_of, require_new, write_text
     from olr_cli.recipe.layers import find_recipe, load_recipe, merged_text
     from olr_cli.tables import Answer, File
 
     source = find_recipe(recipe)
-    if target.exists():
-        raise taken(target)
-    if not target.parent.is_dir():
-        raise no_path(f"{target.parent}/", "make this folder first")
+    require_new({"": target})
     sweep = " --sweep" if load_recipe(source).sweep else ""
+    make_folder_of(target)
     write_text(target, merged_text(source))
     command = f"olr train {quote(str(target))}{sweep}"
     answer = Answer(files=[File(target)], next={command: "once you have edited it"})

@@ -28,9 +28,10 @@ def replay(
     from olr_cli.analysis.histories import read_history
     from olr_cli.analysis.replay import label_tables, replay_answer, replay_file, write_json_lines
     from olr_cli.answers import Judge
-    from olr_cli.files import writing
+    from olr_cli.files import require_new, writing
 
-    options.require_new(out, "the labels table", as_json=json)
+    options.require_no_file(out, "the labels table", as_json=json)
+    require_new({"out": out})
     source = read_history(history, set_ or (), options.read_log_columns(columns), report=waiting.say)
     tolerance = source.recipe.data.tolerance
     with Judge(ledger=source.given_up, keep=False, tolerance=tolerance, report=waiting.verified) as judge:

@@ -9,7 +9,7 @@ from pathlib import Path
 from olr_cli.data.prompt_files import labelled_table
 from olr_cli.data.prompts import PromptSet
 from olr_cli.errors import UserError, first_line, taken
-from olr_cli.files import write_whole, writing
+from olr_cli.files import make_folder_of, write_whole
 
 SCHEMA_VERSION = 1
 """Raised whenever a field of the written rows changes its meaning."""
@@ -28,8 +28,7 @@ def write_prompts(prompts: PromptSet, target: Path) -> bool:
         if target.is_file() and target.read_bytes() == content:
             return False
         raise taken(target, ", with other content")
-    with writing(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder_of(target)
 
     def write(path: Path) -> None:
         path.write_bytes(content)

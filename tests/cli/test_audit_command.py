@@ -1,5 +1,6 @@
 """`olr audit` from the outside: what it says, writes and refuses."""
 
+import errno
 import json
 import shutil
 from pathlib import Path
@@ -10,6 +11,7 @@ from audit_tables import many, rollouts, write
 from histories import write_history
 from typer.testing import CliRunner
 
+from olr_cli import files
 from olr_cli.cli import app
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL
@@ -355,10 +357,13 @@ def test_training_after_rollouts_reads_answers_as_they_did(here):
     assert said.endswith("--set data.train=repaired.parquet --set data.extractor=text")
 
 
-def test_what_was_found_is_shown_where_the_table_cannot_be_written(here, log):
-    (here / "file").write_text("")
-    said = refused(log, "--out", "file/table.parquet")
-    assert "2 doubted" in said and "file/table.parquet could not be written" in said
+def test_what_was_found_is_shown_where_the_table_cannot_be_written(log, monkeypatch):
+    def is_full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files.os, "replace", is_full)
+    said = refused(log, "--out", "table.parquet")
+    assert "2 doubted" in said and "table.parquet could not be written: the disk is full" in said
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
@@ -391,6 +396,15 @@ def test_labels_are_data(here):
         (("log.jsonl", "--export", "out.csv"), "is written as .parquet or .jsonl"),
         (("log.jsonl", "--out", "log.jsonl"), "log.jsonl exists already"),
         (("log.jsonl", "--out", "t.parquet", "--json"), "choose one of them"),
+        (("log.jsonl", "--report", "thesis.html"), "--report: thesis.html exists already"),
+        (
+            ("log.jsonl", "--export", "t.parquet", "--out", "./t.parquet"),
+            "--out: t.parquet is named for another",
+        ),
+        (
+            ("log.jsonl", "--report", "log.jsonl/q.html"),
+            "/log.jsonl: there is a file where a folder is needed",
+        ),
         (("log.jsonl", "--set", "method.slope_threshold=1"), "it can set data.extractor"),
         (("log.jsonl", "--set", "data.extractor=nonsense"), "nonsense"),
         (("log.jsonl", "--data", "nowhere.jsonl"), "nowhere.jsonl"),
@@ -415,8 +429,10 @@ def test_labels_are_data(here):
         ),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(log, arguments, complaint):
+def test_what_cannot_be_is_refused_in_a_sentence(here, log, arguments, complaint):
+    (here / "thesis.html").write_text("precious")
     assert complaint in refused(*arguments)
+    assert (here / "thesis.html").read_text() == "precious"
 
 
 def test_shuffled_verified_questions_are_matched_by_their_text(here, log):

@@ -16,7 +16,7 @@ from olr_cli.analysis.audit.calibration import Estimate
 from olr_cli.data.arithmetic import toy_kind
 from olr_cli.data.logs import common_place
 from olr_cli.data.prompts import NEVER_REWARDED
-from olr_cli.files import write_whole, writing
+from olr_cli.files import make_folder_of, write_whole
 from olr_cli.recipe.schema import ExternalEngine
 from olr_cli.runs.directory import HELD_OUT_FILE, read_recipe
 from olr_cli.tables import Answer, Block, Cell, Column, Line, Row, Table, one_line
@@ -191,8 +191,7 @@ def stored(audit: Audit) -> pl.DataFrame:
 
 def write_prompts(audit: Audit, target: Path) -> None:
     """Write the table of all prompts: as CSV if the name ends so, else Parquet."""
-    with writing(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder_of(target)
     table = stored(audit)
     write_whole(target, table.write_csv if target.suffix == ".csv" else table.write_parquet)
 

@@ -24,7 +24,7 @@ from olr_cli.analysis.listing import status_of
 from olr_cli.analysis.report.prompts import audit_data, prompt_list
 from olr_cli.analysis.tables import count
 from olr_cli.answers import Judge
-from olr_cli.files import write_text, writing
+from olr_cli.files import make_folder_of, write_text, writing
 from olr_cli.runs.directory import kind_of, read_manifest, recipe_yaml
 from olr_cli.runs.metrics import Metrics, accuracy_fall, read_metrics
 from olr_cli.runs.progress import of_epoch
@@ -102,7 +102,7 @@ def write_queue(
     command: str,
     responses: pl.DataFrame | None,
 ) -> list[str]:
-    """Write the queue of an audit as a page in which people check labels; an older page is replaced.
+    """Write the queue of an audit as a page in which people check labels.
 
     Args:
         history: what was audited.
@@ -129,8 +129,7 @@ def write_queue(
     about = [_section("summary", "Summary", [element("dl", *facts, class_="facts"), *said])]
     name = f"{history.source.name}: labels to check"
     page = _page(name, about, [element("option", str(history.source), value="0")], data, [])
-    with writing(file):
-        file.parent.mkdir(parents=True, exist_ok=True)
+    make_folder_of(file)
     write_text(file, page)
     return left_out
 
