@@ -27,6 +27,9 @@ SCHEMA = {"arm": pl.String, "seed": pl.Int64, "metric": pl.String, "at": pl.Int6
 SPREAD = {"mean": float, "sd": float, "runs": int}
 """Columns of a figure's rows: mean, sd (null for one run) and number of the runs that have a value."""
 
+ONE_SEED = "One seed gives no sd and no interval: train more seeds."
+"""Said of differences with a single pair."""
+
 
 class Lack(Exception):
     """The arms cannot be shown as some figure or table; the message says what it needs, as in "true answers"."""
@@ -116,6 +119,11 @@ def difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Ce
         return None
     mean = mean_cell(paired, "points")
     return replace(mean, sd=None, ends=mean_interval(mean))
+
+
+def no_seed_in_common(arm: str, other: str) -> str:
+    """Said where `difference` is None."""
+    return f"{arm} has no seed in common with {other}: no paired difference."
 
 
 def mean_interval(mean: Cell) -> Ends | None:
