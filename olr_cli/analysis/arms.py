@@ -239,10 +239,7 @@ def find_runs(places: Iterable[Path], columns: Mapping[str, str] | None = None) 
 
     What another trainer logged counts as a run too: a folder, or all files that are named together. Folders of figures
     and logs are passed over where other places hold runs.
-
-    Args:
-        places: files and folders.
-        columns: of the logs (`olr_cli.data.logs.read_log`).
+    `columns` are those of logs (`olr_cli.data.logs.read_log`).
     """
     runs: dict[Path, Run] = {}
     below = {place: [place] if is_run(place) else list(runs_below(place)) for place in places}

@@ -51,9 +51,7 @@ def frame(rows: Iterable[tuple[str, int, str, int | None, float | None]]) -> pl.
 def summarise(values: pl.DataFrame, references: Mapping[str, str] | None = None) -> dict[Key, Cell]:
     """Every metric of every arm over its seeds, at each `at`, in the order in which they first appear.
 
-    Args:
-        values: a frame.
-        references: arm -> the arm that it is compared with, seed by seed.
+    `references`: arm -> the arm that it is compared with, seed by seed.
     """
     by_seed = {
         Key(metric, arm, at): dict(zip(seeds, numbers, strict=True))
@@ -68,15 +66,7 @@ def summarise(values: pl.DataFrame, references: Mapping[str, str] | None = None)
 
 
 def spreads(values: pl.DataFrame, at: str = "epoch") -> pl.DataFrame:
-    """The summaries of a frame as the rows of a figure.
-
-    Args:
-        values: a frame.
-        at: the name of the column that holds `at`.
-
-    Returns:
-        Columns arm, metric, `at`, and those of `SPREAD`.
-    """
+    """The summaries of a frame as rows of a figure: arm, metric, a column called as `at` says, those of `SPREAD`."""
     grouped = _grouped(values)
     cells = [mean_cell(numbers) for numbers in grouped["value"].to_list()]
     rows = pl.DataFrame([spread(cell) for cell in cells], SPREAD, orient="row")

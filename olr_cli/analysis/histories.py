@@ -50,7 +50,6 @@ class RolloutHistory:
     """Rollouts of several visits, whoever made them.
 
     Attributes:
-        source: the run directory or file.
         steps: the rollouts of one step after the other, with the columns prompt_id, visit (1, 2, … for each prompt),
             step, sample, view, answer, `STATISTICS` (null where unknown), and response if rewards depend on it; those
             of a run are read on demand, once.

@@ -56,7 +56,6 @@ class Start:
     Attributes:
         model: as the paper's tables would call it.
         detail: what tells it from others of the table; empty if there are none.
-        cells: column -> its mean over seeds.
     """
 
     model: str
@@ -69,10 +68,8 @@ class Source:
     """Where the numbers come from.
 
     Attributes:
-        columns: of our scores.
         shares: run directory -> column -> what was measured at the run's end; beside held-out accuracy `BELOW_START`.
         starts: the policies that the runs started from, as far as they were measured.
-        notes: sentences about the numbers.
     """
 
     columns: Sequence[ScoreColumn]

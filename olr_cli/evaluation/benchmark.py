@@ -291,10 +291,7 @@ def file_benchmarks(data: Path | None, names: Iterable[str] | None = None) -> li
     """A benchmark for each file at a place, called after the file.
 
     Rows are asked as training asks them: questions under R21's system message, messages as they are.
-
-    Args:
-        data: a file, a folder or a pattern; None: there are none.
-        names: only benchmarks with these names.
+    `names`: only benchmarks with these names.
     """
     files = [] if data is None else matching_files(str(data))
     if names is not None:

@@ -39,10 +39,7 @@ def evaluate(evaluation: Evaluation, progress: Progress, open_model: OpenModel |
     """Evaluate a model, or finish an evaluation that an earlier call began; a score for each task.
 
     `open_model` takes the place of the request's backend; it is called only if something is left to generate.
-
-    Raises:
-        UserError: something the user can mend; what is done is stored.
-        Interrupted: Ctrl-C or SIGTERM came; likewise.
+    After an error that the user can mend, and an interrupt, what is done is stored.
     """
     target, tasks, request = evaluation.target, evaluation.tasks, evaluation.request
     store = target.store

@@ -86,7 +86,6 @@ class Regraded:
     """An evaluation that was graded again.
 
     Attributes:
-        samples: how many were graded.
         now_right: samples that were graded wrong before and are right now; `now_wrong`: the other way round.
         unfinished: benchmarks that were left out because they are not done.
     """
@@ -120,12 +119,8 @@ def regrade(
 ) -> Regraded:
     """Grade an evaluation's finished benchmarks again, by the golds that are stored with them.
 
-    Args:
-        folder: the evaluation's folder.
-        benchmarks: only these, as they are defined now; by default all, as they were defined when they were graded.
-        extractor: in place of the benchmarks' own.
-        tolerance: likewise.
-        report: as `Judge` takes it.
+    `benchmarks`: only these, as they are defined now; by default all, as they were defined when they were graded.
+    `extractor` and `tolerance` take the place of the benchmarks' own.
     """
     store = EvaluationStore(folder)
     store.record()  # or else a lock would be put into a folder of something else
@@ -169,10 +164,7 @@ def regrade(
 def grade_again(
     request: EvaluationRequest, place: Path, say: Say, report: Callable[[int, int], None] | None = None
 ) -> Answer:
-    """Grade the stored evaluations at a place again, with the request's benchmarks and extractor.
-
-    `report` is as `Judge` takes it.
-    """
+    """Grade the stored evaluations at a place again, with the request's benchmarks and extractor."""
     found = evaluations_at(place)
     # If none is done, regrading the first raises the error.
     stored = [target for target in found if target.store.finished()] or found

@@ -67,7 +67,6 @@ class EvaluationRequest:
 
     Attributes:
         models: folders, hub ids, built-in policies or runs.
-        checkpoints: which checkpoints of the runs.
         benchmarks: names and files, separated by commas.
         data: interchange file, or folder of them, in place of the benchmarks' sources.
         limit: only the first problems of each benchmark.
@@ -75,13 +74,8 @@ class EvaluationRequest:
         drawn: fields of `Sampling` that the command names.
         sampling: how responses are drawn, decided by `plan`.
         seed: every sample's seed is made from it (`olr_cli.evaluation.pool.sample_seed`).
-        prompting: how problems are put to the model.
         protocol: whose choices the defaults are, decided by `plan`.
-        backend: how the model is opened.
-        extractor: how answers are read, in place of the benchmarks' own.
-        tolerance: of numbers, in place of the benchmarks' own.
-        out: the folder for results.
-        compare: what scores are shown beside.
+        extractor, tolerance: in place of the benchmarks' own.
     """
 
     models: Sequence[str] = ()
@@ -127,7 +121,6 @@ class Evaluation:
     """One model or checkpoint, with all that its evaluation needs.
 
     Attributes:
-        target: the model and the folder.
         tasks: benchmarks with their problems, in the order in which they are worked on.
         request: how they are sampled; its protocol and prompting are decided.
     """
@@ -215,11 +208,7 @@ def default_benchmarks(models: Sequence[str], data: Path | None, *, of_the_paper
     With data: those of the paper's nine that the data contain, else the data themselves. Without: the sets that the
     runs among the models hold out (`data.test` or `data.held_out`); else the task of a built-in policy, or of the one
     that a run started from; else all nine.
-
-    Args:
-        models: as the command names them.
-        data: files of problems.
-        of_the_paper: ignore the held-out sets of runs, which are compared with the paper.
+    `of_the_paper`: ignore the held-out sets of runs, which are compared with the paper.
     """
     if data is not None:
         return Chosen(*_benchmarks_of(data))

@@ -22,9 +22,7 @@ class Prompting:
     """Settings that change what a model reads; by default a benchmark, its rows and the model decide.
 
     Attributes:
-        system: takes the place of every system message; empty: there is none; None: as benchmark and
-            rows have it (R21).
-        chat: how messages become text.
+        system: takes the place of every system message; empty: there is none; None: as rows have it (R21).
     """
 
     system: str | None = None

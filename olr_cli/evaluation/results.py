@@ -193,8 +193,7 @@ Cells: TypeAlias = Mapping[str, Cell]
 class NamedScores:
     """The scores of one model or checkpoint, under a name that is unique in its table.
 
-    Attributes:
-        notes: sentences about how they were made, for under the table.
+    `notes` are sentences about how they were made, for under the table.
     """
 
     name: str
@@ -238,10 +237,7 @@ def scores_table(
 
     A terminal shows one evaluation in detail or several side by side, then the differences; a document a line each.
 
-    Args:
-        evaluations: at least one.
-        reference: what each is compared with, benchmark by benchmark. It isn't compared with itself, if it is one of
-            `evaluations`.
+    The reference isn't compared with itself, if it is one of `evaluations`, of which there must be one.
     """
     evaluations = [evaluation for evaluation in evaluations if evaluation is not reference] or evaluations
     columns = _columns(evaluations)

@@ -143,12 +143,7 @@ class RolloutSampler:
         return self._backend.render([messages])[0]
 
     def complete(self, run: Attempt) -> dict[str, Any]:
-        """Sample from step `run.done` to the end.
-
-        Raises:
-            UserError: the disk is full.
-            Interrupted: Ctrl-C or SIGTERM came; everything up to the last complete step is stored.
-        """
+        """Sample from step `run.done` to the end; interrupted, everything up to the last complete step is stored."""
         recipe, prompts = run.recipe, run.data.train.prompts
         run.supervisor.expect(prompts)
         schedule = Schedule.of(recipe, len(prompts))

@@ -64,7 +64,6 @@ class Generation:
     """One sample of a benchmark's problem; until it is graded (`olr_cli.evaluation.grading.grade`), it has no answer.
 
     Attributes:
-        problem_id: unique in its benchmark.
         sample: its number among the problem's samples, from 0.
         prompt: exactly as the model saw it.
         response: the text as generated, special tokens left out.
@@ -106,8 +105,6 @@ class TaskRecord(Section):
 
     Attributes:
         definition: the benchmark as it was when the samples were graded.
-        samples: n, of each problem.
-        problems: how many.
         problems_digest: the digest of their messages and golds, in order (`olr_cli.evaluation.problems.digest`).
         answer_rules: the version of the rules that graded the samples (`olr_cli.answers.RULES`); the oldest, if they
             differ.
@@ -124,11 +121,7 @@ class TaskRecord(Section):
 
 @dataclass(frozen=True)
 class Task:
-    """A benchmark, its problems, and how many samples of each are taken (R19).
-
-    Attributes:
-        data: file or folder that took the place of the benchmark's source.
-    """
+    """A benchmark, its problems, and how many samples of each are taken (R19); `data` as in `TaskRecord`."""
 
     benchmark: Benchmark
     problems: Sequence[Prompt]
@@ -153,7 +146,6 @@ class EvaluationRecord(Section):
     Attributes:
         schema_version: `VERSION` of the olr that wrote it.
         name: as in `Target`, like `model` and `origin`.
-        benchmarks: by name.
         prompting: the command's changes to the prompts (`olr_cli.evaluation.prompting.Prompting.settings`).
         protocol: whose choices the defaults were: ``standard`` (R19) or ``paper`` (of its printed scores).
         generated_by: backend, weights, device and versions; an entry for every combination that generated samples.
@@ -191,8 +183,7 @@ class Target:
 
     Attributes:
         model: absolute path of a folder in Hugging Face layout, or hub id.
-        folder: the evaluation's folder.
-        name: the model's name in tables.
+        name: the model's in tables.
         origin: the run, the step and how the checkpoint was chosen (R22), or the imported log; empty for a plain model.
         is_served: the model is a server's, which knows it by this name.
     """
@@ -246,10 +237,7 @@ class EvaluationStore:
     def begin(self, asked: EvaluationRecord, tasks: Sequence[Task], *, is_local: bool) -> EvaluationRecord:
         """The record of an evaluation that begins, or goes on; it isn't written yet.
 
-        Args:
-            asked: the record of the evaluation that is asked for now.
-            tasks: its benchmarks with their problems.
-            is_local: the model is a folder, which may move: its weights are compared (`check_backend`), not its path.
+        `is_local`: the model is a folder, which may move: its weights are compared (`check_backend`), not its path.
         """
         if not is_evaluation(self.folder):
             if not self.is_empty:
@@ -363,12 +351,7 @@ class EvaluationStore:
         return [Generation(**row) for row in rows.iter_rows(named=True)]
 
     def read(self, benchmark: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        """All rows so far, in the order in which problems were worked on.
-
-        Args:
-            benchmark: its name.
-            columns: only these, among them ``problem_id``.
-        """
+        """All rows so far, in the order in which problems were worked on; `columns` have ``problem_id`` among them."""
         import polars as pl
 
         whole = self._whole(benchmark)

@@ -58,8 +58,6 @@ class Audit:
 
     Attributes:
         prompts: the verdicts, as this module describes them.
-        tally: the answers of all models.
-        model: what was fitted to them.
         was_training: whether the rollouts are those of a policy in training; None where nobody knows.
         verified: labels that somebody verified; None without any.
         ratio: share of wrong labels; None without a random draw.
@@ -69,7 +67,6 @@ class Audit:
         truth: None where no truth is stored, else ``labels``, ``wrong``, ``auroc``, and how many of the first 10, 20
             and 50 rows are wrong (``first_10`` …).
         questions: prompt_id -> the question; none where nobody knows them.
-        notes: on the rollouts.
     """
 
     source: Path
@@ -127,10 +124,7 @@ def data_reading(history: RolloutHistory) -> Reading:
 def audit(history: RolloutHistory, judge: Judge, *, verified: Sequence[Path] = ()) -> Audit:
     """Judge every given label of a history; its rollouts are read, once.
 
-    Args:
-        history: the rollouts.
-        judge: decides which answers mean the same.
-        verified: files of verified labels (`VerifiedLabels`), besides those of the run's `data.verified`.
+    `verified`: files of verified labels (`VerifiedLabels`), besides those of the run's `data.verified`.
     """
     manifest = read_manifest(history.source) if history.is_run else None
     counted = tally(history, judge)

@@ -120,10 +120,7 @@ def noise_ratio(verified: Verified, is_labelled: Bools) -> Estimate | None:
 class Calibration:
     """Maps that verified labels leave likely, a draw each.
 
-    Attributes:
-        intercepts: (D,)
-        slopes: (D,)
-        mended: (D,) chances that the proposal is right where the label is wrong.
+    All are (D,); `mended` are chances that the proposal is right where the label is wrong.
     """
 
     intercepts: Floats
@@ -140,9 +137,7 @@ class Calibration:
 
         Those that are likelier mended than destroyed, if more of them are right then, surely at 95 %; else none.
 
-        Args:
-            odds: (P,)
-            may_change: (P,) whether a label has a proposal, and nobody has verified it.
+        `odds` and `may_change` are (P,); a label may change if it has a proposal, and nobody has verified it.
         """
         chance = self.chances(odds)
         is_better = may_change & (chance * self.mended.mean() > 1 - chance)

@@ -96,8 +96,6 @@ class Chart:
 
     Attributes:
         name: file name without ending.
-        figure: the drawing.
-        data: the rows it is drawn from.
         note: a sentence on what it does not show; empty if it shows all.
         caption: what is written below it: of how many runs its means are, and what bands and bars show.
     """
@@ -382,8 +380,7 @@ def band_ends(rows: pl.DataFrame) -> tuple[float, float]:
 def percent_limits(rows: pl.DataFrame) -> tuple[float, float]:
     """Limits for shares, wide enough for all bands and at least 20 points, never beyond 0 to 100 %.
 
-    Args:
-        rows: columns mean and sd; none at all gives 0 to 100 %.
+    `rows` have columns mean and sd; none at all gives 0 to 100 %.
     """
     if rows.is_empty():
         return 0.0, 1.0
@@ -441,11 +438,7 @@ def darker(colour: str) -> str:
 
 
 def save(chart: Chart, folder: Path) -> list[Path]:
-    """Write a chart as PNG (300 dpi), PDF and CSV; the same rows give the same bytes.
-
-    Returns:
-        The files.
-    """
+    """Write a chart as PNG (300 dpi), PDF and CSV; the same rows give the same bytes."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     png, pdf, csv = (folder / f"{chart.name}.{ending}" for ending in ("png", "pdf", "csv"))

@@ -104,14 +104,8 @@ def write_queue(
 ) -> list[str]:
     """Write the queue of an audit as a page in which people check labels; an older page is replaced.
 
-    Args:
-        history: what was audited.
-        result: the audit.
-        answer: has the lines of the page's summary.
-        judge: decides which proposals are right.
-        file: the page.
-        command: that reads what the page exports, with ``--verified``.
-        responses: of a log, as `texts.Sampled` keeps them.
+    `answer` has the lines of the page's summary, and `command` reads what the page exports, with ``--verified``;
+    `responses` are of a log, as `texts.Sampled` keeps them.
 
     Returns:
         Sentences on the prompts that it leaves out.

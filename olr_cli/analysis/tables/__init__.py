@@ -43,10 +43,7 @@ def count(
 
     `baseline` is for ``arms``: the arm that others are compared to, by default the first. `models` are for the paper's
     tables of scores: evaluations of policies before training. `with_published` adds the paper's numbers.
-
-    Raises:
-        Lack: the table needs other runs.
-        UserError: there is no such arm, the table takes no baseline, a run has no labels, a file is damaged.
+    A `Lack` says that the table needs other runs.
     """
     if name == "arms":
         from olr_cli.analysis.tables.arms_table import arms_table

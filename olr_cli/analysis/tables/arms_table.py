@@ -15,11 +15,7 @@ from olr_cli.tables.table import joined
 def arms_table(arms: Sequence[Arm], baseline: str | None = None) -> Table:
     """In a terminal a block a metric; elsewhere a row an arm. A metric without any value is left out.
 
-    The others are compared with the arm named `baseline`, by default the first.
-
-    Raises:
-        Lack: no run has a value.
-        UserError: there is no arm of that name.
+    The others are compared with the arm named `baseline`, by default the first. No run with a value is a `Lack`.
     """
     names = [arm.name for arm in arms]
     baseline = names[0] if baseline is None else baseline

@@ -100,7 +100,6 @@ class PaperRow:
         block: the title of the rows that it stands with.
         detail: which of several arms of the same label it is.
         arm: the name of our arm; None if there is no run.
-        cells: ours.
         published: the paper's; empty unless they were asked for.
     """
 
@@ -127,10 +126,8 @@ class PaperRow:
 class PaperTable:
     """One of the paper's tables, of our arms; without its scores, the rows that ours have a value of.
 
-    `models` are evaluations of policies before training. `rows` has the paper's in its order, then our others.
-
-    Raises:
-        Lack: there is nothing to show.
+    `models` are evaluations of policies before training. `rows` has the paper's in its order, then our others; none at
+    all is a `Lack`.
     """
 
     def __init__(

@@ -65,13 +65,9 @@ class OpenAIBackend(Backend):
     def __init__(self, model: str, *, url: str, concurrency: int, timeout: float, chat: ChatFormat) -> None:
         """Ask the server for its models.
 
-        Args:
-            model: the server's name for it.
-            url: the API's address, such as ``http://localhost:8000/v1``; may have a user, a password and a query, which
-                are not stored.
-            concurrency: the most requests at a time.
-            timeout: the seconds in which a reply must be there.
-            chat: variables for the server's chat template; its template cannot be replaced.
+        `url` is the API's address, such as ``http://localhost:8000/v1``; it may have a user, a password and a query,
+        which are not stored. `timeout` is in seconds, for a whole reply. `chat` has variables for the server's chat
+        template, which cannot be replaced.
         """
         if chat.template is not None:
             raise UserError(
