@@ -340,13 +340,10 @@ def relabel(arms: Sequence[Arm], labels: Iterable[str]) -> list[Arm]:
 def newest_of_each(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     """The newest run of every arm and seed, in their order, and a sentence on each that is left out."""
     newest = {(*_arm_key(run), run.seed): run for run in sorted(runs, key=lambda run: run.created)}
-    kept = [run for run in runs if newest[(*_arm_key(run), run.seed)] is run]
-    notes = [
-        f"{run.path} is left out: {newest[(*_arm_key(run), run.seed)].path} is newer, of the same arm and seed."
-        for run in runs
-        if run not in kept
-    ]
-    return kept, notes
+    pairs = [(run, newest[(*_arm_key(run), run.seed)]) for run in runs]
+    sentence = "{} is left out: {} is newer, of the same arm and seed.".format
+    older = [sentence(run.path, other.path) for run, other in pairs if run is not other]
+    return [run for run, other in pairs if run is other], older
 
 
 def _arm_key(run: Run) -> tuple[str, str]:

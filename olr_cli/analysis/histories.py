@@ -361,16 +361,12 @@ def _prompt(
     questions: Mapping[str, tuple[Message, ...]] = MappingProxyType({}),
 ) -> Prompt:
     given, noise_type = row.get("given_label"), row.get("noise_type")
-    if given == SENTINEL and noise_type is None:
-        noise_type = type_of_sentinel
-    name, source = row["prompt_id"], row.get("data_source") or ""
-    is_verified = row.get("label_source") == "verified"
     return Prompt(
-        name,
-        questions.get(name, ()),
+        row["prompt_id"],
+        questions.get(row["prompt_id"], ()),
         given,
         row.get("true_answer"),
-        noise_type,
-        source,
-        is_verified=is_verified,
+        type_of_sentinel if given == SENTINEL and noise_type is None else noise_type,
+        row.get("data_source") or "",
+        is_verified=row.get("label_source") == "verified",
     )

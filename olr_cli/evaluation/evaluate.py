@@ -21,7 +21,7 @@ from olr_cli.evaluation.backends import Backend, model_digest
 from olr_cli.evaluation.plan import Evaluation
 from olr_cli.evaluation.pool import PooledProblem, Recorder, pool_of
 from olr_cli.evaluation.scores import Score
-from olr_cli.evaluation.store import EvaluationRecord, EvaluationStore, Task
+from olr_cli.evaluation.store import EvaluationRecord, Task
 from olr_cli.runs.directory import GIVEN_UP
 from olr_cli.runs.interrupts import Interrupted, StopRequest, stop_requests
 from olr_cli.runs.progress import clock
@@ -67,7 +67,7 @@ def evaluate(evaluation: Evaluation, progress: Progress, open_model: OpenModel |
                 f" regrade {target.folder}` grades them again."
             )
         for task in tasks:  # killed after its last problem, it is still in several files
-            _finish(store, task)
+            store.finish(task)
         scores = store.rescore()
     return [scores[task.benchmark.name] for task in tasks]
 
@@ -84,7 +84,7 @@ def _sample(
     store = target.store
 
     def show_score(task: Task) -> None:
-        _finish(store, task)
+        store.finish(task)
         if len(evaluation.tasks) > 1:
             [score] = store.scores([task.benchmark.name])
             progress.say(f"{score.title}: {100 * score.avg:.1f}%")
@@ -124,10 +124,6 @@ def _sample(
 def _heed(stop: StopRequest) -> None:
     if stop.signal_number is not None:
         raise Interrupted(stop.signal_number)
-
-
-def _finish(store: EvaluationStore, task: Task) -> None:
-    store.finish(task.benchmark.name, [problem.prompt_id for problem in task.problems])
 
 
 class Progress:

@@ -197,8 +197,9 @@ class Chosen(NamedTuple):
 def _benchmarks(request: EvaluationRequest) -> Chosen:
     if request.benchmarks:
         known = file_benchmarks(request.data, request.benchmarks.split(","))
-        return Chosen(choose(request.benchmarks, request.extractor, known, request.tolerance))
-    chosen = default_benchmarks(request.models, request.data, of_the_paper=request.compare == "paper")
+        chosen = Chosen(choose(request.benchmarks, known))
+    else:
+        chosen = default_benchmarks(request.models, request.data, of_the_paper=request.compare == "paper")
     return chosen._replace(benchmarks=read_by(request.extractor, chosen.benchmarks, request.tolerance))
 
 

@@ -37,6 +37,7 @@ from olr_cli.files import read_record, sweep, write_text, write_whole, writing
 from olr_cli.recipe.schema import Section
 from olr_cli.runs.directory import GIVEN_UP, versions
 from olr_cli.runs.locks import held
+from olr_cli.supervision import arrow_schema
 
 if TYPE_CHECKING:
     import polars as pl
@@ -313,12 +314,13 @@ class EvaluationStore:
         numbers = [int(file.stem.removeprefix("part-")) for file in self._part_files(benchmark)]
         _write(parts / f"part-{max(numbers, default=0) + 1:06d}.parquet", _table(rows))
 
-    def finish(self, benchmark: str, problem_ids: Sequence[str]) -> None:
-        """Merge all parts into one file, with its rows in the order of `problem_ids`, which must be complete."""
+    def finish(self, task: Task) -> None:
+        """Merge all parts of a task that is complete into one file, with its rows in the order of the problems."""
         import polars as pl
 
+        benchmark, ids = task.benchmark.name, [problem.prompt_id for problem in task.problems]
         if self._parts(benchmark).is_dir():
-            places = pl.DataFrame({"problem_id": problem_ids}).with_row_index("place")
+            places = pl.DataFrame({"problem_id": ids}).with_row_index("place")
             rows = self.read(benchmark).join(places, on="problem_id", how="left")
             _write(self._whole(benchmark), rows.sort("place", "sample").drop("place").to_arrow())
             shutil.rmtree(self._parts(benchmark))
@@ -436,12 +438,9 @@ def _write_json(file: Path, value: Mapping[str, Any]) -> None:
 def _arrow_schema() -> pa.Schema:
     import pyarrow as pa
 
-    kinds = {"str": pa.string(), "int": pa.int64(), "bool": pa.bool_()}
-    columns = [
-        pa.field(f.name, kinds[str(f.type).removesuffix(" | None")], nullable="None" in str(f.type))
-        for f in fields(Generation)
-    ]
-    return pa.schema(columns, {_MARK: str(GENERATIONS_VERSION)})
+    # Seeds have 63 bits.
+    schema: pa.Schema = arrow_schema(Generation, pa.int64())
+    return schema.with_metadata({_MARK: str(GENERATIONS_VERSION)})
 
 
 def _table(rows: Sequence[Generation]) -> pa.Table:

@@ -37,7 +37,7 @@ from olr_cli.data.prompts import SENTINEL, PromptSet
 from olr_cli.data.questions import question_of, same_prompts
 from olr_cli.data.verified import VerifiedLabels
 from olr_cli.errors import UserError, at
-from olr_cli.runs.directory import Status, kind_of, read_manifest
+from olr_cli.runs.directory import kind_of, read_manifest
 
 SETTABLE = ("data.extractor", "data.columns")
 
@@ -159,6 +159,10 @@ def audit(history: RolloutHistory, judge: Judge, *, verified: Sequence[Path] = (
             f"The run was trained on {len(trained)} verified labels (data.verified). They count as known here, and"
             " measure nothing."
         )
+    if manifest is not None and (status := manifest["status"]) != "finished":
+        notes.append(f"The run is not finished ({status}): what it has not visited yet is not in here.")
+    if manifest is not None and any(prompt.noise_type == "active" for prompt in history.prompts.values()):
+        notes.append("Active noise draws a noisy label at every visit: those of the last visit are audited.")
     of_prompts = (drawn.difference(trained), counted.prompt_ids, counted.labels, judge)
     measure = Verified.of(answers, *of_prompts) if answers else None
     known = Verified.of({**trained, **answers}, *of_prompts)
@@ -177,15 +181,8 @@ def audit(history: RolloutHistory, judge: Judge, *, verified: Sequence[Path] = (
         warnings=list(_warnings(answered / rollouts, is_labelled, measure, model)),
         truth=_truth(history, verdicts, judge),
         questions={p.prompt_id: question_of(p.messages) for p in history.prompts.values() if p.messages},
-        notes=[*notes, *_run_notes(history, None if manifest is None else manifest["status"])],
+        notes=notes,
     )
-
-
-def _run_notes(history: RolloutHistory, status: Status | None) -> Iterator[str]:
-    if status not in (None, "finished"):
-        yield f"The run is not finished ({status}): what it has not visited yet is not in here."
-    if history.is_run and any(prompt.noise_type == "active" for prompt in history.prompts.values()):
-        yield "Active noise draws a noisy label at every visit: those of the last visit are audited."
 
 
 # The verdicts -----------------------------------------------------------------------------------------------------

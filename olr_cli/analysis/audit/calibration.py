@@ -151,7 +151,8 @@ class Calibration:
         values, sizes = np.unique(np.round(odds, 1), return_counts=True)
         generator = _random("audit gain")
         wrong = generator.binomial(sizes, self._by_map(values)).sum(axis=1)
-        return _estimate(generator.binomial(wrong, self.mended) - (len(odds) - wrong))
+        gains = generator.binomial(wrong, self.mended) - (len(odds) - wrong)
+        return Estimate(float(gains.mean()), *map(float, np.quantile(gains, (0.025, 0.975))))
 
     def _by_map(self, odds: Floats) -> Floats:
         """(D, N)"""
@@ -184,11 +185,6 @@ def calibrate(odds: Floats, is_wrong: Floats, proposal_right: Floats) -> Calibra
 
 def _random(purpose: str) -> np.random.Generator:
     return np.random.default_rng(seeding.key(purpose))
-
-
-def _estimate(draws: Floats, mean: float | None = None) -> Estimate:
-    low, high = np.quantile(draws, (0.025, 0.975))
-    return Estimate(float(draws.mean()) if mean is None else mean, float(low), float(high))
 
 
 # How good a ranking is --------------------------------------------------------------------------------------------

@@ -370,13 +370,6 @@ def epoch_axis(axes: Axes, epochs: int, *, most: int = 5, margin: float = 0.05) 
     axes.set_xlabel("epoch")
 
 
-def band_ends(rows: pl.DataFrame) -> tuple[float, float]:
-    """The lowest and the highest end of all bands, of columns mean and sd."""
-    sd = pl.col("sd").fill_null(0.0)
-    low, high = rows.select((pl.col("mean") - sd).min(), high=(pl.col("mean") + sd).max()).row(0)
-    return low, high
-
-
 def percent_limits(rows: pl.DataFrame) -> tuple[float, float]:
     """Limits for shares, wide enough for all bands and at least 20 points, never beyond 0 to 100 %.
 
@@ -384,7 +377,8 @@ def percent_limits(rows: pl.DataFrame) -> tuple[float, float]:
     """
     if rows.is_empty():
         return 0.0, 1.0
-    low, high = band_ends(rows)
+    sd = pl.col("sd").fill_null(0.0)
+    low, high = rows.select((pl.col("mean") - sd).min(), high=(pl.col("mean") + sd).max()).row(0)
     margin = 0.05 * max(high - low, 0.2)
     low, high = max(low - margin, 0.0), min(high + margin, 1.0)
     if high - low < 0.2:

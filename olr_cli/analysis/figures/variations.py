@@ -31,7 +31,7 @@ from olr_cli.analysis.arms import (
 from olr_cli.analysis.figures import OFTEN, OVER, style
 from olr_cli.analysis.figures.style import BLUE, GREEN, GREY, ORANGE, SKY, Chart
 from olr_cli.analysis.frame import SPREAD, Key, Lack, spread, summarise
-from olr_cli.analysis.outcomes import HELD_OUT, TITLES, Source, at_the_end, source_of
+from olr_cli.analysis.outcomes import HELD_OUT, TITLES, at_the_end, source_of
 from olr_cli.errors import unknown
 from olr_cli.recipe.schema import Criterion, OlrMethod
 
@@ -133,7 +133,9 @@ def series_over(arms: Sequence[Arm], key: str) -> list[Series]:
         ]
     variations = sorted(variations, key=_verified)
     methods = [spelt(variation.first.method) for variation in variations]
-    names = tell_apart(methods, [_of_method(variation) for variation in variations])
+    settings = [variation.settings() for variation in variations]
+    of_methods = [{key: value for key, value in of.items() if key.startswith("method.")} for of in settings]
+    names = tell_apart(methods, of_methods)
     panels = _panel_titles([variation.settings("method.") for variation in variations])
     return [
         Series(panel, name, variation.arms)
@@ -147,10 +149,6 @@ def _with_grpo(variation: Variation, arms: Sequence[Arm]) -> dict[Any, Arm]:
     if variation.key != CRITERIA:
         return members
     return {value: members[value] for value in _CRITERIA if value in members}
-
-
-def _of_method(variation: Variation) -> dict[str, Any]:
-    return {key: value for key, value in variation.settings().items() if key.startswith("method.")}
 
 
 def _verified(variation: Variation) -> int:
@@ -181,7 +179,8 @@ def over(arms: Sequence[Arm], key: str) -> list[Chart]:
     if not series:
         raise Lack(f"runs that differ in {key}, and in nothing else but the seed")
     source = source_of(arms, ())
-    titles = _score_titles(source)
+    titles = {column.name: f"{column.title} score" for column in source.columns if column.is_average}
+    titles = titles or {HELD_OUT.name: "Held-out accuracy"}
     values: Callable[[Run], Mapping[str, float | None]] = source.values
     if key == CRITERIA:
         titles = _SELECTED | titles
@@ -204,11 +203,6 @@ def _by_line(rows: pl.DataFrame) -> list[pl.DataFrame]:
 def _is_paired(points: pl.DataFrame) -> bool:
     """Whether all points of a line are of the same seeds; if not, a line would show the seeds too."""
     return points["seeds"].n_unique() == 1
-
-
-def _score_titles(source: Source) -> dict[str, str]:
-    averages = {column.name: f"{column.title} score" for column in source.columns if column.is_average}
-    return averages or {HELD_OUT.name: "Held-out accuracy"}
 
 
 def _rows(

@@ -174,16 +174,12 @@ def drawings(drawn: Mapping[str, Sequence[style.Chart]]) -> Iterator[Element]:
         about = caption(name)
         for chart in charts:
             width = f"{72 * chart.figure.get_figwidth() * _PIXELS_A_POINT:.0f}"
-            image = element(
-                "img", src=_svg_address(chart), alt=f"{about} {chart.caption}".rstrip(), width=width
-            )
+            # Matplotlib repeats every text in a comment, and not every text may stand in XML.
+            svg = quote(_COMMENT_OR_SPACE.sub(" ", style.svg(chart)), safe=" ,:;=/()'+-.!")
+            alt = f"{about} {chart.caption}".rstrip()
+            image = element("img", src=f"data:image/svg+xml,{svg}", alt=alt, width=width)
             named = element("figcaption", element("b", isolated(chart.name)), f": {about}")
             yield element("figure", element("div", image, class_="sheet"), named)
-
-
-def _svg_address(chart: style.Chart) -> str:
-    # Matplotlib repeats every text in a comment, and not every text may stand in XML.
-    return "data:image/svg+xml," + quote(_COMMENT_OR_SPACE.sub(" ", style.svg(chart)), safe=" ,:;=/()'+-.!")
 
 
 def _file(name: str) -> str:

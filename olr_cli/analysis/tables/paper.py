@@ -398,12 +398,7 @@ def _words(setting: Setting, name: str) -> str:
 
 
 def _cell(
-    name: str,
-    row: PaperRow,
-    *,
-    is_published: bool = False,
-    is_change: bool = False,
-    in_full: bool = False,
+    name: str, row: PaperRow, *, is_published: bool = False, is_change: bool = False, in_full: bool = False
 ) -> str | Cell:
     """A row's score; `in_full` in a terminal too."""
     cell = (row.published if is_published else row.cells).get(name)

@@ -191,13 +191,9 @@ class BackendOptions:
             "trust_remote_code": self.trust_remote_code,
             "seed_each": self.seed_each,
         }
+        kind = "a model that olr loads, not for a server" if is_served else "a server, and no URL names one"
         for name, value in (for_a_model_here if is_served else for_a_server).items():
             if value:
-                kind = (
-                    "a model that olr loads, not for a server"
-                    if is_served
-                    else "a server, and no URL names one"
-                )
                 raise UserError(f"this is for {kind}; leave it out", name)
         if self.name == "transformers" and self.vllm:
             raise UserError("this is for the vllm backend, not for transformers; leave it out", "vllm")
