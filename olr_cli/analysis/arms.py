@@ -365,10 +365,14 @@ class Variation:
     Attributes:
         key: dotted, as ``noise.ratio``.
         arms: value of the key -> the first arm that has it; two at least, ascending.
+        name: what tells it from others of its panel, in a figure.
+        panel: the settings that tell its panel from others; empty if there is one.
     """
 
     key: str
     arms: Mapping[Any, Arm]
+    name: str = ""
+    panel: str = ""
 
     @property
     def first(self) -> Arm:

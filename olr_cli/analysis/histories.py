@@ -221,7 +221,6 @@ def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
 
 
 def _complete_steps(run: Path) -> int:
-    """How many steps the run has stored, from the first on."""
     steps = stored_steps(run)
     missing = next((step for step, stored in enumerate(steps, start=1) if step != stored), None)
     if missing is not None:

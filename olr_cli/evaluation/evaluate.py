@@ -79,7 +79,6 @@ def _sample(
     open_model: OpenModel,
     progress: Progress,
 ) -> None:
-    """Generate, grade and store the missing samples of all tasks."""
     target, request = evaluation.target, evaluation.request
     store = target.store
 

@@ -15,6 +15,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -28,11 +29,11 @@ from olr_cli.errors import UserError, taken
 from olr_cli.evaluation.backends import Sampling
 from olr_cli.evaluation.benchmark import Benchmark, ProblemSource, choose, read_by
 from olr_cli.evaluation.grading import grade
-from olr_cli.evaluation.plan import EvaluationRequest, Say
+from olr_cli.evaluation.plan import Evaluation, EvaluationRequest, Say
 from olr_cli.evaluation.problems import load_problems
 from olr_cli.evaluation.published import model_name
 from olr_cli.evaluation.results import check_reference, scores_answer
-from olr_cli.evaluation.store import EvaluationRecord, Generation, Target, Task
+from olr_cli.evaluation.store import Generation, Target, Task
 from olr_cli.files import read_json, read_lines, storable
 from olr_cli.recipe.layers import folder_name
 from olr_cli.runs.directory import GIVEN_UP
@@ -99,15 +100,9 @@ def import_log(request: EvaluationRequest, log: Path, say: Say) -> Answer:
         "metrics": {name: task.metrics for name, task in zip(tasks, logged, strict=True)},
     }
     target = Target(model, folder, f"{name} ({TOOL})", origin)
-    record = EvaluationRecord(
-        name=target.name,
-        model=model,
-        origin=origin,
-        sampling=max((task.sampling for task in logged), key=lambda it: it.max_new_tokens),
-        seed=0,
-        benchmarks={name: task.record() for name, task in tasks.items()},
-        generated_by=({"name": TOOL, "version": version},),
-    )
+    sampling = max((task.sampling for task in logged), key=lambda it: it.max_new_tokens)
+    record = Evaluation(target, [*tasks.values()], replace(request, sampling=sampling)).record()
+    record = record.model_copy(update={"generated_by": ({"name": TOOL, "version": version},)})
     store = target.store
     with store.locked(), Judge(ledger=folder / GIVEN_UP) as judge:
         if not store.is_empty:
@@ -186,7 +181,6 @@ def _task(name: str, file: Path) -> _LoggedTask | None:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in a JSON value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
@@ -260,7 +254,6 @@ def _places(task: _LoggedTask, problems: QuestionIndex) -> list[int]:
 
 
 def _generations(task: Task, logged: _LoggedTask) -> list[Generation]:
-    """The samples of a task under the names and golds of its problems."""
     return [
         Generation(
             benchmark=task.benchmark.name,

@@ -101,7 +101,6 @@ def published_table(name: str) -> list[PublishedRow]:
 
 @cache
 def _scores() -> list[tuple[str, Setting, str, Decimal]]:
-    """Table, setting, benchmark and score of every published number."""
     read = TypeAdapter(Setting).validate_python
     with RESULTS.open(encoding="utf-8", newline="") as lines:
         return [

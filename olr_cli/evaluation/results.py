@@ -153,7 +153,6 @@ def _next_command(targets: Sequence[Target], compare: Compared) -> dict[str, str
 
 
 def _reference(named: Path) -> Target:
-    """The evaluation that others are compared with."""
     other = evaluations_at(named)[-1]
     if not other.store.finished():
         raise UserError(f"no benchmark is done yet in {other.folder}; finish it first", f"compare {named}")
@@ -322,7 +321,6 @@ def _side_by_side(evaluations: Sequence[NamedScores], columns: Sequence[ScoreCol
 
 
 def _against(name: str, reference: _Reference, cells: Cells, columns: Sequence[ScoreColumn]) -> Block:
-    """An evaluation, the reference, and the differences between them."""
     rows = []
     for column in columns:
         if (cell := cells.get(column.name)) is not None:
@@ -334,7 +332,6 @@ def _against(name: str, reference: _Reference, cells: Cells, columns: Sequence[S
 
 
 def _parts(cell: Cell) -> tuple[str, str]:
-    """A value and its interval."""
     return cell.brief, cell.interval or NOTHING
 
 
@@ -381,7 +378,6 @@ def _data(rows: _Rows, reference: _Reference | None) -> dict[str, Any]:
 
 
 def _line(evaluation: NamedScores, name: str, cell: Cell, reference: _Reference | None) -> dict[str, Any]:
-    """A line of CSV: an evaluation's score on a benchmark, or average."""
     facts = next((score.plain() for score in evaluation.scores if score.benchmark == name), {})
     line = {"model": evaluation.name, "benchmark": name, **cell.flat("avg", "low", "high")}
     line |= {key: facts.get(key) for key in _FACTS}
@@ -392,7 +388,6 @@ def _line(evaluation: NamedScores, name: str, cell: Cell, reference: _Reference 
 
 
 def _sentences(rows: _Rows, reference: _Reference | None, unit: str = "in percent") -> Iterator[str]:
-    """Sentences that the reader of a table should know."""
     yield f"Scores are avg@n {unit}; intervals are 95 % bootstrap intervals over problems."
     noted: list[NamedScores | _Reference] = [evaluation for evaluation, _ in rows]
     if reference is not None:

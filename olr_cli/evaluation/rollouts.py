@@ -168,7 +168,6 @@ class RolloutSampler:
         return {"steps": schedule.last}
 
     def _step(self, run: Attempt, step: int, visit: int, prompts: Sequence[Prompt]) -> Metrics:
-        """Sample, supervise and store one visit of some prompts."""
         recipe, clock = run.recipe, Stopwatch()
         with clock.measure("rollouts"):
             names = [prompt.prompt_id for prompt in prompts]

@@ -109,16 +109,17 @@ def score(
     )
     shares = by_problem["share"].to_list()
     powers_of_two = {1 << i for i in range(samples.bit_length())}
+    is_unfinished = pl.col("unfinished_thought").fill_null(False)
     overall = generations.select(
-        pl.when(pl.col("truncated").is_not_null().all()).then(
-            (pl.col("truncated") | pl.col("unfinished_thought").fill_null(False)).mean()
+        truncated=pl.when(pl.col("truncated").is_not_null().all()).then(
+            (pl.col("truncated") | is_unfinished).mean()
         ),
-        pl.col("answer").is_null().mean(),
-        pl.col("tokens").mean(),
-        pl.when(pl.col("unfinished_thought").is_not_null().any()).then(
-            pl.col("unfinished_thought").fill_null(False).mean()
+        missing_answers=pl.col("answer").is_null().mean(),
+        mean_tokens=pl.col("tokens").mean(),
+        unfinished_thoughts=pl.when(pl.col("unfinished_thought").is_not_null().any()).then(
+            is_unfinished.mean()
         ),
-    ).row(0)
+    )
     return Score(
         benchmark=benchmark.name,
         title=benchmark.title,
@@ -133,10 +134,7 @@ def score(
             for k in sorted({samples, *powers_of_two})
         },
         majority=_majority(generations) / by_problem.height,
-        truncated=overall[0],
-        missing_answers=overall[1],
-        mean_tokens=overall[2],
-        unfinished_thoughts=overall[3],
+        **overall.row(0, named=True),
         by_problem=dict(zip(by_problem["problem_id"], shares, strict=True)),
     )
 

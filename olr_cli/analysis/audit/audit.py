@@ -237,20 +237,21 @@ def _verdicts(
             "proposed_label": pl.Series(
                 np.where(is_true, truths, np.array(proposed, dtype=object)).tolist(), dtype=pl.String
             ),
-            "confidence": _series(np.where(is_known, is_wrong, chance)),
-            "proposal_confidence": _series(
-                np.where(is_true, 1.0, np.where(is_other & ~is_known, proposal_chance, np.nan))
+            "confidence": np.where(is_known, is_wrong, chance),
+            "proposal_confidence": np.where(
+                is_true, 1.0, np.where(is_other & ~is_known, proposal_chance, np.nan)
             ),
             "change": np.select(
                 [is_added, is_changed | (is_true & (is_wrong == 1))], ["added", "changed"], "kept"
             ),
             "answers": _answers(counted, totals),
-            "given_count": _series(_of(totals, labels)).cast(pl.Int64),
-            "proposed_count": _series(np.where(is_other, _of(totals, proposals), np.nan)).cast(pl.Int64),
-            "log_odds": _series(model.odds),
+            "given_count": _of(totals, labels),
+            "proposed_count": np.where(is_other, _of(totals, proposals), np.nan),
+            "log_odds": model.odds,
             "is_verified": is_known,
-        }
-    )
+        },
+        nan_to_null=True,
+    ).cast({"given_count": pl.Int64, "proposed_count": pl.Int64})
     table = pl.concat([table, counted.prompts.drop("prompt")], how="horizontal")
     is_queued = ~pl.col("is_verified") & pl.col("log_odds").is_not_null()
     # What differs by the rounding of a processor's vector units alone is a tie, and stays in the order of the prompts.
@@ -258,10 +259,6 @@ def _verdicts(
     ranked = table.sort(order, descending=True, nulls_last=True, maintain_order=True)
     rank = pl.when(is_queued).then(pl.int_range(1, len(table) + 1))
     return ranked.select(rank.alias("rank"), pl.all()), gain
-
-
-def _series(values: Floats) -> pl.Series:
-    return pl.Series(values, dtype=pl.Float64, nan_to_null=True)
 
 
 def _of(values: Floats, answers: Numbers) -> Floats:

@@ -270,7 +270,6 @@ class Sheet:
         return Chart(name, self.figure, data, note, caption)
 
     def _grow(self, lines: float) -> None:
-        """Make room for lines of text beside the panels."""
         width, height = self.figure.get_size_inches()
         self.figure.set_size_inches(width, height + lines * LINE_HEIGHT / 72)
 

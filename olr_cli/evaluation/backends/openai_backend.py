@@ -220,19 +220,16 @@ class OpenAIBackend(Backend):
             "temperature": sampling.temperature,
             self._limit_name: sampling.max_new_tokens,
         }
-        if sampling.temperature:
-            body["seed"] = seed & (2**63 - 1)
-        if sampling.top_p != 1:
-            body["top_p"] = sampling.top_p
-        if sampling.stop:
-            body["stop"] = list(sampling.stop)
-        # Not in OpenAI's own API; servers of open models know them.
-        if sampling.top_k is not None:
-            body["top_k"] = sampling.top_k
-        if sampling.min_p:
-            body["min_p"] = sampling.min_p
-        if self.chat.variables:
-            body["chat_template_kwargs"] = dict(self.chat.variables)
+        named = {
+            "seed": seed & (2**63 - 1) if sampling.temperature else None,
+            "top_p": sampling.top_p if sampling.top_p != 1 else None,
+            "stop": list(sampling.stop) or None,
+            # Not in OpenAI's own API; servers of open models know them.
+            "top_k": sampling.top_k,
+            "min_p": sampling.min_p or None,
+            "chat_template_kwargs": dict(self.chat.variables) or None,
+        }
+        body |= {name: value for name, value in named.items() if value is not None}
         pause, reason = 0.0, ""
         for attempt in range(ATTEMPTS):
             await asyncio.sleep(pause)
