@@ -113,13 +113,11 @@ def _held_out(runs: Sequence[Run]) -> Source:
     """Held-out accuracy as it was logged during training: the last value, and at step 0."""
     name = HELD_OUT.name
     first = {run.path: run.logged_before_training(name) for run in runs}
-    last = {run.path: run.last_logged(name) for run in runs}
-    shares: dict[Path, dict[str, float]] = {
-        path: {name: end} for path, end in last.items() if end is not None
-    }
-    for path, values in shares.items():
-        if (start := first[path]) is not None:
-            values[BELOW_START] = float(values[name] < start)
+    shares: dict[Path, dict[str, float]] = {}
+    for run in runs:
+        if (end := run.last_logged(name)) is not None:
+            start = first[run.path]
+            shares[run.path] = {name: end} | ({} if start is None else {BELOW_START: float(end < start)})
     tasks = {repr(task(run)): task(run) for run in runs}
     starts = []
     for key, detail in zip(tasks, telling_settings(list(tasks.values())), strict=True):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from olr_cli.answers import Judge
 from olr_cli.engines.prompt_text import no_template
 from olr_cli.errors import printable
-from olr_cli.evaluation.backends import Backend, model_digest
+from olr_cli.evaluation.backends import Backend, GenerationRequest, model_digest
 from olr_cli.evaluation.plan import Evaluation
 from olr_cli.evaluation.pool import PooledProblem, Recorder, pool_of
 from olr_cli.evaluation.scores import Score
@@ -100,7 +100,10 @@ def _sample(
         record = store.with_backend(record, backend.facts)
         progress.generating(list(dict.fromkeys(entry.task.benchmark.title for entry in pool)))
         prompts = backend.render([entry.problem.messages for entry in pool])
-        requests = [entry.request(prompt) for entry, prompt in zip(pool, prompts, strict=True)]
+        requests = [
+            GenerationRequest(entry.problem.messages, [*entry.seeds.values()], prompt)
+            for entry, prompt in zip(pool, prompts, strict=True)
+        ]
         with (
             Recorder(store, record, pool, judge, progress.advance, show_score) as recorder,
             closing(backend.stream(requests, request.sampling)) as stream,

@@ -32,7 +32,6 @@ from olr_cli.evaluation.results import Compared, check_reference
 from olr_cli.evaluation.scores import is_evaluation
 from olr_cli.evaluation.store import EvaluationRecord, Protocol, Target, Task
 from olr_cli.evaluation.targets import all_targets, load_tokenizer, origin, require_models, targets
-from olr_cli.recipe.schema import TrainSection
 from olr_cli.runs.directory import is_run, read_recipe
 from olr_cli.tables import Answer
 
@@ -53,12 +52,6 @@ class HeldOut(NamedTuple):
 
     sampling: Sampling
     samples: int
-
-    @classmethod
-    def of(cls, train: TrainSection) -> HeldOut:
-        """As a recipe's `train` says."""
-        drawn = (train.max_new_tokens, train.top_p, train.top_k, train.min_p, train.stop)
-        return cls(Sampling(train.evaluation_temperature, *drawn), train.held_out_rollouts)
 
 
 @dataclass(frozen=True)
@@ -221,7 +214,9 @@ def default_benchmarks(models: Sequence[str], data: Path | None, *, of_the_paper
         except UserError as error:
             raise UserError(f"the held-out prompts of {model}: {error}, or name benchmarks") from None
         if benchmark is not None:
-            measured.add(HeldOut.of(read_recipe(Path(model)).train))
+            train = read_recipe(Path(model)).train
+            drawn = (train.max_new_tokens, train.top_p, train.top_k, train.min_p, train.stop)
+            measured.add(HeldOut(Sampling(train.evaluation_temperature, *drawn), train.held_out_rollouts))
             if chosen.setdefault(benchmark.name, benchmark) != benchmark or len(measured) > 1:
                 raise UserError(
                     f"these runs hold out different sets '{benchmark.name}', or measure them in different ways"

@@ -76,11 +76,7 @@ def rollouts_recipe(
         },
         "method": {"name": "grpo"},
         "train": train,
-        "engine": {
-            "name": "local",
-            "device": device,
-            "threads": 1 if toy_kind(origin(model)) else None,
-        },
+        "engine": {"name": "local", "device": device, "threads": 1 if toy_kind(origin(model)) else None},
     }
     return validate(tree, "olr rollouts")
 

@@ -267,10 +267,7 @@ def _left_out(name: str, attempts: Mapping[str, pl.DataFrame | Lack]) -> str:
 # Composition ------------------------------------------------------------------------------------------------------
 
 STACKS = {
-    "clean": {
-        "composition/clean_right": Look("right", GREEN),
-        "composition/clean_wrong": Look("wrong", SKY),
-    },
+    "clean": {"composition/clean_right": Look("right", GREEN), "composition/clean_wrong": Look("wrong", SKY)},
     "noisy": {
         "composition/noisy_right": Look("right", GREEN),
         "composition/noisy_equal": Look("the noisy\nlabel", VERMILION, hatch="////"),
