@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -68,6 +68,11 @@ def scores_answer(evaluated: Evaluated, compare: Compared, note: str | None = No
             target.name if names.count(target.name) == 1 else str(target.folder),
             tuple(scores),
             tuple(_notes(target)),
+            {
+                "model": target.model,
+                **{key: target.origin[key] for key in ("run", "step") if key in target.origin},
+                "folder": str(target.folder),
+            },
         )
         for target, scores in evaluated
     }
@@ -87,24 +92,10 @@ def scores_answer(evaluated: Evaluated, compare: Compared, note: str | None = No
             reference = NamedScores(name, tuple(other.store.scores()), tuple(_notes(other)))
         notes += _read_otherwise(targets, other)
     table = scores_table(list(shown.values()), reference)
-    facts = {
-        shown[target.folder].name: {
-            "model": target.model,
-            **{key: target.origin[key] for key in ("run", "step") if key in target.origin},
-            "folder": str(target.folder),
-        }
-        for target in targets
-    }
+    plain = {key: value for key, value in table.data.items() if key != "rows"}
     return Answer(
         parts=[table],
-        data={
-            **{key: value for key, value in table.data.items() if key != "rows"},
-            "evaluations": [
-                {"name": scores["name"], **facts[scores["name"]], **scores}
-                for scores in table.data["evaluations"]
-            ],
-            "notes": [*table.data["notes"], *notes],
-        },
+        data=plain | {"notes": [*table.data["notes"], *notes]},
         notes=notes,
         files=[_scores_file(target) for target in targets],
         next=_next_command(targets, compare),
@@ -192,12 +183,13 @@ Cells: TypeAlias = Mapping[str, Cell]
 class NamedScores:
     """The scores of one model or checkpoint, under a name that is unique in its table.
 
-    `notes` are sentences about how they were made, for under the table.
+    `notes` are sentences about how they were made, for under the table; `facts` stand beside the name in JSON.
     """
 
     name: str
     scores: tuple[Score, ...]
     notes: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def cells(self) -> Cells:
@@ -357,6 +349,7 @@ def _data(rows: _Rows, reference: _Reference | None) -> dict[str, Any]:
         "evaluations": [
             {
                 "name": evaluation.name,
+                **evaluation.facts,
                 "scores": [score.plain() for score in evaluation.scores],
                 "averages": plain({name: cells[name] for name in ("in", "out") if name in cells}),
             }
