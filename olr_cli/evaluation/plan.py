@@ -145,8 +145,8 @@ def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
     every_target = [target for group in named.values() for target in group]
     check_reference(request.compare, every_target)
     require_models(every_target)
-    if chosen.sentence is not None:
-        say(chosen.sentence)
+    if chosen.note is not None:
+        say(chosen.note)
     request = request.sampled(chosen.held_out)
     protocol = protocol_of(request.compare, every_target)
     if protocol == "paper":
@@ -169,22 +169,13 @@ class Chosen(NamedTuple):
     """The benchmarks of a request.
 
     Attributes:
-        note: a sentence where the choice may surprise.
+        note: a sentence where the choice may surprise, for before anything starts.
         held_out: how training measures these problems, if they are what runs hold out.
     """
 
     benchmarks: Sequence[Benchmark]
     note: str | None = None
     held_out: HeldOut | None = None
-
-    @property
-    def sentence(self) -> str | None:
-        """A note for the user before anything starts."""
-        if self.held_out is None:
-            return self.note
-        sampling, samples = self.held_out
-        how = f"temperature {sampling.temperature:g}, {samples} samples of each problem"
-        return f"{self.note}; where no option says otherwise, it is asked as in training ({how})"
 
 
 def _benchmarks(request: EvaluationRequest) -> Chosen:
@@ -223,8 +214,13 @@ def default_benchmarks(models: Sequence[str], data: Path | None, *, of_the_paper
                     " (train.*); evaluate them one at a time, or name benchmarks"
                 )
     if chosen:
-        note = f"{', '.join(chosen)} is held out from training, and no other benchmark is named"
-        return Chosen(list(chosen.values()), note, *measured)
+        [held_out] = measured
+        note = (
+            f"{', '.join(chosen)} is held out from training, and no other benchmark is named; where no option says"
+            f" otherwise, it is asked as in training (temperature {held_out.sampling.temperature:g},"
+            f" {held_out.samples} samples of each problem)"
+        )
+        return Chosen(list(chosen.values()), note, held_out)
     of_models = {model: _task_of(origin(model)) for model in models}
     if len(set(of_models.values())) > 1:
         facts = ", ".join(f"{model}: {words}" for model, words in of_models.items())
