@@ -50,7 +50,6 @@ class RolloutHistory:
     """Rollouts of several visits, whoever made them.
 
     Attributes:
-        source: the run directory or file.
         steps: the rollouts of one step after the other, with the columns prompt_id, visit (1, 2, … for each prompt),
             step, sample, view, answer, `STATISTICS` (null where unknown), and response if rewards depend on it; those
             of a run are read on demand, once.
@@ -222,7 +221,6 @@ def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
 
 
 def _complete_steps(run: Path) -> int:
-    """How many steps the run has stored, from the first on."""
     steps = stored_steps(run)
     missing = next((step for step, stored in enumerate(steps, start=1) if step != stored), None)
     if missing is not None:
@@ -362,16 +360,12 @@ def _prompt(
     questions: Mapping[str, tuple[Message, ...]] = MappingProxyType({}),
 ) -> Prompt:
     given, noise_type = row.get("given_label"), row.get("noise_type")
-    if given == SENTINEL and noise_type is None:
-        noise_type = type_of_sentinel
-    name, source = row["prompt_id"], row.get("data_source") or ""
-    is_verified = row.get("label_source") == "verified"
     return Prompt(
-        name,
-        questions.get(name, ()),
+        row["prompt_id"],
+        questions.get(row["prompt_id"], ()),
         given,
         row.get("true_answer"),
-        noise_type,
-        source,
-        is_verified=is_verified,
+        type_of_sentinel if given == SENTINEL and noise_type is None else noise_type,
+        row.get("data_source") or "",
+        is_verified=row.get("label_source") == "verified",
     )

@@ -44,12 +44,8 @@ def load_problems(
 ) -> list[Prompt]:
     """The problems of a benchmark, in the order of their first appearance; each has a gold (`Prompt.gold`).
 
-    Args:
-        benchmark: says where they are and how they are asked.
-        data: an interchange file, or a folder of them. Its rows with the benchmark's name, or an alias, as
-            ``data_source`` take the place of the benchmark's source; without such rows, only a source on the hub is
-            an error.
-        limit: only so many, the first ones.
+    `data` is an interchange file, or a folder of them. Its rows with the benchmark's name, or an alias, as
+    ``data_source`` take the place of the benchmark's source; without such rows, only a source on the hub is an error.
     """
     problems = None if data is None else _from_data(benchmark, data)
     if problems is None:

@@ -76,11 +76,7 @@ def rollouts_recipe(
         },
         "method": {"name": "grpo"},
         "train": train,
-        "engine": {
-            "name": "local",
-            "device": device,
-            "threads": 1 if toy_kind(origin(model)) else None,
-        },
+        "engine": {"name": "local", "device": device, "threads": 1 if toy_kind(origin(model)) else None},
     }
     return validate(tree, "olr rollouts")
 
@@ -143,12 +139,7 @@ class RolloutSampler:
         return self._backend.render([messages])[0]
 
     def complete(self, run: Attempt) -> dict[str, Any]:
-        """Sample from step `run.done` to the end.
-
-        Raises:
-            UserError: the disk is full.
-            Interrupted: Ctrl-C or SIGTERM came; everything up to the last complete step is stored.
-        """
+        """Sample from step `run.done` to the end; interrupted, everything up to the last complete step is stored."""
         recipe, prompts = run.recipe, run.data.train.prompts
         run.supervisor.expect(prompts)
         schedule = Schedule.of(recipe, len(prompts))
@@ -173,7 +164,6 @@ class RolloutSampler:
         return {"steps": schedule.last}
 
     def _step(self, run: Attempt, step: int, visit: int, prompts: Sequence[Prompt]) -> Metrics:
-        """Sample, supervise and store one visit of some prompts."""
         recipe, clock = run.recipe, Stopwatch()
         with clock.measure("rollouts"):
             names = [prompt.prompt_id for prompt in prompts]

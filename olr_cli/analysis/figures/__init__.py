@@ -54,12 +54,7 @@ def caption(figure: str) -> str:
 
 
 def charts_of(figure: str, arms: Sequence[Arm]) -> list[Chart]:
-    """The charts of a figure.
-
-    Raises:
-        Lack: the figure needs other runs.
-        UserError: it is over a key that no run has.
-    """
+    """The charts of a figure; a `Lack` if it needs other runs."""
     from olr_cli.analysis.figures.style import applied
     from olr_cli.analysis.frame import Lack
 
