@@ -126,6 +126,8 @@ def audit(
             why = exports.require_repairable(result) if repair else None
             notes += [] if why is None else [f"Unverified labels stay as they are: {why}."]
             is_new, kept = exports.export(result, rows, export, judge, choice)
+        if rows is not None:
+            notes += filter(None, [exports.unjudged_note(result, rows)])
         if report is not None:
             from olr_cli.analysis.report.page import write_queue
 

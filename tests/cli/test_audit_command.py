@@ -251,7 +251,7 @@ def test_rows_come_from_the_data_set_and_keep_their_other_columns(here):
     assert [row["level"] for row in written] == [n for n in range(21) if n not in (4, 6)]
     assert written[3]["extra_info"]["note"] == "x"
     unvisited = written[18]["extra_info"]
-    assert (unvisited["audit_status"], unvisited["audit_rank"]) == ("undecided", None)
+    assert (unvisited["audit_status"], unvisited["audit_rank"]) == ("unjudged", None)
     assert "no rollout" in unvisited["audit_evidence"]
 
 
@@ -433,6 +433,19 @@ def test_what_cannot_be_is_refused_in_a_sentence(here, log, arguments, complaint
     (here / "thesis.html").write_text("precious")
     assert complaint in refused(*arguments)
     assert (here / "thesis.html").read_text() == "precious"
+
+
+def test_every_row_of_a_question_is_judged_by_its_answers_and_the_others_are_counted(here):
+    asked = {"2+2?": "45", "3+3?": "6", "4+4?": "99", "9+9?": "8"}
+    rows = [{"question": question, "answer": label} for question, labels in asked.items() for label in labels]
+    write(here / "data.jsonl", rows)
+    answers = [row for text, a in (("2+2?", "4"), ("3+3?", "6")) for row in rollouts(text, [[a] * 6] * 3)]
+    write(here / "log.jsonl", [{"prompt": row.pop("prompt_id"), **row} for row in answers])
+    said = told("log.jsonl", "--data", "data.jsonl", "--drop", "doubted,unjudged", "--export", "rest.jsonl")
+    assert "1 doubted, 2 fine" in said and "3 of 6 rows of data.jsonl are not judged" in said
+    assert [prompt.given_label for prompt in read_prompts("rest.jsonl").prompts] == ["4", "6"]
+    told("log.jsonl", "--data", "data.jsonl", "--drop", "doubted", "--export", "more.jsonl")
+    assert [prompt.given_label for prompt in read_prompts("more.jsonl").prompts] == ["4", "6", "9", "9", "8"]
 
 
 def test_shuffled_verified_questions_are_matched_by_their_text(here, log):

@@ -33,8 +33,8 @@ from olr_cli.analysis.histories import NO_LABELS, RolloutHistory, read_history, 
 from olr_cli.answers import EXTRACTORS, Judge, is_match
 from olr_cli.data.logs import Report, silent
 from olr_cli.data.prompt_files import Reading
-from olr_cli.data.prompts import SENTINEL, PromptSet
-from olr_cli.data.questions import question_of, same_prompts
+from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet
+from olr_cli.data.questions import normal_question, question_of, same_prompts
 from olr_cli.data.verified import VerifiedLabels
 from olr_cli.errors import UserError, at
 from olr_cli.runs.directory import kind_of, read_manifest
@@ -326,6 +326,7 @@ def with_labels_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
     has_ids = history.log is None or history.log.has_ids
     if not has_ids or in_data.keys().isdisjoint(history.prompts):
         history = _with_ids_of(history, data)
+    history = _with_repeated(history, data)
     prompts = dict(history.prompts)
     for prompt_id in prompts.keys() & in_data.keys():
         label, other = prompts[prompt_id].given_label, in_data[prompt_id].given_label
@@ -342,6 +343,31 @@ def with_labels_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
     if prompts.keys() <= in_data.keys():  # no label is guessed from rewards any more
         notes = [note for note in notes if not note.startswith(NO_LABELS)]
     return replace(history, prompts=prompts, notes=notes)
+
+
+def _with_repeated(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
+    """The answers to a question also for the rows of the data set that repeat it, each of which has its own label.
+
+    A run has sampled every row by itself; a log without ids gives all answers to the first row of a question.
+    """
+    found, others = dict[str, str](), list[tuple[str, Prompt]]()
+    for prompt in () if history.log is None else data.prompts:
+        if prompt.prompt_id in history.prompts:
+            found.setdefault(normal_question(prompt.messages), prompt.prompt_id)
+        else:
+            others.append((normal_question(prompt.messages), prompt))
+    repeated = {
+        prompt.prompt_id: (found[question], prompt) for question, prompt in others if question in found
+    }
+    if not repeated:
+        return history
+    ids = pl.DataFrame({"prompt_id": [first for first, _ in repeated.values()], "repeats": [*repeated]})
+    steps = (
+        pl.concat([rows, rows.join(ids, on="prompt_id").with_columns(prompt_id="repeats").drop("repeats")])
+        for rows in history.steps
+    )
+    prompts = {**history.prompts, **{name: prompt for name, (_, prompt) in repeated.items()}}
+    return replace(history, steps=steps, prompts=prompts)
 
 
 def _with_ids_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:

@@ -2,7 +2,7 @@
 
 The findings are in ``extra_info``:
 
-audit_status         doubted | questionable | undecided | fine | missing
+audit_status         doubted | questionable | undecided | fine | missing | unjudged
 audit_rank           place in the queue; null of labels that are verified or missing
 audit_change         changed | added | kept
 audit_confidence     that the given label is wrong; of an added one: that it is right; null without verified labels
@@ -33,6 +33,8 @@ from olr_cli.errors import UserError, at
 
 Row = Mapping[str, Any]
 
+UNJUDGED = "unjudged"
+"""The status of a row of the data set that has no rollout in the history."""
 UNVISITED = "no rollout of this prompt is in the history"
 _VERIFY = 50
 """Verified labels that mostly suffice to show whether proposals are better than labels."""
@@ -92,7 +94,7 @@ class Choice:
 
     def _keeps(self, row: Row | None) -> bool:
         """What nobody knows of a row drops it only where it is asked for; a repaired one goes by its new label."""
-        status = None if row is None else row["status"]
+        status = UNJUDGED if row is None else row["status"]
         # What was verified to be wrong, without a true answer, may be flawed, and only its label is another one.
         is_repaired = (
             row is not None and row["change"] != "kept" and (not row["is_verified"] or has_truth(row))
@@ -109,8 +111,8 @@ class Choice:
 def _statuses(text: str | None) -> frozenset[str]:
     names = [] if text is None else [name.strip() for name in text.split(",")]
     for name in names:
-        if name not in STATUSES:
-            raise UserError(f"there is no status '{name}'; known: {', '.join(STATUSES)}")
+        if name not in (known := (*STATUSES, UNJUDGED)):
+            raise UserError(f"there is no status '{name}'; known: {', '.join(known)}")
     return frozenset(names)
 
 
@@ -226,6 +228,18 @@ def export(audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Ch
         return write_prompts(whole.subset(chosen), target), len(chosen)
 
 
+def unjudged_note(audit: Audit, data: PromptSet) -> str | None:
+    """A sentence on the rows that have no answers; None if every row was judged."""
+    judged = {*audit.prompts["prompt_id"]}
+    count = sum(prompt.prompt_id not in judged for prompt in data.prompts)
+    rows = f"{count:,} of {len(data):,} rows of {data.source}"
+    return (
+        f"{rows} are not judged, for nobody answered them; --drop unjudged leaves them out."
+        if count
+        else None
+    )
+
+
 def has_truth(row: Row) -> bool:
     """Whether somebody has verified the true answer of a row of the verdicts."""
     return bool(row["is_verified"] and row["proposal_confidence"] == 1)
@@ -276,7 +290,7 @@ def _with_columns(data: PromptSet, rows: Sequence[Row | None]) -> Any:
 
 
 def _columns(row: Row | None) -> dict[str, Any]:
-    known = row or {"status": "undecided", "change": "kept"}
+    known = row or {"status": UNJUDGED, "change": "kept"}
     confidence = known.get("proposal_confidence" if known["change"] == "added" else "confidence")
     return {
         "audit_status": known["status"],
