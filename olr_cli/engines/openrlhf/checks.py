@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION, WRITTEN_FOR
-from olr_cli.engines.openrlhf.flags import DECISIONS, INSTALL
+from olr_cli.engines.openrlhf.flags import BY_KEYS, BY_OLR, INSTALL
 from olr_cli.engines.run import engine_section
 from olr_cli.errors import NotHere, UserError, did_you_mean
 from olr_cli.packages import installed_version
@@ -133,11 +133,10 @@ def check_flags(recipe: Recipe, parser: argparse.ArgumentParser | None) -> None:
     options = (option for action in parser._actions for option in action.option_strings) if parser else ()
     known = {option.removeprefix("--") for option in options} - {"help", "-h"}
     for name, value in flatten(engine_section(recipe, OpenRlhfEngine).flags).items():
-        decision = DECISIONS.get(name)
-        if decision is not None and decision.by == "olr":
-            raise UserError(f"engine.flags: {name} cannot be set, because {decision.what}; remove it")
-        if decision is not None:
-            raise UserError(f"engine.flags: {name} is decided by {decision.what}; set that key instead")
+        if name in BY_OLR:
+            raise UserError(f"engine.flags: {name} cannot be set, because {BY_OLR[name]}; remove it")
+        if name in BY_KEYS:
+            raise UserError(f"engine.flags: {name} is decided by {BY_KEYS[name]}; set that key instead")
         if parser is not None and name not in known:
             raise UserError(
                 f"engine.flags: OpenRLHF {OPENRLHF_VERSION} has no flag {name}{did_you_mean(name, known)}"

@@ -12,7 +12,8 @@ from olr_cli.engines.launch import engine_of, launch
 from olr_cli.engines.openrlhf import checks
 from olr_cli.engines.openrlhf.checks import ESTIMATORS, check_flags, require_openrlhf
 from olr_cli.engines.openrlhf.flags import (
-    DECISIONS,
+    BY_KEYS,
+    BY_OLR,
     Places,
     arguments,
     cluster_address,
@@ -88,17 +89,16 @@ def test_a_prompts_views_are_rolled_out_and_trained_together():
 
 
 def test_a_flag_that_a_key_decides_or_that_cannot_be_set_is_refused_with_the_reason():
-    for name, (by, what) in DECISIONS.items():
-        why = f"cannot be set, because {what}; remove it"
-        said = why if by == "olr" else f"is decided by {what}; set that key instead"
+    reasons = {name: f"cannot be set, because {why}; remove it" for name, why in BY_OLR.items()}
+    reasons |= {name: f"is decided by {keys}; set that key instead" for name, keys in BY_KEYS.items()}
+    for name, said in reasons.items():
         with pytest.raises(UserError, match=f"^{re.escape(f'engine.flags: {name} {said}')}$"):
             check_flags(recipe(flags={name: 1}), ArgumentParser())
 
 
 def test_the_keys_that_decide_are_keys_of_a_recipe():
     whole = flatten(recipe().model_dump())
-    for by, what in DECISIONS.values():
-        assert by == "olr" or set(what.split(" and ")) <= set(whole)
+    assert {key for keys in BY_KEYS.values() for key in keys.split(" and ")} <= set(whole)
 
 
 def test_words_of_a_command_line():
