@@ -52,7 +52,6 @@ OPERATIONS: dict[KindName, Operation] = {
 
 SetName = KindName | FewShotName
 SETS: tuple[SetName, ...] = (*OPERATIONS, *FEW_SHOT)
-"""Every built-in data set."""
 
 _USUAL = 400
 """Prompts of a set where no number is given."""
@@ -146,10 +145,7 @@ def rephrasing(expression: Expression, split: Split) -> Expression | None:
 
 
 def arithmetic_prompts(kind: SetName, size: int | None, seed: int, split: Split) -> list[Prompt]:
-    """`size` different prompts of a split with clean labels; deterministic in all four arguments.
-
-    None: 400 of the toys' expressions, all questions of a few-shot task up to that number.
-    """
+    """`size` different prompts of a split with clean labels; by default 400, or as many as a few-shot task has."""
     if kind == "addition" or kind == "subtraction":
         return [_prompt(expression, split) for expression in expressions(kind, size or _USUAL, seed, split)]
     members = len(split_questions(kind, split))
@@ -159,9 +155,8 @@ def arithmetic_prompts(kind: SetName, size: int | None, seed: int, split: Split)
 
 
 def _too_few(kind: SetName, size: int, members: int, split: Split) -> UserError:
-    return UserError(
-        f"the {split} split of {SOURCE}:{kind} has {members} prompts, not {size}; ask for at most {members}"
-    )
+    problem = f"the {split} split of {SOURCE}:{kind} has {members} prompts, not {size}"
+    return UserError(f"{problem}; ask for at most {members}")
 
 
 def _prompt(expression: Expression, split: Split) -> Prompt:
