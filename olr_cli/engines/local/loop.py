@@ -183,16 +183,6 @@ def advantages_and_trains(decided: Decided, views: Sequence[View]) -> tuple[torc
     return advantages.view(len(trains), -1), trains
 
 
-def step_work(sampled: SampledRollouts, trains: Sequence[bool]) -> StepWork:
-    """The work of a step; `trains` has a value a row of `sampled`."""
-    rollouts = sampled.lengths_PG.shape[1]
-    return StepWork(
-        [len(prompt) for prompt in sampled.prompts for _ in range(rollouts)],
-        sampled.lengths_PG.flatten().tolist(),
-        [row for row in trains for _ in range(rollouts)],
-    )
-
-
 def begin_step(policy: Policy) -> Stopwatch:
     """The clock of a step; its peak of GPU memory is counted from here."""
     clock = Stopwatch()
@@ -204,6 +194,10 @@ def begin_step(policy: Policy) -> Stopwatch:
 def speed(
     policy: Policy, sampled: SampledRollouts, trains: Sequence[bool], metrics: Metrics
 ) -> dict[str, float | None]:
-    """Throughput of a step, and the peak of GPU memory."""
+    """Throughput of a step, and the peak of GPU memory; `trains` has a value a row of `sampled`."""
+    rollouts = sampled.lengths_PG.shape[1]
+    prompts = [len(prompt) for prompt in sampled.prompts for _ in range(rollouts)]
+    training = [row for row in trains for _ in range(rollouts)]
+    work = StepWork(prompts, sampled.lengths_PG.flatten().tolist(), training)
     peak = torch.cuda.max_memory_allocated(policy.device) if policy.device.type == "cuda" else None
-    return throughput(step_work(sampled, trains), metrics, peak)
+    return throughput(work, metrics, peak)
