@@ -118,7 +118,7 @@ def expressions(kind: KindName, size: int, seed: int, split: Split) -> list[Expr
 
 
 def rephrasing(expression: Expression, split: Split) -> Expression | None:
-    """The same question once more: an expression of the same kind and split with the same answer.
+    """The same question once more: an expression of the same kind and of `split` with the same answer.
 
     ``a+b`` becomes ``(b-c)+(a+c)``, commuted and regrouped, and ``a-b`` becomes ``(a+c)-(b+c)``; each such
     expression of the split is as likely, drawn by `expression` alone. Where the split has none, ``b+a`` if that is in
@@ -128,10 +128,6 @@ def rephrasing(expression: Expression, split: Split) -> Expression | None:
     The wrong procedure gives the same wrong answer to both in 48 % of additions (100 % if they were only commuted) and
     56 % of subtractions. Of the training split, 4 of 560,980 additions (such as ``999+999=``) and 1 of 215,639
     subtractions have no rephrasing.
-
-    Args:
-        expression: one of the split's.
-        split: where the rephrasing may come from, so that nothing of the test split reaches training through it.
     """
     ordered, starts = _by_answer(expression.kind, split)
     same_answer = ordered[starts[expression.answer] : starts[expression.answer + 1]]

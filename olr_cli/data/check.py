@@ -93,10 +93,7 @@ class Checked:
 def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -> Checked:
     """Everything that is found in the questions and labels of a data set, the surest defects first.
 
-    Args:
-        source: a file, folder or hub id, as for `read_prompts`; of a log of answers each question counts once.
-        columns: which columns hold what; by default, those of standard names.
-        judge: decides which labels can be graded and which agree (R7).
+    `source` and `columns` are as for `read_prompts`; of a log of answers each question counts once.
     """
     table, name, data_source, _ = load_table(source, "train")
     rows = Rows(table, source)

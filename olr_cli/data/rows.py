@@ -204,14 +204,9 @@ def pick(
     place: str,
     available: Sequence[str],
 ) -> dict[str, str]:
-    """Which path of a file plays which role.
+    """Role -> the path of a file that plays it: the one that the user has `named`, else the first of the usual ones.
 
-    Args:
-        has: whether the file has a path.
-        roles: role -> the paths that usually play it; the first that is there counts.
-        named: role -> path, by the user.
-        place: the file, for errors.
-        available: its columns, for errors.
+    `has` tells whether the file has a path; `place` and the columns that are `available` are for errors.
     """
     lacking = next((path for path in named.values() if not has(path)), None)
     if lacking is not None:
@@ -226,12 +221,9 @@ def pick(
 def suggested(
     likely: Mapping[str, Sequence[str]], available: Sequence[str], named: Mapping[str, str] = {}
 ) -> str:
-    """A guess at which column holds what, in the form of an option: ``{question: Question, answer: COLUMN}``.
+    """A guess at which column holds what, as a recipe writes it: ``{question: Question, answer: COLUMN}``.
 
-    Args:
-        likely: role -> names that its column often has, the likeliest first.
-        available: the columns of a file.
-        named: role -> path, by the user.
+    `likely` has the names that the column of a role often has, the likeliest first.
     """
     parts, left = [], list(available)
     for role, words in likely.items():

@@ -208,13 +208,8 @@ def with_verified(
 ) -> tuple[list[Prompt], list[str]]:
     """The prompts with the verified ones marked, and with the true answers that are verified; and how many there are.
 
-    Args:
-        prompts: after noise was put on their labels.
-        verified: a file (`VerifiedLabels`); or how many prompts to draw among those whose true answer is known. Of one
-            seed, a larger draw contains a smaller one.
-        seed: of the draw.
-        source: of the prompts, for errors.
-        reading: which columns of a data set hold what.
+    `verified` is a file (`VerifiedLabels`); or how many prompts to draw among those whose true answer is known. Of one
+    seed, a larger draw contains a smaller one.
     """
     unmarked = [replace(prompt, is_verified=False) for prompt in prompts]
     if isinstance(verified, int):

@@ -102,12 +102,6 @@ _OF_TOKENIZERS = ("*token*", "*vocab*", "*.model", "*.tiktoken")
 """Names of the files of every kind of tokenizer; without one, transformers makes an empty tokenizer."""
 
 
-def _means_a_folder(path: str | Path) -> bool:
-    """Whether a path can't be a hub id, which is a name or owner/name."""
-    text = str(path)
-    return isinstance(path, Path) or text.startswith((".", "~", "/")) or text.count("/") > 1
-
-
 def open_model(
     path: str | Path, *, trust_remote_code: bool, runs_code: bool = False, checks_weights: bool = False
 ) -> tuple[Any, Any]:
@@ -121,7 +115,9 @@ def open_model(
     """
     from transformers import AutoConfig, AutoTokenizer
 
-    if _means_a_folder(path) and not Path(path).is_dir():
+    # A hub id is a name or owner/name.
+    is_path = isinstance(path, Path) or path.startswith((".", "~", "/")) or path.count("/") > 1
+    if is_path and not Path(path).is_dir():
         raise no_path(path, "name a folder in Hugging Face layout, or a hub id")
     require_safetensors(path)
     with loading(path):
@@ -155,16 +151,14 @@ def require_known_code(model: str | Path, *, trust_remote_code: bool) -> None:
         return
     for mapping in _mappings(Path(configuration)):
         for key, value in mapping.items():
-            kernel = _hub_kernel(value) if key.strip("_").endswith(_IMPLEMENTATIONS) else None
+            is_setting = key.strip("_").endswith(("implementation", "implementation_internal"))
+            kernel = _hub_kernel(value) if is_setting else None
             if kernel is not None:
                 raise UserError(
                     f"{configuration} names the kernel '{kernel}' ({key}), code that would be downloaded and run; set"
                     f" this if you trust its author, or remove {key}",
                     _TRUST,
                 )
-
-
-_IMPLEMENTATIONS = ("implementation", "implementation_internal")
 
 
 def _hub_kernel(value: object) -> str | None:

@@ -369,7 +369,7 @@ class _Verdicts:
 
     def right(self, label: str | None) -> Collection[str | None]:
         """The answers that match a label."""
-        return self._right.get(label, _NONE)
+        return self._right.get(label, frozenset())
 
     def is_wrong(self, label: str, answer: str) -> bool:
         """Whether it is proved that an answer does not match a label."""
@@ -378,9 +378,6 @@ class _Verdicts:
     def count(self, label: str | None, answers: Iterable[str | None]) -> int | None:
         """How many answers match a label; None without a label, 0 for the sentinel."""
         return None if label is None else sum(map(self.right(label).__contains__, answers))
-
-
-_NONE: frozenset[str | None] = frozenset()
 
 
 def _pairs(labels: Sequence[str | None], said: Sequence[Iterable[str]]) -> dict[Pair, None]:

@@ -75,7 +75,6 @@ def train(run: Attempt, grpo: Grpo, token_ids: Sequence[TokenIds], held_out: Map
         held_out: of each prompt that is only measured, by the prefix of the metrics.
 
     Raises:
-        UserError: the disk is full.
         Diverged: a loss, gradient or logit is not finite; everything before that step is kept.
         Interrupted: Ctrl-C or SIGTERM came; a checkpoint after the last complete step exists.
     """

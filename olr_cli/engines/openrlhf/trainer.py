@@ -283,13 +283,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def supervise(
         self, read: Future[ReadRollouts], batches: list[Any], forwards: list[PolicyForward]
     ) -> None:
-        """Decide the labels and rewards of a step, and put them into its micro-batches.
-
-        Args:
-            read: its rollouts; they are waited for.
-            batches: micro-batches of the rollouts, after the forward passes.
-            forwards: the policy's, of each micro-batch.
-        """
+        """Wait for a step's rollouts, decide its labels and rewards, and put them into its micro-batches."""
         with self._clock.measure("verification"):
             step, order = read.result()
             log_probs, entropies, self_certainties = zip(*forwards, strict=True)
@@ -313,7 +307,6 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         """Record the step that is complete now; OpenRLHF's own logs and checkpoints are not made.
 
         Raises:
-            UserError: nothing can be written, or another process has taken over the run.
             JobStopped: somebody asked for it.
         """
         step = self._supervised
