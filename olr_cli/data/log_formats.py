@@ -150,6 +150,6 @@ def require_columns(roles: Collection[str], names: Sequence[str], place: str) ->
     columns = suggested({name: _GUESSES.get(name, ()) for name in missing}, names)
     raise UserError(
         f"{place} has no column {' and no column '.join(missing)}; its columns are {', '.join(names)}; say which of"
-        f" them it is, as in '{columns}'{nobody}",
+        f" them it is, as in columns={quote(columns)}{nobody}",
         "columns",
     )

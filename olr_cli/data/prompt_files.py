@@ -95,7 +95,8 @@ def find_columns(
 def columns_hint(rows: Rows, named: Mapping[str, str]) -> str:
     """Which columns there are, and the `data.columns` that say which holds what, with the likeliest ones."""
     text = suggested(_LIKELY, rows.paths, named).replace(", id: COLUMN", "")
-    return f"its columns are {', '.join(rows.paths)}; say which hold what, as in {shlex.quote(text)}"
+    columns = ", ".join(rows.paths)
+    return f"its columns are {columns}; say which hold what, as in data.columns={shlex.quote(text)}"
 
 
 def _ends_with_answer(dialogue: Any) -> bool:
