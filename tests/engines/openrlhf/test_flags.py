@@ -22,7 +22,7 @@ from olr_cli.engines.openrlhf.flags import (
 )
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import validate
-from olr_cli.recipe.schema import flatten
+from olr_cli.recipe.schema import LOCAL_KEYS, TrainSection, flatten
 
 PLACES = Places("model", Path("p.jsonl"), None, None, Path("scratch"), 640)
 
@@ -99,6 +99,12 @@ def test_a_flag_that_a_key_decides_or_that_cannot_be_set_is_refused_with_the_rea
 def test_the_keys_that_decide_are_keys_of_a_recipe():
     whole = flatten(recipe().model_dump())
     assert {key for keys in BY_KEYS.values() for key in keys.split(" and ")} <= set(whole)
+
+
+def test_every_setting_of_training_has_a_flag_or_is_refused():
+    with_flag = {key for keys in BY_KEYS.values() for key in keys.split(" and ")}
+    settings = {f"train.{key}" for key in TrainSection.model_fields}
+    assert settings - with_flag - set(LOCAL_KEYS) == {"train.stop"}  # which vLLM's actor is given
 
 
 def test_words_of_a_command_line():
