@@ -384,7 +384,8 @@ class OwnMethod(MethodSection):
 
 
 LabelChoice = Literal["given", "refined", "majority", "other_view", "none", "own"]
-RewardChoice = Literal["verifier", "self_certainty", "token_entropy", "sequence_entropy"]
+IntrinsicReward = Literal["self_certainty", "token_entropy", "sequence_entropy"]
+RewardChoice = Literal["verifier"] | IntrinsicReward
 
 
 class MethodRow(NamedTuple):

@@ -17,6 +17,8 @@ from itertools import pairwise
 from math import fsum
 from typing import TYPE_CHECKING
 
+from olr_cli.recipe.schema import IntrinsicReward
+
 if TYPE_CHECKING:
     from olr_cli.supervision.types import Step
 
@@ -89,7 +91,7 @@ class Score:
         return scores
 
 
-SCORES: Mapping[str, tuple[str, int]] = {
+SCORES: Mapping[IntrinsicReward, tuple[str, int]] = {
     "self_certainty": ("self_certainty", 1),
     "token_entropy": ("entropy", -1),
     "sequence_entropy": ("mean_logprob", 1),

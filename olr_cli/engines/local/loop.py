@@ -163,14 +163,7 @@ def sampled_step(
     prompts: Sequence[Prompt], sampled: SampledRollouts, epoch: int, step: int, views: Sequence[View]
 ) -> Step:
     """Rollouts of P prompts, sampled as P * views, as the supervisor takes them."""
-    statistics = {
-        "tokens": sampled.lengths_PG,
-        "truncated": sampled.truncated_PG,
-        "mean_logprob": sampled.mean_logprobs_PG,
-        "entropy": sampled.entropy_PG,
-        "self_certainty": sampled.self_certainty_PG,
-    }
-    columns = {name: values_PG.flatten().tolist() for name, values_PG in statistics.items()}
+    columns = {name: values_PG.flatten().tolist() for name, values_PG in sampled.statistics.items()}
     responses = [text for texts in sampled.texts_PG for text in texts]
     return Step.sampled(step, epoch, prompts, views, responses, columns)
 

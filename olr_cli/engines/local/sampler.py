@@ -54,14 +54,15 @@ class SampledRollouts:
     texts_PG: list[list[str]]
 
     @property
-    def mean_logprobs_PG(self) -> Tensor:
-        """Mean over response tokens of log pi(token)."""
-        return self.logprobs_PGT.sum(-1) / self.lengths_PG
-
-    @property
-    def self_certainty_PG(self) -> Tensor:
-        """Mean over response tokens of KL(uniform || pi), in nats."""
-        return self.self_certainty_PGT.sum(-1) / self.lengths_PG
+    def statistics(self) -> dict[str, Tensor]:
+        """All that a `Rollout` has besides its response, (P, G) each, by name."""
+        return {
+            "tokens": self.lengths_PG,
+            "truncated": self.truncated_PG,
+            "mean_logprob": self.logprobs_PGT.sum(-1) / self.lengths_PG,
+            "entropy": self.entropy_PG,
+            "self_certainty": self.self_certainty_PGT.sum(-1) / self.lengths_PG,
+        }
 
 
 def sample(
