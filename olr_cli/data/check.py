@@ -76,13 +76,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Checked:
-    """A data set, and what was found in it.
-
-    Attributes:
-        source: its name.
-        rows: how many it has.
-        columns: role -> path of what was read.
-    """
+    """A data set of so many rows, which columns were read (role -> path), and what was found in it."""
 
     source: str
     rows: int

@@ -137,14 +137,7 @@ def _whole(column: pl.Series, kind: pl.DataType, place: str) -> pl.Series:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Which columns of a file hold what.
-
-    Attributes:
-        columns: all of the file's.
-        format: whose log it is.
-        places: name in `COLUMNS` -> path in the file, of those that are read.
-        rewards: columns of reward functions.
-    """
+    """Which of a file's columns hold what: `places` is name in `COLUMNS` -> path; `rewards` are of reward functions."""
 
     columns: Sequence[str]
     format: LogFormat
@@ -362,12 +355,10 @@ class _Files:
             start += len(table)
 
     def _json_tables(self, path: Path) -> Iterator[pa.Table]:
-        """The columns of a JSON file that are read, some rows at a time.
-
-        It is read twice, for a key may come late and change which columns hold what.
-        """
+        """The columns of a JSON file that are read, some rows at a time."""
         import pyarrow as pa
 
+        # The file is read twice, for a key may come late and change which columns hold what.
         kinds: dict[str, pa.DataType] = {}
         for row in chain.from_iterable(map(unpacked, chain.from_iterable(json_batches(path)))):
             for name, value in row.items():

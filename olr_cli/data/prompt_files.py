@@ -303,10 +303,7 @@ def _messages(
 
 
 def _rephrasings(rows: Rows, messages: Sequence[tuple[Message, ...]]) -> list[tuple[Message, ...] | None]:
-    """The chat turns of `REPHRASED_COLUMN`; None where it is missing or blank.
-
-    A plain text takes the place of the question, the last turn of the user, among the other turns of its prompt.
-    """
+    """The chat turns of `REPHRASED_COLUMN`, where a text replaces the user's last turn; None where it is blank."""
     if REPHRASED_COLUMN not in rows.table.column_names:
         return [None] * len(messages)
     rephrased: list[tuple[Message, ...] | None] = []

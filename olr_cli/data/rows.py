@@ -392,10 +392,7 @@ def _require_distinct(fields: Sequence[pa.Field], place: str, where: str = "") -
 
 
 def _csv_table(file: Path) -> pa.Table:
-    """The rows below a line of names, every value as text; null where it is empty.
-
-    Values are separated by commas, semicolons or tabs, whichever the line of names has the most of.
-    """
+    """The rows below a line of names, every value as text; null where it is empty."""
     import pyarrow as pa
 
     text = read_text(file)

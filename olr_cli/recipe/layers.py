@@ -168,10 +168,7 @@ def read_tree(file: Path) -> dict[str, Any]:
 
 
 def _files(file: Path) -> list[Layer]:
-    """A file and its bases, lowest first.
-
-    A base is a path relative to the file that names it, or the name of a bundled recipe (``laptop/quickstart``).
-    """
+    """A file and its bases, lowest first; a base is a path relative to the file, or the name of a bundled recipe."""
     layers: list[Layer] = []
     seen: set[Path] = set()
     is_stored = False

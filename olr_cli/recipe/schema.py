@@ -460,11 +460,6 @@ METHODS: Mapping[str, MethodRow] = {
 """Every built-in method."""
 
 
-def make_method(name: str, **keys: Any) -> MethodSection:
-    """The section of a built-in method."""
-    return METHODS[name].section(name=name, **keys)
-
-
 def _tag_of_method(value: Any) -> str:
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
     if ":" in str(name):

@@ -75,12 +75,7 @@ class ReadRollouts(NamedTuple):
 
 @dataclass(frozen=True)
 class SupervisedStep:
-    """What is kept of a supervised step until it is recorded.
-
-    Attributes:
-        work: for the step's speed.
-        sampler_gap: the metric; None if it is unknown.
-    """
+    """What is kept of a supervised step until it is recorded; None is a gap that is unknown."""
 
     decided: Decided
     work: StepWork
