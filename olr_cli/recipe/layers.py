@@ -168,10 +168,7 @@ def read_tree(file: Path) -> dict[str, Any]:
 
 
 def _files(file: Path) -> list[Layer]:
-    """A file and its bases, lowest first.
-
-    A base is a path relative to the file that names it, or the name of a bundled recipe (``laptop/quickstart``).
-    """
+    """A file and its bases, lowest first; a base is a path relative to the file, or the name of a bundled recipe."""
     layers: list[Layer] = []
     seen: set[Path] = set()
     is_stored = False
@@ -398,12 +395,7 @@ def put(tree: dict[str, Any], dotted: str, value: Any) -> None:
 
 
 def validate(tree: Mapping[str, Any], source: str) -> Recipe:
-    """The recipe in `tree`, nested keys.
-
-    Args:
-        tree: of one source.
-        source: what an error names.
-    """
+    """The recipe in `tree`, nested keys; errors name `source`."""
     return _resolved([Layer(source, tree)])
 
 
@@ -500,9 +492,7 @@ def _dotted(location: tuple[int | str, ...]) -> str:
     names[2:] = [name for name in names[2:] if not _TYPE.match(name)]
     if len(names) > 1 and names[0] in KINDS:
         kinds = KINDS[names[0]][1]
-        if names[1] in kinds or names[1] in {kind.__name__ for kind in set(kinds.values())} | {
-            OwnMethod.__name__
-        }:
+        if names[1] in {*kinds, *(kind.__name__ for kind in kinds.values()), OwnMethod.__name__}:
             del names[1]
     return shortened(".".join(names))
 

@@ -136,8 +136,7 @@ def end_of(error: BaseException) -> JobEnd:
         return JobEnd(
             "user", "vLLM did not start: the log tells why, often too high or low an engine.vllm_memory"
         )
-    number = error_number(cause)
-    if number:
+    if number := error_number(cause):
         return JobEnd(
             "user", f"something could not be written ({os.strerror(number)}); make room and try again"
         )
@@ -155,8 +154,7 @@ def _who_died(error: BaseException) -> str:
 
 def main() -> None:
     """Run as a program."""
-    parent = os.environ.get(LEASH)
-    if parent is not None:
+    if parent := os.environ.get(LEASH):
         end_with(int(parent))
     end = run(Path(sys.argv[1]), sys.argv[2:])
     raise SystemExit(0 if end.kind in ("finished", "stopped") else 1)
