@@ -6,10 +6,10 @@ import json
 
 from histories import arms_of, write_history
 
-from olr_cli.analysis.tables.layouts import LAYOUTS, UNSUPERVISED
 from olr_cli.analysis.tables.paper import PaperTable
 from olr_cli.evaluation.benchmark import PAPER, find_benchmark
 from olr_cli.evaluation.scores import Score, averages
+from olr_cli.recipe.schema import METHODS
 
 TINY = {"prompts": 4, "prompts_per_step": 4, "epochs": 1, "store_rollouts": False}
 OLR = {"name": "olr", "slope_threshold": 0.02, "warmup_epochs": 0}
@@ -35,7 +35,7 @@ def write_grid(folder):
     }  # fmt: skip
     for seed in (1, 2):
         for method, end in ends.items():
-            for noise in ("active",) if method in UNSUPERVISED else ("active", "inactive"):
+            for noise in ("active",) if not METHODS[method].needs_labels else ("active", "inactive"):
                 wobble = 0.0012 * seed * len(method) + (0.1 if noise == "inactive" else 0)
                 section = OLR if method == "olr" else method
                 write_run(folder / f"{noise}-{method}-{seed}", section, end + wobble, noise=noise, seed=seed)
@@ -46,7 +46,7 @@ def write_grid(folder):
 
 
 def table_of(*places, name="baselines", models=()):
-    return PaperTable(LAYOUTS[name], arms_of(*places), models, with_published=True)
+    return PaperTable(name, arms_of(*places), models, with_published=True)
 
 
 def row(table, label, block=None):

@@ -239,10 +239,7 @@ def find_runs(places: Iterable[Path], columns: Mapping[str, str] | None = None) 
 
     What another trainer logged counts as a run too: a folder, or all files that are named together. Folders of figures
     and logs are passed over where other places hold runs.
-
-    Args:
-        places: files and folders.
-        columns: of the logs (`olr_cli.data.logs.read_log`).
+    `columns` are those of logs (`olr_cli.data.logs.read_log`).
     """
     runs: dict[Path, Run] = {}
     below = {place: [place] if is_run(place) else list(runs_below(place)) for place in places}
@@ -343,13 +340,10 @@ def relabel(arms: Sequence[Arm], labels: Iterable[str]) -> list[Arm]:
 def newest_of_each(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     """The newest run of every arm and seed, in their order, and a sentence on each that is left out."""
     newest = {(*_arm_key(run), run.seed): run for run in sorted(runs, key=lambda run: run.created)}
-    kept = [run for run in runs if newest[(*_arm_key(run), run.seed)] is run]
-    notes = [
-        f"{run.path} is left out: {newest[(*_arm_key(run), run.seed)].path} is newer, of the same arm and seed."
-        for run in runs
-        if run not in kept
-    ]
-    return kept, notes
+    pairs = [(run, newest[(*_arm_key(run), run.seed)]) for run in runs]
+    sentence = "{} is left out: {} is newer, of the same arm and seed.".format
+    older = [sentence(run.path, other.path) for run, other in pairs if run is not other]
+    return [run for run, other in pairs if run is other], older
 
 
 def _arm_key(run: Run) -> tuple[str, str]:
@@ -371,10 +365,14 @@ class Variation:
     Attributes:
         key: dotted, as ``noise.ratio``.
         arms: value of the key -> the first arm that has it; two at least, ascending.
+        name: what tells it from others of its panel, in a figure.
+        panel: the settings that tell its panel from others; empty if there is one.
     """
 
     key: str
     arms: Mapping[Any, Arm]
+    name: str = ""
+    panel: str = ""
 
     @property
     def first(self) -> Arm:

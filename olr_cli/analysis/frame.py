@@ -27,6 +27,9 @@ SCHEMA = {"arm": pl.String, "seed": pl.Int64, "metric": pl.String, "at": pl.Int6
 SPREAD = {"mean": float, "sd": float, "runs": int}
 """Columns of a figure's rows: mean, sd (null for one run) and number of the runs that have a value."""
 
+ONE_SEED = "One seed gives no sd and no interval: train more seeds."
+"""Said of differences with a single pair."""
+
 
 class Lack(Exception):
     """The arms cannot be shown as some figure or table; the message says what it needs, as in "true answers"."""
@@ -48,9 +51,7 @@ def frame(rows: Iterable[tuple[str, int, str, int | None, float | None]]) -> pl.
 def summarise(values: pl.DataFrame, references: Mapping[str, str] | None = None) -> dict[Key, Cell]:
     """Every metric of every arm over its seeds, at each `at`, in the order in which they first appear.
 
-    Args:
-        values: a frame.
-        references: arm -> the arm that it is compared with, seed by seed.
+    `references`: arm -> the arm that it is compared with, seed by seed.
     """
     by_seed = {
         Key(metric, arm, at): dict(zip(seeds, numbers, strict=True))
@@ -65,15 +66,7 @@ def summarise(values: pl.DataFrame, references: Mapping[str, str] | None = None)
 
 
 def spreads(values: pl.DataFrame, at: str = "epoch") -> pl.DataFrame:
-    """The summaries of a frame as the rows of a figure.
-
-    Args:
-        values: a frame.
-        at: the name of the column that holds `at`.
-
-    Returns:
-        Columns arm, metric, `at`, and those of `SPREAD`.
-    """
+    """The summaries of a frame as rows of a figure: arm, metric, a column called as `at` says, those of `SPREAD`."""
     grouped = _grouped(values)
     cells = [mean_cell(numbers) for numbers in grouped["value"].to_list()]
     rows = pl.DataFrame([spread(cell) for cell in cells], SPREAD, orient="row")
@@ -116,6 +109,11 @@ def difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Ce
         return None
     mean = mean_cell(paired, "points")
     return replace(mean, sd=None, ends=mean_interval(mean))
+
+
+def no_seed_in_common(arm: str, other: str) -> str:
+    """Said where `difference` is None."""
+    return f"{arm} has no seed in common with {other}: no paired difference."
 
 
 def mean_interval(mean: Cell) -> Ends | None:

@@ -50,7 +50,6 @@ class RolloutHistory:
     """Rollouts of several visits, whoever made them.
 
     Attributes:
-        source: the run directory or file.
         steps: the rollouts of one step after the other, with the columns prompt_id, visit (1, 2, … for each prompt),
             step, sample, view, answer, `STATISTICS` (null where unknown), and response if rewards depend on it; those
             of a run are read on demand, once.
@@ -90,14 +89,11 @@ def read_history(
 ) -> RolloutHistory:
     """Rollouts from a run directory, or from the log of any trainer (`olr_cli.data.logs.read_log`).
 
-    Args:
-        source: the run directory; or the files of a log, folders of them, or patterns.
-        overrides: recipe settings (``method.slope_threshold=0.1``) laid over the run's recipe: of the method, the
-            seed, the draw of noisy labels, the answer extractor, and of a log the noise type of sentinels (R1). A
-            run keeps its own method unless the settings name another, or OLR's settings that its own method lacks.
-        columns: of a log.
-        keeps_responses: the steps of a log have its responses, if it has any.
-        report: is called while a log is read, and for each of the history's steps.
+    A log's `source` is its files, folders of them, or patterns; with `keeps_responses` its steps have its responses.
+    `overrides` are settings (``method.slope_threshold=0.1``) laid over the run's recipe: of the method, the seed, the
+    draw of noisy labels, how answers are read, and of a log the noise type of sentinels (R1). A run keeps its own
+    method unless the settings name another, or OLR's settings that its own method lacks. `report` is called while a
+    log is read, and for each of the history's steps.
     """
     with at("set"):
         changes = override({}, overrides)
@@ -222,7 +218,6 @@ def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
 
 
 def _complete_steps(run: Path) -> int:
-    """How many steps the run has stored, from the first on."""
     steps = stored_steps(run)
     missing = next((step for step, stored in enumerate(steps, start=1) if step != stored), None)
     if missing is not None:
@@ -362,16 +357,12 @@ def _prompt(
     questions: Mapping[str, tuple[Message, ...]] = MappingProxyType({}),
 ) -> Prompt:
     given, noise_type = row.get("given_label"), row.get("noise_type")
-    if given == SENTINEL and noise_type is None:
-        noise_type = type_of_sentinel
-    name, source = row["prompt_id"], row.get("data_source") or ""
-    is_verified = row.get("label_source") == "verified"
     return Prompt(
-        name,
-        questions.get(name, ()),
+        row["prompt_id"],
+        questions.get(row["prompt_id"], ()),
         given,
         row.get("true_answer"),
-        noise_type,
-        source,
-        is_verified=is_verified,
+        type_of_sentinel if given == SENTINEL and noise_type is None else noise_type,
+        row.get("data_source") or "",
+        is_verified=row.get("label_source") == "verified",
     )

@@ -108,17 +108,8 @@ def runs_answer(folders: Sequence[Path], entries: Sequence[RunEntry]) -> Answer:
     return Answer([table] if entries else [table.nothing], {"runs": plain}, notes, next=commands)
 
 
-_COLUMNS = (
-    Column("run", is_text=True),
-    Column("arm", is_text=True),
-    Column("seed"),
-    Column("status", is_text=True),
-    Column("epoch"),
-    Column("held-out\naccuracy"),
-    Column("wrong\nlabels"),
-    Column("created", is_text=True),
-    Column("size"),
-)
+_HEADS = ("run", "arm", "seed", "status", "epoch", "held-out\naccuracy", "wrong\nlabels", "created", "size")
+_COLUMNS = [Column(head, is_text=head in ("run", "arm", "status", "created")) for head in _HEADS]
 
 
 def _cells(run: RunEntry) -> list[str]:

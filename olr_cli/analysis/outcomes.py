@@ -56,7 +56,6 @@ class Start:
     Attributes:
         model: as the paper's tables would call it.
         detail: what tells it from others of the table; empty if there are none.
-        cells: column -> its mean over seeds.
     """
 
     model: str
@@ -69,10 +68,8 @@ class Source:
     """Where the numbers come from.
 
     Attributes:
-        columns: of our scores.
         shares: run directory -> column -> what was measured at the run's end; beside held-out accuracy `BELOW_START`.
         starts: the policies that the runs started from, as far as they were measured.
-        notes: sentences about the numbers.
     """
 
     columns: Sequence[ScoreColumn]
@@ -116,13 +113,11 @@ def _held_out(runs: Sequence[Run]) -> Source:
     """Held-out accuracy as it was logged during training: the last value, and at step 0."""
     name = HELD_OUT.name
     first = {run.path: run.logged_before_training(name) for run in runs}
-    last = {run.path: run.last_logged(name) for run in runs}
-    shares: dict[Path, dict[str, float]] = {
-        path: {name: end} for path, end in last.items() if end is not None
-    }
-    for path, values in shares.items():
-        if (start := first[path]) is not None:
-            values[BELOW_START] = float(values[name] < start)
+    shares: dict[Path, dict[str, float]] = {}
+    for run in runs:
+        if (end := run.last_logged(name)) is not None:
+            start = first[run.path]
+            shares[run.path] = {name: end} | ({} if start is None else {BELOW_START: float(end < start)})
     tasks = {repr(task(run)): task(run) for run in runs}
     starts = []
     for key, detail in zip(tasks, telling_settings(list(tasks.values())), strict=True):

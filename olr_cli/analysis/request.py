@@ -107,7 +107,11 @@ def carry_out(request: Request) -> Answer:
             if request.table is not None or request.baseline is not None or request.shape in STANDING_ALONE:
                 raise UserError(f"this needs {lack}", f"table {name}") from None
     saved = [chart for name, charts in drawn.items() if name in wanted or "all" in wanted for chart in charts]
-    written = figures.save(saved, folder)
+    written = []
+    if saved:
+        from olr_cli.analysis.figures import style
+
+        written = [file for chart in saved for file in style.save(chart, folder)]
     notes = [*_notes(runs, left_out, arms), *(chart.note for chart in saved if chart.note)]
     if request.report:
         from olr_cli.analysis.report.page import write_report

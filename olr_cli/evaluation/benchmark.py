@@ -221,15 +221,10 @@ def find_benchmark(name: str) -> Benchmark:
     raise UserError(f"no benchmark is called '{name}'{hint or known}")
 
 
-def choose(
-    words: str,
-    extractor: str | None = None,
-    own: Sequence[Benchmark] = (),
-    tolerance: float | None = None,
-) -> list[Benchmark]:
+def choose(words: str, own: Sequence[Benchmark] = ()) -> list[Benchmark]:
     """The benchmarks that a comma-separated list names, each once: names, aliases, files, or ``all``.
 
-    An `extractor` and a `tolerance` take the place of their own; `own` are benchmarks with further names.
+    `own` are benchmarks with further names.
     """
     chosen: dict[str, Benchmark] = {}
     further = {benchmark.name: benchmark for benchmark in own}
@@ -242,11 +237,11 @@ def choose(
                 )
     if not chosen:
         raise UserError("no benchmark is named; name some, as in aime24,math500, or all")
-    return read_by(extractor, list(chosen.values()), tolerance)
+    return list(chosen.values())
 
 
 def read_by(
-    extractor: str | None, benchmarks: Sequence[Benchmark], tolerance: float | None = None
+    extractor: str | None, benchmarks: Sequence[Benchmark], tolerance: float | None
 ) -> list[Benchmark]:
     """Benchmarks with an extractor and a tolerance in place of their own; None: with their own."""
     update = {"extractor": extractor, "tolerance": tolerance}
@@ -291,10 +286,7 @@ def file_benchmarks(data: Path | None, names: Iterable[str] | None = None) -> li
     """A benchmark for each file at a place, called after the file.
 
     Rows are asked as training asks them: questions under R21's system message, messages as they are.
-
-    Args:
-        data: a file, a folder or a pattern; None: there are none.
-        names: only benchmarks with these names.
+    `names`: only benchmarks with these names.
     """
     files = [] if data is None else matching_files(str(data))
     if names is not None:

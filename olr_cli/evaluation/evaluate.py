@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 from olr_cli.answers import Judge
 from olr_cli.engines.prompt_text import no_template
 from olr_cli.errors import printable
-from olr_cli.evaluation.backends import Backend, model_digest
+from olr_cli.evaluation.backends import Backend, GenerationRequest, model_digest
 from olr_cli.evaluation.plan import Evaluation
 from olr_cli.evaluation.pool import PooledProblem, Recorder, pool_of
 from olr_cli.evaluation.scores import Score
-from olr_cli.evaluation.store import EvaluationRecord, EvaluationStore, Task
+from olr_cli.evaluation.store import EvaluationRecord, Task
 from olr_cli.runs.directory import GIVEN_UP
-from olr_cli.runs.interrupts import Interrupted, StopRequest, stop_requests
+from olr_cli.runs.interrupts import StopRequest, stop_requests
 from olr_cli.runs.progress import clock
 
 if TYPE_CHECKING:
@@ -39,10 +39,7 @@ def evaluate(evaluation: Evaluation, progress: Progress, open_model: OpenModel |
     """Evaluate a model, or finish an evaluation that an earlier call began; a score for each task.
 
     `open_model` takes the place of the request's backend; it is called only if something is left to generate.
-
-    Raises:
-        UserError: something the user can mend; what is done is stored.
-        Interrupted: Ctrl-C or SIGTERM came; likewise.
+    After an error that the user can mend, and an interrupt, what is done is stored.
     """
     target, tasks, request = evaluation.target, evaluation.tasks, evaluation.request
     store = target.store
@@ -70,7 +67,7 @@ def evaluate(evaluation: Evaluation, progress: Progress, open_model: OpenModel |
                 f" regrade {target.folder}` grades them again."
             )
         for task in tasks:  # killed after its last problem, it is still in several files
-            _finish(store, task)
+            store.finish(task)
         scores = store.rescore()
     return [scores[task.benchmark.name] for task in tasks]
 
@@ -82,12 +79,11 @@ def _sample(
     open_model: OpenModel,
     progress: Progress,
 ) -> None:
-    """Generate, grade and store the missing samples of all tasks."""
     target, request = evaluation.target, evaluation.request
     store = target.store
 
     def show_score(task: Task) -> None:
-        _finish(store, task)
+        store.finish(task)
         if len(evaluation.tasks) > 1:
             [score] = store.scores([task.benchmark.name])
             progress.say(f"{score.title}: {100 * score.avg:.1f}%")
@@ -104,7 +100,10 @@ def _sample(
         record = store.with_backend(record, backend.facts)
         progress.generating(list(dict.fromkeys(entry.task.benchmark.title for entry in pool)))
         prompts = backend.render([entry.problem.messages for entry in pool])
-        requests = [entry.request(prompt) for entry, prompt in zip(pool, prompts, strict=True)]
+        requests = [
+            GenerationRequest(entry.problem.messages, [*entry.seeds.values()], prompt)
+            for entry, prompt in zip(pool, prompts, strict=True)
+        ]
         with (
             Recorder(store, record, pool, judge, progress.advance, show_score) as recorder,
             closing(backend.stream(requests, request.sampling)) as stream,
@@ -125,12 +124,8 @@ def _sample(
 
 
 def _heed(stop: StopRequest) -> None:
-    if stop.signal_number is not None:
-        raise Interrupted(stop.signal_number)
-
-
-def _finish(store: EvaluationStore, task: Task) -> None:
-    store.finish(task.benchmark.name, [problem.prompt_id for problem in task.problems])
+    if (interruption := stop.interruption()) is not None:
+        raise interruption
 
 
 class Progress:

@@ -14,14 +14,12 @@ from olr_cli.answers.extraction import option_letter
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import Benchmark, choose, read_by, registry
 from olr_cli.evaluation.plan import EvaluationRequest, Say
+from olr_cli.evaluation.problems import MOST_OPTIONS
 from olr_cli.evaluation.results import check_reference, scores_answer
 from olr_cli.evaluation.scores import Score
 from olr_cli.evaluation.store import EvaluationStore, Generation, Target, evaluations_at
 from olr_cli.runs.directory import GIVEN_UP
 from olr_cli.tables import Answer
-
-_MOST_OPTIONS = 10
-"""Of a problem that doesn't say how many options it has."""
 
 
 def grade(benchmark: Benchmark, samples: Sequence[Generation], judge: Judge) -> list[Generation]:
@@ -41,14 +39,12 @@ def grade(benchmark: Benchmark, samples: Sequence[Generation], judge: Judge) -> 
     for sample, answer in pairs:
         answers_of.setdefault(sample.problem_id, []).append(answer)
     spellings = {problem_id: vote(answers, keys).spelling for problem_id, answers in answers_of.items()}
-    return [
-        _graded(sample, None, None, False)
-        if answer is None
-        else _graded(
-            sample, answer, spellings[sample.problem_id][keys[answer]], verdicts[sample.gold, answer] is True
-        )
-        for sample, answer in pairs
-    ]
+    graded = []
+    for sample, answer in pairs:
+        spelling = None if answer is None else spellings[sample.problem_id][keys[answer]]
+        is_correct = answer is not None and verdicts[sample.gold, answer] is True
+        graded.append(replace(sample, answer=answer, answer_class=spelling, is_correct=is_correct))
+    return graded
 
 
 def _unfinished_thought(sample: Generation) -> bool | None:
@@ -59,7 +55,7 @@ def _unfinished_thought(sample: Generation) -> bool | None:
 
 
 def _by_letter(sample: Generation, answer: str | None) -> Generation:
-    options = sample.choices or _MOST_OPTIONS
+    options = sample.choices or MOST_OPTIONS  # of a problem that doesn't say how many it has
     numbered = sample.gold.strip().isdecimal()
     right = option_letter(sample.gold, options, numbered=numbered)
     if right is None:
@@ -68,11 +64,7 @@ def _by_letter(sample: Generation, answer: str | None) -> Generation:
             " options; mend it in the data"
         )
     letter = answer and option_letter(answer, options, numbered=numbered)
-    return _graded(sample, answer, letter, letter == right)
-
-
-def _graded(sample: Generation, answer: str | None, answer_class: str | None, is_correct: bool) -> Generation:
-    return replace(sample, answer=answer, answer_class=answer_class, is_correct=is_correct)
+    return replace(sample, answer=answer, answer_class=letter, is_correct=letter == right)
 
 
 # ---- grading again --------------------------------------------------------------------------------------------------
@@ -86,7 +78,6 @@ class Regraded:
     """An evaluation that was graded again.
 
     Attributes:
-        samples: how many were graded.
         now_right: samples that were graded wrong before and are right now; `now_wrong`: the other way round.
         unfinished: benchmarks that were left out because they are not done.
     """
@@ -120,12 +111,8 @@ def regrade(
 ) -> Regraded:
     """Grade an evaluation's finished benchmarks again, by the golds that are stored with them.
 
-    Args:
-        folder: the evaluation's folder.
-        benchmarks: only these, as they are defined now; by default all, as they were defined when they were graded.
-        extractor: in place of the benchmarks' own.
-        tolerance: likewise.
-        report: as `Judge` takes it.
+    `benchmarks`: only these, as they are defined now; by default all, as they were defined when they were graded.
+    `extractor` and `tolerance` take the place of the benchmarks' own.
     """
     store = EvaluationStore(folder)
     store.record()  # or else a lock would be put into a folder of something else
@@ -169,10 +156,7 @@ def regrade(
 def grade_again(
     request: EvaluationRequest, place: Path, say: Say, report: Callable[[int, int], None] | None = None
 ) -> Answer:
-    """Grade the stored evaluations at a place again, with the request's benchmarks and extractor.
-
-    `report` is as `Judge` takes it.
-    """
+    """Grade the stored evaluations at a place again, with the request's benchmarks and extractor."""
     found = evaluations_at(place)
     # If none is done, regrading the first raises the error.
     stored = [target for target in found if target.store.finished()] or found
@@ -186,7 +170,7 @@ def grade_again(
         for name, task in target.store.record().benchmarks.items()
         if name not in registry()
     ]
-    chosen = choose(request.benchmarks, request.extractor, definitions) if request.benchmarks else None
+    chosen = choose(request.benchmarks, definitions) if request.benchmarks else None
     evaluated: list[tuple[Target, Sequence[Score]]] = []
     for target in stored:
         regraded = regrade(target.folder, chosen, request.extractor, report, request.tolerance)

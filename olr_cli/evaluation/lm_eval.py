@@ -15,10 +15,10 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from olr_cli.answers import Judge
 from olr_cli.answers.extraction import boxed, option_letter
@@ -29,11 +29,11 @@ from olr_cli.errors import UserError, taken
 from olr_cli.evaluation.backends import Sampling
 from olr_cli.evaluation.benchmark import Benchmark, ProblemSource, choose, read_by
 from olr_cli.evaluation.grading import grade
-from olr_cli.evaluation.plan import EvaluationRequest, Say
-from olr_cli.evaluation.problems import load_problems
+from olr_cli.evaluation.plan import Evaluation, EvaluationRequest, Say
+from olr_cli.evaluation.problems import MOST_OPTIONS, load_problems
 from olr_cli.evaluation.published import model_name
 from olr_cli.evaluation.results import check_reference, scores_answer
-from olr_cli.evaluation.store import EvaluationRecord, Generation, Target, Task
+from olr_cli.evaluation.store import Generation, Target, Task
 from olr_cli.files import read_json, read_lines, storable
 from olr_cli.recipe.layers import folder_name
 from olr_cli.runs.directory import GIVEN_UP
@@ -46,27 +46,24 @@ _MAX_NEW_TOKENS = 256
 _LETTER = re.compile(r"\(?[A-J]\)?")
 
 
-@dataclass(frozen=True)
-class _LoggedTask:
-    """A task of a log with generated text.
+class _Record(NamedTuple):
+    """What a log says of a problem; `texts` are all of its ``doc``, usually with the bare question."""
 
-    Attributes:
-        samples: the responses to each problem, by its ``doc_id``; golds are those of the log.
-        texts: every text of a problem's record, usually with the bare question.
-        metrics: the tool's own scores: the mean over problems of each metric that every problem has.
-    """
+    problem_id: str
+    prompt: str
+    responses: Sequence[str]
+    gold: str
+    texts: Sequence[str]
+
+
+class _LoggedTask(NamedTuple):
+    """A task with generated text; `metrics` are the tool's own scores, of each metric that every problem has."""
 
     name: str
     file: Path
-    samples: Mapping[str, Sequence[Generation]]
-    texts: Mapping[str, Sequence[str]]
+    records: Sequence[_Record]
     metrics: Mapping[str, float]
     sampling: Sampling
-
-    @property
-    def firsts(self) -> list[Generation]:
-        """The first sample of each problem."""
-        return [samples[0] for samples in self.samples.values()]
 
 
 def sample_logs(place: Path) -> list[Path]:
@@ -90,7 +87,7 @@ def import_log(request: EvaluationRequest, log: Path, say: Say) -> Answer:
         benchmark, problems = _asked(task, known) if known else _of_its_own(task)
         [benchmark] = read_by(request.extractor, [benchmark], request.tolerance)
         data = str(request.data) if request.data is not None else None
-        tasks[benchmark.name] = Task(benchmark, problems, len(next(iter(task.samples.values()))), data)
+        tasks[benchmark.name] = Task(benchmark, problems, len(task.records[0].responses), data)
     if len(tasks) < len(logged) or len({task.sampling.temperature for task in logged}) > 1:
         raise UserError(
             f"{log} has tasks of one benchmark, or at several temperatures; import them one by one, each into another"
@@ -103,15 +100,9 @@ def import_log(request: EvaluationRequest, log: Path, say: Say) -> Answer:
         "metrics": {name: task.metrics for name, task in zip(tasks, logged, strict=True)},
     }
     target = Target(model, folder, f"{name} ({TOOL})", origin)
-    record = EvaluationRecord(
-        name=target.name,
-        model=model,
-        origin=origin,
-        sampling=max((task.sampling for task in logged), key=lambda it: it.max_new_tokens),
-        seed=0,
-        benchmarks={name: task.record() for name, task in tasks.items()},
-        generated_by=({"name": TOOL, "version": version},),
-    )
+    sampling = max((task.sampling for task in logged), key=lambda it: it.max_new_tokens)
+    record = Evaluation(target, [*tasks.values()], replace(request, sampling=sampling)).record()
+    record = record.model_copy(update={"generated_by": ({"name": TOOL, "version": version},)})
     store = target.store
     with store.locked(), Judge(ledger=folder / GIVEN_UP) as judge:
         if not store.is_empty:
@@ -158,7 +149,7 @@ def _read_logs(place: Path, say: Say) -> tuple[str, str, list[_LoggedTask]]:
 def _task(name: str, file: Path) -> _LoggedTask | None:
     """A task; None if it has no generated text."""
     by_problem: dict[str, list[dict[str, Any]]] = {}
-    samples, settings = dict[str, list[Generation]](), dict[str, Any]()
+    records, settings = [], dict[str, Any]()
     try:
         for line in map(json.loads, read_lines(file)):
             by_problem.setdefault(str(line["doc_id"]), []).append(line)
@@ -171,34 +162,18 @@ def _task(name: str, file: Path) -> _LoggedTask | None:
             request = next(iter(line["arguments"].values()))
             prompt, settings = request["arg_0"], request["arg_1"]
             prompt = prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False)
-            samples[problem_id] = [
-                Generation(
-                    benchmark=name,
-                    problem_id=problem_id,
-                    sample=number,
-                    prompt=storable(prompt),
-                    response=storable(response),
-                    gold=_gold_answer(storable(str(line["target"]))),
-                    choices=None,
-                    tokens=None,
-                    truncated=None,
-                    seed=None,
-                )
-                for number, response in enumerate(responses)
-            ]
-        if len(set(map(len, samples.values()))) != 1:
+            gold = _gold_answer(storable(str(line["target"])))
+            responses, texts = [*map(storable, responses)], [*_texts(line["doc"])]
+            records.append(_Record(problem_id, storable(prompt), responses, gold, texts))
+        if len({len(record.responses) for record in records}) != 1:
             raise ValueError("counts")
         metrics = [_metrics(lines) for lines in by_problem.values()]
+        means = {
+            key: fmean(it[key] for it in metrics) for key in metrics[0] if all(key in it for it in metrics)
+        }
         temperature = 0.0 if settings.get("do_sample") is False else float(settings.get("temperature", 1))
         limit = int(settings.get("max_gen_toks") or settings.get("max_tokens") or _MAX_NEW_TOKENS)
-        return _LoggedTask(
-            name,
-            file,
-            samples,
-            {problem_id: list(_texts(lines[0]["doc"])) for problem_id, lines in by_problem.items()},
-            {key: fmean(it[key] for it in metrics) for key in metrics[0] if all(key in it for it in metrics)},
-            Sampling(temperature, limit),
-        )
+        return _LoggedTask(name, file, records, means, Sampling(temperature, limit))
     except (ValueError, TypeError, LookupError, AttributeError, StopIteration):
         raise UserError(
             f"{file} is no sample log of {TOOL}, or its problems have different numbers of responses; name another"
@@ -206,7 +181,6 @@ def _task(name: str, file: Path) -> _LoggedTask | None:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in a JSON value."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
@@ -232,7 +206,7 @@ def _gold_answer(text: str) -> str:
 
 def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
     """A benchmark with the problems and golds of the log."""
-    letters = all(_LETTER.fullmatch(sample.gold) for sample in task.firsts)
+    letters = all(_LETTER.fullmatch(record.gold) for record in task.records)
     benchmark = Benchmark(
         name=re.sub(r"[^A-Za-z0-9._:+-]+", "-", task.name).strip("-._:+") or "task",
         title=task.name,
@@ -241,15 +215,11 @@ def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
         system=None,
     )
     problems = []
-    for sample in task.firsts:
-        gold = option_letter(sample.gold, 10) if letters else sample.gold
+    for name, prompt, _, given, _ in task.records:
+        gold = option_letter(given, MOST_OPTIONS) if letters else given
         if not gold:
-            raise UserError(
-                f"{task.file}: problem {sample.problem_id} has no gold; name its benchmark",
-                "benchmarks",
-            )
-        message = Message("user", sample.prompt)
-        problems.append(Prompt(sample.problem_id, (message,), gold, gold, None, benchmark.name))
+            raise UserError(f"{task.file}: problem {name} has no gold; name its benchmark", "benchmarks")
+        problems.append(Prompt(name, (Message("user", prompt),), gold, gold, None, benchmark.name))
     return benchmark, problems
 
 
@@ -259,7 +229,7 @@ def _asked(
     """The benchmark that a task asks, and its problems in the order of the log."""
     for benchmark, problems in known:
         places = _places(task, QuestionIndex([problem.messages for problem in problems]))
-        if len(places) == len(task.firsts) == len(set(places)):
+        if len(places) == len(task.records) == len(set(places)):
             return benchmark, [problems[place] for place in places]
     names = ", ".join(benchmark.name for benchmark, _ in known)
     raise UserError(
@@ -271,11 +241,11 @@ def _places(task: _LoggedTask, problems: QuestionIndex) -> list[int]:
     """Which problem each record of a task is: the longest that is a text of the record, else the longest that stands in
     its prompt. Records of other problems are left out.
     """
-    within = problems.find_within({it.problem_id: it.prompt for it in task.firsts})
+    within = problems.find_within({it.problem_id: it.prompt for it in task.records})
     places: list[int] = []
-    for it in task.firsts:
+    for it in task.records:
         same = within.get(it.problem_id, ())
-        for text in sorted(task.texts[it.problem_id], key=len):
+        for text in sorted(it.texts, key=len):
             turns = (Message("user", text),)
             found = problems.find(turns)
             same = problems.in_same_words(turns, found) or found or same
@@ -284,15 +254,19 @@ def _places(task: _LoggedTask, problems: QuestionIndex) -> list[int]:
 
 
 def _generations(task: Task, logged: _LoggedTask) -> list[Generation]:
-    """The samples of a task under the names and golds of its problems."""
     return [
-        replace(
-            sample,
+        Generation(
             benchmark=task.benchmark.name,
             problem_id=problem.prompt_id,
+            sample=number,
+            prompt=record.prompt,
+            response=response,
             gold=str(problem.gold),
             choices=problem.choices,
+            tokens=None,
+            truncated=None,
+            seed=None,
         )
-        for problem, samples in zip(task.problems, logged.samples.values(), strict=True)
-        for sample in samples
+        for problem, record in zip(task.problems, logged.records, strict=True)
+        for number, response in enumerate(record.responses)
     ]

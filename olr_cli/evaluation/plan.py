@@ -32,7 +32,6 @@ from olr_cli.evaluation.results import Compared, check_reference
 from olr_cli.evaluation.scores import is_evaluation
 from olr_cli.evaluation.store import EvaluationRecord, Protocol, Target, Task
 from olr_cli.evaluation.targets import all_targets, load_tokenizer, origin, require_models, targets
-from olr_cli.recipe.schema import TrainSection
 from olr_cli.runs.directory import is_run, read_recipe
 from olr_cli.tables import Answer
 
@@ -54,12 +53,6 @@ class HeldOut(NamedTuple):
     sampling: Sampling
     samples: int
 
-    @classmethod
-    def of(cls, train: TrainSection) -> HeldOut:
-        """As a recipe's `train` says."""
-        drawn = (train.max_new_tokens, train.top_p, train.top_k, train.min_p, train.stop)
-        return cls(Sampling(train.evaluation_temperature, *drawn), train.held_out_rollouts)
-
 
 @dataclass(frozen=True)
 class EvaluationRequest:
@@ -67,7 +60,6 @@ class EvaluationRequest:
 
     Attributes:
         models: folders, hub ids, built-in policies or runs.
-        checkpoints: which checkpoints of the runs.
         benchmarks: names and files, separated by commas.
         data: interchange file, or folder of them, in place of the benchmarks' sources.
         limit: only the first problems of each benchmark.
@@ -75,13 +67,8 @@ class EvaluationRequest:
         drawn: fields of `Sampling` that the command names.
         sampling: how responses are drawn, decided by `plan`.
         seed: every sample's seed is made from it (`olr_cli.evaluation.pool.sample_seed`).
-        prompting: how problems are put to the model.
         protocol: whose choices the defaults are, decided by `plan`.
-        backend: how the model is opened.
-        extractor: how answers are read, in place of the benchmarks' own.
-        tolerance: of numbers, in place of the benchmarks' own.
-        out: the folder for results.
-        compare: what scores are shown beside.
+        extractor, tolerance: in place of the benchmarks' own.
     """
 
     models: Sequence[str] = ()
@@ -127,7 +114,6 @@ class Evaluation:
     """One model or checkpoint, with all that its evaluation needs.
 
     Attributes:
-        target: the model and the folder.
         tasks: benchmarks with their problems, in the order in which they are worked on.
         request: how they are sampled; its protocol and prompting are decided.
     """
@@ -159,8 +145,8 @@ def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
     every_target = [target for group in named.values() for target in group]
     check_reference(request.compare, every_target)
     require_models(every_target)
-    if chosen.sentence is not None:
-        say(chosen.sentence)
+    if chosen.note is not None:
+        say(chosen.note)
     request = request.sampled(chosen.held_out)
     protocol = protocol_of(request.compare, every_target)
     if protocol == "paper":
@@ -183,7 +169,7 @@ class Chosen(NamedTuple):
     """The benchmarks of a request.
 
     Attributes:
-        note: a sentence where the choice may surprise.
+        note: a sentence where the choice may surprise, for before anything starts.
         held_out: how training measures these problems, if they are what runs hold out.
     """
 
@@ -191,21 +177,13 @@ class Chosen(NamedTuple):
     note: str | None = None
     held_out: HeldOut | None = None
 
-    @property
-    def sentence(self) -> str | None:
-        """A note for the user before anything starts."""
-        if self.held_out is None:
-            return self.note
-        sampling, samples = self.held_out
-        how = f"temperature {sampling.temperature:g}, {samples} samples of each problem"
-        return f"{self.note}; where no option says otherwise, it is asked as in training ({how})"
-
 
 def _benchmarks(request: EvaluationRequest) -> Chosen:
     if request.benchmarks:
         known = file_benchmarks(request.data, request.benchmarks.split(","))
-        return Chosen(choose(request.benchmarks, request.extractor, known, request.tolerance))
-    chosen = default_benchmarks(request.models, request.data, of_the_paper=request.compare == "paper")
+        chosen = Chosen(choose(request.benchmarks, known))
+    else:
+        chosen = default_benchmarks(request.models, request.data, of_the_paper=request.compare == "paper")
     return chosen._replace(benchmarks=read_by(request.extractor, chosen.benchmarks, request.tolerance))
 
 
@@ -215,11 +193,7 @@ def default_benchmarks(models: Sequence[str], data: Path | None, *, of_the_paper
     With data: those of the paper's nine that the data contain, else the data themselves. Without: the sets that the
     runs among the models hold out (`data.test` or `data.held_out`); else the task of a built-in policy, or of the one
     that a run started from; else all nine.
-
-    Args:
-        models: as the command names them.
-        data: files of problems.
-        of_the_paper: ignore the held-out sets of runs, which are compared with the paper.
+    `of_the_paper`: ignore the held-out sets of runs, which are compared with the paper.
     """
     if data is not None:
         return Chosen(*_benchmarks_of(data))
@@ -231,15 +205,22 @@ def default_benchmarks(models: Sequence[str], data: Path | None, *, of_the_paper
         except UserError as error:
             raise UserError(f"the held-out prompts of {model}: {error}, or name benchmarks") from None
         if benchmark is not None:
-            measured.add(HeldOut.of(read_recipe(Path(model)).train))
+            train = read_recipe(Path(model)).train
+            drawn = (train.max_new_tokens, train.top_p, train.top_k, train.min_p, train.stop)
+            measured.add(HeldOut(Sampling(train.evaluation_temperature, *drawn), train.held_out_rollouts))
             if chosen.setdefault(benchmark.name, benchmark) != benchmark or len(measured) > 1:
                 raise UserError(
                     f"these runs hold out different sets '{benchmark.name}', or measure them in different ways"
                     " (train.*); evaluate them one at a time, or name benchmarks"
                 )
     if chosen:
-        note = f"{', '.join(chosen)} is held out from training, and no other benchmark is named"
-        return Chosen(list(chosen.values()), note, *measured)
+        [held_out] = measured
+        note = (
+            f"{', '.join(chosen)} is held out from training, and no other benchmark is named; where no option says"
+            f" otherwise, it is asked as in training (temperature {held_out.sampling.temperature:g},"
+            f" {held_out.samples} samples of each problem)"
+        )
+        return Chosen(list(chosen.values()), note, held_out)
     of_models = {model: _task_of(origin(model)) for model in models}
     if len(set(of_models.values())) > 1:
         facts = ", ".join(f"{model}: {words}" for model, words in of_models.items())

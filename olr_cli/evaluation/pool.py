@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from olr_cli import seeding
 from olr_cli.answers import Judge
 from olr_cli.data.prompts import Prompt
-from olr_cli.evaluation.backends import GenerationRequest
 from olr_cli.evaluation.grading import grade
 from olr_cli.evaluation.store import EvaluationRecord, EvaluationStore, Generation, Task
 from olr_cli.supervision import Rollout
@@ -44,10 +43,6 @@ class PooledProblem:
     problem: Prompt
     seeds: Mapping[int, int]
     stored: Sequence[Generation]
-
-    def request(self, prompt: str) -> GenerationRequest:
-        """The samples to generate; `prompt` as the model reads it."""
-        return GenerationRequest(self.problem.messages, list(self.seeds.values()), prompt)
 
     def generations(self, prompt: str, rollouts: Sequence[Rollout | None]) -> Iterator[Generation]:
         """All samples but those that are lost, the new ones not graded yet; `prompt` as the model read it.

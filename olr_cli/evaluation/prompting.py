@@ -22,9 +22,7 @@ class Prompting:
     """Settings that change what a model reads; by default a benchmark, its rows and the model decide.
 
     Attributes:
-        system: takes the place of every system message; empty: there is none; None: as benchmark and
-            rows have it (R21).
-        chat: how messages become text.
+        system: takes the place of every system message; empty: there is none; None: as rows have it (R21).
     """
 
     system: str | None = None
@@ -32,14 +30,14 @@ class Prompting:
 
     def ask(self, problems: Sequence[Prompt]) -> list[Prompt]:
         """A benchmark's problems with the messages that the model is given."""
-        return [replace(problem, messages=self._messages(problem)) for problem in problems]
-
-    def _messages(self, problem: Prompt) -> tuple[Message, ...]:
-        system = tuple(message for message in problem.messages if message.role == "system")
-        turns = tuple(message for message in problem.messages if message.role != "system")
-        if self.system is not None:
-            system = (Message("system", self.system),) if self.system else ()
-        return (*system, *turns)
+        asked = []
+        for problem in problems:
+            system = [message for message in problem.messages if message.role == "system"]
+            turns = [message for message in problem.messages if message.role != "system"]
+            if self.system is not None:
+                system = [Message("system", self.system)] if self.system else []
+            asked.append(replace(problem, messages=(*system, *turns)))
+        return asked
 
     def settings(self) -> dict[str, Any]:
         """What an evaluation's record says: the settings that differ from the defaults, as JSON values."""
@@ -48,14 +46,11 @@ class Prompting:
             settings["system"] = self.system or NONE
         if self.chat.template is not None:
             text = self.chat.template
-            settings["chat_template"] = _digest(text.encode()) if text else NONE
+            digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+            settings["chat_template"] = digest if text else NONE
         if self.chat.variables:
             settings["template"] = dict(self.chat.variables)
         return settings
-
-
-def _digest(content: bytes) -> str:
-    return f"sha256:{hashlib.sha256(content).hexdigest()[:16]}"
 
 
 def read_prompting(system: str | None, template: str | None, variables: Iterable[str]) -> Prompting:

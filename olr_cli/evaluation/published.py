@@ -31,9 +31,7 @@ class Setting:
     Attributes:
         model: without its owner, as in `Qwen3-4B-Base`.
         method: `base` (before training), `grpo`, `olr`, ...
-        noise_type: `inactive` or `active`.
         noise_ratio: as printed.
-        train_prompts: how many prompts trained.
         slope_threshold: delta.
         warmup_epochs: T, as visits that keep the label.
     """
@@ -103,7 +101,6 @@ def published_table(name: str) -> list[PublishedRow]:
 
 @cache
 def _scores() -> list[tuple[str, Setting, str, Decimal]]:
-    """Table, setting, benchmark and score of every published number."""
     read = TypeAdapter(Setting).validate_python
     with RESULTS.open(encoding="utf-8", newline="") as lines:
         return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -68,6 +68,11 @@ def scores_answer(evaluated: Evaluated, compare: Compared, note: str | None = No
             target.name if names.count(target.name) == 1 else str(target.folder),
             tuple(scores),
             tuple(_notes(target)),
+            {
+                "model": target.model,
+                **{key: target.origin[key] for key in ("run", "step") if key in target.origin},
+                "folder": str(target.folder),
+            },
         )
         for target, scores in evaluated
     }
@@ -87,24 +92,10 @@ def scores_answer(evaluated: Evaluated, compare: Compared, note: str | None = No
             reference = NamedScores(name, tuple(other.store.scores()), tuple(_notes(other)))
         notes += _read_otherwise(targets, other)
     table = scores_table(list(shown.values()), reference)
-    facts = {
-        shown[target.folder].name: {
-            "model": target.model,
-            **{key: target.origin[key] for key in ("run", "step") if key in target.origin},
-            "folder": str(target.folder),
-        }
-        for target in targets
-    }
+    plain = {key: value for key, value in table.data.items() if key != "rows"}
     return Answer(
         parts=[table],
-        data={
-            **{key: value for key, value in table.data.items() if key != "rows"},
-            "evaluations": [
-                {"name": scores["name"], **facts[scores["name"]], **scores}
-                for scores in table.data["evaluations"]
-            ],
-            "notes": [*table.data["notes"], *notes],
-        },
+        data=plain | {"notes": [*table.data["notes"], *notes]},
         notes=notes,
         files=[_scores_file(target) for target in targets],
         next=_next_command(targets, compare),
@@ -153,7 +144,6 @@ def _next_command(targets: Sequence[Target], compare: Compared) -> dict[str, str
 
 
 def _reference(named: Path) -> Target:
-    """The evaluation that others are compared with."""
     other = evaluations_at(named)[-1]
     if not other.store.finished():
         raise UserError(f"no benchmark is done yet in {other.folder}; finish it first", f"compare {named}")
@@ -193,13 +183,13 @@ Cells: TypeAlias = Mapping[str, Cell]
 class NamedScores:
     """The scores of one model or checkpoint, under a name that is unique in its table.
 
-    Attributes:
-        notes: sentences about how they were made, for under the table.
+    `notes` are sentences about how they were made, for under the table; `facts` stand beside the name in JSON.
     """
 
     name: str
     scores: tuple[Score, ...]
     notes: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
     def cells(self) -> Cells:
@@ -238,10 +228,7 @@ def scores_table(
 
     A terminal shows one evaluation in detail or several side by side, then the differences; a document a line each.
 
-    Args:
-        evaluations: at least one.
-        reference: what each is compared with, benchmark by benchmark. It isn't compared with itself, if it is one of
-            `evaluations`.
+    The reference isn't compared with itself, if it is one of `evaluations`, of which there must be one.
     """
     evaluations = [evaluation for evaluation in evaluations if evaluation is not reference] or evaluations
     columns = _columns(evaluations)
@@ -326,7 +313,6 @@ def _side_by_side(evaluations: Sequence[NamedScores], columns: Sequence[ScoreCol
 
 
 def _against(name: str, reference: _Reference, cells: Cells, columns: Sequence[ScoreColumn]) -> Block:
-    """An evaluation, the reference, and the differences between them."""
     rows = []
     for column in columns:
         if (cell := cells.get(column.name)) is not None:
@@ -338,7 +324,6 @@ def _against(name: str, reference: _Reference, cells: Cells, columns: Sequence[S
 
 
 def _parts(cell: Cell) -> tuple[str, str]:
-    """A value and its interval."""
     return cell.brief, cell.interval or NOTHING
 
 
@@ -364,6 +349,7 @@ def _data(rows: _Rows, reference: _Reference | None) -> dict[str, Any]:
         "evaluations": [
             {
                 "name": evaluation.name,
+                **evaluation.facts,
                 "scores": [score.plain() for score in evaluation.scores],
                 "averages": plain({name: cells[name] for name in ("in", "out") if name in cells}),
             }
@@ -385,7 +371,6 @@ def _data(rows: _Rows, reference: _Reference | None) -> dict[str, Any]:
 
 
 def _line(evaluation: NamedScores, name: str, cell: Cell, reference: _Reference | None) -> dict[str, Any]:
-    """A line of CSV: an evaluation's score on a benchmark, or average."""
     facts = next((score.plain() for score in evaluation.scores if score.benchmark == name), {})
     line = {"model": evaluation.name, "benchmark": name, **cell.flat("avg", "low", "high")}
     line |= {key: facts.get(key) for key in _FACTS}
@@ -396,7 +381,6 @@ def _line(evaluation: NamedScores, name: str, cell: Cell, reference: _Reference 
 
 
 def _sentences(rows: _Rows, reference: _Reference | None, unit: str = "in percent") -> Iterator[str]:
-    """Sentences that the reader of a table should know."""
     yield f"Scores are avg@n {unit}; intervals are 95 % bootstrap intervals over problems."
     noted: list[NamedScores | _Reference] = [evaluation for evaluation, _ in rows]
     if reference is not None:

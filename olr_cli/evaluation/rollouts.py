@@ -34,7 +34,7 @@ from olr_cli.evaluation.targets import origin, targets
 from olr_cli.recipe.layers import folder_name, validate
 from olr_cli.recipe.schema import LocalEngine, Recipe
 from olr_cli.runs.directory import kind_note, read_manifest, read_recipe
-from olr_cli.runs.interrupts import Interrupted, stop_requests
+from olr_cli.runs.interrupts import stop_requests
 from olr_cli.runs.metrics import Metrics, Stopwatch
 from olr_cli.runs.schedule import Schedule
 from olr_cli.runs.store import scan_labels, scan_rollouts
@@ -76,11 +76,7 @@ def rollouts_recipe(
         },
         "method": {"name": "grpo"},
         "train": train,
-        "engine": {
-            "name": "local",
-            "device": device,
-            "threads": 1 if toy_kind(origin(model)) else None,
-        },
+        "engine": {"name": "local", "device": device, "threads": 1 if toy_kind(origin(model)) else None},
     }
     return validate(tree, "olr rollouts")
 
@@ -143,12 +139,7 @@ class RolloutSampler:
         return self._backend.render([messages])[0]
 
     def complete(self, run: Attempt) -> dict[str, Any]:
-        """Sample from step `run.done` to the end.
-
-        Raises:
-            UserError: the disk is full.
-            Interrupted: Ctrl-C or SIGTERM came; everything up to the last complete step is stored.
-        """
+        """Sample from step `run.done` to the end; interrupted, everything up to the last complete step is stored."""
         recipe, prompts = run.recipe, run.data.train.prompts
         run.supervisor.expect(prompts)
         schedule = Schedule.of(recipe, len(prompts))
@@ -168,12 +159,11 @@ class RolloutSampler:
                     if (sentence := reading_more(stored_responses(run.path))) is not None:
                         run.progress.say(sentence)
                 run.progress.step(step, metrics)
-                if step < schedule.last and stop.signal_number is not None:
-                    raise Interrupted(stop.signal_number)
+                if step < schedule.last and (interruption := stop.interruption()) is not None:
+                    raise interruption
         return {"steps": schedule.last}
 
     def _step(self, run: Attempt, step: int, visit: int, prompts: Sequence[Prompt]) -> Metrics:
-        """Sample, supervise and store one visit of some prompts."""
         recipe, clock = run.recipe, Stopwatch()
         with clock.measure("rollouts"):
             names = [prompt.prompt_id for prompt in prompts]

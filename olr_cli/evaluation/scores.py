@@ -55,9 +55,7 @@ class Score:
 
     Attributes:
         distribution: which of the paper's averages it is part of, if any.
-        problems: how many were scored.
-        whole: how many the benchmark has, where it says so.
-        samples: n, of every problem.
+        whole: how many problems the benchmark has, where it says so; `problems` were scored.
         avg: avg@n, the mean over problems of the share of samples that are right; estimates pass@1.
         interval: the 95 % bootstrap interval of `avg` over problems; None where all problems score the same, since
             a bootstrap then sees no spread.
@@ -101,12 +99,9 @@ def score(
 ) -> Score:
     """Score the stored generations of one benchmark.
 
-    Args:
-        benchmark: names the score.
-        generations: a row a sample, with the columns ``problem_id``, ``sample``, ``answer``, ``answer_class``,
-            ``is_correct``, ``tokens``, ``truncated`` and ``unfinished_thought``.
-        samples: n, how many samples each problem must have (R19).
-        problems: how many problems there must be, where that is known.
+    `generations` have a row a sample, with the columns ``problem_id``, ``sample``, ``answer``, ``answer_class``,
+    ``is_correct``, ``tokens``, ``truncated`` and ``unfinished_thought``. There must be n `samples` of each problem
+    (R19), and so many `problems`, where that is known.
     """
     _assert_complete(benchmark.name, generations, samples, problems)
     by_problem = generations.group_by("problem_id", maintain_order=True).agg(
@@ -114,16 +109,17 @@ def score(
     )
     shares = by_problem["share"].to_list()
     powers_of_two = {1 << i for i in range(samples.bit_length())}
+    is_unfinished = pl.col("unfinished_thought").fill_null(False)
     overall = generations.select(
-        pl.when(pl.col("truncated").is_not_null().all()).then(
-            (pl.col("truncated") | pl.col("unfinished_thought").fill_null(False)).mean()
+        truncated=pl.when(pl.col("truncated").is_not_null().all()).then(
+            (pl.col("truncated") | is_unfinished).mean()
         ),
-        pl.col("answer").is_null().mean(),
-        pl.col("tokens").mean(),
-        pl.when(pl.col("unfinished_thought").is_not_null().any()).then(
-            pl.col("unfinished_thought").fill_null(False).mean()
+        missing_answers=pl.col("answer").is_null().mean(),
+        mean_tokens=pl.col("tokens").mean(),
+        unfinished_thoughts=pl.when(pl.col("unfinished_thought").is_not_null().any()).then(
+            is_unfinished.mean()
         ),
-    ).row(0)
+    )
     return Score(
         benchmark=benchmark.name,
         title=benchmark.title,
@@ -138,10 +134,7 @@ def score(
             for k in sorted({samples, *powers_of_two})
         },
         majority=_majority(generations) / by_problem.height,
-        truncated=overall[0],
-        missing_answers=overall[1],
-        mean_tokens=overall[2],
-        unfinished_thoughts=overall[3],
+        **overall.row(0, named=True),
         by_problem=dict(zip(by_problem["problem_id"], shares, strict=True)),
     )
 
@@ -264,9 +257,7 @@ class StoredScores:
     """The scores.json of one checkpoint or model; its scores lack `Score.by_problem`.
 
     Attributes:
-        name: the model's, in tables.
         step: the checkpoint's; None for a model that is no run's.
-        benchmarks: name -> score.
         averages: ``in`` and ``out`` -> the mean over its benchmarks, if all are there.
     """
 

@@ -37,6 +37,7 @@ from olr_cli.files import read_record, sweep, write_text, write_whole, writing
 from olr_cli.recipe.schema import Section
 from olr_cli.runs.directory import GIVEN_UP, versions
 from olr_cli.runs.locks import held
+from olr_cli.supervision import arrow_schema
 
 if TYPE_CHECKING:
     import polars as pl
@@ -64,7 +65,6 @@ class Generation:
     """One sample of a benchmark's problem; until it is graded (`olr_cli.evaluation.grading.grade`), it has no answer.
 
     Attributes:
-        problem_id: unique in its benchmark.
         sample: its number among the problem's samples, from 0.
         prompt: exactly as the model saw it.
         response: the text as generated, special tokens left out.
@@ -106,8 +106,6 @@ class TaskRecord(Section):
 
     Attributes:
         definition: the benchmark as it was when the samples were graded.
-        samples: n, of each problem.
-        problems: how many.
         problems_digest: the digest of their messages and golds, in order (`olr_cli.evaluation.problems.digest`).
         answer_rules: the version of the rules that graded the samples (`olr_cli.answers.RULES`); the oldest, if they
             differ.
@@ -124,11 +122,7 @@ class TaskRecord(Section):
 
 @dataclass(frozen=True)
 class Task:
-    """A benchmark, its problems, and how many samples of each are taken (R19).
-
-    Attributes:
-        data: file or folder that took the place of the benchmark's source.
-    """
+    """A benchmark, its problems, and how many samples of each are taken (R19); `data` as in `TaskRecord`."""
 
     benchmark: Benchmark
     problems: Sequence[Prompt]
@@ -153,7 +147,6 @@ class EvaluationRecord(Section):
     Attributes:
         schema_version: `VERSION` of the olr that wrote it.
         name: as in `Target`, like `model` and `origin`.
-        benchmarks: by name.
         prompting: the command's changes to the prompts (`olr_cli.evaluation.prompting.Prompting.settings`).
         protocol: whose choices the defaults were: ``standard`` (R19) or ``paper`` (of its printed scores).
         generated_by: backend, weights, device and versions; an entry for every combination that generated samples.
@@ -191,8 +184,7 @@ class Target:
 
     Attributes:
         model: absolute path of a folder in Hugging Face layout, or hub id.
-        folder: the evaluation's folder.
-        name: the model's name in tables.
+        name: the model's in tables.
         origin: the run, the step and how the checkpoint was chosen (R22), or the imported log; empty for a plain model.
         is_served: the model is a server's, which knows it by this name.
     """
@@ -246,10 +238,7 @@ class EvaluationStore:
     def begin(self, asked: EvaluationRecord, tasks: Sequence[Task], *, is_local: bool) -> EvaluationRecord:
         """The record of an evaluation that begins, or goes on; it isn't written yet.
 
-        Args:
-            asked: the record of the evaluation that is asked for now.
-            tasks: its benchmarks with their problems.
-            is_local: the model is a folder, which may move: its weights are compared (`check_backend`), not its path.
+        `is_local`: the model is a folder, which may move: its weights are compared (`check_backend`), not its path.
         """
         if not is_evaluation(self.folder):
             if not self.is_empty:
@@ -325,12 +314,13 @@ class EvaluationStore:
         numbers = [int(file.stem.removeprefix("part-")) for file in self._part_files(benchmark)]
         _write(parts / f"part-{max(numbers, default=0) + 1:06d}.parquet", _table(rows))
 
-    def finish(self, benchmark: str, problem_ids: Sequence[str]) -> None:
-        """Merge all parts into one file, with its rows in the order of `problem_ids`, which must be complete."""
+    def finish(self, task: Task) -> None:
+        """Merge all parts of a task that is complete into one file, with its rows in the order of the problems."""
         import polars as pl
 
+        benchmark, ids = task.benchmark.name, [problem.prompt_id for problem in task.problems]
         if self._parts(benchmark).is_dir():
-            places = pl.DataFrame({"problem_id": problem_ids}).with_row_index("place")
+            places = pl.DataFrame({"problem_id": ids}).with_row_index("place")
             rows = self.read(benchmark).join(places, on="problem_id", how="left")
             _write(self._whole(benchmark), rows.sort("place", "sample").drop("place").to_arrow())
             shutil.rmtree(self._parts(benchmark))
@@ -363,12 +353,7 @@ class EvaluationStore:
         return [Generation(**row) for row in rows.iter_rows(named=True)]
 
     def read(self, benchmark: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        """All rows so far, in the order in which problems were worked on.
-
-        Args:
-            benchmark: its name.
-            columns: only these, among them ``problem_id``.
-        """
+        """All rows so far, in the order in which problems were worked on; `columns` have ``problem_id`` among them."""
         import polars as pl
 
         whole = self._whole(benchmark)
@@ -453,12 +438,9 @@ def _write_json(file: Path, value: Mapping[str, Any]) -> None:
 def _arrow_schema() -> pa.Schema:
     import pyarrow as pa
 
-    kinds = {"str": pa.string(), "int": pa.int64(), "bool": pa.bool_()}
-    columns = [
-        pa.field(f.name, kinds[str(f.type).removesuffix(" | None")], nullable="None" in str(f.type))
-        for f in fields(Generation)
-    ]
-    return pa.schema(columns, {_MARK: str(GENERATIONS_VERSION)})
+    # Seeds have 63 bits.
+    schema: pa.Schema = arrow_schema(Generation, pa.int64())
+    return schema.with_metadata({_MARK: str(GENERATIONS_VERSION)})
 
 
 def _table(rows: Sequence[Generation]) -> pa.Table:

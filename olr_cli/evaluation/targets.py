@@ -148,7 +148,6 @@ def load_tokenizer(model: str, *, trust_remote_code: bool) -> Any:
 
 
 def _step(run: Path, wanted: str) -> tuple[int, str]:
-    """The step of a checkpoint, and how it was chosen."""
     steps = checkpoint_steps(run)
     if not steps:
         raise UserError(

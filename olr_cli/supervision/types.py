@@ -343,11 +343,11 @@ class Decided:
 
 
 @cache
-def arrow_schema(record: type[LabelRecord] | type[RolloutRecord]) -> Any:
-    """The `pyarrow.Schema` of a record type; columns that may be None are nullable."""
+def arrow_schema(record: type, integer: Any = None) -> Any:
+    """The `pyarrow.Schema` of a record type; columns that may be None are nullable. `integer`: by default int32."""
     import pyarrow as pa
 
-    arrow = {str: pa.string(), int: pa.int32(), float: pa.float64(), bool: pa.bool_()}
+    arrow = {str: pa.string(), int: integer or pa.int32(), float: pa.float64(), bool: pa.bool_()}
     columns = []
     for name, hint in get_type_hints(record).items():
         kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)

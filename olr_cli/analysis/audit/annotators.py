@@ -53,8 +53,7 @@ class AnnotatorModel:
         leaders: (P,) the likeliest answer, whatever the label says; -1 without answers, or on a tie.
         agreement: (P,) its share of the answers, each of which counts as much as its model is right.
         accuracies: of the models, (J,).
-        label_accuracy: of the labels; NaN without labels.
-        strength: s.
+        label_accuracy: NaN without labels.
     """
 
     odds: Floats

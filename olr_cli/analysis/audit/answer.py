@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -26,6 +27,7 @@ _WIDEST = 30
 _QUESTION = 76
 """Characters of a question below its prompt, so that it stays on one line."""
 _ROWS = 15
+_line = partial(Line, is_wrapped=True)
 _TEXTS = ("prompt", "label", "answered instead", "seems")
 """Columns that give way to the numbers."""
 
@@ -55,10 +57,7 @@ def _summary(audit: Audit) -> Iterator[Line]:
         f"{size:,} prompt{'s' * (size != 1)}, {_counted(audit.prompts['rollouts'], 'rollout')} of each{several}"
         f" in {_counted(audit.prompts['visits'], 'visit')}",
     )
-    meanings = {
-        "questionable": "questionable (the answers scatter)",
-        "missing": "without a label",
-    }
+    meanings = {"questionable": "questionable (the answers scatter)", "missing": "without a label"}
     counts = {name: count for name, count in audit.statuses.items() if count}
     yield _line(
         "Labels", ", ".join(f"{count:,} {meanings.get(name, name)}" for name, count in counts.items())
@@ -80,7 +79,7 @@ def _measured(audit: Audit) -> Iterator[Line]:
     verified, ratio, gain = audit.verified, audit.ratio, audit.gain
     if verified is None:
         if audit.prompts["rank"].count():
-            yield Line(None, NOT_VERIFIED, is_wrapped=True)
+            yield _line(None, NOT_VERIFIED)
         return
     if ratio is not None:
         drawn = int((verified.is_drawn & (verified.is_wrong >= 0)).sum())
@@ -99,10 +98,6 @@ def _measured(audit: Audit) -> Iterator[Line]:
     else:
         text += f"; replacing others by proposals is not surely a gain ({_span(gain)} more right ones), so none is"
     yield _line("Verified", text)
-
-
-def _line(head: str, text: str) -> Line:
-    return Line(head, text, is_wrapped=True)
 
 
 def _counted(values: pl.Series, name: str) -> str:

@@ -37,7 +37,7 @@ from olr_cli.data.prompts import SENTINEL, PromptSet
 from olr_cli.data.questions import question_of, same_prompts
 from olr_cli.data.verified import VerifiedLabels
 from olr_cli.errors import UserError, at
-from olr_cli.runs.directory import Status, kind_of, read_manifest
+from olr_cli.runs.directory import kind_of, read_manifest
 
 SETTABLE = ("data.extractor", "data.columns")
 
@@ -58,8 +58,6 @@ class Audit:
 
     Attributes:
         prompts: the verdicts, as this module describes them.
-        tally: the answers of all models.
-        model: what was fitted to them.
         was_training: whether the rollouts are those of a policy in training; None where nobody knows.
         verified: labels that somebody verified; None without any.
         ratio: share of wrong labels; None without a random draw.
@@ -69,7 +67,6 @@ class Audit:
         truth: None where no truth is stored, else ``labels``, ``wrong``, ``auroc``, and how many of the first 10, 20
             and 50 rows are wrong (``first_10`` …).
         questions: prompt_id -> the question; none where nobody knows them.
-        notes: on the rollouts.
     """
 
     source: Path
@@ -127,10 +124,7 @@ def data_reading(history: RolloutHistory) -> Reading:
 def audit(history: RolloutHistory, judge: Judge, *, verified: Sequence[Path] = ()) -> Audit:
     """Judge every given label of a history; its rollouts are read, once.
 
-    Args:
-        history: the rollouts.
-        judge: decides which answers mean the same.
-        verified: files of verified labels (`VerifiedLabels`), besides those of the run's `data.verified`.
+    `verified`: files of verified labels (`VerifiedLabels`), besides those of the run's `data.verified`.
     """
     manifest = read_manifest(history.source) if history.is_run else None
     counted = tally(history, judge)
@@ -165,6 +159,10 @@ def audit(history: RolloutHistory, judge: Judge, *, verified: Sequence[Path] = (
             f"The run was trained on {len(trained)} verified labels (data.verified). They count as known here, and"
             " measure nothing."
         )
+    if manifest is not None and (status := manifest["status"]) != "finished":
+        notes.append(f"The run is not finished ({status}): what it has not visited yet is not in here.")
+    if manifest is not None and any(prompt.noise_type == "active" for prompt in history.prompts.values()):
+        notes.append("Active noise draws a noisy label at every visit: those of the last visit are audited.")
     of_prompts = (drawn.difference(trained), counted.prompt_ids, counted.labels, judge)
     measure = Verified.of(answers, *of_prompts) if answers else None
     known = Verified.of({**trained, **answers}, *of_prompts)
@@ -183,15 +181,8 @@ def audit(history: RolloutHistory, judge: Judge, *, verified: Sequence[Path] = (
         warnings=list(_warnings(answered / rollouts, is_labelled, measure, model)),
         truth=_truth(history, verdicts, judge),
         questions={p.prompt_id: question_of(p.messages) for p in history.prompts.values() if p.messages},
-        notes=[*notes, *_run_notes(history, None if manifest is None else manifest["status"])],
+        notes=notes,
     )
-
-
-def _run_notes(history: RolloutHistory, status: Status | None) -> Iterator[str]:
-    if status not in (None, "finished"):
-        yield f"The run is not finished ({status}): what it has not visited yet is not in here."
-    if history.is_run and any(prompt.noise_type == "active" for prompt in history.prompts.values()):
-        yield "Active noise draws a noisy label at every visit: those of the last visit are audited."
 
 
 # The verdicts -----------------------------------------------------------------------------------------------------
@@ -246,20 +237,21 @@ def _verdicts(
             "proposed_label": pl.Series(
                 np.where(is_true, truths, np.array(proposed, dtype=object)).tolist(), dtype=pl.String
             ),
-            "confidence": _series(np.where(is_known, is_wrong, chance)),
-            "proposal_confidence": _series(
-                np.where(is_true, 1.0, np.where(is_other & ~is_known, proposal_chance, np.nan))
+            "confidence": np.where(is_known, is_wrong, chance),
+            "proposal_confidence": np.where(
+                is_true, 1.0, np.where(is_other & ~is_known, proposal_chance, np.nan)
             ),
             "change": np.select(
                 [is_added, is_changed | (is_true & (is_wrong == 1))], ["added", "changed"], "kept"
             ),
             "answers": _answers(counted, totals),
-            "given_count": _series(_of(totals, labels)).cast(pl.Int64),
-            "proposed_count": _series(np.where(is_other, _of(totals, proposals), np.nan)).cast(pl.Int64),
-            "log_odds": _series(model.odds),
+            "given_count": _of(totals, labels),
+            "proposed_count": np.where(is_other, _of(totals, proposals), np.nan),
+            "log_odds": model.odds,
             "is_verified": is_known,
-        }
-    )
+        },
+        nan_to_null=True,
+    ).cast({"given_count": pl.Int64, "proposed_count": pl.Int64})
     table = pl.concat([table, counted.prompts.drop("prompt")], how="horizontal")
     is_queued = ~pl.col("is_verified") & pl.col("log_odds").is_not_null()
     # What differs by the rounding of a processor's vector units alone is a tie, and stays in the order of the prompts.
@@ -267,10 +259,6 @@ def _verdicts(
     ranked = table.sort(order, descending=True, nulls_last=True, maintain_order=True)
     rank = pl.when(is_queued).then(pl.int_range(1, len(table) + 1))
     return ranked.select(rank.alias("rank"), pl.all()), gain
-
-
-def _series(values: Floats) -> pl.Series:
-    return pl.Series(values, dtype=pl.Float64, nan_to_null=True)
 
 
 def _of(values: Floats, answers: Numbers) -> Floats:

@@ -120,10 +120,7 @@ def noise_ratio(verified: Verified, is_labelled: Bools) -> Estimate | None:
 class Calibration:
     """Maps that verified labels leave likely, a draw each.
 
-    Attributes:
-        intercepts: (D,)
-        slopes: (D,)
-        mended: (D,) chances that the proposal is right where the label is wrong.
+    All are (D,); `mended` are chances that the proposal is right where the label is wrong.
     """
 
     intercepts: Floats
@@ -140,9 +137,7 @@ class Calibration:
 
         Those that are likelier mended than destroyed, if more of them are right then, surely at 95 %; else none.
 
-        Args:
-            odds: (P,)
-            may_change: (P,) whether a label has a proposal, and nobody has verified it.
+        `odds` and `may_change` are (P,); a label may change if it has a proposal, and nobody has verified it.
         """
         chance = self.chances(odds)
         is_better = may_change & (chance * self.mended.mean() > 1 - chance)
@@ -156,7 +151,8 @@ class Calibration:
         values, sizes = np.unique(np.round(odds, 1), return_counts=True)
         generator = _random("audit gain")
         wrong = generator.binomial(sizes, self._by_map(values)).sum(axis=1)
-        return _estimate(generator.binomial(wrong, self.mended) - (len(odds) - wrong))
+        gains = generator.binomial(wrong, self.mended) - (len(odds) - wrong)
+        return Estimate(float(gains.mean()), *map(float, np.quantile(gains, (0.025, 0.975))))
 
     def _by_map(self, odds: Floats) -> Floats:
         """(D, N)"""
@@ -189,11 +185,6 @@ def calibrate(odds: Floats, is_wrong: Floats, proposal_right: Floats) -> Calibra
 
 def _random(purpose: str) -> np.random.Generator:
     return np.random.default_rng(seeding.key(purpose))
-
-
-def _estimate(draws: Floats, mean: float | None = None) -> Estimate:
-    low, high = np.quantile(draws, (0.025, 0.975))
-    return Estimate(float(draws.mean()) if mean is None else mean, float(low), float(high))
 
 
 # How good a ranking is --------------------------------------------------------------------------------------------

@@ -46,12 +46,10 @@ class Choice:
     """Which rows an export keeps, and with which labels.
 
     Attributes:
-        dropped: statuses of rows that are left out.
-        only: statuses of rows that alone are kept; empty: all.
+        dropped, only: statuses of rows that are left out, and of those that alone are kept (empty: all).
         first: the first rows of the queue alone.
         random: so many rows, drawn at random, alone.
         pass_rates: the least and the largest share of rollouts that give the label.
-        repairs: labels are replaced and filled in.
     """
 
     dropped: frozenset[str] = frozenset()
@@ -192,12 +190,7 @@ def export(audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Ch
     A row's noise marks are mended with its label: of a run with active noise, whose label changed at every visit, the
     file holds the one that was audited, for good (R4).
 
-    Args:
-        audit: the verdicts.
-        data: the rows.
-        target: the new file.
-        judge: of the new labels.
-        choice: which rows are kept. Where they are to be checked, those that are verified have their true answers.
+    Where rows are kept to be checked, those that are verified have their true answers.
 
     Returns:
         Whether the file is new, and how many rows were kept.

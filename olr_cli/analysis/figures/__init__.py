@@ -6,7 +6,6 @@ A new figure is a function from arms to charts, in a module beside this one, and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
@@ -52,12 +51,7 @@ def caption(figure: str) -> str:
 
 
 def charts_of(figure: str, arms: Sequence[Arm]) -> list[Chart]:
-    """The charts of a figure.
-
-    Raises:
-        Lack: the figure needs other runs.
-        UserError: it is over a key that no run has.
-    """
+    """The charts of a figure; a `Lack` if it needs other runs."""
     from olr_cli.analysis.figures.style import applied
     from olr_cli.analysis.frame import Lack
 
@@ -102,10 +96,3 @@ def draw(names: Sequence[str], arms: Sequence[Arm]) -> dict[str, list[Chart]]:
                 place = f"over {name.removeprefix(OVER)}" if name.startswith(OVER) else f"figure {name}"
                 raise UserError(f"this needs {lack}", place) from None
     return charts
-
-
-def save(charts: Iterable[Chart], folder: Path) -> list[Path]:
-    """Save each chart as PNG, PDF and CSV."""
-    from olr_cli.analysis.figures import style
-
-    return [file for chart in charts for file in style.save(chart, folder)]

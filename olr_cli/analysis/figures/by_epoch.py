@@ -73,11 +73,7 @@ class Epochs:
             raise Lack("true answers")
 
     def after_warmup(self) -> int:
-        """The first epoch in which labels are selected.
-
-        Raises:
-            Lack: there is none.
-        """
+        """The first epoch in which labels are selected; a `Lack` if there is none."""
         if self.arm.epochs <= self.settings.warmup_epochs:
             raise Lack(f"an epoch after the warm-up of {self.settings.warmup_epochs}")
         return self.settings.warmup_epochs + 1
@@ -271,10 +267,7 @@ def _left_out(name: str, attempts: Mapping[str, pl.DataFrame | Lack]) -> str:
 # Composition ------------------------------------------------------------------------------------------------------
 
 STACKS = {
-    "clean": {
-        "composition/clean_right": Look("right", GREEN),
-        "composition/clean_wrong": Look("wrong", SKY),
-    },
+    "clean": {"composition/clean_right": Look("right", GREEN), "composition/clean_wrong": Look("wrong", SKY)},
     "noisy": {
         "composition/noisy_right": Look("right", GREEN),
         "composition/noisy_equal": Look("the noisy\nlabel", VERMILION, hatch="////"),

@@ -155,14 +155,11 @@ def _finish(axes: Axes, metric: str, rows: pl.DataFrame, last: int) -> None:
     if metric in _SHARES:
         style.percent_axis(axes, style.percent_limits(rows))
     else:
-        _widen(axes, _LEAST_SPANS.get(metric, 0.1 * max(map(abs, axes.get_ylim()))))
+        low, high = axes.get_ylim()
+        span = _LEAST_SPANS.get(metric, 0.1 * max(abs(low), abs(high)))
+        if high - low < span:
+            axes.set_ylim((low + high - span) / 2, (low + high + span) / 2)
         axes.yaxis.set_major_formatter(
             EngFormatter(sep="") if is_large else FuncFormatter(lambda y, _: f"{y:g}")
         )
     axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-
-
-def _widen(axes: Axes, span: float) -> None:
-    low, high = axes.get_ylim()
-    if high - low < span:
-        axes.set_ylim((low + high - span) / 2, (low + high + span) / 2)

@@ -96,8 +96,6 @@ class Chart:
 
     Attributes:
         name: file name without ending.
-        figure: the drawing.
-        data: the rows it is drawn from.
         note: a sentence on what it does not show; empty if it shows all.
         caption: what is written below it: of how many runs its means are, and what bands and bars show.
     """
@@ -272,7 +270,6 @@ class Sheet:
         return Chart(name, self.figure, data, note, caption)
 
     def _grow(self, lines: float) -> None:
-        """Make room for lines of text beside the panels."""
         width, height = self.figure.get_size_inches()
         self.figure.set_size_inches(width, height + lines * LINE_HEIGHT / 72)
 
@@ -372,22 +369,15 @@ def epoch_axis(axes: Axes, epochs: int, *, most: int = 5, margin: float = 0.05) 
     axes.set_xlabel("epoch")
 
 
-def band_ends(rows: pl.DataFrame) -> tuple[float, float]:
-    """The lowest and the highest end of all bands, of columns mean and sd."""
-    sd = pl.col("sd").fill_null(0.0)
-    low, high = rows.select((pl.col("mean") - sd).min(), high=(pl.col("mean") + sd).max()).row(0)
-    return low, high
-
-
 def percent_limits(rows: pl.DataFrame) -> tuple[float, float]:
     """Limits for shares, wide enough for all bands and at least 20 points, never beyond 0 to 100 %.
 
-    Args:
-        rows: columns mean and sd; none at all gives 0 to 100 %.
+    `rows` have columns mean and sd; none at all gives 0 to 100 %.
     """
     if rows.is_empty():
         return 0.0, 1.0
-    low, high = band_ends(rows)
+    sd = pl.col("sd").fill_null(0.0)
+    low, high = rows.select((pl.col("mean") - sd).min(), high=(pl.col("mean") + sd).max()).row(0)
     margin = 0.05 * max(high - low, 0.2)
     low, high = max(low - margin, 0.0), min(high + margin, 1.0)
     if high - low < 0.2:
@@ -441,11 +431,7 @@ def darker(colour: str) -> str:
 
 
 def save(chart: Chart, folder: Path) -> list[Path]:
-    """Write a chart as PNG (300 dpi), PDF and CSV; the same rows give the same bytes.
-
-    Returns:
-        The files.
-    """
+    """Write a chart as PNG (300 dpi), PDF and CSV; the same rows give the same bytes."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     png, pdf, csv = (folder / f"{chart.name}.{ending}" for ending in ("png", "pdf", "csv"))

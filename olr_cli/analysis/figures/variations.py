@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -31,7 +31,7 @@ from olr_cli.analysis.arms import (
 from olr_cli.analysis.figures import OFTEN, OVER, style
 from olr_cli.analysis.figures.style import BLUE, GREEN, GREY, ORANGE, SKY, Chart
 from olr_cli.analysis.frame import SPREAD, Key, Lack, spread, summarise
-from olr_cli.analysis.outcomes import HELD_OUT, TITLES, Source, at_the_end, source_of
+from olr_cli.analysis.outcomes import HELD_OUT, TITLES, at_the_end, source_of
 from olr_cli.errors import unknown
 from olr_cli.recipe.schema import Criterion, OlrMethod
 
@@ -97,27 +97,11 @@ _LONGEST_LINE = 18
 """Signs in a line of a label at the right of a panel."""
 
 
-@dataclass(frozen=True)
-class Series:
-    """Arms that differ in one key, drawn as a line over it or as a row of bars.
+def series_over(arms: Sequence[Arm], key: str) -> list[Variation]:
+    """The variations of a key, each drawn as a line over it or as a row of bars.
 
-    Attributes:
-        panel: the settings that tell its panel from others; empty if there is one.
-        name: what tells it from others of the panel.
-        members: value of the key -> arm, ascending; None -> the arm of GRPO beside settings of a method, where there
-            is one.
-    """
-
-    panel: str
-    name: str
-    members: Mapping[Any, Arm]
-
-
-def series_over(arms: Sequence[Arm], key: str) -> list[Series]:
-    """The series over a key.
-
-    Over a setting of a method, one is named by its noise. Over other keys, one is named by its method, and what else
-    differs makes another panel.
+    Over a setting of a method, one is named by its noise, and has GRPO's arm beside it as that of None, where there is
+    one. Over other keys, one is named by its method, and what else differs makes another panel.
     """
     # Without the slope as a criterion the threshold decides nothing.
     deciding = [
@@ -127,18 +111,16 @@ def series_over(arms: Sequence[Arm], key: str) -> list[Series]:
     if key.startswith("method."):
         noises = [variation.first.runs[0].noise or "clean" for variation in variations]
         names = tell_apart(noises, [variation.settings("noise.") for variation in variations])
-        return [
-            Series("", name, _with_grpo(variation, arms))
-            for variation, name in zip(variations, names, strict=True)
-        ]
+        named = zip(variations, names, strict=True)
+        return [replace(variation, name=name, arms=_with_grpo(variation, arms)) for variation, name in named]
     variations = sorted(variations, key=_verified)
     methods = [spelt(variation.first.method) for variation in variations]
-    names = tell_apart(methods, [_of_method(variation) for variation in variations])
+    settings = [variation.settings() for variation in variations]
+    of_methods = [{key: value for key, value in of.items() if key.startswith("method.")} for of in settings]
+    names = tell_apart(methods, of_methods)
     panels = _panel_titles([variation.settings("method.") for variation in variations])
-    return [
-        Series(panel, name, variation.arms)
-        for variation, name, panel in zip(variations, names, panels, strict=True)
-    ]
+    in_panels = zip(variations, names, panels, strict=True)
+    return [replace(variation, name=name, panel=panel) for variation, name, panel in in_panels]
 
 
 def _with_grpo(variation: Variation, arms: Sequence[Arm]) -> dict[Any, Arm]:
@@ -147,10 +129,6 @@ def _with_grpo(variation: Variation, arms: Sequence[Arm]) -> dict[Any, Arm]:
     if variation.key != CRITERIA:
         return members
     return {value: members[value] for value in _CRITERIA if value in members}
-
-
-def _of_method(variation: Variation) -> dict[str, Any]:
-    return {key: value for key, value in variation.settings().items() if key.startswith("method.")}
 
 
 def _verified(variation: Variation) -> int:
@@ -181,22 +159,22 @@ def over(arms: Sequence[Arm], key: str) -> list[Chart]:
     if not series:
         raise Lack(f"runs that differ in {key}, and in nothing else but the seed")
     source = source_of(arms, ())
-    titles = _score_titles(source)
+    titles = {column.name: f"{column.title} score" for column in source.columns if column.is_average}
+    titles = titles or {HELD_OUT.name: "Held-out accuracy"}
     values: Callable[[Run], Mapping[str, float | None]] = source.values
     if key == CRITERIA:
         titles = _SELECTED | titles
         values = lambda run: {**source.values(run), **_selected(run)}  # noqa: E731
-    rows = _rows(key, series, values, titles)
+    rows = _rows(series, values, titles)
     name = f"{OVER}{key}"
     if not rows["value"].dtype.is_numeric():
         titles = {metric: title for metric, title in titles.items() if metric in rows["metric"]}
         return [_bars(series, rows, titles).chart(name, rows)]
     apart = "" if all(map(_is_paired, _by_line(rows))) else "Points of different seeds are not joined."
-    return [_lines(key, series, rows, titles).chart(name, rows, caption=apart)]
+    return [_lines(series, rows, titles).chart(name, rows, caption=apart)]
 
 
 def _by_line(rows: pl.DataFrame) -> list[pl.DataFrame]:
-    """The points of each line."""
     points = rows.filter(pl.col("value").is_not_null())
     return points.partition_by("panel", "series", "metric", maintain_order=True)
 
@@ -206,30 +184,22 @@ def _is_paired(points: pl.DataFrame) -> bool:
     return points["seeds"].n_unique() == 1
 
 
-def _score_titles(source: Source) -> dict[str, str]:
-    averages = {column.name: f"{column.title} score" for column in source.columns if column.is_average}
-    return averages or {HELD_OUT.name: "Held-out accuracy"}
-
-
 def _rows(
-    key: str,
-    series: Sequence[Series],
-    values: Callable[[Run], Mapping[str, float | None]],
-    metrics: Mapping[str, str],
+    series: Sequence[Variation], values: Callable[[Run], Mapping[str, float | None]], metrics: Collection[str]
 ) -> pl.DataFrame:
     """The metrics of every arm of the series, over its seeds, which stand beside."""
-    arms = {arm.name: arm for one in series for arm in one.members.values()}
+    arms = {arm.name: arm for one in series for arm in one.arms.values()}
     by_run = measured(arms.values(), values)
     cells = summarise(by_run)
     by_arm = by_run.group_by("metric", "arm").agg(pl.col("seed").sort())
     seeds = {Key(metric, arm): " ".join(map(str, of_arm)) for metric, arm, of_arm in by_arm.iter_rows()}
-    values_of_key = [value for one in series for value in one.members if value is not None]
+    values_of_key = [value for one in series for value in one.arms if value is not None]
     is_number = all(isinstance(value, int | float | Decimal) for value in values_of_key)
     columns = {"key": str, "panel": str, "series": str, "value": float if is_number else str, "metric": str}
     return pl.DataFrame(
         [
             (
-                key,
+                one.key,
                 one.panel,
                 one.name,
                 value if is_number else _category(value)[0],
@@ -239,7 +209,7 @@ def _rows(
             )
             for one in series
             for metric in metrics
-            for value, arm in one.members.items()
+            for value, arm in one.arms.items()
             if (of := Key(metric, arm.name)) in cells
         ],
         {**columns, **SPREAD, "seeds": str},
@@ -247,7 +217,7 @@ def _rows(
     )
 
 
-def _lines(key: str, series: Sequence[Series], rows: pl.DataFrame, titles: Mapping[str, str]) -> style.Sheet:
+def _lines(series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str, str]) -> style.Sheet:
     names = list(dict.fromkeys(one.name for one in series))
     labels = [textwrap.fill(name.replace("_", " "), _LONGEST_LINE) for name in names]
     looks = dict(zip(names, style.looks(labels), strict=True))
@@ -271,7 +241,7 @@ def _lines(key: str, series: Sequence[Series], rows: pl.DataFrame, titles: Mappi
         for name, level in of_panel.filter(pl.col("value").is_null()).select("series", "mean").iter_rows():
             axes.axhline(level, color=looks[name].colour, linestyle=style.DASHES, linewidth=0.8)
             sheet.label(axes, level, f"{looks[name].label},\nwithout OLR", looks[name].colour)
-        axes.set_xlabel(_KEY_TITLES.get(key, key))
+        axes.set_xlabel(_KEY_TITLES.get(series[0].key, series[0].key))
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
         style.percent_axis(axes, style.percent_limits(rows.filter(metric=metric)))
     return sheet
@@ -308,9 +278,9 @@ def _selected(run: Run) -> dict[str, float | None]:
     return shares.collect().row(0, named=True)
 
 
-def _bars(series: Sequence[Series], rows: pl.DataFrame, titles: Mapping[str, str]) -> style.Sheet:
+def _bars(series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str, str]) -> style.Sheet:
     """A row of panels a series, a panel a metric, a bar a value with its sd, and the mean as a number at the right."""
-    values = dict.fromkeys(value for one in series for value in one.members)
+    values = dict.fromkeys(value for one in series for value in one.arms)
     bars = dict(map(_category, sorted(values, key=lambda value: (*_CRITERIA, value).index(value))))
     height = 0.45 + 0.15 * len(bars)
     sheet = style.Sheet(len(series) * len(titles), len(titles), width=style.TEXT_WIDTH, panel_height=height)

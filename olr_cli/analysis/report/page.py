@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from itertools import chain
 from pathlib import Path
@@ -41,18 +41,18 @@ _COMMENT_OR_SPACE = re.compile(r"<!--.*?-->|\s+", re.DOTALL)
 _PIXELS_A_POINT = 1.6
 """At which the smallest text, of 7 points, can be read on a screen."""
 
-_EPOCHS = {
-    "rollout/reward": ("reward", "{:,.2f}"),
-    "majority/accuracy": ("majority right, %", ""),
-    "majority/accuracy_clean": ("on clean prompts", ""),
-    "majority/accuracy_noisy": ("on noisy prompts", ""),
-    "label/selection_ratio": ("labels replaced, %", ""),
-    "label/selected_accuracy": ("of these right", ""),
-    "label/effective_noise": ("labels wrong, %", ""),
-    "eval/avg": ("held-out accuracy, %", ""),
-    "policy/entropy": ("entropy, nats", "{:,.3f}"),
-    "rollout/length": ("length, tokens", "{:,.1f}"),
-    "rollout/zero_variance_groups": ("groups of equal rewards, %", ""),
+_EPOCHS: Mapping[str, tuple[str, Callable[[float], str]]] = {
+    "rollout/reward": ("reward", "{:,.2f}".format),
+    "majority/accuracy": ("majority right, %", percent),
+    "majority/accuracy_clean": ("on clean prompts", percent),
+    "majority/accuracy_noisy": ("on noisy prompts", percent),
+    "label/selection_ratio": ("labels replaced, %", percent),
+    "label/selected_accuracy": ("of these right", percent),
+    "label/effective_noise": ("labels wrong, %", percent),
+    "eval/avg": ("held-out accuracy, %", percent),
+    "policy/entropy": ("entropy, nats", "{:,.3f}".format),
+    "rollout/length": ("length, tokens", "{:,.1f}".format),
+    "rollout/zero_variance_groups": ("groups of equal rewards, %", percent),
 }
 """Metric -> head of its column in the table of epochs, and its format; shares are in percent."""
 
@@ -104,14 +104,8 @@ def write_queue(
 ) -> list[str]:
     """Write the queue of an audit as a page in which people check labels; an older page is replaced.
 
-    Args:
-        history: what was audited.
-        result: the audit.
-        answer: has the lines of the page's summary.
-        judge: decides which proposals are right.
-        file: the page.
-        command: that reads what the page exports, with ``--verified``.
-        responses: of a log, as `texts.Sampled` keeps them.
+    `answer` has the lines of the page's summary, and `command` reads what the page exports, with ``--verified``;
+    `responses` are of a log, as `texts.Sampled` keeps them.
 
     Returns:
         Sentences on the prompts that it leaves out.
@@ -180,16 +174,12 @@ def drawings(drawn: Mapping[str, Sequence[style.Chart]]) -> Iterator[Element]:
         about = caption(name)
         for chart in charts:
             width = f"{72 * chart.figure.get_figwidth() * _PIXELS_A_POINT:.0f}"
-            image = element(
-                "img", src=_svg_address(chart), alt=f"{about} {chart.caption}".rstrip(), width=width
-            )
+            # Matplotlib repeats every text in a comment, and not every text may stand in XML.
+            svg = quote(_COMMENT_OR_SPACE.sub(" ", style.svg(chart)), safe=" ,:;=/()'+-.!")
+            alt = f"{about} {chart.caption}".rstrip()
+            image = element("img", src=f"data:image/svg+xml,{svg}", alt=alt, width=width)
             named = element("figcaption", element("b", isolated(chart.name)), f": {about}")
             yield element("figure", element("div", image, class_="sheet"), named)
-
-
-def _svg_address(chart: style.Chart) -> str:
-    # Matplotlib repeats every text in a comment, and not every text may stand in XML.
-    return "data:image/svg+xml," + quote(_COMMENT_OR_SPACE.sub(" ", style.svg(chart)), safe=" ,:;=/()'+-.!")
 
 
 def _file(name: str) -> str:
@@ -267,16 +257,12 @@ def epochs(run: Run) -> Table:
     if not shown:
         return Table([], {}, nothing="metrics.jsonl has none of the metrics that are shown by epoch.")
     names = [f"{epoch}" if epoch <= run.epochs else f"{epoch} (under way)" for epoch in sorted(by_epoch)]
-    cells = [[_epoch_cell(name, value) for value in of_epochs] for name, of_epochs in shown.items()]
+    cells = [
+        ["" if value is None else _EPOCHS[name][1](value) for value in of_epochs]
+        for name, of_epochs in shown.items()
+    ]
     columns = [Column("epoch"), *(Column(_EPOCHS[name][0]) for name in shown)]
     return Table([Block(columns, [Row(row) for row in zip(names, *cells, strict=True)])], {})
-
-
-def _epoch_cell(name: str, value: float | None) -> str:
-    if value is None:
-        return ""
-    text = _EPOCHS[name][1]
-    return text.format(value) if text else percent(value)
 
 
 def status(run: Run) -> str:

@@ -181,12 +181,7 @@ def prompt_list(
     for number, (name, run) in enumerate(shown):
         options.append(element("option", f"{name}, seed {run.seed}", value=str(number)))
         labels, command = audited_labels(run, verified), f"olr audit {quote(str(run.path))}"
-        facts = {
-            "order": "id",
-            "command": command,
-            "models": [],
-            "auditNotes": labels.notes,
-        }
+        facts = {"order": "id", "command": command, "models": [], "auditNotes": labels.notes}
         data += _run_data(f"run{number}", run, labels, MOST_TEXT // len(shown), facts)
         notes += _left_out(labels, run.path, command)
     return options, data, notes

@@ -22,7 +22,7 @@ PAPER_TABLES = (
     "warmup_sensitivity",
     "ablation",
 )
-"""Tables of the paper, named as in the published scores; each has its line in `LAYOUTS` of `tables.layouts`."""
+"""Tables of the paper, named and ordered as in the published scores."""
 
 PUBLISHED_TABLES = (*PAPER_TABLES, "cost")
 """Tables that the paper prints too."""
@@ -43,10 +43,7 @@ def count(
 
     `baseline` is for ``arms``: the arm that others are compared to, by default the first. `models` are for the paper's
     tables of scores: evaluations of policies before training. `with_published` adds the paper's numbers.
-
-    Raises:
-        Lack: the table needs other runs.
-        UserError: there is no such arm, the table takes no baseline, a run has no labels, a file is damaged.
+    A `Lack` says that the table needs other runs.
     """
     if name == "arms":
         from olr_cli.analysis.tables.arms_table import arms_table
@@ -54,17 +51,15 @@ def count(
         return arms_table(arms, baseline)
     from olr_cli.analysis.frame import Lack
     from olr_cli.analysis.tables.cost_table import cost_table
-    from olr_cli.analysis.tables.layouts import LAYOUTS
-    from olr_cli.analysis.tables.paper import PaperTable
+    from olr_cli.analysis.tables.paper import PaperTable, reference
 
-    layout = LAYOUTS.get(name)
     if baseline is not None:
-        compares = f"compares with {layout.reference_in_words}" if layout else "compares no arms"
-        raise UserError(f"this is for the table arms; {name} {compares}", f"baseline {baseline}")
-    if layout is None:
+        compares = f"with {reference(name)[1]}" if name in PAPER_TABLES else "no arms"
+        raise UserError(f"this is for the table arms; {name} compares {compares}", f"baseline {baseline}")
+    if name == "cost":
         return cost_table(arms, with_published=with_published)
     # In runs of `olr rollouts` the recipe's method trained nothing.
     trained = [arm for arm in arms if arm.runs[0].kind == "training"]
     if not trained:
         raise Lack(f"training runs; {arms[0].runs[0].path} holds rollouts without training")
-    return PaperTable(layout, trained, models, with_published=with_published).table()
+    return PaperTable(name, trained, models, with_published=with_published).table()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from olr_cli.analysis.arms import Arm
-from olr_cli.analysis.frame import Key, Lack, flat, summarise
+from olr_cli.analysis.frame import ONE_SEED, Key, Lack, flat, no_seed_in_common, summarise
 from olr_cli.analysis.outcomes import TITLES, at_the_end
 from olr_cli.errors import unknown
 from olr_cli.tables import NOTHING, UNKNOWN, Block, Cell, Column, Row, Table
@@ -15,11 +15,7 @@ from olr_cli.tables.table import joined
 def arms_table(arms: Sequence[Arm], baseline: str | None = None) -> Table:
     """In a terminal a block a metric; elsewhere a row an arm. A metric without any value is left out.
 
-    The others are compared with the arm named `baseline`, by default the first.
-
-    Raises:
-        Lack: no run has a value.
-        UserError: there is no arm of that name.
+    The others are compared with the arm named `baseline`, by default the first. No run with a value is a `Lack`.
     """
     names = [arm.name for arm in arms]
     baseline = names[0] if baseline is None else baseline
@@ -74,6 +70,6 @@ def _footnotes(cells: Mapping[Key, Cell], baseline: str) -> Iterator[str]:
     if changes:
         yield f"Differences are to {baseline}, in points, paired by seed, with Student's 95 % interval."
     if any(cell.change and cell.change.n == 1 for cell in cells.values()):
-        yield "One seed gives no sd and no interval: train more seeds."
+        yield ONE_SEED
     for arm in sorted({key.arm for key in cells} - {baseline, *changes}):
-        yield f"{arm} has no seed in common with {baseline}: no paired difference."
+        yield no_seed_in_common(arm, baseline)

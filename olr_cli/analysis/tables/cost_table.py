@@ -18,12 +18,7 @@ PHASES = ("RLVR training", "OLR update", "Total")
 
 
 class TrainingTime(NamedTuple):
-    """How long an arm's finished runs took.
-
-    Attributes:
-        runs: how many are finished.
-        seconds: by phase, medians over these runs; empty without any.
-    """
+    """How long an arm's finished runs took: the medians of each phase, none where no run is finished."""
 
     arm: Arm
     runs: int
@@ -31,12 +26,7 @@ class TrainingTime(NamedTuple):
 
 
 def cost_table(arms: Sequence[Arm], *, with_published: bool = False) -> Table:
-    """How long the arms' runs took, without held-out evaluation and checkpoints.
-
-    Raises:
-        Lack: no run has the time of a step.
-        UserError: a run has no labels yet, or its files are damaged.
-    """
+    """How long the arms' runs took, without held-out evaluation and checkpoints; a `Lack` if none has times."""
     times = [time for arm in arms if (time := _training_time(arm))]
     if not times:
         raise Lack("runs whose metrics.jsonl has the time of a step (time/step)")

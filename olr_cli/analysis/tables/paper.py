@@ -1,17 +1,20 @@
-"""The paper's tables of scores: the paper's rows, then ours that it doesn't have; on request its scores.
+"""The paper's tables of scores: its published rows joined with our arms, then ours that it doesn't have.
 
-    runs ──► source (scores of runs) ──► cells by arm ─┐
-                                                       ├──► rows ──► Table
-    layout + published scores ─────────────────────────┘
+    results.csv ──► rows of the paper ────────────────┐
+                                                      ├──► rows ──► Table
+    runs ──► source (their scores) ──► cells by arm ──┘
 
-Published scores, where they are shown, stand beside ours if ours are of another column, else on a row below.
+What a table varies, the order of its rows and what they are compared with follow from the published scores. Runs stand
+in the row of their method and noise, and of the one setting that the table varies besides. Other settings of ours may
+differ from the paper's, as those of laptop runs do: a note says so. Published scores, where they are shown, stand
+beside ours if ours are of another column, else on a row below.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
 from itertools import groupby
@@ -19,13 +22,68 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from olr_cli.analysis.arms import Arm, measured, telling_settings
-from olr_cli.analysis.frame import Lack, flat, summarise
+from olr_cli.analysis.frame import ONE_SEED, Lack, flat, no_seed_in_common, summarise
 from olr_cli.analysis.outcomes import BELOW_START, HELD_OUT, source_of, task
-from olr_cli.analysis.tables.layouts import BASE, METHOD_TITLES, Layout
 from olr_cli.evaluation.published import PublishedRow, Setting, published_table, setting_of
+from olr_cli.recipe.schema import METHODS
 from olr_cli.tables import UNKNOWN, Block, Cell, Column, Row, Table
 
 OTHERS = "Not in the paper's table"
+
+_BASE = "base"
+"""What the published scores call the policy before training."""
+
+_METHOD_TITLES = {
+    _BASE: "before training",
+    "ttrl": "TTRL",
+    "co_reward": "Co-Reward",
+    "self_certainty": "Self-Certainty",
+    "token_entropy": "Token Entropy",
+    "sequence_entropy": "Sequence Entropy",
+    "grpo": "GRPO",
+    "confidence_penalty": "Confidence Penalty",
+    "label_smoothing": "Label Smoothing",
+    "small_loss_selection": "Small-loss Selection",
+    "random_selection": "Random Selection",
+    "olr": "OLR",
+    "olr_without_slope": "OLR without slope",
+    "olr_without_consistency": "OLR without consistency",
+    "olr_every_majority": "OLR, every majority",
+}
+"""What the paper calls the methods, and the parts of mixed ones."""
+
+_WITHOUT_LABELS = frozenset({_BASE, *(name for name, row in METHODS.items() if not row.needs_labels)})
+"""Methods for which noise makes no row of its own."""
+
+_DEPARTING = frozenset(
+    {
+        *("co_reward", "self_certainty", "token_entropy", "sequence_entropy"),
+        *("confidence_penalty", "label_smoothing", "small_loss_selection"),
+    }
+)
+"""Methods, and parts of mixed ones, whose definition is ours in part."""
+
+_WORDS = {
+    "noise_ratio": "{}",
+    "train_prompts": "{:,} prompts",
+    "model": "{}",
+    "slope_threshold": "delta {}",
+    "warmup_epochs": "T = {}",
+}
+"""The fields of `Setting` that a table may vary, in the name of a row."""
+
+_USUAL = Setting("Qwen3-4B-Base", slope_threshold=Decimal("0.05"), warmup_epochs=5)
+"""The paper's settings wherever it doesn't vary them (R17)."""
+
+_SYMBOLS = {"slope_threshold": "delta", "warmup_epochs": "T"}
+
+_REFERENCES = {"grpo": "GRPO under the same noise", "olr": "OLR with both criteria under the same noise"}
+"""What the other rows are compared with, within a sentence: the first that a table has."""
+
+_MISPRINTS = {
+    "llama_8b": " The paper's scores of GRPO under active noise on AIME25 (56.2) and AMC (19.6) look exchanged; they"
+    " are shown as printed."
+}
 
 Cells: TypeAlias = Mapping[str, Cell]
 """Measure -> its score, with the difference to the row that it is compared with; as far as measured."""
@@ -42,27 +100,21 @@ class PaperRow:
         block: the title of the rows that it stands with.
         detail: which of several arms of the same label it is.
         arm: the name of our arm; None if there is no run.
-        cells: ours.
         published: the paper's; empty unless they were asked for.
     """
 
     block: str
     label: str
-    detail: str
     setting: Setting
-    arm: str | None
-    cells: Cells
-    published: Cells
+    detail: str = ""
+    arm: str | None = None
+    cells: Cells = field(default_factory=dict)
+    published: Cells = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """As the row is shown."""
         return f"{self.label} ({self.detail})" if self.detail else self.label
-
-    @property
-    def noise(self) -> str:
-        """Kind and ratio; empty for methods that use no labels, and where none are marked."""
-        return f"{self.setting.noise_type} {self.setting.noise_ratio}" if self.setting.noise_type else ""
 
     @property
     def below_start(self) -> tuple[int, int] | None:
@@ -74,29 +126,30 @@ class PaperRow:
 class PaperTable:
     """One of the paper's tables, of our arms; without its scores, the rows that ours have a value of.
 
-    `models` are evaluations of policies before training. `rows` has the paper's in its order, then our others.
-
-    Raises:
-        Lack: there is nothing to show.
+    `models` are evaluations of policies before training. `rows` has the paper's in its order, then our others; none at
+    all is a `Lack`.
     """
 
     def __init__(
-        self,
-        layout: Layout,
-        arms: Sequence[Arm],
-        models: Sequence[Path] = (),
-        *,
-        with_published: bool = False,
+        self, name: str, arms: Sequence[Arm], models: Sequence[Path] = (), *, with_published: bool = False
     ) -> None:
-        self._layout, self._arms, self._source = layout, arms, source_of(arms, models)
+        printed = published_table(name)
+        values = {key: {getattr(row.setting, key) for row in printed} - {None} for key in _WORDS}
+        # The field that the name of a row has besides the method, and the one that tells rows of one noise apart.
+        self._named = next((key for key in _WORDS if len(values[key]) > 1), "")
+        others = (key for key in _WORDS if key != "noise_ratio" and values[key] - {getattr(_USUAL, key)})
+        self._varies = next(others, "")
+        self._name, self._arms = name, arms
+        self._reference, self._in_words = reference(name)
+        self._source = source_of(arms, models)
         self._published = self._source.published if with_published else ()
-        self._printed = {layout.key(row.setting): row for row in published_table(layout.name)}
+        self._printed = {self._key(row.setting): row for row in printed}
         self._settings = {arm.name: setting_of(arm.runs[0].path) for arm in arms}
         self._by_key: defaultdict[Hashable, list[Arm]] = defaultdict(list)
         for arm in arms:
-            self._by_key[layout.key(self._settings[arm.name])].append(arm)
-        self._references = {arm.name: other for arm in arms if (other := self._reference(arm))}
-        names = {arm: reference.name for arm, reference in self._references.items()}
+            self._by_key[self._key(self._settings[arm.name])].append(arm)
+        self._references = {arm.name: other for arm in arms if (other := self._reference_arm(arm))}
+        names = {arm: other.name for arm, other in self._references.items()}
         self._cells: defaultdict[str, dict[str, Cell]] = defaultdict(dict)
         for key, cell in summarise(measured(arms, self._source.values), names).items():
             self._cells[key.arm][key.metric] = cell
@@ -129,34 +182,37 @@ class PaperTable:
         return Table([Block([column for column, _ in columns], rows)], data, self.notes, footnotes)
 
     def _columns(self) -> Iterator[tuple[Column, _Shown]]:
-        to = f"to {METHOD_TITLES[self._layout.reference]}"
+        to = f"to {_METHOD_TITLES[self._reference]}"
         brief, in_full = to.replace(" ", "\n"), f"{to} [95 %]"
         held_out = self._source.is_held_out
         yield Column("") if held_out else Column("scores, %", "scores, % ± sd"), lambda row: row.name
-        yield Column("n"), _runs
+        yield Column("n"), lambda row: str(max((cell.n for cell in row.cells.values()), default=0) or "")
         for score in self._source.columns:
-            name = score.name
+            ours = partial(_cell, score.name)
+            change = partial(ours, is_change=True)
             if held_out:
-                yield Column("held-out\n% ± sd", f"{score.title}, % ± sd"), partial(_in_full, name)
-                yield Column(f"{to}\n[95 %]", in_full), partial(_in_full, name, is_change=True)
+                yield Column("held-out\n% ± sd", f"{score.title}, % ± sd"), partial(ours, in_full=True)
+                yield Column(f"{to}\n[95 %]", in_full), partial(change, in_full=True)
             elif score.is_average:
-                yield Column(f"{score.title}\nmean"), partial(_cell, name)
-                yield Column(brief, in_full), partial(_cell, name, is_change=True)
+                yield Column(f"{score.title}\nmean"), ours
+                yield Column(brief, in_full), change
             else:
-                yield Column(score.title), partial(_cell, name)
+                yield Column(score.title), ours
         if held_out:
             yield Column("below\nstart"), lambda row: "/".join(map(str, row.below_start or ()))
             for score in self._published:
-                head = Column(f"paper\n{score.title}", is_dim=True)
-                yield head, partial(_cell, score.name, is_published=True)
-                change = partial(_cell, score.name, is_published=True, is_change=True)
-                yield Column(brief, is_dim=True), change
+                papers = partial(_cell, score.name, is_published=True)
+                yield Column(f"paper\n{score.title}", is_dim=True), papers
+                yield Column(brief, is_dim=True), partial(papers, is_change=True)
 
     def _lines(self) -> Iterator[dict[str, Any]]:
         """Flat values, one line a row and column; shares from 0 to 1."""
         names = dict.fromkeys(score.name for score in (*self._source.columns, *self._published))
-        varied = [self._layout.varies] if self._layout.varies else []
         for row in self.rows:
+            setting = row.setting
+            varied = getattr(setting, self._varies) if self._varies else None
+            # Decimals as they are written.
+            varied = str(varied) if isinstance(varied, Decimal) else varied
             for name in names:
                 papers = row.published.get(name, UNKNOWN)
                 published = {
@@ -166,10 +222,10 @@ class PaperTable:
                 below, of = row.below_start if row.below_start and name == HELD_OUT.name else (None, None)
                 yield {
                     "block": row.block,
-                    "method": row.setting.method,
+                    "method": setting.method,
                     "detail": row.detail,
-                    "noise": row.noise,
-                    **{field: _plain(getattr(row.setting, field)) for field in varied},
+                    "noise": f"{setting.noise_type} {setting.noise_ratio}" if setting.noise_type else "",
+                    **({self._varies: varied} if self._varies else {}),
                     "column": name,
                     **flat(row.cells.get(name, UNKNOWN)),
                     **(published if self._published else {}),
@@ -179,58 +235,82 @@ class PaperTable:
 
     # The rows ---------------------------------------------------------------------------------------------------------
 
+    def _key(self, setting: Setting) -> Hashable:
+        """What makes a row: runs and published scores with the same key stand together."""
+        varied = getattr(setting, self._varies) if self._varies else None
+        return setting.method, setting.noise_type, setting.noise_ratio, varied
+
+    def _reference_key(self, setting: Setting) -> Hashable | None:
+        """The key of the row that a row is compared with; None for no comparison."""
+        if setting.method == self._reference or _uses_no_labels(setting):
+            return None
+        return self._key(replace(setting, method=self._reference, slope_threshold=None, warmup_epochs=None))
+
     def _all_rows(self) -> Iterator[PaperRow]:
         """The paper's rows, with all our arms of each or none; then ours that it doesn't have, by noise."""
-        layout, printed = self._layout, self._printed
-        settings = [Setting(start.model) for start in self._source.starts]
-        settings += sorted((self._settings[arms[0].name] for arms in self._by_key.values()), key=self._place)
-        ours = {layout.key(setting): setting for setting in settings}
-        for key, row in printed.items():
-            block, label = layout.block(row.setting), layout.label(row.setting)
-            without = PaperRow(block, label, "", row.setting, None, {}, self._papers(row))
-            yield from [*self._ours(key, without)] or [without]
-        for key, setting in ours.items():
-            if key not in printed:
-                yield from self._ours(
-                    key, PaperRow(OTHERS, layout.full_label(setting), "", setting, None, {}, {})
-                )
+        rows = {}
+        for key, printed in self._printed.items():
+            block, label = self._names(printed.setting)
+            rows[key] = PaperRow(block, label, printed.setting, published=self._papers(printed))
+        ours = sorted((self._settings[arms[0].name] for arms in self._by_key.values()), key=self._place)
+        for setting in (*(Setting(start.model) for start in self._source.starts), *ours):
+            rows.setdefault(self._key(setting), PaperRow(OTHERS, self._full_label(setting), setting))
+        for key, row in rows.items():
+            yield from [*self._ours(key, row)] or [row]
 
     def _ours(self, key: Hashable, row: PaperRow) -> Iterator[PaperRow]:
         for start in self._source.starts:
-            if self._layout.key(Setting(start.model)) == key:
+            if self._key(Setting(start.model)) == key:
                 yield replace(row, detail=start.detail, arm=row.label, cells=start.cells)
         arms = self._by_key.get(key, [])
         for arm, detail in zip(arms, _details(arms), strict=True):
             setting, cells = self._settings[arm.name], self._cells[arm.name]
             yield replace(row, detail=detail, setting=setting, arm=arm.name, cells=cells)
 
+    def _names(self, setting: Setting) -> tuple[str, str]:
+        """The title of the rows under the noise of one of the paper's rows, and what the row is called below it."""
+        words = _words(setting, self._named)
+        if words and self._named == "warmup_epochs":  # the paper prints the authors' start_select_epoch
+            words += f" (printed {setting.warmup_epochs - 1})"  # type: ignore[operator]  # there are words for it
+        label = " at ".join(filter(None, (_method_title(setting), words)))
+        if setting.noise_type is None:
+            return "" if setting.method == _BASE else "Unsupervised methods", label
+        ratio = "" if self._named == "noise_ratio" else f" {setting.noise_ratio}"
+        return f"{setting.noise_type.capitalize()} noise{ratio}", label
+
+    def _full_label(self, setting: Setting) -> str:
+        """What a row is called that the paper's table doesn't have: method, noise, and what the table varies."""
+        noise = f"{setting.noise_type} {setting.noise_ratio}" if setting.noise_type else "no marked labels"
+        noise = "" if _uses_no_labels(setting) else noise
+        return ", ".join(filter(None, (_method_title(setting), noise, _words(setting, self._varies))))
+
     def _papers(self, row: PublishedRow) -> dict[str, Cell]:
         """The paper's scores of one row, as far as they are shown, with the differences that follow from them."""
-        reference = self._printed.get(self._layout.reference_key(row.setting))
+        other = self._printed.get(self._reference_key(row.setting))
         cells = {}
         for score in self._published:
             share = row.shares[score.name]
-            change = Cell(share - reference.shares[score.name], "points") if reference else None
+            change = Cell(share - other.shares[score.name], "points") if other else None
             cells[score.name] = Cell(share, change=change)
         return cells
 
     def _place(self, setting: Setting) -> tuple[Any, ...]:
         """By noise; first what the others are compared with; then by what the table varies."""
         noise = setting.noise_type or "", float(setting.noise_ratio or 0)
-        is_compared = self._by_key[self._layout.key(setting)][0].name in self._references
-        value = getattr(setting, self._layout.varies) if self._layout.varies else None
+        is_compared = self._by_key[self._key(setting)][0].name in self._references
+        value = getattr(setting, self._varies) if self._varies else None
         return *noise, is_compared, value is not None, value
 
-    def _reference(self, arm: Arm) -> Arm | None:
+    def _reference_arm(self, arm: Arm) -> Arm | None:
         """The arm that an arm's difference is to: on the same task, and among several the one most like it."""
-        key = self._layout.reference_key(self._settings[arm.name])
         settings = arm.settings()
 
         def differences(other: Arm) -> int:
             others = other.settings()
             return sum(settings.get(name) != others.get(name) for name in settings.keys() | others.keys())
 
-        same_task = (other for other in self._by_key.get(key, []) if task(other.runs[0]) == task(arm.runs[0]))
+        candidates = self._by_key.get(self._reference_key(self._settings[arm.name]), [])
+        same_task = (other for other in candidates if task(other.runs[0]) == task(arm.runs[0]))
         return min(same_task, key=differences, default=None)
 
     # What a reader should know ----------------------------------------------------------------------------------------
@@ -238,70 +318,92 @@ class PaperTable:
     def _notes(self) -> Iterator[str]:
         yield from self._source.notes
         if self._published:
-            yield self._layout.published
+            trained = next(row.setting for row in self._printed.values() if row.setting.method != _BASE)
+            yield (
+                f"Published: {trained.model} trained on {trained.train_prompts:,} prompts; means over the six"
+                " in-distribution (ID) and the three out-of-distribution (OOD) benchmarks, and differences of them, are"
+                " computed from its scores and may differ by 0.1 from the printed ones."
+                f"{_MISPRINTS.get(self._name, '')}"
+            )
             yield (
                 "The levels of ours and of the published scores compare only for the same policy, prompts and"
                 " benchmarks; orders and signs of differences do."
             )
-        scores = self._source.columns
-        changes = [
-            cell.change
-            for row in self.rows
-            for score in scores
-            if (cell := row.cells.get(score.name)) and cell.change
-        ]
+        cells = [row.cells.get(score.name) for row in self.rows for score in self._source.columns]
+        changes = [cell.change for cell in cells if cell and cell.change]
         if changes:
             yield (
-                f"Differences are to {self._layout.reference_in_words}, in points; ours are paired by seed, with"
+                f"Differences are to {self._in_words}, in points; ours are paired by seed, with"
                 " Student's 95 % interval."
             )
         if any(change.n == 1 for change in changes):
-            yield "One seed gives no sd and no interval: train more seeds."
+            yield ONE_SEED
         if self._source.is_held_out:
             yield "Below start: how many of the n runs ended below their own accuracy before training."
         yield from self._gaps()
         for arm in self._arms:
             yield from arm.notes()
-        yield from self._layout.departures(self._arms)
+        yield from departures(self._arms, self._varies)
 
     def _gaps(self) -> Iterator[str]:
         absent: defaultdict[str, list[str]] = defaultdict(list)
-        shown = {self._layout.key(row.setting) for row in self.rows if row.arm is not None}
-        for key, printed in self._printed.items():
-            if key not in shown and (setting := printed.setting).method != BASE:
-                absent[self._layout.block(setting)].append(self._layout.label(setting))
+        for row in self.rows:
+            if row.arm is None and row.setting.method != _BASE:
+                absent[row.block].append(row.label)
         if absent:
             named = "; ".join(f"{block.lower()}: {', '.join(labels)}" for block, labels in absent.items())
             yield f"No runs of {named}."
         for row in self.rows:
             if row.arm is not None and not row.cells:
-                place = f", {row.block.lower()}" if row.noise and row.block != OTHERS else ""
+                place = f", {row.block.lower()}" if row.setting.noise_type and row.block != OTHERS else ""
                 yield f"No value of {row.name}{place}."
         for arm in self._arms:
-            reference = self._references.get(arm.name)
+            other = self._references.get(arm.name)
             seeds = {run.seed for run in arm.runs if self._source.values(run)}
-            if reference and seeds and seeds.isdisjoint(run.seed for run in reference.runs):
-                yield f"{arm.name} has no seed in common with {reference.name}: no paired difference."
+            if other and seeds and seeds.isdisjoint(run.seed for run in other.runs):
+                yield no_seed_in_common(arm.name, other.name)
 
 
-def _runs(row: PaperRow) -> str:
-    return str(max((cell.n for cell in row.cells.values()), default=0) or "")
+def reference(table: str) -> tuple[str, str]:
+    """The method that the others of one of the paper's tables are compared with, and how a sentence says so."""
+    methods = {row.setting.method for row in published_table(table)}
+    return next(named for named in _REFERENCES.items() if named[0] in methods)
 
 
-def _cell(name: str, row: PaperRow, *, is_published: bool = False, is_change: bool = False) -> str | Cell:
+def departures(arms: Sequence[Arm], varies: str) -> Iterator[str]:
+    """Sentences on where arms are not what their rows' names say, but for the field that the table varies."""
+    for name, symbol in _SYMBOLS.items():
+        methods = [arm.olr for arm in arms if arm.olr]
+        ours = {getattr(it, name) for it in methods if name != "slope_threshold" or "slope" in it.criteria}
+        papers = getattr(_USUAL, name)
+        if name != varies and ours - {papers}:
+            values = ", ".join(map(str, sorted(ours)))
+            yield f"OLR's {name} ({symbol}) is {values} in ours and {papers} in the paper."
+    if any(_DEPARTING & set(arm.method.split("+")) for arm in arms):
+        yield "Where methods depart from the paper, their sources or the authors' code: docs/methods.md."
+
+
+def _uses_no_labels(setting: Setting) -> bool:
+    return setting.method.split("+")[0] in _WITHOUT_LABELS
+
+
+def _method_title(setting: Setting) -> str:
+    return " + ".join(_METHOD_TITLES.get(part, part) for part in setting.method.split("+"))
+
+
+def _words(setting: Setting, name: str) -> str:
+    value = getattr(setting, name) if name else None
+    untrained = setting.method == _BASE and name == "train_prompts"
+    return "" if value is None or untrained else _WORDS[name].format(value)
+
+
+def _cell(
+    name: str, row: PaperRow, *, is_published: bool = False, is_change: bool = False, in_full: bool = False
+) -> str | Cell:
+    """A row's score; `in_full` in a terminal too."""
     cell = (row.published if is_published else row.cells).get(name)
-    return (cell.change if cell and is_change else cell) or ""
-
-
-def _in_full(name: str, row: PaperRow, *, is_change: bool = False) -> str:
-    """In a terminal too."""
-    cell = _cell(name, row, is_change=is_change)
-    return cell if isinstance(cell, str) else cell.full
-
-
-def _plain(value: Any) -> Any:
-    """As a JSON value; decimals as they are written."""
-    return str(value) if isinstance(value, Decimal) else value
+    cell = cell.change if cell and is_change else cell
+    return (cell.full if in_full else cell) if cell else ""
 
 
 def _details(arms: Sequence[Arm]) -> list[str]:

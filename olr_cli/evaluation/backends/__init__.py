@@ -47,7 +47,7 @@ class Sampling:
 
     Attributes:
         temperature: 0 takes the most likely token.
-        max_new_tokens: length limit of a response, its end token included.
+        max_new_tokens: of a response, its end token included.
         top_p: draw from the most likely tokens that together have this probability.
         top_k: draw from this many of the most likely tokens; None: from all.
         min_p: draw from the tokens that are at least this share as likely as the most likely one; 0: from all.
@@ -83,7 +83,6 @@ class GenerationRequest:
     """A prompt, and the samples that are wanted of it.
 
     Attributes:
-        messages: chat turns.
         seeds: a sample each; 0 to 2**64 - 1, of which vLLM takes the lower 63 bits.
         prompt: the messages as the model reads them (`Backend.render`).
     """
@@ -99,9 +98,7 @@ class Backend(AbstractContextManager["Backend"]):
     Attributes:
         model: folder or hub id, for errors.
         facts: the things that responses depend on: name, model_digest, device, dtype, versions.
-        tokenizer: writes prompts as the model reads them.
         context: the most tokens, prompt and response together, that the model is made for; None if it doesn't say.
-        chat: how chat turns become text.
     """
 
     model: str
@@ -114,14 +111,10 @@ class Backend(AbstractContextManager["Backend"]):
     def stream(
         self, requests: Sequence[GenerationRequest], sampling: Sampling
     ) -> Generator[Mapping[int, Sequence[Rollout | None]], None, None]:
-        """Respond to every request as often as it has seeds.
+        """Respond to every request as often as it has seeds; they are begun in this order, as far as the backend can.
 
         A response ends where the model's context ends, if that comes before the length limit. Closing the iterator
         drops the requests that are not finished.
-
-        Args:
-            requests: are begun in this order, as far as the backend can.
-            sampling: how responses are drawn.
 
         Yields:
             The requests that have finished since the last time, by their number in `requests`: a rollout a seed, or
@@ -171,7 +164,6 @@ class BackendOptions:
     Attributes:
         name: the backend; by default vLLM where it is installed and made for the device, else transformers.
         device: ``auto`` takes the GPU if there is one.
-        trust_remote_code: run model code that comes with the weights.
         vllm: settings of vLLM's engine, as in its `EngineArgs`; ``lora`` is the folder of an adapter.
         seed_each: vLLM on a GPU draws every sample from its own seed too, as vLLM on a CPU and transformers always do.
         url: an OpenAI-compatible server that responds instead.
@@ -199,13 +191,9 @@ class BackendOptions:
             "trust_remote_code": self.trust_remote_code,
             "seed_each": self.seed_each,
         }
+        kind = "a model that olr loads, not for a server" if is_served else "a server, and no URL names one"
         for name, value in (for_a_model_here if is_served else for_a_server).items():
             if value:
-                kind = (
-                    "a model that olr loads, not for a server"
-                    if is_served
-                    else "a server, and no URL names one"
-                )
                 raise UserError(f"this is for {kind}; leave it out", name)
         if self.name == "transformers" and self.vllm:
             raise UserError("this is for the vllm backend, not for transformers; leave it out", "vllm")

@@ -14,10 +14,10 @@ import random
 import threading
 from base64 import b64encode
 from collections import defaultdict
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing, suppress
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, TypeAlias
 
 import httpx
 
@@ -47,6 +47,8 @@ MOST_BYTES = 2**26
 _WAITED = 0.5
 _TRANSIENT = {408, 409, 429, 500, 502, 503, 504, 529}
 _FAILURES = (httpx.TransportError, httpx.DecodingError, TimeoutError)
+_Answer: TypeAlias = tuple[int, int, Rollout | str]
+"""Which request and sample it is of, and the rollout, or why it is lost."""
 _NO_JSON = (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)
 
 
@@ -63,13 +65,9 @@ class OpenAIBackend(Backend):
     def __init__(self, model: str, *, url: str, concurrency: int, timeout: float, chat: ChatFormat) -> None:
         """Ask the server for its models.
 
-        Args:
-            model: the server's name for it.
-            url: the API's address, such as ``http://localhost:8000/v1``; may have a user, a password and a query, which
-                are not stored.
-            concurrency: the most requests at a time.
-            timeout: the seconds in which a reply must be there.
-            chat: variables for the server's chat template; its template cannot be replaced.
+        `url` is the API's address, such as ``http://localhost:8000/v1``; it may have a user, a password and a query,
+        which are not stored. `timeout` is in seconds, for a whole reply. `chat` has variables for the server's chat
+        template, which cannot be replaced.
         """
         if chat.template is not None:
             raise UserError(
@@ -133,10 +131,10 @@ class OpenAIBackend(Backend):
         wanted = left = sum(len(request.seeds) for request in requests)
         lost, in_a_row, reason = 0, 0, ""
         yield {number: [] for number, request in enumerate(requests) if not request.seeds}
-        with _Requests(self, requests, sampling) as arriving:
+        with closing(self._arriving(requests, sampling)) as arriving:
             while left:
                 finished: dict[int, list[Rollout | None]] = {}
-                for number, sample, answer in arriving.next():
+                for number, sample, answer in next(arriving):
                     left -= 1
                     is_lost = isinstance(answer, str)
                     lost, in_a_row = lost + is_lost, in_a_row + 1 if is_lost else 0
@@ -157,6 +155,61 @@ class OpenAIBackend(Backend):
                 " the others are stored, and the same command asks for these again"
             )
 
+    def _arriving(
+        self, requests: Sequence[GenerationRequest], sampling: Sampling
+    ) -> Generator[list[_Answer], None, None]:
+        """What has arrived of a stream; after a moment there may be nothing.
+
+        An event loop in a thread of its own sends the requests; closing the iterator cancels them.
+        """
+        arrived: SimpleQueue[_Answer | Exception] = SimpleQueue()
+        loop = asyncio.new_event_loop()
+        asking = loop.create_task(self._ask_all(requests, sampling, arrived.put))
+
+        def run() -> None:
+            try:
+                with suppress(asyncio.CancelledError):
+                    loop.run_until_complete(asking)
+            except Exception as error:
+                arrived.put(error.exceptions[0] if isinstance(error, ExceptionGroup) else error)
+            finally:
+                loop.close()
+
+        thread = threading.Thread(target=run, name="olr-requests", daemon=True)
+        thread.start()
+        try:
+            while True:
+                answers = []
+                with suppress(Empty):
+                    answer = arrived.get(timeout=_WAITED)
+                    while True:
+                        if isinstance(answer, Exception):
+                            raise answer
+                        answers.append(answer)
+                        answer = arrived.get_nowait()
+                yield answers
+        finally:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(asking.cancel)
+            thread.join()
+
+    async def _ask_all(
+        self, requests: Sequence[GenerationRequest], sampling: Sampling, put: Callable[[_Answer], None]
+    ) -> None:
+        coming = (
+            (number, sample, seed)
+            for number, request in enumerate(requests)
+            for sample, seed in enumerate(request.seeds)
+        )
+        async with self.client() as client, asyncio.TaskGroup() as workers:
+
+            async def ask_on() -> None:
+                for number, sample, seed in coming:
+                    put((number, sample, await self.ask(client, requests[number], seed, sampling)))
+
+            for _ in range(self.concurrency):
+                workers.create_task(ask_on())
+
     async def ask(
         self, client: httpx.AsyncClient, request: GenerationRequest, seed: int, sampling: Sampling
     ) -> Rollout | str:
@@ -167,19 +220,16 @@ class OpenAIBackend(Backend):
             "temperature": sampling.temperature,
             self._limit_name: sampling.max_new_tokens,
         }
-        if sampling.temperature:
-            body["seed"] = seed & (2**63 - 1)
-        if sampling.top_p != 1:
-            body["top_p"] = sampling.top_p
-        if sampling.stop:
-            body["stop"] = list(sampling.stop)
-        # Not in OpenAI's own API; servers of open models know them.
-        if sampling.top_k is not None:
-            body["top_k"] = sampling.top_k
-        if sampling.min_p:
-            body["min_p"] = sampling.min_p
-        if self.chat.variables:
-            body["chat_template_kwargs"] = dict(self.chat.variables)
+        named = {
+            "seed": seed & (2**63 - 1) if sampling.temperature else None,
+            "top_p": sampling.top_p if sampling.top_p != 1 else None,
+            "stop": list(sampling.stop) or None,
+            # Not in OpenAI's own API; servers of open models know them.
+            "top_k": sampling.top_k,
+            "min_p": sampling.min_p or None,
+            "chat_template_kwargs": dict(self.chat.variables) or None,
+        }
+        body |= {name: value for name, value in named.items() if value is not None}
         pause, reason = 0.0, ""
         for attempt in range(ATTEMPTS):
             await asyncio.sleep(pause)
@@ -206,13 +256,7 @@ class OpenAIBackend(Backend):
     async def _send(
         self, client: httpx.AsyncClient, method: str, name: str, timeout: float, body: Any = None
     ) -> httpx.Response:
-        """The whole reply of the server.
-
-        Raises:
-            httpx.TransportError, httpx.DecodingError: it cannot be reached, or the reply is cut off.
-            TimeoutError: the reply is not there in time.
-            _BadReply: it is too large.
-        """
+        """The whole reply; one that is late, cut off or too large is an error (`_FAILURES`, `_BadReply`)."""
         content = bytearray()
         url = self._url.copy_with(path=f"{self._url.path.rstrip('/')}/{name}")
         async with asyncio.timeout(timeout), client.stream(method, url, json=body) as reply:
@@ -291,11 +335,7 @@ class OpenAIBackend(Backend):
         return self._without_secrets(": ".join(filter(None, (kind, first_line(error)))))
 
     def _rollout(self, reply: httpx.Response) -> Rollout:
-        """The response in a completion; a server that does not count tokens, or miscounts them, leaves it open.
-
-        Raises:
-            _BadReply: it is no completion.
-        """
+        """The response in a completion; a server that does not count tokens, or miscounts them, leaves it open."""
         try:
             content = reply.json()
             choice = content["choices"][0]
@@ -315,74 +355,8 @@ class OpenAIBackend(Backend):
         return Rollout(storable(text), tokens if is_count else None, is_cut)
 
 
-class _Requests:
-    """The samples of a stream on their way: an event loop in a thread of its own, which cancels them when it closes."""
-
-    def __init__(
-        self, backend: OpenAIBackend, requests: Sequence[GenerationRequest], sampling: Sampling
-    ) -> None:
-        self._backend, self._requests, self._sampling = backend, requests, sampling
-        self._arrived: SimpleQueue[tuple[int, int, Rollout | str] | BaseException] = SimpleQueue()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="olr-requests", daemon=True)
-
-    def __enter__(self) -> _Requests:
-        self._all = self._loop.create_task(self._ask_all())
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        with suppress(RuntimeError):  # the loop has ended
-            self._loop.call_soon_threadsafe(self._all.cancel)
-        self._thread.join()
-
-    def next(self) -> Iterator[tuple[int, int, Rollout | str]]:
-        """What has arrived: request, sample, and rollout or reason; after a moment there may be nothing."""
-        with suppress(Empty):
-            arrived = self._arrived.get(timeout=_WAITED)
-            while True:
-                if isinstance(arrived, BaseException):
-                    raise arrived
-                yield arrived
-                arrived = self._arrived.get_nowait()
-
-    def _run(self) -> None:
-        try:
-            with suppress(asyncio.CancelledError):
-                self._loop.run_until_complete(self._all)
-        except Exception as error:
-            self._arrived.put(error)
-        finally:
-            self._loop.close()
-
-    async def _ask_all(self) -> None:
-        coming = (
-            (number, sample, seed)
-            for number, request in enumerate(self._requests)
-            for sample, seed in enumerate(request.seeds)
-        )
-        async with self._backend.client() as client:
-
-            async def ask_on() -> None:
-                for number, sample, seed in coming:
-                    answer = await self._backend.ask(client, self._requests[number], seed, self._sampling)
-                    self._arrived.put((number, sample, answer))
-
-            workers = [asyncio.ensure_future(ask_on()) for _ in range(self._backend.concurrency)]
-            try:
-                await asyncio.gather(*workers)
-            finally:
-                for worker in workers:
-                    worker.cancel()
-                await asyncio.gather(*workers, return_exceptions=True)
-
-
 def _text(content: Any) -> str:
-    """The text of a message's content, which may be a list of parts.
-
-    Raises:
-        TypeError: it is neither.
-    """
+    """The text of a message's content, which may be a list of parts."""
     turn = message({"role": "assistant", "content": content})
     if turn is None:
         raise TypeError("content")
