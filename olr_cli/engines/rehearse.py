@@ -38,7 +38,7 @@ _EXAMPLE = Prompt(
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What a run would be made of, with stand-ins for what is `missing` on this machine: `is_example` are the data."""
+    """What a run would be made of; what is `missing` here has stand-ins, the data too if `is_example`."""
 
     recipe: Recipe
     data: DataSets
