@@ -37,7 +37,7 @@ from olr_cli.engines.local.sampler import SampledRollouts, sample
 from olr_cli.engines.models import policy_path
 from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.recipe.layers import load_recipe
-from olr_cli.recipe.schema import TrainSection, make_method
+from olr_cli.recipe.schema import METHODS, TrainSection
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import Progress
 
@@ -127,7 +127,7 @@ class Steps:
                 clip=CLIP,
                 mini_batch_prompts=len(self.setting.prompts),
             ),
-            make_method("grpo"),
+            METHODS["grpo"].section(name="grpo"),
         )
 
     def step(self) -> None:

@@ -5,9 +5,16 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any
 
+from olr_cli.recipe.schema import METHODS, MethodSection
 from olr_cli.runs.metrics import Metrics
 from olr_cli.runs.store import arrow_table
 from olr_cli.supervision import Decided, LabelRecord, RolloutRecord
+
+
+def make_method(name: str, **keys: Any) -> MethodSection:
+    """The section of a built-in method."""
+    return METHODS[name].section(name=name, **keys)
+
 
 LABEL = LabelRecord(
     prompt_id="clean",

@@ -58,14 +58,18 @@ def ends_well(command: Callable[P, R]) -> Callable[P, R]:
 def _spelled(error: UserError, command: Callable[P, R]) -> str:
     """The sentence of an error; an argument that it names as its place is spelled as the option of the command.
 
-    So is a recipe's key, as `data.columns`, where the command has an option for it and none for keys.
+    So is a recipe's key, as `data.columns`, where the command has an option for it and none for keys. An example of
+    its value ("as in data.columns=…") begins with what gives it to the command, so that it can be pasted.
     """
     arguments = {name.removesuffix("_") for name in inspect.signature(command).parameters}
     key, space, rest = error.place.partition(" ")
-    name = key if "set" in arguments else key.rpartition(".")[2]
+    name, giving = key, f"--set {key}="
+    if "set" not in arguments:
+        name, giving = key.rpartition(".")[2], f"{key}="
     if name in arguments:
-        error.place = f"--{name.replace('_', '-')}{space}{rest}"
-    return str(error)
+        option = f"--{name.replace('_', '-')}"
+        error.place, giving = f"{option}{space}{rest}", f"{option} "
+    return str(error).replace(f" as in {key}=", f" as in {giving}")
 
 
 def _require_text(values: Iterable[object]) -> None:

@@ -52,7 +52,6 @@ OPERATIONS: dict[KindName, Operation] = {
 
 SetName = KindName | FewShotName
 SETS: tuple[SetName, ...] = (*OPERATIONS, *FEW_SHOT)
-"""Every built-in data set."""
 
 _USUAL = 400
 """Prompts of a set where no number is given."""
@@ -119,7 +118,7 @@ def expressions(kind: KindName, size: int, seed: int, split: Split) -> list[Expr
 
 
 def rephrasing(expression: Expression, split: Split) -> Expression | None:
-    """The same question once more: an expression of the same kind and split with the same answer.
+    """The same question once more: an expression of the same kind and of `split` with the same answer.
 
     ``a+b`` becomes ``(b-c)+(a+c)``, commuted and regrouped, and ``a-b`` becomes ``(a+c)-(b+c)``; each such
     expression of the split is as likely, drawn by `expression` alone. Where the split has none, ``b+a`` if that is in
@@ -129,10 +128,6 @@ def rephrasing(expression: Expression, split: Split) -> Expression | None:
     The wrong procedure gives the same wrong answer to both in 48 % of additions (100 % if they were only commuted) and
     56 % of subtractions. Of the training split, 4 of 560,980 additions (such as ``999+999=``) and 1 of 215,639
     subtractions have no rephrasing.
-
-    Args:
-        expression: one of the split's.
-        split: where the rephrasing may come from, so that nothing of the test split reaches training through it.
     """
     ordered, starts = _by_answer(expression.kind, split)
     same_answer = ordered[starts[expression.answer] : starts[expression.answer + 1]]
@@ -146,10 +141,7 @@ def rephrasing(expression: Expression, split: Split) -> Expression | None:
 
 
 def arithmetic_prompts(kind: SetName, size: int | None, seed: int, split: Split) -> list[Prompt]:
-    """`size` different prompts of a split with clean labels; deterministic in all four arguments.
-
-    None: 400 of the toys' expressions, all questions of a few-shot task up to that number.
-    """
+    """`size` different prompts of a split with clean labels; by default 400, or as many as a few-shot task has."""
     if kind == "addition" or kind == "subtraction":
         return [_prompt(expression, split) for expression in expressions(kind, size or _USUAL, seed, split)]
     members = len(split_questions(kind, split))
@@ -159,9 +151,8 @@ def arithmetic_prompts(kind: SetName, size: int | None, seed: int, split: Split)
 
 
 def _too_few(kind: SetName, size: int, members: int, split: Split) -> UserError:
-    return UserError(
-        f"the {split} split of {SOURCE}:{kind} has {members} prompts, not {size}; ask for at most {members}"
-    )
+    problem = f"the {split} split of {SOURCE}:{kind} has {members} prompts, not {size}"
+    return UserError(f"{problem}; ask for at most {members}")
 
 
 def _prompt(expression: Expression, split: Split) -> Prompt:

@@ -63,10 +63,7 @@ def prompt_messages(
 
 
 def response_text(value: Any) -> str | None:
-    """What the model said: a text as it is, of messages what the assistant says, a line each; None for anything else.
-
-    Of messages without the assistant nothing was said, and that is None too.
-    """
+    """What the model said: a text as it is, of messages what the assistant says, a line each; else None."""
     if isinstance(value, str):
         return value
     items = value if isinstance(value, list | tuple) else ()
@@ -75,10 +72,7 @@ def response_text(value: Any) -> str | None:
 
 
 def as_text(value: Any) -> str | None:
-    """A prompt as one text, the same for the same prompt: a text as it is, messages as JSON after a mark.
-
-    None for anything else, and for no messages.
-    """
+    """A prompt as one text, the same for the same prompt: a text as it is, messages as JSON after a mark; else None."""
     if isinstance(value, str):
         return value
     turns = messages(value)

@@ -76,13 +76,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Checked:
-    """A data set, and what was found in it.
-
-    Attributes:
-        source: its name.
-        rows: how many it has.
-        columns: role -> path of what was read.
-    """
+    """A data set of so many rows, which columns were read (role -> path), and what was found in it."""
 
     source: str
     rows: int
@@ -93,10 +87,7 @@ class Checked:
 def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -> Checked:
     """Everything that is found in the questions and labels of a data set, the surest defects first.
 
-    Args:
-        source: a file, folder or hub id, as for `read_prompts`; of a log of answers each question counts once.
-        columns: which columns hold what; by default, those of standard names.
-        judge: decides which labels can be graded and which agree (R7).
+    `source` and `columns` are as for `read_prompts`; of a log of answers each question counts once.
     """
     table, name, data_source, _ = load_table(source, "train")
     rows = Rows(table, source)
@@ -114,9 +105,8 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
             "data.columns",
         )
     asked = rows.values(found["question"])
-    is_there = [not is_blank(question) for question in asked]
-    kept = [row for row, is_asked in enumerate(is_there) if is_asked]
-    blank = [(row, "") for row, is_asked in enumerate(is_there) if not is_asked]
+    blank = [(row, "") for row, question in enumerate(asked) if is_blank(question)]
+    kept = sorted({*range(len(asked))} - {row for row, _ in blank})
     if is_log:  # asks a question again for every answer
         pairs = zip(asked, rows.values(found["answer"]), strict=True)
         firsts = {str(pair): row for row, pair in reversed([*enumerate(pairs)])}
@@ -124,12 +114,9 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
     findings = [_found("no_question", "row without a question", blank)]
     if kept:
         reading = Reading({role: path for role, path in (columns or {}).items() if role != "id"})
-        prompts = read_rows(
-            Rows(table.take(kept), source), data_source=data_source, split="train", reading=reading
-        )
-        findings += _findings(
-            [(row, prompt) for row, prompt in zip(kept, prompts.prompts, strict=True)], judge
-        )
+        there = Rows(table.take(kept), source)
+        prompts = read_rows(there, data_source=data_source, split="train", reading=reading).prompts
+        findings += _findings([*zip(kept, prompts, strict=True)], judge)
     return Checked(name, len(rows), found, [finding for finding in findings if finding.rows])
 
 
@@ -145,13 +132,16 @@ def _findings(prompts: Sequence[Asked], judge: Judge) -> Iterator[Finding]:
     empty = [(row, label) for row, label in named if _NO_ANSWER.fullmatch(label.strip())]
     yield _found("no_answer", "label standing for no answer", empty)
     given = [(row, label) for row, label in named if not _NO_ANSWER.fullmatch(label.strip())]
-    yield _found("ungradable", "label that no response can match", _ungradable(given, judge))
+    # Labels that cannot stand in a box, or do not match themselves there (R6, R7).
+    read = {label: boxed(f"\\boxed{{{label}}}") for _, label in given}
+    verdicts = judge.matches((label, answer) for label, answer in read.items() if answer is not None)
+    unmatched = [(row, label) for row, label in given if not verdicts.get((label, read[label] or ""))]
+    yield _found("ungradable", "label that no response can match", unmatched)
     conflicting, agreeing = _repeated(prompts, judge)
     yield _found("conflict", "question with different labels", map(_described, conflicting))
     yield _found("proof", "label like a proof", [pair for pair in given if _PROOF.match(pair[1])])
-    yield _found(
-        "parts", "label with several parts", [pair for pair in given if _PARTS.match(unescape(pair[1]))]
-    )
+    parts = [(row, label) for row, label in given if _PARTS.match(unescape(label))]
+    yield _found("parts", "label with several parts", parts)
     numbers = sum(bool(_NUMBER.fullmatch(label.strip())) for _, label in given)
     if numbers >= _MOSTLY * len(given):
         words = [(row, label) for row, label in given if not any(map(str.isdecimal, label))]
@@ -167,14 +157,12 @@ def _findings(prompts: Sequence[Asked], judge: Judge) -> Iterator[Finding]:
 def repeat_notes(prompts: PromptSet) -> Iterator[str]:
     """Sentences about prompts that ask the same question, with labels that differ or agree."""
     conflicting, agreeing = _repeated(list(enumerate(prompts.prompts)), shared_judge())
-    for groups, what in (
-        (conflicting, "with different labels, of which one at most is right"),
-        (agreeing, ""),
-    ):
+    differing = " with different labels, of which one at most is right"
+    for groups, what in ((conflicting, differing), (agreeing, "")):
         if groups:
             are = f"{len(groups)} questions are" if len(groups) > 1 else "1 question is"
             first = ", ".join(f"{prompt.file_label} ({prompt.prompt_id})" for _, prompt in groups[0])
-            yield f"{are} in {prompts.source} more than once{what and f' {what}'}; the first: {shortened(first)}"
+            yield f"{are} in {prompts.source} more than once{what}; the first: {shortened(first)}"
 
 
 def _repeated(prompts: Sequence[Asked], judge: Judge) -> tuple[list[list[Asked]], list[list[Asked]]]:
@@ -186,19 +174,11 @@ def _repeated(prompts: Sequence[Asked], judge: Judge) -> tuple[list[list[Asked]]
     labels = [sorted({label for _, prompt in group if (label := prompt.file_label)}) for group in groups]
     pairs = [[(names[0], other) for other in names[1:]] for names in labels]
     verdicts = judge.matches(chain(*pairs))
-    agree = [all(verdicts[pair] for pair in of_group) for of_group in pairs]
-    differ, alike = (
-        [group for group, agrees in zip(groups, agree, strict=True) if agrees is is_alike]
-        for is_alike in (False, True)
-    )
+    differ: list[list[Asked]] = []
+    alike: list[list[Asked]] = []
+    for group, of_group in zip(groups, pairs, strict=True):
+        (alike if all(verdicts[pair] for pair in of_group) else differ).append(group)
     return differ, alike
-
-
-def _ungradable(given: Sequence[tuple[int, str]], judge: Judge) -> list[tuple[int, str]]:
-    """Labels that cannot stand in a box, or do not match themselves there (R6, R7)."""
-    read = {label: boxed(f"\\boxed{{{label}}}") for _, label in given}
-    verdicts = judge.matches((label, answer) for label, answer in read.items() if answer is not None)
-    return [(row, label) for row, label in given if not verdicts.get((label, read[label] or ""))]
 
 
 def _described(group: Sequence[Asked]) -> tuple[int, str]:

@@ -66,16 +66,10 @@ class LogFormat:
         return self.columns or {name: _ALIASES.get(name, (name,)) for name in COLUMNS}
 
 
-_LABELS = [
-    "given_label",
-    "ground_truth",
-    "golden_answer",
-    "gold_answer",
-    "label",
-    "target",
-    "solution",
-    "answer",
-]
+_LABELS = (
+    *("given_label", "ground_truth", "golden_answer", "gold_answer"),
+    *("label", "target", "solution", "answer"),
+)
 
 TABLE = LogFormat("olr", frozenset())
 """A table with the names of `COLUMNS`."""
@@ -127,10 +121,8 @@ def unpacked(row: dict[str, Any]) -> list[dict[str, Any]]:
     texts = row.get("completion", row.get("content"))
     if not isinstance(texts, list) or not ({"step", "advantages"} <= row.keys() or "rewards" in row):
         return [row]
-    lists = {
-        name: value for name, value in row.items() if isinstance(value, list) and len(value) == len(texts)
-    }
-    rows = [{**row, **{name: value[at] for name, value in lists.items()}} for at in range(len(texts))]
+    lists = {key: it for key, it in row.items() if isinstance(it, list) and len(it) == len(texts)}
+    rows = [{**row, **{key: items[at] for key, items in lists.items()}} for at in range(len(texts))]
     for one in rows:
         turns = one.get("content")
         if isinstance(turns, list) and turns and all(isinstance(turn, str) for turn in turns):
@@ -146,13 +138,7 @@ def recognised(names: Collection[str]) -> LogFormat:
 
 
 def require_columns(roles: Collection[str], names: Sequence[str], place: str) -> None:
-    """Make sure that a file says what was asked and what was answered.
-
-    Args:
-        roles: those names of `COLUMNS` that the file has.
-        names: its columns.
-        place: the file, for errors.
-    """
+    """Make sure that a file, which has these columns for `roles` of `COLUMNS`, says what was asked and answered."""
     missing = [] if {"prompt_id", "prompt"}.intersection(roles) else ["prompt"]
     # Questions and answers alone are a data set, whose answers are labels.
     is_log = not {"prompt_id", "visit", "step", "is_correct", "reward"}.isdisjoint(roles)
@@ -160,12 +146,10 @@ def require_columns(roles: Collection[str], names: Sequence[str], place: str) ->
         missing.append("response")
     if not missing:
         return
-    no_responses = (
-        f"; if nobody answered yet: olr rollouts MODEL {quote(place)}" if "response" in missing else ""
-    )
+    nobody = f"; if nobody answered yet: olr rollouts MODEL {quote(place)}" if "response" in missing else ""
     columns = suggested({name: _GUESSES.get(name, ()) for name in missing}, names)
     raise UserError(
         f"{place} has no column {' and no column '.join(missing)}; its columns are {', '.join(names)}; say which of"
-        f" them it is, as in '{columns}'{no_responses}",
+        f" them it is, as in columns={quote(columns)}{nobody}",
         "columns",
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,6 @@ from olr_cli.data.chat import Message, as_text, messages, response_text, turns_o
 from olr_cli.data.log_formats import COLUMNS, TABLE, LogFormat, recognised, require_columns, unpacked
 from olr_cli.data.questions import question_ids
 from olr_cli.data.rows import (
-    RowError,
     Rows,
     is_json,
     json_batches,
@@ -27,6 +27,7 @@ from olr_cli.data.rows import (
     matching_files,
     pick,
     read_batches,
+    row_error,
 )
 from olr_cli.errors import UserError, at, no_rows
 
@@ -43,10 +44,8 @@ _NESTED_LOGS = ("completions/*.parquet", "**/train_rollouts.jsonl", "**/results.
 
 def common_place(places: Sequence[Path]) -> Path:
     """What stands for several files: the one that is named, else the folder that they have in common."""
-    if len(places) == 1 and not (set(str(places[0])) & set("*?[")):
-        return places[0]
     if len(places) == 1:
-        return places[0].parent
+        return places[0].parent if glob.has_magic(str(places[0])) else places[0]
     return Path(os.path.commonpath(places))
 
 
@@ -61,12 +60,8 @@ def _files_at(place: Path) -> list[Path]:
     if not place.is_dir():
         return matching_files(str(place))
     for pattern in _NESTED_LOGS:
-        below = [
-            file
-            for file in place.glob(pattern)
-            if not any(map(_HELD_OUT.match, file.relative_to(place).parts))
-        ]
-        if below:
+        found = place.glob(pattern)
+        if below := [f for f in found if not any(map(_HELD_OUT.match, f.relative_to(place).parts))]:
             return below
     files = [file for file in matching_files(str(place)) if not _OUTPUT.search(file.name)]
     if not files:
@@ -108,7 +103,8 @@ def _typed(rows: Rows, name: str, path: str) -> pl.Series:
     """A column with the type that its name stands for; `is_correct` may also hold numbers, and has no type of nulls."""
     import pyarrow as pa
 
-    if name in ("is_correct", "truncated") and path in rows.table.column_names:
+    is_column = path in rows.table.column_names
+    if name in ("is_correct", "truncated") and is_column:
         column = rows.table.column(path)
         if pa.types.is_boolean(column.type) or pa.types.is_null(column.type):
             return pl.Series(name, column, dtype=pl.Boolean if name == "truncated" else None)
@@ -117,25 +113,16 @@ def _typed(rows: Rows, name: str, path: str) -> pl.Series:
         if name == "truncated":
             return known > 0
         return _whole(known, pl.Int32(), rows.place) if name == "tokens" else known
-    if name in ("prompt", "response"):
-        texts = pl.Series(name, _chat_texts(rows, name, path))
+    if name in ("prompt", "response") and (not is_column or pa.types.is_nested(rows.table[path].type)):
+        cells = enumerate(rows.values(path), start=rows.first)
+        chats = [_chat_text(cell, name, path, row, rows.place) for row, cell in cells]
+        texts = pl.Series(name, chats, dtype=pl.String)
     else:
         texts = pl.Series(name, rows.text_column(path))
     if name == "response":
         return texts
     given = pl.select(pl.when(texts.str.strip_chars() != "").then(texts).alias(name)).to_series()
     return _whole(given, pl.Int64(), rows.place) if name in ("visit", "step") else given
-
-
-def _chat_texts(rows: Rows, name: str, path: str) -> pa.ChunkedArray:
-    """Prompts or responses as texts: texts as they are, messages as text."""
-    import pyarrow as pa
-
-    if path in rows.table.column_names and not pa.types.is_nested(rows.table.schema.field(path).type):
-        return rows.text_column(path)
-    cells = enumerate(rows.values(path), start=rows.first)
-    texts = [_chat_text(cell, name, path, row, rows.place) for row, cell in cells]
-    return pa.chunked_array([pa.array(texts, pa.large_string())])
 
 
 def _whole(column: pl.Series, kind: pl.DataType, place: str) -> pl.Series:
@@ -150,24 +137,12 @@ def _whole(column: pl.Series, kind: pl.DataType, place: str) -> pl.Series:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Which columns of a file hold what.
-
-    Attributes:
-        columns: all of the file's.
-        format: whose log it is.
-        places: name in `COLUMNS` -> path in the file, of those that are read.
-        rewards: columns of reward functions.
-    """
+    """Which of a file's columns hold what: `places` is name in `COLUMNS` -> path; `rewards` are of reward functions."""
 
     columns: Sequence[str]
     format: LogFormat
     places: Mapping[str, str]
     rewards: Sequence[str]
-
-    @property
-    def used(self) -> set[str]:
-        """The columns that are read."""
-        return {column.partition(".")[0] for column in self.places.values()} | set(self.rewards)
 
     def note(self, source: Path, files: int) -> str:
         """What was taken for what."""
@@ -188,7 +163,7 @@ def _chat_text(cell: Any, name: str, path: str, row: int, place: str) -> str | N
     text = None if cell is None else as_text(cell) if name == "prompt" else response_text(cell)
     if text is None and cell is not None and messages(cell) is None:
         what, should = f"a {type(cell).__name__}", "text or a list of messages with role and content"
-        raise RowError(place, path, row, what, should)
+        raise row_error(place, path, row, what, should)
     return text
 
 
@@ -298,11 +273,8 @@ def read_log(
         raise UserError(f"{source} has rows without prompt_id or visit; remove or complete them")
     notes = [first.note(source, len(parts) + len(repeated))] if columns or first.format is not TABLE else []
     if repeated:
-        shown = (
-            f"{len(repeated)} steps (the first is {repeated[0]})"
-            if len(repeated) > 1
-            else f"Step {repeated[0]}"
-        )
+        several = f"{len(repeated)} steps (the first is {repeated[0]})"
+        shown = several if len(repeated) > 1 else f"Step {repeated[0]}"
         notes.append(f"{shown} logged the rollouts of the step before once more; they count once.")
     if files.sample and rows["answer"].null_count() > 0.9 * len(rows):
         notes += filter(None, [reading_more(files.sample)])
@@ -323,8 +295,6 @@ def read_log(
 class _Files:
     """The files of a log, read one after the other, each reduced to what later steps need of it.
 
-    The first attributes are arguments of `read_log`.
-
     Attributes:
         first: the layout of the first file with rows.
         sample: some of its responses.
@@ -344,10 +314,7 @@ class _Files:
     _count: int = 0
 
     def read(self, path: Path, step: int) -> pl.DataFrame | None:
-        """The rows of a file with olr's names; None without rows, or with those of the file before once more.
-
-        `step` is that of rows which have none.
-        """
+        """The rows of a file with olr's names; None without rows, or with those of the file before once more."""
         parts = list(self._parts(path, step))
         if not parts:
             return None
@@ -370,7 +337,9 @@ class _Files:
     def _parts(self, path: Path, step: int) -> Iterator[pl.DataFrame]:
         start = 0
         # Of a Parquet or CSV file, its schema says which columns are read.
-        tables = self._json_tables(path) if is_json(path) else read_batches(path, partial(self._used, path))
+        tables = (
+            self._json_tables(path) if is_json(path) else read_batches(path, partial(self._look_at, path))
+        )
         for table in tables:
             if table.column_names and not len(table):
                 continue
@@ -378,28 +347,18 @@ class _Files:
             rows = Rows(table, str(path), start)
             if not start:
                 # What lies within a column shows only in its values.
-                within = {
-                    role: name
-                    for role, name in self.columns.items()
-                    if name.partition(".")[0] in table.column_names
-                }
+                names, named = table.column_names, self.columns.items()
+                within = {role: name for role, name in named if name.partition(".")[0] in names}
                 with at("columns"):
                     pick(rows.has, {}, within, place=str(path), available=rows.paths)
             yield self._reduced(_renamed(rows, self._layout, step))
             start += len(table)
 
-    def _used(self, path: Path, schema: pa.Schema) -> set[str]:
-        """The columns of a file that are read."""
-        self._layout = self._layout_of(schema, path)
-        return self._layout.used
-
     def _json_tables(self, path: Path) -> Iterator[pa.Table]:
-        """The columns of a JSON file that are read, some rows at a time.
-
-        It is read twice, for a key may come late and change which columns hold what.
-        """
+        """The columns of a JSON file that are read, some rows at a time."""
         import pyarrow as pa
 
+        # The file is read twice, for a key may come late and change which columns hold what.
         kinds: dict[str, pa.DataType] = {}
         for row in chain.from_iterable(map(unpacked, chain.from_iterable(json_batches(path)))):
             for name, value in row.items():
@@ -407,7 +366,7 @@ class _Files:
                     kinds[name] = pa.float64() if type(value) is float else pa.null()
         if not kinds:
             return
-        used, start = self._used(path, pa.schema(kinds)), 0
+        used, start = self._look_at(path, pa.schema(kinds)), 0
         for packed in json_batches(path):
             objects = [row for one in packed for row in unpacked(one)]
             for name in {"prompt", "response"} & self._layout.places.keys():
@@ -418,7 +377,8 @@ class _Files:
             start += len(objects)
             yield json_table(objects, str(path), used)
 
-    def _layout_of(self, schema: pa.Schema, path: Path) -> _Layout:
+    def _look_at(self, path: Path, schema: pa.Schema) -> set[str]:
+        """Find out which columns of a file hold what; returns those that are read."""
         columns, form = schema.names, recognised(schema.names)
         with at("columns"):
             places = pick(
@@ -433,7 +393,8 @@ class _Files:
         places = {name: place for name, place in places.items() if name in self.wanted or name in _NEEDED}
         if "response" not in self.wanted and not {"answer", "answer_class"}.isdisjoint(places):
             places.pop("response", None)
-        return _Layout(columns, form, places, rewards)
+        self._layout = _Layout(columns, form, places, rewards)
+        return {column.partition(".")[0] for column in places.values()} | set(rewards)
 
     def _reduced(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows with answers in place of responses; texts that repeat are categories."""
@@ -455,13 +416,10 @@ def _with_ids(rows: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, str]]:
         return rows, {}
     if "prompt_id" not in rows.columns:
         texts = rows["prompt"].drop_nulls().unique(maintain_order=True).cast(pl.String).to_list()
-        ids = question_ids(map(turns_of, texts))
-        names = (
-            pl.col("prompt").cast(pl.String).replace_strict(texts, ids, default=None, return_dtype=pl.String)
-        )
-        return rows.with_columns(names.cast(pl.Categorical()).alias("prompt_id")).drop("prompt"), dict(
-            zip(ids, texts, strict=True)
-        )
+        ids, prompt = question_ids(map(turns_of, texts)), pl.col("prompt").cast(pl.String)
+        names = prompt.replace_strict(texts, ids, default=None, return_dtype=pl.String)
+        rows = rows.with_columns(names.cast(pl.Categorical()).alias("prompt_id"))
+        return rows.drop("prompt"), dict(zip(ids, texts, strict=True))
     pairs = rows.select(pl.col("prompt_id", "prompt").cast(pl.String)).drop_nulls()
     return rows.drop("prompt"), dict(pairs.unique("prompt_id", keep="first").iter_rows())
 
@@ -542,17 +500,15 @@ def _with_verdicts(rows: pl.DataFrame, layout: _Layout) -> tuple[pl.DataFrame, l
             return rows, []
         rows = rows.drop("is_correct")
     source = next((name for name in ("is_correct", "verdict", "reward") if name in rows.columns), None)
+    kept = rows.drop("verdict", "is_correct", strict=False)
     if source is None or (source == "reward" and len(layout.rewards) > 1):
-        notes = []
-        if len(layout.rewards) > 1:
-            notes.append(
-                f"Which of {', '.join(layout.rewards)} rewards right answers is not known; name it as the column of"
-                " is_correct."
-            )
-        return rows.drop("verdict", "is_correct", strict=False), notes
+        note = (
+            f"Which of {', '.join(layout.rewards)} rewards right answers is not known; name it as the column of"
+            " is_correct."
+        )
+        return kept, [note] if len(layout.rewards) > 1 else []
     rewards = rows[source].cast(pl.Float64)
     different = rewards.drop_nulls().unique()
-    kept = rows.drop("verdict", "is_correct", strict=False)
     if different.is_empty() or len(different) > _MOST_REWARDS:
         return kept, []
     low, high = min(0.0, *different), max(0.0, *different)

@@ -65,9 +65,7 @@ def inject(
     marked = [_mark(p, types.get(row), seed, wrong_answers) for row, p in enumerate(prompts.prompts)]
     if wrong_answers is not None:
         facts["noise.draw"] = "frozen"
-        without = sum(
-            types.get(row) == "active" and p.noise_type == "inactive" for row, p in enumerate(marked)
-        )
+        without = sum(marked[row].noise_type == "inactive" for row, it in types.items() if it == "active")
         facts["noise.without_wrong_answer"] = str(without)
     return prompts.with_prompts(marked, facts)
 

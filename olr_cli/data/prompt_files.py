@@ -40,6 +40,7 @@ from olr_cli.data.rows import (
     matching_files,
     pick,
     read_table,
+    row_error,
     suggested,
 )
 from olr_cli.errors import UserError, at, did_you_mean, no_rows
@@ -65,23 +66,16 @@ _LIKELY: Mapping[str, Sequence[str]] = {
 }  # fmt: skip
 """Names that columns often have, the likeliest first."""
 
-
-_ROLES: Mapping[str, Sequence[str]] = {
-    "question": PROMPT_COLUMNS,
-    "answer": (GROUND_TRUTH, *LABEL_COLUMNS),
-}
+_ROLES: Mapping[str, Sequence[str]] = {"question": PROMPT_COLUMNS, "answer": (GROUND_TRUTH, *LABEL_COLUMNS)}
 """Where questions and labels are looked for; ids have rules of their own, and a system message has no usual place."""
 
 
 def find_columns(
     rows: Rows, columns: Mapping[ColumnRole, str] | None, *, is_optional: bool = False
 ) -> Mapping[str, str]:
-    """Role -> path of what a file holds: always a question.
+    """Role -> path of what a file holds: always a question; what `data.columns` leave out is looked for by its names.
 
-    Args:
-        rows: of the file.
-        columns: `data.columns`; what they leave out is looked for under its standard names.
-        is_optional: leave `columns` aside if the file has none of them.
+    `is_optional`: leave `columns` aside if the file has none of them.
     """
     named: Mapping[str, str] = {str(role): path for role, path in (columns or {}).items()}
     if is_optional and not any(map(rows.has, named.values())):
@@ -93,8 +87,7 @@ def find_columns(
                 f"{rows.place} has no column of prompts ({', '.join(PROMPT_COLUMNS)}); {columns_hint(rows, named)}"
             )
     question = picked["question"]
-    is_whole = "answer" not in picked and question != "prompt"
-    if is_whole and all(map(_ends_with_answer, rows.values(question))):
+    if "answer" not in picked and question != "prompt" and all(map(_ends_with_answer, rows.values(question))):
         picked["answer"] = f"{question}.assistant"
     return picked
 
@@ -102,7 +95,8 @@ def find_columns(
 def columns_hint(rows: Rows, named: Mapping[str, str]) -> str:
     """Which columns there are, and the `data.columns` that say which holds what, with the likeliest ones."""
     text = suggested(_LIKELY, rows.paths, named).replace(", id: COLUMN", "")
-    return f"its columns are {', '.join(rows.paths)}; say which hold what, as in {shlex.quote(text)}"
+    columns = ", ".join(rows.paths)
+    return f"its columns are {columns}; say which hold what, as in data.columns={shlex.quote(text)}"
 
 
 def _ends_with_answer(dialogue: Any) -> bool:
@@ -164,14 +158,14 @@ def read_rows(
     columns = find_columns(rows, reading.columns, is_optional=reading.are_optional)
     question, answer = columns["question"], columns.get("answer")
     for field in rows.table.schema:
-        is_fit = (
-            pa.types.is_struct(field.type) or pa.types.is_list(field.type) or pa.types.is_null(field.type)
-        )
-        if field.name in ("extra_info", "reward_model") and not is_fit:
+        fit = (pa.types.is_struct, pa.types.is_list, pa.types.is_null)
+        if field.name in ("extra_info", "reward_model") and not any(is_fit(field.type) for is_fit in fit):
             raise UserError(
                 f"{rows.place}: column '{field.name}' holds {field.type}, and it should be a struct; rename or drop it"
             )
-    labels = _labels(rows, answer)
+    labels = rows.texts(answer)
+    if answer != GROUND_TRUTH:  # a worked solution holds the label in its last `\boxed{…}`, or after `####`
+        labels = [text and (boxed(text) or text.rpartition("####")[2].strip() or None) for text in labels]
     sources = [source or data_source for source in rows.texts("data_source")]
     asked = rows.values(question)
     if question != "prompt":
@@ -187,13 +181,10 @@ def read_rows(
         )
     )
     # Their content is in the format's own columns.
-    names = rows.table.column_names
-    consumed = {name for name in names if name in (question, answer) and name != "prompt"}
-    if "prompt" in names and (
-        question != "prompt" or [chat.prompt_messages(value) for value in asked] != messages
-    ):
-        consumed.add("prompt")
-    table = interchange_table(rows.table.drop_columns(sorted(consumed)), prompts, split)
+    is_as_read = question == "prompt" and [chat.prompt_messages(value) for value in asked] == messages
+    consumed = {question, answer, "prompt"} - ({"prompt"} if is_as_read else set())
+    kept = [name for name in rows.table.column_names if name not in consumed]
+    table = interchange_table(rows.table.select(kept), prompts, split)
     if id_path is not None and id_path != ID_COLUMNS[0]:
         index = with_fields(table.column("extra_info"), {"index": _index(prompt_ids)}, replace=True)
         table = table.set_column(table.schema.get_field_index("extra_info"), "extra_info", index)
@@ -201,22 +192,16 @@ def read_rows(
 
 
 def interchange_table(rows: pa.Table, prompts: Sequence[Prompt], split: str) -> pa.Table:
-    """`rows` with every column of the interchange format, missing ones filled in from `prompts`.
-
-    A column of messages stays as it is, with whatever else its messages hold. `REPHRASED_COLUMN` is there if `rows`
-    have it or some prompt has a rephrasing; null where there is none.
-    """
+    """`rows` with every column of the interchange format; those that are missing, or no messages, are of `prompts`."""
     import pyarrow as pa
 
     size = len(prompts)
     columns = dict(zip(rows.column_names, rows.columns, strict=True))
     standard = {
         "data_source": pa.array([p.data_source for p in prompts]),
-        "prompt": columns.get("prompt"),
+        "prompt": _message_column(columns.get("prompt"), [p.messages for p in prompts]),
         "ability": columns.get("ability", pa.array(["math"] * size)),
     }
-    if not _holds_messages(standard["prompt"]):
-        standard["prompt"] = _message_column([p.messages for p in prompts])
     reward = {
         "ground_truth": pa.array([p.given_label for p in prompts], pa.string()),
         "style": pa.array(["rule"] * size),
@@ -226,9 +211,8 @@ def interchange_table(rows: pa.Table, prompts: Sequence[Prompt], split: str) -> 
     standard["extra_info"] = with_fields(columns.get("extra_info"), place, replace=False)
     others = {name: c for name, c in columns.items() if name not in standard}
     rephrased = columns.get(REPHRASED_COLUMN)
-    is_wanted = rephrased is not None or any(p.rephrased is not None for p in prompts)
-    if is_wanted and not _holds_messages(rephrased):
-        others[REPHRASED_COLUMN] = _message_column([p.rephrased for p in prompts])
+    if rephrased is not None or any(p.rephrased is not None for p in prompts):
+        others[REPHRASED_COLUMN] = _message_column(rephrased, [p.rephrased for p in prompts])
     return pa.table(standard | others)
 
 
@@ -240,15 +224,12 @@ def prompt_set(prompts: Sequence[Prompt], source: str, split: str = "train") -> 
     return PromptSet(tuple(prompts), interchange_table(no_columns, prompts, split), source)
 
 
-def _holds_messages(column: Any) -> bool:
+def _message_column(column: Any, turns_of_rows: Sequence[Sequence[Message] | None]) -> pa.Array:
+    """A column of messages as it is; in place of any other one the turns."""
     import pyarrow as pa
 
-    return column is not None and pa.types.is_nested(column.type)
-
-
-def _message_column(turns_of_rows: Sequence[Sequence[Message] | None]) -> pa.Array:
-    import pyarrow as pa
-
+    if column is not None and pa.types.is_nested(column.type):
+        return column
     rows = [
         None if turns is None else [{"role": m.role, "content": m.content} for m in turns]
         for turns in turns_of_rows
@@ -291,14 +272,6 @@ def with_fields(column: Any, fields: Mapping[str, pa.Array], *, replace: bool) -
     return pa.StructArray.from_arrays(list(merged.values()), list(merged))
 
 
-def _labels(rows: Rows, path: str | None) -> list[str | None]:
-    r"""The labels in the file; of a worked solution the content of its last ``\boxed{…}``, or what follows ``####``."""
-    labels = rows.texts(path)
-    if path == GROUND_TRUTH:
-        return labels
-    return [text and (boxed(text) or text.rpartition("####")[2].strip() or None) for text in labels]
-
-
 def _without_answer(prompt: Any) -> Any:
     """A dialogue up to its last question."""
     while _ends_with_answer(prompt):
@@ -320,17 +293,14 @@ def _messages(
         is_question = isinstance(prompt, str)
         system = (Message("system", text),) if text else reading.system(source, is_question=is_question)
         turns = _turns(prompt, system, (), path, row, rows)
-        if not is_question and system and all(message.role != "system" for message in turns):
+        if not is_question and all(message.role != "system" for message in turns):
             turns = (*system, *turns)
         messages.append(turns)
     return messages
 
 
 def _rephrasings(rows: Rows, messages: Sequence[tuple[Message, ...]]) -> list[tuple[Message, ...] | None]:
-    """The chat turns of `REPHRASED_COLUMN`; None where it is missing or blank.
-
-    A plain text takes the place of the question, the last turn of the user, among the other turns of its prompt.
-    """
+    """The chat turns of `REPHRASED_COLUMN`, where a text replaces the user's last turn; None where it is blank."""
     if REPHRASED_COLUMN not in rows.table.column_names:
         return [None] * len(messages)
     rephrased: list[tuple[Message, ...] | None] = []
@@ -348,7 +318,9 @@ def _turns(
     turns = None if is_blank(value) else chat.prompt_messages(value, before, after)
     if turns is None:
         what = "empty" if is_blank(value) else f"of another form ({type(value).__name__})"
-        raise rows.error(path, row, what, "text or a list of {role, content} messages with text in both")
+        raise row_error(
+            rows.place, path, row, what, "text or a list of {role, content} messages with text in both"
+        )
     return turns
 
 
@@ -369,7 +341,14 @@ def _prompt_ids(
     in every row, or None: digests of the questions, so that they stay the same in another order of rows.
     """
     if path is not None:
-        return _named_ids(rows, path), path
+        row_of: dict[str, int] = {}
+        for row, name in enumerate(rows.texts(path)):
+            if name is None or name in row_of:
+                what = "empty" if name is None else f"'{name}', as in row {row_of[name]}"
+                should = "an id that names one row; mend it or leave id out of data.columns"
+                raise row_error(rows.place, path, row, what, should)
+            row_of[name] = row
+        return list(row_of), path
     for column in NUMBERED if reading.are_numbered else ID_COLUMNS:
         present = [name for name in rows.texts(column) if name is not None]
         if len(set(present)) == len(messages):
@@ -378,18 +357,6 @@ def _prompt_ids(
         texts = (json.dumps(chat.pairs(turns)).encode() for turns in messages)
         return [f"{row}-{hashlib.sha256(text).hexdigest()[:8]}" for row, text in enumerate(texts)], None
     return question_ids(messages), None
-
-
-def _named_ids(rows: Rows, path: str) -> list[str]:
-    row_of: dict[str, int] = {}
-    for row, name in enumerate(rows.texts(path)):
-        if name is None or name in row_of:
-            what = "empty" if name is None else f"'{name}', as in row {row_of[name]}"
-            raise rows.error(
-                path, row, what, "an id that names one row; mend it or leave id out of data.columns"
-            )
-        row_of[name] = row
-    return list(row_of)
 
 
 def _index(prompt_ids: Sequence[str]) -> pa.Array:
@@ -418,7 +385,7 @@ def _marks(
             marks.append((noise_type, label if original is None and noise_type == "clean" else original))
         elif name is not None:
             should = f"one of {', '.join(NOISE_TYPES)}"
-            raise rows.error("extra_info.noise_type", row, f"'{name[:60]}'", should)
+            raise row_error(rows.place, "extra_info.noise_type", row, f"'{name[:60]}'", should)
         elif is_unknown:
             marks.append((None, None))
         else:

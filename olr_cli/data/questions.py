@@ -116,11 +116,7 @@ def question_ids(prompts: Iterable[Sequence[Message]]) -> list[str]:
 
 
 class QuestionIndex:
-    """Questions, found by what a prompt asks (`normal_question`).
-
-    Args:
-        questions: the chat turns of each.
-    """
+    """Questions, found by what a prompt asks (`normal_question`)."""
 
     def __init__(self, questions: Sequence[Sequence[Message]]) -> None:
         self._questions = questions
@@ -181,11 +177,8 @@ def same_prompts(logged: Mapping[str, Prompt], prompts: Sequence[Prompt]) -> dic
     """Which of `prompts` each logged prompt is, by the text of the question; others are left out.
 
     A log may have more text than the data set around its question: then the longest question of the data set counts
-    that stands in it, word for word. Of several with one text, it is the one with the same label.
-
-    Args:
-        logged: by prompt_id; those without messages are left out.
-        prompts: of a data set.
+    that stands in it, word for word. Of several with one text, it is the one with the same label. Logged prompts, by
+    prompt_id, that have no messages are left out.
     """
     index = QuestionIndex([prompt.messages for prompt in prompts])
     places = {name: index.find(prompt.messages) for name, prompt in logged.items() if prompt.messages}

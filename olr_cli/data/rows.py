@@ -31,13 +31,9 @@ _LARGEST = 2**64
 """From here on a float is written with its exponent: it says nothing of its last digits."""
 
 
-class RowError(UserError):
-    """A value in a file that is not what its column should hold: where it is, what it is, and what it should be."""
-
-    def __init__(self, place: str, path: str, row: int, what: str, should: str) -> None:
-        super().__init__(
-            f"{place}: '{path}' of row {row} (the first is 0) is {what}, and it should be {should}"
-        )
+def row_error(place: str, path: str, row: int, what: str, should: str) -> UserError:
+    """The error for a value that is not what its column should hold; rows of a file count from 0."""
+    return UserError(f"{place}: '{path}' of row {row} (the first is 0) is {what}, and it should be {should}")
 
 
 @dataclass(frozen=True)
@@ -108,10 +104,8 @@ class Rows:
         import pyarrow.compute as pc
 
         column, steps = self._column(path)
-        is_number = column is not None and (
-            pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
-        )
-        if column is not None and is_number and not steps:
+        kind, kinds = None if column is None else column.type, pa.types
+        if column is not None and not steps and (kinds.is_integer(kind) or kinds.is_floating(kind)):
             doubles = column.cast(pa.float64(), safe=False)
         else:
             doubles = pa.chunked_array([pa.array(map(_number, self.texts(path)), pa.float64())])
@@ -119,12 +113,8 @@ class Rows:
         wrong = pc.index(pc.is_inf(known), True).as_py()
         if wrong >= 0:
             what = repr(self.values(path)[wrong])
-            raise self.error(path, self.first + wrong, what[:60], "a finite number")
+            raise row_error(self.place, path, self.first + wrong, what[:60], "a finite number")
         return known
-
-    def error(self, path: str, row: int, what: str, should: str) -> RowError:
-        """The error for a value of a row, whose number counts from the first of the file."""
-        return RowError(self.place, path, row, what, should)
 
     def _column(self, path: str) -> tuple[pa.ChunkedArray | None, list[str]]:
         """The column or struct field that a path leads to, and the steps that remain below it; None without one."""
@@ -138,14 +128,10 @@ class Rows:
         while column is not None and steps and pa.types.is_struct(column.type):
             has_field = column.type.get_field_index(steps[0]) >= 0
             column = pc.struct_field(column, steps.pop(0)) if has_field else None
-        if (
-            column is None
-            or not steps
-            or pa.types.is_list(column.type)
-            or pa.types.is_large_list(column.type)
-        ):
-            return column, steps
-        return None, []
+        kind = None if column is None else column.type
+        if steps and not (kind and (pa.types.is_list(kind) or pa.types.is_large_list(kind))):
+            return None, []
+        return column, steps
 
     def _python(self, column: pa.ChunkedArray, path: str) -> list[Any]:
         try:
@@ -167,7 +153,7 @@ class Rows:
         what = str(value) if isinstance(value, float) else f"a {type(value).__name__}"
         if isinstance(value, list):
             what = f"a list of {len(value)} value{'s' * (len(value) != 1)}"
-        raise self.error(path, row, what, "text or a number")
+        raise row_error(self.place, path, row, what, "text or a number")
 
 
 def _paths(field: pa.Field, path: str) -> Iterator[str]:
@@ -218,14 +204,9 @@ def pick(
     place: str,
     available: Sequence[str],
 ) -> dict[str, str]:
-    """Which path of a file plays which role.
+    """Role -> the path of a file that plays it: the one that the user has `named`, else the first of the usual ones.
 
-    Args:
-        has: whether the file has a path.
-        roles: role -> the paths that usually play it; the first that is there counts.
-        named: role -> path, by the user.
-        place: the file, for errors.
-        available: its columns, for errors.
+    `has` tells whether the file has a path; `place` and the columns that are `available` are for errors.
     """
     lacking = next((path for path in named.values() if not has(path)), None)
     if lacking is not None:
@@ -240,23 +221,17 @@ def pick(
 def suggested(
     likely: Mapping[str, Sequence[str]], available: Sequence[str], named: Mapping[str, str] = {}
 ) -> str:
-    """A guess at which column holds what, in the form of an option: ``{question: Question, answer: COLUMN}``.
+    """A guess at which column holds what, as a recipe writes it: ``{question: Question, answer: COLUMN}``.
 
-    Args:
-        likely: role -> names that its column often has, the likeliest first.
-        available: the columns of a file.
-        named: role -> path, by the user.
+    `likely` has the names that the column of a role often has, the likeliest first.
     """
-    paths: list[str] = []
+    parts, left = [], list(available)
     for role, words in likely.items():
-        left = [path for path in available if path not in paths]
-        paths.append(named.get(role) or _likeliest(left, words) or "COLUMN")
-    plain = (re.fullmatch(r"[A-Za-z_][\w.-]*", path) for path in paths)
-    texts = (
-        path if is_plain else json.dumps(path, ensure_ascii=False)
-        for path, is_plain in zip(paths, plain, strict=True)
-    )
-    return f"{{{', '.join(f'{role}: {text}' for role, text in zip(likely, texts, strict=True))}}}"
+        path = named.get(role) or _likeliest(left, words) or "COLUMN"
+        left = [other for other in left if other != path]
+        is_plain = re.fullmatch(r"[A-Za-z_][\w.-]*", path)
+        parts.append(f"{role}: {path if is_plain else json.dumps(path, ensure_ascii=False)}")
+    return f"{{{', '.join(parts)}}}"
 
 
 def _likeliest(available: Sequence[str], words: Sequence[str]) -> str | None:
@@ -342,10 +317,7 @@ def is_json(file: Path) -> bool:
 
 
 def read_batches(file: Path, columns: Columns | None = None) -> Iterator[pa.Table]:
-    """The rows of a Parquet or CSV file, some at a time and at least one table.
-
-    `columns` says which are read; a function chooses them by the file's schema.
-    """
+    """The rows of a Parquet or CSV file, some at a time and at least one table; `columns` may depend on its schema."""
     if file.suffix != ".parquet":
         table = _csv_table(file)
         yield table.select(_chosen(table.schema, columns))
@@ -357,8 +329,7 @@ def read_batches(file: Path, columns: Columns | None = None) -> Iterator[pa.Tabl
     except PermissionError:
         raise UserError(f"{file} may not be read; change its permissions") from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        problem = system_problem(error)
-        if problem is not None:
+        if problem := system_problem(error):
             raise UserError(f"{file} could not be read: {problem}") from None
         raise UserError(
             f"{file} is not a whole Parquet file ({first_line(error)}); fetch or write it again"
@@ -421,10 +392,7 @@ def _require_distinct(fields: Sequence[pa.Field], place: str, where: str = "") -
 
 
 def _csv_table(file: Path) -> pa.Table:
-    """The rows below a line of names, every value as text; null where it is empty.
-
-    Values are separated by commas, semicolons or tabs, whichever the line of names has the most of.
-    """
+    """The rows below a line of names, every value as text; null where it is empty."""
     import pyarrow as pa
 
     text = read_text(file)
@@ -485,13 +453,7 @@ def _object(value: object, place: str) -> dict[str, Any]:
 
 
 def json_table(rows: Sequence[dict[str, Any]], place: str, names: Iterable[str] | None = None) -> pa.Table:
-    """JSON objects as a table; a column that mixes numbers and text becomes text.
-
-    Args:
-        rows: the objects.
-        place: for errors.
-        names: the keys that become columns; by default all.
-    """
+    """JSON objects as a table, of the keys `names` or of all; a column that mixes numbers and text becomes text."""
     import pyarrow as pa
 
     names = dict.fromkeys(chain(*rows)) if names is None else names

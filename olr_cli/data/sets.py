@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -64,25 +65,24 @@ def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
     share = recipe.data.held_out
     if share is None or recipe.data.test is not None:
         return prompts, None
-    rows: dict[str, list[int]] = {}
-    draw: dict[str, int] = {}
-    without = set[str]()
+    rows = defaultdict[str, list[int]](list)
     for row, prompt in enumerate(prompts.prompts):
-        question = normal_question(prompt.messages)
-        if question in rows:
-            rows[question].append(row)
-        else:
-            rows[question] = [row]
-            # Another key than this text would draw another share, and runs that were begun with it could not resume.
-            draw[question] = seeding.key("held out", recipe.seed, question_of(prompt.messages).casefold())
-        if prompt.gold in (None, SENTINEL):
-            without.add(question)
-    measurable = [question for question in rows if question not in without]
+        rows[normal_question(prompt.messages)].append(row)
+    measurable = [
+        question_rows
+        for question_rows in rows.values()
+        if all(prompts.prompts[row].gold not in (None, SENTINEL) for row in question_rows)
+    ]
+
+    def draw(question_rows: list[int]) -> int:
+        # Another key than this text would draw another share, and runs that were begun with it could not resume.
+        text = question_of(prompts.prompts[question_rows[0]].messages).casefold()
+        return seeding.key("held out", recipe.seed, text)
+
     wanted, drawn = max(1, round(share * len(prompts))), set[int]()
-    for question in sorted(measurable, key=draw.__getitem__):
-        if len(drawn) >= wanted:
-            break
-        drawn.update(rows[question])
+    for question_rows in sorted(measurable, key=draw):
+        if len(drawn) < wanted:
+            drawn.update(question_rows)
     rest = [row for row in range(len(prompts)) if row not in drawn]
     if not drawn or not rest:
         raise UserError(
@@ -99,7 +99,8 @@ def _with_noise(prompts: PromptSet, recipe: Recipe) -> PromptSet:
         return prompts
     if noise.ratio is not None:
         share = noise.active_share if isinstance(noise, MixedNoiseSection) else Decimal(1)
-        return inject(prompts, type=noise.type, ratio=noise.ratio, seed=recipe.noise_seed, active_share=share)
+        seed = recipe.seed if noise.seed is None else noise.seed
+        return inject(prompts, type=noise.type, ratio=noise.ratio, seed=seed, active_share=share)
     if not prompts.is_marked:
         raise UserError(
             f"noise.type is {noise.type} but noise.ratio is not set, and {prompts.source} carries no marks;"
@@ -125,10 +126,7 @@ def sentinel_type(recipe: Recipe) -> NoiseType:
 def held_out_prompts(recipe: Recipe, source: str, split: str) -> PromptSet:
     """Prompts that are only measured; their gold is the true answer, or a label that is not known to be noise.
 
-    Args:
-        recipe: says how files are read.
-        source: of the prompts.
-        split: ``validation`` or ``test``.
+    `split` is ``validation`` or ``test``.
     """
     reading = replace(recipe_reading(recipe), are_optional=True)
     prompts = read_prompts(source, split=split, seed=recipe.seed, reading=reading)

@@ -84,7 +84,7 @@ class VerifiedLabels:
         for prompt in prompts:
             place = self._by_id.get(prompt.prompt_id)
             if place is not None:
-                _require_one_question(prompt, self._labels[place], self._source)
+                self._require_one_question(prompt, self._labels[place])
             elif prompt.messages:
                 place = self._by_question(prompt)
             if place is not None:
@@ -96,12 +96,12 @@ class VerifiedLabels:
     def mark(self, prompts: Iterable[Prompt]) -> list[Prompt]:
         """The prompts, those with a verified answer marked and with it as their true answer."""
         prompts = list(prompts)
-        labels = self.of(prompts)
+        answers = {name: label.answer for name, label in self.of(prompts).items() if label.answer is not None}
         return [
-            replace(prompt, true_answer=label.answer, is_verified=True)
-            if (label := labels.get(prompt.prompt_id)) is not None and label.answer is not None
-            else prompt
-            for prompt in prompts
+            replace(one, true_answer=answers[one.prompt_id], is_verified=True)
+            if one.prompt_id in answers
+            else one
+            for one in prompts
         ]
 
     def __len__(self) -> int:
@@ -131,6 +131,14 @@ class VerifiedLabels:
                 f" theirs: {ours}); verified labels are matched by prompt_id, else by their questions"
             )
 
+    def _require_one_question(self, prompt: Prompt, label: VerifiedLabel) -> None:
+        if label.messages and prompt.messages and not asks_the_same(prompt.messages, label.messages):
+            raise UserError(
+                f"{self._source} has the prompt_id {prompt.prompt_id} for '{shortened(question_of(label.messages))}',"
+                f" and here it is '{shortened(question_of(prompt.messages))}'; mend the ids of {self._source}, or leave"
+                " them out, so that questions alone count"
+            )
+
     @cached_property
     def _index(self) -> tuple[Sequence[int], QuestionIndex]:
         places = [place for place, label in enumerate(self._labels) if label.messages]
@@ -151,15 +159,6 @@ class VerifiedLabels:
         return chosen[0] if chosen else None
 
 
-def _require_one_question(prompt: Prompt, label: VerifiedLabel, source: str) -> None:
-    if label.messages and prompt.messages and not asks_the_same(prompt.messages, label.messages):
-        raise UserError(
-            f"{source} has the prompt_id {prompt.prompt_id} for '{shortened(question_of(label.messages))}', and here it"
-            f" is '{shortened(question_of(prompt.messages))}'; mend the ids of {source}, or leave them out, so that"
-            " questions alone count"
-        )
-
-
 def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
     columns = ("prompt_id", "true_answer", "verdict", "given_label")
     table = read_table([file], (*columns, "drawn", *PROMPT_COLUMNS))
@@ -167,14 +166,11 @@ def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
         if "prompt_id" in table.column_names and set(PROMPT_COLUMNS).isdisjoint(table.column_names):
             raise UserError(f"{file} has a column prompt_id and no true_answer; add it")
         prompts = read_prompts(str(file), reading=reading)
+        drawn = _are_drawn(Rows(prompts.table, str(file)))
         return [
-            VerifiedLabel(
-                prompt.prompt_id if prompts.has_ids else None, prompt.messages, prompt.gold, is_drawn
-            )
-            for prompt, is_drawn in zip(
-                prompts.prompts, _are_drawn(Rows(prompts.table, str(file))), strict=True
-            )
-            if prompt.gold is not None
+            VerifiedLabel(one.prompt_id if prompts.has_ids else None, one.messages, one.gold, is_drawn)
+            for one, is_drawn in zip(prompts.prompts, drawn, strict=True)
+            if one.gold is not None
         ]
     labels: dict[str, VerifiedLabel] = {}
     rows = Rows(table, str(file))
@@ -212,13 +208,8 @@ def with_verified(
 ) -> tuple[list[Prompt], list[str]]:
     """The prompts with the verified ones marked, and with the true answers that are verified; and how many there are.
 
-    Args:
-        prompts: N, after noise was put on their labels.
-        verified: a file (`VerifiedLabels`); or how many prompts to draw among those whose true answer is known. Of one
-            seed, a larger draw contains a smaller one.
-        seed: of the draw.
-        source: of the prompts, for errors.
-        reading: which columns of a data set hold what.
+    `verified` is a file (`VerifiedLabels`); or how many prompts to draw among those whose true answer is known. Of one
+    seed, a larger draw contains a smaller one.
     """
     unmarked = [replace(prompt, is_verified=False) for prompt in prompts]
     if isinstance(verified, int):

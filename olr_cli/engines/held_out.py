@@ -16,10 +16,7 @@ def held_out_metrics(
     judge: Judge,
     extractor: str | None,
 ) -> Metrics:
-    """The accuracies of all held-out sets, ``eval/…`` on the test set and ``validation/…`` on the validation set.
-
-    `sets` and the responses to them are by the prefix of their metrics (`DataSets.held_out`).
-    """
+    """The accuracies of all held-out sets, which like the responses are by the prefix of their metrics."""
     metrics: Metrics = {}
     for prefix, held_out in sets.items():
         accuracy = held_out_accuracy(held_out.prompts, responses[prefix], judge, extractor)
@@ -51,18 +48,12 @@ def held_out_accuracy(
         [extract(response, extractor or default_extractor(prompt.data_source)) for response in responses]
         for prompt, responses in zip(prompts, responses_PG, strict=True)
     ]
-    pairs = [
-        (gold, answer)
-        for gold, texts in zip(golds, answers, strict=True)
-        for answer in texts
-        if answer is not None
-    ]
-    keys, verdicts = judge.keys(answer for _, answer in pairs), judge.matches(pairs)
-    rights, majorities = [], 0
-    for gold, texts in zip(golds, answers, strict=True):
-        rights.append(sum(answer is not None and verdicts[gold, answer] is True for answer in texts))
-        majority = vote(texts, keys).majority_answer
-        majorities += majority is not None and verdicts[gold, majority] is True
+    graded = list(zip(golds, answers, strict=True))
+    pairs = [(gold, answer) for gold, texts in graded for answer in texts if answer is not None]
+    keys = judge.keys(answer for _, answer in pairs)
+    matching = {pair for pair, verdict in judge.matches(pairs).items() if verdict}
+    rights = [sum((gold, answer) in matching for answer in texts) for gold, texts in graded]
+    majorities = sum((gold, vote(texts, keys).majority_answer) in matching for gold, texts in graded)
     accuracy = {"avg": sum(rights) / sum(map(len, answers)), "majority": majorities / len(prompts)}
     if len(prompts) > 1:
         shares = [right / len(texts) for right, texts in zip(rights, answers, strict=True)]

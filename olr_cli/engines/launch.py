@@ -68,10 +68,8 @@ def run_warnings(recipe: Recipe, data: DataSets, kind: Kind) -> list[str]:
         )
     trained = {normal_question(prompt.messages) for prompt in data.train.prompts}
     for name, held_out in (("validation", data.validation), ("test", data.test)):
-        shared = (
-            sum(normal_question(prompt.messages) in trained for prompt in held_out.prompts) if held_out else 0
-        )
-        if shared:
+        prompts = held_out.prompts if held_out else ()
+        if shared := sum(normal_question(prompt.messages) in trained for prompt in prompts):
             sentences.append(
                 f"{shared} prompts of data.{name} also train; its accuracy is then not a held-out accuracy"
             )
@@ -177,10 +175,8 @@ def launch(
         done = 0
         if resume:
             check_same_start(path, recipe, data, engine)
-            for sentence in (
-                *other_conditions(path, engine),
-                *(f"Note: {note}" for note in rules_note(path)),
-            ):
+            notes = [f"Note: {note}" for note in rules_note(path)]
+            for sentence in [*other_conditions(path, engine), *notes]:
                 progress.say(sentence)
             done = roll_back(writer, kind, progress)
         history = stored_history(path, judge) if done else None

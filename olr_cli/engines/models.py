@@ -102,18 +102,8 @@ _OF_TOKENIZERS = ("*token*", "*vocab*", "*.model", "*.tiktoken")
 """Names of the files of every kind of tokenizer; without one, transformers makes an empty tokenizer."""
 
 
-def _means_a_folder(path: str | Path) -> bool:
-    """Whether a path can't be a hub id, which is a name or owner/name."""
-    text = str(path)
-    return isinstance(path, Path) or text.startswith((".", "~", "/")) or text.count("/") > 1
-
-
 def open_model(
-    path: str | Path,
-    *,
-    trust_remote_code: bool,
-    runs_code: bool = False,
-    checks_weights: bool = False,
+    path: str | Path, *, trust_remote_code: bool, runs_code: bool = False, checks_weights: bool = False
 ) -> tuple[Any, Any]:
     """Configuration and tokenizer of a model whose weights can then be loaded, from safetensors only.
 
@@ -125,7 +115,9 @@ def open_model(
     """
     from transformers import AutoConfig, AutoTokenizer
 
-    if _means_a_folder(path) and not Path(path).is_dir():
+    # A hub id is a name or owner/name.
+    is_path = isinstance(path, Path) or path.startswith((".", "~", "/")) or path.count("/") > 1
+    if is_path and not Path(path).is_dir():
         raise no_path(path, "name a folder in Hugging Face layout, or a hub id")
     require_safetensors(path)
     with loading(path):
@@ -159,16 +151,14 @@ def require_known_code(model: str | Path, *, trust_remote_code: bool) -> None:
         return
     for mapping in _mappings(Path(configuration)):
         for key, value in mapping.items():
-            kernel = _hub_kernel(value) if key.strip("_").endswith(_IMPLEMENTATIONS) else None
+            is_setting = key.strip("_").endswith(("implementation", "implementation_internal"))
+            kernel = _hub_kernel(value) if is_setting else None
             if kernel is not None:
                 raise UserError(
                     f"{configuration} names the kernel '{kernel}' ({key}), code that would be downloaded and run; set"
                     f" this if you trust its author, or remove {key}",
                     _TRUST,
                 )
-
-
-_IMPLEMENTATIONS = ("implementation", "implementation_internal")
 
 
 def _hub_kernel(value: object) -> str | None:
@@ -181,7 +171,7 @@ def comes_with_code(model: str | Path) -> bool:
     """Whether a model comes with code that transformers runs where it is told to trust it."""
     if _file_of(model, _GENERATION_CODE) is not None:
         return True
-    files = [file for file in (_file_of(model, name) for name in _NAMES_CODE) if file is not None]
+    files = filter(None, (_file_of(model, name) for name in _NAMES_CODE))
     return any("auto_map" in mapping for file in files for mapping in _mappings(Path(file)))
 
 
@@ -200,11 +190,7 @@ def _mappings(file: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _file_of(model: str | Path, name: str) -> str | None:
-    """Where a file of a model lies on this machine; of a hub id it is fetched. None: there is none.
-
-    Without a network, and without a copy from before, the first file that every model has says so: to ask for each of
-    the others would take half a minute.
-    """
+    """Where a file of a model lies on this machine; of a hub id it is fetched. None: there is none."""
     if os.path.isdir(model):
         file = Path(model, name)
         return str(file) if file.exists() else None
@@ -214,6 +200,7 @@ def _file_of(model: str | Path, name: str) -> str | None:
         str(model),
         name,
         _raise_exceptions_for_missing_entries=False,
+        # Without a network, asking for the file that every model has says so; the others would take half a minute each.
         _raise_exceptions_for_connection_errors=name == _CONFIGURATION,
     )
 
@@ -224,9 +211,8 @@ def require_tokenizer(model: str | Path, config: Any, tokenizer: Any) -> None:
     A pad token that was added to a tokenizer without resizing the model is the usual case; tokens that nothing uses,
     such as those of images in models of text, may lie beyond the embeddings.
     """
-    if os.path.isdir(model) and not any(
-        file for pattern in _OF_TOKENIZERS for file in Path(model).glob(pattern)
-    ):
+    files = (file for pattern in _OF_TOKENIZERS for file in Path(model).glob(pattern))
+    if os.path.isdir(model) and not any(files):
         raise UserError(f"{model} has no tokenizer; save the one that belongs to the model there")
     rows = getattr(config.get_text_config(), "vocab_size", None)
     if rows is None:
@@ -257,11 +243,10 @@ def require_finite(place: str | Path, weights: Iterable[tuple[str, Any]]) -> Non
     for name, weight in weights:
         if not weight.is_floating_point() or not weight.numel():
             continue
-        values = weight.detach()
-        extremes = torch.stack(
-            (values if values.element_size() > 1 else values.float()).aminmax()
-        )  # float8 has none
-        if not extremes.isfinite().all():
+        values = (
+            weight.detach() if weight.element_size() > 1 else weight.detach().float()
+        )  # float8: no aminmax
+        if not torch.stack(values.aminmax()).isfinite().all():
             raise UserError(
                 f"{place} has weights that are not finite ({name}): a run that diverged, or a damaged copy; take an"
                 " earlier checkpoint, or download the model again"

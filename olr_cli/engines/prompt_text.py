@@ -147,13 +147,6 @@ def _plain(messages: Sequence[Message]) -> str:
     return text
 
 
-def encode(
-    tokenizer: Any, prompts: Sequence[Sequence[Message]], chat: ChatFormat = AS_THE_MODEL_HAS_IT
-) -> list[list[int]]:
-    """Token ids of every prompt; errors as of `render_all` and `tokenize`."""
-    return tokenize(tokenizer, render_all(tokenizer, prompts, chat), chat)
-
-
 def tokenize(tokenizer: Any, texts: Sequence[str], chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> list[list[int]]:
     """Token ids of rendered prompts. A chat template has written its special tokens itself."""
     ids: list[list[int]] = tokenizer(
@@ -181,9 +174,7 @@ def require_room(
     """Make sure that every prompt, and a response to it, fits into the recipe's limits and the model's context."""
     limit = recipe.train.max_prompt_tokens
     what = "prompts" if view == "original" else "rephrased prompts"
-    long = [
-        prompt.prompt_id for prompt, tokens in zip(prompts, token_ids, strict=True) if len(tokens) > limit
-    ]
+    long = [one.prompt_id for one, tokens in zip(prompts, token_ids, strict=True) if len(tokens) > limit]
     if long:
         raise UserError(
             f"{len(long)} of {len(prompts)} {what} are longer than train.max_prompt_tokens {limit} (the first:"

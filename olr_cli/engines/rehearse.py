@@ -25,28 +25,20 @@ from olr_cli.runs.schedule import Schedule
 from olr_cli.supervision import compose
 from olr_cli.tables import Answer
 
+_SYSTEM = Message("system", SYSTEM_PROMPT)
 _EXAMPLE = Prompt(
     "example",
-    (
-        Message("system", SYSTEM_PROMPT),
-        Message("user", "What is the sum of the first 100 positive integers?"),
-    ),
+    (_SYSTEM, Message("user", "What is the sum of the first 100 positive integers?")),
     given_label="5050",
     true_answer="5050",
     noise_type="clean",
-    rephrased=(Message("system", SYSTEM_PROMPT), Message("user", "Add up all integers from 1 to 100.")),
+    rephrased=(_SYSTEM, Message("user", "Add up all integers from 1 to 100.")),
 )
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What a run would be made of, with stand-ins for what this machine lacks.
-
-    Attributes:
-        is_example: the data are missing, and made-up prompts stand in for them.
-        warnings: likely mistakes.
-        missing: a sentence for everything that this machine lacks.
-    """
+    """What a run would be made of; what is `missing` here has stand-ins, the data too if `is_example`."""
 
     recipe: Recipe
     data: DataSets
@@ -61,32 +53,26 @@ class Rehearsal:
         recipe, train = self.recipe, self.data.train
         if self.is_example and recipe.data.limit is None:
             return dict.fromkeys(("prompts", "marked", "verified", "steps", "rollouts"))
-        prompts = len(train.prompts)
+        prompts, views = len(train.prompts), len(self.data.views)
         return {
             "prompts": prompts,
             "marked": None if self.is_example else sum(prompt.is_marked for prompt in train.prompts),
             "verified": None if self.is_example else sum(prompt.is_verified for prompt in train.prompts),
             "steps": Schedule.of(recipe, prompts).last,
-            "rollouts": prompts
-            * recipe.train.epochs
-            * recipe.train.rollouts_per_prompt
-            * len(self.data.views),
+            "rollouts": prompts * recipe.train.epochs * recipe.train.rollouts_per_prompt * views,
         }
 
     def answer(self) -> Answer:
         """A dry run: what a run would do, and one prompt exactly as the policy sees it."""
         prompt, engine = self.data.train.prompts[0], self.engine
         views = {view: engine.render(prompt.turns(view)) for view in self.data.views}
-        sentences = [f"Note: {note}." for note in self._notes()]
-        sentences += [f"Warning: {sentence}" for sentence in self.warnings]
-        lines = [
-            recipe_yaml(self.recipe),
-            *code_notes(self.recipe),
-            *sentences,
-            *self.amount_lines(),
-            *engine.plan,
-        ]
-        lines += self._prompt_lines(prompt, views)
+        lines = [recipe_yaml(self.recipe), *code_notes(self.recipe)]
+        # Versions matter where runs repeat bit for bit: in one process on a CPU.
+        repeats = (engine.facts["engine"], engine.facts["device"]) == ("local", "cpu")
+        notes = [*self.data.train.notes, *(untested_versions() if repeats else [])]
+        lines += [f"Note: {note}." for note in notes]
+        lines += [f"Warning: {sentence}" for sentence in self.warnings]
+        lines += [*self.amount_lines(), *engine.plan, *self._prompt_lines(prompt, views)]
         if self.missing:
             lines += ["missing here:", *(f"  - {sentence}" for sentence in self.missing)]
         example = {"prompt_id": prompt.prompt_id, "is_made_up": self.is_example, "views": views}
@@ -103,11 +89,6 @@ class Rehearsal:
             "missing": self.missing,
         }
         return Answer(lines, facts)
-
-    def _notes(self) -> list[str]:
-        """Notes about the data, and about versions where runs repeat bit for bit: in one process on a CPU."""
-        repeats = (self.engine.facts["engine"], self.engine.facts["device"]) == ("local", "cpu")
-        return [*self.data.train.notes, *(untested_versions() if repeats else [])]
 
     def amount_lines(self) -> Iterator[str]:
         """What the run would work through."""
@@ -153,8 +134,10 @@ def rehearse(
         missing.append(str(error))
         data, is_example = _example_data(recipe), True
     engine = (make_engine or engine_of(recipe, missing))(recipe, data)
-    mistakes = recipe_warnings(recipe) if is_example else run_warnings(recipe, data, kind)
-    warnings = [*mistakes, *engine.warnings]
+    warnings = [
+        *(recipe_warnings(recipe) if is_example else run_warnings(recipe, data, kind)),
+        *engine.warnings,
+    ]
     if isinstance(recipe.engine, OpenRlhfEngine):
         missing += missing_here(recipe)
         warnings += version_warnings()

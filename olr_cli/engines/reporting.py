@@ -49,16 +49,14 @@ def stored_responses(run: Path) -> list[str]:
     return list(scan_rollouts(run).select("response").head(100).collect()["response"])
 
 
+_ADVICE = "stop with Ctrl-C and look at the responses in rollouts/; a lower train.learning_rate may help"
+
 MetricLog = Callable[[int, Metrics], None]
 """Takes a step and its metrics."""
 
 
 def require_packages(recipe: Recipe) -> None:
-    """Make sure that the packages are installed that only some recipes need.
-
-    Raises:
-        NotHere: one is missing.
-    """
+    """Make sure that the packages are installed that only some recipes need."""
     for wanted, package, key in (
         (recipe.logging.tensorboard, "tensorboard", "logging.tensorboard"),
         (recipe.logging.wandb, "wandb", "logging.wandb"),
@@ -70,10 +68,7 @@ def require_packages(recipe: Recipe) -> None:
 
 @contextmanager
 def metric_logs(recipe: Recipe, run: Path, done: int) -> Iterator[list[MetricLog]]:
-    """The logs that the recipe asks for besides metrics.jsonl, open within the block.
-
-    Steps after `done` that an earlier attempt has logged are logged again.
-    """
+    """The logs that the recipe asks for besides metrics.jsonl; steps after `done` are logged once more."""
     with ExitStack() as stack:
         logs: list[MetricLog] = []
         if recipe.logging.tensorboard:
@@ -99,18 +94,13 @@ def reports(run: Attempt) -> Iterator[MetricLog]:
             if "eval/avg" in metrics and not has_fallen:
                 measured.append({"step": step, **metrics})
                 if fall := accuracy_fall(measured):
-                    has_fallen = True
-                    warnings.append(_fall_warning(fall[1], run.recipe))
+                    has_fallen, method = True, run.recipe.method.name
+                    known = f"; the paper reports collapse of {method}" if method in SCORES else ""
+                    warnings.append(f"Warning: {fall[1]}: {_ADVICE}{known}")
             for warning in warnings:
                 run.progress.say(warning)
 
         yield report
-
-
-def _fall_warning(sign: str, recipe: Recipe) -> str:
-    advice = "stop with Ctrl-C and look at the responses in rollouts/; a lower train.learning_rate may help"
-    known = f"; the paper reports collapse of {recipe.method.name}" if recipe.method.name in SCORES else ""
-    return f"Warning: {sign}: {advice}{known}"
 
 
 @contextmanager

@@ -9,11 +9,7 @@ from olr_cli.engines.run import DataSets, Engine
 from olr_cli.errors import UserError
 from olr_cli.files import read_json
 from olr_cli.recipe.schema import Recipe, refused_changes
-from olr_cli.runs.checkpoints import (
-    checkpoint_path,
-    checkpoint_steps,
-    damage_of,
-)
+from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps, damage_of
 from olr_cli.runs.directory import (
     Kind,
     read_manifest,

@@ -91,8 +91,7 @@ def find_recipe(name: str | Path) -> Path:
     # os.path takes a name that is too long for one that does not exist; pathlib raises.
     if os.path.isfile(path):
         return path
-    bundled = _bundled(path)
-    if bundled is not None:
+    if bundled := _bundled(path):
         return bundled
     raise no_path(path, "`olr recipes ls` lists the recipes that come with olr", list(recipes_by_name()))
 
@@ -168,10 +167,7 @@ def read_tree(file: Path) -> dict[str, Any]:
 
 
 def _files(file: Path) -> list[Layer]:
-    """A file and its bases, lowest first.
-
-    A base is a path relative to the file that names it, or the name of a bundled recipe (``laptop/quickstart``).
-    """
+    """A file and its bases, lowest first; a base is a path relative to the file, or the name of a bundled recipe."""
     layers: list[Layer] = []
     seen: set[Path] = set()
     is_stored = False
@@ -191,8 +187,7 @@ def _files(file: Path) -> list[Layer]:
 def _find_base(file: Path, base: object) -> Path:
     if isinstance(base, str):
         beside = file.parent / base
-        base_file = beside if os.path.isfile(beside) else _bundled(Path(base))
-        if base_file is not None:
+        if base_file := beside if os.path.isfile(beside) else _bundled(Path(base)):
             return base_file
     raise UserError(
         f"{file}: its base {shown(base)} is neither a file, relative to the recipe that names it, nor a recipe that"
@@ -398,12 +393,7 @@ def put(tree: dict[str, Any], dotted: str, value: Any) -> None:
 
 
 def validate(tree: Mapping[str, Any], source: str) -> Recipe:
-    """The recipe in `tree`, nested keys.
-
-    Args:
-        tree: of one source.
-        source: what an error names.
-    """
+    """The recipe in `tree`, nested keys; errors name `source`."""
     return _resolved([Layer(source, tree)])
 
 
@@ -497,9 +487,7 @@ def _dotted(location: tuple[int | str, ...]) -> str:
     names[2:] = [name for name in names[2:] if not _TYPE.match(name)]
     if len(names) > 1 and names[0] in KINDS:
         kinds = KINDS[names[0]][1]
-        if names[1] in kinds or names[1] in {kind.__name__ for kind in set(kinds.values())} | {
-            OwnMethod.__name__
-        }:
+        if names[1] in {*kinds, *(kind.__name__ for kind in kinds.values()), OwnMethod.__name__}:
             del names[1]
     return shortened(".".join(names))
 

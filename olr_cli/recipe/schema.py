@@ -292,12 +292,12 @@ class MethodSection(Section):
         name = keys.get("name", cls.model_fields["name"].default)
         if not isinstance(name, str) or name not in METHODS:
             expected = ", ".join(f"'{known}'" for known in METHODS)
-            raise PydanticCustomError("unknown_method", "unknown", {"named": name, "expected": expected})
+            raise PydanticCustomError("unknown_method", "unknown", {"expected": expected})
         return {**METHODS[name].presets, **keys}
 
     @model_validator(mode="after")
     def _presets_stay(self) -> MethodSection:
-        for key, preset in self.presets.items():
+        for key, preset in self.row.presets.items():
             value, is_number = getattr(self, key), isinstance(preset, float)
             if value <= 0 if is_number else value != preset:
                 right = "above 0" if is_number else preset
@@ -318,14 +318,9 @@ class MethodSection(Section):
         """The method's choices."""
         return METHODS[self.name]
 
-    @property
-    def presets(self) -> Mapping[str, Any]:
-        """The keys that the method's name sets."""
-        return self.row.presets
-
     def default_of(self, key: str) -> Any:
         """The value of a key that is left out."""
-        return self.presets.get(key, super().default_of(key))
+        return self.row.presets.get(key, super().default_of(key))
 
 
 class PlainMethod(MethodSection):
@@ -361,8 +356,7 @@ class ScoreMethod(MethodSection):
 
     name: str = "token_entropy"
     score_reduction: Literal["mean", "sum"] = _key(
-        "mean",
-        "Over the response's tokens; the cited work takes the sum, which rewards short responses.",
+        "mean", "Over the response's tokens; the cited work takes the sum, which rewards short responses."
     )
 
 
@@ -383,14 +377,10 @@ class OwnMethod(MethodSection):
         """The label is what the function says, which may need none."""
         return MethodRow("", "own")
 
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The function's keyword arguments."""
-        return dict(self.model_extra or {})
-
 
 LabelChoice = Literal["given", "refined", "majority", "other_view", "none", "own"]
-RewardChoice = Literal["verifier", "self_certainty", "token_entropy", "sequence_entropy"]
+IntrinsicReward = Literal["self_certainty", "token_entropy", "sequence_entropy"]
+RewardChoice = Literal["verifier"] | IntrinsicReward
 
 
 class MethodRow(NamedTuple):
@@ -463,11 +453,6 @@ METHODS: Mapping[str, MethodRow] = {
     ),
 }
 """Every built-in method."""
-
-
-def make_method(name: str, **keys: Any) -> MethodSection:
-    """The section of a built-in method."""
-    return METHODS[name].section(name=name, **keys)
 
 
 def _tag_of_method(value: Any) -> str:
@@ -774,11 +759,6 @@ class Recipe(Section):
             )
 
     @property
-    def noise_seed(self) -> int:
-        """The seed that decides which prompts are marked."""
-        return self.seed if self.noise is None or self.noise.seed is None else self.noise.seed
-
-    @property
     def can_be_extended(self) -> bool:
         """Whether a run may get more epochs: with a constant learning rate no step depends on how many follow."""
         return self.train.lr_schedule == "constant" and self.train.lr_warmup_ratio == 0
@@ -803,13 +783,7 @@ class Recipe(Section):
         return bool(getattr(model, name) == model.default_of(name))
 
 
-LOCAL_KEYS = (
-    "train.lora_rank",
-    "train.lora_alpha",
-    "train.lora_layers",
-    "train.top_k",
-    "train.min_p",
-)
+LOCAL_KEYS = ("train.lora_rank", "train.lora_alpha", "train.lora_layers", "train.top_k", "train.min_p")
 """Keys that the local engine has and OpenRLHF has not; of another trainer they say what it does."""
 
 UNDECIDING = frozenset(

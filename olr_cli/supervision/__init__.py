@@ -11,7 +11,6 @@ from olr_cli.supervision.types import (
     RolloutGroup,
     RolloutRecord,
     Step,
-    arrow_schema,
 )
 from olr_cli.supervision.visit import Label, Visit, keep, no_label, replace_by_majority
 
@@ -30,7 +29,6 @@ __all__ = [
     "Step",
     "Supervisor",
     "Visit",
-    "arrow_schema",
     "compose",
     "keep",
     "make_supervisor",

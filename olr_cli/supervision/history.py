@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -55,11 +54,6 @@ class Past(NamedTuple):
             total, moment = total * (scale // self.scale), moment * (scale // self.scale)
         pass_rate, number = visit.majority_count * (scale // rollouts), self.visits + 1
         return Past(number, majorities, scale, total + pass_rate, moment + number * pass_rate)
-
-    @property
-    def slope(self) -> Fraction:
-        """`slope_ratio` as a number."""
-        return Fraction(*self.slope_ratio)
 
     @property
     def slope_ratio(self) -> tuple[int, int]:

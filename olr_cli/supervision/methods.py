@@ -18,14 +18,7 @@ from fractions import Fraction
 from typing import assert_never
 
 from olr_cli.data.prompts import View
-from olr_cli.recipe.schema import (
-    LabelChoice,
-    MethodSection,
-    OlrMethod,
-    OwnMethod,
-    PromptRule,
-    ScoreMethod,
-)
+from olr_cli.recipe.schema import LabelChoice, MethodSection, OlrMethod, OwnMethod, PromptRule, ScoreMethod
 from olr_cli.supervision.own_rule import OwnRule
 from olr_cli.supervision.rewards import SCORES, Score
 from olr_cli.supervision.selection import RankRule, any_prompt, small_loss, verified_only
@@ -172,13 +165,8 @@ def _name(section: MethodSection, label: LabelChoice) -> str:
         return "+".join(additions) or "grpo"
     name = section.name.rpartition(":")[2]  # of a function, its own
     if isinstance(section, OlrMethod):
-        papers = OlrMethod().criteria
-        name = "_".join(
-            [
-                "olr",
-                *(f"without_{criterion}" for criterion in papers if criterion not in section.criteria),
-                *(f"with_{criterion}" for criterion in section.criteria if criterion not in papers),
-            ]
-        )
-        name = name if section.criteria else "olr_every_majority"
+        chosen, papers = section.criteria, OlrMethod().criteria
+        lacking = [f"without_{criterion}" for criterion in papers if criterion not in chosen]
+        more = [f"with_{criterion}" for criterion in chosen if criterion not in papers]
+        name = "_".join(["olr", *lacking, *more]) if chosen else "olr_every_majority"
     return "+".join([name, *additions])

@@ -17,6 +17,8 @@ from itertools import pairwise
 from math import fsum
 from typing import TYPE_CHECKING
 
+from olr_cli.recipe.schema import IntrinsicReward
+
 if TYPE_CHECKING:
     from olr_cli.supervision.types import Step
 
@@ -28,10 +30,7 @@ ROUNDING = 1e-2
 
 
 def group_advantages(rewards: Sequence[float]) -> tuple[float, ...]:
-    """Eq. 1: (reward - mean) / (std + 1e-6) within a group, with the population std (R17).
-
-    Exactly 0 where all rewards are equal.
-    """
+    """Eq. 1: (reward - mean) / (std + 1e-6) within a group, with the population std (R17); exactly 0 if all equal."""
     if len(set(rewards)) == 1:  # a remainder of rounding would pass for a gradient (`Grpo._with_gradient`)
         return (0.0,) * len(rewards)
     # fsum rounds once, at the end: the order of the rollouts changes no bit.
@@ -73,11 +72,9 @@ class Score:
 
     def _shared(self, step: Step, start: int, end: int) -> list[float]:
         """The statistic of every rollout: its mean over the rollouts that are equal to it up to rounding."""
-        scores = step.statistic(self.field, start, end)
-        lengths = (
-            step.statistics["tokens"][start:end] if "tokens" in step.statistics else [None] * len(scores)
-        )
-        texts = [(text, length or 0) for text, length in zip(step.responses[start:end], lengths, strict=True)]
+        scores, responses = step.statistic(self.field, start, end), step.responses[start:end]
+        lengths = step.statistics["tokens"][start:end] if "tokens" in step.statistics else [0] * len(scores)
+        texts = [(text, length or 0) for text, length in zip(responses, lengths, strict=True)]
         order = sorted(range(len(scores)), key=lambda place: (texts[place], scores[place]))
         starts = [
             number
@@ -91,7 +88,7 @@ class Score:
         return scores
 
 
-SCORES: Mapping[str, tuple[str, int]] = {
+SCORES: Mapping[IntrinsicReward, tuple[str, int]] = {
     "self_certainty": ("self_certainty", 1),
     "token_entropy": ("entropy", -1),
     "sequence_entropy": ("mean_logprob", 1),

@@ -20,17 +20,7 @@ from itertools import chain, groupby, pairwise
 from typing import Any, TypeAlias, assert_never
 
 from olr_cli import seeding
-from olr_cli.answers import (
-    Judge,
-    Key,
-    Pair,
-    Vote,
-    default_extractor,
-    extract,
-    first_majority,
-    is_read,
-    vote,
-)
+from olr_cli.answers import Judge, Key, Pair, Vote, default_extractor, extract, first_majority, is_read, vote
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.data.sets import noise_draw
 from olr_cli.recipe.schema import NoiseDraw, Recipe
@@ -168,9 +158,8 @@ class Supervisor:
             for start, end in pairwise(step.starts)
         ]
         verdicts = _Verdicts(self.judge.keys(dict.fromkeys(chain.from_iterable(said))), said)
-        trues, givens = (
-            [getattr(prompt, name) for prompt in step.prompts] for name in ("true_answer", "given_label")
-        )
+        trues = [prompt.true_answer for prompt in step.prompts]
+        givens = [prompt.given_label for prompt in step.prompts]
         verdicts.compare(self.judge, trues, givens)
         # A given label needs a verdict also where no rollout gives it: `effective_label_is_correct` asks for it.
         verdicts.add(self.judge, _pairs(trues, [[] if it in (None, SENTINEL) else [it] for it in givens]))
@@ -222,9 +211,15 @@ class Supervisor:
             of_views = range(first, first + views)
             visit, row = self._visit(prompt, number, texts[first], votes[first], noisy_label, past, verdicts)
             if self.method.orders_rollouts:
-                firsts = (_first_majority(texts[view], votes[view], verdicts.keys) for view in of_views)
-                visit = visit._replace(first_majorities=tuple(firsts))
-            label = self._label(prompt, visit)
+                firsts = [first_majority(texts[view], votes[view], verdicts.keys) for view in of_views]
+                spelt = (
+                    None if key is None else votes[view].spelling[key]
+                    for view, key in zip(of_views, firsts, strict=True)
+                )
+                visit = visit._replace(first_majorities=tuple(spelt))
+            # No method replaces a label that somebody has verified (R23).
+            verified = Label((prompt.true_answer,) * views, "verified") if prompt.is_verified else None
+            label = verified or self.method.rule(visit)
             of_visit = [
                 self._rewards(step, parts[view], texts[view], answer, label.source, verdicts)
                 for view, answer in zip(of_views, label.answers, strict=True)
@@ -308,12 +303,6 @@ class Supervisor:
             "majority_is_noisy_label": majority in verdicts.right(noisy_label) if is_marked else None,
         }
 
-    def _label(self, prompt: Prompt, visit: Visit) -> Label:
-        """The effective label: no method replaces one that somebody has verified (R23)."""
-        if prompt.is_verified:
-            return Label((prompt.true_answer,) * len(self.method.views), "verified")
-        return self.method.rule(visit)
-
     def _rewards(
         self,
         step: Step,
@@ -333,11 +322,6 @@ class Supervisor:
             return [1.0 if answer is not None and keys[answer] == key else 0.0 for answer in answers]
         right = verdicts.right(label)
         return [1.0 if answer in right else 0.0 for answer in answers]
-
-
-def _first_majority(answers: Sequence[str | None], tally: Vote, keys: Mapping[str, Key]) -> str | None:
-    first = first_majority(answers, tally, keys)
-    return None if first is None else tally.spelling[first]
 
 
 def make_supervisor(
@@ -360,9 +344,6 @@ class _Verdicts:
     """The judge's verdicts about one step: the class of each answer, and which answers match which labels.
 
     A label is a prompt's label or truth. Nothing matches the sentinel or a missing label (R16).
-
-    Attributes:
-        keys: of every answer.
     """
 
     def __init__(self, keys: Mapping[str, Key], said: Sequence[Iterable[str]]) -> None:
@@ -385,7 +366,7 @@ class _Verdicts:
 
     def right(self, label: str | None) -> Collection[str | None]:
         """The answers that match a label."""
-        return self._right.get(label, _NONE)
+        return self._right.get(label, frozenset())
 
     def is_wrong(self, label: str, answer: str) -> bool:
         """Whether it is proved that an answer does not match a label."""
@@ -394,9 +375,6 @@ class _Verdicts:
     def count(self, label: str | None, answers: Iterable[str | None]) -> int | None:
         """How many answers match a label; None without a label, 0 for the sentinel."""
         return None if label is None else sum(map(self.right(label).__contains__, answers))
-
-
-_NONE: frozenset[str | None] = frozenset()
 
 
 def _pairs(labels: Sequence[str | None], said: Sequence[Iterable[str]]) -> dict[Pair, None]:

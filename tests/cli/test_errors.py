@@ -60,6 +60,27 @@ def test_an_argument_is_spelled_as_its_option(place, spelled, capsys):
     assert capsys.readouterr().err == f"Error: {spelled}\n"
 
 
+def no_question():
+    raise UserError("none; name one, as in data.columns='{question: problem}'", "data.columns")
+
+
+def takes_keys(set_: str = "") -> None:
+    no_question()
+
+
+def takes_columns(columns: str = "") -> None:
+    no_question()
+
+
+@pytest.mark.parametrize(
+    ("command", "giving"), [(takes_keys, "--set data.columns="), (takes_columns, "--columns ")]
+)
+def test_an_example_of_a_value_can_be_pasted(command, giving, capsys):
+    with pytest.raises(typer.Exit):
+        ends_well(command)()
+    assert capsys.readouterr().err.endswith(f", as in {giving}'{{question: problem}}'\n")
+
+
 def test_a_key_is_spelled_as_an_option_where_the_command_sets_no_keys(capsys):
     def command(columns: str = "") -> None:
         raise UserError("no", "data.columns")

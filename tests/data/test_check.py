@@ -95,7 +95,11 @@ def test_the_judge_is_asked_once_about_all_repeated_questions(tmp_path):
 @pytest.mark.parametrize(
     ("content", "words", "says"),
     [
-        ("question,gold\nq,1\n", [], "say which hold what, as in '{question: question, answer: gold}'"),
+        (
+            "question,gold\nq,1\n",
+            [],
+            "say which hold what, as in --columns '{question: question, answer: gold}'",
+        ),
         ("question,gold\n", ["--columns", "{question: question, answer: gold}"], "has no rows"),
         ("question,gold\nq,1\n", ["--columns", "{question: question, answer: glod}"], "gold"),
     ],

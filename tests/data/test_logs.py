@@ -196,7 +196,7 @@ def test_columns_can_be_named_also_those_in_an_object_or_a_list(tmp_path: Path) 
     [
         (
             {},
-            "its columns are query, generation, meta, passed; say which of them it is, as in '{prompt: que",
+            "its columns are query, generation, meta, passed; say which of them it is, as in columns='{prompt: que",
         ),
         ({"prompt": "query"}, "has no column response; its columns are query, generation, meta, passed"),
         ({"prompt": "question"}, "has no 'question'; its columns are"),

@@ -186,7 +186,7 @@ def rephrased(value: object) -> dict[str, object]:
             {"Question": QUESTION, "Answer": 2, "uid": 7},
             None,
             "its columns are Question, Answer, uid; say which hold what,"
-            " as in '{question: Question, answer: Answer, id: uid}'",
+            " as in data.columns='{question: Question, answer: Answer, id: uid}'",
         ),
         ({"x": {"the question": "?"}}, None, "'{question: \"x.the question\", answer: COLUMN}'"),
         ({"Question": "?"}, {"question": "Qestion"}, "no 'Qestion' (did you mean"),

@@ -9,7 +9,7 @@ from samples import json_lines
 from sums import Backend, run, sums
 
 from olr_cli.data.chat import Message
-from olr_cli.engines.prompt_text import ChatFormat, encode, render
+from olr_cli.engines.prompt_text import ChatFormat, render, render_all, tokenize
 from olr_cli.errors import UserError
 from olr_cli.evaluation.prompting import Prompting, read_prompting
 
@@ -82,7 +82,7 @@ def test_a_template_in_place_of_the_models_own_writes_the_special_tokens_itself(
     chat = ChatFormat("{{ bos_token }}{{ messages[0].content }}")
     assert render(tokenizer, turns, chat) == f"{tokenizer.bos_token or ''}1+1="
     assert render(tokenizer, turns, ChatFormat("")) == "1+1="
-    plain = encode(tokenizer, [turns], ChatFormat(""))
+    plain = tokenize(tokenizer, render_all(tokenizer, [turns], ChatFormat("")), ChatFormat(""))
     assert plain == [tokenizer("1+1=")["input_ids"]]
 
 

@@ -31,7 +31,7 @@ from olr_cli.engines import prompt_text
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.models import policy_path
 from olr_cli.engines.openrlhf.engine import StartingModel
-from olr_cli.engines.openrlhf.flags import DECISIONS, arguments
+from olr_cli.engines.openrlhf.flags import BY_KEYS, BY_OLR, arguments
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends.vllm_backend import read_model
 from olr_cli.evaluation.targets import load_tokenizer
@@ -421,7 +421,7 @@ def test_no_answer_is_run(tmp_path: Path) -> None:
 
 WORDS = (
     st.text(max_size=12)
-    | st.sampled_from([f"--{name}" for name in DECISIONS])
+    | st.sampled_from([f"--{name}" for name in (BY_KEYS | BY_OLR)])
     | st.integers()
     | st.booleans()
 )

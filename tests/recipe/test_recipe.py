@@ -336,7 +336,8 @@ def test_likely_mistakes_are_warned_of(tmp_path, text, message):
 def test_the_steepest_slope_is_that_of_the_best_of_all_histories():
     def best(visits):
         votes = itertools.product(range(3), repeat=visits)
-        return max(Past.of([MajorityVote("1", "1", count, 2) for count in counts]).slope for counts in votes)
+        pasts = (Past.of([MajorityVote("1", "1", count, 2) for count in counts]) for counts in votes)
+        return max(Fraction(*past.slope_ratio) for past in pasts)
 
     steepest = [steepest_slope(visits) for visits in range(1, 9)]
     assert steepest == [best(visits) for visits in range(1, 9)]

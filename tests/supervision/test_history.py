@@ -26,18 +26,18 @@ visits = st.lists(
 def test_slope_is_the_least_squares_slope(history):
     rates = [visit.majority_count / visit.rollouts for visit in history]
     slope = linregress(range(1, len(history) + 1), rates).slope
-    assert float(Past.of(history).slope) == pytest.approx(slope, abs=1e-12)
-    assert Past.of(history[:1]).slope == Past().slope == 0
+    assert float(Fraction(*Past.of(history).slope_ratio)) == pytest.approx(slope, abs=1e-12)
+    assert Past.of(history[:1]).slope_ratio == Past().slope_ratio == (0, 1)
 
 
 def test_slope_meets_a_decimal_threshold_exactly():
     # 2, 2, 4 of 8: a rise of 1/4 over two epochs is a slope of exactly 1/8, which floating point may miss.
-    assert Past.of(visits_of(2, 2, 4)).slope == Fraction("0.125")
+    assert Fraction(*Past.of(visits_of(2, 2, 4)).slope_ratio) == Fraction("0.125")
 
 
 def test_a_visit_without_majority_counts_as_pass_rate_zero():
     past = Past.of(visits_of(8, 0, 8))
-    assert (past.slope, past.historical_majority) == (0, "a")
+    assert (past.slope_ratio[0], past.historical_majority) == (0, "a")
 
 
 @pytest.mark.parametrize(

@@ -4,17 +4,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from decisions import by_group
+from decisions import by_group, make_method
 from hypothesis import given
 from hypothesis import strategies as st
 
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.recipe.layers import validate
-from olr_cli.recipe.schema import (
-    METHODS,
-    OlrMethod,
-    make_method,
-)
+from olr_cli.recipe.schema import METHODS, OlrMethod
 from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose
 from olr_cli.supervision.rewards import group_advantages
 

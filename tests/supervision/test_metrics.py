@@ -225,7 +225,7 @@ def test_the_accuracy_of_a_selection_is_the_share_of_right_majorities():
     st.decimals("-0.3", "0.3", places=3),
 )
 def test_comparing_doubles_decides_as_comparing_exact_slopes_does(counts, threshold):
-    exact = Past.of([MajorityVote("1", "1", count, 8) for count in counts]).slope
+    exact = Fraction(*Past.of([MajorityVote("1", "1", count, 8) for count in counts]).slope_ratio)
     row = labels(replace(CLEAN, slope=float(exact)))
     nearest = Decimal(f"{float(exact):.3f}")  # often a tie
     for delta in (threshold, nearest):

@@ -7,12 +7,12 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from decisions import make_method
 from hypothesis import given
 from hypothesis import strategies as st
 
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.errors import UserError
-from olr_cli.recipe.schema import make_method
 from olr_cli.supervision import Decided, Rollout, RolloutGroup, Step
 from olr_cli.supervision.rewards import group_advantages
 from olr_cli.supervision.selection import (

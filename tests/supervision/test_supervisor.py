@@ -6,11 +6,11 @@ from contextlib import contextmanager
 
 import polars as pl
 import pytest
-from decisions import by_group
+from decisions import by_group, make_method
 
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.recipe.layers import validate
-from olr_cli.recipe.schema import METHODS, OlrMethod, make_method
+from olr_cli.recipe.schema import METHODS, OlrMethod
 from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.cache_utils import DynamicLayer
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -77,7 +77,8 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         start = self.get_seq_length()
         end = start + key_states.shape[-2]
         if end > self._places[0].shape[-2]:
-            self._places = [_moved(place, min(2 * end, self._most)) for place in self._places]
+            more = min(2 * end, self._most) - self._places[0].shape[-2]
+            self._places = [pad(place, (0, 0, 0, more)) for place in self._places]
         for place, added in zip(self._places, (key_states, value_states), strict=True):
             place[:, :, start:end] = added
         return self._show(end)
@@ -93,11 +94,3 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         keys, values = (place[:, :, :tokens] for place in self._places)
         self.keys, self.values = keys, values
         return keys, values
-
-
-def _moved(states: Tensor, tokens: int) -> Tensor:
-    """Copy the states to the front of a buffer for `tokens` positions."""
-    rows, heads, used, width = states.shape
-    place = states.new_empty(rows, heads, tokens, width)
-    place[:, :, :used] = states
-    return place

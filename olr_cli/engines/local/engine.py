@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from olr_cli.data.chat import Message
 from olr_cli.data.prompts import Prompt, View
 from olr_cli.engines.local.checkpoint import load_trainer
 from olr_cli.engines.local.grpo import Grpo
@@ -33,13 +32,12 @@ class LocalRunner:
         """Load the starting policy and encode every prompt."""
         require_packages(recipe)
         set_up_torch(recipe)
-        self.policy = load_policy(recipe)
-        self.views = data.views
-        encoded = [encode_prompts(self.policy, data.train.prompts, recipe, view) for view in self.views]
+        self.policy = policy = load_policy(recipe)
+        self.views, sets = data.views, data.held_out.items()
+        encoded = [encode_prompts(policy, data.train.prompts, recipe, view) for view in self.views]
         self.token_ids = list(zip(*encoded, strict=True))  # of each prompt, its views
         self.held_out = {
-            prefix: encode_prompts(self.policy, prompts.prompts, recipe)
-            for prefix, prompts in data.held_out.items()
+            prefix: encode_prompts(policy, held_out.prompts, recipe) for prefix, held_out in sets
         }
         on_gpu = self.policy.device.type == "cuda"
         no_repeat = ["results do not repeat bit for bit on a GPU"] if on_gpu else []
@@ -59,14 +57,8 @@ class LocalRunner:
         }
         self.warnings = template_warnings(self.policy.tokenizer, recipe)
 
-    @property
-    def plan(self) -> list[str]:
-        """Where it would compute."""
-        return [f"device {self.facts['device']}"]
-
-    def render(self, messages: Sequence[Message]) -> str:
-        """A prompt exactly as the policy sees it."""
-        return self.policy.render(messages)
+        self.plan = [f"device {self.facts['device']}"]
+        self.render = self.policy.render
 
     def complete(self, run: Attempt) -> dict[str, Any]:
         """Train from step `run.done` to the end; errors as of `train`."""

@@ -49,11 +49,7 @@ _MOST_NODES = 4096
 
 
 def clipped_surrogate(
-    logprobs: Tensor,
-    old_logprobs: Tensor,
-    advantages: Tensor,
-    clip: float,
-    clip_high: float | None = None,
+    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, clip: float, clip_high: float | None = None
 ) -> tuple[Tensor, Tensor]:
     """Minus the clipped surrogate of each token, and whether the clip holds there.
 
@@ -107,10 +103,7 @@ def token_weights(lengths: Tensor, average: LossAverage) -> Tensor:
 
 @dataclass(frozen=True)
 class TokenStatistics:
-    """Statistics of each response token at the sampling temperature, in nats; (P, G, T), float32; None if not wanted.
-
-    Self-certainty is KL(uniform || pi).
-    """
+    """Statistics of each response token at the sampling temperature, in nats, (P, G, T) float32; None if not wanted."""
 
     logprobs: Tensor
     entropy: Tensor | None
@@ -288,7 +281,8 @@ class Grpo:
                 continue
             sums += self._accumulate(rollouts, advantages_PG, old_logprobs_PGT, mini_batch)
             grad_norms.append(clip_grad_norm_(self.parameters, GRADIENT_CLIP))
-            self._require_finite(sums, grad_norms[-1])
+            if not (sums.sum() + grad_norms[-1]).isfinite():  # one wait for the GPU
+                raise NonFinite(LOSS_OR_GRADIENT, self.policy.name)
             self.optimizer.step()
             # Zeros, not None: a mini-batch that teaches nothing is an AdamW step too, with momentum and weight decay.
             self.optimizer.zero_grad(set_to_none=False)
@@ -330,7 +324,8 @@ class Grpo:
         self, batch: _MicroBatch, old_logprobs_PGT: Tensor, advantages_PG: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Each token's loss without its weight, its KL, and whether the clip held."""
-        now = self._statistics(self.policy, batch, entropy=self.method.penalty_weight > 0)
+        penalised, is_smoothed = self.method.penalty_weight > 0, self.method.smoothing > 0
+        now = self._statistics(self.policy, batch, entropy=penalised, self_certainty=is_smoothed)
         loss_PGT, clipped_PGT = clipped_surrogate(
             self._surrogate_logprobs(now),
             old_logprobs_PGT,
@@ -343,26 +338,15 @@ class Grpo:
         if self.reference is None:
             return loss_PGT, torch.zeros_like(loss_PGT), clipped_PGT
         with torch.no_grad():
-            reference = response_statistics(
-                self.reference,
-                batch.prompts,
-                batch.tokens_PGT,
-                self.train.temperature,
-                lengths_PG=batch.lengths_PG,
-            )
+            reference = self._statistics(self.reference, batch)
         # Of the policy itself: label smoothing is for the surrogate's ratio alone.
         kl_PGT = k3_divergence(now.logprobs, reference.logprobs)
         return loss_PGT + self.train.kl_weight * kl_PGT, kl_PGT, clipped_PGT
 
-    def _statistics(self, policy: Policy, batch: _MicroBatch, *, entropy: bool = False) -> TokenStatistics:
+    def _statistics(self, policy: Policy, batch: _MicroBatch, **wanted: bool) -> TokenStatistics:
+        prompts, tokens_PGT, lengths_PG = batch.prompts, batch.tokens_PGT, batch.lengths_PG
         return response_statistics(
-            policy,
-            batch.prompts,
-            batch.tokens_PGT,
-            self.train.temperature,
-            lengths_PG=batch.lengths_PG,
-            entropy=entropy,
-            self_certainty=self.method.smoothing > 0,
+            policy, prompts, tokens_PGT, self.train.temperature, lengths_PG=lengths_PG, **wanted
         )
 
     def _surrogate_logprobs(self, statistics: TokenStatistics) -> Tensor:
@@ -371,16 +355,8 @@ class Grpo:
             return statistics.logprobs
         return smoothed(statistics.logprobs, statistics.self_certainty, self.method.smoothing)
 
-    def _require_finite(self, sums: Tensor, grad_norm: Tensor) -> None:
-        """Refuse an optimiser step that would spoil the weights; one wait for the GPU."""
-        if not (sums.sum() + grad_norm).isfinite():
-            raise NonFinite(LOSS_OR_GRADIENT, self.policy.name)
-
     def _with_gradient(self, mini_batch: list[int], advantages_PG: Tensor) -> list[int]:
-        """The prompts of a mini-batch whose loss has a gradient.
-
-        In the surrogate alone a group of equal rewards has none; its tokens still count in the mean.
-        """
+        """The prompts of a mini-batch whose loss has a gradient; the tokens of the others still count in the mean."""
         if self.reference is not None or self.method.penalty_weight > 0:
             return mini_batch
         teaches_P = advantages_PG.any(dim=1).tolist()
@@ -400,15 +376,13 @@ class Grpo:
         with torch.no_grad():
             for batch in self._micro_batches(rollouts, training):
                 T = batch.tokens_PGT.shape[2]
-                old_logprobs_PGT[*batch.where, :T] = self._surrogate_logprobs(
-                    self._statistics(self.policy, batch)
-                )
+                then = self._statistics(self.policy, batch, self_certainty=self.method.smoothing > 0)
+                old_logprobs_PGT[*batch.where, :T] = self._surrogate_logprobs(then)
         return old_logprobs_PGT
 
     def _micro_batches(self, rollouts: SampledRollouts, chosen: list[int]) -> Iterator[_MicroBatch]:
         """The rollouts of the chosen prompts in as few pieces as fit: whole groups, or parts of one."""
-        G = rollouts.tokens_PGT.shape[1]
-        T = rollouts.tokens_PGT.shape[2]
+        _, G, T = rollouts.tokens_PGT.shape
         V = self.policy.model.get_output_embeddings().weight.shape[0]
         longest = max(map(len, rollouts.prompts)) + T
         needs_distributions = self.method.penalty_weight > 0 or self.method.smoothing > 0
@@ -417,17 +391,12 @@ class Grpo:
         groups_at_once, rollouts_at_once = max(1, rows // G), min(rows, G)
         for first_group in range(0, len(chosen), groups_at_once):
             for first_rollout in range(0, G, rollouts_at_once):
-                where = (
-                    chosen[first_group : first_group + groups_at_once],
-                    slice(first_rollout, first_rollout + rollouts_at_once),
-                )
+                groups = chosen[first_group : first_group + groups_at_once]
+                where = groups, slice(first_rollout, first_rollout + rollouts_at_once)
                 lengths_PG = rollouts.lengths_PG[where]
-                yield _MicroBatch(
-                    where=where,
-                    prompts=[rollouts.prompts[prompt] for prompt in where[0]],
-                    tokens_PGT=rollouts.tokens_PGT[where][..., : int(lengths_PG.max())],
-                    lengths_PG=lengths_PG,
-                )
+                tokens_PGT = rollouts.tokens_PGT[where][..., : int(lengths_PG.max())]
+                prompts = [rollouts.prompts[prompt] for prompt in groups]
+                yield _MicroBatch(where, prompts, tokens_PGT, lengths_PG)
 
     def _metrics(
         self, rollouts: SampledRollouts, training: list[int], sums: Tensor, grad_norms: list[Tensor]

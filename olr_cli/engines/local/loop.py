@@ -75,7 +75,6 @@ def train(run: Attempt, grpo: Grpo, token_ids: Sequence[TokenIds], held_out: Map
         held_out: of each prompt that is only measured, by the prefix of the metrics.
 
     Raises:
-        UserError: the disk is full.
         Diverged: a loss, gradient or logit is not finite; everything before that step is kept.
         Interrupted: Ctrl-C or SIGTERM came; a checkpoint after the last complete step exists.
     """
@@ -164,14 +163,7 @@ def sampled_step(
     prompts: Sequence[Prompt], sampled: SampledRollouts, epoch: int, step: int, views: Sequence[View]
 ) -> Step:
     """Rollouts of P prompts, sampled as P * views, as the supervisor takes them."""
-    statistics = {
-        "tokens": sampled.lengths_PG,
-        "truncated": sampled.truncated_PG,
-        "mean_logprob": sampled.mean_logprobs_PG,
-        "entropy": sampled.entropy_PG,
-        "self_certainty": sampled.self_certainty_PG,
-    }
-    columns = {name: values_PG.flatten().tolist() for name, values_PG in statistics.items()}
+    columns = {name: values_PG.flatten().tolist() for name, values_PG in sampled.statistics.items()}
     responses = [text for texts in sampled.texts_PG for text in texts]
     return Step.sampled(step, epoch, prompts, views, responses, columns)
 
@@ -181,16 +173,6 @@ def advantages_and_trains(decided: Decided, views: Sequence[View]) -> tuple[torc
     advantages = torch.tensor(decided.advantages, dtype=torch.float64)
     trains = [trains for trains in decided.trains for _ in views]
     return advantages.view(len(trains), -1), trains
-
-
-def step_work(sampled: SampledRollouts, trains: Sequence[bool]) -> StepWork:
-    """The work of a step; `trains` has a value a row of `sampled`."""
-    rollouts = sampled.lengths_PG.shape[1]
-    return StepWork(
-        [len(prompt) for prompt in sampled.prompts for _ in range(rollouts)],
-        sampled.lengths_PG.flatten().tolist(),
-        [row for row in trains for _ in range(rollouts)],
-    )
 
 
 def begin_step(policy: Policy) -> Stopwatch:
@@ -204,6 +186,10 @@ def begin_step(policy: Policy) -> Stopwatch:
 def speed(
     policy: Policy, sampled: SampledRollouts, trains: Sequence[bool], metrics: Metrics
 ) -> dict[str, float | None]:
-    """Throughput of a step, and the peak of GPU memory."""
+    """Throughput of a step, and the peak of GPU memory; `trains` has a value a row of `sampled`."""
+    rollouts = sampled.lengths_PG.shape[1]
+    prompts = [len(prompt) for prompt in sampled.prompts for _ in range(rollouts)]
+    training = [row for row in trains for _ in range(rollouts)]
+    work = StepWork(prompts, sampled.lengths_PG.flatten().tolist(), training)
     peak = torch.cuda.max_memory_allocated(policy.device) if policy.device.type == "cuda" else None
-    return throughput(step_work(sampled, trains), metrics, peak)
+    return throughput(work, metrics, peak)

@@ -32,11 +32,7 @@ from olr_cli.data.chat import Message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.local.attention import PreallocatedLayer, use_attention_without_copies
 from olr_cli.engines.local.prefix_tree import PrefixTree
-from olr_cli.engines.models import (
-    loading,
-    open_model,
-    require_finite,
-)
+from olr_cli.engines.models import loading, open_model, require_finite
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Device
 
@@ -66,11 +62,9 @@ class Context:
         none of those before it.
         """
         self.cache.batch_repeat_interleave(times)
-        if room:
-            self.cache.layers = [
-                PreallocatedLayer(layer, room) if type(layer) is DynamicLayer else layer
-                for layer in self.cache.layers
-            ]
+        for number, layer in enumerate(self.cache.layers if room else ()):
+            if type(layer) is DynamicLayer:
+                self.cache.layers[number] = PreallocatedLayer(layer, room)
         self.logits_BV = self.logits_BV.repeat_interleave(times, dim=0)
         self.lengths_B = self.lengths_B.repeat_interleave(times)
         if self.mask_BS is not None:
@@ -109,9 +103,8 @@ class Policy:
         self.tokenizer = tokenizer
         self.end_ids = end_ids(model, tokenizer)
         self.shares_texts = sum(map(torch.Tensor.numel, model.parameters())) >= _COSTLY
-        self._has_windows = any(
-            type(layer) is not DynamicLayer for layer in DynamicCache(config=model.config).layers
-        )
+        layers = DynamicCache(config=model.config).layers
+        self._has_windows = any(type(layer) is not DynamicLayer for layer in layers)
         self.pad_id: int = self.end_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
 
     @classmethod
@@ -171,8 +164,8 @@ class Policy:
         return prompt_text.render(self.tokenizer, messages)
 
     def encode(self, prompts: Sequence[Sequence[Message]]) -> list[list[int]]:
-        """Token ids of every prompt (see `prompt_text.encode`)."""
-        return prompt_text.encode(self.tokenizer, prompts)
+        """Token ids of every prompt."""
+        return prompt_text.tokenize(self.tokenizer, prompt_text.render_all(self.tokenizer, prompts))
 
     def decode(self, responses: Sequence[Sequence[int]]) -> list[str]:
         """Texts of the responses, without special tokens."""
@@ -195,18 +188,15 @@ class Policy:
             cache.batch_repeat_interleave(len(prompts))
         rests = [prompt[shared:] for prompt in prompts]
         width = max(map(len, rests))
-        tokens_PS = torch.tensor(
-            [[self.pad_id] * (width - len(p)) + list(p) for p in rests], device=self.device
-        )
+        padded = [[self.pad_id] * (width - len(rest)) + list(rest) for rest in rests]
+        tokens_PS = torch.tensor(padded, device=self.device)
         lengths_P = torch.tensor([len(p) for p in rests], device=self.device)
         positions_PS = torch.arange(width, device=self.device) - (width - lengths_P)[:, None]
-        is_padded = width > min(map(len, rests))
-        mask_PS = positions_PS >= 0 if is_padded else None
-        if mask_PS is not None:
-            mask_PS = torch.nn.functional.pad(mask_PS, (shared, 0), value=True)
-        logits_P1V = self._forward(
-            tokens_PS, cache, mask_PS, shared + positions_PS.clamp(min=0), logits_to_keep=1
-        )
+        mask_PS = None
+        if width > min(map(len, rests)):
+            mask_PS = torch.nn.functional.pad(positions_PS >= 0, (shared, 0), value=True)
+        places_PS = shared + positions_PS.clamp(min=0)
+        logits_P1V = self._forward(tokens_PS, cache, mask_PS, places_PS, logits_to_keep=1)
         return Context(cache, logits_P1V[:, -1], mask_PS, shared + lengths_P)
 
     def extend(self, context: Context, tokens_BT: Tensor) -> Tensor:
@@ -269,15 +259,12 @@ _LEAST_SHARED = 16
 
 
 def shared_prefix(prompts: Sequence[Sequence[int]]) -> int:
-    """How many tokens all prompts begin with, such as a system message or examples; 0 if too few to gain anything.
-
-    Every prompt keeps a token after them, whose logits are wanted.
-    """
+    """How many tokens all prompts begin with, such as a system message or examples; 0 if too few to gain anything."""
     if len(prompts) < 2:
         return 0
     # In lexical order, what the first and the last one share all of them share.
     first, last = min(map(list, prompts)), max(map(list, prompts))
-    most = min(map(len, prompts)) - 1
+    most = min(map(len, prompts)) - 1  # the logits of a token after them are wanted
     shared = next((place for place in range(most) if first[place] != last[place]), most)
     return shared if shared >= _LEAST_SHARED else 0
 
@@ -301,14 +288,12 @@ def _device(name: Device) -> torch.device:
 def end_ids(model: Any, tokenizer: Any) -> list[int]:
     """End tokens the generation config names (one, several or none) and the tokenizer's own."""
     named = model.generation_config.eos_token_id if model.generation_config is not None else None
-    ids = [named] if isinstance(named, int) else list(named or [])
-    if tokenizer.eos_token_id is not None:
-        ids.append(tokenizer.eos_token_id)
+    ids = {*([named] if isinstance(named, int) else named or []), tokenizer.eos_token_id} - {None}
     if not ids:
         raise UserError(
             "neither the model's generation config nor its tokenizer names an end token; set eos_token"
         )
-    return sorted(set(ids))
+    return sorted(ids)
 
 
 def _make_savable(model: Any) -> None:

@@ -54,14 +54,15 @@ class SampledRollouts:
     texts_PG: list[list[str]]
 
     @property
-    def mean_logprobs_PG(self) -> Tensor:
-        """Mean over response tokens of log pi(token)."""
-        return self.logprobs_PGT.sum(-1) / self.lengths_PG
-
-    @property
-    def self_certainty_PG(self) -> Tensor:
-        """Mean over response tokens of KL(uniform || pi), in nats."""
-        return self.self_certainty_PGT.sum(-1) / self.lengths_PG
+    def statistics(self) -> dict[str, Tensor]:
+        """All that a `Rollout` has besides its response, (P, G) each, by name."""
+        return {
+            "tokens": self.lengths_PG,
+            "truncated": self.truncated_PG,
+            "mean_logprob": self.logprobs_PGT.sum(-1) / self.lengths_PG,
+            "entropy": self.entropy_PG,
+            "self_certainty": self.self_certainty_PGT.sum(-1) / self.lengths_PG,
+        }
 
 
 def sample(
@@ -124,9 +125,7 @@ def sample(
         logprobs_PGT=written.logprobs_BT[:, :T].reshape(P, G, T),
         entropy_PG=written.entropy_B.view(P, G) / lengths_PG,
         self_certainty_PGT=written.self_certainty_BT[:, :T].reshape(P, G, T),
-        texts_PG=_texts(
-            policy, tokens_PGT, lengths_PG - _has_end_token(policy, tokens_PGT, lengths_PG), stop
-        ),
+        texts_PG=_texts(policy, tokens_PGT, lengths_PG, stop),
     )
 
 
@@ -190,9 +189,8 @@ def _respond(
         if stop:
             unfinished_B &= ~_ends_with_stop_text(policy, stop, written.tokens_BT[rows, : position + 1])
         written.truncated_B[rows] = unfinished_B
-        going, broken = torch.stack(
-            [unfinished_B.sum(), logprobs_B.isnan().sum()]
-        ).tolist()  # one wait for the GPU
+        counts = torch.stack([unfinished_B.sum(), logprobs_B.isnan().sum()])
+        going, broken = counts.tolist()  # one wait for the GPU
         if broken:
             raise NonFinite(LOGITS, policy.name)
         if going == 0 or position + 1 == limit:
@@ -290,15 +288,11 @@ def _ends_with_stop_text(policy: Policy, stop: Sequence[str], tokens_BT: Tensor)
     return torch.tensor([any(text in end for text in stop) for end in ends], device=tokens_BT.device)
 
 
-def _has_end_token(policy: Policy, tokens_PGT: Tensor, lengths_PG: Tensor) -> Tensor:
-    """1 for a response whose last token is an end token, otherwise 0."""
+def _texts(policy: Policy, tokens_PGT: Tensor, lengths_PG: Tensor, stop: Sequence[str]) -> list[list[str]]:
+    """Each response, without its end token, as text that ends before a stop text."""
+    P, G = lengths_PG.shape
     last_PG = tokens_PGT.gather(-1, lengths_PG[..., None] - 1)[..., 0]
-    return torch.isin(last_PG, torch.tensor(policy.end_ids, device=last_PG.device)).long()
-
-
-def _texts(policy: Policy, tokens_PGT: Tensor, kept_PG: Tensor, stop: Sequence[str]) -> list[list[str]]:
-    """The first tokens of each response, its end token not among them, as text that ends before a stop text."""
-    P, G = kept_PG.shape
+    kept_PG = lengths_PG - torch.isin(last_PG, torch.tensor(policy.end_ids, device=last_PG.device)).long()
     rows = zip(tokens_PGT.flatten(0, 1).tolist(), kept_PG.flatten().tolist(), strict=True)
     texts = [before_stop(text, stop) for text in policy.decode([tokens[:kept] for tokens, kept in rows])]
     return [texts[p * G : (p + 1) * G] for p in range(P)]

@@ -24,7 +24,7 @@ T = TypeVar("T")
 def deal(
     lengths: Sequence[int], *, ranks: int, mini_batch: int, micro_batch: int, draw: Iterable[seeding.Part]
 ) -> list[list[int]]:
-    """The micro-batches of a step: of the first rank, mini-batch by mini-batch, then of the second, and so on.
+    """The micro-batches of a step, as numbers of samples: of the first rank, by mini-batch, then of the second, …
 
     Args:
         lengths: tokens of each sample, prompt and response.
@@ -32,9 +32,6 @@ def deal(
         mini_batch: samples of one optimiser step, on all ranks together; a divisor of the samples.
         micro_batch: samples of one forward and backward pass on one rank; times `ranks` a divisor of `mini_batch`.
         draw: what the random draw of the mini-batches is for (R18).
-
-    Returns:
-        Numbers of samples.
 
     Raises:
         ValueError: the sizes don't divide.

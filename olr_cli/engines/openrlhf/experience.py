@@ -28,15 +28,10 @@ def response_tokens(sample: Any) -> list[int]:
 
 
 def token_means(values: Sequence[Tensor], experiences: Sequence[Any], samples: int) -> list[float | None]:
-    """Mean over every rollout's response tokens, in the order in which the rollouts were sampled.
+    """Mean over every rollout's response tokens, in the order in which the rollouts were sampled; None without a token.
 
-    Args:
-        values: of every token, (B, A) a micro-batch.
-        experiences: the micro-batches: `index` (the rollouts' numbers) and `action_mask` (B, A), padded on the right.
-        samples: rollouts of the step.
-
-    Returns:
-        None for a rollout without a token.
+    Values of tokens are (B, A) a micro-batch, which has `index` (the rollouts' numbers) and `action_mask` (B, A),
+    padded on the right.
     """
     means: list[float | None] = [None] * samples
     for values_BA, batch in zip(values, experiences, strict=True):
@@ -52,15 +47,9 @@ def token_means(values: Sequence[Tensor], experiences: Sequence[Any], samples: i
 def sampler_gap(experiences: Sequence[Any], log_probs: Sequence[Tensor]) -> float | None:
     """Mean over a step's response tokens of the distance of vLLM's log-probability from the policy's.
 
-    It is the rounding of two programs while vLLM has the policy's weights, and much more when it has others.
-
-    Args:
-        experiences: micro-batches, with `rollout_log_probs` (B, A) where OpenRLHF asks vLLM for them
-            (`algo.advantage.is_correction_level`).
-        log_probs: the policy's, (B, A) a micro-batch.
-
-    Returns:
-        None if vLLM was not asked, or no token was generated.
+    It is the rounding of two programs while vLLM has the policy's weights, and much more when it has others. None if
+    no token was generated, or OpenRLHF did not ask vLLM for `rollout_log_probs`, (B, A) a micro-batch as `log_probs`
+    (`algo.advantage.is_correction_level`).
     """
     total = tokens = 0.0
     for batch, log_probs_BA in zip(experiences, log_probs, strict=True):
@@ -73,15 +62,12 @@ def sampler_gap(experiences: Sequence[Any], log_probs: Sequence[Tensor]) -> floa
 
 
 def group_members(samples: Sequence[Any], views: Sequence[View], rollouts: int) -> dict[str, list[int]]:
-    """Which samples make up each complete group of a step, in the order in which vLLM finished the groups.
+    """The numbers of the samples of each complete group, by prompt_id, in the order in which vLLM finished the groups.
 
     Args:
         samples: an `Experience` a rollout, with `prompt_label` as label.
         views: of every prompt; the samples of the first one come first in a group.
         rollouts: K of each view, neighbours, as OpenRLHF's advantages need them.
-
-    Returns:
-        Numbers of samples, by the prompt's id.
 
     Raises:
         ValueError: a group is not complete.
@@ -169,11 +155,8 @@ def give_rewards(
     once. The response tokens of a prompt that does not train are no longer actions: its tokens are in no sum and no
     count of the update.
 
-    Args:
-        experiences: micro-batches with `index` and `action_mask`.
-        decided: about the step.
-        order: the samples of its rollouts.
-        normalised: OpenRLHF's advantages are divided by a group's standard deviation.
+    Micro-batches have `index` and `action_mask`, and `order` has the samples of the rollouts that `decided` is about.
+    `normalised`: OpenRLHF's advantages are divided by a group's standard deviation.
     """
     rewards, given = torch.zeros(len(order)), torch.zeros(len(order))
     rewards[list(order)] = torch.tensor(decided.rewards)

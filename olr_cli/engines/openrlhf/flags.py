@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from importlib import util
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from olr_cli import seeding
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION
@@ -74,119 +74,93 @@ def openrlhf_parser() -> argparse.ArgumentParser:
     raise UserError(f"the installed openrlhf has no parser where {OPENRLHF_VERSION} has it; {INSTALL}")
 
 
-class Decision(NamedTuple):
-    """Who decides the value of one of OpenRLHF's flags.
-
-    Attributes:
-        by: ``key``: the flag has the value of a key of the recipe; ``recipe``: `recipe_flags` works it out from keys;
-            ``olr``: nobody else may set it.
-        what: the key, or several joined by "and"; for ``olr`` the reason.
-    """
-
-    by: Literal["key", "recipe", "olr"]
-    what: str
-
-
-_GROUPS = "the supervisor needs every rollout of every prompt of a step"
-_ROLE = "olr itself reads the prompts, makes the rewards and writes the checkpoints"
-_LOGS = "olr logs; see the recipe's section logging"
-_REWARDS = "what trains would no longer be the reward that olr records"
-_DEAL = "olr deals samples out to GPUs that each hold the whole policy, in batches of one size"
-
-DECISIONS: Mapping[str, Decision] = {
-    "rollout.n_samples_per_prompt": Decision("key", "train.rollouts_per_prompt"),
-    "rollout.max_new_tokens": Decision("key", "train.max_new_tokens"),
-    "rollout.temperature": Decision("key", "train.temperature"),
-    "rollout.micro_batch_size": Decision("key", "engine.micro_batch_samples"),
-    "train.num_episodes": Decision("key", "train.epochs"),
-    "train.micro_batch_size": Decision("key", "engine.micro_batch_samples"),
-    "actor.adam.lr": Decision("key", "train.learning_rate"),
-    "actor.eps_clip": Decision("key", "train.clip"),
-    "algo.kl.init_coef": Decision("key", "train.kl_weight"),
-    "actor.num_nodes": Decision("key", "engine.nodes"),
-    "actor.num_gpus_per_node": Decision("key", "engine.gpus_per_node"),
-    "ref.num_nodes": Decision("key", "engine.nodes"),
-    "ref.num_gpus_per_node": Decision("key", "engine.gpus_per_node"),
-    "train.colocate_all": Decision("key", "engine.colocate"),
-    "actor.gradient_checkpointing_enable": Decision("key", "engine.gradient_checkpointing"),
-    "ds.zero_stage": Decision("key", "engine.zero_stage"),
-    "vllm.tensor_parallel_size": Decision("key", "engine.tensor_parallel"),
-    "vllm.gpu_memory_utilization": Decision("key", "engine.vllm_memory"),
-    "rollout.top_p": Decision("key", "train.top_p"),
-    "actor.lr_warmup_ratio": Decision("key", "train.lr_warmup_ratio"),
-    "actor.model_name_or_path": Decision("recipe", "model.path"),
-    "data.prompt_dataset": Decision("recipe", "data.train"),
-    "data.max_len": Decision("recipe", "train.max_prompt_tokens and train.max_new_tokens"),
-    "data.max_samples": Decision("recipe", "data.limit"),
-    "eval.dataset": Decision("recipe", "data.test and data.validation"),
-    "eval.steps": Decision("recipe", "train.evaluate_every"),
-    "eval.temperature": Decision("recipe", "train.evaluation_temperature"),
-    "eval.n_samples_per_prompt": Decision("recipe", "train.evaluation_samples"),
-    "rollout.batch_size": Decision("recipe", "train.prompts_per_step"),
-    "train.batch_size": Decision("recipe", "train.mini_batch_prompts"),
-    "train.seed": Decision("recipe", "seed"),
-    "actor.loss_agg_mode": Decision("recipe", "train.loss_average"),
-    "actor.entropy_coef": Decision("recipe", "method.penalty_weight"),
-    "ds.attn_implementation": Decision("recipe", "engine.attention"),
-    "ds.enable_sleep": Decision("recipe", "engine.sleep"),
-    "vllm.enable_sleep": Decision("recipe", "engine.sleep"),
-    "vllm.num_engines": Decision("recipe", "engine.vllm_engines"),
-    "ckpt.save_steps": Decision("recipe", "train.checkpoint_every"),
-    "ckpt.max_num": Decision("recipe", "train.keep_checkpoints"),
-    "logger.tensorboard_dir": Decision("recipe", "logging.tensorboard"),
-    "logger.wandb.key": Decision("recipe", "logging.wandb"),
-    "actor.lr_scheduler": Decision("recipe", "train.lr_schedule and train.lr_warmup_ratio"),
-    "actor.eps_clip_low_high": Decision("recipe", "train.clip and train.clip_high"),
-    "train.async_enable": Decision("olr", _GROUPS),
-    "train.partial_rollout_enable": Decision("olr", _GROUPS),
-    "algo.dynamic_filtering_enable": Decision("olr", _GROUPS),
-    "rollout.vllm_generate_batch_size": Decision("olr", _GROUPS),
-    "train.dynamic_batch_enable": Decision("olr", _DEAL),
-    "ds.ring_attn_size": Decision("olr", _DEAL),
-    "ds.packing_samples": Decision("olr", "the statistics of tokens are read from padded batches"),
-    "ds.tensor_parallel_size": Decision("olr", _DEAL),
-    "train.agent_func_path": Decision("olr", _ROLE),
-    "reward.remote_url": Decision("olr", _ROLE),
-    "reward.model_name_or_path": Decision("olr", _ROLE),
-    "data.prompt_probs": Decision("olr", _ROLE),
-    "data.input_key": Decision("olr", _ROLE),
-    "data.label_key": Decision("olr", _ROLE),
-    "data.input_template": Decision("olr", _ROLE),
-    "data.apply_chat_template": Decision("olr", _ROLE),
-    "data.prompt_split": Decision("olr", _ROLE),
-    "data.max_images_per_prompt": Decision("olr", "prompts are text"),
-    "eval.split": Decision("olr", _ROLE),
-    "reward.stop_properly_penalty_coef": Decision("olr", _REWARDS),
-    "reward.overlong_buffer_len": Decision("olr", _REWARDS),
-    "reward.overlong_penalty_factor": Decision("olr", _REWARDS),
-    "train.enable_ema": Decision("olr", "what is evaluated and what is saved would be two policies"),
-    "ds.param_dtype": Decision("olr", "vLLM's weights are bfloat16, and it takes no others"),
-    "algo.kl.target": Decision("olr", "no checkpoint holds the KL weight that it adapts"),
-    "ds.lora.rank": Decision("olr", "a checkpoint would hold adapters alone, and vLLM would not get them"),
-    "ckpt.save_hf": Decision("olr", _ROLE),
-    "ckpt.max_mem": Decision("olr", _ROLE),
-    "logger.logging_steps": Decision("olr", "olr logs every step"),
-    "logger.wandb.org": Decision("olr", _LOGS),
-    "logger.wandb.group": Decision("olr", _LOGS),
-    "logger.wandb.project": Decision("olr", _LOGS),
-    "logger.wandb.run_name": Decision("olr", _LOGS),
-    "critic.freezing_steps": Decision("olr", "there is no critic to wait for"),
-    "ckpt.path": Decision("olr", _ROLE),
-    "ckpt.output_dir": Decision("olr", _ROLE),
-    "ckpt.load_enable": Decision("olr", _ROLE),
-    "ckpt.disable_ds": Decision("olr", _ROLE),
-    "ckpt.best_metric_key": Decision("olr", _ROLE),
-    UNIVERSAL: Decision("olr", "it follows from the number of GPUs that a checkpoint was saved on"),
-    "vllm.sync_backend": Decision("olr", "it follows from engine.device"),
+_KEYS: Mapping[str, str] = {
+    "rollout.n_samples_per_prompt": "train.rollouts_per_prompt",
+    "rollout.max_new_tokens": "train.max_new_tokens",
+    "rollout.temperature": "train.temperature",
+    "rollout.micro_batch_size": "engine.micro_batch_samples",
+    "train.num_episodes": "train.epochs",
+    "train.micro_batch_size": "engine.micro_batch_samples",
+    "actor.adam.lr": "train.learning_rate",
+    "actor.eps_clip": "train.clip",
+    "algo.kl.init_coef": "train.kl_weight",
+    "actor.num_nodes": "engine.nodes",
+    "actor.num_gpus_per_node": "engine.gpus_per_node",
+    "ref.num_nodes": "engine.nodes",
+    "ref.num_gpus_per_node": "engine.gpus_per_node",
+    "train.colocate_all": "engine.colocate",
+    "actor.gradient_checkpointing_enable": "engine.gradient_checkpointing",
+    "ds.zero_stage": "engine.zero_stage",
+    "vllm.tensor_parallel_size": "engine.tensor_parallel",
+    "vllm.gpu_memory_utilization": "engine.vllm_memory",
+    "rollout.top_p": "train.top_p",
+    "actor.lr_warmup_ratio": "train.lr_warmup_ratio",
 }
-"""The flags that `engine.flags` cannot set; it may set all others of OpenRLHF."""
+"""Flags that have the value of a key of the recipe."""
+
+_WORKED_OUT: Mapping[str, str] = {
+    "actor.model_name_or_path": "model.path",
+    "data.prompt_dataset": "data.train",
+    "data.max_len": "train.max_prompt_tokens and train.max_new_tokens",
+    "data.max_samples": "data.limit",
+    "eval.dataset": "data.test and data.validation",
+    "eval.steps": "train.evaluate_every",
+    "eval.temperature": "train.evaluation_temperature",
+    "eval.n_samples_per_prompt": "train.evaluation_samples",
+    "rollout.batch_size": "train.prompts_per_step",
+    "train.batch_size": "train.mini_batch_prompts",
+    "train.seed": "seed",
+    "actor.loss_agg_mode": "train.loss_average",
+    "actor.entropy_coef": "method.penalty_weight",
+    "ds.attn_implementation": "engine.attention",
+    "ds.enable_sleep": "engine.sleep",
+    "vllm.enable_sleep": "engine.sleep",
+    "vllm.num_engines": "engine.vllm_engines",
+    "ckpt.save_steps": "train.checkpoint_every",
+    "ckpt.max_num": "train.keep_checkpoints",
+    "logger.tensorboard_dir": "logging.tensorboard",
+    "logger.wandb.key": "logging.wandb",
+    "actor.lr_scheduler": "train.lr_schedule and train.lr_warmup_ratio",
+    "actor.eps_clip_low_high": "train.clip and train.clip_high",
+}
+"""Flags that `recipe_flags` works out from keys."""
+
+BY_KEYS = {**_KEYS, **_WORKED_OUT}
+"""Flags that keys of the recipe decide: the key, or several joined by "and"."""
+
+_REASONS: Mapping[str, str] = {
+    "the supervisor needs every rollout of every prompt of a step": "train.async_enable train.partial_rollout_enable"
+    " algo.dynamic_filtering_enable rollout.vllm_generate_batch_size",
+    "olr deals samples out to GPUs that each hold the whole policy, in batches of one size": "ds.ring_attn_size"
+    " train.dynamic_batch_enable ds.tensor_parallel_size",
+    "the statistics of tokens are read from padded batches": "ds.packing_samples",
+    "olr itself reads the prompts, makes the rewards and writes the checkpoints": "train.agent_func_path"
+    " reward.remote_url reward.model_name_or_path data.prompt_probs data.input_key data.label_key data.input_template"
+    " data.apply_chat_template data.prompt_split eval.split ckpt.save_hf ckpt.max_mem ckpt.path ckpt.output_dir"
+    " ckpt.load_enable ckpt.disable_ds ckpt.best_metric_key",
+    "prompts are text": "data.max_images_per_prompt",
+    "what trains would no longer be the reward that olr records": "reward.stop_properly_penalty_coef"
+    " reward.overlong_buffer_len reward.overlong_penalty_factor",
+    "what is evaluated and what is saved would be two policies": "train.enable_ema",
+    "vLLM's weights are bfloat16, and it takes no others": "ds.param_dtype",
+    "no checkpoint holds the KL weight that it adapts": "algo.kl.target",
+    "a checkpoint would hold adapters alone, and vLLM would not get them": "ds.lora.rank",
+    "olr logs every step": "logger.logging_steps",
+    "olr logs; see the recipe's section logging": "logger.wandb.org logger.wandb.group logger.wandb.project"
+    " logger.wandb.run_name",
+    "there is no critic to wait for": "critic.freezing_steps",
+    "it follows from the number of GPUs that a checkpoint was saved on": UNIVERSAL,
+    "it follows from engine.device": "vllm.sync_backend",
+}
+
+BY_OLR = {flag: reason for reason, flags in _REASONS.items() for flag in flags.split()}
+"""Flags that nobody else may set, and why; `engine.flags` may set all that are neither here nor in `BY_KEYS`."""
 
 
 def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> dict[str, Any]:
     """OpenRLHF's flags, without dashes, that a recipe amounts to; those of `engine.flags` last.
 
-    Returns:
-        True stands for a flag without a value, None and False for one that is left out, a tuple for several values.
+    True stands for a flag without a value, None and False for one that is left out, a tuple for several values.
     """
     engine, train, keys = engine_section(recipe, OpenRlhfEngine), recipe.train, flatten(recipe.plain())
     on_gpu = engine.device == "cuda"
@@ -201,7 +175,7 @@ def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> d
         "data.max_len": places.max_tokens,
         "eval.dataset": places.held_out,
         "train.agent_func_path": Path(__file__).with_name("vllm_actor.py"),
-        **{flag: keys[decision.what] for flag, decision in DECISIONS.items() if decision.by == "key"},
+        **{flag: keys[key] for flag, key in _KEYS.items()},
         # The rollouts of a step (R17): every prompt once, in each of its views, K times each.
         "rollout.batch_size": train.prompts_per_step * places.views,
         # One pass over them in mini-batches, which OpenRLHF counts in samples.

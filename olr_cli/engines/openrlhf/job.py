@@ -136,27 +136,21 @@ def end_of(error: BaseException) -> JobEnd:
         return JobEnd(
             "user", "vLLM did not start: the log tells why, often too high or low an engine.vllm_memory"
         )
-    number = error_number(cause)
-    if number:
+    if number := error_number(cause):
         return JobEnd(
             "user", f"something could not be written ({os.strerror(number)}); make room and try again"
         )
     is_death = _DEATHS & {kind.__name__ for kind in type(cause).__mro__}
     if is_death or any(words in text for words in _LOST_RANK):
-        return JobEnd("worker", f"a process of the job died, often for want of memory: {_who_died(cause)}")
+        process = re.search(r"class_name: (\w+).*?pid: (\d+)", text, re.DOTALL)  # where Ray names it
+        who = f"{process[1]} (process {process[2]})" if process else first_line(cause)
+        return JobEnd("worker", f"a process of the job died, often for want of memory: {who}")
     return JobEnd("bug", f"{type(cause).__name__}: {first_line(cause)}")
-
-
-def _who_died(error: BaseException) -> str:
-    """The class and number of the process, where Ray names them."""
-    process = re.search(r"class_name: (\w+).*?pid: (\d+)", str(error), re.DOTALL)
-    return f"{process[1]} (process {process[2]})" if process else first_line(error)
 
 
 def main() -> None:
     """Run as a program."""
-    parent = os.environ.get(LEASH)
-    if parent is not None:
+    if parent := os.environ.get(LEASH):
         end_with(int(parent))
     end = run(Path(sys.argv[1]), sys.argv[2:])
     raise SystemExit(0 if end.kind in ("finished", "stopped") else 1)

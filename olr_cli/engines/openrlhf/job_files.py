@@ -55,9 +55,8 @@ class JobFiles:
         self.prompts, self.held_out = self.folder / "prompts.parquet", self.folder / "held-out.parquet"
         self.log = self.folder / "log.txt"  # of all processes, attempt after attempt
         self.scratch = self.folder / "scratch"  # for what OpenRLHF insists on writing
-        self.universal = (
-            self.folder / "universal"
-        )  # a checkpoint from another number of GPUs, until it is loaded
+        # A checkpoint from another number of GPUs, until it is loaded.
+        self.universal = self.folder / "universal"
         self.ready = self.folder / "ready"  # exists when the first step begins
         self.stop = self.folder / "stop"  # exists when the job is asked to stop after its step
         self._working_folder, self._end = self.folder / "working-folder.txt", self.folder / "outcome.json"

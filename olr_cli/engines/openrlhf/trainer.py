@@ -42,14 +42,7 @@ from olr_cli.engines.openrlhf.flags import divides_by_std
 from olr_cli.engines.openrlhf.job_files import JobFiles, JobStopped, held_out_label
 from olr_cli.engines.prompt_text import ChatFormat, before_stop
 from olr_cli.engines.resume import require_same_data
-from olr_cli.engines.run import (
-    LOGITS,
-    LOSS_OR_GRADIENT,
-    NONFINITE,
-    NonFinite,
-    engine_section,
-    load_data,
-)
+from olr_cli.engines.run import LOGITS, LOSS_OR_GRADIENT, NONFINITE, NonFinite, engine_section, load_data
 from olr_cli.engines.step import StepEnd
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import OpenRlhfEngine
@@ -82,12 +75,7 @@ class ReadRollouts(NamedTuple):
 
 @dataclass(frozen=True)
 class SupervisedStep:
-    """What is kept of a supervised step until it is recorded.
-
-    Attributes:
-        work: for the step's speed.
-        sampler_gap: the metric; None if it is unknown.
-    """
+    """What is kept of a supervised step until it is recorded; None is a gap that is unknown."""
 
     decided: Decided
     work: StepWork
@@ -185,9 +173,8 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         # OpenRLHF reads our files with the package datasets, which would leave its copies at home.
         datasets.config.HF_DATASETS_CACHE = self.files.scratch / "datasets"
         super().__init__(*args, **kwargs)
-        self.recipe = read_recipe(self.run_path).of_strangers(
-            ()
-        )  # the command that started this job has asked
+        # The command that started this job has asked whether the recipe's code may run.
+        self.recipe = read_recipe(self.run_path).of_strangers(())
         writer = RunWriter.join(self.run_path, self.recipe)
         self.data = load_data(self.recipe)
         require_same_data(self.run_path, self.data)
@@ -291,27 +278,18 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def supervise(
         self, read: Future[ReadRollouts], batches: list[Any], forwards: list[PolicyForward]
     ) -> None:
-        """Decide the labels and rewards of a step, and put them into its micro-batches.
-
-        Args:
-            read: its rollouts; they are waited for.
-            batches: micro-batches of the rollouts, after the forward passes.
-            forwards: the policy's, of each micro-batch.
-        """
+        """Wait for a step's rollouts, decide its labels and rewards, and put them into its micro-batches."""
         with self._clock.measure("verification"):
             step, order = read.result()
             log_probs, entropies, self_certainties = zip(*forwards, strict=True)
             if any(values.isnan().any() for values in log_probs):
                 raise NonFinite(LOGITS)
-            means = {
-                "mean_logprob": token_means(log_probs, batches, len(order)),
-                "entropy": token_means(entropies, batches, len(order)),
-                "self_certainty": token_means(self_certainties, batches, len(order)),
-            }
+            named = {"mean_logprob": log_probs, "entropy": entropies, "self_certainty": self_certainties}
+            means = {name: token_means(values, batches, len(order)) for name, values in named.items()}
             step = with_statistics(step, order, means)
         decided = self.supervisor.supervise(step, self._clock.measure)
-        work = step_work(batches, decided, order)
-        self._supervised = SupervisedStep(decided, work, sampler_gap(batches, log_probs))
+        gap = sampler_gap(batches, log_probs)
+        self._supervised = SupervisedStep(decided, step_work(batches, decided, order), gap)
         give_rewards(batches, decided, order, normalised=divides_by_std(self.recipe))
         smoothing = self.recipe.method.smoothing
         if smoothing > 0:  # the old policy's, for the ratio; the KL's and the stored ones are read already
@@ -324,13 +302,11 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         """Record the step that is complete now; OpenRLHF's own logs and checkpoints are not made.
 
         Raises:
-            UserError: nothing can be written, or another process has taken over the run.
             JobStopped: somebody asked for it.
         """
         step = self._supervised
         assert step is not None
-        measured = self._openrlhf_metrics(logs_dict, step)
-        speed = partial(self._speed, logs_dict, step.work)
+        measured, speed = self._openrlhf_metrics(logs_dict, step), partial(self._speed, logs_dict, step.work)
         self._end.complete(global_step, step.decided, self._clock, measured, speed)
 
     def measure_held_out(self) -> Metrics:

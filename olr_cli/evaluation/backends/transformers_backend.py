@@ -97,18 +97,12 @@ class TransformersBackend(Backend):
                 stop=sampling.stop,
                 batch_tokens=len(numbers) * rows * (max(map(len, prompts)) + limit),
             )
-            values_PG = (
-                written.lengths_PG,
-                written.truncated_PG,
-                written.mean_logprobs_PG,
-                written.entropy_PG,
-                written.self_certainty_PG,
-            )
+            names, values_PG = zip(*written.statistics.items(), strict=True)
             columns_PG = (written.texts_PG, *(values.tolist() for values in values_PG))
             for number, *columns_G in zip(numbers, *columns_PG, strict=True):
                 rollouts[number] += [
-                    Rollout(text, length, cut, "original", *statistics)
-                    for text, length, cut, *statistics in zip(*columns_G, strict=True)
+                    Rollout(text, **dict(zip(names, values, strict=True)))
+                    for text, *values in zip(*columns_G, strict=True)
                 ]
         return rollouts
 

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from decisions import by_group
+from decisions import by_group, make_method
 from polars.testing import assert_frame_equal
 from test_resume import recipe
 from tiny import PROMPTS, keys, plain_logprobs, tiny_policy
@@ -22,9 +22,6 @@ from olr_cli.engines.local.loop import (
     training_keys,
 )
 from olr_cli.engines.local.sampler import sample
-from olr_cli.recipe.schema import (
-    make_method,
-)
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import JsonProgress
 from olr_cli.runs.store import scan_labels, scan_rollouts

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 import polars as pl
 import pytest
 import torch
+from decisions import make_method
 from polars.testing import assert_frame_equal
 from tiny import PROMPTS, keys, plain_logprobs, tiny_policy
 from transformers import AutoModelForCausalLM
@@ -19,7 +20,7 @@ from olr_cli.engines.local.sampler import sample
 from olr_cli.engines.models import policy_path
 from olr_cli.errors import NotHere, UserError
 from olr_cli.recipe.layers import validate
-from olr_cli.recipe.schema import TrainSection, make_method
+from olr_cli.recipe.schema import TrainSection
 from olr_cli.runs.checkpoints import checkpoint_path
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import LineProgress

@@ -77,9 +77,9 @@ def test_statistics_are_those_of_a_forward_pass_over_each_whole_sequence(policy,
         self_certainty = (-math.log(log_pi_TV.shape[1]) - log_pi_TV.mean(-1)).mean()
         close = {"atol": 1e-5, "rtol": 1e-5}
         torch.testing.assert_close(rollouts.logprobs_PGT[p, g, : len(response)], logprobs_T, **close)
-        torch.testing.assert_close(rollouts.mean_logprobs_PG[p, g], logprobs_T.mean(), **close)
+        torch.testing.assert_close(rollouts.statistics["mean_logprob"][p, g], logprobs_T.mean(), **close)
         torch.testing.assert_close(rollouts.entropy_PG[p, g], entropy, **close)
-        torch.testing.assert_close(rollouts.self_certainty_PG[p, g], self_certainty, **close)
+        torch.testing.assert_close(rollouts.statistics["self_certainty"][p, g], self_certainty, **close)
 
 
 def test_a_response_stops_at_its_first_end_token_or_at_the_limit(policy, rollouts):
@@ -217,4 +217,4 @@ def test_in_bfloat16_the_statistics_stay_near_those_of_float32(rollouts):
     assert sampled.logprobs_PGT.dtype == torch.float32
     for p, g, response in responses(sampled):
         logprobs_T, _ = plain_logprobs(policy, PROMPTS[p], response, temperature=0.7)
-        assert abs(sampled.mean_logprobs_PG[p, g] - logprobs_T.mean()) < 0.1
+        assert abs(sampled.statistics["mean_logprob"][p, g] - logprobs_T.mean()) < 0.1

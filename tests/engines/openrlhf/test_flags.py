@@ -12,7 +12,8 @@ from olr_cli.engines.launch import engine_of, launch
 from olr_cli.engines.openrlhf import checks
 from olr_cli.engines.openrlhf.checks import ESTIMATORS, check_flags, require_openrlhf
 from olr_cli.engines.openrlhf.flags import (
-    DECISIONS,
+    BY_KEYS,
+    BY_OLR,
     Places,
     arguments,
     cluster_address,
@@ -21,7 +22,7 @@ from olr_cli.engines.openrlhf.flags import (
 )
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import validate
-from olr_cli.recipe.schema import flatten
+from olr_cli.recipe.schema import LOCAL_KEYS, TrainSection, flatten
 
 PLACES = Places("model", Path("p.jsonl"), None, None, Path("scratch"), 640)
 
@@ -88,17 +89,22 @@ def test_a_prompts_views_are_rolled_out_and_trained_together():
 
 
 def test_a_flag_that_a_key_decides_or_that_cannot_be_set_is_refused_with_the_reason():
-    for name, (by, what) in DECISIONS.items():
-        why = f"cannot be set, because {what}; remove it"
-        said = why if by == "olr" else f"is decided by {what}; set that key instead"
+    reasons = {name: f"cannot be set, because {why}; remove it" for name, why in BY_OLR.items()}
+    reasons |= {name: f"is decided by {keys}; set that key instead" for name, keys in BY_KEYS.items()}
+    for name, said in reasons.items():
         with pytest.raises(UserError, match=f"^{re.escape(f'engine.flags: {name} {said}')}$"):
             check_flags(recipe(flags={name: 1}), ArgumentParser())
 
 
 def test_the_keys_that_decide_are_keys_of_a_recipe():
     whole = flatten(recipe().model_dump())
-    for by, what in DECISIONS.values():
-        assert by == "olr" or set(what.split(" and ")) <= set(whole)
+    assert {key for keys in BY_KEYS.values() for key in keys.split(" and ")} <= set(whole)
+
+
+def test_every_setting_of_training_has_a_flag_or_is_refused():
+    with_flag = {key for keys in BY_KEYS.values() for key in keys.split(" and ")}
+    settings = {f"train.{key}" for key in TrainSection.model_fields}
+    assert settings - with_flag - set(LOCAL_KEYS) == {"train.stop"}  # which vLLM's actor is given
 
 
 def test_words_of_a_command_line():

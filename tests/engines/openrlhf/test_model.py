@@ -122,7 +122,8 @@ def test_a_prompt_is_a_text_whose_tokens_are_those_that_we_would_read(folder, pr
     texts = model.texts(asked, recipe())
     assert texts == expected
     read = [model.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
-    assert read == prompt_text.encode(model.tokenizer, [prompt.messages for prompt in asked])
+    rendered = prompt_text.render_all(model.tokenizer, [prompt.messages for prompt in asked])
+    assert read == prompt_text.tokenize(model.tokenizer, rendered)
 
 
 def test_special_tokens_that_no_text_gives_are_refused(folder):
