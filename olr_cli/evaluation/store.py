@@ -37,7 +37,7 @@ from olr_cli.files import read_record, sweep, write_text, write_whole, writing
 from olr_cli.recipe.schema import Section
 from olr_cli.runs.directory import GIVEN_UP, versions
 from olr_cli.runs.locks import held
-from olr_cli.supervision import arrow_schema
+from olr_cli.supervision.types import arrow_schema
 
 if TYPE_CHECKING:
     import polars as pl
