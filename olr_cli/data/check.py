@@ -132,7 +132,11 @@ def _findings(prompts: Sequence[Asked], judge: Judge) -> Iterator[Finding]:
     empty = [(row, label) for row, label in named if _NO_ANSWER.fullmatch(label.strip())]
     yield _found("no_answer", "label standing for no answer", empty)
     given = [(row, label) for row, label in named if not _NO_ANSWER.fullmatch(label.strip())]
-    yield _found("ungradable", "label that no response can match", _ungradable(given, judge))
+    # Labels that cannot stand in a box, or do not match themselves there (R6, R7).
+    read = {label: boxed(f"\\boxed{{{label}}}") for _, label in given}
+    verdicts = judge.matches((label, answer) for label, answer in read.items() if answer is not None)
+    unmatched = [(row, label) for row, label in given if not verdicts.get((label, read[label] or ""))]
+    yield _found("ungradable", "label that no response can match", unmatched)
     conflicting, agreeing = _repeated(prompts, judge)
     yield _found("conflict", "question with different labels", map(_described, conflicting))
     yield _found("proof", "label like a proof", [pair for pair in given if _PROOF.match(pair[1])])
@@ -175,13 +179,6 @@ def _repeated(prompts: Sequence[Asked], judge: Judge) -> tuple[list[list[Asked]]
     for group, of_group in zip(groups, pairs, strict=True):
         (alike if all(verdicts[pair] for pair in of_group) else differ).append(group)
     return differ, alike
-
-
-def _ungradable(given: Sequence[tuple[int, str]], judge: Judge) -> list[tuple[int, str]]:
-    """Labels that cannot stand in a box, or do not match themselves there (R6, R7)."""
-    read = {label: boxed(f"\\boxed{{{label}}}") for _, label in given}
-    verdicts = judge.matches((label, answer) for label, answer in read.items() if answer is not None)
-    return [(row, label) for row, label in given if not verdicts.get((label, read[label] or ""))]
 
 
 def _described(group: Sequence[Asked]) -> tuple[int, str]:

@@ -81,10 +81,7 @@ TASKS: dict[FewShotName, FewShotTask] = {
 
 
 def few_shot_prompts(name: FewShotName, size: int | None, seed: int, split: str) -> list[Prompt]:
-    """The first `size` prompts of a split, in an order drawn by `seed`; None: all, of which there may be fewer.
-
-    Their rephrasing names the same numbers in another order.
-    """
+    """The first `size` prompts of a split, in an order drawn by `seed`; rephrasings have the numbers in another one."""
     task, members = TASKS[name], split_questions(name, split)
     order = sorted(members, key=lambda numbers: (key("few-shot order", name, seed, split, *numbers), numbers))
     return [_prompt(name, task, numbers) for numbers in order[:size]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -84,11 +83,7 @@ def load_hub_table(hub_id: HubId, split: str) -> tuple[pa.Table, str | None]:
             f"{hub_id.name} could not be loaded from the Hugging Face hub ({reason}); check network and name, as in"
             " org/name/configuration:split@revision, or name a local file"
         ) from None
-    return rows.with_format("arrow")[:], _commit(rows.cache_files) or hub_id.revision
-
-
-def _commit(cache_files: Sequence[Mapping[str, str]]) -> str | None:
-    """The commit `datasets` loaded: it names the folder of its cache, so it is known without a network too."""
-    paths = "\n".join(file["filename"] for file in cache_files)
-    match = re.search(r"[/\\]([0-9a-f]{40})[/\\]", paths)
-    return match.group(1) if match else None
+    # The commit names the folder of the cache of `datasets`, so it is known without a network too.
+    paths = "\n".join(file["filename"] for file in rows.cache_files)
+    commit = re.search(r"[/\\]([0-9a-f]{40})[/\\]", paths)
+    return rows.with_format("arrow")[:], commit[1] if commit else hub_id.revision

@@ -192,10 +192,7 @@ def read_rows(
 
 
 def interchange_table(rows: pa.Table, prompts: Sequence[Prompt], split: str) -> pa.Table:
-    """`rows` with every column of the interchange format, missing ones filled in from `prompts`.
-
-    A column of messages stays as it is, with whatever else its messages hold.
-    """
+    """`rows` with every column of the interchange format; those that are missing, or no messages, are of `prompts`."""
     import pyarrow as pa
 
     size = len(prompts)

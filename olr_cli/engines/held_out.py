@@ -16,10 +16,7 @@ def held_out_metrics(
     judge: Judge,
     extractor: str | None,
 ) -> Metrics:
-    """The accuracies of all held-out sets, ``eval/…`` on the test set and ``validation/…`` on the validation set.
-
-    `sets` and the responses to them are by the prefix of their metrics (`DataSets.held_out`).
-    """
+    """The accuracies of all held-out sets, which like the responses are by the prefix of their metrics."""
     metrics: Metrics = {}
     for prefix, held_out in sets.items():
         accuracy = held_out_accuracy(held_out.prompts, responses[prefix], judge, extractor)

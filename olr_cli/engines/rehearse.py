@@ -38,13 +38,7 @@ _EXAMPLE = Prompt(
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What a run would be made of, with stand-ins for what this machine lacks.
-
-    Attributes:
-        is_example: the data are missing, and made-up prompts stand in for them.
-        warnings: likely mistakes.
-        missing: a sentence for everything that this machine lacks.
-    """
+    """What a run would be made of; what is `missing` here has stand-ins, the data too if `is_example`."""
 
     recipe: Recipe
     data: DataSets

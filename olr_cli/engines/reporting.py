@@ -68,10 +68,7 @@ def require_packages(recipe: Recipe) -> None:
 
 @contextmanager
 def metric_logs(recipe: Recipe, run: Path, done: int) -> Iterator[list[MetricLog]]:
-    """The logs that the recipe asks for besides metrics.jsonl, open within the block.
-
-    Steps after `done` that an earlier attempt has logged are logged again.
-    """
+    """The logs that the recipe asks for besides metrics.jsonl; steps after `done` are logged once more."""
     with ExitStack() as stack:
         logs: list[MetricLog] = []
         if recipe.logging.tensorboard:

@@ -91,8 +91,7 @@ def find_recipe(name: str | Path) -> Path:
     # os.path takes a name that is too long for one that does not exist; pathlib raises.
     if os.path.isfile(path):
         return path
-    bundled = _bundled(path)
-    if bundled is not None:
+    if bundled := _bundled(path):
         return bundled
     raise no_path(path, "`olr recipes ls` lists the recipes that come with olr", list(recipes_by_name()))
 
@@ -188,8 +187,7 @@ def _files(file: Path) -> list[Layer]:
 def _find_base(file: Path, base: object) -> Path:
     if isinstance(base, str):
         beside = file.parent / base
-        base_file = beside if os.path.isfile(beside) else _bundled(Path(base))
-        if base_file is not None:
+        if base_file := beside if os.path.isfile(beside) else _bundled(Path(base)):
             return base_file
     raise UserError(
         f"{file}: its base {shown(base)} is neither a file, relative to the recipe that names it, nor a recipe that"

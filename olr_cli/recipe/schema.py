@@ -377,11 +377,6 @@ class OwnMethod(MethodSection):
         """The label is what the function says, which may need none."""
         return MethodRow("", "own")
 
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """The function's keyword arguments."""
-        return dict(self.model_extra or {})
-
 
 LabelChoice = Literal["given", "refined", "majority", "other_view", "none", "own"]
 IntrinsicReward = Literal["self_certainty", "token_entropy", "sequence_entropy"]

@@ -20,7 +20,7 @@ class OwnRule:
     """
 
     def __init__(self, section: OwnMethod) -> None:
-        self._section, self._arguments = section, section.arguments
+        self._section, self._arguments = section, dict(section.model_extra or {})
         self._function: Callable[..., Any] | None = None
 
     def load(self) -> Callable[..., Any]:

@@ -46,11 +46,9 @@ def verified_only(decided: Decided) -> list[float]:
 
 def prompts_that_train(decided: Decided, rank: RankRule, keep_fraction: Fraction, seed: int) -> list[bool]:
     """Whether each prompt of a step trains: round(keep_fraction x prompts) of the smallest rank, at least one of those
-    whose rank is finite.
+    whose rank is finite; `keep_fraction` is in (0, 1].
 
     Ties are decided by a draw keyed by seed, prompt and visit (R18), so a random choice is another one in each epoch.
-
-    `keep_fraction` is in (0, 1].
     """
     step = decided.step
     # Halves up: `round` would take them to the even number, 2 of 5 prompts at 1/2 but 4 of 7.

@@ -344,9 +344,6 @@ class _Verdicts:
     """The judge's verdicts about one step: the class of each answer, and which answers match which labels.
 
     A label is a prompt's label or truth. Nothing matches the sentinel or a missing label (R16).
-
-    Attributes:
-        keys: of every answer.
     """
 
     def __init__(self, keys: Mapping[str, Key], said: Sequence[Iterable[str]]) -> None:

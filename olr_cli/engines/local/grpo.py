@@ -103,10 +103,7 @@ def token_weights(lengths: Tensor, average: LossAverage) -> Tensor:
 
 @dataclass(frozen=True)
 class TokenStatistics:
-    """Statistics of each response token at the sampling temperature, in nats; (P, G, T), float32; None if not wanted.
-
-    Self-certainty is KL(uniform || pi).
-    """
+    """Statistics of each response token at the sampling temperature, in nats, (P, G, T) float32; None if not wanted."""
 
     logprobs: Tensor
     entropy: Tensor | None
@@ -359,10 +356,7 @@ class Grpo:
         return smoothed(statistics.logprobs, statistics.self_certainty, self.method.smoothing)
 
     def _with_gradient(self, mini_batch: list[int], advantages_PG: Tensor) -> list[int]:
-        """The prompts of a mini-batch whose loss has a gradient.
-
-        In the surrogate alone a group of equal rewards has none; its tokens still count in the mean.
-        """
+        """The prompts of a mini-batch whose loss has a gradient; the tokens of the others still count in the mean."""
         if self.reference is not None or self.method.penalty_weight > 0:
             return mini_batch
         teaches_P = advantages_PG.any(dim=1).tolist()

@@ -259,15 +259,12 @@ _LEAST_SHARED = 16
 
 
 def shared_prefix(prompts: Sequence[Sequence[int]]) -> int:
-    """How many tokens all prompts begin with, such as a system message or examples; 0 if too few to gain anything.
-
-    Every prompt keeps a token after them, whose logits are wanted.
-    """
+    """How many tokens all prompts begin with, such as a system message or examples; 0 if too few to gain anything."""
     if len(prompts) < 2:
         return 0
     # In lexical order, what the first and the last one share all of them share.
     first, last = min(map(list, prompts)), max(map(list, prompts))
-    most = min(map(len, prompts)) - 1
+    most = min(map(len, prompts)) - 1  # the logits of a token after them are wanted
     shared = next((place for place in range(most) if first[place] != last[place]), most)
     return shared if shared >= _LEAST_SHARED else 0
 

@@ -45,7 +45,6 @@ _TRUSTS_CODE, _DEVICE = "OLR_OPENRLHF_TRUSTS_CODE", "OLR_OPENRLHF_DEVICE"
 _ON_CPU = {"DS_ACCELERATOR": "cpu", "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
 """Variables that must be set before a process imports DeepSpeed or vLLM; the key-value cache is in GiB."""
 
-
 _ON_GPUS = {"NCCL_DEBUG": "WARN", "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1"}
 """Variables that have another value where the user has given them one."""
 

@@ -22,7 +22,6 @@ ESTIMATORS = ("group_norm", "dr_grpo", "rloo", "reinforce_baseline")
 _NOT_WHEN_SMOOTHED = ("algo.kl.unbiased_gradient", "algo.advantage.is_correction_level")
 """Flags with which OpenRLHF compares the old policy's log-likelihoods, smoothed by then, to others that are not."""
 
-
 RELIES_ON: Mapping[str, tuple[str, ...]] = {
     "trainer/ppo_trainer.py": (
         "BasePPOTrainer.init_checkpoint_states",

@@ -153,10 +153,7 @@ class OpenRlhfRunner:
     """Ray, vLLM and DeepSpeed through OpenRLHF (see `olr_cli.engines.run.Engine`)."""
 
     def __init__(self, recipe: Recipe, data: DataSets, *, missing: list[str] | None = None) -> None:
-        """Check everything that can be checked before Ray starts.
-
-        In a dry run `missing` receives a sentence for everything that is not on this machine.
-        """
+        """Check everything that can be checked before Ray starts; `missing` is as for `engine_of`."""
         self._recipe, self._data = recipe, data
         self._engine = engine_section(recipe, OpenRlhfEngine)
         self._parser: ArgumentParser | None = None

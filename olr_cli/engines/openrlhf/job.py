@@ -142,14 +142,10 @@ def end_of(error: BaseException) -> JobEnd:
         )
     is_death = _DEATHS & {kind.__name__ for kind in type(cause).__mro__}
     if is_death or any(words in text for words in _LOST_RANK):
-        return JobEnd("worker", f"a process of the job died, often for want of memory: {_who_died(cause)}")
+        process = re.search(r"class_name: (\w+).*?pid: (\d+)", text, re.DOTALL)  # where Ray names it
+        who = f"{process[1]} (process {process[2]})" if process else first_line(cause)
+        return JobEnd("worker", f"a process of the job died, often for want of memory: {who}")
     return JobEnd("bug", f"{type(cause).__name__}: {first_line(cause)}")
-
-
-def _who_died(error: BaseException) -> str:
-    """The class and number of the process, where Ray names them."""
-    process = re.search(r"class_name: (\w+).*?pid: (\d+)", str(error), re.DOTALL)
-    return f"{process[1]} (process {process[2]})" if process else first_line(error)
 
 
 def main() -> None:

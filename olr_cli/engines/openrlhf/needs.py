@@ -34,7 +34,9 @@ def missing_here(recipe: Recipe) -> Iterator[str]:
     if address is not None:
         yield from _unanswered(address)
     elif device == "cuda":
-        yield from _no_compiler()
+        compiler = os.environ.get("CXX") or "c++"
+        if shutil.which(compiler.split()[0]) is None:
+            yield f"there is no C++ compiler ({compiler}), and DeepSpeed compiles its Adam; install g++"
         yield from _other_toolkit()
 
 
@@ -63,12 +65,6 @@ def _unanswered(address: str) -> Iterator[str]:
             f"no Ray answers at {address} ({why}); start it there (ray start --head), or correct"
             " engine.ray_address or the variable RAY_ADDRESS"
         )
-
-
-def _no_compiler() -> Iterator[str]:
-    compiler = os.environ.get("CXX") or "c++"
-    if shutil.which(compiler.split()[0]) is None:
-        yield f"there is no C++ compiler ({compiler}), and DeepSpeed compiles its Adam; install g++"
 
 
 def _other_toolkit() -> Iterator[str]:
