@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 import typer
 
 from olr_cli.errors import UserError, first_line, printable
-from olr_cli.files import system_problem
+from olr_cli.files import is_out_of_memory, system_problem
 from olr_cli.packages import missing_package, not_installed, unfit_torchvision
 from olr_cli.runs.interrupts import Interrupted, exit_status, heed_signals
 
@@ -99,8 +99,7 @@ def _system_problem(error: BaseException) -> str | None:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, OSError) and (problem := system_problem(error)):
         return f"{error.filename or first_line(error)}: {problem}"
-    # torch's errors on a CPU have no type of their own
-    if isinstance(error, MemoryError) or "out of memory" in str(error) or "allocate memory" in str(error):
+    if is_out_of_memory(error):
         return f"there is not enough memory ({first_line(error)}); take smaller batches or a smaller model"
     return None
 

@@ -137,10 +137,10 @@ class Policy:
             model = AutoModelForCausalLM.from_pretrained(
                 path, dtype=torch.float32, use_safetensors=True, trust_remote_code=trust_remote_code
             )
-            _check_architecture(model, path)
-            require_finite(path, model.named_parameters())
-            _make_savable(model)
-            return cls(model, tokenizer, chosen_device, dtype)
+        _check_architecture(model, path)
+        require_finite(path, model.named_parameters())
+        _make_savable(model)
+        return cls(model, tokenizer, chosen_device, dtype)
 
     def frozen_copy(self) -> Policy:
         """The policy as it is now, never to change: the reference of the KL term."""

@@ -296,7 +296,7 @@ def read_model(model: str, *, trust_remote_code: bool) -> tuple[Any, Any, list[i
             generation = GenerationConfig.from_pretrained(model)
         except OSError:
             generation = GenerationConfig.from_model_config(config)
-        return config, tokenizer, end_ids(SimpleNamespace(generation_config=generation), tokenizer)
+    return config, tokenizer, end_ids(SimpleNamespace(generation_config=generation), tokenizer)
 
 
 def _reason(error: BaseException) -> str:
