@@ -30,8 +30,9 @@ from transformers.utils.logging import disable_progress_bar
 
 from olr_cli.data.chat import Message
 from olr_cli.engines import prompt_text
-from olr_cli.engines.local.attention import PreallocatedLayer, use_attention_without_copies
+from olr_cli.engines.local.attention import PreallocatedLayer, set_up_attention
 from olr_cli.engines.local.prefix_tree import PrefixTree
+from olr_cli.engines.local.probe import SHARED, Probe, empty_places
 from olr_cli.engines.models import (
     loading,
     open_model,
@@ -104,15 +105,13 @@ class Policy:
         self.dtype = dtype
         # Dropout stays off in the update too: the probabilities that are trained are those that were sampled.
         self.model = model.to(device=device, dtype=torch.float32).eval()
-        if device.type == "cpu":
-            use_attention_without_copies(self.model)
+        self._takes_any_mask = set_up_attention(self.model)
         self.tokenizer = tokenizer
         self.end_ids = end_ids(model, tokenizer)
         self.shares_texts = sum(map(torch.Tensor.numel, model.parameters())) >= _COSTLY
-        self._has_windows = any(
-            type(layer) is not DynamicLayer for layer in DynamicCache(config=model.config).layers
-        )
         self.pad_id: int = self.end_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+        with torch.no_grad():
+            self._probe()
 
     @classmethod
     def load(
@@ -142,6 +141,21 @@ class Policy:
         _make_savable(model)
         return cls(model, tokenizer, chosen_device, dtype)
 
+    def _probe(self) -> None:
+        """Find out how the model can be read; errors as of `Probe`."""
+        probe = Probe(self)
+        if not probe.is_padded_right():
+            raise UserError(
+                f"the local engine cannot run {self.name} ({self.model.config.model_type}): beside a longer prompt it"
+                " scores a prompt differently than alone; use engine.name openrlhf"
+            )
+        # A sliding window counts places, and padding after the shared tokens would use some up.
+        layers = DynamicCache(config=self.model.config).layers
+        self._counts_tokens = all(type(layer) is DynamicLayer for layer in layers) and probe.is_padded_right(
+            shared=SHARED, empty=empty_places(self)
+        )
+        self._takes_any_mask = self._takes_any_mask and self._counts_tokens and probe.is_read_right_as_tree()
+
     def frozen_copy(self) -> Policy:
         """The policy as it is now, never to change: the reference of the KL term."""
         frozen = copy.copy(self)
@@ -158,8 +172,16 @@ class Policy:
 
     @property
     def context_length(self) -> int | None:
-        """The most tokens, prompt and response together, that the model is made for; None if it doesn't say."""
-        return getattr(self.model.config, "max_position_embeddings", None)
+        """The most tokens, prompt and response together, that the model is made for; None if it doesn't say.
+
+        From another length on, "longrope" numbers the positions of a whole batch in another way, short prompts too.
+        """
+        rope = getattr(self.model.config, "rope_parameters", None) or {}
+        limits = (
+            getattr(self.model.config, "max_position_embeddings", None),
+            rope.get("original_max_position_embeddings") if rope.get("rope_type") == "longrope" else None,
+        )
+        return min(filter(None, limits), default=None)
 
     @property
     def name(self) -> str:
@@ -187,11 +209,15 @@ class Policy:
 
     def read(self, prompts: Sequence[Sequence[int]]) -> Context:
         """Read every prompt (token ids) once, and tokens that all of them begin with once for all."""
+        return self.read_together(prompts, shared_prefix(prompts) if self._counts_tokens else 0)
+
+    def read_together(self, prompts: Sequence[Sequence[int]], shared: int, empty: int = 0) -> Context:
+        """Read prompts whose first `shared` tokens are the same, once, with padding and `empty` places after them."""
         cache = DynamicCache(config=self.model.config)
-        # A sliding window counts positions, and padding after the shared tokens would use some up.
-        shared = 0 if self._has_windows else shared_prefix(prompts)
         if shared:
             self._forward(torch.tensor([prompts[0][:shared]], device=self.device), cache, logits_to_keep=1)
+            for layer in cache.layers if empty else ():
+                _append_empty(layer, empty)
             cache.batch_repeat_interleave(len(prompts))
         rests = [prompt[shared:] for prompt in prompts]
         width = max(map(len, rests))
@@ -200,9 +226,10 @@ class Policy:
         )
         lengths_P = torch.tensor([len(p) for p in rests], device=self.device)
         positions_PS = torch.arange(width, device=self.device) - (width - lengths_P)[:, None]
-        is_padded = width > min(map(len, rests))
+        is_padded = empty or width > min(map(len, rests))
         mask_PS = positions_PS >= 0 if is_padded else None
         if mask_PS is not None:
+            mask_PS = torch.nn.functional.pad(mask_PS, (empty, 0), value=False)
             mask_PS = torch.nn.functional.pad(mask_PS, (shared, 0), value=True)
         logits_P1V = self._forward(
             tokens_PS, cache, mask_PS, shared + positions_PS.clamp(min=0), logits_to_keep=1
@@ -226,9 +253,8 @@ class Policy:
 
     @property
     def reads_trees(self) -> bool:
-        """Whether `read_tree` saves work, and the model's attention takes a mask of any form."""
-        takes_mask = "sdpa" in self.model.config._attn_implementation
-        return self.shares_texts and takes_mask and not self._has_windows
+        """Whether `read_tree` saves work, and gives the right scores."""
+        return self.shares_texts and self._takes_any_mask
 
     def read_tree(self, tree: PrefixTree, nodes: Sequence[int]) -> Tensor:
         """Scores of the token that follows each of these nodes, (len(nodes), V), by one pass over all nodes."""
@@ -259,6 +285,14 @@ class Policy:
             logits_to_keep=logits_to_keep,
         ).logits
         return logits_BTV
+
+
+def _append_empty(layer: Any, count: int) -> None:
+    """Append places that nothing attends to, as padding is, without the cost of reading it."""
+    keys, values = (
+        states.new_zeros(*states.shape[:2], count, states.shape[3]) for states in (layer.keys, layer.values)
+    )
+    layer.update(keys, values)
 
 
 _COSTLY = 2_000_000
@@ -323,8 +357,9 @@ def _check_architecture(model: Any, path: str | Path) -> None:
     """Sharing a prompt among rows needs keys and values to copy, and positions that we may number ourselves."""
     layers = DynamicCache(config=model.config).layers
     has_attention_only = all(isinstance(layer, DynamicLayer) for layer in layers)
-    if not has_attention_only or "position_ids" not in inspect.signature(model.forward).parameters:
+    needed = {"position_ids", "past_key_values"}
+    if not has_attention_only or not needed <= inspect.signature(model.forward).parameters.keys():
         raise UserError(
             f"the local engine cannot run '{path}' ({model.config.model_type}): it needs attention layers "
-            "throughout and position_ids; use engine.name openrlhf"
+            "throughout, position_ids and past_key_values; use engine.name openrlhf"
         )

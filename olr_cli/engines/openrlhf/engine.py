@@ -112,12 +112,14 @@ class StartingModel:
         tokenizer: None in a dry run where the model is not here.
         context_length: the most tokens it is made for; None if it doesn't say.
         digest: of the weights: sha256 of the files in a folder, the commit of a hub id.
+        caps_attention: whether it caps the scores of attention, which torch's sdpa would not do.
     """
 
     path: str
     tokenizer: Any
     context_length: int | None
     digest: str
+    caps_attention: bool = False
 
     @classmethod
     def look_at(cls, path: str, *, trust_remote_code: bool) -> StartingModel:
@@ -130,7 +132,8 @@ class StartingModel:
             )
         digest = _digest(Path(path)) if Path(path).is_dir() else f"commit {config._commit_hash}"
         place = str(Path(path).absolute()) if Path(path).is_dir() else path
-        return cls(place, tokenizer, getattr(config, "max_position_embeddings", None), digest)
+        caps = getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
+        return cls(place, tokenizer, getattr(config, "max_position_embeddings", None), digest, caps)
 
     def texts(self, prompts: Sequence[Prompt], recipe: Recipe, view: View = "original") -> list[str]:
         """Every prompt as text that OpenRLHF, which adds no special tokens, turns into the tokens that we would."""
@@ -194,6 +197,8 @@ class OpenRlhfRunner:
         self._model = StartingModel(start, None, None, "unknown")
         with noting(missing):
             self._model = StartingModel.look_at(start, trust_remote_code=recipe.model.trust_remote_code)
+        if self._attention == "sdpa" and self._model.caps_attention:
+            self._attention = "eager"
         if self._model.tokenizer is not None:
             prompt_text.ChatFormat.of(recipe).put_into(self._model.tokenizer)
         self._texts: dict[View, list[str]] = {}
