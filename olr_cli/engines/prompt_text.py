@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +163,39 @@ def tokenize(tokenizer: Any, texts: Sequence[str], chat: ChatFormat = AS_THE_MOD
         if not tokens:
             raise UserError(f"prompt {number} of {len(ids)} is empty; the policy needs at least one token")
     return ids
+
+
+_SAID = "The answer is 4."
+
+
+def turn_end(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> int | None:
+    """The special token with which the chat template closes an assistant's turn; None if it has none.
+
+    Neither tokenizer nor generation config of a base model need call it an end, and it would go on as the next user.
+    """
+    if not has_chat_template(tokenizer, chat):
+        return None
+    turns = Message("user", "What is 2 + 2?"), Message("assistant", _SAID)
+    as_answered = replace(chat, variables={**chat.variables, "add_generation_prompt": False})
+    try:
+        text = _by_template(tokenizer, turns, as_answered)
+    except UserError:  # a template for other turns than these
+        return None
+    _, said, rest = text.rpartition(_SAID)
+    special = dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
+    # Llama 3 lists its <|eot_id|> here alone.
+    special |= {token.content: id for id, token in tokenizer.added_tokens_decoder.items() if token.special}
+    closing = [token for token in special if said and rest.lstrip().startswith(token)]
+    return special[max(closing, key=len)] if closing else None
+
+
+def turn_end_lines(tokenizer: Any) -> list[str]:
+    """A line for a dry run if a response ends where its turn does, and not only at the tokenizer's end token."""
+    token = turn_end(tokenizer)
+    if token in (None, tokenizer.eos_token_id):
+        return []
+    name = tokenizer.convert_ids_to_tokens(token)
+    return [f"a response ends at {name}, which closes a turn in the chat template"]
 
 
 def before_stop(text: str, stop: Sequence[str]) -> str:

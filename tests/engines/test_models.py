@@ -14,6 +14,7 @@ from olr_cli.data.chat import Message
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.models import NAMES, is_builtin, loading, policy_path
 from olr_cli.engines.openrlhf.engine import StartingModel
+from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends.vllm_backend import read_model
 
@@ -134,6 +135,21 @@ def test_a_weight_that_is_not_finite_is_named(model, load, dtype):
     save_file(weights, file, metadata={"format": "pt"})
     with pytest.raises(UserError, match=r"not finite \(model\.norm\.weight\)"):
         load(model)
+
+
+END_IDS = {
+    "local": lambda model, chat: Policy.load(model, device="cpu", chat=chat).end_ids,
+    "vllm": lambda model, chat: read_model(str(model), trust_remote_code=False, chat=chat)[2],
+}
+
+
+@pytest.mark.parametrize("end_ids", END_IDS.values(), ids=END_IDS)
+def test_a_response_ends_where_the_chat_template_that_is_used_closes_a_turn(model, end_ids):
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    end, unknown = tokenizer.eos_token_id, tokenizer.unk_token_id
+    with_tokenizer(model, template="{% for m in messages %}{{ m.content }}<unk>{% endfor %}")
+    assert end_ids(model, ChatFormat()) == sorted((end, unknown))
+    assert end_ids(model, ChatFormat("")) == [end]
 
 
 def without_weights(model):

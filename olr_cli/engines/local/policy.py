@@ -99,7 +99,12 @@ class Policy:
     """
 
     def __init__(
-        self, model: Any, tokenizer: Any, device: torch.device, dtype: torch.dtype = torch.float32
+        self,
+        model: Any,
+        tokenizer: Any,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+        chat: prompt_text.ChatFormat = prompt_text.AS_THE_MODEL_HAS_IT,
     ) -> None:
         self.device = device
         self.dtype = dtype
@@ -107,7 +112,7 @@ class Policy:
         self.model = model.to(device=device, dtype=torch.float32).eval()
         self._takes_any_mask = set_up_attention(self.model)
         self.tokenizer = tokenizer
-        self.end_ids = end_ids(model, tokenizer)
+        self.end_ids = end_ids(model, tokenizer, chat)
         self.shares_texts = sum(map(torch.Tensor.numel, model.parameters())) >= _COSTLY
         self.pad_id: int = self.end_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         with torch.no_grad():
@@ -121,6 +126,7 @@ class Policy:
         device: Device = "auto",
         dtype: torch.dtype | None = None,
         trust_remote_code: bool = False,
+        chat: prompt_text.ChatFormat = prompt_text.AS_THE_MODEL_HAS_IT,
     ) -> Policy:
         """Load a folder in Hugging Face layout, or a hub id; weights from safetensors only.
 
@@ -139,7 +145,7 @@ class Policy:
         _check_architecture(model, path)
         require_finite(path, model.named_parameters())
         _make_savable(model)
-        return cls(model, tokenizer, chosen_device, dtype)
+        return cls(model, tokenizer, chosen_device, dtype, chat)
 
     def _probe(self) -> None:
         """Find out how the model can be read; errors as of `Probe`."""
@@ -332,12 +338,16 @@ def _device(name: Device) -> torch.device:
     return torch.device("cuda" if has_gpu and name != "cpu" else "cpu")
 
 
-def end_ids(model: Any, tokenizer: Any) -> list[int]:
-    """End tokens the generation config names (one, several or none) and the tokenizer's own."""
+def end_ids(
+    model: Any, tokenizer: Any, chat: prompt_text.ChatFormat = prompt_text.AS_THE_MODEL_HAS_IT
+) -> list[int]:
+    """End tokens the generation config names (one, several or none), the tokenizer's own, and the one of a turn."""
     named = model.generation_config.eos_token_id if model.generation_config is not None else None
     ids = [named] if isinstance(named, int) else list(named or [])
     if tokenizer.eos_token_id is not None:
         ids.append(tokenizer.eos_token_id)
+    if (closing := prompt_text.turn_end(tokenizer, chat)) is not None:
+        ids.append(closing)
     if not ids:
         raise UserError(
             "neither the model's generation config nor its tokenizer names an end token; set eos_token"

@@ -91,6 +91,6 @@ def empty_places(policy: Policy) -> int:
 def _ordinary_tokens(policy: Policy) -> list[int]:
     """Token ids from all over the vocabulary, none of them special."""
     size = min(len(policy.tokenizer), policy.model.get_input_embeddings().weight.shape[0])
-    special = {*policy.tokenizer.all_special_ids, *policy.tokenizer.added_tokens_decoder}
+    special = {*policy.tokenizer.all_special_ids, *policy.tokenizer.get_added_vocab().values()}
     spread = [token for token in range(0, size, max(1, size // 64)) if token not in special]
     return list(islice(cycle(spread or range(size)), _PROMPT_TOKENS + 2 * _RESPONSE))

@@ -256,7 +256,12 @@ class OpenRlhfRunner:
         address = cluster_address(self._recipe)
         where = f"Ray at {address}" if address else "a Ray of its own"
         unchecked = "" if self._parser is not None else ", which only OpenRLHF can check"
-        return [f"device {self.facts['device']}, {where}; the command{unchecked}:", " \\\n".join(lines)]
+        tokenizer = self._model.tokenizer
+        return [
+            f"device {self.facts['device']}, {where}; the command{unchecked}:",
+            " \\\n".join(lines),
+            *([] if tokenizer is None else prompt_text.turn_end_lines(tokenizer)),
+        ]
 
     def render(self, messages: Sequence[Message]) -> str:
         """A prompt exactly as the policy sees it; its bare turns if the model is not here."""

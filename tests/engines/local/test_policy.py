@@ -27,7 +27,7 @@ from olr_cli.data.chat import Message
 from olr_cli.engines.local import policy as policy_module
 from olr_cli.engines.local.engine import load_policy
 from olr_cli.engines.local.policy import Policy, shared_prefix
-from olr_cli.engines.prompt_text import has_chat_template
+from olr_cli.engines.prompt_text import ChatFormat, has_chat_template
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import load_recipe
 
@@ -106,6 +106,10 @@ def test_every_end_token_of_generation_config_and_tokenizer_ends_a_response():
     policy = tiny_policy()
     policy.model.generation_config.eos_token_id = [7, 9]
     assert Policy(policy.model, policy.tokenizer, policy.device).end_ids == [2, 7, 9]
+    closing = policy.tokenizer.unk_token
+    chat = ChatFormat("{% for m in messages %}{{ m.content }}" + closing + "{% endfor %}")
+    of_turns = Policy(policy.model, policy.tokenizer, policy.device, chat=chat)
+    assert of_turns.end_ids == sorted({2, 7, 9, policy.tokenizer.unk_token_id})
     policy.model.generation_config.eos_token_id = policy.tokenizer.eos_token = None
     with pytest.raises(UserError, match="end token"):
         Policy(policy.model, policy.tokenizer, policy.device)
