@@ -62,7 +62,7 @@ def _spelled(error: UserError, command: Callable[P, R]) -> str:
     """
     arguments = {name.removesuffix("_") for name in inspect.signature(command).parameters}
     key, space, rest = error.place.partition(" ")
-    name = key if "set" in arguments else key.rpartition(".")[2]
+    name = key if "set" in arguments else key.rpartition(".")[2].replace("system_prompt", "system")
     if name in arguments:
         error.place = f"--{name.replace('_', '-')}{space}{rest}"
     return str(error)
