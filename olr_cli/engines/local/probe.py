@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SHARED, _RESPONSE = 8, 3
 """Tokens that the prompts of the probe begin with, and of a response."""
 _PROMPT_TOKENS = SHARED + 5
-_MOST_EMPTY = 1024
+_MOST_EMPTY = 2048
 """More than any local window that a model's configuration does not call one, such as the 256 places of GPT-Neo."""
 
 
