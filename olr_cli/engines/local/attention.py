@@ -19,13 +19,13 @@ from transformers.masking_utils import sdpa_mask
 
 _NAME = "sdpa_without_copies"
 
-_OF_PACKED_SEQUENCES = {"position_ids", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"}
-_OF_WHOLE_MODELS = {"use_cache", "past_key_values", "cache_position", "num_items_in_batch"}
-_OUTPUTS = {"output_attentions", "output_hidden_states", "output_router_logits"}
-_IN_THE_MASK = {"sliding_window"}
-_BY_TRANSFORMERS = {"is_causal", "position_bias"}
-_KNOWN = _OF_PACKED_SEQUENCES | _OF_WHOLE_MODELS | _OUTPUTS | _IN_THE_MASK | _BY_TRANSFORMERS
-"""Arguments that models give to their attention and that can be ignored, or that transformers' function computes."""
+_KNOWN = {
+    *("is_causal", "position_bias", "sliding_window", "use_cache", "past_key_values", "cache_position"),
+    *("position_ids", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "num_items_in_batch"),
+    *("output_attentions", "output_hidden_states", "output_router_logits"),
+}
+"""Arguments that models give to their attention and that sdpa can ignore: the mask has windows, and transformers'
+function computes a bias."""
 
 
 class _Dropped(Exception):
@@ -67,12 +67,8 @@ def _attend(
     """Like `sdpa_attention_forward`: (B, heads, T, width), fewer heads in key and value, to (B, T, heads, width)."""
     if unknown := [name for name, value in others.items() if name not in _KNOWN and value is not None]:
         raise _Dropped(f"{type(module).__name__} gives its attention {', '.join(unknown)}")
-    if (
-        attention_mask is None
-        or query.requires_grad
-        or query.is_cuda
-        or others.get("position_bias") is not None
-    ):
+    needs_copies = query.requires_grad or query.is_cuda or others.get("position_bias") is not None
+    if attention_mask is None or needs_copies:
         result: tuple[Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **others
         )

@@ -129,16 +129,13 @@ def set_up_torch(recipe: Recipe) -> None:
 def load_policy(recipe: Recipe, checkpoint: Path | None = None) -> Policy:
     """The recipe's starting policy, or the one in a checkpoint."""
     model, engine = checkpoint or model_location(recipe.model.path), engine_section(recipe, LocalEngine)
-    chat = ChatFormat.of(recipe)
-    policy = Policy.load(
+    return Policy.load(
         model,
         device=engine.device,
         dtype=None if engine.dtype == "auto" else getattr(torch, engine.dtype),
         trust_remote_code=recipe.model.trust_remote_code,
-        chat=chat,
+        chat=ChatFormat.of(recipe),
     )
-    chat.put_into(policy.tokenizer)
-    return policy
 
 
 def encode_prompts(

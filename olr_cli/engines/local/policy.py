@@ -32,12 +32,9 @@ from olr_cli.data.chat import Message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.local.attention import PreallocatedLayer, set_up_attention
 from olr_cli.engines.local.prefix_tree import PrefixTree
-from olr_cli.engines.local.probe import SHARED, Probe, empty_places
-from olr_cli.engines.models import (
-    loading,
-    open_model,
-    require_finite,
-)
+from olr_cli.engines.local.probe import counts_tokens
+from olr_cli.engines.models import loading, open_model, require_finite
+from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Device
 
@@ -99,24 +96,19 @@ class Policy:
     """
 
     def __init__(
-        self,
-        model: Any,
-        tokenizer: Any,
-        device: torch.device,
-        dtype: torch.dtype = torch.float32,
-        chat: prompt_text.ChatFormat = prompt_text.AS_THE_MODEL_HAS_IT,
+        self, model: Any, tokenizer: Any, device: torch.device, dtype: torch.dtype = torch.float32
     ) -> None:
         self.device = device
         self.dtype = dtype
         # Dropout stays off in the update too: the probabilities that are trained are those that were sampled.
         self.model = model.to(device=device, dtype=torch.float32).eval()
-        self._takes_any_mask = set_up_attention(self.model)
+        has_our_attention = set_up_attention(self.model)
         self.tokenizer = tokenizer
-        self.end_ids = end_ids(model, tokenizer, chat)
+        self.end_ids = end_ids(model, tokenizer)
         self.shares_texts = sum(map(torch.Tensor.numel, model.parameters())) >= _COSTLY
         self.pad_id: int = self.end_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
-        with torch.no_grad():
-            self._probe()
+        self._counts_tokens = counts_tokens(self)
+        self._takes_any_mask = has_our_attention and self._counts_tokens
 
     @classmethod
     def load(
@@ -126,7 +118,7 @@ class Policy:
         device: Device = "auto",
         dtype: torch.dtype | None = None,
         trust_remote_code: bool = False,
-        chat: prompt_text.ChatFormat = prompt_text.AS_THE_MODEL_HAS_IT,
+        chat: ChatFormat = AS_THE_MODEL_HAS_IT,
     ) -> Policy:
         """Load a folder in Hugging Face layout, or a hub id; weights from safetensors only.
 
@@ -134,6 +126,7 @@ class Policy:
         bfloat16 on a GPU that has it.
         """
         _, tokenizer = open_model(path, trust_remote_code=trust_remote_code, checks_weights=True)
+        chat.put_into(tokenizer)
         chosen_device = _device(device)
         if dtype is None:
             has_bfloat16 = chosen_device.type == "cuda" and torch.cuda.is_bf16_supported()
@@ -145,22 +138,7 @@ class Policy:
         _check_architecture(model, path)
         require_finite(path, model.named_parameters())
         _make_savable(model)
-        return cls(model, tokenizer, chosen_device, dtype, chat)
-
-    def _probe(self) -> None:
-        """Find out how the model can be read; errors as of `Probe`."""
-        probe = Probe(self)
-        if not probe.is_padded_right():
-            raise UserError(
-                f"the local engine cannot run {self.name} ({self.model.config.model_type}): beside a longer prompt it"
-                " scores a prompt differently than alone; use engine.name openrlhf"
-            )
-        # A sliding window counts places, and padding after the shared tokens would use some up.
-        layers = DynamicCache(config=self.model.config).layers
-        self._counts_tokens = all(type(layer) is DynamicLayer for layer in layers) and probe.is_padded_right(
-            shared=SHARED, empty=empty_places(self)
-        )
-        self._takes_any_mask = self._takes_any_mask and self._counts_tokens and probe.is_read_right_as_tree()
+        return cls(model, tokenizer, chosen_device, dtype)
 
     def frozen_copy(self) -> Policy:
         """The policy as it is now, never to change: the reference of the KL term."""
@@ -180,14 +158,11 @@ class Policy:
     def context_length(self) -> int | None:
         """The most tokens, prompt and response together, that the model is made for; None if it doesn't say.
 
-        From another length on, "longrope" numbers the positions of a whole batch in another way, short prompts too.
+        Beyond its original length, "longrope" turns every position of a batch in another way, short prompts' too.
         """
+        limit = getattr(self.model.config, "max_position_embeddings", None)
         rope = getattr(self.model.config, "rope_parameters", None) or {}
-        limits = (
-            getattr(self.model.config, "max_position_embeddings", None),
-            rope.get("original_max_position_embeddings") if rope.get("rope_type") == "longrope" else None,
-        )
-        return min(filter(None, limits), default=None)
+        return rope["original_max_position_embeddings"] if rope.get("rope_type") == "longrope" else limit
 
     @property
     def name(self) -> str:
@@ -219,11 +194,12 @@ class Policy:
 
     def read_together(self, prompts: Sequence[Sequence[int]], shared: int, empty: int = 0) -> Context:
         """Read prompts whose first `shared` tokens are the same, once, with padding and `empty` places after them."""
-        cache = DynamicCache(config=self.model.config)
+        cache: Any = DynamicCache(config=self.model.config)
         if shared:
             self._forward(torch.tensor([prompts[0][:shared]], device=self.device), cache, logits_to_keep=1)
             for layer in cache.layers if empty else ():
-                _append_empty(layer, empty)
+                states = layer.keys, layer.values
+                layer.keys, layer.values = (torch.nn.functional.pad(old, (0, 0, 0, empty)) for old in states)
             cache.batch_repeat_interleave(len(prompts))
         rests = [prompt[shared:] for prompt in prompts]
         width = max(map(len, rests))
@@ -235,7 +211,7 @@ class Policy:
         is_padded = empty or width > min(map(len, rests))
         mask_PS = positions_PS >= 0 if is_padded else None
         if mask_PS is not None:
-            mask_PS = torch.nn.functional.pad(mask_PS, (empty, 0), value=False)
+            mask_PS = torch.nn.functional.pad(mask_PS, (empty, 0))
             mask_PS = torch.nn.functional.pad(mask_PS, (shared, 0), value=True)
         logits_P1V = self._forward(
             tokens_PS, cache, mask_PS, shared + positions_PS.clamp(min=0), logits_to_keep=1
@@ -293,14 +269,6 @@ class Policy:
         return logits_BTV
 
 
-def _append_empty(layer: Any, count: int) -> None:
-    """Append places that nothing attends to, as padding is, without the cost of reading it."""
-    keys, values = (
-        states.new_zeros(*states.shape[:2], count, states.shape[3]) for states in (layer.keys, layer.values)
-    )
-    layer.update(keys, values)
-
-
 _COSTLY = 2_000_000
 """Weights of a model from which on finding equal texts costs less than computing them twice."""
 
@@ -338,15 +306,13 @@ def _device(name: Device) -> torch.device:
     return torch.device("cuda" if has_gpu and name != "cpu" else "cpu")
 
 
-def end_ids(
-    model: Any, tokenizer: Any, chat: prompt_text.ChatFormat = prompt_text.AS_THE_MODEL_HAS_IT
-) -> list[int]:
+def end_ids(model: Any, tokenizer: Any) -> list[int]:
     """End tokens the generation config names (one, several or none), the tokenizer's own, and the one of a turn."""
     named = model.generation_config.eos_token_id if model.generation_config is not None else None
     ids = [named] if isinstance(named, int) else list(named or [])
     if tokenizer.eos_token_id is not None:
         ids.append(tokenizer.eos_token_id)
-    if (closing := prompt_text.turn_end(tokenizer, chat)) is not None:
+    if (closing := prompt_text.turn_end(tokenizer)) is not None:
         ids.append(closing)
     if not ids:
         raise UserError(

@@ -6,86 +6,83 @@ where it should count tokens scores a prompt beside a longer one differently tha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import cycle, islice
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
 
-from olr_cli.engines.local.prefix_tree import PrefixTree
 from olr_cli.errors import UserError
 
 if TYPE_CHECKING:
     from olr_cli.engines.local.policy import Policy
 
-SHARED, _RESPONSE = 8, 3
-"""Tokens that the prompts of the probe begin with, and of a response."""
-_PROMPT_TOKENS = SHARED + 5
-_MOST_EMPTY = 2048
-"""More than any local window that a model's configuration does not call one, such as the 256 places of GPT-Neo."""
+_SHARED, _LONGER, _RESPONSE = 8, 5, 3
+"""Tokens that both prompts of the probe begin with, more tokens of the longer one, tokens of a response."""
+_EMPTY = 2048
+"""Places between two tokens: more than a local window that no configuration names, such as the 256 of GPT-Neo."""
 
 
-class Probe:
-    """Two prompts of unequal length that begin alike, with responses, and the scores of each when it is read alone."""
+@torch.no_grad()
+def counts_tokens(policy: Policy) -> bool:
+    """Whether places that nothing attends to, between two tokens of a prompt, leave the scores as they are.
 
-    def __init__(self, policy: Policy) -> None:
-        """Read them alone, and refuse a model that sees later tokens."""
-        self._policy = policy
-        tokens = _ordinary_tokens(policy)
-        prompts = tokens[:_PROMPT_TOKENS], [*tokens[:SHARED], tokens[SHARED + 5]]
-        self._prompts = [list(prompt) for prompt in prompts]
-        self._responses = [tokens[-_RESPONSE:], tokens[-2 * _RESPONSE : -_RESPONSE]]
-        self._sequences = [[*p, *r] for p, r in zip(self._prompts, self._responses, strict=True)]
-        self._require_causal(tokens)
-        self._alone = torch.cat(
-            [self._plain([sequence])[:, -1 - _RESPONSE :] for sequence in self._sequences]
-        )
+    Raises:
+        UserError: the scores depend on later tokens, or on padding before a prompt.
+    """
+    model, kind = policy.model, f"{policy.name} ({policy.model.config.model_type})"
+    tokens = _ordinary_tokens(policy)
 
-    def _require_causal(self, tokens: Sequence[int]) -> None:
-        first, *middle, last, other = tokens[:5]
-        scores, other_last, other_first = self._plain(
-            [[first, *middle, last], [first, *middle, other], [other, *middle, last]]
-        )
-        # Rounding is far less than a hundredth of what the first token does to the scores after the last one.
-        effect = (scores - other_first)[-1].abs().nan_to_num(0).max()
-        self._tolerance = 0.01 * effect + 1e-5 * scores.abs().median()  # some words may have no finite score
-        if not self._are_equal(scores[:-1], other_last[:-1]):
-            raise UserError(
-                f"{self._policy.name} ({self._policy.model.config.model_type}) scores a token by those after it too, as"
-                " an encoder does, so no response can be sampled from it; take a causal language model"
-            )
-
-    def is_padded_right(self, *, shared: int = 0, empty: int = 0) -> bool:
-        """Whether the responses get the same scores with the prompts read together, padded after `shared` tokens."""
-        context = self._policy.read_together(self._prompts, shared, empty)
-        responses_BT = torch.tensor(self._responses, device=self._policy.device)
-        scores = [context.logits_BV[:, None]]
-        scores += [self._policy.extend(context, part) for part in (responses_BT[:, :1], responses_BT[:, 1:])]
-        return self._are_equal(torch.cat(scores, 1), self._alone)
-
-    def is_read_right_as_tree(self) -> bool:
-        """Whether the responses get the same scores by `Policy.read_tree`."""
-        tree = PrefixTree()
-        paths = [tree.add(sequence)[-1 - _RESPONSE :] for sequence in self._sequences]
-        return self._are_equal(
-            self._policy.read_tree(tree, [*paths[0], *paths[1]]), self._alone.flatten(0, 1)
-        )
-
-    def _plain(self, sequences: Sequence[Sequence[int]]) -> Tensor:
-        """Scores after each token of sequences of equal length, as the model gives them without our help."""
-        tokens_BT = torch.tensor(sequences, device=self._policy.device)
-        logits_BTV: Tensor = self._policy.model(input_ids=tokens_BT, use_cache=False).logits
+    def scores(sequences: list[list[int]]) -> Tensor:
+        """Scores after each token, as the model gives them without our help."""
+        logits_BTV: Tensor = model(
+            input_ids=torch.tensor(sequences, device=policy.device), use_cache=False
+        ).logits
         return logits_BTV
 
-    def _are_equal(self, scores: Tensor, others: Tensor) -> bool:
-        return bool((scores - others).abs().nan_to_num(0).max() <= self._tolerance)
+    first, *middle, last, other = tokens[:5]
+    plain, other_last, other_first = scores(
+        [[first, *middle, last], [first, *middle, other], [other, *middle, last]]
+    )
+    # Rounding is far less than a hundredth of what the first token does to the scores after the last one; words that
+    # can never follow may have infinite scores.
+    tolerance = 0.01 * _distance(plain[-1], other_first[-1]) + 1e-5 * plain.abs().median()
+    if _distance(plain[:-1], other_last[:-1]) > tolerance:
+        raise UserError(
+            f"{kind} scores a token by those after it too, as an encoder does, so no response can be sampled from it;"
+            " take a causal language model"
+        )
+
+    prompts = [tokens[: _SHARED + _LONGER], [*tokens[:_SHARED], tokens[_SHARED + 1]]]
+    responses = [tokens[-_RESPONSE:], tokens[-2 * _RESPONSE : -_RESPONSE]]
+    responses_BT = torch.tensor(responses, device=policy.device)
+    alone_BTV = torch.cat(
+        [scores([[*p, *r]])[:, -1 - _RESPONSE :] for p, r in zip(prompts, responses, strict=True)]
+    )
+
+    def are_as_alone(shared: int, empty: int = 0) -> bool:
+        context = policy.read_together(prompts, shared, empty)
+        read = [context.logits_BV[:, None]]
+        read += [policy.extend(context, part) for part in (responses_BT[:, :1], responses_BT[:, 1:])]
+        return bool(_distance(torch.cat(read, 1), alone_BTV) <= tolerance)
+
+    if not are_as_alone(shared=0):
+        raise UserError(
+            f"the local engine cannot run {kind}: beside a longer prompt it scores a prompt differently than alone; use"
+            " engine.name openrlhf"
+        )
+    if any(type(layer) is not DynamicLayer for layer in DynamicCache(config=model.config).layers):
+        return False  # a sliding window: padding would use some of it up
+    room = (
+        (policy.context_length or _EMPTY) - len(prompts[0]) - _RESPONSE
+    )  # a model may have no places beyond it
+    return are_as_alone(_SHARED, max(0, min(room, _EMPTY)))
 
 
-def empty_places(policy: Policy) -> int:
-    """How many places between two tokens can be tried: a model may have none beyond its context."""
-    room = (policy.context_length or _MOST_EMPTY) - _PROMPT_TOKENS - _RESPONSE
-    return max(0, min(room, _MOST_EMPTY))
+def _distance(scores: Tensor, others: Tensor) -> Tensor:
+    return (scores - others).abs().nan_to_num(0).max()
 
 
 def _ordinary_tokens(policy: Policy) -> list[int]:
@@ -93,4 +90,4 @@ def _ordinary_tokens(policy: Policy) -> list[int]:
     size = min(len(policy.tokenizer), policy.model.get_input_embeddings().weight.shape[0])
     special = {*policy.tokenizer.all_special_ids, *policy.tokenizer.get_added_vocab().values()}
     spread = [token for token in range(0, size, max(1, size // 64)) if token not in special]
-    return list(islice(cycle(spread or range(size)), _PROMPT_TOKENS + 2 * _RESPONSE))
+    return list(islice(cycle(spread or range(size)), _SHARED + _LONGER + 2 * _RESPONSE))

@@ -300,7 +300,8 @@ def read_model(
             generation = GenerationConfig.from_pretrained(model)
         except OSError:
             generation = GenerationConfig.from_model_config(config)
-    return config, tokenizer, end_ids(SimpleNamespace(generation_config=generation), tokenizer, chat)
+    chat.put_into(tokenizer)
+    return config, tokenizer, end_ids(SimpleNamespace(generation_config=generation), tokenizer)
 
 
 def _reason(error: BaseException) -> str:

@@ -108,8 +108,10 @@ def test_every_end_token_of_generation_config_and_tokenizer_ends_a_response():
     assert Policy(policy.model, policy.tokenizer, policy.device).end_ids == [2, 7, 9]
     closing = policy.tokenizer.unk_token
     chat = ChatFormat("{% for m in messages %}{{ m.content }}" + closing + "{% endfor %}")
-    of_turns = Policy(policy.model, policy.tokenizer, policy.device, chat=chat)
+    chat.put_into(policy.tokenizer)
+    of_turns = Policy(policy.model, policy.tokenizer, policy.device)
     assert of_turns.end_ids == sorted({2, 7, 9, policy.tokenizer.unk_token_id})
+    policy.tokenizer.chat_template = None
     policy.model.generation_config.eos_token_id = policy.tokenizer.eos_token = None
     with pytest.raises(UserError, match="end token"):
         Policy(policy.model, policy.tokenizer, policy.device)
