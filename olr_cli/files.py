@@ -63,6 +63,12 @@ def system_problem(error: BaseException) -> str | None:
     return _OF_SYSTEM.get(error_number(error))
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, of the machine or of a GPU; torch's errors on a CPU have no type of their own."""
+    text = str(error)
+    return isinstance(error, MemoryError) or "out of memory" in text or "allocate memory" in text
+
+
 def error_number(error: BaseException) -> int:
     """The system's error number behind an exception, 0 if there is none.
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 import typer
 
 from olr_cli.errors import UserError, causes, first_line, printable, shortened
-from olr_cli.files import system_problem
+from olr_cli.files import is_out_of_memory, system_problem
 from olr_cli.packages import missing_package, not_installed, unfit_torchvision
 from olr_cli.runs.interrupts import Interrupted, exit_status, heed_signals
 
@@ -68,7 +68,7 @@ def _spelled(error: UserError, command: Callable[P, R]) -> str:
     key, space, rest = error.place.partition(" ")
     name, giving = key, f"--set {key}="
     if "set" not in arguments:
-        name, giving = key.rpartition(".")[2], f"{key}="
+        name, giving = key.rpartition(".")[2].replace("system_prompt", "system"), f"{key}="
     if name in arguments:
         option = f"--{name.replace('_', '-')}"
         error.place, giving = f"{option}{space}{rest}", f"{option} "
@@ -106,8 +106,7 @@ def _system_problem(error: BaseException) -> str | None:
         return f"{shortened(str(error.filename))}: {error.strerror}"
     if isinstance(error, OSError) and (problem := system_problem(error)):
         return f"{error.filename or first_line(error)}: {problem}"
-    # torch's errors on a CPU have no type of their own
-    if isinstance(error, MemoryError) or "out of memory" in str(error) or "allocate memory" in str(error):
+    if is_out_of_memory(error):
         return f"there is not enough memory ({first_line(error)}); take smaller batches or a smaller model"
     return None
 

@@ -430,20 +430,25 @@ def json_batches(file: Path) -> Iterator[list[dict[str, Any]]]:
                 break
             if text:
                 place = f", line {number}"
-                rows.append(_object(json.loads(text), f"{file}{place}"))
+                rows.append(_object(_parsed(text), f"{file}{place}"))
             if len(rows) == _BATCH_OF_OBJECTS:
                 yield rows
                 rows = []
         else:
             yield rows
             return
-        yield [_object(row, f"{file}, row {at}") for at, row in enumerate(json.loads(read_text(file)))]
+        yield [_object(row, f"{file}, row {at}") for at, row in enumerate(_parsed(read_text(file)))]
     except ValueError as error:
         raise UserError(f"{file}{place} is not valid JSON: {error}") from None
     except RecursionError:
         raise UserError(
             f"{file} has values that are nested too deeply to be prompts; check what it is"
         ) from None
+
+
+def _parsed(text: str) -> Any:
+    """The value of a JSON text, in which Python's NaN is a missing value, as in a column of numbers."""
+    return json.loads(text, parse_constant=lambda name: None if name == "NaN" else float(name))
 
 
 def _object(value: object, place: str) -> dict[str, Any]:

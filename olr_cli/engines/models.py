@@ -15,7 +15,7 @@ from typing import Any
 from olr_cli.data.arithmetic import BUILTIN_PREFIX, TOYS
 from olr_cli.data.hub import hub_answers
 from olr_cli.errors import NotHere, UserError, did_you_mean, first_line, no_path
-from olr_cli.files import read_json
+from olr_cli.files import is_out_of_memory, read_json, system_problem
 
 _CONFIGURATION = "config.json"
 _NAMES_CODE = (
@@ -75,13 +75,18 @@ _TRUST = "model.trust_remote_code"
 
 @contextmanager
 def loading(model: str | Path) -> Iterator[None]:
-    """Turn whatever transformers raises about unexpected files of a folder or hub id into one sentence."""
+    """Turn whatever transformers raises about unexpected files of a folder or hub id into one sentence.
+
+    Only its own calls belong in the block: from ours any exception would be taken for a wrong file.
+    """
     is_reachable = Path(model).is_dir() or hub_answers()
     try:
         yield
-    except UserError:
-        raise
     except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        if problem := system_problem(error):
+            raise UserError(f"{model} could not be loaded: {problem}") from error
         if "trust_remote_code" in str(error):
             raise UserError(
                 f"{model} comes with code of its own, which is run only if this is set; set it if you trust its author",
@@ -120,16 +125,16 @@ def open_model(
     if is_path and not Path(path).is_dir():
         raise no_path(path, "name a folder in Hugging Face layout, or a hub id")
     require_safetensors(path)
+    require_known_code(path, trust_remote_code=trust_remote_code)
     with loading(path):
-        require_known_code(path, trust_remote_code=trust_remote_code)
         config = AutoConfig.from_pretrained(path, trust_remote_code=trust_remote_code)
         tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
-        require_tokenizer(path, config, tokenizer)
-        if runs_code and not trust_remote_code and comes_with_code(path):
-            raise UserError(
-                f"{path} comes with code of its own, which OpenRLHF runs without asking; set model.trust_remote_code to"
-                " true if you trust its author"
-            )
+    require_tokenizer(path, config, tokenizer)
+    if runs_code and not trust_remote_code and comes_with_code(path):
+        raise UserError(
+            f"{path} comes with code of its own, which OpenRLHF runs without asking; set model.trust_remote_code to"
+            " true if you trust its author"
+        )
     if not checks_weights:
         require_finite_files(path)
     return config, tokenizer
@@ -196,13 +201,14 @@ def _file_of(model: str | Path, name: str) -> str | None:
         return str(file) if file.exists() else None
     from transformers.utils.hub import cached_file
 
-    return cached_file(
-        str(model),
-        name,
-        _raise_exceptions_for_missing_entries=False,
-        # Without a network, asking for the file that every model has says so; the others would take half a minute each.
-        _raise_exceptions_for_connection_errors=name == _CONFIGURATION,
-    )
+    with loading(model):
+        return cached_file(
+            str(model),
+            name,
+            _raise_exceptions_for_missing_entries=False,
+            # Without a network, asking for the file that every model has says so; the others would take half a minute.
+            _raise_exceptions_for_connection_errors=name == _CONFIGURATION,
+        )
 
 
 def require_tokenizer(model: str | Path, config: Any, tokenizer: Any) -> None:
@@ -214,7 +220,9 @@ def require_tokenizer(model: str | Path, config: Any, tokenizer: Any) -> None:
     files = (file for pattern in _OF_TOKENIZERS for file in Path(model).glob(pattern))
     if os.path.isdir(model) and not any(files):
         raise UserError(f"{model} has no tokenizer; save the one that belongs to the model there")
-    rows = getattr(config.get_text_config(), "vocab_size", None)
+    with loading(model):
+        text = config.get_text_config()
+    rows = getattr(text, "vocab_size", None)
     if rows is None:
         return
     template = str(getattr(tokenizer, "chat_template", None) or "")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from olr_cli.data.chat import Message
-from olr_cli.data.prompts import Prompt, View
+from olr_cli.data.prompts import SYSTEM_PROMPT, Prompt, View
 from olr_cli.errors import UserError, at, did_you_mean, first_line, no_path
 from olr_cli.files import read_text
 from olr_cli.recipe.schema import Recipe
@@ -132,10 +132,13 @@ def _by_template(tokenizer: Any, messages: Sequence[Message], chat: ChatFormat) 
         text.encode()  # a tokenizer cannot read half of a surrogate pair
     except Exception as error:  # whatever Python raises for an expression in a template
         roles = ", ".join(message.role for message in messages)
-        raise UserError(
-            f"the chat template fails on a prompt of roles {roles} ({type(error).__name__}: {first_line(error)});"
-            " change the prompt's messages or the template"
-        ) from error
+        problem = f"the chat template fails on a prompt of roles {roles} ({type(error).__name__}: {first_line(error)})"
+        if Message("system", SYSTEM_PROMPT) in messages:  # as Gemma's, which have no such role
+            raise UserError(
+                f"{problem}, and the system message is olr's own; set this to none, or change the template",
+                "data.system_prompt",
+            ) from error
+        raise UserError(f"{problem}; change the prompt's messages or the template") from error
     return text
 
 
@@ -149,13 +152,56 @@ def _plain(messages: Sequence[Message]) -> str:
 
 def tokenize(tokenizer: Any, texts: Sequence[str], chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> list[list[int]]:
     """Token ids of rendered prompts. A chat template has written its special tokens itself."""
-    ids: list[list[int]] = tokenizer(
-        list(texts), add_special_tokens=not has_chat_template(tokenizer, chat), verbose=False
-    )["input_ids"]
+    ids: list[list[int]]
+    if has_chat_template(tokenizer, chat):
+        ids = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
+    else:
+        ids = _without_end(tokenizer, tokenizer(list(texts), verbose=False)["input_ids"])
     for number, tokens in enumerate(ids, start=1):
         if not tokens:
             raise UserError(f"prompt {number} of {len(ids)} is empty; the policy needs at least one token")
     return ids
+
+
+_SAID = "The answer is 4."
+
+
+def turn_end(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> int | None:
+    """The special token with which the chat template closes an assistant's turn; None if it has none.
+
+    Neither tokenizer nor generation config of a base model need call it an end, and it would go on as the next user.
+    """
+    if not has_chat_template(tokenizer, chat):
+        return None
+    turns = Message("user", "What is 2 + 2?"), Message("assistant", _SAID)
+    as_answered = replace(chat, variables={**chat.variables, "add_generation_prompt": False})
+    try:
+        text = _by_template(tokenizer, turns, as_answered)
+    except UserError:  # a template for other turns than these
+        return None
+    _, said, rest = text.rpartition(_SAID)
+    special = dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
+    # Llama 3 lists its <|eot_id|> here alone.
+    special |= {token.content: id for id, token in tokenizer.added_tokens_decoder.items() if token.special}
+    closing = [token for token in special if said and rest.lstrip().startswith(token)]
+    return special[max(closing, key=len)] if closing else None
+
+
+def turn_end_lines(tokenizer: Any) -> list[str]:
+    """A line for a dry run if a response ends where its turn does, and not only at the tokenizer's end token."""
+    token = turn_end(tokenizer)
+    if token in (None, tokenizer.eos_token_id):
+        return []
+    name = tokenizer.convert_ids_to_tokens(token)
+    return [f"a response ends at {name}, which closes a turn in the chat template"]
+
+
+def _without_end(tokenizer: Any, ids: list[list[int]]) -> list[list[int]]:
+    """Token ids without the end token, or others, that the tokenizer appends to every text: a response follows."""
+    bare, whole = (tokenizer("1", add_special_tokens=adds)["input_ids"] for adds in (False, True))
+    added = len(whole) - len(bare)
+    after = next((n for n in range(added, 0, -1) if whole[added - n : len(whole) - n] == bare), 0)
+    return [tokens[: len(tokens) - after] for tokens in ids]
 
 
 def before_stop(text: str, stop: Sequence[str]) -> str:

@@ -142,8 +142,8 @@ def load_tokenizer(model: str, *, trust_remote_code: bool) -> Any:
     """A model's tokenizer."""
     from transformers import AutoTokenizer
 
+    require_known_code(model, trust_remote_code=trust_remote_code)
     with loading(model):
-        require_known_code(model, trust_remote_code=trust_remote_code)
         return AutoTokenizer.from_pretrained(model, trust_remote_code=trust_remote_code)
 
 

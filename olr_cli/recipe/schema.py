@@ -602,7 +602,9 @@ class OpenRlhfEngine(Section):
     gradient_checkpointing: bool = _key(True, "Compute activations twice to keep fewer.")
     micro_batch_samples: Count = _key(2, "Samples of one forward and backward pass on one GPU.")
     attention: Literal["auto", "flash_attention_2", "sdpa"] = _key(
-        "auto", "`auto` takes flash_attention_2 if flash-attn is installed, else torch's sdpa."
+        "auto",
+        "`auto` takes flash_attention_2 if flash-attn is installed, else torch's sdpa; where sdpa cannot (Gemma 2's"
+        " caps), it is transformers' eager.",
     )
     ray_address: Text | None = _key(None, "A running Ray cluster: `auto`, or host:port; null: a new one.")
     flags: dict[str, Any] = Field(

@@ -81,13 +81,14 @@ def test_an_example_of_a_value_can_be_pasted(command, giving, capsys):
     assert capsys.readouterr().err.endswith(f", as in {giving}'{{question: problem}}'\n")
 
 
-def test_a_key_is_spelled_as_an_option_where_the_command_sets_no_keys(capsys):
-    def command(columns: str = "") -> None:
-        raise UserError("no", "data.columns")
+@pytest.mark.parametrize(("key", "option"), [("columns", "--columns"), ("system_prompt", "--system")])
+def test_a_key_is_spelled_as_an_option_where_the_command_sets_no_keys(key, option, capsys):
+    def command(columns: str = "", system: str = "") -> None:
+        raise UserError("no", f"data.{key}")
 
     with pytest.raises(typer.Exit):
         ends_well(command)()
-    assert capsys.readouterr().err == "Error: --columns: no\n"
+    assert capsys.readouterr().err == f"Error: {option}: no\n"
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,13 @@ def test_numbers_may_be_written_as_text_and_must_be_finite() -> None:
             rows([None, wrong], first=6).numbers("x")
 
 
+@pytest.mark.parametrize("others", ['"7/2"', "7", '["7"]', '{"x": 7}'])
+def test_a_nan_of_json_is_a_missing_value_beside_values_of_any_kind(others, tmp_path) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text(f'{{"x": {others}}}\n{{"x": NaN}}\n')
+    assert Rows(read_table([file]), "mine").values("x")[1] is None
+
+
 def test_a_path_leads_into_structs_lists_and_dialogues() -> None:
     turns = [{"role": role, "content": text} for role, text in (("user", "q"), ("assistant", "a"))]
     nested = Rows(pa.table({"meta": [{"gold": [7, 8]}], "messages": [turns], "a.b": ["whole"]}), "file")

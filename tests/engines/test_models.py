@@ -1,5 +1,6 @@
 """Built-in policies are found without torch; a model that cannot work is refused in one whole sentence."""
 
+import errno
 import shutil
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, T5Config, T5ForCon
 from olr_cli.data.arithmetic import TOYS
 from olr_cli.data.chat import Message
 from olr_cli.engines.local.policy import Policy
-from olr_cli.engines.models import NAMES, is_builtin, policy_path
+from olr_cli.engines.models import NAMES, is_builtin, loading, policy_path
 from olr_cli.engines.openrlhf.engine import StartingModel
+from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends.vllm_backend import read_model
 
@@ -135,6 +137,21 @@ def test_a_weight_that_is_not_finite_is_named(model, load, dtype):
         load(model)
 
 
+END_IDS = {
+    "local": lambda model, chat: Policy.load(model, device="cpu", chat=chat).end_ids,
+    "vllm": lambda model, chat: read_model(str(model), trust_remote_code=False, chat=chat)[2],
+}
+
+
+@pytest.mark.parametrize("end_ids", END_IDS.values(), ids=END_IDS)
+def test_a_response_ends_where_the_chat_template_that_is_used_closes_a_turn(model, end_ids):
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    end, unknown = tokenizer.eos_token_id, tokenizer.unk_token_id
+    with_tokenizer(model, template="{% for m in messages %}{{ m.content }}<unk>{% endfor %}")
+    assert end_ids(model, ChatFormat()) == sorted((end, unknown))
+    assert end_ids(model, ChatFormat("")) == [end]
+
+
 def without_weights(model):
     (model / "model.safetensors").rename(model / "pytorch_model.bin")
 
@@ -167,6 +184,24 @@ def test_what_is_no_whole_model_is_refused_in_a_sentence(model, load, damage, sa
     with pytest.raises(UserError, match=said) as refused:
         load(model)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "said"),
+    [
+        (MemoryError("no room"), MemoryError, "no room"),
+        (RuntimeError("CUDA out of memory"), RuntimeError, "CUDA out of memory"),
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            UserError,
+            "could not be loaded: the disk is full",
+        ),
+        (OSError("no such file"), UserError, "cannot load a model .*in Hugging Face layout"),
+    ],
+)
+def test_what_the_machine_lacks_is_not_blamed_on_the_models_files(tmp_path, error, raised, said):
+    with pytest.raises(raised, match=said), loading(tmp_path):
+        raise error
 
 
 def test_the_reason_is_whole_and_without_lists_of_all_that_would_be_right(tmp_path):

@@ -41,6 +41,7 @@ from olr_cli.engines.openrlhf.flags import Places, arguments, openrlhf_parser, r
 from olr_cli.engines.openrlhf.job_files import prompt_label
 from olr_cli.engines.openrlhf.trainer import SupervisedExperienceMaker, SupervisedTrainer
 from olr_cli.engines.openrlhf.vllm_actor import AgentExecutor
+from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.recipe.layers import validate
 from olr_cli.runs.metrics import Stopwatch
 from olr_cli.runs.schedule import Schedule
@@ -460,6 +461,31 @@ def both(recorded, judge, policy, tokenizer, tmp_path_factory):
         patch.setattr(experience_maker, "ray", LocalRay)
         theirs = on_openrlhf(recorded, judge, tokenizer, folder / "openrlhf", shuffled)
     return on_local_engine(recorded, judge, policy, folder / "local"), theirs
+
+
+def test_vllm_ends_a_response_where_the_chat_template_closes_a_turn(tokenizer):
+    closing, asked = tokenizer.unk_token, []
+
+    class Engine:
+        async def generate(self, prompt, params, request_id):
+            asked.append(params)
+            yield SimpleNamespace(
+                outputs=[SimpleNamespace(token_ids=[5], finish_reason="stop", logprobs=None)]
+            )
+
+    actor_class = RolloutRayActor.__ray_metadata__.modified_class
+    for chat in (
+        ChatFormat("{% for m in messages %}{{ m.content }}" + closing + "{% endfor %}"),
+        ChatFormat(""),
+    ):
+        actor = actor_class.__new__(actor_class)
+        actor.executor, actor.llm, actor._mm_pad_token_ids = AgentExecutor(), Engine(), set()
+        actor.executor.stop, actor.executor.chat = ["!"], chat
+        asyncio.run(
+            actor.generate_responses("1", "", SamplingParams(max_tokens=4), 9, tokenizer, num_samples=1)
+        )
+    assert [params.stop for params in asked] == [["!"], ["!"]]
+    assert [params.stop_token_ids for params in asked] == [[tokenizer.unk_token_id], []]
 
 
 def test_the_record_holds_every_kind_of_rollout(recorded, both, tokenizer):

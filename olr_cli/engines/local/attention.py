@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import AttentionInterface, AttentionMaskInterface
@@ -18,13 +19,39 @@ from transformers.masking_utils import sdpa_mask
 
 _NAME = "sdpa_without_copies"
 
+_KNOWN = {
+    *("is_causal", "position_bias", "sliding_window", "use_cache", "past_key_values", "cache_position"),
+    *("position_ids", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "num_items_in_batch"),
+    *("output_attentions", "output_hidden_states", "output_router_logits"),
+}
+"""Arguments that models give to their attention and that sdpa can ignore: the mask has windows, and transformers'
+function computes a bias."""
 
-def use_attention_without_copies(model: Any) -> None:
-    """Let a model that computes on CPU with transformers' "sdpa" do so without copies; others stay as they are."""
-    if model.config._attn_implementation == "sdpa" and model._can_set_attn_implementation():
-        AttentionInterface.register(_NAME, _attend)
-        AttentionMaskInterface.register(_NAME, sdpa_mask)
-        model.set_attn_implementation(_NAME)
+
+class _Dropped(Exception):
+    """A model asks its attention for something that torch's sdpa does not compute, such as soft-capped scores."""
+
+
+def set_up_attention(model: Any) -> bool:
+    """Let a model with transformers' "sdpa" use ours, or "eager" if sdpa would drop something that it asks for.
+
+    transformers' function ignores every argument that it does not know, and the scores are wrong without a word.
+
+    Returns:
+        Whether the model uses ours, which takes a mask of any form.
+    """
+    if model.config._attn_implementation != "sdpa" or not model._can_set_attn_implementation():
+        return False
+    AttentionInterface.register(_NAME, _attend)
+    AttentionMaskInterface.register(_NAME, sdpa_mask)
+    model.set_attn_implementation(_NAME)
+    try:
+        with torch.no_grad():
+            model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=model.device), use_cache=False)
+    except _Dropped:
+        model.set_attn_implementation("eager")
+        return False
+    return True
 
 
 def _attend(
@@ -38,7 +65,10 @@ def _attend(
     **others: Any,
 ) -> tuple[Tensor, None]:
     """Like `sdpa_attention_forward`: (B, heads, T, width), fewer heads in key and value, to (B, T, heads, width)."""
-    if attention_mask is None or query.requires_grad or others.get("position_bias") is not None:
+    if unknown := [name for name, value in others.items() if name not in _KNOWN and value is not None]:
+        raise _Dropped(f"{type(module).__name__} gives its attention {', '.join(unknown)}")
+    needs_copies = query.requires_grad or query.is_cuda or others.get("position_bias") is not None
+    if attention_mask is None or needs_copies:
         result: tuple[Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **others
         )

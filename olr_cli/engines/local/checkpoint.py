@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from pickle import UnpicklingError
 
 import torch
 
 from olr_cli.engines.local.grpo import Grpo
 from olr_cli.engines.run import Attempt
 from olr_cli.errors import UserError, first_line
-from olr_cli.files import system_problem
+from olr_cli.files import is_out_of_memory, system_problem
 
 
 def save_checkpoint(run: Attempt, step: int, grpo: Grpo) -> None:
@@ -27,14 +28,15 @@ def save_checkpoint(run: Attempt, step: int, grpo: Grpo) -> None:
 
 def load_trainer(grpo: Grpo, checkpoint: Path) -> None:
     """Bring the optimiser, and torch's random state, to where a checkpoint left them."""
+    optimizer, device = grpo.optimizer, grpo.policy.device
     try:
-        state = torch.load(checkpoint / "optimizer.pt", weights_only=True, map_location=grpo.policy.device)
-        grpo.optimizer.load_state_dict(state)
+        state = torch.load(checkpoint / "optimizer.pt", weights_only=True, map_location=device)
+        optimizer.load_state_dict(state)
         saved = json.loads((checkpoint / "trainer.json").read_text(encoding="utf-8"))
         torch.set_rng_state(torch.tensor(saved["rng"], dtype=torch.uint8))
-    except (MemoryError, torch.OutOfMemoryError):
-        raise
-    except Exception as error:
+    except (OSError, EOFError, RuntimeError, UnpicklingError, ValueError, KeyError, TypeError) as error:
+        if is_out_of_memory(error):
+            raise
         problem = system_problem(error) or f"it has no state of this run's optimiser ({first_line(error)})"
         raise UserError(
             f"{checkpoint} could not be continued: {problem}; remove it, and --resume takes the one before"

@@ -16,7 +16,7 @@ from olr_cli.engines.local.loop import train
 from olr_cli.engines.local.lora import LoraPolicy
 from olr_cli.engines.local.policy import Policy, digest
 from olr_cli.engines.models import model_location
-from olr_cli.engines.prompt_text import ChatFormat, require_room, template_warnings
+from olr_cli.engines.prompt_text import ChatFormat, require_room, template_warnings, turn_end_lines
 from olr_cli.engines.reporting import require_packages
 from olr_cli.engines.run import Attempt, DataSets, engine_section, loss_average_departure
 from olr_cli.packages import untested_versions
@@ -57,7 +57,7 @@ class LocalRunner:
         }
         self.warnings = template_warnings(self.policy.tokenizer, recipe)
 
-        self.plan = [f"device {self.facts['device']}"]
+        self.plan = [f"device {self.facts['device']}", *turn_end_lines(self.policy.tokenizer)]
         self.render = self.policy.render
 
     def complete(self, run: Attempt) -> dict[str, Any]:
@@ -121,14 +121,13 @@ def set_up_torch(recipe: Recipe) -> None:
 def load_policy(recipe: Recipe, checkpoint: Path | None = None) -> Policy:
     """The recipe's starting policy, or the one in a checkpoint."""
     model, engine = checkpoint or model_location(recipe.model.path), engine_section(recipe, LocalEngine)
-    policy = Policy.load(
+    return Policy.load(
         model,
         device=engine.device,
         dtype=None if engine.dtype == "auto" else getattr(torch, engine.dtype),
         trust_remote_code=recipe.model.trust_remote_code,
+        chat=ChatFormat.of(recipe),
     )
-    ChatFormat.of(recipe).put_into(policy.tokenizer)
-    return policy
 
 
 def encode_prompts(

@@ -30,9 +30,11 @@ from transformers.utils.logging import disable_progress_bar
 
 from olr_cli.data.chat import Message
 from olr_cli.engines import prompt_text
-from olr_cli.engines.local.attention import PreallocatedLayer, use_attention_without_copies
+from olr_cli.engines.local.attention import PreallocatedLayer, set_up_attention
 from olr_cli.engines.local.prefix_tree import PrefixTree
+from olr_cli.engines.local.probe import counts_tokens
 from olr_cli.engines.models import loading, open_model, require_finite
+from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Device
 
@@ -98,14 +100,13 @@ class Policy:
         self.dtype = dtype
         # Dropout stays off in the update too: the probabilities that are trained are those that were sampled.
         self.model = model.to(device=device, dtype=torch.float32).eval()
-        if device.type == "cpu":
-            use_attention_without_copies(self.model)
+        has_our_attention = set_up_attention(self.model)
         self.tokenizer = tokenizer
         self.end_ids = end_ids(model, tokenizer)
         self.shares_texts = sum(map(torch.Tensor.numel, model.parameters())) >= _COSTLY
-        layers = DynamicCache(config=model.config).layers
-        self._has_windows = any(type(layer) is not DynamicLayer for layer in layers)
         self.pad_id: int = self.end_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+        self._counts_tokens = counts_tokens(self)
+        self._takes_any_mask = has_our_attention and self._counts_tokens
 
     @classmethod
     def load(
@@ -115,6 +116,7 @@ class Policy:
         device: Device = "auto",
         dtype: torch.dtype | None = None,
         trust_remote_code: bool = False,
+        chat: ChatFormat = AS_THE_MODEL_HAS_IT,
     ) -> Policy:
         """Load a folder in Hugging Face layout, or a hub id; weights from safetensors only.
 
@@ -122,6 +124,7 @@ class Policy:
         bfloat16 on a GPU that has it.
         """
         _, tokenizer = open_model(path, trust_remote_code=trust_remote_code, checks_weights=True)
+        chat.put_into(tokenizer)
         chosen_device = _device(device)
         if dtype is None:
             has_bfloat16 = chosen_device.type == "cuda" and torch.cuda.is_bf16_supported()
@@ -130,10 +133,10 @@ class Policy:
             model = AutoModelForCausalLM.from_pretrained(
                 path, dtype=torch.float32, use_safetensors=True, trust_remote_code=trust_remote_code
             )
-            _check_architecture(model, path)
-            require_finite(path, model.named_parameters())
-            _make_savable(model)
-            return cls(model, tokenizer, chosen_device, dtype)
+        _check_architecture(model, path)
+        require_finite(path, model.named_parameters())
+        _make_savable(model)
+        return cls(model, tokenizer, chosen_device, dtype)
 
     def frozen_copy(self) -> Policy:
         """The policy as it is now, never to change: the reference of the KL term."""
@@ -151,8 +154,13 @@ class Policy:
 
     @property
     def context_length(self) -> int | None:
-        """The most tokens, prompt and response together, that the model is made for; None if it doesn't say."""
-        return getattr(self.model.config, "max_position_embeddings", None)
+        """The most tokens, prompt and response together, that the model is made for; None if it doesn't say.
+
+        Beyond its original length, "longrope" turns every position of a batch in another way, short prompts' too.
+        """
+        limit = getattr(self.model.config, "max_position_embeddings", None)
+        rope = getattr(self.model.config, "rope_parameters", None) or {}
+        return rope["original_max_position_embeddings"] if rope.get("rope_type") == "longrope" else limit
 
     @property
     def name(self) -> str:
@@ -180,11 +188,16 @@ class Policy:
 
     def read(self, prompts: Sequence[Sequence[int]]) -> Context:
         """Read every prompt (token ids) once, and tokens that all of them begin with once for all."""
-        cache = DynamicCache(config=self.model.config)
-        # A sliding window counts positions, and padding after the shared tokens would use some up.
-        shared = 0 if self._has_windows else shared_prefix(prompts)
+        return self.read_together(prompts, shared_prefix(prompts) if self._counts_tokens else 0)
+
+    def read_together(self, prompts: Sequence[Sequence[int]], shared: int, empty: int = 0) -> Context:
+        """Read prompts whose first `shared` tokens are the same, once, with padding and `empty` places after them."""
+        cache: Any = DynamicCache(config=self.model.config)
         if shared:
             self._forward(torch.tensor([prompts[0][:shared]], device=self.device), cache, logits_to_keep=1)
+            for layer in cache.layers if empty else ():
+                states = layer.keys, layer.values
+                layer.keys, layer.values = (torch.nn.functional.pad(old, (0, 0, 0, empty)) for old in states)
             cache.batch_repeat_interleave(len(prompts))
         rests = [prompt[shared:] for prompt in prompts]
         width = max(map(len, rests))
@@ -193,8 +206,9 @@ class Policy:
         lengths_P = torch.tensor([len(p) for p in rests], device=self.device)
         positions_PS = torch.arange(width, device=self.device) - (width - lengths_P)[:, None]
         mask_PS = None
-        if width > min(map(len, rests)):
-            mask_PS = torch.nn.functional.pad(positions_PS >= 0, (shared, 0), value=True)
+        if empty or width > min(map(len, rests)):
+            mask_PS = torch.nn.functional.pad(positions_PS >= 0, (empty, 0))
+            mask_PS = torch.nn.functional.pad(mask_PS, (shared, 0), value=True)
         places_PS = shared + positions_PS.clamp(min=0)
         logits_P1V = self._forward(tokens_PS, cache, mask_PS, places_PS, logits_to_keep=1)
         return Context(cache, logits_P1V[:, -1], mask_PS, shared + lengths_P)
@@ -216,9 +230,8 @@ class Policy:
 
     @property
     def reads_trees(self) -> bool:
-        """Whether `read_tree` saves work, and the model's attention takes a mask of any form."""
-        takes_mask = "sdpa" in self.model.config._attn_implementation
-        return self.shares_texts and takes_mask and not self._has_windows
+        """Whether `read_tree` saves work, and gives the right scores."""
+        return self.shares_texts and self._takes_any_mask
 
     def read_tree(self, tree: PrefixTree, nodes: Sequence[int]) -> Tensor:
         """Scores of the token that follows each of these nodes, (len(nodes), V), by one pass over all nodes."""
@@ -286,9 +299,10 @@ def _device(name: Device) -> torch.device:
 
 
 def end_ids(model: Any, tokenizer: Any) -> list[int]:
-    """End tokens the generation config names (one, several or none) and the tokenizer's own."""
+    """End tokens the generation config names (one, several or none), the tokenizer's own, and the one of a turn."""
     named = model.generation_config.eos_token_id if model.generation_config is not None else None
-    ids = {*([named] if isinstance(named, int) else named or []), tokenizer.eos_token_id} - {None}
+    listed = [named] if isinstance(named, int) else named or ()
+    ids = {*listed, tokenizer.eos_token_id, prompt_text.turn_end(tokenizer)} - {None}
     if not ids:
         raise UserError(
             "neither the model's generation config nor its tokenizer names an end token; set eos_token"
@@ -308,8 +322,9 @@ def _check_architecture(model: Any, path: str | Path) -> None:
     """Sharing a prompt among rows needs keys and values to copy, and positions that we may number ourselves."""
     layers = DynamicCache(config=model.config).layers
     has_attention_only = all(isinstance(layer, DynamicLayer) for layer in layers)
-    if not has_attention_only or "position_ids" not in inspect.signature(model.forward).parameters:
+    needed = {"position_ids", "past_key_values"}
+    if not has_attention_only or not needed <= inspect.signature(model.forward).parameters.keys():
         raise UserError(
             f"the local engine cannot run '{path}' ({model.config.model_type}): it needs attention layers "
-            "throughout and position_ids; use engine.name openrlhf"
+            "throughout, position_ids and past_key_values; use engine.name openrlhf"
         )

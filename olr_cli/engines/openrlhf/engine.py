@@ -97,12 +97,14 @@ class StartingModel:
         tokenizer: None in a dry run where the model is not here.
         context_length: the most tokens it is made for; None if it doesn't say.
         digest: of the weights: sha256 of the files in a folder, the commit of a hub id.
+        caps_attention: whether it caps the scores of attention, which torch's sdpa would not do.
     """
 
     path: str
     tokenizer: Any
     context_length: int | None
     digest: str
+    caps_attention: bool = False
 
     @classmethod
     def look_at(cls, path: str, *, trust_remote_code: bool) -> StartingModel:
@@ -115,7 +117,8 @@ class StartingModel:
             )
         digest = _digest(Path(path)) if Path(path).is_dir() else f"commit {config._commit_hash}"
         place = str(Path(path).absolute()) if Path(path).is_dir() else path
-        return cls(place, tokenizer, getattr(config, "max_position_embeddings", None), digest)
+        caps = getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
+        return cls(place, tokenizer, getattr(config, "max_position_embeddings", None), digest, caps)
 
     def texts(self, prompts: Sequence[Prompt], recipe: Recipe, view: View = "original") -> list[str]:
         """Every prompt as text that OpenRLHF, which adds no special tokens, turns into the tokens that we would."""
@@ -176,6 +179,8 @@ class OpenRlhfRunner:
         self._model = StartingModel(start, None, None, "unknown")
         with noting(missing):
             self._model = StartingModel.look_at(start, trust_remote_code=recipe.model.trust_remote_code)
+        if self._attention == "sdpa" and self._model.caps_attention:
+            self._attention = "eager"
         self._texts: dict[View, list[str]] = {}
         self._held_out: dict[str, list[str]] = {}
         if self._model.tokenizer is not None:
@@ -228,7 +233,12 @@ class OpenRlhfRunner:
         address = cluster_address(self._recipe)
         where = f"Ray at {address}" if address else "a Ray of its own"
         unchecked = "" if self._parser is not None else ", which only OpenRLHF can check"
-        return [f"device {self.facts['device']}, {where}; the command{unchecked}:", " \\\n".join(lines)]
+        tokenizer = self._model.tokenizer
+        return [
+            f"device {self.facts['device']}, {where}; the command{unchecked}:",
+            " \\\n".join(lines),
+            *([] if tokenizer is None else prompt_text.turn_end_lines(tokenizer)),
+        ]
 
     def render(self, messages: Sequence[Message]) -> str:
         """A prompt exactly as the policy sees it; its bare turns if the model is not here."""

@@ -22,6 +22,7 @@ from olr_cli.engines.openrlhf.cpu_weights import WORKER_EXTENSION
 from olr_cli.engines.openrlhf.flags import cluster_address
 from olr_cli.engines.openrlhf.job_files import UNIVERSAL, JobEnd, JobFiles, JobStopped, put_together
 from olr_cli.engines.openrlhf.process import LEASH, end_with
+from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.engines.run import Diverged, engine_section
 from olr_cli.errors import UserError, first_line
 from olr_cli.files import error_number
@@ -103,7 +104,7 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
         engine_arguments["worker_extension_cls"] = WORKER_EXTENSION
     ppo_trainer.PPOTrainer = trainer_actor(run_path, node_id)
     ppo_actor.PolicyModelActor = policy_actor(recipe.method.smoothing)
-    vllm_engine.RolloutRayActor = rollout_actor(engine_arguments, recipe.train.stop)
+    vllm_engine.RolloutRayActor = rollout_actor(engine_arguments, recipe.train.stop, ChatFormat.of(recipe))
 
 
 def end_of(error: BaseException) -> JobEnd:

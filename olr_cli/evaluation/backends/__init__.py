@@ -209,13 +209,14 @@ class BackendOptions:
         if _choose("vllm" if self.vllm else self.name, self.device) == "vllm":
             from olr_cli.evaluation.backends.vllm_backend import VllmBackend
 
-            backend = VllmBackend(model, self)
+            backend = VllmBackend(model, self, chat)
         else:
             from olr_cli.evaluation.backends.transformers_backend import TransformersBackend
 
-            backend = TransformersBackend(model, device=self.device, trust_remote_code=self.trust_remote_code)
+            backend = TransformersBackend(
+                model, device=self.device, trust_remote_code=self.trust_remote_code, chat=chat
+            )
         chat.check(backend.tokenizer)
-        backend.chat = chat
         return backend
 
 

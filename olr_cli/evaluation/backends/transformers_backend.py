@@ -11,6 +11,7 @@ import transformers
 
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import sample
+from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.evaluation.backends import Backend, GenerationRequest, Sampling, model_digest
 from olr_cli.recipe.schema import Device
 from olr_cli.supervision import Rollout
@@ -32,9 +33,17 @@ class TransformersBackend(Backend):
     A sample's uniform numbers are a function of its seed, so it is the same in every batch.
     """
 
-    def __init__(self, model: str, *, device: Device = "auto", trust_remote_code: bool = False) -> None:
+    def __init__(
+        self,
+        model: str,
+        *,
+        device: Device = "auto",
+        trust_remote_code: bool = False,
+        chat: ChatFormat = AS_THE_MODEL_HAS_IT,
+    ) -> None:
         """Load the model."""
-        self._policy = Policy.load(model, device=device, trust_remote_code=trust_remote_code)
+        self.chat = chat
+        self._policy = Policy.load(model, device=device, trust_remote_code=trust_remote_code, chat=chat)
         self.model, self.tokenizer, self.context = model, self._policy.tokenizer, self._policy.context_length
         self._on_gpu = self._policy.device.type == "cuda"
         with torch.inference_mode(), self._policy.precision():

@@ -25,7 +25,7 @@ from transformers import GenerationConfig
 
 from olr_cli.engines.local.policy import end_ids
 from olr_cli.engines.models import loading, open_model, require_finite_files, require_safetensors
-from olr_cli.engines.prompt_text import before_stop
+from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat, before_stop
 from olr_cli.errors import UserError, did_you_mean, first_line, no_path, shown
 from olr_cli.evaluation.backends import Backend, BackendOptions, GenerationRequest, Sampling, model_digest
 from olr_cli.files import read_json
@@ -71,9 +71,9 @@ class VllmBackend(Backend):
     draws are a function of the engine's seed and of all that is sampled.
     """
 
-    def __init__(self, model: str, options: BackendOptions) -> None:
+    def __init__(self, model: str, options: BackendOptions, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> None:
         """Read tokenizer and configuration; the weights are loaded with the first prompts."""
-        self.model = model
+        self.model, self.chat = model, chat
         self._remote = {"trust_remote_code": options.trust_remote_code}
         self._llm: Any = None
         self._room, self._reads_text, self._seed = 0, False, 0
@@ -85,7 +85,9 @@ class VllmBackend(Backend):
         if self._adapter is not None:
             rank = adapter_rank(str(self._adapter))
             self._engine_settings = {"enable_lora": True, "max_lora_rank": rank} | self._engine_settings
-        config, self.tokenizer, self._end_ids = read_model(model, trust_remote_code=options.trust_remote_code)
+        config, self.tokenizer, self._end_ids = read_model(
+            model, trust_remote_code=options.trust_remote_code, chat=chat
+        )
         self.context = self._engine_settings.get(
             "max_model_len", getattr(config, "max_position_embeddings", None)
         )
@@ -288,7 +290,9 @@ def _environment() -> Iterator[None]:
         os.environ.update(before)
 
 
-def read_model(model: str, *, trust_remote_code: bool) -> tuple[Any, Any, list[int]]:
+def read_model(
+    model: str, *, trust_remote_code: bool, chat: ChatFormat = AS_THE_MODEL_HAS_IT
+) -> tuple[Any, Any, list[int]]:
     """A model's configuration, its tokenizer and its end tokens."""
     config, tokenizer = open_model(model, trust_remote_code=trust_remote_code)
     with loading(model):
@@ -296,7 +300,8 @@ def read_model(model: str, *, trust_remote_code: bool) -> tuple[Any, Any, list[i
             generation = GenerationConfig.from_pretrained(model)
         except OSError:
             generation = GenerationConfig.from_model_config(config)
-        return config, tokenizer, end_ids(SimpleNamespace(generation_config=generation), tokenizer)
+    chat.put_into(tokenizer)
+    return config, tokenizer, end_ids(SimpleNamespace(generation_config=generation), tokenizer)
 
 
 def _reason(error: BaseException) -> str:

@@ -8,19 +8,26 @@ from tiny import PROMPTS, plain_logprobs, tiny_policy
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
+    BertConfig,
     BloomConfig,
-    BloomForCausalLM,
+    FalconConfig,
     Gemma2Config,
     GPT2Config,
+    GPTNeoConfig,
     LlamaConfig,
     MistralConfig,
+    MoshiConfig,
+    OpenAIGPTConfig,
+    Phi3Config,
+    RobertaConfig,
 )
 from transformers.integrations import sdpa_attention
 
 from olr_cli.data.chat import Message
+from olr_cli.engines.local import policy as policy_module
 from olr_cli.engines.local.engine import load_policy
 from olr_cli.engines.local.policy import Policy, shared_prefix
-from olr_cli.engines.prompt_text import has_chat_template
+from olr_cli.engines.prompt_text import ChatFormat, has_chat_template
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import load_recipe
 
@@ -61,13 +68,28 @@ def test_asking_for_a_gpu_that_is_not_there_is_the_users_error(saved, monkeypatc
         Policy.load(saved, device="cuda")
 
 
-def test_a_model_whose_positions_cannot_be_numbered_is_refused(saved, tmp_path):
-    BloomForCausalLM(BloomConfig(vocab_size=64, hidden_size=32, n_layer=1, n_head=2)).save_pretrained(
-        tmp_path
-    )
+@pytest.mark.parametrize(
+    "config",
+    [
+        BloomConfig(vocab_size=64, hidden_size=32, n_layer=1, n_head=2),
+        OpenAIGPTConfig(vocab_size=64, n_embd=32, n_layer=1, n_head=2),
+    ],
+)
+def test_a_model_without_numbered_positions_or_a_cache_is_refused(saved, tmp_path, config):
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(saved).save_pretrained(tmp_path)
-    with pytest.raises(UserError, match="bloom"):
+    with pytest.raises(UserError, match=config.model_type):
         Policy.load(tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), ZeroDivisionError()])
+def test_a_full_gpu_or_a_bug_at_loading_is_no_wrong_path(saved, monkeypatch, error):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr(policy_module, "set_up_attention", fail)
+    with pytest.raises(type(error)):
+        Policy.load(saved, device="cpu")
 
 
 def test_a_generation_config_that_transformers_would_not_write_again_can_be_saved(saved, tmp_path):
@@ -84,6 +106,12 @@ def test_every_end_token_of_generation_config_and_tokenizer_ends_a_response():
     policy = tiny_policy()
     policy.model.generation_config.eos_token_id = [7, 9]
     assert Policy(policy.model, policy.tokenizer, policy.device).end_ids == [2, 7, 9]
+    closing = policy.tokenizer.unk_token
+    chat = ChatFormat("{% for m in messages %}{{ m.content }}" + closing + "{% endfor %}")
+    chat.put_into(policy.tokenizer)
+    of_turns = Policy(policy.model, policy.tokenizer, policy.device)
+    assert of_turns.end_ids == sorted({2, 7, 9, policy.tokenizer.unk_token_id})
+    policy.tokenizer.chat_template = None
     policy.model.generation_config.eos_token_id = policy.tokenizer.eos_token = None
     with pytest.raises(UserError, match="end token"):
         Policy(policy.model, policy.tokenizer, policy.device)
@@ -139,7 +167,69 @@ ARCHITECTURES = {
     ),
     "mistral, sliding window": lambda: of_architecture(MistralConfig(**SIZES, sliding_window=4)),
     "gemma2, hybrid": lambda: of_architecture(Gemma2Config(**SIZES, head_dim=8, sliding_window=4)),
+    "gpt_neo, window in its code": lambda: of_architecture(gpt_neo(window=4)),
+    "falcon, distances": lambda: of_architecture(
+        FalconConfig(vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, alibi=True)
+    ),
 }
+
+
+def gpt_neo(window):
+    return GPTNeoConfig(
+        vocab_size=64,
+        hidden_size=32,
+        num_layers=2,
+        num_heads=4,
+        attention_types=[[["global", "local"], 1]],
+        window_size=window,
+        max_position_embeddings=512,
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        (BertConfig(**SIZES), r"\(bert\) scores a token by those after it too"),
+        (RobertaConfig(**SIZES), r"\(roberta\) scores a token by those after it too"),
+        # counts positions from the pad token's id on, where nobody says them
+        (RobertaConfig(**SIZES, is_decoder=True), r"\(roberta\).* scores a prompt differently than alone"),
+        (MoshiConfig(**SIZES, sliding_window=6), r"\(moshi\).* scores a prompt differently than alone"),
+    ],
+    ids=["bert", "roberta", "roberta as a decoder", "moshi"],
+)
+def test_a_model_whose_scores_depend_on_more_than_what_came_before_is_refused(config, said):
+    with pytest.raises(UserError, match=said):
+        of_architecture(config)
+
+
+def test_padding_does_not_use_up_a_window_that_no_configuration_names():
+    policy = of_architecture(gpt_neo(window=256))
+    prompts = [[*range(30, 50), *rest] for rest in ([5, 6], [7] * 300)]
+    with torch.no_grad():
+        together = policy.read(prompts).logits_BV
+        alone = torch.cat([policy.read([prompt]).logits_BV for prompt in prompts])
+    torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("cap", [1.0, None])
+def test_scores_of_attention_that_the_model_caps_are_capped(cap):
+    policy = of_architecture(Gemma2Config(**SIZES, head_dim=8, attn_logit_softcapping=cap))
+    with torch.no_grad():
+        logits = policy.read([PROMPTS[0]]).logits_BV
+        policy.model.set_attn_implementation("eager")
+        torch.testing.assert_close(logits, policy.read([PROMPTS[0]]).logits_BV, atol=1e-5, rtol=1e-5)
+
+
+def test_positions_that_are_numbered_anew_in_a_longer_batch_end_the_context():
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+    config = Phi3Config(
+        **SIZES,
+        pad_token_id=0,
+        rope_parameters=rope,
+        original_max_position_embeddings=64,
+        max_position_embeddings=128,
+    )
+    assert of_architecture(config).context_length == 64
 
 
 @pytest.mark.parametrize("beginning", [0, 15, 20])  # tokens that all prompts begin with; from 16 on read once

@@ -6,8 +6,10 @@ import json
 import os
 import signal
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
+import torch
 from forks import fork, status
 from polars.testing import assert_frame_equal
 
@@ -15,6 +17,7 @@ from olr_cli.engines import launch as launching
 from olr_cli.engines import step as step_module
 from olr_cli.engines.launch import launch, unfinished_run, unused_run_path
 from olr_cli.engines.local import loop
+from olr_cli.engines.local.checkpoint import load_trainer
 from olr_cli.engines.local.engine import LocalRunner
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import validate
@@ -229,6 +232,24 @@ def test_a_resume_with_another_recipe_names_the_changed_keys_and_those_that_may_
     with pytest.raises(UserError, match=words):
         go(whole, resume=True, a_recipe=changed)
     assert {p: p.stat().st_mtime_ns for p in whole.rglob("*") if p.is_file()} == before
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory"),
+        RuntimeError("can't allocate memory"),
+        ZeroDivisionError(),
+    ],
+)
+def test_neither_a_full_memory_nor_a_bug_reads_as_a_damaged_checkpoint(error, tmp_path):
+    def fail(_):
+        raise error
+
+    torch.save({}, tmp_path / "optimizer.pt")
+    optimizer, policy = SimpleNamespace(load_state_dict=fail), SimpleNamespace(device="cpu")
+    with pytest.raises(type(error)):
+        load_trainer(SimpleNamespace(optimizer=optimizer, policy=policy), tmp_path)
 
 
 def test_without_a_run_directory_a_new_run_gets_a_free_name(tmp_path):

@@ -58,10 +58,9 @@ def test_other_keys_give_other_rollouts(policy, rollouts):
 
 
 def test_rollouts_that_say_the_same_so_far_are_one_row_until_they_differ(monkeypatch):
-    rows = []
+    rows, policy = [], tiny_policy()
     extend = Policy.extend
     monkeypatch.setattr(Policy, "extend", lambda *given: rows.append(len(given[2])) or extend(*given))
-    policy = tiny_policy()
     apart = sample(policy, PROMPTS, keys(4, 8), max_new_tokens=LIMIT, temperature=0.4)
     policy.shares_texts, before = True, len(rows)
     shared = sample(policy, PROMPTS, keys(4, 8), max_new_tokens=LIMIT, temperature=0.4)

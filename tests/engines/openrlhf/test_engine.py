@@ -2,12 +2,15 @@
 
 import argparse
 import itertools
+import json
 import os
 import re
 import shlex
+import shutil
 import signal
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -415,6 +418,16 @@ def test_the_plan_is_the_command_that_would_run():
     assert words[words.index("--actor.adam.betas") + 1 :][:2] == ["0.9", "0.999"]
     flags = [line for line in command.splitlines() if line.startswith("    --")]
     assert len(flags) == len([word for word in words if word.startswith("--")])
+
+
+def test_attention_that_torchs_sdpa_would_leave_uncapped_is_eager(tmp_path):
+    model = Path(shutil.copytree(policy_path("addition-easier"), tmp_path / "model"))
+    config = json.loads((model / "config.json").read_text())
+    config |= {"model_type": "gemma2", "attn_logit_softcapping": 50.0}
+    (model / "config.json").write_text(json.dumps(config))
+    runner = made(recipe(model={"path": str(model)}))
+    assert runner.facts["attention"] == "eager"
+    assert "--ds.attn_implementation eager" in runner.plan[1]
 
 
 def test_the_manifest_tells_what_ran():

@@ -113,8 +113,14 @@ def with_template(template):
         (lambda _folder: None, ["1+1=", "12+34="]),
         (with_template("<bos>{{ messages[0]['content'] }}<eos>"), ["<bos>1+1=<eos>", "<bos>12+34=<eos>"]),
         (lambda folder: save_tokenizer(folder, "<bos> $A"), ["<bos>1+1=", "<bos>12+34="]),
+        (lambda folder: save_tokenizer(folder, "<bos> $A <eos>"), ["<bos>1+1=", "<bos>12+34="]),
     ],
-    ids=["the toy's template", "a template that writes special tokens", "a tokenizer that puts one first"],
+    ids=[
+        "the toy's template",
+        "a template that writes special tokens",
+        "a tokenizer that puts one first",
+        "a tokenizer that puts one first and one last",
+    ],
 )
 def test_a_prompt_is_a_text_whose_tokens_are_those_that_we_would_read(folder, prepare, expected):
     prepare(folder)
@@ -127,7 +133,7 @@ def test_a_prompt_is_a_text_whose_tokens_are_those_that_we_would_read(folder, pr
 
 
 def test_special_tokens_that_no_text_gives_are_refused(folder):
-    save_tokenizer(folder, "$A <eos>")
+    save_tokenizer(folder, "<eos> $A")
     with pytest.raises(UserError, match="puts special tokens into prompt p1 that cannot be written as text"):
         look_at(folder).texts(prompts("1+1="), recipe())
 

@@ -1,0 +1,93 @@
+"""A few short passes at loading show whether a model's scores are those that sampling and the update take them for.
+
+An unfit model answers all the same: an encoder reads the tokens that it is to predict, and a model that counts places
+where it should count tokens scores a prompt beside a longer one differently than alone.
+"""
+
+from __future__ import annotations
+
+from itertools import cycle, islice
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+from transformers.cache_utils import DynamicLayer
+
+from olr_cli.errors import UserError
+
+if TYPE_CHECKING:
+    from olr_cli.engines.local.policy import Policy
+
+_SHARED, _LONGER, _RESPONSE = 8, 5, 3
+"""Tokens that both prompts of the probe begin with, more tokens of the longer one, tokens of a response."""
+_EMPTY = 2048
+"""Places between two tokens: more than a local window that no configuration names, such as the 256 of GPT-Neo."""
+
+
+@torch.no_grad()
+def counts_tokens(policy: Policy) -> bool:
+    """Whether places that nothing attends to, between two tokens of a prompt, leave the scores as they are.
+
+    Raises:
+        UserError: the scores depend on later tokens, or on padding before a prompt.
+    """
+    model, kind = policy.model, f"{policy.name} ({policy.model.config.model_type})"
+    tokens = _ordinary_tokens(policy)
+
+    def scores(sequences: list[list[int]]) -> Tensor:
+        """Scores after each token, as the model gives them without our help."""
+        logits_BTV: Tensor = model(
+            input_ids=torch.tensor(sequences, device=policy.device), use_cache=False
+        ).logits
+        return logits_BTV
+
+    first, *middle, last, other = tokens[:5]
+    plain, other_last, other_first = scores(
+        [[first, *middle, last], [first, *middle, other], [other, *middle, last]]
+    )
+    # Rounding is far less than a hundredth of what the first token does to the scores after the last one; words that
+    # can never follow may have infinite scores.
+    tolerance = 0.01 * _distance(plain[-1], other_first[-1]) + 1e-5 * plain.abs().median()
+    if _distance(plain[:-1], other_last[:-1]) > tolerance:
+        raise UserError(
+            f"{kind} scores a token by those after it too, as an encoder does, so no response can be sampled from it;"
+            " take a causal language model"
+        )
+
+    prompts = [tokens[: _SHARED + _LONGER], [*tokens[:_SHARED], tokens[_SHARED + 1]]]
+    responses = [tokens[-_RESPONSE:], tokens[-2 * _RESPONSE : -_RESPONSE]]
+    responses_BT = torch.tensor(responses, device=policy.device)
+    alone_BTV = torch.cat(
+        [scores([[*p, *r]])[:, -1 - _RESPONSE :] for p, r in zip(prompts, responses, strict=True)]
+    )
+
+    def are_as_alone(shared: int, empty: int = 0) -> bool:
+        context = policy.read_together(prompts, shared, empty)
+        read = [context.logits_BV[:, None]]
+        read += [policy.extend(context, part) for part in (responses_BT[:, :1], responses_BT[:, 1:])]
+        return bool(_distance(torch.cat(read, 1), alone_BTV) <= tolerance)
+
+    if not are_as_alone(shared=0):
+        raise UserError(
+            f"the local engine cannot run {kind}: beside a longer prompt it scores a prompt differently than alone; use"
+            " engine.name openrlhf"
+        )
+    if any(type(layer) is not DynamicLayer for layer in DynamicCache(config=model.config).layers):
+        return False  # a sliding window: padding would use some of it up
+    room = (
+        (policy.context_length or _EMPTY) - len(prompts[0]) - _RESPONSE
+    )  # a model may have no places beyond it
+    return are_as_alone(_SHARED, max(0, min(room, _EMPTY)))
+
+
+def _distance(scores: Tensor, others: Tensor) -> Tensor:
+    return (scores - others).abs().nan_to_num(0).max()
+
+
+def _ordinary_tokens(policy: Policy) -> list[int]:
+    """Token ids from all over the vocabulary, none of them special."""
+    size = min(len(policy.tokenizer), policy.model.get_input_embeddings().weight.shape[0])
+    special = {*policy.tokenizer.all_special_ids, *policy.tokenizer.get_added_vocab().values()}
+    spread = [token for token in range(0, size, max(1, size // 64)) if token not in special]
+    return list(islice(cycle(spread or range(size)), _SHARED + _LONGER + 2 * _RESPONSE))
