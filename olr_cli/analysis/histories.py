@@ -89,14 +89,11 @@ def read_history(
 ) -> RolloutHistory:
     """Rollouts from a run directory, or from the log of any trainer (`olr_cli.data.logs.read_log`).
 
-    Args:
-        source: the run directory; or the files of a log, folders of them, or patterns.
-        overrides: recipe settings (``method.slope_threshold=0.1``) laid over the run's recipe: of the method, the
-            seed, the draw of noisy labels, the answer extractor, and of a log the noise type of sentinels (R1). A
-            run keeps its own method unless the settings name another, or OLR's settings that its own method lacks.
-        columns: of a log.
-        keeps_responses: the steps of a log have its responses, if it has any.
-        report: is called while a log is read, and for each of the history's steps.
+    A log's `source` is its files, folders of them, or patterns; with `keeps_responses` its steps have its responses.
+    `overrides` are settings (``method.slope_threshold=0.1``) laid over the run's recipe: of the method, the seed, the
+    draw of noisy labels, how answers are read, and of a log the noise type of sentinels (R1). A run keeps its own
+    method unless the settings name another, or OLR's settings that its own method lacks. `report` is called while a
+    log is read, and for each of the history's steps.
     """
     with at("set"):
         changes = override({}, overrides)

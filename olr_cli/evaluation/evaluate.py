@@ -23,7 +23,7 @@ from olr_cli.evaluation.pool import PooledProblem, Recorder, pool_of
 from olr_cli.evaluation.scores import Score
 from olr_cli.evaluation.store import EvaluationRecord, Task
 from olr_cli.runs.directory import GIVEN_UP
-from olr_cli.runs.interrupts import Interrupted, StopRequest, stop_requests
+from olr_cli.runs.interrupts import StopRequest, stop_requests
 from olr_cli.runs.progress import clock
 
 if TYPE_CHECKING:
@@ -124,8 +124,8 @@ def _sample(
 
 
 def _heed(stop: StopRequest) -> None:
-    if stop.signal_number is not None:
-        raise Interrupted(stop.signal_number)
+    if (interruption := stop.interruption()) is not None:
+        raise interruption
 
 
 class Progress:

@@ -14,14 +14,12 @@ from olr_cli.answers.extraction import option_letter
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import Benchmark, choose, read_by, registry
 from olr_cli.evaluation.plan import EvaluationRequest, Say
+from olr_cli.evaluation.problems import MOST_OPTIONS
 from olr_cli.evaluation.results import check_reference, scores_answer
 from olr_cli.evaluation.scores import Score
 from olr_cli.evaluation.store import EvaluationStore, Generation, Target, evaluations_at
 from olr_cli.runs.directory import GIVEN_UP
 from olr_cli.tables import Answer
-
-_MOST_OPTIONS = 10
-"""Of a problem that doesn't say how many options it has."""
 
 
 def grade(benchmark: Benchmark, samples: Sequence[Generation], judge: Judge) -> list[Generation]:
@@ -57,7 +55,7 @@ def _unfinished_thought(sample: Generation) -> bool | None:
 
 
 def _by_letter(sample: Generation, answer: str | None) -> Generation:
-    options = sample.choices or _MOST_OPTIONS
+    options = sample.choices or MOST_OPTIONS  # of a problem that doesn't say how many it has
     numbered = sample.gold.strip().isdecimal()
     right = option_letter(sample.gold, options, numbered=numbered)
     if right is None:

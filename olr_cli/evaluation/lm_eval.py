@@ -30,7 +30,7 @@ from olr_cli.evaluation.backends import Sampling
 from olr_cli.evaluation.benchmark import Benchmark, ProblemSource, choose, read_by
 from olr_cli.evaluation.grading import grade
 from olr_cli.evaluation.plan import Evaluation, EvaluationRequest, Say
-from olr_cli.evaluation.problems import load_problems
+from olr_cli.evaluation.problems import MOST_OPTIONS, load_problems
 from olr_cli.evaluation.published import model_name
 from olr_cli.evaluation.results import check_reference, scores_answer
 from olr_cli.evaluation.store import Generation, Target, Task
@@ -216,7 +216,7 @@ def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
     )
     problems = []
     for name, prompt, _, given, _ in task.records:
-        gold = option_letter(given, 10) if letters else given
+        gold = option_letter(given, MOST_OPTIONS) if letters else given
         if not gold:
             raise UserError(f"{task.file}: problem {name} has no gold; name its benchmark", "benchmarks")
         problems.append(Prompt(name, (Message("user", prompt),), gold, gold, None, benchmark.name))

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 _TASK_SIZE = 400
 """Problems of a built-in set where the benchmark doesn't say."""
 
-_MOST_OPTIONS = 10
-_LETTERS = tuple(ascii_uppercase[:_MOST_OPTIONS])
-_NUMBERS = tuple(str(number) for number in range(1, _MOST_OPTIONS + 1))
+MOST_OPTIONS = 10
+_LETTERS = tuple(ascii_uppercase[:MOST_OPTIONS])
+_NUMBERS = tuple(str(number) for number in range(1, MOST_OPTIONS + 1))
 _OPTION = re.compile(r"^\(?([A-Z]|\d+)\) ", re.MULTILINE)
 
 
@@ -293,10 +293,10 @@ def _checked(labels: Any, texts: Any, place: str) -> tuple[list[str], list[str]]
     labels = list(_LETTERS[: len(texts)]) if labels is None else [str(label).strip() for label in labels]
     if (
         None in texts
-        or not 2 <= len(texts) <= _MOST_OPTIONS
+        or not 2 <= len(texts) <= MOST_OPTIONS
         or not len(set(labels)) == len(labels) == len(texts)
     ):
         raise UserError(
-            f"{place} needs 2 to {_MOST_OPTIONS} options, each with a label of its own; it has {texts}"
+            f"{place} needs 2 to {MOST_OPTIONS} options, each with a label of its own; it has {texts}"
         )
     return labels, [str(text).strip() for text in texts]

@@ -34,7 +34,7 @@ from olr_cli.evaluation.targets import origin, targets
 from olr_cli.recipe.layers import folder_name, validate
 from olr_cli.recipe.schema import LocalEngine, Recipe
 from olr_cli.runs.directory import kind_note, read_manifest, read_recipe
-from olr_cli.runs.interrupts import Interrupted, stop_requests
+from olr_cli.runs.interrupts import stop_requests
 from olr_cli.runs.metrics import Metrics, Stopwatch
 from olr_cli.runs.schedule import Schedule
 from olr_cli.runs.store import scan_labels, scan_rollouts
@@ -159,8 +159,8 @@ class RolloutSampler:
                     if (sentence := reading_more(stored_responses(run.path))) is not None:
                         run.progress.say(sentence)
                 run.progress.step(step, metrics)
-                if step < schedule.last and stop.signal_number is not None:
-                    raise Interrupted(stop.signal_number)
+                if step < schedule.last and (interruption := stop.interruption()) is not None:
+                    raise interruption
         return {"steps": schedule.last}
 
     def _step(self, run: Attempt, step: int, visit: int, prompts: Sequence[Prompt]) -> Metrics:
