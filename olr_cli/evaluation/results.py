@@ -122,7 +122,10 @@ def _read_otherwise(targets: Sequence[Target], other: Target) -> Iterator[str]:
 
 def _notes(target: Target) -> Iterator[str]:
     """How an evaluation was sampled; of an imported one also the scores by the tool that it comes from."""
-    yield f"Sampled at temperature {target.store.record().sampling.temperature:g}."
+    record = target.store.record()
+    yield f"Sampled at temperature {record.sampling.temperature:g}."
+    if others := ", ".join(f"{name} ({how})" for name, how in record.not_as_asked.items()):
+        yield f"Not decided here: {others}."
     for name, metrics in target.origin.get("metrics", {}).items():
         scores = ", ".join(f"{metric} {100 * value:.1f}" for metric, value in metrics.items())
         if scores:
