@@ -11,7 +11,7 @@ from typing import Any
 
 from olr_cli.data.hub import hub_answers
 from olr_cli.engines.models import NAMES, is_builtin, loading, policy_path, require_known_code
-from olr_cli.errors import UserError, did_you_mean, no_path
+from olr_cli.errors import UserError, did_you_mean, first_line, no_path
 from olr_cli.evaluation.scores import is_evaluation
 from olr_cli.evaluation.store import Target
 from olr_cli.recipe.layers import folder_name
@@ -122,7 +122,13 @@ def require_models(targets: Sequence[Target]) -> None:
     if not remote:
         return
     from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HfHubHTTPError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+    )
 
     for model in remote:
         unreached = "" if hub_answers() else " (it cannot be reached from here, and its local cache has none)"
@@ -135,6 +141,11 @@ def require_models(targets: Sequence[Target]) -> None:
             raise UserError(
                 f"there is no model folder, run or built-in policy '{model}', and no such model on the Hugging Face"
                 f" hub{unreached}{hint}; check the name"
+            ) from error
+        except (HfHubHTTPError, HFValidationError) as error:
+            raise UserError(
+                f"there is no model folder, run or built-in policy '{model}', and the Hugging Face hub has no model to"
+                f" load by this name ({first_line(error)}); check the name"
             ) from error
 
 
