@@ -307,12 +307,15 @@ def file_benchmarks(data: Path | None, names: Iterable[str] | None = None) -> li
     ]
 
 
+def held_out_set(run: Path) -> str | None:
+    """The file, data set or task that a run holds out (`data.test`, `data.held_out`)."""
+    test = read_recipe(run).data.test
+    return str(run / HELD_OUT_FILE) if test is None and (run / HELD_OUT_FILE).exists() else test
+
+
 def held_out_benchmark(run: Path) -> Benchmark | None:
-    """The set that a run holds out (`data.test`, `data.held_out`), asked and read as in training; None without one."""
-    recipe = read_recipe(run)
-    test = recipe.data.test
-    if test is None and (run / HELD_OUT_FILE).exists():
-        test = str(run / HELD_OUT_FILE)
+    """The set that a run holds out, asked and read as in training; None without one."""
+    recipe, test = read_recipe(run), held_out_set(run)
     if test is None:
         return None
     if parse_source(test) is not None:
