@@ -399,7 +399,8 @@ class EvaluationStore:
         """Score the finished benchmarks and replace scores.json; errors as of `scores`."""
         scores, record = self.scores(), self.record()
         plain = record.model_dump(mode="json", include={"name", "model", "origin", "sampling", "seed"})
-        plain["sampling"] |= record.not_as_asked
+        for name, how in record.not_as_asked.items():
+            (plain if name == "seed" else plain["sampling"])[name] = how
         plain |= {
             "scores": [score.plain() for score in scores],
             "averages": averages(scores),

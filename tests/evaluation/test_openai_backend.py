@@ -179,7 +179,7 @@ def test_a_neutral_setting_that_a_server_refuses_is_the_servers_in_all_that_is_s
     words = ["evaluate", MODEL, *options.split()]
     for is_first in (True, False):
         result = done(*words)
-        assert "Not decided here: top_k (the server's), top_p (the server's)." in result.stdout
+        assert "Sampled at temperature 0.6; the server's: top_k, top_p." in result.stdout
         assert ("the server refuses top_k, top_p, and" in result.stderr) == is_first
     assert "min_p" in server.asked[-1] and not {"top_k", "top_p"} & server.asked[-1].keys()
     scores, record = (
@@ -189,6 +189,13 @@ def test_a_neutral_setting_that_a_server_refuses_is_the_servers_in_all_that_is_s
     assert drawn.items() <= scores["sampling"].items()
     [made] = record["generated_by"]
     assert made["sampling"] == {"top_k": "the server's", "top_p": "the server's"}
+
+
+def test_a_server_that_takes_no_seeds_draws_by_its_own(server):
+    server.refusal = refusing(422, lambda name: {"detail": [{"loc": ["body", name]}]}, "seed")
+    with BackendOptions(url=server.url).open(MODEL) as backend:
+        assert len(list(backend.stream(requests([1, 2]), SAMPLING))[-1][0]) == 2
+        assert backend.facts["sampling"] == {"seed": "the server's"}
 
 
 @pytest.mark.parametrize("name", ["top_k", "min_p", "temperature"])
