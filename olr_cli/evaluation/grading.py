@@ -31,11 +31,8 @@ def any_of(golds: Sequence[str]) -> str:
 
 def _right_answers(gold: str) -> list[str]:
     """The answers of a gold, as `any_of` writes them."""
-    if gold.startswith('["'):
-        with suppress(ValueError, RecursionError):
-            golds = json.loads(gold)
-            if all(isinstance(item, str) for item in golds):
-                return list(golds)
+    with suppress(ValueError, RecursionError):
+        return [str(item) for item in json.loads(gold)] if gold.startswith('["') else [gold]
     return [gold]
 
 

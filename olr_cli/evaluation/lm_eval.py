@@ -113,8 +113,8 @@ def import_log(request: EvaluationRequest, log: Path, say: Say) -> Answer:
     drawn = [asdict(task.sampling) for task in logged]
     others = {name: "differs by task" for name in drawn[0] if any(it[name] != drawn[0][name] for it in drawn)}
     others |= {name: "unknown" for task in logged for name in task.unknown}
-    made = {"name": TOOL, "version": version, **({"sampling": others} if others else {})}
     record = Evaluation(target, [*tasks.values()], replace(request, sampling=sampling)).record()
+    made = {"name": TOOL, "version": version, "sampling": others}
     record = record.model_copy(update={"generated_by": (made,)})
     store = target.store
     with store.locked(), Judge(ledger=folder / GIVEN_UP) as judge:
@@ -172,10 +172,8 @@ def _task(name: str, file: Path) -> _LoggedTask | None:
             ]
             if any(isinstance(text, list | float) for text in responses):
                 return None
-            # An API model's reply without text is logged as null.
+            # An API model's reply without text is logged as null; of anything else `storable` raises.
             responses = ["" if text is None else text for text in responses]
-            if not all(isinstance(text, str) for text in responses):
-                raise ValueError("responses")
             request = next(iter(line["arguments"].values()))
             prompt, settings = request["arg_0"], request["arg_1"]
             prompt = prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False)
