@@ -3,9 +3,9 @@
 The server renders prompts and counts tokens. Every setting is sent, those too that change nothing: servers put the
 model's defaults in place of what a request lacks. One that the server refuses is left out, and `facts` say so.
 
-A request that fails for a while (429, 5xx, a timeout, a lost connection,
-a reply that is cut off or no completion) is sent again after a pause that doubles each time, or that the server names
-(Retry-After). After `ATTEMPTS` its sample is lost, and the others go on; `MOST_LOST` in a row end the evaluation.
+A request that fails for a while (429, 5xx, a timeout, a lost connection, a reply that is cut off or no completion) is
+sent again after a pause that doubles each time, or that the server names (Retry-After). After `ATTEMPTS` its sample is
+lost, and the others go on; `MOST_LOST` in a row end the evaluation.
 """
 
 from __future__ import annotations
@@ -48,8 +48,6 @@ TIMEOUT = 600.0
 """Seconds in which a reply must be there, by default."""
 MOST_BYTES = 2**26
 """Of a reply, decompressed."""
-SERVERS_OWN = "the server's"
-"""The value, in `facts`, of a setting that the server refused."""
 _NEUTRAL = {
     "top_p": 1.0,
     "top_k": -1,  # vLLM, SGLang and llama.cpp take it for all tokens; 0 is an error in some of their versions
@@ -281,7 +279,7 @@ class OpenAIBackend(Backend):
                 return reply
             self._refused.add(name)
             if own := sorted(self._refused - {"max_tokens"}):
-                self.facts["sampling"] = dict.fromkeys(own, SERVERS_OWN)
+                self.facts["sampling"] = dict.fromkeys(own, "the server's")
 
     async def _send(
         self, client: httpx.AsyncClient, method: str, name: str, timeout: float, body: Any = None
@@ -397,8 +395,8 @@ def _refused_setting(reply: httpx.Response, sent: Mapping[str, Any]) -> str | No
     if "max_tokens" in sent and "max_completion_tokens" in reply.text:
         return "max_tokens"
     optional = {name for name, value in _NEUTRAL.items() if sent.get(name) == value} | {"seed"} & sent.keys()
-    names = (match[0] for match in re.finditer(r"\w+", reply.text))
-    return next((name for name in names if name in optional), None)
+    # The first, since a refusal may go on with a suggestion, or with all that was sent.
+    return next((word[0] for word in re.finditer(r"\w+", reply.text) if word[0] in optional), None)
 
 
 def _text(content: Any) -> str:
