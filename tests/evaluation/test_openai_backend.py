@@ -135,7 +135,8 @@ def test_every_sample_is_a_request_and_returned_in_its_place(server):
     assert rollouts[19][2].response == "It is \\boxed{27}."
     assert rollouts[20] == []
     assert sorted(body["seed"] for body in server.asked) == sorted([1, 2, 3, 11] * 20)
-    plain = {"model": MODEL, "temperature": 0.6, "max_tokens": 16} | openai_backend._NEUTRAL
+    plain = {"model": MODEL, "temperature": 0.6, "max_tokens": 16, "top_p": 1, "top_k": -1, "min_p": 0}
+    plain |= {"presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1, "repeat_penalty": 1}
     assert all(plain.items() <= body.items() for body in server.asked)
     assert not {"stop", "chat_template_kwargs"} & set(server.asked[0])
 
@@ -166,6 +167,7 @@ def refusing(status, wording, *names):
         refusing(400, lambda name: {"error": {"message": f"Unknown parameter: '{name}'."}}, "top_k", "top_p"),
         refusing(422, lambda name: {"detail": [{"loc": ["body", name], "msg": "no"}]}, "top_k", "top_p"),
         refusing(400, lambda name: {"error": f"no '{name}', did you mean 'min_p'?"}, "top_p", "top_k"),
+        refusing(400, lambda name: [{"error": f"no {name.title().replace('_', '')}"}], "top_p", "top_k"),
     ],
 )
 def test_a_neutral_setting_that_a_server_refuses_is_the_servers_in_all_that_is_stored_and_shown(

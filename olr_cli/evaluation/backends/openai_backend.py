@@ -394,9 +394,13 @@ def _refused_setting(reply: httpx.Response, sent: Mapping[str, Any]) -> str | No
         return None
     if "max_tokens" in sent and "max_completion_tokens" in reply.text:
         return "max_tokens"
-    optional = {name for name, value in _NEUTRAL.items() if sent.get(name) == value} | {"seed"} & sent.keys()
+    optional = [name for name, value in _NEUTRAL.items() if sent.get(name) == value]
+    named = {
+        name.replace("_", ""): name for name in (*optional, "seed") if name in sent
+    }  # xAI says presencePenalty
     # The first, since a refusal may go on with a suggestion, or with all that was sent.
-    return next((word[0] for word in re.finditer(r"\w+", reply.text) if word[0] in optional), None)
+    words = (word[0].replace("_", "").lower() for word in re.finditer(r"\w+", reply.text))
+    return next((named[word] for word in words if word in named), None)
 
 
 def _text(content: Any) -> str:
