@@ -133,7 +133,7 @@ def _held_out(runs: Sequence[Run]) -> Source:
 
 def _last_scores(run: Path) -> StoredScores | None:
     """The scores of the last checkpoint that `olr evaluate RUN` scored on some of the paper's benchmarks (R22)."""
-    evaluations = [stored_scores(file.parent) for file in run.glob("evaluation/*/scores.json")]
+    evaluations = [stored_scores(file.parent) for file in sorted(run.glob("evaluation/*/scores.json"))]
     of_paper = [scores for scores in evaluations if not scores.benchmarks.keys().isdisjoint(PAPER)]
     return max(of_paper, key=lambda scores: scores.step or 0, default=None)
 

@@ -89,7 +89,9 @@ EXTRACTOR = Option(
     " tag:NAME, or package.module:function; by default chosen from the data set or benchmark.",
 )
 TOLERANCE = Option(
-    None, metavar="T", min=0, max=1, help="Relative tolerance of numbers, as data.tolerance; by default none."
+    None,
+    metavar="T",
+    help="Relative tolerance of numbers, from 0 to below 1, as data.tolerance; by default none.",
 )
 COMPARE = Option(
     None, metavar="DIR", help="Show the scores of another evaluation, and the paired differences to it."

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr, ValidationError, model_serializer, model_validator
+from pydantic import Field, PrivateAttr, TypeAdapter, ValidationError, model_serializer, model_validator
 
 from olr_cli.answers import ARITHMETIC_SOURCES, default_extractor, find_extractor
 from olr_cli.data.arithmetic import parse_source
@@ -25,7 +25,7 @@ from olr_cli.data.rows import SUFFIXES, Rows, matching_files, read_table
 from olr_cli.data.sets import held_out_prompts
 from olr_cli.errors import UserError, at, did_you_mean, no_path, shortened, shown
 from olr_cli.recipe.layers import folder_name, read_tree, require_plain
-from olr_cli.recipe.schema import ColumnRole, Count, ExtractorText, Section, Text
+from olr_cli.recipe.schema import ColumnRole, Count, ExtractorText, Section, Text, Tolerance
 from olr_cli.runs.directory import HELD_OUT_FILE, read_recipe
 from olr_cli.tables import Answer
 from olr_cli.user_code import is_function
@@ -142,7 +142,7 @@ class Benchmark(Section):
     system: str | None = SYSTEM_PROMPT
     prompt: str = "{problem}"
     extractor: ExtractorText = "boxed"
-    tolerance: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    tolerance: Tolerance = 0.0
     aliases: tuple[str, ...] = ()
     licence: str = ""
     page: str = ""
@@ -244,6 +244,13 @@ def read_by(
     extractor: str | None, benchmarks: Sequence[Benchmark], tolerance: float | None
 ) -> list[Benchmark]:
     """Benchmarks with an extractor and a tolerance in place of their own; None: with their own."""
+    if tolerance is not None:
+        try:
+            TypeAdapter(Tolerance).validate_python(tolerance)
+        except ValidationError:
+            raise UserError(
+                f"{tolerance:g} is no tolerance; give a number from 0 to below 1", "tolerance"
+            ) from None
     update = {"extractor": extractor, "tolerance": tolerance}
     update = {name: value for name, value in update.items() if value is not None}
     read = [benchmark.model_copy(update=update) for benchmark in benchmarks]
@@ -300,12 +307,15 @@ def file_benchmarks(data: Path | None, names: Iterable[str] | None = None) -> li
     ]
 
 
+def held_out_set(run: Path) -> str | None:
+    """The file, data set or task that a run holds out (`data.test`, `data.held_out`)."""
+    test = read_recipe(run).data.test
+    return str(run / HELD_OUT_FILE) if test is None and (run / HELD_OUT_FILE).exists() else test
+
+
 def held_out_benchmark(run: Path) -> Benchmark | None:
-    """The set that a run holds out (`data.test`, `data.held_out`), asked and read as in training; None without one."""
-    recipe = read_recipe(run)
-    test = recipe.data.test
-    if test is None and (run / HELD_OUT_FILE).exists():
-        test = str(run / HELD_OUT_FILE)
+    """The set that a run holds out, asked and read as in training; None without one."""
+    recipe, test = read_recipe(run), held_out_set(run)
     if test is None:
         return None
     if parse_source(test) is not None:

@@ -97,7 +97,7 @@ def _sample(
         _heed(stop)
         if not backend.has_chat_template and request.prompting.chat.template is None:
             progress.say(f"Warning: {no_template(target.model)}")
-        record = store.with_backend(record, backend.facts)
+        store.check_backend(record, backend.facts)
         progress.generating(list(dict.fromkeys(entry.task.benchmark.title for entry in pool)))
         prompts = backend.render([entry.problem.messages for entry in pool])
         requests = [
@@ -105,10 +105,16 @@ def _sample(
             for entry, prompt in zip(pool, prompts, strict=True)
         ]
         with (
-            Recorder(store, record, pool, judge, progress.advance, show_score) as recorder,
+            Recorder(store, record, backend.facts, pool, judge, progress.advance, show_score) as recorder,
             closing(backend.stream(requests, request.sampling)) as stream,
         ):
+            noted = False
             for finished in stream:
+                if finished and not noted and (own := backend.facts.get("sampling")):
+                    noted = True
+                    progress.say(
+                        f"Note: the server refuses {', '.join(own)}, and samples by its own defaults there"
+                    )
                 recorder.add(
                     [
                         sample

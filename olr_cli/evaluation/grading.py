@@ -5,7 +5,9 @@ Stored responses can be graded again, without a model, after the grader or a ben
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +24,18 @@ from olr_cli.runs.directory import GIVEN_UP
 from olr_cli.tables import Answer
 
 
+def any_of(golds: Sequence[str]) -> str:
+    """The gold of a problem with one right answer, or with several, each of which is enough: then a list in JSON."""
+    return golds[0] if len(golds) == 1 else json.dumps(golds, ensure_ascii=False)
+
+
+def _right_answers(gold: str) -> list[str]:
+    """The answers of a gold, as `any_of` writes them."""
+    with suppress(ValueError, RecursionError):
+        return [str(item) for item in json.loads(gold)] if gold.startswith('["') else [gold]
+    return [gold]
+
+
 def grade(benchmark: Benchmark, samples: Sequence[Generation], judge: Judge) -> list[Generation]:
     """The same samples, which are all of some problems, with their answers and grades."""
     samples = [replace(sample, unfinished_thought=_unfinished_thought(sample)) for sample in samples]
@@ -33,7 +47,8 @@ def grade(benchmark: Benchmark, samples: Sequence[Generation], judge: Judge) -> 
     if benchmark.grader == "choice":
         return [_by_letter(sample, answer) for sample, answer in pairs]
     keys = judge.keys(answer for answer in answers if answer is not None)
-    judged = ((sample.gold, answer) for sample, answer in pairs if answer is not None)
+    golds = {sample.gold: _right_answers(sample.gold) for sample in samples}
+    judged = [(gold, answer) for sample, answer in pairs if answer is not None for gold in golds[sample.gold]]
     verdicts = judge.matches(judged, benchmark.tolerance)
     answers_of: dict[str, list[str | None]] = {}
     for sample, answer in pairs:
@@ -42,7 +57,7 @@ def grade(benchmark: Benchmark, samples: Sequence[Generation], judge: Judge) -> 
     graded = []
     for sample, answer in pairs:
         spelling = None if answer is None else spellings[sample.problem_id][keys[answer]]
-        is_correct = answer is not None and verdicts[sample.gold, answer] is True
+        is_correct = answer is not None and any(verdicts[gold, answer] is True for gold in golds[sample.gold])
         graded.append(replace(sample, answer=answer, answer_class=spelling, is_correct=is_correct))
     return graded
 
@@ -56,15 +71,16 @@ def _unfinished_thought(sample: Generation) -> bool | None:
 
 def _by_letter(sample: Generation, answer: str | None) -> Generation:
     options = sample.choices or MOST_OPTIONS  # of a problem that doesn't say how many it has
-    numbered = sample.gold.strip().isdecimal()
-    right = option_letter(sample.gold, options, numbered=numbered)
-    if right is None:
+    golds = _right_answers(sample.gold)
+    numbered = all(gold.strip().isdecimal() for gold in golds)
+    right = [option_letter(gold, options, numbered=numbered) for gold in golds]
+    if None in right:
         raise UserError(
             f"{sample.benchmark}: the gold '{sample.gold}' of problem {sample.problem_id} names none of its {options}"
             " options; mend it in the data"
         )
     letter = answer and option_letter(answer, options, numbered=numbered)
-    return replace(sample, answer=answer, answer_class=letter, is_correct=letter == right)
+    return replace(sample, answer=answer, answer_class=letter, is_correct=letter in right)
 
 
 # ---- grading again --------------------------------------------------------------------------------------------------

@@ -10,12 +10,13 @@ problem, with any other evaluation of that benchmark. Without, a task is a bench
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -28,7 +29,7 @@ from olr_cli.data.questions import QuestionIndex
 from olr_cli.errors import UserError, taken
 from olr_cli.evaluation.backends import Sampling
 from olr_cli.evaluation.benchmark import Benchmark, ProblemSource, choose, read_by
-from olr_cli.evaluation.grading import grade
+from olr_cli.evaluation.grading import any_of, grade
 from olr_cli.evaluation.plan import Evaluation, EvaluationRequest, Say
 from olr_cli.evaluation.problems import MOST_OPTIONS, load_problems
 from olr_cli.evaluation.published import model_name
@@ -43,27 +44,35 @@ TOOL = "lm-eval"
 _PATTERN = "samples_*.jsonl"
 _MAX_NEW_TOKENS = 256
 """The length limit that lm-eval takes where a task names none."""
+_LIMITS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
+"""Its names, the first of which counts."""
+_WRITTEN_LIST = re.compile(r"""\[\s*["'].*["']\s*\]""", re.DOTALL)
 _LETTER = re.compile(r"\(?[A-J]\)?")
 
 
 class _Record(NamedTuple):
-    """What a log says of a problem; `texts` are all of its ``doc``, usually with the bare question."""
+    """What a log says of a problem: any of `golds` is right; `texts` are all of its ``doc``, with the bare question."""
 
     problem_id: str
     prompt: str
     responses: Sequence[str]
-    gold: str
+    golds: Sequence[str]
     texts: Sequence[str]
 
 
 class _LoggedTask(NamedTuple):
-    """A task with generated text; `metrics` are the tool's own scores, of each metric that every problem has."""
+    """A task with generated text.
+
+    `metrics` are the tool's own scores, of each metric that every problem has; `unknown` are the settings that the log
+    does not say: the tool left them to the model's generation config or to a server.
+    """
 
     name: str
     file: Path
     records: Sequence[_Record]
     metrics: Mapping[str, float]
     sampling: Sampling
+    unknown: Sequence[str]
 
 
 def sample_logs(place: Path) -> list[Path]:
@@ -101,8 +110,12 @@ def import_log(request: EvaluationRequest, log: Path, say: Say) -> Answer:
     }
     target = Target(model, folder, f"{name} ({TOOL})", origin)
     sampling = max((task.sampling for task in logged), key=lambda it: it.max_new_tokens)
+    drawn = [asdict(task.sampling) for task in logged]
+    others = {name: "differs by task" for name in drawn[0] if any(it[name] != drawn[0][name] for it in drawn)}
+    others |= {name: "unknown" for task in logged for name in task.unknown}
     record = Evaluation(target, [*tasks.values()], replace(request, sampling=sampling)).record()
-    record = record.model_copy(update={"generated_by": ({"name": TOOL, "version": version},)})
+    made = {"name": TOOL, "version": version, "sampling": others}
+    record = record.model_copy(update={"generated_by": (made,)})
     store = target.store
     with store.locked(), Judge(ledger=folder / GIVEN_UP) as judge:
         if not store.is_empty:
@@ -157,27 +170,44 @@ def _task(name: str, file: Path) -> _LoggedTask | None:
             responses = [
                 text for part in line["resps"] for text in (part if isinstance(part, list) else [part])
             ]
-            if not all(isinstance(text, str) for text in responses):
+            if any(isinstance(text, list | float) for text in responses):
                 return None
+            # An API model's reply without text is logged as null; of anything else `storable` raises.
+            responses = ["" if text is None else text for text in responses]
             request = next(iter(line["arguments"].values()))
             prompt, settings = request["arg_0"], request["arg_1"]
             prompt = prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False)
-            gold = _gold_answer(storable(str(line["target"])))
             responses, texts = [*map(storable, responses)], [*_texts(line["doc"])]
-            records.append(_Record(problem_id, storable(prompt), responses, gold, texts))
-        if len({len(record.responses) for record in records}) != 1:
+            records.append(_Record(problem_id, storable(prompt), responses, _golds(line["target"]), texts))
+        counts = {len(record.responses) for record in records}
+        if len(counts) != 1 or 0 in counts:
             raise ValueError("counts")
         metrics = [_metrics(lines) for lines in by_problem.values()]
         means = {
             key: fmean(it[key] for it in metrics) for key in metrics[0] if all(key in it for it in metrics)
         }
-        temperature = 0.0 if settings.get("do_sample") is False else float(settings.get("temperature", 1))
-        limit = int(settings.get("max_gen_toks") or settings.get("max_tokens") or _MAX_NEW_TOKENS)
-        return _LoggedTask(name, file, records, means, Sampling(temperature, limit))
-    except (ValueError, TypeError, LookupError, AttributeError, StopIteration):
+        return _LoggedTask(name, file, records, means, *_sampling(settings))
+    except (ValueError, TypeError, LookupError, AttributeError, StopIteration, RecursionError, OverflowError):
         raise UserError(
             f"{file} is no sample log of {TOOL}, or its problems have different numbers of responses; name another"
         ) from None
+
+
+def _sampling(asked: Mapping[str, Any]) -> tuple[Sampling, list[str]]:
+    """How a request's arguments draw a response, as lm-eval reads them, and the settings that they leave open."""
+    limit = next((int(asked[name]) for name in _LIMITS if asked.get(name) is not None), _MAX_NEW_TOKENS)
+    temperature = 0.0 if asked.get("do_sample") is False else float(asked.get("temperature") or 0)
+    until = asked.get("until") or []
+    sampling = Sampling(
+        temperature,
+        limit,
+        top_p=float(asked.get("top_p") or 1),
+        top_k=top_k if (top_k := int(asked.get("top_k") or 0)) > 0 else None,
+        min_p=float(asked.get("min_p") or 0),
+        stop=tuple(storable(str(text)) for text in ([until] if isinstance(until, str) else until) if text),
+    )
+    by_chance = ("top_p", "top_k", "min_p", "seed") if temperature else ()
+    return sampling, [name for name in by_chance if asked.get(name) is None]
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -198,6 +228,16 @@ def _metrics(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     }
 
 
+def _golds(target: Any) -> tuple[str, ...]:
+    """The answers that a target takes for right: any of a list, which lm-eval logs as Python writes it."""
+    if isinstance(target, str) and _WRITTEN_LIST.fullmatch(target):
+        with suppress(ValueError, SyntaxError, MemoryError):
+            target = ast.literal_eval(target)
+    if isinstance(target, list):
+        return tuple(dict.fromkeys(gold for item in target for gold in _golds(item)))
+    return tuple(filter(None, [_gold_answer(storable(str(target)))] if target is not None else []))
+
+
 def _gold_answer(text: str) -> str:
     r"""The answer that a gold ends with: of a worked solution what its last ``\boxed{}``, or ``####``, holds."""
     last = text.rpartition("####")[2].strip()
@@ -206,9 +246,9 @@ def _gold_answer(text: str) -> str:
 
 def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
     """A benchmark with the problems and golds of the log."""
-    letters = all(_LETTER.fullmatch(record.gold) for record in task.records)
+    letters = all(_LETTER.fullmatch(gold) for record in task.records for gold in record.golds)
     benchmark = Benchmark(
-        name=re.sub(r"[^A-Za-z0-9._:+-]+", "-", task.name).strip("-._:+") or "task",
+        name=re.sub(r"[^A-Za-z0-9._:+-]+", "-", task.name).strip("-._:+")[:100] or "task",
         title=task.name,
         grader="choice" if letters else "math",
         source=ProblemSource(file=str(task.file.absolute())),
@@ -216,9 +256,9 @@ def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
     )
     problems = []
     for name, prompt, _, given, _ in task.records:
-        gold = option_letter(given, MOST_OPTIONS) if letters else given
-        if not gold:
+        if not given:
             raise UserError(f"{task.file}: problem {name} has no gold; name its benchmark", "benchmarks")
+        gold = any_of([option_letter(it, MOST_OPTIONS) or it for it in given] if letters else given)
         problems.append(Prompt(name, (Message("user", prompt),), gold, gold, None, benchmark.name))
     return benchmark, problems
 

@@ -22,6 +22,7 @@ from olr_cli.evaluation.benchmark import (
     file_benchmarks,
     find_benchmark,
     held_out_benchmark,
+    held_out_set,
     read_by,
     registry,
 )
@@ -142,6 +143,10 @@ def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
     chosen = _benchmarks(request)  # first, so that a misspelled name is not hidden behind what models need
     is_served = request.backend.url is not None
     named = all_targets(request.models, request.checkpoints, request.out, is_served=is_served)
+    if request.out is None:
+        named = {
+            model: [_parted(target, chosen.held_out) for target in group] for model, group in named.items()
+        }
     every_target = [target for group in named.values() for target in group]
     check_reference(request.compare, every_target)
     require_models(every_target)
@@ -163,6 +168,18 @@ def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
         tasks = decided.tasks(chosen.benchmarks) if loaded is None else loaded
         evaluations += [Evaluation(target, tasks, decided) for target in group]
     return evaluations
+
+
+def _parted(target: Target, held_out: HeldOut | None) -> Target:
+    """The target, in another folder where it is not sampled as this model is by default.
+
+    A run is asked what it holds out as in training, all else as any model: one evaluation has one sampling.
+    """
+    run = target.origin.get("run")
+    if (held_out is not None) == (run is not None and held_out_set(Path(run)) is not None):
+        return target
+    folder = f"{target.folder.name}-{'benchmarks' if held_out is None else 'held-out'}"
+    return replace(target, folder=target.folder.with_name(folder))
 
 
 class Chosen(NamedTuple):

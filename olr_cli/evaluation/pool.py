@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 from olr_cli import seeding
 from olr_cli.answers import Judge
@@ -100,20 +101,22 @@ class Recorder(AbstractContextManager["Recorder"]):
     """Grades and stores finished problems in a thread of its own, while others are generated.
 
     Leaving the context after an error that a user can mend, or a request to stop, stores what is finished. The record
-    is written with the first samples. In the thread, `stored` is called with the number of new samples after each part,
-    and `finished` with a benchmark when all its problems are stored.
+    is written with the first samples, and again if the backend's `facts` change: replies show what a server refuses.
+    In the thread, `stored` is called with the number of new samples after each part, and `finished` with a benchmark
+    when all its problems are stored.
     """
 
     def __init__(
         self,
         store: EvaluationStore,
         record: EvaluationRecord,
+        facts: Mapping[str, Any],
         pool: Sequence[PooledProblem],
         judge: Judge,
         stored: Callable[[int], None],
         finished: Callable[[Task], None],
     ) -> None:
-        self._store, self._record, self._judge = store, record, judge
+        self._store, self._record, self._facts, self._judge = store, record, facts, judge
         self._on_stored, self._on_finished = stored, finished
         self._tasks = {entry.task.benchmark.name: entry.task for entry in pool}
         self._left: Counter[str] = Counter()
@@ -160,10 +163,11 @@ class Recorder(AbstractContextManager["Recorder"]):
             of_benchmark.setdefault(sample.benchmark, []).append(sample)
         for name, rows in of_benchmark.items():
             graded = grade(self._tasks[name].benchmark, rows, self._judge)
-            if not self._is_recorded:
+            record = self._store.with_backend(self._record, self._facts)
+            if record is not self._record or not self._is_recorded:
                 # Not before there are samples: until then, nothing ties the user to these settings.
-                self._store.write_record(self._record)
-                self._is_recorded = True
+                self._store.write_record(record)
+                self._record, self._is_recorded = record, True
             self._store.append(name, graded)
             problems = {row.problem_id for row in graded}
             new = len(graded) - sum(self._stored[name, problem_id] for problem_id in problems)

@@ -122,7 +122,12 @@ def _read_otherwise(targets: Sequence[Target], other: Target) -> Iterator[str]:
 
 def _notes(target: Target) -> Iterator[str]:
     """How an evaluation was sampled; of an imported one also the scores by the tool that it comes from."""
-    yield f"Sampled at temperature {target.store.record().sampling.temperature:g}."
+    record = target.store.record()
+    by_whom: dict[str, list[str]] = {}
+    for name, how in record.not_as_asked.items():
+        by_whom.setdefault(how, []).append(name)
+    others = "".join(f"; {how}: {', '.join(names)}" for how, names in by_whom.items())
+    yield f"Sampled at temperature {record.sampling.temperature:g}{others}."
     for name, metrics in target.origin.get("metrics", {}).items():
         scores = ", ".join(f"{metric} {100 * value:.1f}" for metric, value in metrics.items())
         if scores:

@@ -149,7 +149,8 @@ class EvaluationRecord(Section):
         name: as in `Target`, like `model` and `origin`.
         prompting: the command's changes to the prompts (`olr_cli.evaluation.prompting.Prompting.settings`).
         protocol: whose choices the defaults were: ``standard`` (R19) or ``paper`` (of its printed scores).
-        generated_by: backend, weights, device and versions; an entry for every combination that generated samples.
+        generated_by: backend, weights, device and versions; an entry for every combination that generated samples. Its
+            ``sampling`` are the settings that it decided itself, and how (`OpenAIBackend` where a server refuses one).
     """
 
     schema_version: int = VERSION
@@ -167,6 +168,11 @@ class EvaluationRecord(Section):
     def old_grades(self) -> list[str]:
         """The benchmarks with grades by other rules than today's."""
         return [name for name, task in self.benchmarks.items() if task.answer_rules != RULES]
+
+    @property
+    def not_as_asked(self) -> dict[str, str]:
+        """The settings that others decided, whatever `sampling` says, as in `generated_by`."""
+        return {name: how for entry in self.generated_by for name, how in entry.get("sampling", {}).items()}
 
     def decisive(self) -> dict[str, object]:
         """The settings that must not change while an evaluation goes on, except for its problems."""
@@ -391,8 +397,10 @@ class EvaluationStore:
 
     def rescore(self) -> dict[str, Score]:
         """Score the finished benchmarks and replace scores.json; errors as of `scores`."""
-        scores = self.scores()
-        plain = self.record().model_dump(mode="json", include={"name", "model", "origin", "sampling", "seed"})
+        scores, record = self.scores(), self.record()
+        plain = record.model_dump(mode="json", include={"name", "model", "origin", "sampling", "seed"})
+        for name, how in record.not_as_asked.items():
+            (plain if name == "seed" else plain["sampling"])[name] = how
         plain |= {
             "scores": [score.plain() for score in scores],
             "averages": averages(scores),

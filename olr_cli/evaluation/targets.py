@@ -11,7 +11,7 @@ from typing import Any
 
 from olr_cli.data.hub import hub_answers
 from olr_cli.engines.models import NAMES, is_builtin, loading, policy_path, require_known_code
-from olr_cli.errors import UserError, did_you_mean, no_path
+from olr_cli.errors import UserError, did_you_mean, first_line, no_path
 from olr_cli.evaluation.scores import is_evaluation
 from olr_cli.evaluation.store import Target
 from olr_cli.recipe.layers import folder_name
@@ -121,20 +121,21 @@ def require_models(targets: Sequence[Target]) -> None:
     }
     if not remote:
         return
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
+    from huggingface_hub import errors, hf_hub_download
 
     for model in remote:
-        unreached = "" if hub_answers() else " (it cannot be reached from here, and its local cache has none)"
+        reason = "" if hub_answers() else " (it cannot be reached from here, and its local cache has none)"
         try:
             hf_hub_download(model, "config.json")
-        except GatedRepoError:
+        except errors.GatedRepoError:
             continue  # there is one
-        except (LocalEntryNotFoundError, RepositoryNotFoundError) as error:
+        except (errors.LocalEntryNotFoundError, errors.HfHubHTTPError, errors.HFValidationError) as error:
+            if not isinstance(error, errors.LocalEntryNotFoundError | errors.RepositoryNotFoundError):
+                reason = f" ({first_line(error)})"
             hint = did_you_mean(model, [f"builtin:{name}" for name in NAMES])
             raise UserError(
                 f"there is no model folder, run or built-in policy '{model}', and no such model on the Hugging Face"
-                f" hub{unreached}{hint}; check the name"
+                f" hub{reason}{hint}; check the name"
             ) from error
 
 

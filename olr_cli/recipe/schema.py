@@ -98,6 +98,7 @@ Exact = Annotated[
 """A number compared as written, not as the nearest double (R12)."""
 Ratio = Annotated[Exact, Field(ge=0, le=1)]
 Number = Annotated[float, BeforeValidator(_require_number)]
+Tolerance = Annotated[Number, Field(ge=0, lt=1)]
 Temperature = Annotated[Number, Field(ge=0), AfterValidator(_require_not_tiny)]
 Whole = Annotated[int, BeforeValidator(_require_number), Field(ge=-(2**63), lt=2**63)]
 Count = Annotated[Whole, Field(gt=0, lt=2**31)]
@@ -204,7 +205,7 @@ class DataSection(Section):
         " `{regex: PATTERN}`, `{after: TEXT}`, `{tag: NAME}`, or a function of your own, `package.module:function`;"
         " null: as each prompt's data source requires (R6).",
     )
-    tolerance: Annotated[Number, Field(ge=0, lt=1)] = _key(
+    tolerance: Tolerance = _key(
         0.0,
         "How far a number may be from a label or true answer, as a part of it, and still match, unless both are"
         " integers: 0.01 takes `85.71` for `\\frac{600}{7}`. It changes no class.",

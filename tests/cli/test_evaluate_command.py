@@ -154,9 +154,17 @@ def test_what_a_run_holds_out_is_sampled_as_in_training(tmp_path):
         "temperature": 1.0, "max_new_tokens": 16, "top_p": 1.0, "top_k": None, "min_p": 0.0, "stop": [],
     }  # fmt: skip
     assert record["benchmarks"]["arithmetic"]["samples"] == 8
-    assert (
-        "Sampled at temperature 0.6." in done(run, "--benchmarks", "arithmetic", *SMALL, "--out", "x").stdout
-    )
+    json_lines(Path("mine.jsonl"), {"question": "150+150=", "answer": "300"})
+    for more in (("--benchmarks", "arithmetic", *SMALL), ("--data", "mine.jsonl"), ("--limit", "6")):
+        result = done(run, *more)
+        assert f"Sampled at temperature {1 if more[0] == '--limit' else 0.6}." in result.stdout
+    assert {file.name for file in run.glob("evaluation/*")} == {"step-000004", "step-000004-benchmarks"}
+    for models in ((MODEL,), (MODEL, run)):
+        done(*models, "--limit", "6")
+    assert {file.name for file in Path("evaluations").iterdir()} == {
+        "builtin-addition-easier",
+        "builtin-addition-easier-held-out",
+    }
     hotter = write_history(tmp_path / "hotter", steps=2, data={"test": "arithmetic"})
     shutil.copytree(policy_path("addition-easier"), checkpoint_path(hotter, 2))
     assert "or measure them in different ways" in refused(run, hotter)
@@ -218,6 +226,9 @@ def test_a_file_of_questions_and_answers_is_a_benchmark_and_several_models_are_o
             "there is no model folder, run or built-in policy 'nowhere', and no such model on the",
         ),
         (("org/nowhere", "--benchmarks", "math500"), "no such model on the Hugging Face hub"),
+        (("org/a--b",), "no such model on the Hugging Face hub (Cannot have -- or .. in repo_id: 'org/a--b'"),
+        (("a" * 99,), "no such model on the Hugging Face hub (Repo id must use"),
+        *((("org/model", "--tolerance", it), "--tolerance: ") for it in ("1", "-0.1", "nan")),
         ((".",), "neither a model (it has no config.json) nor a run"),
         ((MODEL, "--benchmarks", "math500"), "math500: "),
         ((MODEL, "--data", "nowhere.parquet"), "nowhere.parquet does not exist"),

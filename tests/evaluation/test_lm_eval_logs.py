@@ -54,6 +54,7 @@ def test_a_log_of_lm_eval_is_graded_by_value_and_by_letter():
     record = json.loads(Path("evaluations/SmolLM2-135M-Instruct-lm-eval/evaluation.json").read_text())
     assert record["sampling"]["temperature"] == 0.6
     assert record["sampling"]["max_new_tokens"] == 16
+    assert "unknown: top_p, top_k, min_p" in " ".join(plain["notes"])
 
 
 def test_what_a_log_does_not_say_is_unknown():
@@ -142,6 +143,9 @@ def write(tmp_path, name, *lines):
         ['{"doc_id": 0}'],
         [],
         [json.dumps(LINE | {"resps": 7})],
+        [json.dumps(LINE | {"resps": [[{}]]})],
+        [json.dumps(LINE | {"resps": [[]]})],
+        ['{"doc_id": 0, "doc": ' + "[" * 900 + "]" * 900 + "}"],
         [json.dumps(LINE | {"arguments": None})],
         [json.dumps(LINE), json.dumps(LINE | {"doc_id": 1, "resps": [["1", "2"]]})],
     ],
@@ -149,6 +153,58 @@ def write(tmp_path, name, *lines):
 def test_what_is_no_log_is_named(tmp_path, lines):
     file = write(tmp_path, "samples_x_1.jsonl", *lines)
     assert f"{file} is no sample log of lm-eval" in refused(file)
+
+
+@pytest.mark.parametrize(
+    ("target", "right"),
+    [
+        (["2", "7"], ["7", "2"]),
+        (["so\n#### 2", ["7"], 8], ["7", "8"]),
+        ("['2', \"7'\"]", ["2"]),
+        (["B", "(C)"], ["C", "B"]),
+        ("[2, 7]", ["[2, 7]"]),
+    ],
+)
+def test_any_answer_of_a_target_is_right_also_when_it_is_graded_again(tmp_path, target, right):
+    asked = [f"\\boxed{{{answer}}}" for answer in [*right, "5"]]
+    file = write(tmp_path, "samples_x_1.jsonl", json.dumps(LINE | {"target": target, "resps": [asked]}))
+    plain, _ = answered(file, "--out", "o")
+    assert scores(plain)["x"] == (len(asked), len(right) / len(asked))
+    assert "0 grades changed" in answered("o")[1]
+
+
+def test_a_response_that_is_null_is_empty(tmp_path):
+    lines = (LINE | {"doc_id": at, "resps": [[text]]} for at, text in enumerate(["\\boxed{1}", None]))
+    plain, said = answered(write(tmp_path, "samples_x_1.jsonl", *map(json.dumps, lines)))
+    assert (scores(plain), said) == ({"x": (1, 0.5)}, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "drawn"),
+    [
+        ({}, {"temperature": 0.0, "max_new_tokens": 256, "top_p": 1.0, "top_k": None, "stop": []}),
+        (
+            {"temperature": 0.7, "do_sample": False, "max_new_tokens": 9},
+            {"temperature": 0.0, "max_new_tokens": 9},
+        ),
+        (
+            {"temperature": 0.7, "top_p": 0.9, "top_k": 0, "until": ["Q:", ""]},
+            {"temperature": 0.7, "top_p": 0.9, "top_k": None, "min_p": "unknown", "stop": ["Q:"]},
+        ),
+        (
+            {"temperature": 0.7},
+            {"temperature": 0.7, "top_p": "unknown", "top_k": "unknown", "min_p": "unknown"},
+        ),
+    ],
+)
+def test_how_a_log_was_sampled_is_what_its_requests_say_and_else_unknown(tmp_path, arguments, drawn):
+    asked = {"gen_args_0": {"arg_0": "?", "arg_1": arguments}}
+    plain, _ = answered(
+        write(tmp_path, "samples_x_1.jsonl", json.dumps(LINE | {"arguments": asked})), "--out", "o"
+    )
+    assert drawn.items() <= json.loads(Path("o/scores.json").read_text())["sampling"].items()
+    assert ("; unknown: " in plain["notes"][1]) == ("unknown" in drawn.values())
+    assert json.loads(Path("o/scores.json").read_text())["seed"] == ("unknown" if drawn["temperature"] else 0)
 
 
 def test_half_a_surrogate_pair_is_replaced(tmp_path):

@@ -1,5 +1,6 @@
 """The backend for OpenAI-compatible servers, against a small one in this process that answers sums."""
 
+import gzip
 import json
 import socket
 import threading
@@ -27,6 +28,7 @@ class Server:
     def __init__(self):
         self.asked, self.keys, self.paths, self.troubles, self.most_at_once = [], [], [], [], 0
         self.pause, self.pauses = 0.0, []
+        self.refusal = lambda body: None
         outer, running, lock = self, Counter(), threading.Lock()
 
         class Handler(BaseHTTPRequestHandler):
@@ -57,7 +59,7 @@ class Server:
                     outer.asked.append(body)
                     outer.keys.append(self.headers.get("Authorization"))
                     outer.paths.append(self.path)
-                    trouble = outer.troubles.pop(0) if outer.troubles else None
+                    trouble = outer.troubles.pop(0) if outer.troubles else outer.refusal(body)
                     pause = outer.pauses.pop(0) if outer.pauses else outer.pause
                 time.sleep(pause)
                 with lock:
@@ -133,9 +135,10 @@ def test_every_sample_is_a_request_and_returned_in_its_place(server):
     assert rollouts[19][2].response == "It is \\boxed{27}."
     assert rollouts[20] == []
     assert sorted(body["seed"] for body in server.asked) == sorted([1, 2, 3, 11] * 20)
-    plain = {"model": MODEL, "temperature": 0.6, "max_tokens": 16}
+    plain = {"model": MODEL, "temperature": 0.6, "max_tokens": 16, "top_p": 1, "top_k": -1, "min_p": 0}
+    plain |= {"presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1, "repeat_penalty": 1}
     assert all(plain.items() <= body.items() for body in server.asked)
-    assert not {"top_p", "top_k", "min_p", "stop", "chat_template_kwargs"} & set(server.asked[0])
+    assert not {"stop", "chat_template_kwargs"} & set(server.asked[0])
 
 
 def test_what_is_set_is_passed_on(server):
@@ -146,6 +149,62 @@ def test_what_is_set_is_passed_on(server):
     assert wanted.items() <= body.items()
     assert body["chat_template_kwargs"] == {"enable_thinking": False}
     assert "seed" not in body
+
+
+def refusing(status, wording, *names):
+    """A server's refusal of the first of these settings that a request has."""
+
+    def refusal(body):
+        name = next((name for name in names if name in body), None)
+        return None if name is None else (status, wording(name))
+
+    return refusal
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        refusing(400, lambda name: {"error": {"message": f"Unknown parameter: '{name}'."}}, "top_k", "top_p"),
+        refusing(422, lambda name: {"detail": [{"loc": ["body", name], "msg": "no"}]}, "top_k", "top_p"),
+        refusing(400, lambda name: {"error": f"no '{name}', did you mean 'min_p'?"}, "top_p", "top_k"),
+        refusing(400, lambda name: [{"error": f"no {name.title().replace('_', '')}"}], "top_p", "top_k"),
+    ],
+)
+def test_a_neutral_setting_that_a_server_refuses_is_the_servers_in_all_that_is_stored_and_shown(
+    server, tmp_path, monkeypatch, refusal
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(openai_backend, "ATTEMPTS", 1)
+    sums(tmp_path)
+    server.refusal = refusal
+    options = f"--url {server.url} --benchmarks sums.yaml --out o --samples 2 --concurrency 2"
+    words = ["evaluate", MODEL, *options.split()]
+    for is_first in (True, False):
+        result = done(*words)
+        assert "Sampled at temperature 0.6; the server's: top_k, top_p." in result.stdout
+        assert ("the server refuses top_k, top_p, and" in result.stderr) == is_first
+    assert "min_p" in server.asked[-1] and not {"top_k", "top_p"} & server.asked[-1].keys()
+    scores, record = (
+        json.loads((tmp_path / "o" / f"{name}.json").read_text()) for name in ("scores", "evaluation")
+    )
+    drawn = {"temperature": 0.6, "top_p": "the server's", "top_k": "the server's", "min_p": 0.0}
+    assert drawn.items() <= scores["sampling"].items()
+    [made] = record["generated_by"]
+    assert made["sampling"] == {"top_k": "the server's", "top_p": "the server's"}
+
+
+def test_a_server_that_takes_no_seeds_draws_by_its_own(server):
+    server.refusal = refusing(422, lambda name: {"detail": [{"loc": ["body", name]}]}, "seed")
+    with BackendOptions(url=server.url).open(MODEL) as backend:
+        assert len(list(backend.stream(requests([1, 2]), SAMPLING))[-1][0]) == 2
+        assert backend.facts["sampling"] == {"seed": "the server's"}
+
+
+@pytest.mark.parametrize("name", ["top_k", "min_p", "temperature"])
+def test_a_setting_that_the_user_chose_is_not_left_out(server, name):
+    server.refusal = refusing(400, lambda name: {"error": f"no {name}"}, name)
+    with pytest.raises(UserError, match=f"refuses a request .*no {name}"):
+        ask(server, requests([1]), Sampling(0.5, 8, top_k=5, min_p=0.1))
 
 
 @pytest.mark.parametrize("most", [1, 5])
@@ -173,6 +232,9 @@ def test_no_more_requests_at_a_time_than_allowed(server, most):
         (200, {"choices": [{"message": {"content": 7}}]}),
         (200, {"choices": []}),
         (200, b" " * (1 << 20) + b"{}"),
+        (200, gzip.compress(b" " * (1 << 21)), {"Content_Encoding": "gzip"}),
+        (200, gzip.compress(gzip.compress(b" " * (1 << 24))), {"Content_Encoding": "gzip, gzip"}),
+        (200, b"no gzip", {"Content_Encoding": "gzip"}),
     ],
 )
 def test_what_passes_is_tried_again(server, monkeypatch, trouble):
@@ -180,6 +242,13 @@ def test_what_passes_is_tried_again(server, monkeypatch, trouble):
     server.troubles = [trouble, trouble]
     assert ask(server, requests([1])) == {0: [Rollout("It is \\boxed{7}.", 6, False)]}
     assert len(server.asked) == 3
+
+
+def test_a_compressed_reply_is_read(server):
+    reply = {"choices": [{"message": {"content": "42"}, "finish_reason": "stop"}]}
+    server.troubles = [(200, gzip.compress(json.dumps(reply).encode()), {"Content_Encoding": "gzip"})]
+    assert ask(server, requests([1])) == {0: [Rollout("42", None, False)]}
+    assert len(server.asked) == 1
 
 
 def said(**message):

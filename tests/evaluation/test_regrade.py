@@ -106,6 +106,15 @@ def test_what_changed_is_said_and_the_rules_are_todays(folder, benchmark, capsys
     assert json.loads((folder / "evaluation.json").read_text())["benchmarks"]["sums"]["answer_rules"] == RULES
 
 
+@pytest.mark.parametrize("tolerance", [1.0, -0.1, float("nan")])
+def test_a_tolerance_that_no_benchmark_may_have_is_refused_and_nothing_is_written(folder, tolerance):
+    before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    with pytest.raises(UserError, match=r"tolerance: .* is no tolerance; give a number from 0 to below 1"):
+        regrade(folder, tolerance=tolerance)
+    assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
+    assert regrade(folder, tolerance=0.99).scores
+
+
 def test_what_was_given_up_stays_so_until_the_rules_change(folder):
     costly = r"\sqrt{x}+1"  # needs computer algebra, as nothing else here
     file = folder / "generations" / "sums.parquet"

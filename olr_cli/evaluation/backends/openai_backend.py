@@ -1,8 +1,11 @@
 """Generation by an OpenAI-compatible server: chat completions over HTTP, many at a time.
 
-The server renders prompts and counts tokens. A request that fails for a while (429, 5xx, a timeout, a lost connection,
-a reply that is cut off or no completion) is sent again after a pause that doubles each time, or that the server names
-(Retry-After). After `ATTEMPTS` its sample is lost, and the others go on; `MOST_LOST` in a row end the evaluation.
+The server renders prompts and counts tokens. Every setting is sent, those too that change nothing: servers put the
+model's defaults in place of what a request lacks. One that the server refuses is left out, and `facts` say so.
+
+A request that fails for a while (429, 5xx, a timeout, a lost connection, a reply that is cut off or no completion) is
+sent again after a pause that doubles each time, or that the server names (Retry-After). After `ATTEMPTS` its sample is
+lost, and the others go on; `MOST_LOST` in a row end the evaluation.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import asyncio
 import math
 import os
 import random
+import re
 import threading
 from base64 import b64encode
 from collections import defaultdict
@@ -43,7 +47,20 @@ CONNECTING = 20.0
 TIMEOUT = 600.0
 """Seconds in which a reply must be there, by default."""
 MOST_BYTES = 2**26
-"""Of a reply."""
+"""Of a reply, decompressed."""
+_NEUTRAL = {
+    "top_p": 1.0,
+    "top_k": -1,  # vLLM, SGLang and llama.cpp take it for all tokens; 0 is an error in some of their versions
+    "min_p": 0.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "repetition_penalty": 1.0,
+    "repeat_penalty": 1.0,  # llama.cpp's name
+}
+"""Settings that change nothing. In place of missing ones, vLLM and SGLang take those of the model's generation config,
+and llama.cpp its own (top_p 0.95, top_k 40, min_p 0.05)."""
+_CODINGS = {"", "identity", "gzip", "deflate"}
+"""Of replies. One coding alone: two on top of each other make gigabytes of a few bytes."""
 _WAITED = 0.5
 _TRANSIENT = {408, 409, 429, 500, 502, 503, 504, 529}
 _FAILURES = (httpx.TransportError, httpx.DecodingError, TimeoutError)
@@ -61,6 +78,8 @@ class OpenAIBackend(Backend):
 
     A sample is a request with a seed of its own, which some servers ignore.
     """
+
+    facts: dict[str, Any]
 
     def __init__(self, model: str, *, url: str, concurrency: int, timeout: float, chat: ChatFormat) -> None:
         """Ask the server for its models.
@@ -83,7 +102,7 @@ class OpenAIBackend(Backend):
             raise UserError("this is no URL of a server; give one like http://host:8000/v1", "url")
         path = self._url.path.rstrip("/")
         self._shown = str(self._url.copy_with(path=path, userinfo=b"", query=None, fragment=None))
-        self._limit_name = "max_tokens"
+        self._refused: set[str] = set()
         self._key = os.environ.get(KEY, "").strip()
         if not (self._key.isascii() and self._key.isprintable()):
             raise UserError(
@@ -218,15 +237,15 @@ class OpenAIBackend(Backend):
             "model": self.model,
             "messages": [{"role": turn.role, "content": turn.content} for turn in request.messages],
             "temperature": sampling.temperature,
-            self._limit_name: sampling.max_new_tokens,
+            "max_tokens": sampling.max_new_tokens,
+            **_NEUTRAL,
+            "top_p": sampling.top_p,
+            "min_p": sampling.min_p,
         }
         named = {
-            "seed": seed & (2**63 - 1) if sampling.temperature else None,
-            "top_p": sampling.top_p if sampling.top_p != 1 else None,
-            "stop": list(sampling.stop) or None,
-            # Not in OpenAI's own API; servers of open models know them.
             "top_k": sampling.top_k,
-            "min_p": sampling.min_p or None,
+            "seed": seed & (2**63 - 1) if sampling.temperature else None,
+            "stop": list(sampling.stop) or None,
             "chat_template_kwargs": dict(self.chat.variables) or None,
         }
         body |= {name: value for name, value in named.items() if value is not None}
@@ -235,7 +254,7 @@ class OpenAIBackend(Backend):
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt) * random.uniform(0.5, 1)
             try:
-                reply = await self._send(client, "POST", "chat/completions", self.timeout, body)
+                reply = await self._complete(client, body)
                 if reply.status_code == 200:
                     return self._rollout(reply)
             except (*_FAILURES, _BadReply) as error:
@@ -244,14 +263,23 @@ class OpenAIBackend(Backend):
             if reply.status_code in _TRANSIENT:
                 reason = f"status {reply.status_code}{self._said(reply)}"
                 pause = _wished(reply, self.timeout) or pause
-            elif reply.status_code == 400 and "max_completion_tokens" in reply.text and "max_tokens" in body:
-                # Newer models of OpenAI's know the limit by this name alone; another request may have found it out.
-                self._limit_name = "max_completion_tokens"
-                body[self._limit_name] = body.pop("max_tokens")
-                pause = 0.0
             else:
                 raise self._refusal(reply)
         return reason
+
+    async def _complete(self, client: httpx.AsyncClient, body: Mapping[str, Any]) -> httpx.Response:
+        """The reply to a request, without the settings that the server turns out to refuse."""
+        while True:
+            sent = {name: value for name, value in body.items() if name not in self._refused}
+            if "max_tokens" not in sent:
+                # Newer models of OpenAI's know the limit by this name alone.
+                sent["max_completion_tokens"] = body["max_tokens"]
+            reply = await self._send(client, "POST", "chat/completions", self.timeout, sent)
+            if (name := _refused_setting(reply, sent)) is None:
+                return reply
+            self._refused.add(name)
+            if own := sorted(self._refused - {"max_tokens"}):
+                self.facts["sampling"] = dict.fromkeys(own, "the server's")
 
     async def _send(
         self, client: httpx.AsyncClient, method: str, name: str, timeout: float, body: Any = None
@@ -260,17 +288,22 @@ class OpenAIBackend(Backend):
         content = bytearray()
         url = self._url.copy_with(path=f"{self._url.path.rstrip('/')}/{name}")
         async with asyncio.timeout(timeout), client.stream(method, url, json=body) as reply:
-            async for chunk in reply.aiter_raw():
+            coding = reply.headers.get("content-encoding", "").lower()
+            if coding not in _CODINGS:
+                raise _BadReply(f"its reply is encoded as {shortened(coding)!r}, which was not asked for")
+            async for chunk in reply.aiter_bytes():
                 content += chunk
                 if len(content) > MOST_BYTES:
                     raise _BadReply(f"its reply has more than {MOST_BYTES >> 20} MiB")
+        reply.headers.pop("content-encoding", None)  # it is decoded
         return httpx.Response(reply.status_code, headers=reply.headers, content=bytes(content))
 
     def client(self) -> httpx.AsyncClient:
         """Connections to the server."""
         limits = httpx.Limits(max_connections=self.concurrency, max_keepalive_connections=self.concurrency)
         timeout = httpx.Timeout(CONNECTING, read=None, pool=None)  # `_send` limits how long a reply takes
-        return httpx.AsyncClient(headers=self.headers, timeout=timeout, limits=limits)
+        headers = {"Accept-Encoding": "gzip, deflate", **self.headers}
+        return httpx.AsyncClient(headers=headers, timeout=timeout, limits=limits)
 
     async def _served(self) -> dict[str, Any]:
         """What the server says about the model: the name behind it."""
@@ -353,6 +386,21 @@ class OpenAIBackend(Backend):
             text = f"<think>\n{thought}\n</think>\n\n{text}" if text else f"<think>\n{thought}"
         is_count = type(tokens) is int and 0 <= tokens < 2**31
         return Rollout(storable(text), tokens if is_count else None, is_cut)
+
+
+def _refused_setting(reply: httpx.Response, sent: Mapping[str, Any]) -> str | None:
+    """The first setting that a refusal names of those that a request can do without: neutral ones, and the seed."""
+    if reply.status_code not in (400, 422):
+        return None
+    if "max_tokens" in sent and "max_completion_tokens" in reply.text:
+        return "max_tokens"
+    optional = [name for name, value in _NEUTRAL.items() if sent.get(name) == value]
+    named = {
+        name.replace("_", ""): name for name in (*optional, "seed") if name in sent
+    }  # xAI says presencePenalty
+    # The first, since a refusal may go on with a suggestion, or with all that was sent.
+    words = (word[0].replace("_", "").lower() for word in re.finditer(r"\w+", reply.text))
+    return next((named[word] for word in words if word in named), None)
 
 
 def _text(content: Any) -> str:
