@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import unescape
 from itertools import chain
 from typing import TypeAlias
@@ -14,15 +15,16 @@ from olr_cli.answers.extraction import boxed
 from olr_cli.data.prompt_files import (
     LABEL_COLUMNS,
     Reading,
+    asked_in,
     columns_hint,
     find_columns,
     is_blank,
-    load_table,
+    load_rows,
     read_rows,
 )
 from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet
 from olr_cli.data.questions import normal_question, question_of
-from olr_cli.data.rows import Rows
+from olr_cli.data.rows import Origins
 from olr_cli.errors import UserError, no_rows, shortened
 from olr_cli.recipe.schema import ColumnRole
 
@@ -48,7 +50,7 @@ _SHOWN = 3
 """Rows that are shown of each kind."""
 
 Asked: TypeAlias = tuple[int, Prompt]
-"""A prompt and its row in the file; the first is 0."""
+"""A prompt and the number of its row among all rows of the files, from 0."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Finding:
     Attributes:
         kind: a short name, for machines.
         fault: a thing in the singular and what is wrong with it: ``row without a label``.
-        rows: the first is 0.
+        rows: their numbers among all rows of the files, from 0.
         examples: what stands in the first few of them.
     """
 
@@ -82,6 +84,7 @@ class Checked:
     rows: int
     columns: Mapping[str, str]
     findings: Sequence[Finding]
+    origins: Origins
 
 
 def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -> Checked:
@@ -89,8 +92,7 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
 
     `source` and `columns` are as for `read_prompts`; of a log of answers each question counts once.
     """
-    table, name, data_source, _ = load_table(source, "train")
-    rows = Rows(table, source)
+    rows, name, data_source, _ = load_rows(source, "train")
     if not len(rows):
         raise no_rows(source, "prompt")
     found = find_columns(rows, columns)
@@ -104,7 +106,7 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
             f" {columns_hint(rows, found)}",
             "data.columns",
         )
-    asked = rows.values(found["question"])
+    asked = asked_in(rows, found["question"])
     blank = [(row, "") for row, question in enumerate(asked) if is_blank(question)]
     kept = sorted({*range(len(asked))} - {row for row, _ in blank})
     if is_log:  # asks a question again for every answer
@@ -114,14 +116,15 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
     findings = [_found("no_question", "row without a question", blank)]
     if kept:
         reading = Reading({role: path for role, path in (columns or {}).items() if role != "id"})
-        there = Rows(table.take(kept), source)
-        prompts = read_rows(there, data_source=data_source, split="train", reading=reading).prompts
-        findings += _findings([*zip(kept, prompts, strict=True)], judge)
-    return Checked(name, len(rows), found, [finding for finding in findings if finding.rows])
+        prompts = read_rows(rows.take(kept), data_source=data_source, split="train", reading=reading).prompts
+        findings += _findings([*zip(kept, prompts, strict=True)], judge, rows.origins)
+    found_ones = [finding for finding in findings if finding.rows]
+    return Checked(name, len(rows), found, found_ones, rows.origins)
 
 
-def _findings(prompts: Sequence[Asked], judge: Judge) -> Iterator[Finding]:
+def _findings(prompts: Sequence[Asked], judge: Judge, origins: Origins) -> Iterator[Finding]:
     """What is found in prompts, each with its row; labels are looked at as they were before noise."""
+    described = partial(_described, origins)
     labels = [(row, prompt.file_label) for row, prompt in prompts]
     sentinel = [(row, SENTINEL) for row, prompt in prompts if prompt.given_label == SENTINEL]
     yield _found("sentinel", "label equal to the sentinel, which no response matches", sentinel)
@@ -134,7 +137,7 @@ def _findings(prompts: Sequence[Asked], judge: Judge) -> Iterator[Finding]:
     given = [(row, label) for row, label in named if not _NO_ANSWER.fullmatch(label.strip())]
     yield _found("ungradable", "label that no response can match", _ungradable(given, judge))
     conflicting, agreeing = _repeated(prompts, judge)
-    yield _found("conflict", "question with different labels", map(_described, conflicting))
+    yield _found("conflict", "question with different labels", map(described, conflicting))
     yield _found("proof", "label like a proof", [pair for pair in given if _PROOF.match(pair[1])])
     parts = [(row, label) for row, label in given if _PARTS.match(unescape(label))]
     yield _found("parts", "label with several parts", parts)
@@ -147,7 +150,7 @@ def _findings(prompts: Sequence[Asked], judge: Judge) -> Iterator[Finding]:
     asked = [(row, question_of(prompt.messages)) for row, prompt in prompts]
     unseen = [(row, text) for row, text in asked if _FIGURE.search(text) and not _DRAWN.search(text)]
     yield _found("no_figure", "question about a figure that is not there", unseen)
-    yield _found("repeat", "question asked again, up to case and spaces", map(_described, agreeing))
+    yield _found("repeat", "question asked again, up to case and spaces", map(described, agreeing))
 
 
 def repeat_notes(prompts: PromptSet) -> Iterator[str]:
@@ -184,8 +187,10 @@ def _ungradable(given: Sequence[tuple[int, str]], judge: Judge) -> list[tuple[in
     return [(row, label) for row, label in given if not verdicts.get((label, read[label] or ""))]
 
 
-def _described(group: Sequence[Asked]) -> tuple[int, str]:
-    labels = " and ".join(f"{prompt.file_label} (row {row})" for row, prompt in group[:_SHOWN])
+def _described(origins: Origins, group: Sequence[Asked]) -> tuple[int, str]:
+    labels = " and ".join(
+        f"{prompt.file_label} ({origins.short_name(row)})" for row, prompt in group[:_SHOWN]
+    )
     return group[0][0], f"{labels}: {shortened(' '.join(question_of(group[0][1].messages).split()))}"
 
 

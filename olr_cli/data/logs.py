@@ -20,6 +20,7 @@ from olr_cli.data.chat import Message, as_text, messages, response_text, turns_o
 from olr_cli.data.log_formats import COLUMNS, TABLE, LogFormat, recognised, require_columns, unpacked
 from olr_cli.data.questions import question_ids
 from olr_cli.data.rows import (
+    Origins,
     Rows,
     is_json,
     json_batches,
@@ -114,8 +115,9 @@ def _typed(rows: Rows, name: str, path: str) -> pl.Series:
             return known > 0
         return _whole(known, pl.Int32(), rows.place) if name == "tokens" else known
     if name in ("prompt", "response") and (not is_column or pa.types.is_nested(rows.table[path].type)):
-        cells = enumerate(rows.values(path), start=rows.first)
-        chats = [_chat_text(cell, name, path, row, rows.place) for row, cell in cells]
+        chats = [
+            _chat_text(cell, name, path, row, rows.origins) for row, cell in enumerate(rows.values(path))
+        ]
         texts = pl.Series(name, chats, dtype=pl.String)
     else:
         texts = pl.Series(name, rows.text_column(path))
@@ -158,12 +160,12 @@ class _Layout:
 _NEEDED = ("prompt_id", "prompt", "visit", "step", "group", "response", "answer", "data_source")
 
 
-def _chat_text(cell: Any, name: str, path: str, row: int, place: str) -> str | None:
+def _chat_text(cell: Any, name: str, path: str, row: int, origins: Origins) -> str | None:
     """A prompt or a response, which may be messages, as text."""
     text = None if cell is None else as_text(cell) if name == "prompt" else response_text(cell)
     if text is None and cell is not None and messages(cell) is None:
         what, should = f"a {type(cell).__name__}", "text or a list of messages with role and content"
-        raise row_error(place, path, row, what, should)
+        raise row_error(origins.name(row), path, what, should)
     return text
 
 
@@ -335,27 +337,30 @@ class _Files:
         return rows
 
     def _parts(self, path: Path, step: int) -> Iterator[pl.DataFrame]:
-        start = 0
-        # Of a Parquet or CSV file, its schema says which columns are read.
-        tables = (
-            self._json_tables(path) if is_json(path) else read_batches(path, partial(self._look_at, path))
-        )
-        for table in tables:
-            if table.column_names and not len(table):
+        is_first = True
+        for rows in self._json_rows(path) if is_json(path) else self._table_rows(path):
+            names = rows.table.column_names
+            if names and not len(rows):
                 continue
             require_columns(self._layout.places, self._layout.columns, str(path))
-            rows = Rows(table, str(path), start)
-            if not start:
+            if is_first:
                 # What lies within a column shows only in its values.
-                names, named = table.column_names, self.columns.items()
+                named = self.columns.items()
                 within = {role: name for role, name in named if name.partition(".")[0] in names}
                 with at("columns"):
                     pick(rows.has, {}, within, place=str(path), available=rows.paths)
             yield self._reduced(_renamed(rows, self._layout, step))
+            is_first = False
+
+    def _table_rows(self, path: Path) -> Iterator[Rows]:
+        """The rows of a Parquet or CSV file, some at a time, with the columns that are read."""
+        start = 0
+        for table in read_batches(path, partial(self._look_at, path)):
+            yield Rows(table, Origins(str(path), [path], range(start, start + len(table))))
             start += len(table)
 
-    def _json_tables(self, path: Path) -> Iterator[pa.Table]:
-        """The columns of a JSON file that are read, some rows at a time."""
+    def _json_rows(self, path: Path) -> Iterator[Rows]:
+        """The rollouts of a JSON file, some at a time, with the columns that are read."""
         import pyarrow as pa
 
         # The file is read twice, for a key may come late and change which columns hold what.
@@ -368,14 +373,18 @@ class _Files:
             return
         used, start = self._look_at(path, pa.schema(kinds)), 0
         for packed in json_batches(path):
-            objects = [row for one in packed for row in unpacked(one)]
+            numbered_objects = [
+                (number, row) for number, one in enumerate(packed, start) for row in unpacked(one)
+            ]
+            objects = [row for _, row in numbered_objects]
+            origins = Origins(str(path), [path], [number for number, _ in numbered_objects])
             for name in {"prompt", "response"} & self._layout.places.keys():
                 column = self._layout.places[name]
-                for number, cells in enumerate(objects, start):
+                for at_row, cells in enumerate(objects):
                     if type(cells.get(column)) not in (str, NoneType):
-                        cells[column] = _chat_text(cells[column], name, column, number, str(path))
-            start += len(objects)
-            yield json_table(objects, str(path), used)
+                        cells[column] = _chat_text(cells[column], name, column, at_row, origins)
+            start += len(packed)
+            yield Rows(json_table(objects, str(path), used), origins)
 
     def _look_at(self, path: Path, schema: pa.Schema) -> set[str]:
         """Find out which columns of a file hold what; returns those that are read."""

@@ -46,7 +46,9 @@ def training_data(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
         facts["verified.digest"] = hashlib.sha256(Path(verified).read_bytes()).hexdigest()
     if held_out is not None and measured:
         held_out = held_out.with_prompts(marked[len(prompts) :], {})
-    return replace(prompts.with_prompts(marked[: len(prompts)], facts), notes=notes), held_out
+    return replace(
+        prompts.with_prompts(marked[: len(prompts)], facts), notes=[*prompts.notes, *notes]
+    ), held_out
 
 
 def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:

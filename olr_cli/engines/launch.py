@@ -166,7 +166,7 @@ def launch(
         progress.say(note)
     data = load_data(recipe, kind)
     engine = make_engine(recipe, data)
-    for note in data.train.notes:
+    for note in data.notes:
         progress.say(f"Note: {note}.")
     for warning in [*run_warnings(recipe, data, kind), *engine.warnings]:
         progress.say(f"Warning: {warning}")

@@ -75,7 +75,7 @@ class Rehearsal:
         lines = [recipe_yaml(self.recipe), *code_notes(self.recipe)]
         # Versions matter where runs repeat bit for bit: in one process on a CPU.
         repeats = (engine.facts["engine"], engine.facts["device"]) == ("local", "cpu")
-        notes = [*self.data.train.notes, *(untested_versions() if repeats else [])]
+        notes = [*self.data.notes, *(untested_versions() if repeats else [])]
         lines += [f"Note: {note}." for note in notes]
         lines += [f"Warning: {sentence}" for sentence in self.warnings]
         lines += [*self.amount_lines(), *engine.plan, *self._prompt_lines(prompt, views)]

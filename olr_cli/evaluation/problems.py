@@ -23,7 +23,7 @@ from olr_cli.data.hub import HubId, load_hub_table
 from olr_cli.data.prompt_files import Reading, read_prompts, read_rows
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.data.questions import normal_question
-from olr_cli.data.rows import Rows, matching_files, read_table
+from olr_cli.data.rows import Origins, Rows, matching_files, read_table
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER, Benchmark, ProblemFields, registry
 
@@ -126,7 +126,7 @@ def _data_sources(data: Path) -> Iterator[tuple[Path, list[str | None]]]:
     for file in matching_files(str(data)):
         table = read_table([file], {"data_source"})  # of a large file for something else, no more than this
         if "data_source" in table.column_names:
-            yield file, Rows(table, str(file)).texts("data_source")
+            yield file, Rows(table, Origins(str(file))).texts("data_source")
 
 
 def _has_messages(table: pa.Table) -> bool:
@@ -187,7 +187,7 @@ def _problem(benchmark: Benchmark, prompt: Prompt, is_plain: bool, place: str) -
 
 def _prompts(table: pa.Table, benchmark: Benchmark, place: str) -> Sequence[Prompt]:
     return read_rows(
-        Rows(table, place),
+        Rows(table, Origins(place)),
         data_source=benchmark.name,
         split="test",
         reading=Reading(are_numbered=True),  # the order of options is drawn by these ids
@@ -223,7 +223,7 @@ def _label(gold: str, labels: Sequence[str], problem_id: str, place: str) -> str
 
 
 def _require_columns(benchmark: Benchmark, fields: ProblemFields, table: pa.Table, place: str) -> None:
-    rows = Rows(table, place)
+    rows = Rows(table, Origins(place))
     for name in filter(None, (fields.problem, fields.answer, fields.id, *fields.options)):
         if not rows.has(name):
             raise UserError(
@@ -238,7 +238,9 @@ def _renamed(fields: ProblemFields, table: pa.Table, place: str) -> pa.Table:
 
     def column(path: str) -> pa.ChunkedArray:
         named = path in table.column_names
-        return table[path] if named else pa.chunked_array([pa.array(Rows(table, place).values(path))])
+        return (
+            table[path] if named else pa.chunked_array([pa.array(Rows(table, Origins(place)).values(path))])
+        )
 
     columns = {"problem": column(fields.problem)}
     if fields.right_option is None:
@@ -251,12 +253,12 @@ def _renamed(fields: ProblemFields, table: pa.Table, place: str) -> pa.Table:
 def _options(fields: ProblemFields, table: pa.Table, place: str) -> list[tuple[Any, Any]]:
     """Labels (None: A, B, C …) and texts of every row's options, as found."""
     if isinstance(fields.choices, tuple):
-        columns = [Rows(table, place).values(name) for name in fields.choices]
+        columns = [Rows(table, Origins(place)).values(name) for name in fields.choices]
         return [(None, list(texts)) for texts in zip(*columns, strict=True)]
     [name] = fields.options
     return [
         (value.get("label"), value.get("text")) if isinstance(value, dict) else (None, value)
-        for value in Rows(table, place).values(name)
+        for value in Rows(table, Origins(place)).values(name)
     ]
 
 

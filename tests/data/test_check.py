@@ -4,6 +4,7 @@ import json
 import shlex
 from unittest.mock import patch
 
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
@@ -53,6 +54,18 @@ def test_each_kind_of_defect_is_found_with_its_rows(tmp_path):
     (tmp_path / "x.csv").write_text(ROWS)
     assert checked(tmp_path / "x.csv") == (0, FOUND)
     assert checked(tmp_path / "x.csv", "--strict") == (1, FOUND)
+
+
+def test_rows_are_shown_as_the_lines_of_their_file(tmp_path):
+    (tmp_path / "x.csv").write_text(ROWS)
+    said = CliRunner().invoke(app, ["check", str(tmp_path / "x.csv")]).output
+    assert "1 row without a label (line 5)" in said and "2 (line 2) and 3 (line 3): What is 1+1?" in said
+    (tmp_path / "y.csv").write_text("question,answer\nWhat else?,TODO\n")
+    said = CliRunner().invoke(app, ["check", str(tmp_path)]).output
+    assert f"(line 6 of {tmp_path / 'x.csv'}, line 2 of {tmp_path / 'y.csv'})" in said
+    pl.DataFrame({"question": ["q"], "answer": ["N/A"]}).write_parquet(tmp_path / "z.parquet")
+    said = CliRunner().invoke(app, ["check", str(tmp_path / "z.parquet")]).output
+    assert "1 rows (counted from 1); question" in said and "standing for no answer (row 1)" in said
 
 
 def test_words_and_decimal_commas_are_found_where_most_labels_are_numbers(tmp_path):
@@ -119,5 +132,5 @@ def test_of_a_log_of_answers_each_question_is_checked_once(tmp_path):
     log = tmp_path / "log.jsonl"
     log.write_text("".join(json.dumps(row) + "\n" for row in rows))
     ended = CliRunner().invoke(app, ["check", str(log)])
-    assert "1 label standing for no answer (row 3)" in ended.output and "asked again" not in ended.output
+    assert "1 label standing for no answer (line 4)" in ended.output and "asked again" not in ended.output
     assert f"olr audit {log}" in ended.output

@@ -203,14 +203,14 @@ def test_columns_can_be_named_also_those_in_an_object_or_a_list(tmp_path: Path) 
         ({"prompt": "query", "response": "meta.none"}, "has no 'meta.none' (did you mean 'meta.gold'?)"),
         (
             {"prompt": "meta", "response": "generation.0"},
-            "'meta' of row 0 (the first is 0) is a dict, and it should be text",
+            "line 1 of {file}: 'meta' is a dict, and it should be text",
         ),
     ],
 )
 def test_columns_that_are_missing_are_listed_with_the_option_written_out(tmp_path, columns, message) -> None:
     with pytest.raises(UserError) as error:
         read_log([json_lines(tmp_path / "log.jsonl", OTHER)], columns)
-    assert message in str(error.value)
+    assert message.replace("{file}", str(tmp_path / "log.jsonl")) in str(error.value)
 
 
 def test_logs_of_two_trainers_are_not_mixed(tmp_path: Path) -> None:
@@ -275,23 +275,36 @@ def test_a_key_that_comes_late_counts_for_the_rows_before_it(tmp_path: Path, cou
 @pytest.mark.parametrize(
     ("first", "last", "message"),
     [
-        ({"reward": 1.0}, {"reward": "high"}, "'reward' of row 1 (the first is 0) is 'high', and it should"),
-        ({"given_label": None}, {"given_label": ["1", "2"]}, "row 1 (the first is 0) is a list of 2"),
-        ({}, {"prompt": 3}, "'prompt' of row 1 (the first is 0) is a int, and it should be text"),
+        ({"reward": 1.0}, {"reward": "high"}, "line 2 of {file}: 'reward' is 'high', and it should"),
+        (
+            {"given_label": None},
+            {"given_label": ["1", "2"]},
+            "line 2 of {file}: 'given_label' is a list of 2",
+        ),
+        ({}, {"prompt": 3}, "line 2 of {file}: 'prompt' is a int, and it should be text"),
     ],
 )
 def test_a_row_is_named_with_its_number(tmp_path, first, last, message) -> None:
     row = {"step": 1, "response": "x", "prompt": "q"}
     with pytest.raises(UserError) as error:
         read_log([json_lines(tmp_path / "log.jsonl", row | first, row | last)])
-    assert message in str(error.value)
+    assert message.replace("{file}", str(tmp_path / "log.jsonl")) in str(error.value)
+
+
+def test_a_line_of_many_rollouts_is_named_as_the_line_that_it_is(tmp_path: Path) -> None:
+    lines = [
+        {"step": 1, "prompt": ["q", "r"], "completion": ["x", text], "advantages": [1, 1]}
+        for text in ("y", 5)
+    ]
+    with pytest.raises(UserError, match=r"line 2 of .*log\.jsonl: 'completion' is a int"):
+        read_log([json_lines(tmp_path / "log.jsonl", *lines)])
 
 
 def test_rows_are_numbered_through_the_parts_of_a_file(tmp_path: Path) -> None:
     many = 70_000  # more than are read at a time
     columns = {"prompt": ["q"] * many, "response": ["x"] * many, "reward": ["1"] * (many - 1) + ["high"]}
     pl.DataFrame(columns).write_parquet(tmp_path / "log.parquet")
-    with pytest.raises(UserError, match=rf"'reward' of row {many - 1} \(the first is 0\) is 'high'"):
+    with pytest.raises(UserError, match=rf"row {many} of .*, counted from 1: 'reward' is 'high'"):
         read_log([tmp_path / "log.parquet"])
 
 
