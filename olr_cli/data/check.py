@@ -48,6 +48,8 @@ _MOSTLY = 0.8
 """From this share of numbers among the labels on, a label without any digit is unusual."""
 _SHOWN = 3
 """Rows that are shown of each kind."""
+_GRADED_AT_START = 4_000
+"""Labels that are graded before a run, which should start at once: half a second where all of them are formulas."""
 
 Asked: TypeAlias = tuple[int, Prompt]
 """A prompt and the number of its row among all rows of the files, from 0."""
@@ -122,9 +124,11 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
     return Checked(name, len(rows), found, found_ones, rows.origins)
 
 
-def _findings(prompts: Sequence[Asked], judge: Judge, origins: Origins) -> Iterator[Finding]:
-    """What is found in prompts, each with its row; labels are looked at as they were before noise."""
-    described = partial(_described, origins)
+def _findings(prompts: Sequence[Asked], judge: Judge, origins: Origins | None = None) -> Iterator[Finding]:
+    """What is found in prompts, each with its row; labels are looked at as they were before noise.
+
+    Without `origins`, which name the rows of a question, only what is found in labels: a fraction of the time.
+    """
     labels = [(row, prompt.file_label) for row, prompt in prompts]
     sentinel = [(row, SENTINEL) for row, prompt in prompts if prompt.given_label == SENTINEL]
     yield _found("sentinel", "label equal to the sentinel, which no response matches", sentinel)
@@ -135,9 +139,12 @@ def _findings(prompts: Sequence[Asked], judge: Judge, origins: Origins) -> Itera
     empty = [(row, label) for row, label in named if _NO_ANSWER.fullmatch(label.strip())]
     yield _found("no_answer", "label standing for no answer", empty)
     given = [(row, label) for row, label in named if not _NO_ANSWER.fullmatch(label.strip())]
-    yield _found("ungradable", "label that no response can match", _ungradable(given, judge))
-    conflicting, agreeing = _repeated(prompts, judge)
-    yield _found("conflict", "question with different labels", map(described, conflicting))
+    graded = given if origins is not None else given[:_GRADED_AT_START]
+    yield _found("ungradable", "label that no response can match", _ungradable(graded, judge))
+    if origins is not None:
+        conflicting, agreeing = _repeated(prompts, judge)
+        described = partial(_described, origins)
+        yield _found("conflict", "question with different labels", map(described, conflicting))
     yield _found("proof", "label like a proof", [pair for pair in given if _PROOF.match(pair[1])])
     parts = [(row, label) for row, label in given if _PARTS.match(unescape(label))]
     yield _found("parts", "label with several parts", parts)
@@ -147,10 +154,21 @@ def _findings(prompts: Sequence[Asked], judge: Judge, origins: Origins) -> Itera
         yield _found("word", "label in words, where most are numbers", words)
         commas = [(row, label) for row, label in given if _DECIMAL_COMMA.fullmatch(label.strip())]
         yield _found("decimal_comma", "label with a decimal comma, which is read as a list", commas)
+    if origins is None:
+        return
     asked = [(row, question_of(prompt.messages)) for row, prompt in prompts]
     unseen = [(row, text) for row, text in asked if _FIGURE.search(text) and not _DRAWN.search(text)]
     yield _found("no_figure", "question about a figure that is not there", unseen)
     yield _found("repeat", "question asked again, up to case and spaces", map(described, agreeing))
+
+
+def label_notes(prompts: Sequence[Prompt], command: str) -> Iterator[str]:
+    """A sentence about labels that look wrong, with the command that shows their rows; marked noise is none of them."""
+    findings = _findings([*enumerate(prompts)], shared_judge())
+    if found := [finding for finding in findings if finding.rows and finding.kind != "sentinel"]:
+        count = sum(len(finding.rows) for finding in found)
+        things = f"{count:,} thing{'s' * (count > 1)} in {len(prompts):,} rows"
+        yield f"olr check finds {things} ({', '.join(finding.says for finding in found)}): {command}"
 
 
 def repeat_notes(prompts: PromptSet) -> Iterator[str]:

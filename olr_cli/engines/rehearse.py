@@ -55,14 +55,14 @@ class Rehearsal:
 
     @property
     def amount(self) -> Mapping[str, int | None]:
-        """How many prompts, marked and verified ones, steps and rollouts; None where the data are missing."""
+        """How many prompts, marked and verified ones, steps and rollouts; None where nobody knows."""
         recipe, train = self.recipe, self.data.train
         if self.is_example and recipe.data.limit is None:
             return dict.fromkeys(("prompts", "marked", "verified", "steps", "rollouts"))
         prompts, views = len(train.prompts), len(self.data.views)
         return {
             "prompts": prompts,
-            "marked": None if self.is_example else sum(prompt.is_marked for prompt in train.prompts),
+            "marked": None if self.is_example else train.marked,
             "verified": None if self.is_example else sum(prompt.is_verified for prompt in train.prompts),
             "steps": Schedule.of(recipe, prompts).last,
             "rollouts": prompts * recipe.train.epochs * recipe.train.rollouts_per_prompt * views,
@@ -105,8 +105,11 @@ class Rehearsal:
         if self.is_example:
             yield f"{amount['prompts']} prompts, if {source} holds as many as data.limit asks for"
         else:
+            marked = "labels of unknown quality"
+            if amount["marked"] is not None:
+                marked = f"{amount['marked']} of them marked as noise"
             verified = f", {amount['verified']} with a verified label" if amount["verified"] else ""
-            yield f"{amount['prompts']} prompts from {source}, {amount['marked']} of them marked as noise{verified}"
+            yield f"{amount['prompts']} prompts from {source}, {marked}{verified}"
             if (test := self.data.test) is not None:
                 yield f"{len(test)} held-out prompts from {test.source}"
         yield f"{amount['steps']} steps, {amount['rollouts']:,} rollouts"

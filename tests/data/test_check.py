@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from olr_cli.answers import Judge
 from olr_cli.cli import app
-from olr_cli.data.check import check
+from olr_cli.data.check import check, label_notes
+from olr_cli.data.prompt_files import read_prompts
 
 ROWS = """\
 question,answer
@@ -92,6 +93,18 @@ def test_marked_labels_are_counted_and_what_they_were_is_looked_at(tmp_path):
     marked = row | {"reward_model": {"ground_truth": "__NoCorrectAnswer__", "style": "rule"}}
     (tmp_path / "x.jsonl").write_text(json.dumps(marked))
     assert checked(tmp_path / "x.jsonl") == (0, {"sentinel": [0], "ungradable": [0]})
+
+
+def test_labels_are_looked_at_in_a_sentence_with_the_command_and_questions_are_not(tmp_path):
+    (tmp_path / "x.csv").write_text(ROWS.replace(",5\n", "", 1))
+    prompts = read_prompts(tmp_path / "x.csv").prompts
+    assert list(label_notes(prompts, "olr check x.csv")) == [
+        "olr check finds 5 things in 14 rows (1 row without a label, 1 label standing for no answer, 1 label that no"
+        " response can match, 1 label like a proof, 1 label with several parts): olr check x.csv"
+    ]
+    assert list(label_notes(prompts[:2], "olr check x.csv")) == [], (
+        "a question with two labels has its own sentence"
+    )
 
 
 def test_the_judge_is_asked_once_about_all_repeated_questions(tmp_path):
