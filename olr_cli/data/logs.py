@@ -39,8 +39,9 @@ _HELD_OUT = re.compile(r"^(eval|val|test|valid|validation)(_|$|\.)")
 _OUTPUT = re.compile(r"-(audit|replay)-[0-9a-f]{8}\.parquet$")
 """What olr writes beside a log."""
 
-_NESTED_LOGS = ("completions/*.parquet", "**/train_rollouts.jsonl", "**/results.jsonl")
-"""Where the logs lie in the folder that a trainer was given: TRL's, verifiers' and prime-rl's."""
+_NESTED_LOGS = ("completions/*.parquet", "**/train_rollouts.jsonl", "**/results.jsonl",
+                "**/rollout/[0-9]*/[0-9]*.jsonl", "[0-9]*/[0-9]*.jsonl")  # fmt: skip
+"""Where the logs lie in the folder that a trainer was given: TRL's, verifiers', prime-rl's and AReaL's."""
 
 
 def common_place(places: Sequence[Path]) -> Path:
@@ -273,7 +274,11 @@ def read_log(
     rows, texts = _with_ids(rows)
     if rows["prompt_id"].null_count() or ("visit" in rows.columns and rows["visit"].null_count()):
         raise UserError(f"{source} has rows without prompt_id or visit; remove or complete them")
-    notes = [first.note(source, len(parts) + len(repeated))] if columns or first.format is not TABLE else []
+    is_plain = (
+        not columns and first.format is TABLE and first.places.get("given_label") in (None, "given_label")
+    )
+    notes = [] if is_plain else [first.note(source, len(parts) + len(repeated))]
+    notes += files.losses()
     if repeated:
         several = f"{len(repeated)} steps (the first is {repeated[0]})"
         shown = several if len(repeated) > 1 else f"Step {repeated[0]}"
@@ -301,6 +306,8 @@ class _Files:
         first: the layout of the first file with rows.
         sample: some of its responses.
         repeated: steps that were left out, because they have the rollouts of the file before.
+        cut: files that end within a line, and its number.
+        silent: how many rows have no response.
     """
 
     columns: Mapping[str, str]
@@ -311,6 +318,8 @@ class _Files:
     first: _Layout | None = None
     sample: list[str] = field(default_factory=list)
     repeated: list[int] = field(default_factory=list)
+    cut: dict[Path, int] = field(default_factory=dict)
+    silent: int = 0
     _layout: _Layout = field(init=False)
     _before: pl.Series | None = None
     _count: int = 0
@@ -335,6 +344,15 @@ class _Files:
             return None
         self._before = digest
         return rows
+
+    def losses(self) -> Iterator[str]:
+        """Sentences on what is not there, because a rollout failed or the trainer was killed."""
+        for file, line in self.cut.items():
+            yield f"{file} ends within line {line}, as if its writer was killed; that line is left out."
+        if self.silent:
+            have = f"{self.silent:,} rows have no response" if self.silent > 1 else "1 row has no response"
+            is_kept = self.first is not None and self.first.format is TABLE
+            yield f"{have}: {'no answer' if is_kept else 'left out, as rollouts that failed'}."
 
     def _parts(self, path: Path, step: int) -> Iterator[pl.DataFrame]:
         is_first = True
@@ -364,15 +382,18 @@ class _Files:
         import pyarrow as pa
 
         # The file is read twice, for a key may come late and change which columns hold what.
-        kinds: dict[str, pa.DataType] = {}
-        for row in chain.from_iterable(map(unpacked, chain.from_iterable(json_batches(path)))):
+        kinds: dict[str, type] = {}
+        note_cut = partial(self.cut.__setitem__, path)
+        for row in chain.from_iterable(map(unpacked, chain.from_iterable(json_batches(path, note_cut)))):
             for name, value in row.items():
-                if type(value) is float or name not in kinds:
-                    kinds[name] = pa.float64() if type(value) is float else pa.null()
+                if type(value) is float or kinds.get(name, NoneType) is NoneType:
+                    kinds[name] = type(value)
         if not kinds:
             return
-        used, start = self._look_at(path, pa.schema(kinds)), 0
-        for packed in json_batches(path):
+        types = {float: pa.float64(), bool: pa.bool_(), NoneType: pa.null()}
+        schema = pa.schema({name: types.get(kind, pa.string()) for name, kind in kinds.items()})
+        used, start = self._look_at(path, schema), 0
+        for packed in json_batches(path, note_cut):
             numbered_objects = [
                 (number, row) for number, one in enumerate(packed, start) for row in unpacked(one)
             ]
@@ -389,10 +410,13 @@ class _Files:
     def _look_at(self, path: Path, schema: pa.Schema) -> set[str]:
         """Find out which columns of a file hold what; returns those that are read."""
         columns, form = schema.names, recognised(schema.names)
+        # verl's gts may be null throughout, and in preference data label says yes or no.
+        others = {column.name for column in schema if column.type in ("null", "bool")}
+        labels = [name for name in form.roles["given_label"] if name not in others]
         with at("columns"):
             places = pick(
                 lambda path: path in columns or path.partition(".")[0] in columns,
-                form.roles,
+                {**form.roles, "given_label": labels},
                 self.columns,
                 place=str(path),
                 available=columns,
@@ -409,6 +433,8 @@ class _Files:
         """The rows with answers in place of responses; texts that repeat are categories."""
         self._count += len(rows)
         self.report(f"Read {self._count:,} rollouts")
+        if "response" in rows.columns:
+            self.silent += rows["response"].null_count()
         if self._layout.format is not TABLE:  # a rollout that failed has no response
             rows = rows.drop_nulls("response")
         if self._layout.format.repeats_steps:

@@ -496,18 +496,30 @@ def _csv_rows(file: Path) -> Iterator[tuple[int, list[str]]]:
         raise UserError(f"{file}, line {line} is not valid CSV: {error}") from None
 
 
-def json_batches(file: Path) -> Iterator[list[dict[str, Any]]]:
-    """The objects of a JSON Lines file, some at a time, or of a file that is one JSON array."""
+def json_batches(
+    file: Path, note_cut: Callable[[int], object] | None = None
+) -> Iterator[list[dict[str, Any]]]:
+    """The objects of a JSON Lines file, some at a time, or of a file that is one JSON array.
+
+    `note_cut` takes the number of a last line that its writer did not complete, which is an error without it.
+    """
     rows: list[dict[str, Any]] = []
     place = ""
     try:
-        for number, line in enumerate(read_lines(file), start=1):
+        for number, line in enumerate(read_lines(file, is_cut=note_cut is not None), start=1):
             text = line.strip()
             if not place and text[:1] == "[":
                 break
             if text:
                 place = f", line {number}"
-                rows.append(_object(json.loads(text), f"{file}{place}"))
+                try:
+                    value = json.loads(text)
+                except ValueError:
+                    if note_cut is None or text[0] != "{" or line.endswith("\n"):
+                        raise
+                    note_cut(number)
+                    continue
+                rows.append(_object(value, f"{file}{place}"))
             if len(rows) == _BATCH_OF_OBJECTS:
                 yield rows
                 rows = []

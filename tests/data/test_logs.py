@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import polars as pl
@@ -140,6 +141,23 @@ def test_results_of_verifiers_and_the_rollouts_of_prime_rl_are_read_from_their_f
     assert log.rows["tokens"].to_list() == [5, 5, 5] and log.rows["reward"].to_list() == [1.0] * 3
 
 
+@pytest.mark.parametrize("place", [".", "rollout", "rollout/[0-9]*/*.jsonl"])
+def test_areal_stores_a_file_a_task_in_the_folder_of_a_version(tmp_path: Path, place: str) -> None:
+    """[rollout|eval-rollout]/VERSION/TASK.jsonl, of AReaL's page on rollout workflows."""
+    for version in (9, 10):
+        for task in (1, 2):  # which ask the same here, as a data set may
+            row = {"task_id": version + task, "prompt": CHAT.format("3+4"), "head_version": version - 1}
+            rows = [
+                row
+                | {"sample_idx": at, "completion": rf"\boxed{{{version + task}}}<|im_end|>", "reward": 0.0}
+                for at in range(2)
+            ]
+            for kind in ("rollout", "eval-rollout"):
+                json_lines(tmp_path / kind / str(version) / f"{version}{task}.jsonl", *rows)
+    log = read_log([tmp_path / place])
+    assert (log.trainer, answers(log, "3+4")) == ("AReaL", [[str(n)] * 2 for n in (10, 11, 11, 12)])
+
+
 # Any other --------------------------------------------------------------------------------------------------------
 
 
@@ -218,6 +236,61 @@ def test_logs_of_two_trainers_are_not_mixed(tmp_path: Path) -> None:
     other = json_lines(tmp_path / "2.jsonl", {"example_id": 1, "prompt": "3+4", "completion": "x"})
     with pytest.raises(UserError, match=r"looks like a log of verifiers, and .* like one of verl"):
         read_log([one, other])
+
+
+@pytest.mark.parametrize("name", ["given_label", "ground_truth", "gold_answer", "label"])
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "3+4", "response": "x", "step": 1},
+        {"task_id": 1, "sample_idx": 0, "prompt": "3+4", "completion": "x"},
+        {"content": [["3+4", "x"]], "rewards": [1.0], "idx": 1},
+        {"input": "3+4", "output": "x", "score": 1.0, "gts": None},
+    ],
+)
+def test_a_column_that_is_called_like_labels_is_the_label_in_every_log(tmp_path, row, name) -> None:
+    log = read_log([json_lines(tmp_path / "1.jsonl", row | {name: "7"})])
+    assert log.rows["given_label"].to_list() == ["7"]
+    assert name == "given_label" or f"{name} as given_label" in log.notes[0]
+
+
+def test_a_label_that_says_yes_or_no_is_none(tmp_path: Path) -> None:
+    row = {"prompt": "3+4", "response": r"\boxed{7}", "step": 1}
+    log = read_log([json_lines(tmp_path / "1.jsonl", row | {"label": None}, row | {"label": True})])
+    assert "given_label" not in log.rows.columns and log.notes == []
+
+
+# What a kill or a failure leaves ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("left", [1, -9, -4])  # of the bytes of a line; -4 is within a character
+def test_a_last_line_that_a_kill_has_cut_is_a_note(tmp_path: Path, left: int) -> None:
+    row = json.dumps(
+        verl(1, ("3+4", r"\boxed{7}", "七", 1.0))[0] | {"extra": "七"}, ensure_ascii=False
+    ).encode()
+    cut = tmp_path / "1.jsonl"
+    cut.write_bytes(row + b"\n" + row + b"\n" + row[:left])
+    cut.with_name("2.jsonl").write_bytes(row)
+    log = read_log([tmp_path])
+    assert len(log.rows) == 3
+    assert f"{cut} ends within line 3, as if its writer was killed; that line is left out." in log.notes
+    cut.write_bytes(row[:left] + b"\n" + row)
+    with pytest.raises(UserError, match=r"1\.jsonl"):
+        read_log([tmp_path])
+    with pytest.raises(UserError, match=r"no rows"):
+        cut.write_bytes(row[:left])
+        read_log([cut])
+
+
+def test_rows_without_a_response_are_counted_whether_they_are_kept_or_not(tmp_path: Path) -> None:
+    failed = [{"input": CHAT.format("3+4"), "error": "timeout", "score": 0.0}] * 2
+    log = read_log([json_lines(tmp_path / "1.jsonl", *verl(1, ("3+4", "x", "7", 1.0)), *failed)])
+    assert (
+        len(log.rows) == 1 and log.notes[1] == "2 rows have no response: left out, as rollouts that failed."
+    )
+    row = {"prompt": "3+4", "step": 1}
+    log = read_log([json_lines(tmp_path / "1.jsonl", row | {"response": r"\boxed{7}"}, row)])
+    assert len(log.rows) == 2 and log.notes == ["1 row has no response: no answer."]
 
 
 # Questions --------------------------------------------------------------------------------------------------------
