@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +14,7 @@ from typing import TypeAlias
 
 from olr_cli.answers import Judge, shared_judge
 from olr_cli.answers.extraction import boxed
+from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.prompt_files import (
     LABEL_COLUMNS,
     Reading,
@@ -26,7 +29,7 @@ from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet
 from olr_cli.data.questions import normal_question, question_of
 from olr_cli.data.rows import Origins
 from olr_cli.errors import UserError, no_rows, shortened
-from olr_cli.recipe.schema import ColumnRole
+from olr_cli.recipe.schema import ColumnRole, DataSection
 
 _NO_ANSWER = re.compile(
     r"(?i)n/?a|nan|null|none|unknown|tbd|todo|error|no answer|not available|see (?:the )?solution|\?+|-+|\.{2,}"
@@ -162,12 +165,16 @@ def _findings(prompts: Sequence[Asked], judge: Judge, origins: Origins | None = 
     yield _found("repeat", "question asked again, up to case and spaces", map(described, agreeing))
 
 
-def label_notes(prompts: Sequence[Prompt], command: str) -> Iterator[str]:
-    """A sentence about labels that look wrong, with the command that shows their rows; marked noise is none of them."""
+def label_notes(prompts: Sequence[Prompt], data: DataSection) -> Iterator[str]:
+    """A sentence about labels of own data that look wrong, marked noise aside, with the command that shows them."""
+    if parse_source(data.train) is not None:
+        return
+    columns = () if data.columns is None else ("--columns", json.dumps(data.columns, ensure_ascii=False))
     findings = _findings([*enumerate(prompts)], shared_judge())
     if found := [finding for finding in findings if finding.rows and finding.kind != "sentinel"]:
         count = sum(len(finding.rows) for finding in found)
         things = f"{count:,} thing{'s' * (count > 1)} in {len(prompts):,} rows"
+        command = shlex.join(("olr", "check", data.train, *columns))
         yield f"olr check finds {things} ({', '.join(finding.says for finding in found)}): {command}"
 
 
@@ -206,9 +213,8 @@ def _ungradable(given: Sequence[tuple[int, str]], judge: Judge) -> list[tuple[in
 
 
 def _described(origins: Origins, group: Sequence[Asked]) -> tuple[int, str]:
-    labels = " and ".join(
-        f"{prompt.file_label} ({origins.short_name(row)})" for row, prompt in group[:_SHOWN]
-    )
+    named = [(prompt.file_label, origins.name(row, is_short=True)) for row, prompt in group[:_SHOWN]]
+    labels = " and ".join(f"{label} ({name})" for label, name in named)
     return group[0][0], f"{labels}: {shortened(' '.join(question_of(group[0][1].messages).split()))}"
 
 

@@ -350,13 +350,17 @@ class _Files:
         for file, line in self.cut.items():
             yield f"{file} ends within line {line}, as if its writer was killed; that line is left out."
         if self.silent:
-            have = f"{self.silent:,} rows have no response" if self.silent > 1 else "1 row has no response"
             is_kept = self.first is not None and self.first.format is TABLE
-            yield f"{have}: {'no answer' if is_kept else 'left out, as rollouts that failed'}."
+            fate = (
+                "counted as rollouts without an answer" if is_kept else "left out, as of rollouts that failed"
+            )
+            yield f"{self.silent:,} row{'s' * (self.silent > 1)} without a response {fate}."
 
     def _parts(self, path: Path, step: int) -> Iterator[pl.DataFrame]:
         is_first = True
-        for rows in self._json_rows(path) if is_json(path) else self._table_rows(path):
+        # Of a Parquet or CSV file, its schema says which columns are read.
+        look_at = partial(self._look_at, path)
+        for rows in self._json_rows(path) if is_json(path) else read_batches(path, look_at):
             names = rows.table.column_names
             if names and not len(rows):
                 continue
@@ -369,13 +373,6 @@ class _Files:
                     pick(rows.has, {}, within, place=str(path), available=rows.paths)
             yield self._reduced(_renamed(rows, self._layout, step))
             is_first = False
-
-    def _table_rows(self, path: Path) -> Iterator[Rows]:
-        """The rows of a Parquet or CSV file, some at a time, with the columns that are read."""
-        start = 0
-        for table in read_batches(path, partial(self._look_at, path)):
-            yield Rows(table, Origins(str(path), [path], range(start, start + len(table))))
-            start += len(table)
 
     def _json_rows(self, path: Path) -> Iterator[Rows]:
         """The rollouts of a JSON file, some at a time, with the columns that are read."""
@@ -394,16 +391,15 @@ class _Files:
         schema = pa.schema({name: types.get(kind, pa.string()) for name, kind in kinds.items()})
         used, start = self._look_at(path, schema), 0
         for packed in json_batches(path, note_cut):
-            numbered_objects = [
-                (number, row) for number, one in enumerate(packed, start) for row in unpacked(one)
-            ]
-            objects = [row for _, row in numbered_objects]
-            origins = Origins(str(path), [path], [number for number, _ in numbered_objects])
+            lists = list(map(unpacked, packed))
+            objects = list(chain.from_iterable(lists))
+            numbers = [start + place for place, rollouts in enumerate(lists) for _ in rollouts]
+            origins = Origins(str(path), [path], numbers)
             for name in {"prompt", "response"} & self._layout.places.keys():
                 column = self._layout.places[name]
-                for at_row, cells in enumerate(objects):
+                for place, cells in enumerate(objects):
                     if type(cells.get(column)) not in (str, NoneType):
-                        cells[column] = _chat_text(cells[column], name, column, at_row, origins)
+                        cells[column] = _chat_text(cells[column], name, column, place, origins)
             start += len(packed)
             yield Rows(json_table(objects, str(path), used), origins)
 

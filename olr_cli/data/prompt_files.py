@@ -163,10 +163,7 @@ def read_rows(
         first = f"{rows.origins.name(blank[0])} has no '{question}'"
         if len(blank) == len(rows):
             raise UserError(f"no row of {rows.place} has a question: {first}; fill it in")
-        are = (
-            f"{len(blank):,} rows without a question are" if len(blank) > 1 else "1 row without a question is"
-        )
-        notes.append(f"{are} skipped: {first}")
+        notes.append(f"{len(blank):,} row{'s' * (len(blank) > 1)} without a question skipped: {first}")
         kept = sorted({*range(len(rows))}.difference(blank))
         rows, asked = rows.take(kept), [asked[row] for row in kept]
     for field in rows.table.schema:
@@ -197,16 +194,8 @@ def read_rows(
     if id_path is not None and id_path != ID_COLUMNS[0]:
         index = with_fields(table.column("extra_info"), {"index": _index(prompt_ids)}, replace=True)
         table = table.set_column(table.schema.get_field_index("extra_info"), "extra_info", index)
-    return PromptSet(
-        prompts,
-        table,
-        rows.place,
-        label_column=answer,
-        has_ids=id_path is not None,
-        hint=columns_hint(rows, {}),
-        notes=notes,
-        origins=rows.origins,
-    )
+    hint, has_ids = columns_hint(rows, {}), id_path is not None
+    return PromptSet(prompts, table, rows.place, None, answer, has_ids, hint, notes, rows.origins)
 
 
 def interchange_table(rows: pa.Table, prompts: Sequence[Prompt], split: str) -> pa.Table:

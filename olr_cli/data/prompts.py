@@ -148,14 +148,7 @@ class PromptSet:
     @property
     def is_marked(self) -> bool:
         """Whether some label is known to be noise."""
-        return bool(self.marked)
-
-    @property
-    def marked(self) -> int | None:
-        """How many labels are known to be noise; None where nothing is known of any label."""
-        if all(prompt.noise_type is None for prompt in self.prompts):
-            return None
-        return sum(prompt.is_marked for prompt in self.prompts)
+        return any(prompt.is_marked for prompt in self.prompts)
 
     def subset(self, rows: Sequence[int]) -> PromptSet:
         """The prompts at `rows` (the first is 0), in that order."""

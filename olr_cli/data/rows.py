@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -32,51 +33,43 @@ _LARGEST = 2**64
 """From here on a float is written with its exponent: it says nothing of its last digits."""
 
 
+_EVERY = range(sys.maxsize)
+
+
 @dataclass(frozen=True)
 class Origins:
-    """Where the rows of a table come from; the one place that names a row in messages.
+    """Where the rows of a table come from: the one place that names a row in messages.
 
     Only messages need lines, so files are read once more for them, and reading keeps no account of lines.
 
     Attributes:
         source: what was read, as the user calls it.
         files: in the order of their rows; none for rows that are in no file here.
-        numbers: the number of each row among all rows of the files, from 0; None: no row was left out.
+        numbers: the number of each row among all rows of the files, from 0.
     """
 
     source: str
     files: Sequence[Path] = ()
-    numbers: Sequence[int] | None = None
-
-    def number(self, row: int) -> int:
-        """The number of a row among all rows of the files, from 0."""
-        return row if self.numbers is None else self.numbers[row]
+    numbers: Sequence[int] = _EVERY
 
     def take(self, rows: Iterable[int]) -> Origins:
         """Those of some of the rows."""
-        return replace(self, numbers=[self.number(row) for row in rows])
+        return replace(self, numbers=[self.numbers[row] for row in rows])
 
-    def name(self, row: int) -> str:
-        """``line 33 of f2.csv``; where rows are no lines, ``row 31 of f.parquet, counted from 1``."""
-        unit, place, file = self._place(row)
-        return f"{unit} {place} of {file or self.source}{', counted from 1' * (unit == 'row')}"
+    def name(self, row: int, *, is_short: bool = False) -> str:
+        """``line 33 of f2.csv``; where rows are no lines, ``row 31 of f.parquet, counted from 1``.
 
-    def short_name(self, row: int) -> str:
-        """The same without the file, where there is one: ``line 33``, ``row 31``."""
-        unit, place, file = self._place(row)
-        return f"{unit} {place}" if len(self.files) < 2 else f"{unit} {place} of {file}"
-
-    def _place(self, row: int) -> tuple[str, int, Path | None]:
-        number = self.number(row)
-        for file, (unit, places) in zip(self.files, self._places, strict=True):
-            if number < len(places):
-                return unit, places[number], file
-            number -= len(places)
-        return "row", number + 1, None
+        If it `is_short`, and there is one file, no more than ``line 33`` or ``row 31``.
+        """
+        number = self.numbers[row]
+        unit, at, file = self._places[number] if self.files else ("row", number + 1, self.source)
+        if is_short and len(self.files) < 2:
+            return f"{unit} {at}"
+        return f"{unit} {at} of {file}{', counted from 1' * (unit == 'row')}"
 
     @cached_property
-    def _places(self) -> list[tuple[str, Sequence[int]]]:
-        return [_places_of_rows(file) for file in self.files]
+    def _places(self) -> list[tuple[str, int, str]]:
+        return [(unit, at, str(file)) for file in self.files for unit, at in _places_of_rows(file)]
 
 
 def row_error(name: str, path: str, what: str, should: str) -> UserError:
@@ -350,7 +343,7 @@ def read_table(files: Sequence[Path], columns: Container[str] | None = None) -> 
     tables = [
         json_table([row for rows in json_batches(file) for row in rows], str(file))
         if is_json(file)
-        else pa.concat_tables(read_batches(file, columns))
+        else pa.concat_tables(rows.table for rows in read_batches(file, columns))
         for file in files
     ]
     whole = tables[0]
@@ -371,16 +364,20 @@ def is_json(file: Path) -> bool:
     return file.suffix in _JSON
 
 
-def read_batches(file: Path, columns: Columns | None = None) -> Iterator[pa.Table]:
+def read_batches(file: Path, columns: Columns | None = None) -> Iterator[Rows]:
     """The rows of a Parquet or CSV file, some at a time and at least one table; `columns` may depend on its schema."""
+    origins = Origins(str(file), [file])
     if file.suffix != ".parquet":
         table = _csv_table(file)
-        yield table.select(_chosen(table.schema, columns))
+        yield Rows(table.select(_chosen(table.schema, columns)), origins)
         return
     import pyarrow as pa
 
     try:
-        yield from _parquet_batches(file, columns)
+        start = 0
+        for table in _parquet_batches(file, columns):
+            yield Rows(table, replace(origins, numbers=_EVERY[start:]))
+            start += len(table)
     except PermissionError:
         raise UserError(f"{file} may not be read; change its permissions") from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -446,18 +443,18 @@ def _require_distinct(fields: Sequence[pa.Field], place: str, where: str = "") -
             _require_distinct(list(inner), place, f" in '{field.name[:60]}'")
 
 
-def _places_of_rows(file: Path) -> tuple[str, Sequence[int]]:
-    """Whether the rows of a file are lines or rows, and the number of each, from 1."""
+def _places_of_rows(file: Path) -> list[tuple[str, int]]:
+    """What each row of a file is, a line or a row, and its number, from 1."""
     if file.suffix == ".parquet":
         import pyarrow.parquet as pq
 
-        return "row", range(1, 1 + pq.read_metadata(file).num_rows)
+        return [("row", at) for at in range(1, 1 + pq.read_metadata(file).num_rows)]
     if not is_json(file):
-        return "line", [line for line, _ in _csv_rows(file)][1:]
-    lines = [(number, text[:1]) for number, line in enumerate(read_lines(file), 1) if (text := line.strip())]
-    if lines[:1] and lines[0][1] == "[":
-        return "row", range(1, 1 + len(json.loads(read_text(file))))
-    return "line", [number for number, _ in lines]
+        return [("line", at) for at, _ in _csv_rows(file)][1:]
+    starts = [(at, line.lstrip()[:1]) for at, line in enumerate(read_lines(file, is_cut=True), start=1)]
+    if next((start for _, start in starts if start), "") == "[":
+        return [("row", at) for at, _ in enumerate(json.loads(read_text(file)), start=1)]
+    return [("line", at) for at, start in starts if start]
 
 
 def _csv_table(file: Path) -> pa.Table:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
 from olr_cli.answers import Judge, default_extractor
-from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.check import label_notes, repeat_notes
 from olr_cli.data.prompts import Prompt, PromptSet
 from olr_cli.data.questions import normal_question
@@ -60,7 +57,9 @@ def engine_of(recipe: Recipe, missing: list[str] | None = None) -> Callable[[Rec
 
 def run_warnings(recipe: Recipe, data: DataSets, kind: Kind) -> list[str]:
     """Likely mistakes in this recipe on these data, a sentence each."""
-    sentences = [*data_warnings(recipe, data.train), *_label_notes(recipe, data)]
+    own_test = () if data.test is None or recipe.data.test is not None else data.test.prompts
+    whole = [*data.train.prompts, *own_test]
+    sentences = [*data_warnings(recipe, data.train), *label_notes(whole, recipe.data)]
     if kind == "rollouts":
         return sentences
     sentences += [*recipe_warnings(recipe), *step_warnings(recipe, len(data.train.prompts))]
@@ -77,15 +76,6 @@ def run_warnings(recipe: Recipe, data: DataSets, kind: Kind) -> list[str]:
                 f"{shared} prompts of data.{name} also train; its accuracy is then not a held-out accuracy"
             )
     return sentences
-
-
-def _label_notes(recipe: Recipe, data: DataSets) -> Iterator[str]:
-    """What `olr check` would say of the labels of the user's own data, the held-out ones among them."""
-    source, columns = recipe.data.train, recipe.data.columns
-    if parse_source(source) is None:
-        held_out = () if data.test is None or recipe.data.test is not None else data.test.prompts
-        words = () if columns is None else ("--columns", json.dumps(columns, ensure_ascii=False))
-        yield from label_notes([*data.train.prompts, *held_out], shlex.join(("olr", "check", source, *words)))
 
 
 _LONG_LABEL = 200

@@ -60,9 +60,10 @@ class Rehearsal:
         if self.is_example and recipe.data.limit is None:
             return dict.fromkeys(("prompts", "marked", "verified", "steps", "rollouts"))
         prompts, views = len(train.prompts), len(self.data.views)
+        known = [p for p in train.prompts if p.noise_type is not None and not self.is_example]
         return {
             "prompts": prompts,
-            "marked": None if self.is_example else train.marked,
+            "marked": sum(prompt.is_marked for prompt in known) if known else None,
             "verified": None if self.is_example else sum(prompt.is_verified for prompt in train.prompts),
             "steps": Schedule.of(recipe, prompts).last,
             "rollouts": prompts * recipe.train.epochs * recipe.train.rollouts_per_prompt * views,
@@ -105,9 +106,8 @@ class Rehearsal:
         if self.is_example:
             yield f"{amount['prompts']} prompts, if {source} holds as many as data.limit asks for"
         else:
-            marked = "labels of unknown quality"
-            if amount["marked"] is not None:
-                marked = f"{amount['marked']} of them marked as noise"
+            count = amount["marked"]
+            marked = "labels of unknown quality" if count is None else f"{count} of them marked as noise"
             verified = f", {amount['verified']} with a verified label" if amount["verified"] else ""
             yield f"{amount['prompts']} prompts from {source}, {marked}{verified}"
             if (test := self.data.test) is not None:

@@ -12,6 +12,7 @@ from olr_cli.answers import Judge
 from olr_cli.cli import app
 from olr_cli.data.check import check, label_notes
 from olr_cli.data.prompt_files import read_prompts
+from olr_cli.recipe.schema import DataSection
 
 ROWS = """\
 question,answer
@@ -98,11 +99,11 @@ def test_marked_labels_are_counted_and_what_they_were_is_looked_at(tmp_path):
 def test_labels_are_looked_at_in_a_sentence_with_the_command_and_questions_are_not(tmp_path):
     (tmp_path / "x.csv").write_text(ROWS.replace(",5\n", "", 1))
     prompts = read_prompts(tmp_path / "x.csv").prompts
-    assert list(label_notes(prompts, "olr check x.csv")) == [
+    assert list(label_notes(prompts, DataSection(train="x.csv"))) == [
         "olr check finds 5 things in 14 rows (1 row without a label, 1 label standing for no answer, 1 label that no"
         " response can match, 1 label like a proof, 1 label with several parts): olr check x.csv"
     ]
-    assert list(label_notes(prompts[:2], "olr check x.csv")) == [], (
+    assert list(label_notes(prompts[:2], DataSection(train="x.csv"))) == [], (
         "a question with two labels has its own sentence"
     )
 

@@ -286,11 +286,14 @@ def test_rows_without_a_response_are_counted_whether_they_are_kept_or_not(tmp_pa
     failed = [{"input": CHAT.format("3+4"), "error": "timeout", "score": 0.0}] * 2
     log = read_log([json_lines(tmp_path / "1.jsonl", *verl(1, ("3+4", "x", "7", 1.0)), *failed)])
     assert (
-        len(log.rows) == 1 and log.notes[1] == "2 rows have no response: left out, as rollouts that failed."
+        len(log.rows) == 1
+        and log.notes[1] == "2 rows without a response left out, as of rollouts that failed."
     )
     row = {"prompt": "3+4", "step": 1}
     log = read_log([json_lines(tmp_path / "1.jsonl", row | {"response": r"\boxed{7}"}, row)])
-    assert len(log.rows) == 2 and log.notes == ["1 row has no response: no answer."]
+    assert len(log.rows) == 2 and log.notes == [
+        "1 row without a response counted as rollouts without an answer."
+    ]
 
 
 # Questions --------------------------------------------------------------------------------------------------------

@@ -213,7 +213,7 @@ def test_rows_without_a_question_are_skipped_with_a_count_and_later_rows_keep_th
     (tmp_path / "a.csv").write_text('question,answer\n"1\n+1",2\n , \n,5\n2+2,4\n3+3,\n')
     prompts = read_prompts(tmp_path / "a.csv")
     (note,) = prompts.notes
-    assert note == f"2 rows without a question are skipped: line 4 of {tmp_path / 'a.csv'} has no 'question'"
+    assert note == f"2 rows without a question skipped: line 4 of {tmp_path / 'a.csv'} has no 'question'"
     assert [prompt.given_label for prompt in prompts.prompts] == ["2", "4", None] and len(prompts.table) == 3
     with pytest.raises(UserError, match=r"\(the first: line 7 of .*a\.csv, prompt_id"):
         prompts.subset([1, 2]).require_labels("this")

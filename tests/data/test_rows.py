@@ -217,5 +217,5 @@ def test_rows_of_several_files_are_counted_in_each_also_where_some_are_left_out(
         f"row 2 of {files[0]}, counted from 1",
         f"line 2 of {files[1]}",
     ]
-    assert rest.short_name(1) == f"line 2 of {files[1]}"
-    assert Origins("it", files[1:]).short_name(1) == "line 2"
+    assert rest.name(1, is_short=True) == f"line 2 of {files[1]}"
+    assert Origins("it", files[1:]).name(1, is_short=True) == "line 2"
