@@ -149,14 +149,14 @@ def _of_table(
             _renamed(fields, table, place),
             f"{place} ({fields.problem} -> {fields.answer})",
         )
-    prompts = _prompts(table, benchmark, prompts_place)
+    prompts, numbers = _prompts(table, benchmark, prompts_place)
     # As many rows as problems are no repeats, even if the benchmark asks the same question twice.
     if fields is None and len(prompts) != benchmark.problems:
         first: dict[tuple[str, str | None], int] = {}
-        for row, prompt in enumerate(prompts):
+        for row, prompt in zip(numbers, prompts, strict=False):
             first.setdefault((normal_question(prompt.messages), prompt.gold), row)
         if len(first) < len(prompts):  # read again, since row numbers and uniqueness decide the ids
-            prompts = _prompts(table.take(list(first.values())), benchmark, prompts_place)
+            prompts, _ = _prompts(table.take(list(first.values())), benchmark, prompts_place)
     if fields is None or fields.right_option is None:
         without = [prompt.prompt_id for prompt in prompts if prompt.gold in (None, SENTINEL)]
         if without:
@@ -166,8 +166,8 @@ def _of_table(
             )
     if fields is not None and options is not None:
         return [
-            _multiple_choice(benchmark, fields, prompt, row, f"{place}: problem {prompt.prompt_id}")
-            for prompt, row in zip(prompts, options, strict=True)
+            _multiple_choice(benchmark, fields, prompt, options[row], f"{place}: problem {prompt.prompt_id}")
+            for prompt, row in zip(prompts, numbers, strict=False)
         ]
     return [_problem(benchmark, prompt, is_plain, place) for prompt in prompts]
 
@@ -185,13 +185,15 @@ def _problem(benchmark: Benchmark, prompt: Prompt, is_plain: bool, place: str) -
     return replace(prompt, messages=messages, true_answer=gold, choices=len(labels) or None)
 
 
-def _prompts(table: pa.Table, benchmark: Benchmark, place: str) -> Sequence[Prompt]:
-    return read_rows(
+def _prompts(table: pa.Table, benchmark: Benchmark, place: str) -> tuple[Sequence[Prompt], Sequence[int]]:
+    """The prompts of a table, and the rows in which they stand: those without a question are skipped."""
+    prompts = read_rows(
         Rows(table, Origins(place)),
         data_source=benchmark.name,
         split="test",
         reading=Reading(are_numbered=True),  # the order of options is drawn by these ids
-    ).prompts
+    )
+    return prompts.prompts, prompts.origins.numbers
 
 
 def _messages(benchmark: Benchmark, question: str) -> tuple[Message, ...]:
