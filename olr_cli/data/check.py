@@ -185,7 +185,7 @@ def repeat_notes(prompts: PromptSet) -> Iterator[str]:
     for groups, what in ((conflicting, differing), (agreeing, "")):
         if groups:
             are = f"{len(groups)} questions are" if len(groups) > 1 else "1 question is"
-            first = ", ".join(f"{prompt.file_label} ({prompt.prompt_id})" for _, prompt in groups[0])
+            first = ", ".join(f"{prompt.file_label} ({prompts.name(row)})" for row, prompt in groups[0])
             yield f"{are} in {prompts.source} more than once{what}; the first: {shortened(first)}"
 
 

@@ -150,6 +150,11 @@ class PromptSet:
         """Whether some label is known to be noise."""
         return any(prompt.is_marked for prompt in self.prompts)
 
+    def name(self, row: int) -> str:
+        """A prompt's id, or its row in the file where the file has no ids: nobody finds a digest in it."""
+        has_place = self.origins.files and not self.has_ids
+        return self.origins.name(row, is_short=True) if has_place else self.prompts[row].prompt_id
+
     def subset(self, rows: Sequence[int]) -> PromptSet:
         """The prompts at `rows` (the first is 0), in that order."""
         return replace(

@@ -132,11 +132,11 @@ def held_out_prompts(recipe: Recipe, source: str, split: str) -> PromptSet:
     """
     reading = replace(recipe_reading(recipe), are_optional=True)
     prompts = read_prompts(source, split=split, seed=recipe.seed, reading=reading)
-    without = [prompt.prompt_id for prompt in prompts.prompts if prompt.gold in (None, SENTINEL)]
+    without = [row for row, prompt in enumerate(prompts.prompts) if prompt.gold in (None, SENTINEL)]
     if without:
         raise UserError(
             f"{prompts.source}: {len(without)} held-out prompts have neither a true answer nor a clean label (first:"
-            f" {without[0]}); remove them"
+            f" {prompts.name(without[0])}); remove them"
         )
     return prompts
 

@@ -85,19 +85,24 @@ _LONG_LABEL = 200
 def data_warnings(recipe: Recipe, prompts: PromptSet) -> Iterator[str]:
     """Sentences about prompts that ask for no box, labels that no answer can match, and repeated questions."""
     size = len(prompts)
-    boxed = [prompt for prompt in prompts.prompts if extractor_of(recipe, prompt) == "boxed"]
-    silent = [prompt for prompt in boxed if not any("boxed" in turn.content for turn in prompt.messages)]
+    silent = [
+        row
+        for row, prompt in enumerate(prompts.prompts)
+        if extractor_of(recipe, prompt) == "boxed"
+        and not any("boxed" in it.content for it in prompt.messages)
+    ]
     if silent:
         yield (
-            f"{len(silent)} of {size} prompts (the first: {silent[0].prompt_id}) do not ask for a \\boxed{{}}, from"
+            f"{len(silent)} of {size} prompts (the first: {prompts.name(silent[0])}) do not ask for a \\boxed{{}}, from"
             " which answers are read; set data.system_prompt to a text that does, or data.extractor to how it answers"
         )
-    long = [p for p in prompts.prompts if p.given_label is not None and len(p.given_label) > _LONG_LABEL]
+    labels = [prompt.given_label or "" for prompt in prompts.prompts]
+    long = [row for row, label in enumerate(labels) if len(label) > _LONG_LABEL]
     if long:
         yield (
-            f"{len(long)} of {size} labels have more than {_LONG_LABEL} characters (the first: {long[0].prompt_id}), so"
-            " they are hardly final answers, and nothing matches them; put these into a column, and name it in"
-            " data.columns"
+            f"{len(long)} of {size} labels have more than {_LONG_LABEL} characters (the first:"
+            f" {prompts.name(long[0])}), so they are hardly final answers, and nothing matches them; put"
+            " these into a column, and name it in data.columns"
         )
     yield from repeat_notes(prompts)
 

@@ -369,9 +369,11 @@ def test_the_same_question_with_other_labels_is_said(tmp_path: Path) -> None:
     prompts = read(tmp_path, *({"question": q, "answer": a} for q, a in rows))
     conflict, repetition = repeat_notes(prompts)
     assert conflict.startswith("1 question is in rows.jsonl more than once with different labels")
-    assert conflict.endswith("the first: 2 ({}), 3 ({})".format(*ids(prompts)))
+    assert conflict.endswith("the first: 2 (line 1), 3 (line 2)")
     assert repetition.startswith("1 question is in rows.jsonl more than once; the first: 4 (")
     assert list(repeat_notes(read_prompts(SAMPLE))) == []
+    (named,) = repeat_notes(read(tmp_path, *({"question": "2+2", "id": name} for name in ("a", "b"))))
+    assert named.endswith("(a), None (b)"), "which a file without ids has not"
 
 
 def test_a_limit_does_not_change_prompt_ids(tmp_path: Path) -> None:
