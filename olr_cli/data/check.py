@@ -167,7 +167,7 @@ def _findings(prompts: Sequence[Asked], judge: Judge, origins: Origins | None = 
 
 def label_notes(prompts: Sequence[Prompt], data: DataSection) -> Iterator[str]:
     """A sentence about labels of own data that look wrong, marked noise aside, with the command that shows them."""
-    if parse_source(data.train) is not None:
+    if parse_source(data.train) is not None or all(prompt.file_label is None for prompt in prompts):
         return
     columns = () if data.columns is None else ("--columns", json.dumps(data.columns, ensure_ascii=False))
     findings = _findings([*enumerate(prompts)], shared_judge())

@@ -88,13 +88,12 @@ LOG_FORMATS: Sequence[LogFormat] = (
         "verl",
         frozenset({"input", "output", "score"}),
         {
+            **{"prompt": ["input"], "response": ["output"], "step": ["step"], "reward": ["score"]},
             **{
-                "prompt": ["input"],
-                "response": ["output"],
-                "step": ["step"],
                 "given_label": ["gts", *_GOLDS],
+                "is_correct": ["acc", "score"],
+                "data_source": ["data_source"],
             },
-            **{"reward": ["score"], "is_correct": ["acc", "score"], "data_source": ["data_source"]},
         },
     ),
     LogFormat(

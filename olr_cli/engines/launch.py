@@ -85,12 +85,8 @@ _LONG_LABEL = 200
 def data_warnings(recipe: Recipe, prompts: PromptSet) -> Iterator[str]:
     """Sentences about prompts that ask for no box, labels that no answer can match, and repeated questions."""
     size = len(prompts)
-    silent = [
-        row
-        for row, prompt in enumerate(prompts.prompts)
-        if extractor_of(recipe, prompt) == "boxed"
-        and not any("boxed" in it.content for it in prompt.messages)
-    ]
+    boxed = [row for row, it in enumerate(prompts.prompts) if extractor_of(recipe, it) == "boxed"]
+    silent = [row for row in boxed if not any("boxed" in it.content for it in prompts.prompts[row].messages)]
     if silent:
         yield (
             f"{len(silent)} of {size} prompts (the first: {prompts.name(silent[0])}) do not ask for a \\boxed{{}}, from"

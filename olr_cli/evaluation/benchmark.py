@@ -331,9 +331,8 @@ def _fields(columns: Mapping[ColumnRole, str], source: ProblemSource) -> Problem
     """The recipe's columns; None where a held-out file has those of standard names (`data.sets.recipe_reading`)."""
     if source.file is None or not {"question", "answer"} <= columns.keys() <= {"question", "answer", "id"}:
         return None
-    if not all(
-        map(Rows(read_table(matching_files(source.file)), Origins(source.file)).has, columns.values())
-    ):
+    rows = Rows(read_table(matching_files(source.file)), Origins(source.file))
+    if not all(map(rows.has, columns.values())):
         return None
     return ProblemFields(problem=columns["question"], answer=columns["answer"], id=columns.get("id"))
 

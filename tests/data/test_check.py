@@ -106,6 +106,8 @@ def test_labels_are_looked_at_in_a_sentence_with_the_command_and_questions_are_n
     assert list(label_notes(prompts[:2], DataSection(train="x.csv"))) == [], (
         "a question with two labels has its own sentence"
     )
+    (tmp_path / "x.csv").write_text("question\nWhat is 1+1?\n")
+    assert list(label_notes(read_prompts(tmp_path / "x.csv").prompts, DataSection(train="x.csv"))) == []
 
 
 def test_the_judge_is_asked_once_about_all_repeated_questions(tmp_path):
