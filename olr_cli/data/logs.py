@@ -364,7 +364,11 @@ class _Files:
             names = rows.table.column_names
             if names and not len(rows):
                 continue
-            require_columns(self._layout.places, self._layout.columns, str(path))
+            places = self._layout.places
+            if self._layout.format is not TABLE and "prompt" in places and "response" not in places:
+                self.silent += len(rows)
+                continue
+            require_columns(places, self._layout.columns, str(path))
             if is_first:
                 # What lies within a column shows only in its values.
                 named = self.columns.items()
@@ -406,6 +410,8 @@ class _Files:
     def _look_at(self, path: Path, schema: pa.Schema) -> set[str]:
         """Find out which columns of a file hold what; returns those that are read."""
         columns, form = schema.names, recognised(schema.names)
+        if form is TABLE and self.first is not None and "response" not in columns:
+            form = self.first.format  # without responses, no rollout of a step can be recognised
         # verl's gts may be null throughout, and in preference data label says yes or no.
         others = {column.name for column in schema if column.type in ("null", "bool")}
         labels = [name for name in form.roles["given_label"] if name not in others]

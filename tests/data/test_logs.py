@@ -289,6 +289,10 @@ def test_rows_without_a_response_are_counted_whether_they_are_kept_or_not(tmp_pa
         len(log.rows) == 1
         and log.notes[1] == "2 rows without a response left out, as of rollouts that failed."
     )
+    json_lines(tmp_path / "2.jsonl", *failed)  # all of a step
+    json_lines(tmp_path / "3.jsonl", *verl(1, ("3+4", r"\boxed{7}", "7", 1.0)))
+    log = read_log([tmp_path])
+    assert len(log.rows) == 2 and log.notes[1].startswith("4 rows without a response left out")
     row = {"prompt": "3+4", "step": 1}
     log = read_log([json_lines(tmp_path / "1.jsonl", row | {"response": r"\boxed{7}"}, row)])
     assert len(log.rows) == 2 and log.notes == [
