@@ -100,14 +100,20 @@ def read_text(file: Path, at_most: int | None = None) -> str:
         ) from None
 
 
-def read_lines(file: Path) -> Iterator[str]:
-    """The lines of a text file, whichever way they end, without a byte order mark; one is in memory at a time."""
+def read_lines(file: Path, *, is_cut: bool = False) -> Iterator[str]:
+    """The lines of a text file, whichever way they end, without a byte order mark; one is in memory at a time.
+
+    `is_cut`: the file may end within a character; of its last line a brace is returned then.
+    """
     try:
         with file.open(encoding="utf-8-sig") as lines:
             yield from lines
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
+    except UnicodeDecodeError as error:
+        if is_cut and error.reason == "unexpected end of data":
+            yield "{"  # Python has not decoded any of that line
+            return
         read_text(file)  # knows the byte
         raise
 

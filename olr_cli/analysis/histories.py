@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import polars as pl
 
-from olr_cli.answers import find_extractor
+from olr_cli.answers import find_extractor, shared_judge
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.chat import Message
 from olr_cli.data.logs import LABELS, STATISTICS, Report, RolloutLog, answers_of, is_log, read_log, silent
@@ -40,6 +40,11 @@ _SETTABLE = ("seed", "noise.draw", "data.extractor", "data.tolerance", "data.ver
 
 NO_LABELS = "It has no labels"
 """Begins the note on labels that are guessed from rewards."""
+
+_COMPARED = 1_000
+"""Rewards, about, that are compared with verdicts: enough to see a share of _MOST_CONTRADICTIONS."""
+_MOST_CONTRADICTIONS = 0.1
+"""Share of rewards that contradict verdicts from which on it is said; graders alone differ on a few per cent."""
 
 EXAMPLE = "method.slope_threshold=0.1"
 """A setting that a replay takes, as an example."""
@@ -274,6 +279,8 @@ def _log_history(
     prompts, verified_notes = _with_verified(prompts, recipe, source)
     rewarded = _rewarded_labels(table) if all(p.given_label is None for p in prompts.values()) else {}
     notes = [*log.notes, *verified_notes]
+    known = {**{name: p.given_label for name, p in prompts.items() if not p.is_marked}, **rewarded}
+    notes += _contradictions(table, known)
     if rewarded:
         prompts = {
             name: replace(p, given_label=rewarded.get(name, NEVER_REWARDED)) for name, p in prompts.items()
@@ -329,6 +336,26 @@ def _rewarded_labels(table: pl.DataFrame) -> dict[str, str]:
     counts = rewarded.group_by("prompt_id", "answer").len().cast({pl.Categorical: pl.String})
     counts = counts.sort("len", "answer", descending=[True, False])
     return dict(counts.unique("prompt_id", maintain_order=True).select("prompt_id", "answer").iter_rows())
+
+
+def _contradictions(table: pl.DataFrame, labels: Mapping[str, str | None]) -> Iterator[str]:
+    """A sentence if many rewards contradict the verdict about answer and label, as those of other rows would."""
+    if "is_rewarded" not in table.columns:
+        return
+    rows = table.select("prompt_id", "answer", "is_rewarded").drop_nulls().cast({pl.Categorical: pl.String})
+    every = max(1, len(rows) // _COMPARED) | 1  # odd, so that no stride meets the same place of every group
+    asked = [
+        ((label, answer), is_rewarded)
+        for name, answer, is_rewarded in rows.gather_every(every).iter_rows()
+        if (label := labels.get(name)) is not None
+    ]
+    verdicts = shared_judge().matches(pair for pair, _ in asked)
+    wrong = sum(verdicts[pair] not in (None, is_rewarded) for pair, is_rewarded in asked)
+    if wrong > _MOST_CONTRADICTIONS * len(asked):
+        yield (
+            f"{wrong:,} of {len(asked):,} rewards that were looked at contradict the verdict about answer and label:"
+            " they may be those of other rows, or reward something else."
+        )
 
 
 def _labels_of_prompts(table: pl.DataFrame, file: Path) -> pl.DataFrame:

@@ -135,7 +135,8 @@ def audit(
             files.append(File(report, " (the queue, for any browser)"))
     waiting.done()
     with suppress(UserError):
-        notes += [f"{note}." for note in repeat_notes(rows or exports.data_of(source, is_local=True))]
+        data_set = rows or exports.data_of(source, is_local=True)
+        notes += [f"{note}." for note in (*(named.notes if named else ()), *repeat_notes(data_set))]
     answer = replace(answer, notes=notes)
     if json:
         show(answer, "json")

@@ -42,16 +42,21 @@ def check(
 
 
 def _answer(checked: Checked, source: str, columns: str | None) -> Answer:
+    from functools import partial
     from shlex import join
 
     from olr_cli.tables import Answer, Line, one_line
 
     read = ", ".join(f"{role} in {path}" for role, path in checked.columns.items())
-    lines = [Line("Checked", f"{checked.source}: {checked.rows:,} rows; {read}")]
+    name = partial(checked.origins.name, is_short=True)
+    counted = (
+        " (counted from 1)" if any(name(it.rows[0]).startswith("row") for it in checked.findings) else ""
+    )
+    lines = [Line("Checked", f"{checked.source}: {checked.rows:,} rows{counted}; {read}")]
     for finding in checked.findings:
         more = ", …" if len(finding.rows) > len(finding.examples) else ""
-        rows = ", ".join(map(str, finding.rows[: len(finding.examples)]))
-        lines.append(Line("", f"{finding.says} (row{'s' * (len(finding.rows) > 1)} {rows}{more})"))
+        rows = ", ".join(map(name, finding.rows[: len(finding.examples)]))
+        lines.append(Line("", f"{finding.says} ({rows}{more})"))
         texts = filter(None, dict.fromkeys(finding.examples))
         lines += [Line("", f"  {one_line(text, _WIDTH)}", "dim") for text in texts]
     if not checked.findings:

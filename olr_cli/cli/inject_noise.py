@@ -78,7 +78,7 @@ def inject_noise(
     target = out or default_target(clean.source, type if frozen is None else f"{type}-frozen", ratio)
     with at("out"):
         is_new = write_prompts(noisy, target)
-    notes = [f"{note}." for note in repeat_notes(clean)]
+    notes = [f"{note}." for note in (*clean.notes, *repeat_notes(clean))]
     show(_answer(noisy, target, is_new, notes, refused), "json" if json else "terminal")
 
 

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import unescape
 from itertools import chain
 from typing import TypeAlias
 
 from olr_cli.answers import Judge, shared_judge
 from olr_cli.answers.extraction import boxed
+from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.prompt_files import (
     LABEL_COLUMNS,
     Reading,
+    asked_in,
     columns_hint,
     find_columns,
     is_blank,
-    load_table,
+    load_rows,
     read_rows,
 )
 from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet
 from olr_cli.data.questions import normal_question, question_of
-from olr_cli.data.rows import Rows
+from olr_cli.data.rows import Origins
 from olr_cli.errors import UserError, no_rows, shortened
-from olr_cli.recipe.schema import ColumnRole
+from olr_cli.recipe.schema import ColumnRole, DataSection
 
 _NO_ANSWER = re.compile(
     r"(?i)n/?a|nan|null|none|unknown|tbd|todo|error|no answer|not available|see (?:the )?solution|\?+|-+|\.{2,}"
@@ -46,9 +51,11 @@ _MOSTLY = 0.8
 """From this share of numbers among the labels on, a label without any digit is unusual."""
 _SHOWN = 3
 """Rows that are shown of each kind."""
+_GRADED_AT_START = 2_000
+"""Labels that are graded before a run, which should start at once: a quarter of a second if all are formulas."""
 
 Asked: TypeAlias = tuple[int, Prompt]
-"""A prompt and its row in the file; the first is 0."""
+"""A prompt and the number of its row among all rows of the files, from 0."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,7 @@ class Finding:
     Attributes:
         kind: a short name, for machines.
         fault: a thing in the singular and what is wrong with it: ``row without a label``.
-        rows: the first is 0.
+        rows: their numbers among all rows of the files, from 0.
         examples: what stands in the first few of them.
     """
 
@@ -82,6 +89,7 @@ class Checked:
     rows: int
     columns: Mapping[str, str]
     findings: Sequence[Finding]
+    origins: Origins
 
 
 def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -> Checked:
@@ -89,8 +97,7 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
 
     `source` and `columns` are as for `read_prompts`; of a log of answers each question counts once.
     """
-    table, name, data_source, _ = load_table(source, "train")
-    rows = Rows(table, source)
+    rows, name, data_source, _ = load_rows(source, "train")
     if not len(rows):
         raise no_rows(source, "prompt")
     found = find_columns(rows, columns)
@@ -104,7 +111,7 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
             f" {columns_hint(rows, found)}",
             "data.columns",
         )
-    asked = rows.values(found["question"])
+    asked = asked_in(rows, found["question"])
     blank = [(row, "") for row, question in enumerate(asked) if is_blank(question)]
     kept = sorted({*range(len(asked))} - {row for row, _ in blank})
     if is_log:  # asks a question again for every answer
@@ -114,14 +121,17 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
     findings = [_found("no_question", "row without a question", blank)]
     if kept:
         reading = Reading({role: path for role, path in (columns or {}).items() if role != "id"})
-        there = Rows(table.take(kept), source)
-        prompts = read_rows(there, data_source=data_source, split="train", reading=reading).prompts
-        findings += _findings([*zip(kept, prompts, strict=True)], judge)
-    return Checked(name, len(rows), found, [finding for finding in findings if finding.rows])
+        prompts = read_rows(rows.take(kept), data_source=data_source, split="train", reading=reading).prompts
+        findings += _findings([*zip(kept, prompts, strict=True)], judge, rows.origins)
+    found_ones = [finding for finding in findings if finding.rows]
+    return Checked(name, len(rows), found, found_ones, rows.origins)
 
 
-def _findings(prompts: Sequence[Asked], judge: Judge) -> Iterator[Finding]:
-    """What is found in prompts, each with its row; labels are looked at as they were before noise."""
+def _findings(prompts: Sequence[Asked], judge: Judge, origins: Origins | None = None) -> Iterator[Finding]:
+    """What is found in prompts, each with its row; labels are looked at as they were before noise.
+
+    Without `origins`, which name the rows of a question, only what is found in labels: a fraction of the time.
+    """
     labels = [(row, prompt.file_label) for row, prompt in prompts]
     sentinel = [(row, SENTINEL) for row, prompt in prompts if prompt.given_label == SENTINEL]
     yield _found("sentinel", "label equal to the sentinel, which no response matches", sentinel)
@@ -132,13 +142,16 @@ def _findings(prompts: Sequence[Asked], judge: Judge) -> Iterator[Finding]:
     empty = [(row, label) for row, label in named if _NO_ANSWER.fullmatch(label.strip())]
     yield _found("no_answer", "label standing for no answer", empty)
     given = [(row, label) for row, label in named if not _NO_ANSWER.fullmatch(label.strip())]
+    graded = given if origins is not None else given[:_GRADED_AT_START]
     # Labels that cannot stand in a box, or do not match themselves there (R6, R7).
-    read = {label: boxed(f"\\boxed{{{label}}}") for _, label in given}
+    read = {label: boxed(f"\\boxed{{{label}}}") for _, label in graded}
     verdicts = judge.matches((label, answer) for label, answer in read.items() if answer is not None)
-    unmatched = [(row, label) for row, label in given if not verdicts.get((label, read[label] or ""))]
+    unmatched = [(row, label) for row, label in graded if not verdicts.get((label, read[label] or ""))]
     yield _found("ungradable", "label that no response can match", unmatched)
-    conflicting, agreeing = _repeated(prompts, judge)
-    yield _found("conflict", "question with different labels", map(_described, conflicting))
+    if origins is not None:
+        conflicting, agreeing = _repeated(prompts, judge)
+        described = partial(_described, origins)
+        yield _found("conflict", "question with different labels", map(described, conflicting))
     yield _found("proof", "label like a proof", [pair for pair in given if _PROOF.match(pair[1])])
     parts = [(row, label) for row, label in given if _PARTS.match(unescape(label))]
     yield _found("parts", "label with several parts", parts)
@@ -148,10 +161,25 @@ def _findings(prompts: Sequence[Asked], judge: Judge) -> Iterator[Finding]:
         yield _found("word", "label in words, where most are numbers", words)
         commas = [(row, label) for row, label in given if _DECIMAL_COMMA.fullmatch(label.strip())]
         yield _found("decimal_comma", "label with a decimal comma, which is read as a list", commas)
+    if origins is None:
+        return
     asked = [(row, question_of(prompt.messages)) for row, prompt in prompts]
     unseen = [(row, text) for row, text in asked if _FIGURE.search(text) and not _DRAWN.search(text)]
     yield _found("no_figure", "question about a figure that is not there", unseen)
-    yield _found("repeat", "question asked again, up to case and spaces", map(_described, agreeing))
+    yield _found("repeat", "question asked again, up to case and spaces", map(described, agreeing))
+
+
+def label_notes(prompts: Sequence[Prompt], data: DataSection) -> Iterator[str]:
+    """A sentence about labels of own data that look wrong, marked noise aside, with the command that shows them."""
+    if parse_source(data.train) is not None or all(prompt.file_label is None for prompt in prompts):
+        return
+    columns = () if data.columns is None else ("--columns", json.dumps(data.columns, ensure_ascii=False))
+    findings = _findings([*enumerate(prompts)], shared_judge())
+    if found := [finding for finding in findings if finding.rows and finding.kind != "sentinel"]:
+        count = sum(len(finding.rows) for finding in found)
+        things = f"{count:,} thing{'s' * (count > 1)} in {len(prompts):,} rows"
+        command = shlex.join(("olr", "check", data.train, *columns))
+        yield f"olr check finds {things} ({', '.join(finding.says for finding in found)}): {command}"
 
 
 def repeat_notes(prompts: PromptSet) -> Iterator[str]:
@@ -161,7 +189,7 @@ def repeat_notes(prompts: PromptSet) -> Iterator[str]:
     for groups, what in ((conflicting, differing), (agreeing, "")):
         if groups:
             are = f"{len(groups)} questions are" if len(groups) > 1 else "1 question is"
-            first = ", ".join(f"{prompt.file_label} ({prompt.prompt_id})" for _, prompt in groups[0])
+            first = ", ".join(f"{prompt.file_label} ({prompts.name(row)})" for row, prompt in groups[0])
             yield f"{are} in {prompts.source} more than once{what}; the first: {shortened(first)}"
 
 
@@ -181,8 +209,9 @@ def _repeated(prompts: Sequence[Asked], judge: Judge) -> tuple[list[list[Asked]]
     return differ, alike
 
 
-def _described(group: Sequence[Asked]) -> tuple[int, str]:
-    labels = " and ".join(f"{prompt.file_label} (row {row})" for row, prompt in group[:_SHOWN])
+def _described(origins: Origins, group: Sequence[Asked]) -> tuple[int, str]:
+    named = [(prompt.file_label, origins.name(row, is_short=True)) for row, prompt in group[:_SHOWN]]
+    labels = " and ".join(f"{label} ({name})" for label, name in named)
     return group[0][0], f"{labels}: {shortened(' '.join(question_of(group[0][1].messages).split()))}"
 
 

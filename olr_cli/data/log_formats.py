@@ -6,6 +6,7 @@
 | verl | input, output, score | `_dump_generations` of verl 0.7, into `trainer.rollout_data_dir` (verl/trainer/ppo/ray_trainer.py) |
 | ms-swift | step, prompt, completion, advantages | `GRPOTrainer.log` with `log_completions` (swift/rlhf_trainers/grpo_trainer.py): a line a step, of lists |
 | NeMo-RL | content, rewards, idx | `log_batched_dict_as_jsonl` of `grpo_train` (nemo_rl/utils/logger.py): train_data_step*.jsonl, lists of one; the last text of `content` is the response |
+| AReaL | task_id, sample_idx, prompt, completion | `dump_to_file` of its inference engine: rollout/VERSION/TASK.jsonl |
 | verifiers | example_id, prompt, completion | `state_to_output` (verifiers/legacy/utils/save_utils.py): results.jsonl, and prime-rl's train_rollouts.jsonl |
 
 Every other table has to use olr's names (`COLUMNS`), or its columns are named.
@@ -28,9 +29,13 @@ COLUMNS = (
 )
 """What can be known of a rollout; a table with these names is read as it is."""
 
+_GOLDS = ("given_label", "ground_truth", "golden_answer", "gold_answer", "label")
+"""Names of the label's column in any log."""
+
 _ALIASES: Mapping[str, Sequence[str]] = {
     "prompt": ("prompt", "question", "problem"),
     "model": ("model", "policy"),
+    "given_label": _GOLDS,
 }
 """Other names that olr gives a column."""
 
@@ -66,10 +71,7 @@ class LogFormat:
         return self.columns or {name: _ALIASES.get(name, (name,)) for name in COLUMNS}
 
 
-_LABELS = (
-    *("given_label", "ground_truth", "golden_answer", "gold_answer"),
-    *("label", "target", "solution", "answer"),
-)
+_LABELS = (*_GOLDS, "target", "solution", "answer")
 
 TABLE = LogFormat("olr", frozenset())
 """A table with the names of `COLUMNS`."""
@@ -86,8 +88,12 @@ LOG_FORMATS: Sequence[LogFormat] = (
         "verl",
         frozenset({"input", "output", "score"}),
         {
-            **{"prompt": ["input"], "response": ["output"], "step": ["step"], "given_label": ["gts"]},
-            **{"reward": ["score"], "is_correct": ["acc", "score"], "data_source": ["data_source"]},
+            **{"prompt": ["input"], "response": ["output"], "step": ["step"], "reward": ["score"]},
+            **{
+                "given_label": ["gts", *_GOLDS],
+                "is_correct": ["acc", "score"],
+                "data_source": ["data_source"],
+            },
         },
     ),
     LogFormat(
@@ -99,15 +105,26 @@ LOG_FORMATS: Sequence[LogFormat] = (
     LogFormat(
         "NeMo-RL",
         frozenset({"prompt", "response", "rewards", "idx"}),
-        {"prompt": ["prompt"], "response": ["response"], "reward": ["rewards"], "is_correct": ["rewards"]},
+        {
+            **{"prompt": ["prompt"], "response": ["response"], "given_label": _GOLDS},
+            **{"reward": ["rewards"], "is_correct": ["rewards"]},
+        },
+    ),
+    LogFormat(
+        "AReaL",
+        frozenset({"task_id", "sample_idx", "prompt", "completion"}),
+        {
+            **{"prompt": ["prompt"], "response": ["completion"], "group": ["task_id"], "given_label": _GOLDS},
+            **{"reward": ["reward"], "is_correct": ["reward"]},
+        },
     ),
     LogFormat(
         "verifiers",
         frozenset({"example_id", "prompt", "completion"}),
         {
-            **{"prompt": ["prompt"], "response": ["completion"], "step": ["step"], "given_label": ["answer"]},
-            **{"reward": ["reward"], "is_correct": ["reward"], "truncated": ["is_truncated"]},
-            "tokens": ["token_usage.output_tokens"],
+            **{"prompt": ["prompt"], "response": ["completion"], "step": ["step"]},
+            **{"given_label": ["answer", *_GOLDS], "reward": ["reward"], "is_correct": ["reward"]},
+            **{"truncated": ["is_truncated"], "tokens": ["token_usage.output_tokens"]},
         },
     ),
 )

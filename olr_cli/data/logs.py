@@ -20,6 +20,7 @@ from olr_cli.data.chat import Message, as_text, messages, response_text, turns_o
 from olr_cli.data.log_formats import COLUMNS, TABLE, LogFormat, recognised, require_columns, unpacked
 from olr_cli.data.questions import question_ids
 from olr_cli.data.rows import (
+    Origins,
     Rows,
     is_json,
     json_batches,
@@ -38,8 +39,9 @@ _HELD_OUT = re.compile(r"^(eval|val|test|valid|validation)(_|$|\.)")
 _OUTPUT = re.compile(r"-(audit|replay)-[0-9a-f]{8}\.parquet$")
 """What olr writes beside a log."""
 
-_NESTED_LOGS = ("completions/*.parquet", "**/train_rollouts.jsonl", "**/results.jsonl")
-"""Where the logs lie in the folder that a trainer was given: TRL's, verifiers' and prime-rl's."""
+_NESTED_LOGS = ("completions/*.parquet", "**/train_rollouts.jsonl", "**/results.jsonl",
+                "**/rollout/[0-9]*/[0-9]*.jsonl", "[0-9]*/[0-9]*.jsonl")  # fmt: skip
+"""Where the logs lie in the folder that a trainer was given: TRL's, verifiers', prime-rl's and AReaL's."""
 
 
 def common_place(places: Sequence[Path]) -> Path:
@@ -114,8 +116,9 @@ def _typed(rows: Rows, name: str, path: str) -> pl.Series:
             return known > 0
         return _whole(known, pl.Int32(), rows.place) if name == "tokens" else known
     if name in ("prompt", "response") and (not is_column or pa.types.is_nested(rows.table[path].type)):
-        cells = enumerate(rows.values(path), start=rows.first)
-        chats = [_chat_text(cell, name, path, row, rows.place) for row, cell in cells]
+        chats = [
+            _chat_text(cell, name, path, row, rows.origins) for row, cell in enumerate(rows.values(path))
+        ]
         texts = pl.Series(name, chats, dtype=pl.String)
     else:
         texts = pl.Series(name, rows.text_column(path))
@@ -158,12 +161,12 @@ class _Layout:
 _NEEDED = ("prompt_id", "prompt", "visit", "step", "group", "response", "answer", "data_source")
 
 
-def _chat_text(cell: Any, name: str, path: str, row: int, place: str) -> str | None:
+def _chat_text(cell: Any, name: str, path: str, row: int, origins: Origins) -> str | None:
     """A prompt or a response, which may be messages, as text."""
     text = None if cell is None else as_text(cell) if name == "prompt" else response_text(cell)
     if text is None and cell is not None and messages(cell) is None:
         what, should = f"a {type(cell).__name__}", "text or a list of messages with role and content"
-        raise row_error(place, path, row, what, should)
+        raise row_error(origins.name(row), path, what, should)
     return text
 
 
@@ -271,7 +274,11 @@ def read_log(
     rows, texts = _with_ids(rows)
     if rows["prompt_id"].null_count() or ("visit" in rows.columns and rows["visit"].null_count()):
         raise UserError(f"{source} has rows without prompt_id or visit; remove or complete them")
-    notes = [first.note(source, len(parts) + len(repeated))] if columns or first.format is not TABLE else []
+    is_plain = (
+        not columns and first.format is TABLE and first.places.get("given_label") in (None, "given_label")
+    )
+    notes = [] if is_plain else [first.note(source, len(parts) + len(repeated))]
+    notes += files.losses()
     if repeated:
         several = f"{len(repeated)} steps (the first is {repeated[0]})"
         shown = several if len(repeated) > 1 else f"Step {repeated[0]}"
@@ -299,6 +306,8 @@ class _Files:
         first: the layout of the first file with rows.
         sample: some of its responses.
         repeated: steps that were left out, because they have the rollouts of the file before.
+        cut: files that end within a line, and its number.
+        silent: how many rows have no response.
     """
 
     columns: Mapping[str, str]
@@ -309,6 +318,8 @@ class _Files:
     first: _Layout | None = None
     sample: list[str] = field(default_factory=list)
     repeated: list[int] = field(default_factory=list)
+    cut: dict[Path, int] = field(default_factory=dict)
+    silent: int = 0
     _layout: _Layout = field(init=False)
     _before: pl.Series | None = None
     _count: int = 0
@@ -334,56 +345,80 @@ class _Files:
         self._before = digest
         return rows
 
+    def losses(self) -> Iterator[str]:
+        """Sentences on what is not there, because a rollout failed or the trainer was killed."""
+        for file, line in self.cut.items():
+            yield f"{file} ends within line {line}, as if its writer was killed; that line is left out."
+        if self.silent:
+            is_kept = self.first is not None and self.first.format is TABLE
+            fate = (
+                "counted as rollouts without an answer" if is_kept else "left out, as of rollouts that failed"
+            )
+            yield f"{self.silent:,} row{'s' * (self.silent > 1)} without a response {fate}."
+
     def _parts(self, path: Path, step: int) -> Iterator[pl.DataFrame]:
-        start = 0
+        is_first = True
         # Of a Parquet or CSV file, its schema says which columns are read.
-        tables = (
-            self._json_tables(path) if is_json(path) else read_batches(path, partial(self._look_at, path))
-        )
-        for table in tables:
-            if table.column_names and not len(table):
+        look_at = partial(self._look_at, path)
+        for rows in self._json_rows(path) if is_json(path) else read_batches(path, look_at):
+            names = rows.table.column_names
+            if names and not len(rows):
                 continue
-            require_columns(self._layout.places, self._layout.columns, str(path))
-            rows = Rows(table, str(path), start)
-            if not start:
+            places = self._layout.places
+            if self._layout.format is not TABLE and "prompt" in places and "response" not in places:
+                self.silent += len(rows)
+                continue
+            require_columns(places, self._layout.columns, str(path))
+            if is_first:
                 # What lies within a column shows only in its values.
-                names, named = table.column_names, self.columns.items()
+                named = self.columns.items()
                 within = {role: name for role, name in named if name.partition(".")[0] in names}
                 with at("columns"):
                     pick(rows.has, {}, within, place=str(path), available=rows.paths)
             yield self._reduced(_renamed(rows, self._layout, step))
-            start += len(table)
+            is_first = False
 
-    def _json_tables(self, path: Path) -> Iterator[pa.Table]:
-        """The columns of a JSON file that are read, some rows at a time."""
+    def _json_rows(self, path: Path) -> Iterator[Rows]:
+        """The rollouts of a JSON file, some at a time, with the columns that are read."""
         import pyarrow as pa
 
         # The file is read twice, for a key may come late and change which columns hold what.
-        kinds: dict[str, pa.DataType] = {}
-        for row in chain.from_iterable(map(unpacked, chain.from_iterable(json_batches(path)))):
+        kinds: dict[str, type] = {}
+        note_cut = partial(self.cut.__setitem__, path)
+        for row in chain.from_iterable(map(unpacked, chain.from_iterable(json_batches(path, note_cut)))):
             for name, value in row.items():
-                if type(value) is float or name not in kinds:
-                    kinds[name] = pa.float64() if type(value) is float else pa.null()
+                if type(value) is float or kinds.get(name, NoneType) is NoneType:
+                    kinds[name] = type(value)
         if not kinds:
             return
-        used, start = self._look_at(path, pa.schema(kinds)), 0
-        for packed in json_batches(path):
-            objects = [row for one in packed for row in unpacked(one)]
+        types = {float: pa.float64(), bool: pa.bool_(), NoneType: pa.null()}
+        schema = pa.schema({name: types.get(kind, pa.string()) for name, kind in kinds.items()})
+        used, start = self._look_at(path, schema), 0
+        for packed in json_batches(path, note_cut):
+            lists = list(map(unpacked, packed))
+            objects = list(chain.from_iterable(lists))
+            numbers = [start + place for place, rollouts in enumerate(lists) for _ in rollouts]
+            origins = Origins(str(path), [path], numbers)
             for name in {"prompt", "response"} & self._layout.places.keys():
                 column = self._layout.places[name]
-                for number, cells in enumerate(objects, start):
+                for place, cells in enumerate(objects):
                     if type(cells.get(column)) not in (str, NoneType):
-                        cells[column] = _chat_text(cells[column], name, column, number, str(path))
-            start += len(objects)
-            yield json_table(objects, str(path), used)
+                        cells[column] = _chat_text(cells[column], name, column, place, origins)
+            start += len(packed)
+            yield Rows(json_table(objects, str(path), used), origins)
 
     def _look_at(self, path: Path, schema: pa.Schema) -> set[str]:
         """Find out which columns of a file hold what; returns those that are read."""
         columns, form = schema.names, recognised(schema.names)
+        if form is TABLE and self.first is not None and "response" not in columns:
+            form = self.first.format  # without responses, no rollout of a step can be recognised
+        # verl's gts may be null throughout, and in preference data label says yes or no.
+        others = {column.name for column in schema if column.type in ("null", "bool")}
+        labels = [name for name in form.roles["given_label"] if name not in others]
         with at("columns"):
             places = pick(
                 lambda path: path in columns or path.partition(".")[0] in columns,
-                form.roles,
+                {**form.roles, "given_label": labels},
                 self.columns,
                 place=str(path),
                 available=columns,
@@ -400,6 +435,8 @@ class _Files:
         """The rows with answers in place of responses; texts that repeat are categories."""
         self._count += len(rows)
         self.report(f"Read {self._count:,} rollouts")
+        if "response" in rows.columns:
+            self.silent += rows["response"].null_count()
         if self._layout.format is not TABLE:  # a rollout that failed has no response
             rows = rows.drop_nulls("response")
         if self._layout.format.repeats_steps:

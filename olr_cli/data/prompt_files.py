@@ -36,6 +36,7 @@ from olr_cli.data.questions import question_ids
 from olr_cli.data.rows import (
     MESSAGE_COLUMNS,
     SUFFIXES,
+    Origins,
     Rows,
     matching_files,
     pick,
@@ -157,6 +158,14 @@ def read_rows(
         raise no_rows(rows.place, "prompt")
     columns = find_columns(rows, reading.columns, is_optional=reading.are_optional)
     question, answer = columns["question"], columns.get("answer")
+    asked, notes = asked_in(rows, question), list[str]()
+    if blank := [row for row, prompt in enumerate(asked) if is_blank(prompt)]:
+        first = f"{rows.origins.name(blank[0])} has no '{question}'"
+        if len(blank) == len(rows):
+            raise UserError(f"no row of {rows.place} has a question: {first}; fill it in")
+        notes.append(f"{len(blank):,} row{'s' * (len(blank) > 1)} without a question skipped: {first}")
+        kept = sorted({*range(len(rows))}.difference(blank))
+        rows, asked = rows.take(kept), [asked[row] for row in kept]
     for field in rows.table.schema:
         fit = (pa.types.is_struct, pa.types.is_list, pa.types.is_null)
         if field.name in ("extra_info", "reward_model") and not any(is_fit(field.type) for is_fit in fit):
@@ -167,9 +176,6 @@ def read_rows(
     if answer != GROUND_TRUTH:  # a worked solution holds the label in its last `\boxed{…}`, or after `####`
         labels = [text and (boxed(text) or text.rpartition("####")[2].strip() or None) for text in labels]
     sources = [source or data_source for source in rows.texts("data_source")]
-    asked = rows.values(question)
-    if question != "prompt":
-        asked = [_without_answer(prompt) for prompt in asked]
     messages = _messages(asked, sources, rows.texts(columns.get("system")), reading, question, rows)
     rephrased = _rephrasings(rows, messages)
     prompt_ids, id_path = _prompt_ids(rows, columns.get("id"), messages, reading)
@@ -188,7 +194,8 @@ def read_rows(
     if id_path is not None and id_path != ID_COLUMNS[0]:
         index = with_fields(table.column("extra_info"), {"index": _index(prompt_ids)}, replace=True)
         table = table.set_column(table.schema.get_field_index("extra_info"), "extra_info", index)
-    return PromptSet(prompts, table, rows.place, None, answer, id_path is not None, columns_hint(rows, {}))
+    hint, has_ids = columns_hint(rows, {}), id_path is not None
+    return PromptSet(prompts, table, rows.place, None, answer, has_ids, hint, notes, rows.origins)
 
 
 def interchange_table(rows: pa.Table, prompts: Sequence[Prompt], split: str) -> pa.Table:
@@ -272,8 +279,12 @@ def with_fields(column: Any, fields: Mapping[str, pa.Array], *, replace: bool) -
     return pa.StructArray.from_arrays(list(merged.values()), list(merged))
 
 
+def asked_in(rows: Rows, path: str) -> list[Any]:
+    """What every row asks, in the column of questions: a dialogue up to its last question, unless it is a prompt."""
+    return [value if path == "prompt" else _without_answer(value) for value in rows.values(path)]
+
+
 def _without_answer(prompt: Any) -> Any:
-    """A dialogue up to its last question."""
     while _ends_with_answer(prompt):
         prompt = prompt[:-1]
     return prompt
@@ -315,12 +326,13 @@ def _turns(
     value: Any, before: tuple[Message, ...], after: tuple[Message, ...], path: str, row: int, rows: Rows
 ) -> tuple[Message, ...]:
     """The chat turns of a question; a plain text becomes the user's turn between `before` and `after`."""
-    turns = None if is_blank(value) else chat.prompt_messages(value, before, after)
+    turns = chat.prompt_messages(value, before, after)
     if turns is None:
-        what = "empty" if is_blank(value) else f"of another form ({type(value).__name__})"
-        raise row_error(
-            rows.place, path, row, what, "text or a list of {role, content} messages with text in both"
+        what, should = (
+            f"of another form ({type(value).__name__})",
+            "text or a list of {role, content} messages",
         )
+        raise row_error(rows.origins.name(row), path, what, f"{should} with text in both")
     return turns
 
 
@@ -344,9 +356,9 @@ def _prompt_ids(
         row_of: dict[str, int] = {}
         for row, name in enumerate(rows.texts(path)):
             if name is None or name in row_of:
-                what = "empty" if name is None else f"'{name}', as in row {row_of[name]}"
+                what = "empty" if name is None else f"'{name}', as in {rows.origins.name(row_of[name])}"
                 should = "an id that names one row; mend it or leave id out of data.columns"
-                raise row_error(rows.place, path, row, what, should)
+                raise row_error(rows.origins.name(row), path, what, should)
             row_of[name] = row
         return list(row_of), path
     for column in NUMBERED if reading.are_numbered else ID_COLUMNS:
@@ -385,7 +397,7 @@ def _marks(
             marks.append((noise_type, label if original is None and noise_type == "clean" else original))
         elif name is not None:
             should = f"one of {', '.join(NOISE_TYPES)}"
-            raise row_error(rows.place, "extra_info.noise_type", row, f"'{name[:60]}'", should)
+            raise row_error(rows.origins.name(row), "extra_info.noise_type", f"'{name[:60]}'", should)
         elif is_unknown:
             marks.append((None, None))
         else:
@@ -436,9 +448,9 @@ def read_prompts(
         if part is None:
             raise UserError(f"{text} has no split '{split}'; its splits are {', '.join(SPLIT_ENDS)}")
         return prompt_set(arithmetic_prompts(kind, sample or limit, seed, part), text, split)
-    table, name, data_source, revision = load_table(text, split)
+    rows, name, data_source, revision = load_rows(text, split)
     prompts = read_rows(
-        Rows(table, text),
+        rows,
         data_source=data_source,
         split=split,
         noise_type_of_sentinel=noise_type_of_sentinel,
@@ -450,18 +462,19 @@ def read_prompts(
     return prompts if sample is None else prompts.sample(sample, seed)
 
 
-def load_table(text: str, split: str) -> tuple[pa.Table, str, str, str | None]:
+def load_rows(text: str, split: str) -> tuple[Rows, str, str, str | None]:
     """The rows in a file or on the hub, their name, the default of their data source, and their revision."""
     if _is_local(text):
         path = Path(text).absolute()
         if os.path.isfile(path / "manifest.json"):
             raise UserError(f"{text} is a run, not a data set; `olr audit` looks at its labels")
         # never the bare name: a file called arithmetic.jsonl is not the arithmetic task
-        return read_table(matching_files(text)), path.name, f"local/{path.stem}", None
+        files = matching_files(text)
+        return Rows(read_table(files), Origins(text, files)), path.name, f"local/{path.stem}", None
     hub_id = parse_hub_id(text)
     if hub_id is not None:
         table, revision = load_hub_table(hub_id, split)
-        return table, text, hub_id.name, revision
+        return Rows(table, Origins(text)), text, hub_id.name, revision
     built_in = (SOURCE, *(f"{SOURCE}:{kind}" for kind in SETS))
     guess = did_you_mean(text, built_in) or "; name a file, a folder or a hub id org/name"
     raise UserError(f"no data set '{text}'{guess}")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from olr_cli import seeding
 from olr_cli.data.chat import Message, pairs
+from olr_cli.data.rows import Origins
 from olr_cli.errors import UserError, at
 
 if TYPE_CHECKING:
@@ -128,6 +129,8 @@ class PromptSet:
     """Which columns the source has, and the setting that says which of them holds what; for errors."""
     notes: Sequence[str] = ()
     """Sentences without a full stop on what was taken for what, such as verified labels."""
+    origins: Origins = field(default_factory=lambda: Origins(""))
+    """Where the rows stand in the source, for messages."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """What was done to the rows (noise type, ratio, seed, …), for the metadata of a written file."""
 
@@ -147,10 +150,18 @@ class PromptSet:
         """Whether some label is known to be noise."""
         return any(prompt.is_marked for prompt in self.prompts)
 
+    def name(self, row: int) -> str:
+        """A prompt's id, or its row in the file where the file has no ids: nobody finds a digest in it."""
+        has_place = self.origins.files and not self.has_ids
+        return self.origins.name(row, is_short=True) if has_place else self.prompts[row].prompt_id
+
     def subset(self, rows: Sequence[int]) -> PromptSet:
         """The prompts at `rows` (the first is 0), in that order."""
         return replace(
-            self, prompts=tuple(self.prompts[row] for row in rows), table=self.table.take(list(rows))
+            self,
+            prompts=tuple(self.prompts[row] for row in rows),
+            table=self.table.take(list(rows)),
+            origins=self.origins.take(rows),
         )
 
     def sample(self, size: int, seed: int) -> PromptSet:
@@ -190,6 +201,6 @@ class PromptSet:
         if missing:
             raise UserError(
                 f"{need} of every prompt, and {len(missing)} of the {len(self)} in {self.source} have none in"
-                f" '{column}' (the first: row {missing[0]}, prompt_id {self.prompts[missing[0]].prompt_id}); fill them"
-                " in or leave these rows out"
+                f" '{column}' (the first: {self.origins.name(missing[0])}, prompt_id"
+                f" {self.prompts[missing[0]].prompt_id}); fill them in or leave these rows out"
             )

@@ -9,11 +9,13 @@ import json
 import math
 import os
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cached_property
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,9 +33,48 @@ _LARGEST = 2**64
 """From here on a float is written with its exponent: it says nothing of its last digits."""
 
 
-def row_error(place: str, path: str, row: int, what: str, should: str) -> UserError:
-    """The error for a value that is not what its column should hold; rows of a file count from 0."""
-    return UserError(f"{place}: '{path}' of row {row} (the first is 0) is {what}, and it should be {should}")
+_EVERY = range(sys.maxsize)
+
+
+@dataclass(frozen=True)
+class Origins:
+    """Where the rows of a table come from: the one place that names a row in messages.
+
+    Only messages need lines, so files are read once more for them, and reading keeps no account of lines.
+
+    Attributes:
+        source: what was read, as the user calls it.
+        files: in the order of their rows; none for rows that are in no file here.
+        numbers: the number of each row among all rows of the files, from 0.
+    """
+
+    source: str
+    files: Sequence[Path] = ()
+    numbers: Sequence[int] = _EVERY
+
+    def take(self, rows: Iterable[int]) -> Origins:
+        """Those of some of the rows."""
+        return replace(self, numbers=[self.numbers[row] for row in rows])
+
+    def name(self, row: int, *, is_short: bool = False) -> str:
+        """``line 33 of f2.csv``; where rows are no lines, ``row 31 of f.parquet, counted from 1``.
+
+        If it `is_short`, and there is one file, no more than ``line 33`` or ``row 31``.
+        """
+        number = self.numbers[row]
+        unit, at, file = self._places[number] if self.files else ("row", number + 1, self.source)
+        if is_short and len(self.files) < 2:
+            return f"{unit} {at}"
+        return f"{unit} {at} of {file}{', counted from 1' * (unit == 'row')}"
+
+    @cached_property
+    def _places(self) -> list[tuple[str, int, str]]:
+        return [(unit, at, str(file)) for file in self.files for unit, at in _places_of_rows(file)]
+
+
+def row_error(name: str, path: str, what: str, should: str) -> UserError:
+    """The error for a value that is not what its column should hold, in the row of that name."""
+    return UserError(f"{name}: '{path}' is {what}, and it should be {should}")
 
 
 @dataclass(frozen=True)
@@ -48,16 +89,23 @@ class Rows:
 
     Attributes:
         table: the rows, with the columns that were read.
-        place: the file, for errors.
-        first: the number of the first row.
+        origins: the files, for errors.
     """
 
     table: pa.Table
-    place: str
-    first: int = 0
+    origins: Origins
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
+
+    @property
+    def place(self) -> str:
+        """What was read, for errors."""
+        return self.origins.source
+
+    def take(self, rows: Sequence[int]) -> Rows:
+        """Some of the rows (the first is 0), in that order."""
+        return Rows(self.table.take(list(rows)), self.origins.take(rows))
 
     @property
     def paths(self) -> list[str]:
@@ -95,7 +143,7 @@ class Rows:
             is_text = kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind)
             if is_text or kinds.is_integer(kind) or kinds.is_null(kind):
                 return column.cast(pa.large_string())
-        texts = [self._text(value, path, row) for row, value in enumerate(self.values(path), self.first)]
+        texts = [self._text(value, path, row) for row, value in enumerate(self.values(path))]
         return pa.chunked_array([pa.array(texts, pa.large_string())])
 
     def numbers(self, path: str) -> pa.ChunkedArray:
@@ -113,7 +161,7 @@ class Rows:
         wrong = pc.index(pc.is_inf(known), True).as_py()
         if wrong >= 0:
             what = repr(self.values(path)[wrong])
-            raise row_error(self.place, path, self.first + wrong, what[:60], "a finite number")
+            raise row_error(self.origins.name(wrong), path, what[:60], "a finite number")
         return known
 
     def _column(self, path: str) -> tuple[pa.ChunkedArray | None, list[str]]:
@@ -153,7 +201,7 @@ class Rows:
         what = str(value) if isinstance(value, float) else f"a {type(value).__name__}"
         if isinstance(value, list):
             what = f"a list of {len(value)} value{'s' * (len(value) != 1)}"
-        raise row_error(self.place, path, row, what, "text or a number")
+        raise row_error(self.origins.name(row), path, what, "text or a number")
 
 
 def _paths(field: pa.Field, path: str) -> Iterator[str]:
@@ -295,7 +343,7 @@ def read_table(files: Sequence[Path], columns: Container[str] | None = None) -> 
     tables = [
         json_table([row for rows in json_batches(file) for row in rows], str(file))
         if is_json(file)
-        else pa.concat_tables(read_batches(file, columns))
+        else pa.concat_tables(rows.table for rows in read_batches(file, columns))
         for file in files
     ]
     whole = tables[0]
@@ -316,16 +364,20 @@ def is_json(file: Path) -> bool:
     return file.suffix in _JSON
 
 
-def read_batches(file: Path, columns: Columns | None = None) -> Iterator[pa.Table]:
+def read_batches(file: Path, columns: Columns | None = None) -> Iterator[Rows]:
     """The rows of a Parquet or CSV file, some at a time and at least one table; `columns` may depend on its schema."""
+    origins = Origins(str(file), [file])
     if file.suffix != ".parquet":
         table = _csv_table(file)
-        yield table.select(_chosen(table.schema, columns))
+        yield Rows(table.select(_chosen(table.schema, columns)), origins)
         return
     import pyarrow as pa
 
     try:
-        yield from _parquet_batches(file, columns)
+        start = 0
+        for table in _parquet_batches(file, columns):
+            yield Rows(table, replace(origins, numbers=_EVERY[start:]))
+            start += len(table)
     except PermissionError:
         raise UserError(f"{file} may not be read; change its permissions") from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -391,27 +443,26 @@ def _require_distinct(fields: Sequence[pa.Field], place: str, where: str = "") -
             _require_distinct(list(inner), place, f" in '{field.name[:60]}'")
 
 
+def _places_of_rows(file: Path) -> list[tuple[str, int]]:
+    """What each row of a file is, a line or a row, and its number, from 1."""
+    if file.suffix == ".parquet":
+        import pyarrow.parquet as pq
+
+        return [("row", at) for at in range(1, 1 + pq.read_metadata(file).num_rows)]
+    if not is_json(file):
+        return [("line", at) for at, _ in _csv_rows(file)][1:]
+    starts = [(at, line.lstrip()[:1]) for at, line in enumerate(read_lines(file, is_cut=True), start=1)]
+    if next((start for _, start in starts if start), "") == "[":
+        return [("row", at) for at, _ in enumerate(json.loads(read_text(file)), start=1)]
+    return [("line", at) for at, start in starts if start]
+
+
 def _csv_table(file: Path) -> pa.Table:
     """The rows below a line of names, every value as text; null where it is empty."""
     import pyarrow as pa
 
-    text = read_text(file)
-    head = text.partition("\n")[0]
-    separator = "\t" if file.suffix == ".tsv" else max(_SEPARATORS, key=head.count)
-    csv.field_size_limit(_LONGEST_CELL)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    rows: list[list[str]] = []
-    try:
-        names = [name.strip() for name in next(reader, [])]
-        for row in filter(None, reader):
-            if len(row) != len(names):
-                raise UserError(
-                    f"{file}, line {reader.line_num} has {len(row)} values, and its first line names {len(names)}"
-                    f" columns; put values that hold {separator!r} or a line break into double quotes"
-                )
-            rows.append(row)
-    except csv.Error as error:
-        raise UserError(f"{file}, line {reader.line_num} is not valid CSV: {error}") from None
+    head, *rows = [row for _, row in _csv_rows(file)] or [[]]
+    names = [name.strip() for name in head]
     columns = zip(*rows, strict=True) if rows else [()] * len(names)
     texts = [pa.array([value or None for value in column], pa.large_string()) for column in columns]
     table = pa.Table.from_arrays(texts, names)
@@ -419,25 +470,61 @@ def _csv_table(file: Path) -> pa.Table:
     return table
 
 
-def json_batches(file: Path) -> Iterator[list[dict[str, Any]]]:
-    """The objects of a JSON Lines file, some at a time, or of a file that is one JSON array."""
+def _csv_rows(file: Path) -> Iterator[tuple[int, list[str]]]:
+    """The names of the columns and the rows below them, each with its first line: a quoted cell may span lines."""
+    text = read_text(file)
+    head = text.partition("\n")[0]
+    separator = "\t" if file.suffix == ".tsv" else max(_SEPARATORS, key=head.count)
+    csv.field_size_limit(_LONGEST_CELL)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    columns, line = 0, 1
+    try:
+        for row in reader:
+            columns = columns or len(row)
+            if row and len(row) == columns:
+                yield line, row
+            elif any(map(str.strip, row)):  # else a blank line
+                raise UserError(
+                    f"{file}, line {line} has {len(row)} values, and its first line names {columns}"
+                    f" columns; put values that hold {separator!r} or a line break into double quotes"
+                )
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise UserError(f"{file}, line {line} is not valid CSV: {error}") from None
+
+
+def json_batches(
+    file: Path, note_cut: Callable[[int], object] | None = None
+) -> Iterator[list[dict[str, Any]]]:
+    """The objects of a JSON Lines file, some at a time, or of a file that is one JSON array.
+
+    `note_cut` takes the number of a last line that its writer did not complete, which is an error without it.
+    """
     rows: list[dict[str, Any]] = []
     place = ""
     try:
-        for number, line in enumerate(read_lines(file), start=1):
+        for number, line in enumerate(read_lines(file, is_cut=note_cut is not None), start=1):
             text = line.strip()
             if not place and text[:1] == "[":
                 break
             if text:
                 place = f", line {number}"
-                rows.append(_object(_parsed(text), f"{file}{place}"))
+                try:
+                    value = _parsed(text)
+                except ValueError:
+                    if note_cut is None or text[0] != "{" or line.endswith("\n"):
+                        raise
+                    note_cut(number)
+                    continue
+                rows.append(_object(value, f"{file}{place}"))
             if len(rows) == _BATCH_OF_OBJECTS:
                 yield rows
                 rows = []
         else:
             yield rows
             return
-        yield [_object(row, f"{file}, row {at}") for at, row in enumerate(_parsed(read_text(file)))]
+        array = _parsed(read_text(file))
+        yield [_object(row, f"{file}, row {at} (counted from 1)") for at, row in enumerate(array, start=1)]
     except ValueError as error:
         raise UserError(f"{file}{place} is not valid JSON: {error}") from None
     except RecursionError:

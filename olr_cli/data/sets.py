@@ -46,7 +46,9 @@ def training_data(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
         facts["verified.digest"] = hashlib.sha256(Path(verified).read_bytes()).hexdigest()
     if held_out is not None and measured:
         held_out = held_out.with_prompts(marked[len(prompts) :], {})
-    return replace(prompts.with_prompts(marked[: len(prompts)], facts), notes=notes), held_out
+    return replace(
+        prompts.with_prompts(marked[: len(prompts)], facts), notes=[*prompts.notes, *notes]
+    ), held_out
 
 
 def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
@@ -130,11 +132,11 @@ def held_out_prompts(recipe: Recipe, source: str, split: str) -> PromptSet:
     """
     reading = replace(recipe_reading(recipe), are_optional=True)
     prompts = read_prompts(source, split=split, seed=recipe.seed, reading=reading)
-    without = [prompt.prompt_id for prompt in prompts.prompts if prompt.gold in (None, SENTINEL)]
+    without = [row for row, prompt in enumerate(prompts.prompts) if prompt.gold in (None, SENTINEL)]
     if without:
         raise UserError(
             f"{prompts.source}: {len(without)} held-out prompts have neither a true answer nor a clean label (first:"
-            f" {without[0]}); remove them"
+            f" {prompts.name(without[0])}); remove them"
         )
     return prompts
 

@@ -13,7 +13,7 @@ from olr_cli.data.chat import Message, prompt_messages
 from olr_cli.data.prompt_files import PROMPT_COLUMNS, Reading, read_prompts
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.data.questions import QuestionIndex, asks_the_same, question_of
-from olr_cli.data.rows import Rows, read_table
+from olr_cli.data.rows import Origins, Rows, read_table
 from olr_cli.errors import UserError, at, shortened
 
 VERDICTS = ("kept", "wrong", "flawed", "unsure")
@@ -179,14 +179,14 @@ def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
         if "prompt_id" in table.column_names and set(PROMPT_COLUMNS).isdisjoint(table.column_names):
             raise UserError(f"{file} has a column prompt_id and no true_answer; add it")
         prompts = read_prompts(str(file), reading=reading)
-        drawn = _are_drawn(Rows(prompts.table, str(file)))
+        drawn = _are_drawn(Rows(prompts.table, prompts.origins))
         return [
             VerifiedLabel(one.prompt_id if prompts.has_ids else None, one.messages, one.gold, is_drawn)
             for one, is_drawn in zip(prompts.prompts, drawn, strict=True)
             if one.gold is not None
         ]
     labels: dict[str, VerifiedLabel] = {}
-    rows = Rows(table, str(file))
+    rows = Rows(table, Origins(str(file), [file]))
     asked = next(filter(rows.has, PROMPT_COLUMNS), "question")
     cells = (rows.texts(name) for name in columns)
     values = (rows.values(asked), _are_drawn(rows))

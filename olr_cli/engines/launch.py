@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from olr_cli.answers import Judge, default_extractor
-from olr_cli.data.check import repeat_notes
+from olr_cli.data.check import label_notes, repeat_notes
 from olr_cli.data.prompts import Prompt, PromptSet
 from olr_cli.data.questions import normal_question
 from olr_cli.data.writers import write_prompts
@@ -57,7 +57,9 @@ def engine_of(recipe: Recipe, missing: list[str] | None = None) -> Callable[[Rec
 
 def run_warnings(recipe: Recipe, data: DataSets, kind: Kind) -> list[str]:
     """Likely mistakes in this recipe on these data, a sentence each."""
-    sentences = [*data_warnings(recipe, data.train)]
+    own_test = () if data.test is None or recipe.data.test is not None else data.test.prompts
+    whole = [*data.train.prompts, *own_test]
+    sentences = [*data_warnings(recipe, data.train), *label_notes(whole, recipe.data)]
     if kind == "rollouts":
         return sentences
     sentences += [*recipe_warnings(recipe), *step_warnings(recipe, len(data.train.prompts))]
@@ -83,19 +85,20 @@ _LONG_LABEL = 200
 def data_warnings(recipe: Recipe, prompts: PromptSet) -> Iterator[str]:
     """Sentences about prompts that ask for no box, labels that no answer can match, and repeated questions."""
     size = len(prompts)
-    boxed = [prompt for prompt in prompts.prompts if extractor_of(recipe, prompt) == "boxed"]
-    silent = [prompt for prompt in boxed if not any("boxed" in turn.content for turn in prompt.messages)]
+    boxed = [row for row, it in enumerate(prompts.prompts) if extractor_of(recipe, it) == "boxed"]
+    silent = [row for row in boxed if not any("boxed" in it.content for it in prompts.prompts[row].messages)]
     if silent:
         yield (
-            f"{len(silent)} of {size} prompts (the first: {silent[0].prompt_id}) do not ask for a \\boxed{{}}, from"
+            f"{len(silent)} of {size} prompts (the first: {prompts.name(silent[0])}) do not ask for a \\boxed{{}}, from"
             " which answers are read; set data.system_prompt to a text that does, or data.extractor to how it answers"
         )
-    long = [p for p in prompts.prompts if p.given_label is not None and len(p.given_label) > _LONG_LABEL]
+    labels = [prompt.given_label or "" for prompt in prompts.prompts]
+    long = [row for row, label in enumerate(labels) if len(label) > _LONG_LABEL]
     if long:
         yield (
-            f"{len(long)} of {size} labels have more than {_LONG_LABEL} characters (the first: {long[0].prompt_id}), so"
-            " they are hardly final answers, and nothing matches them; put these into a column, and name it in"
-            " data.columns"
+            f"{len(long)} of {size} labels have more than {_LONG_LABEL} characters (the first:"
+            f" {prompts.name(long[0])}), so they are hardly final answers, and nothing matches them; put"
+            " these into a column, and name it in data.columns"
         )
     yield from repeat_notes(prompts)
 
@@ -166,7 +169,7 @@ def launch(
         progress.say(note)
     data = load_data(recipe, kind)
     engine = make_engine(recipe, data)
-    for note in data.train.notes:
+    for note in data.notes:
         progress.say(f"Note: {note}.")
     for warning in [*run_warnings(recipe, data, kind), *engine.warnings]:
         progress.say(f"Warning: {warning}")

@@ -49,14 +49,15 @@ class Rehearsal:
 
     @property
     def amount(self) -> Mapping[str, int | None]:
-        """How many prompts, marked and verified ones, steps and rollouts; None where the data are missing."""
+        """How many prompts, marked and verified ones, steps and rollouts; None where nobody knows."""
         recipe, train = self.recipe, self.data.train
         if self.is_example and recipe.data.limit is None:
             return dict.fromkeys(("prompts", "marked", "verified", "steps", "rollouts"))
         prompts, views = len(train.prompts), len(self.data.views)
+        known = [p for p in train.prompts if p.noise_type is not None and not self.is_example]
         return {
             "prompts": prompts,
-            "marked": None if self.is_example else sum(prompt.is_marked for prompt in train.prompts),
+            "marked": sum(prompt.is_marked for prompt in known) if known else None,
             "verified": None if self.is_example else sum(prompt.is_verified for prompt in train.prompts),
             "steps": Schedule.of(recipe, prompts).last,
             "rollouts": prompts * recipe.train.epochs * recipe.train.rollouts_per_prompt * views,
@@ -69,7 +70,7 @@ class Rehearsal:
         lines = [recipe_yaml(self.recipe), *code_notes(self.recipe)]
         # Versions matter where runs repeat bit for bit: in one process on a CPU.
         repeats = (engine.facts["engine"], engine.facts["device"]) == ("local", "cpu")
-        notes = [*self.data.train.notes, *(untested_versions() if repeats else [])]
+        notes = [*self.data.notes, *(untested_versions() if repeats else [])]
         lines += [f"Note: {note}." for note in notes]
         lines += [f"Warning: {sentence}" for sentence in self.warnings]
         lines += [*self.amount_lines(), *engine.plan, *self._prompt_lines(prompt, views)]
@@ -99,8 +100,10 @@ class Rehearsal:
         if self.is_example:
             yield f"{amount['prompts']} prompts, if {source} holds as many as data.limit asks for"
         else:
+            count = amount["marked"]
+            marked = "labels of unknown quality" if count is None else f"{count} of them marked as noise"
             verified = f", {amount['verified']} with a verified label" if amount["verified"] else ""
-            yield f"{amount['prompts']} prompts from {source}, {amount['marked']} of them marked as noise{verified}"
+            yield f"{amount['prompts']} prompts from {source}, {marked}{verified}"
             if (test := self.data.test) is not None:
                 yield f"{len(test)} held-out prompts from {test.source}"
         yield f"{amount['steps']} steps, {amount['rollouts']:,} rollouts"

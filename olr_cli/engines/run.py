@@ -52,6 +52,12 @@ class DataSets:
         return {prefix: prompts for prefix, prompts in sets.items() if prompts is not None}
 
     @property
+    def notes(self) -> list[str]:
+        """What was taken for what in the sets (`PromptSet.notes`), once where they are of one file."""
+        sets = (self.train, *self.held_out.values())
+        return list(dict.fromkeys(note for prompts in sets for note in prompts.notes))
+
+    @property
     def facts(self) -> dict[str, Any]:
         """For the manifest: source, digest and size of each set, and the digest of a file of verified labels."""
         sets = {"train": self.train, "validation": self.validation, "test": self.test}

@@ -20,8 +20,8 @@ from olr_cli.answers import ARITHMETIC_SOURCES, default_extractor, find_extracto
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.hub import parse_hub_id
 from olr_cli.data.prompt_files import read_prompts
-from olr_cli.data.prompts import SYSTEM_PROMPT, Prompt
-from olr_cli.data.rows import SUFFIXES, Rows, matching_files, read_table
+from olr_cli.data.prompts import SYSTEM_PROMPT, PromptSet
+from olr_cli.data.rows import SUFFIXES, Origins, Rows, matching_files, read_table
 from olr_cli.data.sets import held_out_prompts
 from olr_cli.errors import UserError, at, did_you_mean, no_path, shortened, shown
 from olr_cli.recipe.layers import folder_name, read_tree, require_plain
@@ -148,6 +148,7 @@ class Benchmark(Section):
     page: str = ""
 
     _is_named: bool = PrivateAttr(default=False)
+    _notes: Sequence[str] = PrivateAttr(default=())
 
     @model_validator(mode="before")
     @classmethod
@@ -168,6 +169,11 @@ class Benchmark(Section):
                 " prompt"
             )
         return self
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What was left out of the user's file, as `PromptSet.notes`."""
+        return self._notes
 
     def named(self) -> Benchmark:
         """The same benchmark, whose file the command names, so that its extractor may be a function."""
@@ -300,9 +306,7 @@ def file_benchmarks(data: Path | None, names: Iterable[str] | None = None) -> li
         wanted = set(map(str.strip, names))
         files = [file for file in files if _free_name(file.name) in wanted]
     return [
-        _benchmark(
-            ProblemSource(file=str(file.absolute())), file.name, read_prompts(file, split="test").prompts
-        )
+        _benchmark(ProblemSource(file=str(file.absolute())), file.name, read_prompts(file, split="test"))
         for file in files
     ]
 
@@ -320,7 +324,7 @@ def held_out_benchmark(run: Path) -> Benchmark | None:
         return None
     if parse_source(test) is not None:
         return find_benchmark(test)
-    prompts = held_out_prompts(recipe, test, "test").prompts
+    prompts = held_out_prompts(recipe, test, "test")
     hub_id = None if os.path.exists(os.path.expanduser(test)) else parse_hub_id(test)
     if hub_id is None:
         source, name = ProblemSource(file=os.path.abspath(os.path.expanduser(test))), Path(test).name
@@ -337,19 +341,21 @@ def _fields(columns: Mapping[ColumnRole, str], source: ProblemSource) -> Problem
     """The recipe's columns; None where a held-out file has those of standard names (`data.sets.recipe_reading`)."""
     if source.file is None or not {"question", "answer"} <= columns.keys() <= {"question", "answer", "id"}:
         return None
-    if not all(map(Rows(read_table(matching_files(source.file)), source.file).has, columns.values())):
+    rows = Rows(read_table(matching_files(source.file)), Origins(source.file))
+    if not all(map(rows.has, columns.values())):
         return None
     return ProblemFields(problem=columns["question"], answer=columns["answer"], id=columns.get("id"))
 
 
 def _benchmark(
-    source: ProblemSource, name: str, prompts: Sequence[Prompt], extractor: str | None = None
+    source: ProblemSource, name: str, prompts: PromptSet, extractor: str | None = None
 ) -> Benchmark:
-    extractors = {default_extractor(prompt.data_source) for prompt in prompts}
+    extractors = {default_extractor(prompt.data_source) for prompt in prompts.prompts}
     systems = {
-        next((turn.content for turn in prompt.messages if turn.role == "system"), None) for prompt in prompts
+        next((turn.content for turn in prompt.messages if turn.role == "system"), None)
+        for prompt in prompts.prompts
     }
-    return Benchmark(
+    benchmark = Benchmark(
         name=_free_name(name),
         title=_free_name(name),
         source=source,
@@ -357,6 +363,8 @@ def _benchmark(
         system=systems.pop() if len(systems) == 1 else None if None in systems else SYSTEM_PROMPT,
         extractor=extractor or (extractors.pop() if len(extractors) == 1 else "boxed"),
     )
+    benchmark._notes = prompts.notes
+    return benchmark
 
 
 def _free_name(name: str) -> str:

@@ -150,8 +150,8 @@ def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
     every_target = [target for group in named.values() for target in group]
     check_reference(request.compare, every_target)
     require_models(every_target)
-    if chosen.note is not None:
-        say(chosen.note)
+    for note in filter(None, (chosen.note, *(note for it in chosen.benchmarks for note in it.notes))):
+        say(note)
     request = request.sampled(chosen.held_out)
     protocol = protocol_of(request.compare, every_target)
     if protocol == "paper":

@@ -23,7 +23,7 @@ from olr_cli.data.hub import HubId, load_hub_table
 from olr_cli.data.prompt_files import Reading, read_prompts, read_rows
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.data.questions import normal_question
-from olr_cli.data.rows import Rows, matching_files, read_table
+from olr_cli.data.rows import Origins, Rows, matching_files, read_table
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER, Benchmark, ProblemFields, registry
 
@@ -126,7 +126,7 @@ def _data_sources(data: Path) -> Iterator[tuple[Path, list[str | None]]]:
     for file in matching_files(str(data)):
         table = read_table([file], {"data_source"})  # of a large file for something else, no more than this
         if "data_source" in table.column_names:
-            yield file, Rows(table, str(file)).texts("data_source")
+            yield file, Rows(table, Origins(str(file))).texts("data_source")
 
 
 def _has_messages(table: pa.Table) -> bool:
@@ -149,14 +149,14 @@ def _of_table(
             _renamed(fields, table, place),
             f"{place} ({fields.problem} -> {fields.answer})",
         )
-    prompts = _prompts(table, benchmark, prompts_place)
+    prompts, numbers = _prompts(table, benchmark, prompts_place)
     # As many rows as problems are no repeats, even if the benchmark asks the same question twice.
     if fields is None and len(prompts) != benchmark.problems:
         first: dict[tuple[str, str | None], int] = {}
-        for row, prompt in enumerate(prompts):
+        for row, prompt in zip(numbers, prompts, strict=False):
             first.setdefault((normal_question(prompt.messages), prompt.gold), row)
         if len(first) < len(prompts):  # read again, since row numbers and uniqueness decide the ids
-            prompts = _prompts(table.take(list(first.values())), benchmark, prompts_place)
+            prompts, _ = _prompts(table.take(list(first.values())), benchmark, prompts_place)
     if fields is None or fields.right_option is None:
         without = [prompt.prompt_id for prompt in prompts if prompt.gold in (None, SENTINEL)]
         if without:
@@ -166,8 +166,8 @@ def _of_table(
             )
     if fields is not None and options is not None:
         return [
-            _multiple_choice(benchmark, fields, prompt, row, f"{place}: problem {prompt.prompt_id}")
-            for prompt, row in zip(prompts, options, strict=True)
+            _multiple_choice(benchmark, fields, prompt, options[row], f"{place}: problem {prompt.prompt_id}")
+            for prompt, row in zip(prompts, numbers, strict=False)
         ]
     return [_problem(benchmark, prompt, is_plain, place) for prompt in prompts]
 
@@ -185,13 +185,15 @@ def _problem(benchmark: Benchmark, prompt: Prompt, is_plain: bool, place: str) -
     return replace(prompt, messages=messages, true_answer=gold, choices=len(labels) or None)
 
 
-def _prompts(table: pa.Table, benchmark: Benchmark, place: str) -> Sequence[Prompt]:
-    return read_rows(
-        Rows(table, place),
+def _prompts(table: pa.Table, benchmark: Benchmark, place: str) -> tuple[Sequence[Prompt], Sequence[int]]:
+    """The prompts of a table, and the rows in which they stand: those without a question are skipped."""
+    prompts = read_rows(
+        Rows(table, Origins(place)),
         data_source=benchmark.name,
         split="test",
         reading=Reading(are_numbered=True),  # the order of options is drawn by these ids
-    ).prompts
+    )
+    return prompts.prompts, prompts.origins.numbers
 
 
 def _messages(benchmark: Benchmark, question: str) -> tuple[Message, ...]:
@@ -223,7 +225,7 @@ def _label(gold: str, labels: Sequence[str], problem_id: str, place: str) -> str
 
 
 def _require_columns(benchmark: Benchmark, fields: ProblemFields, table: pa.Table, place: str) -> None:
-    rows = Rows(table, place)
+    rows = Rows(table, Origins(place))
     for name in filter(None, (fields.problem, fields.answer, fields.id, *fields.options)):
         if not rows.has(name):
             raise UserError(
@@ -238,7 +240,9 @@ def _renamed(fields: ProblemFields, table: pa.Table, place: str) -> pa.Table:
 
     def column(path: str) -> pa.ChunkedArray:
         named = path in table.column_names
-        return table[path] if named else pa.chunked_array([pa.array(Rows(table, place).values(path))])
+        return (
+            table[path] if named else pa.chunked_array([pa.array(Rows(table, Origins(place)).values(path))])
+        )
 
     columns = {"problem": column(fields.problem)}
     if fields.right_option is None:
@@ -251,12 +255,12 @@ def _renamed(fields: ProblemFields, table: pa.Table, place: str) -> pa.Table:
 def _options(fields: ProblemFields, table: pa.Table, place: str) -> list[tuple[Any, Any]]:
     """Labels (None: A, B, C …) and texts of every row's options, as found."""
     if isinstance(fields.choices, tuple):
-        columns = [Rows(table, place).values(name) for name in fields.choices]
+        columns = [Rows(table, Origins(place)).values(name) for name in fields.choices]
         return [(None, list(texts)) for texts in zip(*columns, strict=True)]
     [name] = fields.options
     return [
         (value.get("label"), value.get("text")) if isinstance(value, dict) else (None, value)
-        for value in Rows(table, place).values(name)
+        for value in Rows(table, Origins(place)).values(name)
     ]
 
 

@@ -12,7 +12,7 @@ from olr_cli.data.chat import Message, prompt_messages
 from olr_cli.data.prompt_files import read_rows
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.data.questions import normal_question
-from olr_cli.data.rows import Rows
+from olr_cli.data.rows import Origins, Rows
 from olr_cli.data.sets import sentinel_type
 from olr_cli.errors import UserError, shortened
 from olr_cli.recipe.checks import recipe_warnings
@@ -35,13 +35,15 @@ class PromptIndex:
 
     def __init__(self, table: pa.Table, recipe: Recipe, place: str) -> None:
         prompts = read_rows(
-            Rows(table, place),
+            Rows(table, Origins(place)),
             data_source=DATA_SOURCE,
             split="train",
             noise_type_of_sentinel=sentinel_type(recipe),
         )
         if recipe.method.row.needs_labels:
             prompts.require_labels(f"method '{recipe.method.name}'")
+        if len(prompts) < table.num_rows:
+            raise UserError(f"the trainer samples from every row, and {prompts.notes[0]}; remove such rows")
         self.prompts = prompts.prompts
         self._place = place
         self._by_id = {prompt.prompt_id: prompt for prompt in self.prompts}
@@ -146,7 +148,7 @@ def _held_out_prompt(row: Mapping[str, Any]) -> Prompt:
     import pyarrow as pa
 
     rows = read_rows(
-        Rows(pa.Table.from_pylist([dict(row)]), "the evaluation data"),
+        Rows(pa.Table.from_pylist([dict(row)]), Origins("the evaluation data")),
         data_source=DATA_SOURCE,
         split="test",
     )

@@ -177,3 +177,22 @@ def test_settings_that_one_kind_of_history_ignores_are_refused_for_it(tmp_path):
     answers = write_table(tmp_path / "log.jsonl", [{"prompt_id": "a", "visit": 1, "answer": "1"}])
     with pytest.raises(UserError, match=r"data\.extractor has nothing to read"):
         read_history(answers, ["data.extractor=boxed"])
+
+
+@pytest.mark.parametrize("label", ["15", None])  # without labels, what was rewarded is compared with itself
+@pytest.mark.parametrize(("shift", "is_said"), [(0, False), (1, True)])
+def test_rewards_that_are_those_of_other_rows_are_noted(tmp_path, label, shift, is_said):
+    answers = [str(15 if row % 4 else row) for row in range(40)]
+    rewards = [float(answer == "15") for answer in answers]
+    rows = [
+        {"input": "7+8?", "output": f"\\boxed{{{answer}}}", "gts": label, "score": rewards[row - shift]}
+        for row, answer in enumerate(answers)
+    ]
+    notes = read_history(write_table(tmp_path / "1.jsonl", rows)).notes
+    assert any("20 of 40 rewards that were looked at contradict" in note for note in notes) == is_said
+
+
+def test_rewards_are_not_held_against_labels_that_are_known_to_be_noise(tmp_path):
+    row = {"prompt_id": "a", "step": 1, "answer": "7", "given_label": SENTINEL, "reward": 1.0}
+    notes = read_history(write_table(tmp_path / "log.jsonl", [row] * 4)).notes
+    assert not any("contradict" in note for note in notes)

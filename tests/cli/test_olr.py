@@ -149,6 +149,24 @@ def test_own_data_get_an_accuracy_without_a_second_file_and_it_is_evaluated_on_t
     assert f"--set data.test={run / 'held-out.parquet'}" in audited
 
 
+def test_what_a_check_finds_in_own_data_is_said_before_a_run_and_blank_rows_are_skipped(tmp_path):
+    asked = [(f"{a}+{a}=", 2 * a) for a in range(100, 118)] + [("9+9=", "TODO"), (" ", 7), ("8+8=", "n/a")]
+    rows = [{"Q": question, "A": answer} for question, answer in asked]
+    file = json_lines(tmp_path / "mine.jsonl", *rows)
+    words = ["own-data", f"--set=data.train={file}", "--set=data.columns={question: Q, answer: A}"]
+    words += [f"--set=model.path={MODEL}", "--set=train.epochs=1", "--set=train.max_new_tokens=1"]
+    command = f'olr check {file} --columns \'{{"question": "Q", "answer": "A"}}\''
+    said = [
+        f"Note: 1 row without a question skipped: line 20 of {file} has no 'Q'.",
+        f"Warning: olr check finds 2 things in 20 rows (2 labels standing for no answer): {command}",
+    ]
+    planned = done("train", *words, "--dry-run").stdout
+    begun = done("train", *words, "--run-dir", tmp_path / "run").stdout
+    assert all(sentence in planned and sentence in begun for sentence in said)
+    assert "18 prompts from mine.jsonl, labels of unknown quality" in planned
+    assert "(line 19, line 21)" in done(*shlex.split(command)[1:]).stdout
+
+
 def test_the_manifest_and_metrics_tell_the_run(run):
     manifest = read_manifest(run)
     assert manifest["status"] == "finished"

@@ -4,12 +4,15 @@ import json
 import shlex
 from unittest.mock import patch
 
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
 from olr_cli.answers import Judge
 from olr_cli.cli import app
-from olr_cli.data.check import check
+from olr_cli.data.check import check, label_notes
+from olr_cli.data.prompt_files import read_prompts
+from olr_cli.recipe.schema import DataSection
 
 ROWS = """\
 question,answer
@@ -55,6 +58,18 @@ def test_each_kind_of_defect_is_found_with_its_rows(tmp_path):
     assert checked(tmp_path / "x.csv", "--strict") == (1, FOUND)
 
 
+def test_rows_are_shown_as_the_lines_of_their_file(tmp_path):
+    (tmp_path / "x.csv").write_text(ROWS)
+    said = CliRunner().invoke(app, ["check", str(tmp_path / "x.csv")]).output
+    assert "1 row without a label (line 5)" in said and "2 (line 2) and 3 (line 3): What is 1+1?" in said
+    (tmp_path / "y.csv").write_text("question,answer\nWhat else?,TODO\n")
+    said = CliRunner().invoke(app, ["check", str(tmp_path)]).output
+    assert f"(line 6 of {tmp_path / 'x.csv'}, line 2 of {tmp_path / 'y.csv'})" in said
+    pl.DataFrame({"question": ["q"], "answer": ["N/A"]}).write_parquet(tmp_path / "z.parquet")
+    said = CliRunner().invoke(app, ["check", str(tmp_path / "z.parquet")]).output
+    assert "1 rows (counted from 1); question" in said and "standing for no answer (row 1)" in said
+
+
 def test_words_and_decimal_commas_are_found_where_most_labels_are_numbers(tmp_path):
     (tmp_path / "x.csv").write_text(ROWS + "".join(f"q{number},{number}\n" for number in range(20)))
     assert checked(tmp_path / "x.csv") == (0, FOUND | IN_NUMBERS)
@@ -79,6 +94,20 @@ def test_marked_labels_are_counted_and_what_they_were_is_looked_at(tmp_path):
     marked = row | {"reward_model": {"ground_truth": "__NoCorrectAnswer__", "style": "rule"}}
     (tmp_path / "x.jsonl").write_text(json.dumps(marked))
     assert checked(tmp_path / "x.jsonl") == (0, {"sentinel": [0], "ungradable": [0]})
+
+
+def test_labels_are_looked_at_in_a_sentence_with_the_command_and_questions_are_not(tmp_path):
+    (tmp_path / "x.csv").write_text(ROWS.replace(",5\n", "", 1))
+    prompts = read_prompts(tmp_path / "x.csv").prompts
+    assert list(label_notes(prompts, DataSection(train="x.csv"))) == [
+        "olr check finds 5 things in 14 rows (1 row without a label, 1 label standing for no answer, 1 label that no"
+        " response can match, 1 label like a proof, 1 label with several parts): olr check x.csv"
+    ]
+    assert list(label_notes(prompts[:2], DataSection(train="x.csv"))) == [], (
+        "a question with two labels has its own sentence"
+    )
+    (tmp_path / "x.csv").write_text("question\nWhat is 1+1?\n")
+    assert list(label_notes(read_prompts(tmp_path / "x.csv").prompts, DataSection(train="x.csv"))) == []
 
 
 def test_the_judge_is_asked_once_about_all_repeated_questions(tmp_path):
@@ -119,5 +148,5 @@ def test_of_a_log_of_answers_each_question_is_checked_once(tmp_path):
     log = tmp_path / "log.jsonl"
     log.write_text("".join(json.dumps(row) + "\n" for row in rows))
     ended = CliRunner().invoke(app, ["check", str(log)])
-    assert "1 label standing for no answer (row 3)" in ended.output and "asked again" not in ended.output
+    assert "1 label standing for no answer (line 4)" in ended.output and "asked again" not in ended.output
     assert f"olr audit {log}" in ended.output

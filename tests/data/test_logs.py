@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import polars as pl
@@ -140,6 +141,23 @@ def test_results_of_verifiers_and_the_rollouts_of_prime_rl_are_read_from_their_f
     assert log.rows["tokens"].to_list() == [5, 5, 5] and log.rows["reward"].to_list() == [1.0] * 3
 
 
+@pytest.mark.parametrize("place", [".", "rollout", "rollout/[0-9]*/*.jsonl"])
+def test_areal_stores_a_file_a_task_in_the_folder_of_a_version(tmp_path: Path, place: str) -> None:
+    """[rollout|eval-rollout]/VERSION/TASK.jsonl, of AReaL's page on rollout workflows."""
+    for version in (9, 10):
+        for task in (1, 2):  # which ask the same here, as a data set may
+            row = {"task_id": version + task, "prompt": CHAT.format("3+4"), "head_version": version - 1}
+            rows = [
+                row
+                | {"sample_idx": at, "completion": rf"\boxed{{{version + task}}}<|im_end|>", "reward": 0.0}
+                for at in range(2)
+            ]
+            for kind in ("rollout", "eval-rollout"):
+                json_lines(tmp_path / kind / str(version) / f"{version}{task}.jsonl", *rows)
+    log = read_log([tmp_path / place])
+    assert (log.trainer, answers(log, "3+4")) == ("AReaL", [[str(n)] * 2 for n in (10, 11, 11, 12)])
+
+
 # Any other --------------------------------------------------------------------------------------------------------
 
 
@@ -203,14 +221,14 @@ def test_columns_can_be_named_also_those_in_an_object_or_a_list(tmp_path: Path) 
         ({"prompt": "query", "response": "meta.none"}, "has no 'meta.none' (did you mean 'meta.gold'?)"),
         (
             {"prompt": "meta", "response": "generation.0"},
-            "'meta' of row 0 (the first is 0) is a dict, and it should be text",
+            "line 1 of {file}: 'meta' is a dict, and it should be text",
         ),
     ],
 )
 def test_columns_that_are_missing_are_listed_with_the_option_written_out(tmp_path, columns, message) -> None:
     with pytest.raises(UserError) as error:
         read_log([json_lines(tmp_path / "log.jsonl", OTHER)], columns)
-    assert message in str(error.value)
+    assert message.replace("{file}", str(tmp_path / "log.jsonl")) in str(error.value)
 
 
 def test_logs_of_two_trainers_are_not_mixed(tmp_path: Path) -> None:
@@ -218,6 +236,68 @@ def test_logs_of_two_trainers_are_not_mixed(tmp_path: Path) -> None:
     other = json_lines(tmp_path / "2.jsonl", {"example_id": 1, "prompt": "3+4", "completion": "x"})
     with pytest.raises(UserError, match=r"looks like a log of verifiers, and .* like one of verl"):
         read_log([one, other])
+
+
+@pytest.mark.parametrize("name", ["given_label", "ground_truth", "gold_answer", "label"])
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "3+4", "response": "x", "step": 1},
+        {"task_id": 1, "sample_idx": 0, "prompt": "3+4", "completion": "x"},
+        {"content": [["3+4", "x"]], "rewards": [1.0], "idx": 1},
+        {"input": "3+4", "output": "x", "score": 1.0, "gts": None},
+    ],
+)
+def test_a_column_that_is_called_like_labels_is_the_label_in_every_log(tmp_path, row, name) -> None:
+    log = read_log([json_lines(tmp_path / "1.jsonl", row | {name: "7"})])
+    assert log.rows["given_label"].to_list() == ["7"]
+    assert name == "given_label" or f"{name} as given_label" in log.notes[0]
+
+
+def test_a_label_that_says_yes_or_no_is_none(tmp_path: Path) -> None:
+    row = {"prompt": "3+4", "response": r"\boxed{7}", "step": 1}
+    log = read_log([json_lines(tmp_path / "1.jsonl", row | {"label": None}, row | {"label": True})])
+    assert "given_label" not in log.rows.columns and log.notes == []
+
+
+# What a kill or a failure leaves ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("left", [1, -9, -4])  # of the bytes of a line; -4 is within a character
+def test_a_last_line_that_a_kill_has_cut_is_a_note(tmp_path: Path, left: int) -> None:
+    row = json.dumps(
+        verl(1, ("3+4", r"\boxed{7}", "七", 1.0))[0] | {"extra": "七"}, ensure_ascii=False
+    ).encode()
+    cut = tmp_path / "1.jsonl"
+    cut.write_bytes(row + b"\n" + row + b"\n" + row[:left])
+    cut.with_name("2.jsonl").write_bytes(row)
+    log = read_log([tmp_path])
+    assert len(log.rows) == 3
+    assert f"{cut} ends within line 3, as if its writer was killed; that line is left out." in log.notes
+    cut.write_bytes(row[:left] + b"\n" + row)
+    with pytest.raises(UserError, match=r"1\.jsonl"):
+        read_log([tmp_path])
+    with pytest.raises(UserError, match=r"no rows"):
+        cut.write_bytes(row[:left])
+        read_log([cut])
+
+
+def test_rows_without_a_response_are_counted_whether_they_are_kept_or_not(tmp_path: Path) -> None:
+    failed = [{"input": CHAT.format("3+4"), "error": "timeout", "score": 0.0}] * 2
+    log = read_log([json_lines(tmp_path / "1.jsonl", *verl(1, ("3+4", "x", "7", 1.0)), *failed)])
+    assert (
+        len(log.rows) == 1
+        and log.notes[1] == "2 rows without a response left out, as of rollouts that failed."
+    )
+    json_lines(tmp_path / "2.jsonl", *failed)  # all of a step
+    json_lines(tmp_path / "3.jsonl", *verl(1, ("3+4", r"\boxed{7}", "7", 1.0)))
+    log = read_log([tmp_path])
+    assert len(log.rows) == 2 and log.notes[1].startswith("4 rows without a response left out")
+    row = {"prompt": "3+4", "step": 1}
+    log = read_log([json_lines(tmp_path / "1.jsonl", row | {"response": r"\boxed{7}"}, row)])
+    assert len(log.rows) == 2 and log.notes == [
+        "1 row without a response counted as rollouts without an answer."
+    ]
 
 
 # Questions --------------------------------------------------------------------------------------------------------
@@ -275,23 +355,36 @@ def test_a_key_that_comes_late_counts_for_the_rows_before_it(tmp_path: Path, cou
 @pytest.mark.parametrize(
     ("first", "last", "message"),
     [
-        ({"reward": 1.0}, {"reward": "high"}, "'reward' of row 1 (the first is 0) is 'high', and it should"),
-        ({"given_label": None}, {"given_label": ["1", "2"]}, "row 1 (the first is 0) is a list of 2"),
-        ({}, {"prompt": 3}, "'prompt' of row 1 (the first is 0) is a int, and it should be text"),
+        ({"reward": 1.0}, {"reward": "high"}, "line 2 of {file}: 'reward' is 'high', and it should"),
+        (
+            {"given_label": None},
+            {"given_label": ["1", "2"]},
+            "line 2 of {file}: 'given_label' is a list of 2",
+        ),
+        ({}, {"prompt": 3}, "line 2 of {file}: 'prompt' is a int, and it should be text"),
     ],
 )
 def test_a_row_is_named_with_its_number(tmp_path, first, last, message) -> None:
     row = {"step": 1, "response": "x", "prompt": "q"}
     with pytest.raises(UserError) as error:
         read_log([json_lines(tmp_path / "log.jsonl", row | first, row | last)])
-    assert message in str(error.value)
+    assert message.replace("{file}", str(tmp_path / "log.jsonl")) in str(error.value)
+
+
+def test_a_line_of_many_rollouts_is_named_as_the_line_that_it_is(tmp_path: Path) -> None:
+    lines = [
+        {"step": 1, "prompt": ["q", "r"], "completion": ["x", text], "advantages": [1, 1]}
+        for text in ("y", 5)
+    ]
+    with pytest.raises(UserError, match=r"line 2 of .*log\.jsonl: 'completion' is a int"):
+        read_log([json_lines(tmp_path / "log.jsonl", *lines)])
 
 
 def test_rows_are_numbered_through_the_parts_of_a_file(tmp_path: Path) -> None:
     many = 70_000  # more than are read at a time
     columns = {"prompt": ["q"] * many, "response": ["x"] * many, "reward": ["1"] * (many - 1) + ["high"]}
     pl.DataFrame(columns).write_parquet(tmp_path / "log.parquet")
-    with pytest.raises(UserError, match=rf"'reward' of row {many - 1} \(the first is 0\) is 'high'"):
+    with pytest.raises(UserError, match=rf"row {many} of .*, counted from 1: 'reward' is 'high'"):
         read_log([tmp_path / "log.parquet"])
 
 

@@ -171,16 +171,20 @@ def rephrased(value: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("row", "columns", "expected"),
     [
-        ({"question": "  ", "answer": "1"}, None, "'question' of row 0 (the first is 0) is empty"),
-        ({"prompt": [], "answer": "1"}, None, "'prompt' of row 0 (the first is 0) is empty"),
-        ({"prompt": 5, "answer": "1"}, None, "'prompt' of row 0 (the first is 0) is of another form (int)"),
+        (
+            {"question": "  ", "answer": "1"},
+            None,
+            "no row of {file} has a question: line 1 of {file} has no 'question'",
+        ),
+        ({"prompt": [], "answer": "1"}, None, "line 1 of {file} has no 'prompt'"),
+        ({"prompt": 5, "answer": "1"}, None, "line 1 of {file}: 'prompt' is of another form (int)"),
         ({"prompt": [{"content": "q"}], "answer": "1"}, None, "is of another form (list)"),
         ({"prompt": [{"role": "user", "content": 5}], "answer": "1"}, None, "with text in both"),
-        ({"question": "q", "answer": ["1", "2"]}, None, "'answer' of row 0 (the first is 0) is a list of 2"),
-        ({"question": "q", "answer": True}, None, "'answer' of row 0 (the first is 0) is a bool"),
+        ({"question": "q", "answer": ["1", "2"]}, None, "line 1 of {file}: 'answer' is a list of 2"),
+        ({"question": "q", "answer": True}, None, "line 1 of {file}: 'answer' is a bool"),
         ({"prompt": "q", "reward_model": "rule"}, None, "column 'reward_model' holds string"),
         (interchange("2", noise_type="loud"), None, "is 'loud', and it should be one of clean, inactive"),
-        (rephrased(5), None, "'rephrased_prompt' of row 0 (the first is 0) is of another form (int)"),
+        (rephrased(5), None, "line 1 of {file}: 'rephrased_prompt' is of another form (int)"),
         (rephrased([{"content": "q"}]), None, "(list)"),
         (
             {"Question": QUESTION, "Answer": 2, "uid": 7},
@@ -199,8 +203,21 @@ def test_a_bad_row_or_column_is_named(
 ) -> None:
     with pytest.raises(UserError) as caught:
         read(tmp_path, row, columns=columns)
-    assert expected in str(caught.value)
+    assert expected.replace("{file}", str(tmp_path / "rows.jsonl")) in str(caught.value)
     assert "rows.jsonl" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_rows_without_a_question_are_skipped_with_a_count_and_later_rows_keep_their_names(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "a.csv").write_text('question,answer\n"1\n+1",2\n , \n,5\n2+2,4\n3+3,\n')
+    prompts = read_prompts(tmp_path / "a.csv")
+    (note,) = prompts.notes
+    assert note == f"2 rows without a question skipped: line 4 of {tmp_path / 'a.csv'} has no 'question'"
+    assert [prompt.given_label for prompt in prompts.prompts] == ["2", "4", None] and len(prompts.table) == 3
+    with pytest.raises(UserError, match=r"\(the first: line 7 of .*a\.csv, prompt_id"):
+        prompts.subset([1, 2]).require_labels("this")
+    assert read(tmp_path, {"question": "q"}, {"question": " "}).notes[0].startswith("1 row without")
 
 
 def test_labels_and_rephrasings_that_are_missing_are_refused_only_where_they_count(tmp_path: Path) -> None:
@@ -210,7 +227,7 @@ def test_labels_and_rephrasings_that_are_missing_are_refused_only_where_they_cou
         tmp_path,
         *({"question": "q", "answer": text, "rephrased_prompt": text} for text in ("1", "", None, "2")),
     )
-    second = rf"\(the first: row 1, prompt_id {some.prompts[1].prompt_id}\); fill them in"
+    second = rf"\(the first: line 2 of .*rows.jsonl, prompt_id {some.prompts[1].prompt_id}\); fill them in"
     for require, expected in (
         (bare.require_labels, "has no column of .* its columns are question, Ziel, target_value; say which"),
         (some.require_labels, f"2 of the 4 in rows.jsonl have none in 'answer' {second}"),
@@ -219,6 +236,8 @@ def test_labels_and_rephrasings_that_are_missing_are_refused_only_where_they_cou
     ):
         with pytest.raises(UserError, match=expected):
             require("this")
+    with pytest.raises(UserError, match=r"line 3 of .*rows.jsonl"):
+        some.subset([0, 2]).require_labels("this")
     some.subset([0, 3]).require_rephrasings("this")
     some.subset([0, 3]).require_labels("this")
 
@@ -350,9 +369,11 @@ def test_the_same_question_with_other_labels_is_said(tmp_path: Path) -> None:
     prompts = read(tmp_path, *({"question": q, "answer": a} for q, a in rows))
     conflict, repetition = repeat_notes(prompts)
     assert conflict.startswith("1 question is in rows.jsonl more than once with different labels")
-    assert conflict.endswith("the first: 2 ({}), 3 ({})".format(*ids(prompts)))
+    assert conflict.endswith("the first: 2 (line 1), 3 (line 2)")
     assert repetition.startswith("1 question is in rows.jsonl more than once; the first: 4 (")
     assert list(repeat_notes(read_prompts(SAMPLE))) == []
+    (named,) = repeat_notes(read(tmp_path, *({"question": "2+2", "id": name} for name in ("a", "b"))))
+    assert named.endswith("(a), None (b)"), "which a file without ids has not"
 
 
 def test_a_limit_does_not_change_prompt_ids(tmp_path: Path) -> None:

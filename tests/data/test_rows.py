@@ -12,12 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 from samples import json_lines
 
-from olr_cli.data.rows import Rows, matching_files, pick, read_table
+from olr_cli.data.rows import Origins, Rows, matching_files, pick, read_table
 from olr_cli.errors import UserError
 
 
-def rows(values: list[Any], kind: Any = None, first: int = 0) -> Rows:
-    return Rows(pa.table({"x": pa.array(values, kind)}), "file", first)
+def rows(values: list[Any], kind: Any = None) -> Rows:
+    return Rows(pa.table({"x": pa.array(values, kind)}), Origins("file"))
 
 
 # Columns ----------------------------------------------------------------------------------------------------------
@@ -46,11 +46,11 @@ def test_a_text_column_keeps_what_is_blank() -> None:
 @pytest.mark.parametrize(
     ("column", "found"),
     [
-        (rows([None, True]), "file: 'x' of row 1 (the first is 0) is a bool"),
-        (rows([b"a"]), "row 0 (the first is 0) is a bytes"),
-        (rows([float("inf")]), "row 0 (the first is 0) is inf"),
-        (rows([{"a": 1}]), "row 0 (the first is 0) is a dict"),
-        (rows([["a", "b"]], first=7), "row 7 (the first is 0) is a list of 2 values"),
+        (rows([None, True]), "row 2 of file, counted from 1: 'x' is a bool"),
+        (rows([b"a"]), "'x' is a bytes"),
+        (rows([float("inf")]), "'x' is inf"),
+        (rows([{"a": 1}]), "'x' is a dict"),
+        (rows([["a", "b"]]), "'x' is a list of 2 values"),
         (
             rows([2**62], pa.timestamp("us")),
             "column 'x' holds timestamp[us] values that cannot be read; write them as text",
@@ -67,9 +67,9 @@ def test_numbers_may_be_written_as_text_and_must_be_finite() -> None:
     for spelled in ([1.5, None, None, float("nan")], ["1.5", "", None, "nan"]):
         assert rows(spelled).numbers("x").to_pylist() == [1.5, None, None, None]
     for wrong in ("low", "inf", "1e999", float("inf")):
-        message = rf"row 7 \(the first is 0\) is {wrong!r}, and it should be a finite number"
+        message = rf"row 2 of file, counted from 1: 'x' is {wrong!r}, and it should be a finite number"
         with pytest.raises(UserError, match=message):
-            rows([None, wrong], first=6).numbers("x")
+            rows([None, wrong]).numbers("x")
 
 
 @pytest.mark.parametrize("others", ['"7/2"', "7", '["7"]', '{"x": 7}'])
@@ -81,7 +81,9 @@ def test_a_nan_of_json_is_a_missing_value_beside_values_of_any_kind(others, tmp_
 
 def test_a_path_leads_into_structs_lists_and_dialogues() -> None:
     turns = [{"role": role, "content": text} for role, text in (("user", "q"), ("assistant", "a"))]
-    nested = Rows(pa.table({"meta": [{"gold": [7, 8]}], "messages": [turns], "a.b": ["whole"]}), "file")
+    nested = Rows(
+        pa.table({"meta": [{"gold": [7, 8]}], "messages": [turns], "a.b": ["whole"]}), Origins("file")
+    )
     paths = ("meta.gold.1", "messages.assistant", "a.b", "meta.none", "messages.system", "none")
     assert [nested.texts(path)[0] for path in paths] == ["8", "a", "whole", None, None, None]
     assert [nested.has(path) for path in paths] == [True] * 3 + [False] * 3
@@ -189,5 +191,38 @@ def test_a_csv_file_has_texts_below_its_names(tmp_path: Path, name: str, separat
 
 
 def test_a_row_of_a_csv_file_with_other_columns_is_named_by_its_line(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("q,a\n1,2\n1,2,3\n")
-    assert "line 3 has 3 values, and its first line names 2 columns" in complaint(tmp_path / "a.csv")
+    (tmp_path / "a.csv").write_text('q,a\n1,2\n   \n1,2,"3\n4"\n')
+    assert "line 4 has 3 values, and its first line names 2 columns" in complaint(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "places"),
+    [
+        ("a.jsonl", '{"q": 1}\n\n{"q": 2}\n', ["line 1 of {}", "line 3 of {}"]),
+        (
+            "a.json",
+            '[{"q": 1},\n\n {"q": 2}]',
+            ["row 1 of {}, counted from 1", "row 2 of {}, counted from 1"],
+        ),
+        ("a.csv", 'q\n"1\n1"\n\n2\n', ["line 2 of {}", "line 5 of {}"]),
+        ("a.csv", "q\r1\r2\r", ["line 2 of {}", "line 3 of {}"]),
+    ],
+)
+def test_a_row_is_named_as_an_editor_shows_it(
+    tmp_path: Path, name: str, content: str, places: list[str]
+) -> None:
+    file = tmp_path / name
+    file.write_text(content, newline="")
+    assert [Origins("it", [file]).name(row) for row in range(2)] == [place.format(file) for place in places]
+
+
+def test_rows_of_several_files_are_counted_in_each_also_where_some_are_left_out(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"q": ["1", "2"]}), tmp_path / "a.parquet")
+    files = [tmp_path / "a.parquet", json_lines(tmp_path / "b.jsonl", {"q": "3"}, {"q": "4"})]
+    rest = Origins("it", files).take([1, 2, 3]).take([0, 2])
+    assert [rest.name(row) for row in range(2)] == [
+        f"row 2 of {files[0]}, counted from 1",
+        f"line 2 of {files[1]}",
+    ]
+    assert rest.name(1, is_short=True) == f"line 2 of {files[1]}"
+    assert Origins("it", files[1:]).name(1, is_short=True) == "line 2"

@@ -323,6 +323,7 @@ def test_options_of_ones_own_may_lie_in_columns_with_the_index_of_the_right_one(
     )
     rows = [
         {"q": "Which", "a": "x", "b": "y", "c": "z", "right": 2},
+        {"q": " ", "a": "s", "b": "k", "c": "ipped", "right": 1},
         {"q": "Who", "a": "x", "b": "y", "c": None, "right": 0},
     ]
     three, two = load_problems(own(tmp_path, text, rows))
@@ -341,7 +342,7 @@ CHOICE = "grader: choice\nprompt: '{problem} {choices}'\n"
         ({"o": ["x"]}, "needs 2 to 10 options"),
         ({"o": ["x", None, "z"]}, "needs 2 to 10 options"),
         ({"o": None}, "needs 2 to 10 options"),
-        ({"q": " "}, "is empty"),
+        ({"q": " "}, "has no 'problem'"),
     ],
 )
 def test_what_is_wrong_with_a_row_is_one_sentence(tmp_path, change, expected):

@@ -25,6 +25,13 @@ def test_a_row_is_found_in_every_form_of_its_question(form):
             assert normal_question(row_turns(prompt)) in prompts.questions
 
 
+def test_rows_without_a_question_are_refused_where_a_trainer_samples_from_them():
+    with pytest.raises(
+        UserError, match=r"row 2 of the data, counted from 1 has no 'prompt'; remove such rows"
+    ):
+        index("What is 1+1?", " ")
+
+
 def test_rows_that_ask_one_question_are_told_apart_by_their_words():
     prompts = index("What is 1+1?", "what is 1 + 1")
     assert [prompts.of({"prompt": text}).given_label for text in ("what is 1 + 1", "What is 1+1?")] == [
