@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from olr_cli.answers import Judge, shared_judge
 from olr_cli.answers.extraction import boxed
+from olr_cli.data.labels import LABEL_COLUMNS
 from olr_cli.data.prompt_files import (
-    LABEL_COLUMNS,
     Reading,
     columns_hint,
     find_columns,

@@ -21,8 +21,9 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from olr_cli.answers import Judge
-from olr_cli.answers.extraction import boxed, option_letter
+from olr_cli.answers.extraction import option_letter
 from olr_cli.data.chat import Message
+from olr_cli.data.labels import golds, read_cells
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.questions import QuestionIndex
 from olr_cli.errors import UserError, taken
@@ -52,7 +53,7 @@ class _Record(NamedTuple):
     problem_id: str
     prompt: str
     responses: Sequence[str]
-    gold: str
+    target: Any
     texts: Sequence[str]
 
 
@@ -108,7 +109,7 @@ def import_log(request: EvaluationRequest, log: Path, say: Say) -> Answer:
         if not store.is_empty:
             raise taken(folder, place="out")
         pairs = zip(tasks.values(), logged, strict=True)
-        graded = [grade(task.benchmark, _generations(task, it), judge) for task, it in pairs]
+        graded = [_graded(task, it, judge, None if known else _golds(it)) for task, it in pairs]
         for name, rows in zip(tasks, graded, strict=True):
             store.replace(name, rows)
         store.write_record(record)
@@ -155,16 +156,17 @@ def _task(name: str, file: Path) -> _LoggedTask | None:
             by_problem.setdefault(str(line["doc_id"]), []).append(line)
         for problem_id, (line, *_) in by_problem.items():
             responses = [
-                text for part in line["resps"] for text in (part if isinstance(part, list) else [part])
+                "" if text is None else text  # a request that failed
+                for part in line["resps"]
+                for text in (part if isinstance(part, list) else [part])
             ]
             if not all(isinstance(text, str) for text in responses):
                 return None
             request = next(iter(line["arguments"].values()))
             prompt, settings = request["arg_0"], request["arg_1"]
             prompt = prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False)
-            gold = _gold_answer(storable(str(line["target"])))
             responses, texts = [*map(storable, responses)], [*_texts(line["doc"])]
-            records.append(_Record(problem_id, storable(prompt), responses, gold, texts))
+            records.append(_Record(problem_id, storable(prompt), responses, line["target"], texts))
         if len({len(record.responses) for record in records}) != 1:
             raise ValueError("counts")
         metrics = [_metrics(lines) for lines in by_problem.values()]
@@ -198,15 +200,21 @@ def _metrics(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     }
 
 
-def _gold_answer(text: str) -> str:
-    r"""The answer that a gold ends with: of a worked solution what its last ``\boxed{}``, or ``####``, holds."""
-    last = text.rpartition("####")[2].strip()
-    return boxed(last) or last.removeprefix("ANSWER:").strip()
+def _golds(task: _LoggedTask) -> list[list[str]]:
+    """The golds of each problem, any of which is right."""
+    targets = read_cells(golds, (record.target for record in task.records), str(task.file), "target")
+    for record, of_problem in zip(task.records, targets, strict=True):
+        if not of_problem:
+            raise UserError(
+                f"{task.file}: problem {record.problem_id} has no gold; name its benchmark", "benchmarks"
+            )
+    return [[*map(storable, of_problem)] for of_problem in targets]
 
 
 def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
     """A benchmark with the problems and golds of the log."""
-    letters = all(_LETTER.fullmatch(record.gold) for record in task.records)
+    firsts = [first for first, *_ in _golds(task)]
+    letters = all(map(_LETTER.fullmatch, firsts))
     benchmark = Benchmark(
         name=re.sub(r"[^A-Za-z0-9._:+-]+", "-", task.name).strip("-._:+") or "task",
         title=task.name,
@@ -215,11 +223,10 @@ def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
         system=None,
     )
     problems = []
-    for name, prompt, _, given, _ in task.records:
-        gold = option_letter(given, 10) if letters else given
-        if not gold:
-            raise UserError(f"{task.file}: problem {name} has no gold; name its benchmark", "benchmarks")
-        problems.append(Prompt(name, (Message("user", prompt),), gold, gold, None, benchmark.name))
+    for record, first in zip(task.records, firsts, strict=True):
+        gold = option_letter(first, 10) if letters else first
+        turns = (Message("user", record.prompt),)
+        problems.append(Prompt(record.problem_id, turns, gold, gold, None, benchmark.name))
     return benchmark, problems
 
 
@@ -251,6 +258,23 @@ def _places(task: _LoggedTask, problems: QuestionIndex) -> list[int]:
             same = problems.in_same_words(turns, found) or found or same
         places += same[:1]
     return places
+
+
+def _graded(
+    task: Task, logged: _LoggedTask, judge: Judge, golds: Sequence[Sequence[str]] | None
+) -> list[Generation]:
+    """The responses with their grades; where `golds` has several of a problem, by the one that a response matches."""
+    samples = _generations(task, logged)
+    graded = grade(task.benchmark, samples, judge)
+    of_samples = [it for it in golds or () for _ in logged.records[0].responses]
+    for number in range(1, max(map(len, of_samples), default=1)):
+        pairs = zip(samples, of_samples, strict=True)
+        others = [replace(it, gold=of_it[number]) if number < len(of_it) else it for it, of_it in pairs]
+        again = grade(task.benchmark, others, judge)
+        graded = [
+            new if new.is_correct > old.is_correct else old for new, old in zip(again, graded, strict=True)
+        ]
+    return graded
 
 
 def _generations(task: Task, logged: _LoggedTask) -> list[Generation]:

@@ -176,7 +176,12 @@ def rephrased(value: object) -> dict[str, object]:
         ({"prompt": 5, "answer": "1"}, None, "'prompt' of row 0 (the first is 0) is of another form (int)"),
         ({"prompt": [{"content": "q"}], "answer": "1"}, None, "is of another form (list)"),
         ({"prompt": [{"role": "user", "content": 5}], "answer": "1"}, None, "with text in both"),
-        ({"question": "q", "answer": ["1", "2"]}, None, "'answer' of row 0 (the first is 0) is a list of 2"),
+        (
+            {"question": "q", "answer": ["1", "2"]},
+            None,
+            "(the first is 0) is a list of 2 answers that differ",
+        ),
+        (interchange('["15", "alt"]'), None, "a list of 2 answers that differ ('15', 'alt')"),
         ({"question": "q", "answer": True}, None, "'answer' of row 0 (the first is 0) is a bool"),
         ({"prompt": "q", "reward_model": "rule"}, None, "column 'reward_model' holds string"),
         (interchange("2", noise_type="loud"), None, "is 'loud', and it should be one of clean, inactive"),
