@@ -27,9 +27,7 @@ from typing import Any, TypeAlias
 
 from olr_cli.answers import Judge, default_extractor, extract, find_extractor
 from olr_cli.data.chat import Message, prompt_messages, response_text
-from olr_cli.data.labels import golds as read_golds
-from olr_cli.data.labels import label as read_label
-from olr_cli.data.labels import read_cells
+from olr_cli.data.labels import golds_of, label_of, read_cells
 from olr_cli.data.prompt_files import implied_mark
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt
 from olr_cli.data.questions import QuestionIds
@@ -236,10 +234,10 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         """
         size = len(prompts)
         if true_answers is not None:
-            true_answers = read_cells(read_label, true_answers, "the call", "true_answers")
+            true_answers = read_cells(label_of, true_answers, "the call", "true_answers")
         known_of = {"prompt_ids": prompt_ids, "true_answers": true_answers, "noise_types": noise_types}
         columns: dict[str, Sequence[Any]] = {
-            "labels": read_cells(read_label, labels, "the call", "labels"),
+            "labels": read_cells(label_of, labels, "the call", "labels"),
             **{name: [None] * size if column is None else column for name, column in known_of.items()},
         }
         for name, column in {"completions": completions, **columns}.items():
@@ -342,7 +340,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
             extract(_rollout(completion).response, self.recipe.data.extractor or default_extractor(source))
             for completion, source in zip(completions, sources, strict=True)
         ]
-        return right_answers(read_cells(read_golds, golds, "grade", "golds"), answers, self._supervisor.judge)
+        return right_answers(read_cells(golds_of, golds, "grade", "golds"), answers, self._supervisor.judge)
 
     def log(self, metrics: Mapping[str, float]) -> None:
         """Add the trainer's metrics to those of the latest step; before the first step, to those of step 0.

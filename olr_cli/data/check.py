@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import unescape
 from itertools import chain
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from olr_cli.answers import Judge, shared_judge
 from olr_cli.answers.extraction import boxed
-from olr_cli.data.labels import LABEL_COLUMNS
+from olr_cli.data.doubts import DOUBTS, boxes
+from olr_cli.data.labels import LABEL_COLUMNS, label_of
 from olr_cli.data.prompt_files import (
     Reading,
     columns_hint,
@@ -27,13 +28,14 @@ from olr_cli.errors import UserError, no_rows, shortened
 from olr_cli.recipe.schema import ColumnRole
 
 _NO_ANSWER = re.compile(
-    r"(?i)n/?a|nan|null|none|unknown|tbd|todo|error|no answer|not available|see (?:the )?solution|\?+|-+|\.{2,}"
+    r"(?i)n/?a|nan|null|none|unknown|tbd|todo|error|no answer|not available"
+    r"|see (?:the )?(?:solution|above|below|text|figure)|\?+|-+|\.{2,}"
     r"|\N{EN DASH}"
 )
 _NUMBER = re.compile(r"[-+]?\$?\d[\d,]*(?:\.\d+)?%?")
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,(?:\d{1,2}|\d{4,})")
 _PROOF = re.compile(
-    r"(?i)\W*(?:proof\b|q\.?e\.?d\b)|.*\b(?:we|to) (?:prove|show)\b|.*\bas (?:required|desired)\W*$"
+    r"(?i)\W*(?:proof\b|prove[dn]\b|q\.?e\.?d\b)|.*\b(?:we|to) (?:prove|show)\b|.*\bas (?:required|desired)\W*$"
 )
 _PARTS = re.compile(r"(?is).*\(a\).*\(b\)|.*\(i\).*\(ii\)|\s*(?:1|a)\).*\b(?:2|b)\)|.*\S;\s*\S")
 _FIGURE = re.compile(
@@ -104,24 +106,41 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
             f" {columns_hint(rows, found)}",
             "data.columns",
         )
-    asked = rows.values(found["question"])
+    asked, cells = rows.values(found["question"]), rows.values(found["answer"])
     blank = [(row, "") for row, question in enumerate(asked) if is_blank(question)]
     kept = sorted({*range(len(asked))} - {row for row, _ in blank})
     if is_log:  # asks a question again for every answer
-        pairs = zip(asked, rows.values(found["answer"]), strict=True)
+        pairs = zip(asked, cells, strict=True)
         firsts = {str(pair): row for row, pair in reversed([*enumerate(pairs)])}
         kept = sorted({*kept}.intersection(firsts.values()))
-    findings = [_found("no_question", "row without a question", blank)]
+    unread = dict(_unread(kept, cells))
+    kept = [row for row in kept if row not in unread]
+    findings = [
+        _found("no_question", "row without a question", blank),
+        _found("unread", "label holding no answer, or several that differ", unread.items()),
+    ]
     if kept:
         reading = Reading({role: path for role, path in (columns or {}).items() if role != "id"})
         there = Rows(table.take(kept), source)
         prompts = read_rows(there, data_source=data_source, split="train", reading=reading).prompts
-        findings += _findings([*zip(kept, prompts, strict=True)], judge)
+        findings += _findings([*zip(kept, prompts, strict=True)], cells, judge)
     return Checked(name, len(rows), found, [finding for finding in findings if finding.rows])
 
 
-def _findings(prompts: Sequence[Asked], judge: Judge) -> Iterator[Finding]:
-    """What is found in prompts, each with its row; labels are looked at as they were before noise."""
+def _unread(rows: Iterable[int], cells: Sequence[Any]) -> Iterator[tuple[int, str]]:
+    """The rows whose cell can't be read as a label, and why."""
+    for row in rows:
+        try:
+            label_of(cells[row])
+        except ValueError as error:
+            yield row, str(error)
+
+
+def _findings(prompts: Sequence[Asked], cells: Sequence[Any], judge: Judge) -> Iterator[Finding]:
+    """What is found in prompts, each with its row; labels are looked at as they were before noise.
+
+    `cells` are what stands in the column of labels, by row.
+    """
     labels = [(row, prompt.file_label) for row, prompt in prompts]
     sentinel = [(row, SENTINEL) for row, prompt in prompts if prompt.given_label == SENTINEL]
     yield _found("sentinel", "label equal to the sentinel, which no response matches", sentinel)
@@ -144,10 +163,24 @@ def _findings(prompts: Sequence[Asked], judge: Judge) -> Iterator[Finding]:
         yield _found("word", "label in words, where most are numbers", words)
         commas = [(row, label) for row, label in given if _DECIMAL_COMMA.fullmatch(label.strip())]
         yield _found("decimal_comma", "label with a decimal comma, which is read as a list", commas)
-    asked = [(row, question_of(prompt.messages)) for row, prompt in prompts]
-    unseen = [(row, text) for row, text in asked if _FIGURE.search(text) and not _DRAWN.search(text)]
+    asked = {row: question_of(prompt.messages) for row, prompt in prompts}
+    whole = {row: cell for row, _ in given if isinstance(cell := cells[row], str)}
+    several = [(row, " and ".join(held)) for row, cell in whole.items() if len(held := boxes(cell)) > 1]
+    yield _found("boxes", "solution with several boxes, of which the last is the label", several)
+    # around a label that is all of its cell may stand what is left of a lost backslash
+    pairs = [
+        (row, label if whole.get(row, "").strip() != label.strip() else whole[row]) for row, label in given
+    ]
+    for kind, (fault, is_doubtful) in DOUBTS.items():
+        doubtful = ((row, label) for row, label in pairs if is_doubtful(asked[row], label))
+        yield _found(kind, fault, [(row, f"{_visible(label)}: {asked[row]}") for row, label in doubtful])
+    unseen = [(row, text) for row, text in asked.items() if _FIGURE.search(text) and not _DRAWN.search(text)]
     yield _found("no_figure", "question about a figure that is not there", unseen)
     yield _found("repeat", "question asked again, up to case and spaces", map(_described, agreeing))
+
+
+def _visible(label: str) -> str:
+    return label if label.isprintable() else ascii(label)[1:-1]
 
 
 def repeat_notes(prompts: PromptSet) -> Iterator[str]:

@@ -21,11 +21,11 @@ LABEL_COLUMNS = ("answer", "label", "ground_truth", "solution", "verification_in
 
 _WRITTEN = re.compile(r"""\[\s*["'].*\]|\{\s*["'].*\}""", re.DOTALL)
 _NAMED = re.compile(r"(?i)(?:(?:the|final) )*answer(?: is)?\s*[:=]\s*(?=\S)")
-_BLANK = " \n\r"
-"""Not a tab or form feed: it may be what is left of `\\text` or `\\frac`."""
+_BLANK = " \n\r\xa0\u3000"
+"""What may stand before an answer; not a tab or form feed: it may be what is left of `\\text` or `\\frac`."""
 
 
-def golds(cell: Any) -> tuple[str, ...]:
+def golds_of(cell: Any) -> tuple[str, ...]:
     r"""The answers of a cell, each of which is right; none where it is missing or blank.
 
     A cell is a text or a number, also of numpy; a list of them, any of which is right; or an object with one of
@@ -35,29 +35,29 @@ def golds(cell: Any) -> tuple[str, ...]:
     Raises:
         ValueError: what the cell is, if it can't be an answer.
     """
-    if isinstance(cell, str):
-        written = _written(cell)
-        return golds(written) if written is not None else tuple(filter(None, [_answer(cell)]))
     if hasattr(cell, "dtype"):
         cell = list(cell) if cell.ndim else own_digits(cell) if cell.dtype.kind == "f" else cell.item()
+    if isinstance(cell, str):
+        written = _written(cell)
+        return golds_of(written) if written is not None else tuple(filter(None, [_answer(cell)]))
     if cell is None or (isinstance(cell, float | Decimal) and math.isnan(cell)):
         return ()
     if isinstance(cell, list | tuple):
-        return tuple(dict.fromkeys(gold for item in cell for gold in golds(item)))
+        return tuple(dict.fromkeys(gold for item in cell for gold in golds_of(item)))
     if isinstance(cell, dict) and (named := [cell[name] for name in LABEL_COLUMNS if name in cell]):
-        return golds(next((value for value in named if value is not None), None))
+        return golds_of(next((value for value in named if value is not None), None))
     if isinstance(cell, int | float | Decimal) and not isinstance(cell, bool) and math.isfinite(cell):
         return (spelled(cell),)
     raise ValueError(str(cell) if isinstance(cell, float) else f"a {type(cell).__name__}")
 
 
-def label(cell: Any) -> str | None:
+def label_of(cell: Any) -> str | None:
     """The one answer of a cell, None if it has none; of several that match one another the first.
 
     Raises:
         ValueError: what the cell is, if it can't be an answer or its answers differ.
     """
-    first, *others = golds(cell) or (None,)
+    first, *others = golds_of(cell) or (None,)
     if first is not None and (other := next((it for it in others if not is_match(first, it)), None)):
         raise ValueError(f"a list of {1 + len(others)} answers that differ ('{first[:30]}', '{other[:30]}')")
     return first
@@ -67,19 +67,19 @@ def read_labels(rows: Rows, path: str | None) -> list[str | None]:
     """The label in every row at a path; None where there is none, or no such path."""
     if path is None:
         return [None] * len(rows)
-    return read_cells(label, rows.values(path), rows.place, path, rows.first)
+    return read_cells(label_of, rows.values(path), rows.place, path, rows.first)
 
 
 def read_cells(
     read: Callable[[Any], _Read], cells: Iterable[Any], place: str, path: str, first: int = 0
 ) -> list[_Read]:
-    """What `golds` or `label` reads in the cells of a column; the error names the column and the row."""
+    """What `golds_of` or `label_of` reads in the cells of a column; the error names the column and the row."""
     found = []
     for row, cell in enumerate(cells, first):
         try:
             found.append(read(cell))
         except ValueError as error:
-            raise row_error(place, path, row, str(error), "text or a number: an answer") from None
+            raise row_error(place, path, row, str(error), "one answer, as text or a number") from None
     return found
 
 
@@ -99,5 +99,5 @@ def _written(text: str) -> Any:
 
 def _answer(text: str) -> str:
     """The answer in a text, which may be a worked solution."""
-    last = tagged(text, "answer") or boxed(text) or text.rpartition("####")[2].strip(_BLANK)
+    last = tagged(text, "answer") or boxed(text) or text.rpartition("####")[2].rstrip().lstrip(_BLANK)
     return last[named.end() :] if (named := _NAMED.match(last)) else last

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from olr_cli.answers import Judge
 from olr_cli.answers.extraction import option_letter
 from olr_cli.data.chat import Message
-from olr_cli.data.labels import golds, read_cells
+from olr_cli.data.labels import golds_of, read_cells
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.questions import QuestionIndex
 from olr_cli.errors import UserError, taken
@@ -202,7 +202,7 @@ def _metrics(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 def _golds(task: _LoggedTask) -> list[list[str]]:
     """The golds of each problem, any of which is right."""
-    targets = read_cells(golds, (record.target for record in task.records), str(task.file), "target")
+    targets = read_cells(golds_of, (record.target for record in task.records), str(task.file), "target")
     for record, of_problem in zip(task.records, targets, strict=True):
         if not of_problem:
             raise UserError(

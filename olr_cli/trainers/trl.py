@@ -32,7 +32,7 @@ from olr_cli.api import (
     SupervisedStep,
     completion_text,
 )
-from olr_cli.data.labels import LABEL_COLUMNS, golds, read_cells
+from olr_cli.data.labels import LABEL_COLUMNS, golds_of, read_cells
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import LrSchedule
 from olr_cli.trainers.dataset import PromptIndex, begin, grade_held_out, plain_rewards
@@ -64,7 +64,7 @@ def accuracy_reward(
     if name is None:
         raise UserError(f"accuracy_reward needs one of the columns {', '.join(known)}; rename yours")
     extractors = [extractor] * len(completions) if isinstance(extractor, str) else extractor
-    cells = read_cells(golds, columns[name], "accuracy_reward", name)
+    cells = read_cells(golds_of, columns[name], "accuracy_reward", name)
     return plain_rewards(completions, cells, [one or "boxed" for one in extractors])
 
 

@@ -32,7 +32,7 @@ from verl.utils.fs import copy_to_local
 
 from olr_cli.answers import default_extractor
 from olr_cli.api import OnlineLabelRefinement, Rollout
-from olr_cli.data.labels import golds
+from olr_cli.data.labels import golds_of
 from olr_cli.data.prompt_files import GROUND_TRUTH
 from olr_cli.data.questions import normal_question
 from olr_cli.data.rows import read_table
@@ -64,7 +64,7 @@ def compute_score(
     `data_source` decides how its answer is read.
     """
     try:
-        right = golds(ground_truth)
+        right = golds_of(ground_truth)
     except ValueError as error:
         what = str(error)
     else:
@@ -74,8 +74,8 @@ def compute_score(
         what = "empty"
     row = (extra_info or {}).get("index", "unknown")
     raise UserError(
-        f"{data_source}: '{GROUND_TRUTH}' of the row with extra_info.index {row} is {what}, and it should be text or"
-        " a number: an answer; mend it or leave the row out"
+        f"{data_source}: '{GROUND_TRUTH}' of the row with extra_info.index {row} is {what}, and it should be an answer,"
+        " as text or a number; mend it or leave the row out"
     )
 
 

@@ -37,6 +37,10 @@ FOUND = {
     "conflict": [0],
     "proof": [9],
     "parts": [7],
+    "html": [14],
+    "cut": [10],
+    "sentence": [9],
+    "no_number": [11],
     "no_figure": [8],
     "repeat": [12],
 }
@@ -78,7 +82,24 @@ def test_marked_labels_are_counted_and_what_they_were_is_looked_at(tmp_path):
     }
     marked = row | {"reward_model": {"ground_truth": "__NoCorrectAnswer__", "style": "rule"}}
     (tmp_path / "x.jsonl").write_text(json.dumps(marked))
-    assert checked(tmp_path / "x.jsonl") == (0, {"sentinel": [0], "ungradable": [0]})
+    assert checked(tmp_path / "x.jsonl") == (0, {"sentinel": [0], "ungradable": [0], "cut": [0]})
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        (["1/2", "0.5"], {}),
+        (["1/2", "0.3"], {"unread": [0]}),
+        (True, {"unread": [0]}),
+        ('{"ground_truth": "45"}', {}),
+        ("\frac{1}{2}", {"backslash": [0]}),
+        (r"It is \boxed{3} or \boxed{-3}.", {"boxes": [0]}),
+        (r"It is \boxed{3}, so \boxed{3}.", {}),
+    ],
+)
+def test_a_cell_is_read_as_in_training_and_what_it_loses_is_found(tmp_path, answer, found):
+    (tmp_path / "x.jsonl").write_text(json.dumps({"question": "What is it?", "answer": answer}))
+    assert checked(tmp_path / "x.jsonl") == (0, found)
 
 
 def test_the_judge_is_asked_once_about_all_repeated_questions(tmp_path):

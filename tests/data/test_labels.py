@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from olr_cli.data.labels import golds, label, read_labels
+from olr_cli.data.labels import golds_of, label_of, read_labels
 from olr_cli.data.rows import Rows
 from olr_cli.errors import UserError
 
@@ -20,6 +20,9 @@ from olr_cli.errors import UserError
         (15.0, ["15"]),
         (np.int64(15), ["15"]),
         (np.float32(0.1), ["0.1"]),
+        (np.array(["1/2"], dtype=object)[0], ["1/2"]),
+        (np.str_("1/2"), ["1/2"]),
+        ("5\t", ["5"]),
         (np.array(["1/2", "0.5"]), ["1/2", "0.5"]),
         (["15"], ["15"]),
         ([["1/2"], ["0.5"]], ["1/2", "0.5"]),
@@ -41,14 +44,14 @@ from olr_cli.errors import UserError
     ],
 )
 def test_the_answers_of_a_cell(cell, expected):
-    assert golds(cell) == tuple(expected)
+    assert golds_of(cell) == tuple(expected)
 
 
 @pytest.mark.parametrize(
     "text", ["[28]", "[0, 1)", "{1, 2}", r"\{1, 2\}", '["a", 1]', '{"x": 1}', '["a"', '"5"', "\text{even}"]
 )
 def test_what_may_be_an_answer_itself_stays_as_it_is(text):
-    assert golds(text) == (text,)
+    assert golds_of(text) == (text,)
 
 
 @pytest.mark.parametrize(
@@ -62,13 +65,13 @@ def test_what_may_be_an_answer_itself_stays_as_it_is(text):
 )
 def test_what_is_no_answer_is_named(cell, what):
     with pytest.raises(ValueError, match=f"^{what}$"):
-        golds(cell)
+        golds_of(cell)
 
 
 def test_a_label_is_one_answer():
-    assert label(["1/2", "0.5"]) == "1/2" and label([]) is None
+    assert label_of(["1/2", "0.5"]) == "1/2" and label_of([]) is None
     with pytest.raises(ValueError, match=r"a list of 2 answers that differ \('15', 'alt'\)"):
-        label('["15", "alt"]')
+        label_of('["15", "alt"]')
 
 
 def test_the_column_and_the_row_of_what_is_no_answer_are_named():
