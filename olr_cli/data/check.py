@@ -165,7 +165,13 @@ def _findings(prompts: Sequence[Asked], cells: Sequence[Any], judge: Judge) -> I
         yield _found("decimal_comma", "label with a decimal comma, which is read as a list", commas)
     asked = {row: question_of(prompt.messages) for row, prompt in prompts}
     whole = {row: cell for row, _ in given if isinstance(cell := cells[row], str)}
-    several = [(row, " and ".join(held)) for row, cell in whole.items() if len(held := boxes(cell)) > 1]
+    held = {row: found for row, cell in whole.items() if len(found := boxes(cell)) > 1}
+    verdicts = judge.matches((last, other) for last, *others in held.values() for other in others)
+    several = [
+        (row, " and ".join((last, *others)))
+        for row, (last, *others) in held.items()
+        if not all(verdicts[last, other] for other in others)
+    ]
     yield _found("boxes", "solution with several boxes, of which the last is the label", several)
     # around a label that is all of its cell may stand what is left of a lost backslash
     pairs = [

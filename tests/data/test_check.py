@@ -94,7 +94,7 @@ def test_marked_labels_are_counted_and_what_they_were_is_looked_at(tmp_path):
         ('{"ground_truth": "45"}', {}),
         ("\frac{1}{2}", {"backslash": [0]}),
         (r"It is \boxed{3} or \boxed{-3}.", {"boxes": [0]}),
-        (r"It is \boxed{3}, so \boxed{3}.", {}),
+        (r"It is \boxed{\frac{1}{2}}, so \boxed{0.5}.", {}),
     ],
 )
 def test_a_cell_is_read_as_in_training_and_what_it_loses_is_found(tmp_path, answer, found):
@@ -110,7 +110,7 @@ def test_the_judge_is_asked_once_about_all_repeated_questions(tmp_path):
     with Judge(workers=1) as judge, patch.object(judge, "matches", wraps=judge.matches) as asked:
         found = check(str(tmp_path / "x.csv"), None, judge).findings
     assert [finding.kind for finding in found] == ["conflict"] and len(found[0].rows) == 50
-    assert asked.call_count == 2  # once about labels that can't be graded
+    assert asked.call_count == 3  # once about labels that can't be graded, once about boxes
 
 
 @pytest.mark.parametrize(
