@@ -28,9 +28,8 @@ from olr_cli.errors import UserError, no_rows, shortened
 from olr_cli.recipe.schema import ColumnRole
 
 _NO_ANSWER = re.compile(
-    r"(?i)n/?a|nan|null|none|unknown|tbd|todo|error|no answer|not available"
-    r"|see (?:the )?(?:solution|above|below|text|figure)|\?+|-+|\.{2,}"
-    r"|\N{EN DASH}"
+    r"(?i)[\s$({\[]*(?:\\text\w*\{)?(?:n/?a|nan|null|none|unknown|tbd|todo|error|no answer|not available"
+    r"|see (?:the )?(?:solution|above|below|text|figure)|\?+|-+|\.{2,}|\N{EN DASH})[\s.$)}\]]*"
 )
 _NUMBER = re.compile(r"[-+]?\$?\d[\d,]*(?:\.\d+)?%?")
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,(?:\d{1,2}|\d{4,})")

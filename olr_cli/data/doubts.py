@@ -35,8 +35,19 @@ _PLACES: Mapping[str, int] = {
     "hundredth": 2,
     "thousandth": 3,
 }
+_FORMS = [
+    (re.compile(label).fullmatch, re.compile(question, re.IGNORECASE).search)
+    for label, question in (
+        (r"\W*0?\.\d+\W*", r"(?:as|in) (?:a )?percent|what percent"),
+        (r"\W*\d*\.\d*[1-9]\W*", r"\b(?:as|is) an? (?:\w+ )?fraction|in terms of \W*pi\b"),
+        (r".*(?:frac|\d/\d).*", r"\bas a decimal|\bin decimal"),
+        (r".*\\pi.*", r"\bin degrees"),
+        (r".*(?:°|\\circ).*", r"\bin radians"),
+    )
+]
+"""Forms of labels, and questions that ask for another one."""
 _ASKED_REDUCED = re.compile(r"(?i)\bsimplif|\breduced\b|lowest terms|simplest")
-_TOLD = re.compile(r"(?i)(?:\banswer(?: is|:)|####|\\boxed\{)\s*(.*?)[}.\s]*$")
+_TOLD = re.compile(r"(?i)(?:\banswer(?: is|:)|####|\\boxed\{)\s*(.*?)[}.\s]*$|=\s*([\d.,/]+)\s*\?\s*$")
 _LOST = re.compile(
     "\a(?:lpha|ngle|pprox|rc|st)|\b(?:ar|eta|egin|inom|ig|mod|oxed|ullet)|\v(?:ec|ar|ert|dots|ee)"
     "|\f(?:rac|orall|lat|box|loor)|\t(?:ext|imes|an|au|heta|o|frac|riangle)(?![a-z])|\n(?:eq|abla)(?![a-z])"
@@ -83,8 +94,12 @@ def _mismatched(label: str, question: str) -> Callable[[str, str], bool]:
 
 def _is_cut(_: str, label: str) -> bool:
     """A bracket is missing, or what follows an operator; `[0, 1)` has all, and so has what a dot closes."""
-    counts = [sum(map(label.count, signs)) for signs in ("([{", ")]}")]
-    is_open = counts[0] != counts[1] and "\\right." not in label and "\\left." not in label
+    brackets = (sum(map(label.count, signs)) for signs in ("([{", ")]}"))
+    pairs = [brackets, *(map(label.count, names) for names in (("\\left", "\\right"), ("\\begin", "\\end")))]
+    is_open = (
+        any(opened != closed for opened, closed in pairs) or label.replace("\\$", "").count("$") % 2 == 1
+    )
+    is_open &= "\\right." not in label and "\\left." not in label
     return is_open or re.search(r"(?:[-*/=,^_]|\\[a-z]*frac|\\text)\s*$", label) is not None
 
 
@@ -109,7 +124,9 @@ def _no_option(question: str, label: str) -> bool:
     shown = next(at for at, letter in enumerate(f"{ascii_uppercase}-") if letter not in named)
     if shown > 2:
         return option_letter(label, shown) is None
-    letter = re.fullmatch(r"\W*(?:\\(?:text|math)\w*\{)?\W*([A-E])\W*", label)
+    letter = re.fullmatch(
+        r"\W*(?:(?:(?i:option|choice)|\\(?:text|math)\w*\{)\W*)?([A-E])(?:\W*|[).:]\W.*)", label
+    )
     return letter is not None and letter[1] not in _letters(question)
 
 
@@ -121,25 +138,24 @@ def _other_unit(question: str, label: str) -> bool:
     return bool(known) and unit not in known
 
 
-def _other_digits(question: str, label: str) -> bool:
-    """More digits than the question asks for."""
+def _other_form(question: str, label: str) -> bool:
+    """The label has more digits than the question asks for, is not reduced, or is no fraction, decimal, percentage …"""
+    if any(is_other(label) and asks(question) for is_other, asks in _FORMS):
+        return True
     digits = re.fullmatch(r"\W*\d+\.(\d+)\W*", label)
-    asked = _ASKED_DIGITS.search(question) if digits else None
-    if digits is None or asked is None:
-        return False
-    name = (asked[1] or asked[2]).lower()
-    return len(digits[1].rstrip("0")) > (int(name) if name.isdecimal() else _PLACES.get(name, 99))
-
-
-def _unreduced(question: str, label: str) -> bool:
+    if digits and (asked := _ASKED_DIGITS.search(question)):
+        name = (asked[1] or asked[2]).lower()
+        return len(digits[1].rstrip("0")) > (int(name) if name.isdecimal() else _PLACES.get(name, 99))
     parts = re.fullmatch(r"\W*(?:\\[dt]?frac\{(\d+)\}\{(\d+)\}|(\d+)/(\d+))\W*", label)
     numbers = [int(part) for part in parts.groups() if part] if parts else []
     return math.gcd(*numbers) > 1 and _ASKED_REDUCED.search(question) is not None
 
 
 def _told(question: str, label: str) -> bool:
+    if label.strip() == question.strip():
+        return True
     told = _TOLD.search(question[-len(label) - 40 :])
-    return told is not None and told[1].strip("$ ") == label.strip("$ ")
+    return told is not None and (told[1] or told[2]).strip("$ ") == label.strip("$ ")
 
 
 DOUBTS: Mapping[str, tuple[str, Callable[[str, str], bool]]] = {
@@ -158,9 +174,14 @@ DOUBTS: Mapping[str, tuple[str, Callable[[str, str], bool]]] = {
     "cut": ("label cut off, or with a bracket missing", _is_cut),
     "marks": (
         "label with marks around it",
-        _in_label(r"""^\s*(?:\[\s*[-+]?[\d./]+\s*\]|[\[{(]\s*["'].*|(["']).*\1|.*\\\\)\s*$"""),
+        _in_label(r"""^\s*(?:\[\s*[-+]?[\d./]+\s*\]|[\[{(]\s*["'].*|(["']).*\1|.*\\\\|.*\?)\s*$"""),
     ),
-    "remark": ("label with a remark", _in_label(r"^\W*\d[^()]*\s\([^()]*[a-z]{3}[^()]*\)\W*$")),
+    "remark": (
+        "label with a remark",
+        _in_label(
+            r"^\W*\d[^()]*\s\([^()]*[a-z]{3}[^()]*\)\W*$|\b(?i:because|since|hence|therefore|answer|ans|note)\b"
+        ),
+    ),
     "sentence": ("label in a sentence", _in_label(r"(?:(?<![\\A-Za-z])[A-Za-z'’]{2,}[^A-Za-z'’\\]+){6}")),
     "nothing": (
         "label saying that there is no answer",
@@ -171,13 +192,17 @@ DOUBTS: Mapping[str, tuple[str, Callable[[str, str], bool]]] = {
     ),
     "several": (
         "label with several answers",
-        _in_label(r"(?i)[\d}\])]\W*(?:\\text\w*\{)?\W*\bor\b|^[\d.,/%\s-]+(?:=|≈|\\approx)[\d.,/%\s-]+$"),
+        _in_label(
+            r"\d.*\b(?i:or)\b.*\d|=.*\band\b.*=|^\W*[A-E]\W+(?:(?:and|or)\W+)?[A-E]\W*$"
+            r"|^[\d.,/%\s-]+(?:=|≈|\\approx)[\d.,/%\s-]+$"
+        ),
     ),
     "estimate": (
         "label giving a range or an estimate",
         _in_label(
             r"(?i)^\W*(?:about|approx\w*\.?|around|roughly|nearly|almost|between|at (?:least|most)|(?:more|less) than"
             r"|up to|over|under|\\approx|\\sim|[~≈])\s*\$?\d|^\W*\d[\d.,]*\s*(?:[–—~]|to)\s*\$?\d[\d.,]*\W*$"
+            r"|\d[\s,]*(?:\.{3}|…|\\l?dots)\W*$"
         ),
     ),
     "number_word": (
@@ -187,17 +212,26 @@ DOUBTS: Mapping[str, tuple[str, Callable[[str, str], bool]]] = {
     "letter": ("label in letters that its question does not have", _other_letters),
     "option": ("label naming no option of its question", _no_option),
     "unit": ("label in another unit than asked for", _other_unit),
-    "digits": ("label with more digits than asked for", _other_digits),
-    "reduced": ("label not reduced, as asked for", _unreduced),
-    "percent": (
-        "label below 1, where a percentage is asked for",
-        _mismatched(r"\W*0?\.\d+\W*", r"(?i)(?:as|in) (?:a )?percent|what percent"),
-    ),
+    "form": ("label in another form than asked for", _other_form),
     "no_number": (
         "label without a number, where one is asked for",
         _mismatched(
             rf"(?i)\s*(?!.*\b(?:{_COUNT}|infini\w*|none|no)\b)[a-z][a-z ]{{2,}}",
             r"(?i)\b(?:how (?:many|much|far|old|long|tall)|number of)\b[^.?!]*[.?!]\W*$",
+        ),
+    ),
+    "negative": (
+        "label below 0 for a count or a size",
+        _mismatched(
+            r"\W*-\d[\d.,/]*\W*",
+            r"(?i)\b(?:how (?:many|far|old|long|tall)|(?:find|is) the (?:\w+ )?(?:length|area|volume|perimeter|distance"
+            r"|probability))\b[^.?!]*[.?!]\W*$",
+        ),
+    ),
+    "to_prove": (
+        "question asking for a proof",
+        _mismatched(
+            r".*", r"(?i)(?:^|[.!?] )\W*(?:prove|show) (?:that|it)\b(?!.*\b(?:find|what|determine|how)\b)"
         ),
     ),
     "yes_no": (

@@ -41,6 +41,7 @@ FOUND = {
     "cut": [10],
     "sentence": [9],
     "no_number": [11],
+    "to_prove": [9],
     "no_figure": [8],
     "repeat": [12],
 }
