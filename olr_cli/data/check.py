@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from olr_cli.answers import Judge, shared_judge
 from olr_cli.answers.extraction import boxed
-from olr_cli.data.doubts import DOUBTS, boxes
+from olr_cli.data.doubts import FAULTS, boxes, doubts
 from olr_cli.data.labels import LABEL_COLUMNS, label_of
 from olr_cli.data.prompt_files import (
     Reading,
@@ -176,9 +176,10 @@ def _findings(prompts: Sequence[Asked], cells: Sequence[Any], judge: Judge) -> I
     pairs = [
         (row, label if whole.get(row, "").strip() != label.strip() else whole[row]) for row, label in given
     ]
-    for kind, (fault, is_doubtful) in DOUBTS.items():
-        doubtful = ((row, label) for row, label in pairs if is_doubtful(asked[row], label))
-        yield _found(kind, fault, [(row, f"{_visible(label)}: {asked[row]}") for row, label in doubtful])
+    doubtful = [(row, label, {*doubts(asked[row], label)}) for row, label in pairs]
+    for kind, fault in FAULTS.items():
+        having = ((row, label) for row, label, kinds in doubtful if kind in kinds)
+        yield _found(kind, fault, [(row, f"{_visible(label)}: {asked[row]}") for row, label in having])
     unseen = [(row, text) for row, text in asked.items() if _FIGURE.search(text) and not _DRAWN.search(text)]
     yield _found("no_figure", "question about a figure that is not there", unseen)
     yield _found("repeat", "question asked again, up to case and spaces", map(_described, agreeing))

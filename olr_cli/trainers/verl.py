@@ -63,20 +63,19 @@ def compute_score(
     `extractor`, as `data.extractor`, is set in `custom_reward_function.reward_kwargs`; by default the row's
     `data_source` decides how its answer is read.
     """
+    right: Sequence[str] = ()
     try:
-        right = golds_of(ground_truth)
+        right, what = golds_of(ground_truth), "empty"
     except ValueError as error:
         what = str(error)
-    else:
-        [reward] = plain_rewards([solution_str], [right], [extractor or default_extractor(data_source)])
-        if reward is not None:
-            return reward
-        what = "empty"
-    row = (extra_info or {}).get("index", "unknown")
-    raise UserError(
-        f"{data_source}: '{GROUND_TRUTH}' of the row with extra_info.index {row} is {what}, and it should be an answer,"
-        " as text or a number; mend it or leave the row out"
-    )
+    [reward] = plain_rewards([solution_str], [right], [extractor or default_extractor(data_source)])
+    if reward is None:
+        row = (extra_info or {}).get("index", "unknown")
+        raise UserError(
+            f"{data_source}: '{GROUND_TRUTH}' of the row with extra_info.index {row} is {what}, and it should be an"
+            " answer, as text or a number; mend it or leave the row out"
+        )
+    return reward
 
 
 class OlrRewardManager(RewardManagerBase):  # type: ignore[misc]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from olr_cli.data.doubts import DOUBTS, boxes
+from olr_cli.data.doubts import FAULTS, boxes, doubts
 
 OPTIONS = "Which is prime? (A) 4 (B) 9 (C) 11 (D) 15"
 DOUBTFUL = [
@@ -22,18 +22,18 @@ DOUBTFUL = [
     ("marks", "What is it?", "[28]"),
     ("marks", "What is it?", "55\\\\"),
     ("marks", "What is it?", '["a", 1]'),
-    ("remark", "What is it?", "78 (mod 100)"),
-    ("remark", "What is it?", "The answer is 12."),
-    ("sentence", "What is it?", "That depends on what is given at the start."),
+    ("words", "What is it?", "78 (mod 100)"),
+    ("words", "What is it?", "The answer is 12."),
+    ("words", "What is it?", "That depends on what is given at the start."),
     ("nothing", "What is 3/0?", "undefined"),
     ("nothing", "Solve it.", r"\emptyset"),
     ("several", "Find them.", "a=1, b=2 or a=2, b=1"),
     ("several", "What is it?", "1/2 = 0.5"),
-    ("estimate", "What is it?", r"\approx 3.1"),
+    ("several", "What is it?", r"\approx 3.1"),
     ("several", "Which are right?", "A and C"),
     ("several", "How many?", "10 apples or 11"),
-    ("estimate", "What is it?", "10 to 20"),
-    ("estimate", "What is 1/3?", "0.333..."),
+    ("several", "What is it?", "10 to 20"),
+    ("several", "What is 1/3?", "0.333..."),
     ("number_word", "What is it?", "sixty-six"),
     ("letter", "Find x if 2x = 10.", "y=5"),
     ("letter", "Of n coins, k are heads?", r"\binom{m}{r}p^r"),
@@ -49,10 +49,10 @@ DOUBTFUL = [
     ("form", "Write it as a common fraction.", "0.5"),
     ("form", "Write it as a decimal.", "1/2"),
     ("form", "What is the angle in degrees?", r"\frac{\pi}{2}"),
-    ("no_number", "There are apples. How many apples?", "yes"),
-    ("negative", "How many are there?", "-3"),
+    ("form", "There are apples. How many apples?", "yes"),
+    ("form", "How many are there?", "-3"),
     ("to_prove", "Prove that 6 divides n^3 - n.", "6"),
-    ("yes_no", "Take 7. Is it prime?", "7"),
+    ("form", "Take 7. Is it prime?", "7"),
     ("told", "Is 3 + 4 = 7?", "7"),
     ("told", "What is 2+2? The answer is 4.", "4"),
 ]
@@ -81,16 +81,16 @@ SOUND = [
 
 @pytest.mark.parametrize(("kind", "question", "label"), DOUBTFUL)
 def test_what_is_doubtful(kind, question, label):
-    assert DOUBTS[kind][1](question, label)
+    assert kind in doubts(question, label)
 
 
 def test_every_doubt_is_tried():
-    assert {kind for kind, _, _ in DOUBTFUL} == {*DOUBTS}
+    assert {kind for kind, _, _ in DOUBTFUL} == {*FAULTS}
 
 
 @pytest.mark.parametrize(("question", "label"), SOUND)
 def test_what_is_sound(question, label):
-    assert not [kind for kind, (_, is_doubtful) in DOUBTS.items() if is_doubtful(question, label)]
+    assert [*doubts(question, label)] == []
 
 
 def test_the_boxes_of_a_solution_that_differ():
