@@ -34,9 +34,9 @@ FAULTS: Mapping[str, str] = {
 """Kind -> a thing in the singular and what is wrong with it."""
 
 _DAMAGED = [
-    ("backslash", "[\a\b\v\f][a-z]|\t(?:ext|imes|an|au|heta|o|frac|riangle)(?![a-z])|\n(?:eq|abla)(?![a-z])"
-     "|\r(?:ight|ho|angle)(?![a-z])"),
-    ("invisible", "[\0-\x06\x0e-\x1f\x7f-\x9f]|[\a\b\v\f](?![a-z])"),
+    ("backslash", r"[\a\b\t\n\v\f\r](?:(?<=[\a\b\v\f])[a-z]|(?<=\t)(?:ext|imes|an|au|heta|o|frac|riangle)(?![a-z])"
+     r"|(?<=\n)(?:eq|abla)(?![a-z])|(?<=\r)(?:ight|ho|angle)(?![a-z]))"),
+    ("invisible", r"[\0-\b\v\f\x0e-\x1f\x7f-\x9f](?!(?<=[\a\b\v\f])[a-z])"),
     ("encoding", "Ã[\x80-\xbf—]|Â[\xa0-\xbf]|â[€\x80ˆ‰†]|ï»¿|ï¿½|\ufffd"),
     ("html", "(?i)</(?:b|i|u|p|em|strong|div|span|su[bp]|t[dr]|table|a|li|[uo]l)>|<(?:br|img)\\b|&(?:[lg]t|amp|nbsp);"),
 ]  # fmt: skip
@@ -64,7 +64,7 @@ _UNFIT = [
     ("several", r"^[\d.,/%\s-]+(?:=|≈|\\approx)[\d.,/%\s-]+$|\d[\s,]*(?:\.{3}|…|\\l?dots)\W*$", ""),
     ("several", r"^\W*(?:(?i:about|approx\w*|around|between|(?:at|less|more) \w+|over)\b|[~≈]|\\approx)\W*\d", ""),
     ("several", r"^\W*\d[\d.,]*\s*(?:[–—~]|to)\s*\$?\d[\d.,]*\W*$", ""),
-    ("number_word", rf"(?i)^\W*(?:\\text\w*\{{)?(?:(?:{_NUMBER}|and)[\s-]*)+\W*$", ""),
+    ("number_word", rf"(?i)^\W*(?:\\text\w*\{{)?(?:(?:{_NUMBER}|and)\b[\s-]*)+[a-z]*\W*$", ""),
     ("form", r"^\W*0?\.\d+\W*$", r"(?i)(?:as|in) (?:a )?percent|what percent"),
     ("form", r"^\W*\d*\.\d*[1-9]\W*$", r"(?i)\b(?:as|is) an? (?:\w+ )?fraction|in terms of \W*pi\b"),
     ("form", r"frac|\d/\d", r"(?i)\bas a decimal|\bin decimal"),
@@ -73,7 +73,7 @@ _UNFIT = [
     ("form", rf"(?i)^\s*(?!.*\b(?:{_NUMBER}|infini\w*|none|no)\b)[a-z][a-z ]{{2,}}$", _COUNTED),
     ("form", r"^\W*-\d[\d.,/]*\W*$", _COUNTED),
     ("form", r"^\W*\d[\d.,]*\W*$", _YES_OR_NO),
-    ("to_prove", "", r"(?i)(?:^|[.!?] )\W*(?:prove|show) (?:that|it)\b(?!.*\b(?:find|what|determine|how)\b)"),
+    ("to_prove", "", r"(?:Prove|Show) (?:that|it)\b(?!.*\b(?i:find|what|determine|how)\b)"),
 ]  # fmt: skip
 """Kind, what stands in the label, and with it in the question."""
 

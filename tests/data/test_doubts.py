@@ -35,6 +35,7 @@ DOUBTFUL = [
     ("several", "What is it?", "10 to 20"),
     ("several", "What is 1/3?", "0.333..."),
     ("number_word", "What is it?", "sixty-six"),
+    ("number_word", "How many?", "Twelve apples"),
     ("letter", "Find x if 2x = 10.", "y=5"),
     ("letter", "Of n coins, k are heads?", r"\binom{m}{r}p^r"),
     ("option", OPTIONS, "11"),
