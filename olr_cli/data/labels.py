@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import struct
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from decimal import Decimal
@@ -21,6 +22,8 @@ LABEL_COLUMNS = ("answer", "label", "ground_truth", "solution", "verification_in
 
 _WRITTEN = re.compile(r"""\[\s*["'].*\]|\{\s*["'].*\}""", re.DOTALL)
 _NAMED = re.compile(r"(?i)(?:(?:the|final) )*answer(?: is)?\s*[:=]\s*(?=\S)")
+_LARGEST = 3e38
+"""That 32 bits hold."""
 _BLANK = " \n\r\xa0\u3000"
 """What may stand before an answer; not a tab or form feed: it may be what is left of `\\text` or `\\frac`."""
 
@@ -47,8 +50,18 @@ def golds_of(cell: Any) -> tuple[str, ...]:
     if isinstance(cell, dict) and (named := [cell[name] for name in LABEL_COLUMNS if name in cell]):
         return golds_of(next((value for value in named if value is not None), None))
     if isinstance(cell, int | float | Decimal) and not isinstance(cell, bool) and math.isfinite(cell):
-        return (spelled(cell),)
+        return (spelled(_short(cell) if isinstance(cell, float) else cell),)
     raise ValueError(str(cell) if isinstance(cell, float) else f"a {type(cell).__name__}")
+
+
+def _short(number: float) -> float:
+    """A float of 32 bits that comes as a double, as data sets hand on 0.1: with up to six digits, the decimal one."""
+    short = float(f"{number:.6g}")
+    return (
+        short
+        if abs(number) < _LARGEST and number == struct.unpack("f", struct.pack("f", short))[0]
+        else number
+    )
 
 
 def label_of(cell: Any) -> str | None:
