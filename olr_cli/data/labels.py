@@ -92,7 +92,7 @@ def read_cells(
         try:
             found.append(read(cell))
         except ValueError as error:
-            raise row_error(place, path, row, str(error), "one answer, as text or a number") from None
+            raise row_error(place, path, row, str(error), "text or a number: one answer") from None
     return found
 
 

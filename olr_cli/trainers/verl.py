@@ -72,8 +72,8 @@ def compute_score(
     if reward is None:
         row = (extra_info or {}).get("index", "unknown")
         raise UserError(
-            f"{data_source}: '{GROUND_TRUTH}' of the row with extra_info.index {row} is {what}, and it should be an"
-            " answer, as text or a number; mend it or leave the row out"
+            f"{data_source}: '{GROUND_TRUTH}' of the row with extra_info.index {row} is {what}, and it should be text"
+            " or a number; mend it or leave the row out"
         )
     return reward
 
