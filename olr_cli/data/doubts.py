@@ -80,19 +80,8 @@ _UNFIT = [
 _OPTION = re.compile(r"(?:^|[\s({$])([A-Z])[).:]")
 _DRAWING = re.compile(r"\[asy\].*?\[/asy\]", re.DOTALL)
 _UNIT_ASKED = re.compile(r"(?i)\b(?:in|how many) ([a-z°]{1,12})\b")
-_DIGITS_ASKED = re.compile(
-    r"(?i)\b(\d|one|two|three) decimal|nearest (whole|integer|tenth|hundredth|thousandth)\b"
-)
-_PLACES = {
-    "whole": 0,
-    "integer": 0,
-    "one": 1,
-    "two": 2,
-    "three": 3,
-    "tenth": 1,
-    "hundredth": 2,
-    "thousandth": 3,
-}
+_DIGITS_ASKED = re.compile(r"(?i)\b([1-4]|one|two|three|four) decimal|nearest (whole|integer|\w+th)\b")
+_PLACES = ("whole integer", "1 one tenth", "2 two hundredth", "3 three thousandth", "4 four")
 _REDUCED_ASKED = re.compile(r"(?i)\bsimplif|\breduced\b|lowest terms|simplest")
 _TOLD = re.compile(r"(?i)(?:\banswer(?: is|:)|####|\\boxed\{)\s*(.*?)[}.\s]*$|=\s*([\d.,/]+)\s*\?\s*$")
 
@@ -162,7 +151,8 @@ def _has_other_digits(question: str, label: str) -> bool:
     """It has more than the question asks for, or is a fraction that it asks to reduce."""
     if (digits := re.fullmatch(r"\W*\d+\.(\d+)\W*", label)) and (asked := _DIGITS_ASKED.search(question)):
         name = (asked[1] or asked[2]).lower()
-        return len(digits[1].rstrip("0")) > (int(name) if name.isdecimal() else _PLACES[name])
+        places = [at for at, names in enumerate(_PLACES) if name in names.split()]
+        return bool(places) and len(digits[1].rstrip("0")) > places[0]
     parts = re.fullmatch(r"\W*(?:\\[dt]?frac\{(\d+)\}\{(\d+)\}|(\d+)/(\d+))\W*", label)
     numbers = [int(part) for part in parts.groups() if part] if parts else []
     return math.gcd(*numbers) > 1 and _REDUCED_ASKED.search(question) is not None
