@@ -20,15 +20,18 @@ import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
 from olr_cli.answers import Judge, default_extractor, extract, find_extractor
 from olr_cli.data.chat import Message, prompt_messages, response_text
+from olr_cli.data.labels import golds_of, label_of, read_cells
 from olr_cli.data.prompt_files import implied_mark
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt
 from olr_cli.data.questions import QuestionIds
+from olr_cli.data.rows import Origins
 from olr_cli.data.sets import sentinel_type
 from olr_cli.data.verified import VerifiedLabels
 from olr_cli.errors import UserError, at, shortened
@@ -207,10 +210,10 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         self,
         prompts: Sequence[str | Chat],
         completions: Sequence[str | Chat | Rollout],
-        labels: Sequence[str | None],
+        labels: Sequence[Any],
         *,
         prompt_ids: Sequence[str] | None = None,
-        true_answers: Sequence[str | None] | None = None,
+        true_answers: Sequence[Any] | None = None,
         noise_types: Sequence[NoiseType | None] | None = None,
         step: int | None = None,
     ) -> SupervisedStep:
@@ -231,9 +234,11 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
             step: the number of this step, to make sure that none is lost or repeated.
         """
         size = len(prompts)
+        if true_answers is not None:
+            true_answers = read_cells(label_of, true_answers, Origins("the call"), "true_answers")
         known_of = {"prompt_ids": prompt_ids, "true_answers": true_answers, "noise_types": noise_types}
         columns: dict[str, Sequence[Any]] = {
-            "labels": labels,
+            "labels": read_cells(label_of, labels, Origins("the call"), "labels"),
             **{name: [None] * size if column is None else column for name, column in known_of.items()},
         }
         for name, column in {"completions": completions, **columns}.items():
@@ -322,12 +327,13 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     def grade(
         self,
         completions: Sequence[str | Chat | Rollout],
-        golds: Sequence[str],
+        golds: Sequence[Any],
         *,
         data_sources: Sequence[str] | None = None,
     ) -> list[float]:
         """1.0 for every completion that is right, given the gold beside it, else 0.0; for held-out prompts.
 
+        A gold is an answer, or a list of answers of which any is right, in every form that a file may have it in.
         Nothing is recorded. Without `data.extractor`, `data_sources` decide how answers are read (R6).
         """
         sources = [DATA_SOURCE] * len(golds) if data_sources is None else data_sources
@@ -335,7 +341,9 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
             extract(_rollout(completion).response, self.recipe.data.extractor or default_extractor(source))
             for completion, source in zip(completions, sources, strict=True)
         ]
-        return right_answers(golds, answers, self._supervisor.judge)
+        return right_answers(
+            read_cells(golds_of, golds, Origins("grade"), "golds"), answers, self._supervisor.judge
+        )
 
     def log(self, metrics: Mapping[str, float]) -> None:
         """Add the trainer's metrics to those of the latest step; before the first step, to those of step 0.
@@ -565,11 +573,14 @@ def completion_text(completion: str | Chat) -> str:
     return response_text(completion if isinstance(completion, str) else list(completion)) or ""
 
 
-def right_answers(golds: Sequence[str], answers: Sequence[str | None], judge: Judge) -> list[float]:
-    """1.0 for every answer that is right, given the gold beside it, else 0.0; the sentinel never is."""
-    pairs = [(gold, answer or SENTINEL) for gold, answer in zip(golds, answers, strict=True)]
-    verdicts = judge.matches(pair for pair in pairs if pair[1] != SENTINEL)
-    return [float(verdicts.get(pair) is True) for pair in pairs]
+def right_answers(golds: Sequence[Sequence[str]], answers: Sequence[str | None], judge: Judge) -> list[float]:
+    """1.0 for every answer that is right, given one of the golds beside it, else 0.0; the sentinel never is."""
+    asked = [
+        [(gold, answer) for gold in of_answer if answer and answer != SENTINEL]
+        for of_answer, answer in zip(golds, answers, strict=True)
+    ]
+    verdicts = judge.matches(chain(*asked))
+    return [float(any(verdicts[pair] is True for pair in pairs)) for pairs in asked]
 
 
 def _joined(parts: Sequence[Columns]) -> Columns:

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from functools import partial
 from html import unescape
 from itertools import chain
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from olr_cli.answers import Judge, shared_judge
 from olr_cli.answers.extraction import boxed
 from olr_cli.data.arithmetic import parse_source
+from olr_cli.data.doubts import FAULTS, boxes, doubts
+from olr_cli.data.labels import LABEL_COLUMNS, label_of
 from olr_cli.data.prompt_files import (
-    LABEL_COLUMNS,
     Reading,
     asked_in,
     columns_hint,
@@ -32,13 +33,13 @@ from olr_cli.errors import UserError, no_rows, shortened
 from olr_cli.recipe.schema import ColumnRole, DataSection
 
 _NO_ANSWER = re.compile(
-    r"(?i)n/?a|nan|null|none|unknown|tbd|todo|error|no answer|not available|see (?:the )?solution|\?+|-+|\.{2,}"
-    r"|\N{EN DASH}"
+    r"(?i)[\s$({\[]*(?:\\text\w*\{)?(?:n/?a|nan|null|none|unknown|tbd|todo|error|no answer|not available"
+    r"|see (?:the )?(?:solution|above|below|text|figure)|\?+|-+|\.{2,}|\N{EN DASH})[\s.$)}\]]*"
 )
 _NUMBER = re.compile(r"[-+]?\$?\d[\d,]*(?:\.\d+)?%?")
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,(?:\d{1,2}|\d{4,})")
 _PROOF = re.compile(
-    r"(?i)\W*(?:proof\b|q\.?e\.?d\b)|.*\b(?:we|to) (?:prove|show)\b|.*\bas (?:required|desired)\W*$"
+    r"(?i)\W*(?:proof\b|prove[dn]\b|q\.?e\.?d\b)|.*\b(?:we|to) (?:prove|show)\b|.*\bas (?:required|desired)\W*$"
 )
 _PARTS = re.compile(r"(?is).*\(a\).*\(b\)|.*\(i\).*\(ii\)|\s*(?:1|a)\).*\b(?:2|b)\)|.*\S;\s*\S")
 _FIGURE = re.compile(
@@ -111,26 +112,43 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
             f" {columns_hint(rows, found)}",
             "data.columns",
         )
-    asked = asked_in(rows, found["question"])
+    asked, cells = asked_in(rows, found["question"]), rows.values(found["answer"])
     blank = [(row, "") for row, question in enumerate(asked) if is_blank(question)]
     kept = sorted({*range(len(asked))} - {row for row, _ in blank})
     if is_log:  # asks a question again for every answer
-        pairs = zip(asked, rows.values(found["answer"]), strict=True)
+        pairs = zip(asked, cells, strict=True)
         firsts = {str(pair): row for row, pair in reversed([*enumerate(pairs)])}
         kept = sorted({*kept}.intersection(firsts.values()))
-    findings = [_found("no_question", "row without a question", blank)]
+    unread = dict(_unread(kept, cells))
+    kept = [row for row in kept if row not in unread]
+    findings = [
+        _found("no_question", "row without a question", blank),
+        _found("unread", "label holding no answer, or several that differ", unread.items()),
+    ]
     if kept:
         reading = Reading({role: path for role, path in (columns or {}).items() if role != "id"})
         prompts = read_rows(rows.take(kept), data_source=data_source, split="train", reading=reading).prompts
-        findings += _findings([*zip(kept, prompts, strict=True)], judge, rows.origins)
+        findings += _findings([*zip(kept, prompts, strict=True)], judge, rows.origins, cells)
     found_ones = [finding for finding in findings if finding.rows]
     return Checked(name, len(rows), found, found_ones, rows.origins)
 
 
-def _findings(prompts: Sequence[Asked], judge: Judge, origins: Origins | None = None) -> Iterator[Finding]:
+def _unread(rows: Iterable[int], cells: Sequence[Any]) -> Iterator[tuple[int, str]]:
+    """The rows whose cell can't be read as a label, and why."""
+    for row in rows:
+        try:
+            label_of(cells[row])
+        except ValueError as error:
+            yield row, str(error)
+
+
+def _findings(
+    prompts: Sequence[Asked], judge: Judge, origins: Origins | None = None, cells: Sequence[Any] = ()
+) -> Iterator[Finding]:
     """What is found in prompts, each with its row; labels are looked at as they were before noise.
 
-    Without `origins`, which name the rows of a question, only what is found in labels: a fraction of the time.
+    Without `origins`, which name the rows of a question, and `cells`, the column of labels as it is in the file, only
+    what is found in labels: a fraction of the time.
     """
     labels = [(row, prompt.file_label) for row, prompt in prompts]
     sentinel = [(row, SENTINEL) for row, prompt in prompts if prompt.given_label == SENTINEL]
@@ -163,8 +181,9 @@ def _findings(prompts: Sequence[Asked], judge: Judge, origins: Origins | None = 
         yield _found("decimal_comma", "label with a decimal comma, which is read as a list", commas)
     if origins is None:
         return
-    asked = [(row, question_of(prompt.messages)) for row, prompt in prompts]
-    unseen = [(row, text) for row, text in asked if _FIGURE.search(text) and not _DRAWN.search(text)]
+    asked = {row: question_of(prompt.messages) for row, prompt in prompts}
+    yield from _doubtful(asked, given, cells, judge)
+    unseen = [(row, text) for row, text in asked.items() if _FIGURE.search(text) and not _DRAWN.search(text)]
     yield _found("no_figure", "question about a figure that is not there", unseen)
     yield _found("repeat", "question asked again, up to case and spaces", map(described, agreeing))
 
@@ -180,6 +199,33 @@ def label_notes(prompts: Sequence[Prompt], data: DataSection) -> Iterator[str]:
         things = f"{count:,} thing{'s' * (count > 1)} in {len(prompts):,} rows"
         command = shlex.join(("olr", "check", data.train, *columns))
         yield f"olr check finds {things} ({', '.join(finding.says for finding in found)}): {command}"
+
+
+def _doubtful(
+    asked: Mapping[int, str], given: Sequence[tuple[int, str]], cells: Sequence[Any], judge: Judge
+) -> Iterator[Finding]:
+    """What a question, its label and the cell of the label give away without a model."""
+    whole = {row: cell for row, _ in given if isinstance(cell := cells[row], str)}
+    held = {row: found for row, cell in whole.items() if len(found := boxes(cell)) > 1}
+    verdicts = judge.matches((last, other) for last, *others in held.values() for other in others)
+    several = [
+        (row, " and ".join((last, *others)))
+        for row, (last, *others) in held.items()
+        if not all(verdicts[last, other] for other in others)
+    ]
+    yield _found("boxes", "solution with several boxes, of which the last is the label", several)
+    # around a label that is all of its cell may stand what is left of a lost backslash
+    pairs = [
+        (row, label if whole.get(row, "").strip() != label.strip() else whole[row]) for row, label in given
+    ]
+    doubtful = [(row, label, {*doubts(asked[row], label)}) for row, label in pairs]
+    for kind, fault in FAULTS.items():
+        having = ((row, label) for row, label, kinds in doubtful if kind in kinds)
+        yield _found(kind, fault, [(row, f"{_visible(label)}: {asked[row]}") for row, label in having])
+
+
+def _visible(label: str) -> str:
+    return label if label.isprintable() else ascii(label)[1:-1]
 
 
 def repeat_notes(prompts: PromptSet) -> Iterator[str]:

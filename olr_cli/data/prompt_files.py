@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from olr_cli.answers import ARITHMETIC_SOURCES, is_match
-from olr_cli.answers.extraction import boxed
 from olr_cli.data import chat
 from olr_cli.data.arithmetic import SETS, SOURCE, SPLIT_ENDS, arithmetic_prompts, parse_source
 from olr_cli.data.chat import Message
 from olr_cli.data.hub import load_hub_table, parse_hub_id
+from olr_cli.data.labels import LABEL_COLUMNS, read_labels
 from olr_cli.data.prompts import (
     NOISE_TYPES,
     REPHRASED_COLUMN,
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 
 GROUND_TRUTH = "reward_model.ground_truth"
 PROMPT_COLUMNS = ("prompt", "question", "problem", *MESSAGE_COLUMNS)
-LABEL_COLUMNS = ("answer", "label", "ground_truth", "solution")
 ID_COLUMNS = ("extra_info.index", "prompt_id", "id", "uid", "uuid", "_id", "idx", "index", "question_id",
               "problem_id", "unique_id")  # fmt: skip
 """Where ids are looked for; the first that has another value in every row counts."""
@@ -172,9 +171,7 @@ def read_rows(
             raise UserError(
                 f"{rows.place}: column '{field.name}' holds {field.type}, and it should be a struct; rename or drop it"
             )
-    labels = rows.texts(answer)
-    if answer != GROUND_TRUTH:  # a worked solution holds the label in its last `\boxed{…}`, or after `####`
-        labels = [text and (boxed(text) or text.rpartition("####")[2].strip() or None) for text in labels]
+    labels = read_labels(rows, answer)
     sources = [source or data_source for source in rows.texts("data_source")]
     messages = _messages(asked, sources, rows.texts(columns.get("system")), reading, question, rows)
     rephrased = _rephrasings(rows, messages)
@@ -384,7 +381,7 @@ def _marks(
     rows: Rows, labels: Sequence[str | None], noise_type_of_sentinel: NoiseType
 ) -> list[tuple[NoiseType | None, str | None]]:
     """Noise type and true answer of every row (R1), as the row has them or as the marks of the file imply them."""
-    originals = rows.texts("extra_info.original_ground_truth")
+    originals = read_labels(rows, "extra_info.original_ground_truth")
     named = rows.texts("extra_info.noise_type")
     has_marks = SENTINEL in labels or any(original is not None for original in originals)
     names_types = any(name is not None for name in named)

@@ -85,7 +85,7 @@ class Rows:
     a list of chat turns, the last turn of a role (``messages.assistant``).
 
     Ids and labels are text. A column of whole numbers in which one is missing is often exported as floats, and `14.0`
-    is then the number 14; NaN is a missing value.
+    is then the number 14; NaN is a missing value. A float of 16 or 32 bits is the number that its own digits spell.
 
     Attributes:
         table: the rows, with the columns that were read.
@@ -183,7 +183,8 @@ class Rows:
 
     def _python(self, column: pa.ChunkedArray, path: str) -> list[Any]:
         try:
-            return list(column.to_pylist())
+            values = list(column.to_pylist())
+            return values if "float" not in str(column.type) else [_own(it, column.type) for it in values]
         except (ValueError, OverflowError, KeyError):  # of pyarrow, or of an unknown time zone
             raise UserError(
                 f"{self.place}: column '{path}' holds {column.type} values that cannot be read; write them as text"
@@ -215,6 +216,27 @@ def _paths(field: pa.Field, path: str) -> Iterator[str]:
         yield path
         if path in MESSAGE_COLUMNS:
             yield f"{path}.assistant"
+
+
+def _own(value: Any, kind: pa.DataType) -> Any:
+    """A value of an Arrow type, with the floats in it as numbers of their own precision."""
+    import pyarrow as pa
+
+    if value is None:
+        return None
+    if pa.types.is_float16(kind) or pa.types.is_float32(kind):
+        return own_digits(kind.to_pandas_dtype()(value))
+    if pa.types.is_struct(kind):
+        return {field.name: _own(value[field.name], field.type) for field in kind}
+    if isinstance(value, list) and not pa.types.is_map(kind):
+        return [_own(item, kind.value_type) for item in value]
+    return _own(value, kind.value_type) if pa.types.is_dictionary(kind) else value
+
+
+def own_digits(number: Any) -> float:
+    """A float of numpy as a double: 0.1 in 32 bits is 0.1, not 0.10000000149; whole numbers are exact in any case."""
+    exact = float(number)
+    return exact if exact.is_integer() and abs(exact) < _LARGEST else float(str(number))
 
 
 def _walk(value: Any, steps: Sequence[str]) -> Any:

@@ -10,6 +10,7 @@ from pathlib import Path
 from olr_cli import seeding
 from olr_cli.answers import is_match
 from olr_cli.data.chat import Message, prompt_messages
+from olr_cli.data.labels import read_labels
 from olr_cli.data.prompt_files import PROMPT_COLUMNS, Reading, read_prompts
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.data.questions import QuestionIndex, asks_the_same, question_of
@@ -188,7 +189,8 @@ def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
     labels: dict[str, VerifiedLabel] = {}
     rows = Rows(table, Origins(str(file), [file]))
     asked = next(filter(rows.has, PROMPT_COLUMNS), "question")
-    cells = (rows.texts(name) for name in columns)
+    answers = ("true_answer", "given_label")
+    cells = (read_labels(rows, name) if name in answers else rows.texts(name) for name in columns)
     values = (rows.values(asked), _are_drawn(rows))
     for question, is_drawn, prompt_id, answer, verdict, label in zip(*values, *cells, strict=True):
         if verdict not in (None, *VERDICTS):

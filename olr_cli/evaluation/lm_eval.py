@@ -10,7 +10,6 @@ problem, with any other evaluation of that benchmark. Without, a task is a bench
 
 from __future__ import annotations
 
-import ast
 import json
 import math
 import re
@@ -22,10 +21,12 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from olr_cli.answers import Judge
-from olr_cli.answers.extraction import boxed, option_letter
+from olr_cli.answers.extraction import option_letter
 from olr_cli.data.chat import Message
+from olr_cli.data.labels import golds_of, read_cells
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.questions import QuestionIndex
+from olr_cli.data.rows import Origins
 from olr_cli.errors import UserError, taken
 from olr_cli.evaluation.backends import Sampling
 from olr_cli.evaluation.benchmark import Benchmark, ProblemSource, choose, read_by
@@ -46,17 +47,16 @@ _MAX_NEW_TOKENS = 256
 """The length limit that lm-eval takes where a task names none."""
 _LIMITS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
 """Its names, the first of which counts."""
-_WRITTEN_LIST = re.compile(r"""\[\s*["'].*["']\s*\]""", re.DOTALL)
 _LETTER = re.compile(r"\(?[A-J]\)?")
 
 
 class _Record(NamedTuple):
-    """What a log says of a problem: any of `golds` is right; `texts` are all of its ``doc``, with the bare question."""
+    """What a log says of a problem: `texts` are all of its ``doc``, with the bare question."""
 
     problem_id: str
     prompt: str
     responses: Sequence[str]
-    golds: Sequence[str]
+    target: Any
     texts: Sequence[str]
 
 
@@ -120,10 +120,8 @@ def import_log(request: EvaluationRequest, log: Path, say: Say) -> Answer:
     with store.locked(), Judge(ledger=folder / GIVEN_UP) as judge:
         if not store.is_empty:
             raise taken(folder, place="out")
-        pairs = zip(tasks.values(), logged, strict=True)
-        graded = [grade(task.benchmark, _generations(task, it), judge) for task, it in pairs]
-        for name, rows in zip(tasks, graded, strict=True):
-            store.replace(name, rows)
+        for (name, asked), it in zip(tasks.items(), logged, strict=True):
+            store.replace(name, grade(asked.benchmark, _generations(asked, it), judge))
         store.write_record(record)
         scores = store.rescore()
     return scores_answer([(target, [scores[name] for name in tasks])], request.compare)
@@ -168,7 +166,9 @@ def _task(name: str, file: Path) -> _LoggedTask | None:
             by_problem.setdefault(str(line["doc_id"]), []).append(line)
         for problem_id, (line, *_) in by_problem.items():
             responses = [
-                text for part in line["resps"] for text in (part if isinstance(part, list) else [part])
+                "" if text is None else text  # a request that failed
+                for part in line["resps"]
+                for text in (part if isinstance(part, list) else [part])
             ]
             if any(isinstance(text, list | float) for text in responses):
                 return None
@@ -178,7 +178,7 @@ def _task(name: str, file: Path) -> _LoggedTask | None:
             prompt, settings = request["arg_0"], request["arg_1"]
             prompt = prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False)
             responses, texts = [*map(storable, responses)], [*_texts(line["doc"])]
-            records.append(_Record(problem_id, storable(prompt), responses, _golds(line["target"]), texts))
+            records.append(_Record(problem_id, storable(prompt), responses, line["target"], texts))
         counts = {len(record.responses) for record in records}
         if len(counts) != 1 or 0 in counts:
             raise ValueError("counts")
@@ -228,25 +228,23 @@ def _metrics(lines: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     }
 
 
-def _golds(target: Any) -> tuple[str, ...]:
-    """The answers that a target takes for right: any of a list, which lm-eval logs as Python writes it."""
-    if isinstance(target, str) and _WRITTEN_LIST.fullmatch(target):
-        with suppress(ValueError, SyntaxError, MemoryError):
-            target = ast.literal_eval(target)
-    if isinstance(target, list):
-        return tuple(dict.fromkeys(gold for item in target for gold in _golds(item)))
-    return tuple(filter(None, [_gold_answer(storable(str(target)))] if target is not None else []))
-
-
-def _gold_answer(text: str) -> str:
-    r"""The answer that a gold ends with: of a worked solution what its last ``\boxed{}``, or ``####``, holds."""
-    last = text.rpartition("####")[2].strip()
-    return boxed(last) or last.removeprefix("ANSWER:").strip()
+def _golds(task: _LoggedTask) -> list[list[str]]:
+    """The golds of each problem, any of which is right."""
+    targets = read_cells(
+        golds_of, (record.target for record in task.records), Origins(str(task.file)), "target"
+    )
+    for record, of_problem in zip(task.records, targets, strict=True):
+        if not of_problem:
+            raise UserError(
+                f"{task.file}: problem {record.problem_id} has no gold; name its benchmark", "benchmarks"
+            )
+    return [[*map(storable, of_problem)] for of_problem in targets]
 
 
 def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
     """A benchmark with the problems and golds of the log."""
-    letters = all(_LETTER.fullmatch(gold) for record in task.records for gold in record.golds)
+    golds = _golds(task)
+    letters = all(_LETTER.fullmatch(gold) for of_problem in golds for gold in of_problem)
     benchmark = Benchmark(
         name=re.sub(r"[^A-Za-z0-9._:+-]+", "-", task.name).strip("-._:+")[:100] or "task",
         title=task.name,
@@ -255,11 +253,10 @@ def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
         system=None,
     )
     problems = []
-    for name, prompt, _, given, _ in task.records:
-        if not given:
-            raise UserError(f"{task.file}: problem {name} has no gold; name its benchmark", "benchmarks")
-        gold = any_of([option_letter(it, MOST_OPTIONS) or it for it in given] if letters else given)
-        problems.append(Prompt(name, (Message("user", prompt),), gold, gold, None, benchmark.name))
+    for record, of_problem in zip(task.records, golds, strict=True):
+        gold = any_of([option_letter(it, MOST_OPTIONS) or it for it in of_problem] if letters else of_problem)
+        turns = (Message("user", record.prompt),)
+        problems.append(Prompt(record.problem_id, turns, gold, gold, None, benchmark.name))
     return benchmark, problems
 
 

@@ -114,15 +114,19 @@ def grade_held_out(
     return olr.grade(completions, golds, data_sources=sources)
 
 
-def plain_rewards(completions: Sequence[Any], golds: Sequence[str], extractor: str = "boxed") -> list[float]:
-    """1.0 for every completion whose answer matches its gold, else 0.0; in any thread and any process.
+def plain_rewards(
+    completions: Sequence[Any], golds: Sequence[Sequence[str]], extractors: Sequence[str]
+) -> list[float | None]:
+    """1.0 for every completion whose answer matches one of its golds, else 0.0; None without golds.
 
-    A gold is an answer, or a text that holds it in a box or after the extractor's mark, as GSM8K's `… #### 72`.
+    In any thread and any process. A gold may hold its answer after the extractor's mark.
     """
-    answers = [extract(completion_text(completion), extractor) for completion in completions]
-    if ":" in extractor:
-        golds = [extract(gold, extractor) or gold for gold in golds]
-    return right_answers(golds, answers, shared_judge())
+    answers, read = [], []
+    for completion, of_one, extractor in zip(completions, golds, extractors, strict=True):
+        answers.append(extract(completion_text(completion), extractor))
+        read.append([(":" in extractor and extract(gold, extractor)) or gold for gold in of_one])
+    rewards = right_answers(read, answers, shared_judge())
+    return [reward if of_one else None for reward, of_one in zip(rewards, golds, strict=True)]
 
 
 def row_turns(prompt: Any) -> tuple[Message, ...]:

@@ -40,6 +40,11 @@ FOUND = {
     "conflict": [0],
     "proof": [9],
     "parts": [7],
+    "html": [14],
+    "cut": [10],
+    "words": [9],
+    "form": [11],
+    "to_prove": [9],
     "no_figure": [8],
     "repeat": [12],
 }
@@ -93,7 +98,24 @@ def test_marked_labels_are_counted_and_what_they_were_is_looked_at(tmp_path):
     }
     marked = row | {"reward_model": {"ground_truth": "__NoCorrectAnswer__", "style": "rule"}}
     (tmp_path / "x.jsonl").write_text(json.dumps(marked))
-    assert checked(tmp_path / "x.jsonl") == (0, {"sentinel": [0], "ungradable": [0]})
+    assert checked(tmp_path / "x.jsonl") == (0, {"sentinel": [0], "ungradable": [0], "cut": [0]})
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        (["1/2", "0.5"], {}),
+        (["1/2", "0.3"], {"unread": [0]}),
+        (True, {"unread": [0]}),
+        ('{"ground_truth": "45"}', {}),
+        ("\frac{1}{2}", {"backslash": [0]}),
+        (r"It is \boxed{3} or \boxed{-3}.", {"boxes": [0]}),
+        (r"It is \boxed{\frac{1}{2}}, so \boxed{0.5}.", {}),
+    ],
+)
+def test_a_cell_is_read_as_in_training_and_what_it_loses_is_found(tmp_path, answer, found):
+    (tmp_path / "x.jsonl").write_text(json.dumps({"question": "What is it?", "answer": answer}))
+    assert checked(tmp_path / "x.jsonl") == (0, found)
 
 
 def test_labels_are_looked_at_in_a_sentence_with_the_command_and_questions_are_not(tmp_path):
@@ -118,7 +140,7 @@ def test_the_judge_is_asked_once_about_all_repeated_questions(tmp_path):
     with Judge(workers=1) as judge, patch.object(judge, "matches", wraps=judge.matches) as asked:
         found = check(str(tmp_path / "x.csv"), None, judge).findings
     assert [finding.kind for finding in found] == ["conflict"] and len(found[0].rows) == 50
-    assert asked.call_count == 2  # once about labels that can't be graded
+    assert asked.call_count == 3  # once about labels that can't be graded, once about boxes
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,7 @@ def rephrased(value: object) -> dict[str, object]:
         ({"prompt": [{"content": "q"}], "answer": "1"}, None, "is of another form (list)"),
         ({"prompt": [{"role": "user", "content": 5}], "answer": "1"}, None, "with text in both"),
         ({"question": "q", "answer": ["1", "2"]}, None, "line 1 of {file}: 'answer' is a list of 2"),
+        (interchange('["15", "alt"]'), None, "a list of 2 answers that differ ('15', 'alt')"),
         ({"question": "q", "answer": True}, None, "line 1 of {file}: 'answer' is a bool"),
         ({"prompt": "q", "reward_model": "rule"}, None, "column 'reward_model' holds string"),
         (interchange("2", noise_type="loud"), None, "is 'loud', and it should be one of clean, inactive"),

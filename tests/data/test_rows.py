@@ -30,6 +30,9 @@ def rows(values: list[Any], kind: Any = None) -> Rows:
         (rows([14.0, None, float("nan"), 2.5]), ["14", None, None, "2.5"]),
         (rows([1e16, -0.0, 1e300]), ["10000000000000000", "0", "1e+300"]),
         (rows([Decimal("2.00"), Decimal("1.50")]), ["2", "1.50"]),
+        (rows([0.1, 1e-7, None, 1e20, 14.0], pa.float32()), ["0.1", "1e-07", None, "1e+20", "14"]),
+        (rows([0.1, 65504.0], pa.float16()), ["0.1", "65504"]),
+        (rows([[0.1], [], None], pa.list_(pa.float32())), ["0.1", None, None]),
         (rows([2**64 - 1, 0], pa.uint64()), [str(2**64 - 1), "0"]),
         (rows([None, None], pa.null()), [None, None]),
         (rows([["a"], [], None]), ["a", None, None]),
@@ -81,13 +84,13 @@ def test_a_nan_of_json_is_a_missing_value_beside_values_of_any_kind(others, tmp_
 
 def test_a_path_leads_into_structs_lists_and_dialogues() -> None:
     turns = [{"role": role, "content": text} for role, text in (("user", "q"), ("assistant", "a"))]
-    nested = Rows(
-        pa.table({"meta": [{"gold": [7, 8]}], "messages": [turns], "a.b": ["whole"]}), Origins("file")
-    )
-    paths = ("meta.gold.1", "messages.assistant", "a.b", "meta.none", "messages.system", "none")
-    assert [nested.texts(path)[0] for path in paths] == ["8", "a", "whole", None, None, None]
-    assert [nested.has(path) for path in paths] == [True] * 3 + [False] * 3
-    assert nested.paths == ["meta.gold", "messages", "messages.assistant", "a.b"]
+    single = pa.array([{"in": [{"x": 0.1}]}], pa.struct({"in": pa.list_(pa.struct({"x": pa.float32()}))}))
+    columns = {"meta": [{"gold": [7, 8]}], "messages": [turns], "a.b": ["whole"], "f": single}
+    nested = Rows(pa.table(columns), Origins("file"))
+    paths = ("meta.gold.1", "messages.assistant", "a.b", "f.in.0.x", "meta.none", "messages.system", "no")
+    assert [nested.texts(path)[0] for path in paths] == ["8", "a", "whole", "0.1", None, None, None]
+    assert [nested.has(path) for path in paths] == [True] * 4 + [False] * 3
+    assert nested.paths == ["meta.gold", "messages", "messages.assistant", "a.b", "f.in"]
 
 
 def test_the_first_usual_path_plays_a_role_unless_another_is_named() -> None:

@@ -214,6 +214,27 @@ def test_half_a_surrogate_pair_is_replaced(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("target", "score"),
+    [(["1", "1.0"], 0.5), (["7", "1"], 0.5), (["1", "2"], 1.0), ("so\n#### 2", 0.5), (3, 0.0)],
+)
+def test_any_of_the_golds_of_a_log_is_right(tmp_path, target, score):
+    line = LINE | {"target": target, "resps": [["\\boxed{1}", "\\boxed{2}"]]}
+    plain, _ = answered(write(tmp_path, "samples_x_1.jsonl", json.dumps(line)), "--out", "o")
+    assert scores(plain) == {"x": (2, score)}
+    regraded, _ = answered("o")
+    assert scores(regraded) == scores(plain)
+
+
+def test_a_target_that_is_no_gold_is_named_and_a_response_that_failed_is_empty(tmp_path):
+    lines = [
+        json.dumps(LINE | {"doc_id": at, "resps": [[text]]}) for at, text in enumerate((None, "\\boxed{1}"))
+    ]
+    assert scores(answered(write(tmp_path, "samples_x_1.jsonl", *lines))[0]) == {"x": (1, 0.5)}
+    file = write(tmp_path, "samples_x_1.jsonl", json.dumps(LINE | {"target": {"a": 1}}))
+    assert f"row 1 of {file}, counted from 1: 'target' is a dict" in refused(file)
+
+
+@pytest.mark.parametrize(
     ("words", "sentence"),
     [
         ([LIKELIHOOD], "likelihoods of given answers and no generated text"),

@@ -218,5 +218,15 @@ def test_the_plain_reward_reads_texts_and_chats_in_any_thread():
         )
     assert rewards == [[1.0, 0.0]] * 8
     assert accuracy_reward(["#### 72"], extractor="after:####", answer=["6 * 12 = 72\n#### 72"]) == [1.0]
-    with pytest.raises(UserError, match="needs one of the columns solution, answer, ground_truth, label"):
+    with pytest.raises(UserError, match="needs one of the columns reward_model, answer, label, ground_truth"):
         accuracy_reward(["1"], question=["?"])
+
+
+def test_the_plain_reward_reads_golds_as_files_are_read():
+    """Any of several golds is right; without one there is no reward."""
+    said = [rf"\boxed{{{answer}}}" for answer in ("None", "nan", "0.5", "42", "15")]
+    cells = [None, float("nan"), ["1/3", "1/2"], "so\n#### 42", {"ground_truth": "15"}]
+    assert accuracy_reward(said, answer=cells, solution=["prose"] * 5) == [None, None, 1.0, 1.0, 1.0]
+    assert accuracy_reward(["7", r"\boxed{7}"], extractor=["last_number", None], label=[7, 7]) == [1.0, 1.0]
+    with pytest.raises(UserError, match=r"'answer' of row 1 .* is a bool"):
+        accuracy_reward(said[:2], answer=["1", True])

@@ -226,3 +226,7 @@ def test_the_plain_reward_is_a_custom_reward_function_of_verl(files, tmp_path):
     assert [result["reward_score"] for result in ray.get(asked, timeout=300)] == [1.0, 0.0] * 4
     assert compute_score("mine", r"so \boxed{\sqrt{8}}", r"2\sqrt{2}") == 1.0
     assert compute_score("mine", "#### 7", "8", extractor="after:####") == 0.0
+    assert compute_score("mine", r"\boxed{\frac12}", np.array(["1/3", "0.5"])) == 1.0
+    for gold, what in ((None, "empty"), ({"target": 98}, "a dict")):
+        with pytest.raises(UserError, match=f"the row with extra_info.index 7 is {what}"):
+            compute_score("mine", r"\boxed{None}", gold, {"index": 7})

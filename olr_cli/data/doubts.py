@@ -1,0 +1,175 @@
+r"""What a question and its label give away without a model: damaged text, more than an answer, a bad fit."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from string import ascii_uppercase
+from typing import Any
+
+from olr_cli.answers.classes import COUNTED
+from olr_cli.answers.extraction import boxed, option_letter
+from olr_cli.answers.notation import tidy
+from olr_cli.answers.units import split_unit
+
+FAULTS: Mapping[str, str] = {
+    "backslash": r"row with a lost backslash, as of \frac or \text, which JSON writes twice",
+    "invisible": "row with control or invisible characters",
+    "encoding": "row with wrongly decoded characters",
+    "html": "row with HTML",
+    "cut": "label cut off, or with a bracket missing",
+    "marks": "label with marks around it",
+    "words": "label with a remark, or in a sentence",
+    "nothing": "label saying that there is no answer",
+    "several": "label with several answers, or a range",
+    "number_word": "label spelling a number in words",
+    "letter": "label in letters that its question does not have",
+    "option": "label naming no option of its question",
+    "unit": "label in another unit than asked for",
+    "form": "label of another form than asked for",
+    "to_prove": "question asking for a proof",
+    "told": "question saying its answer",
+}
+"""Kind -> a thing in the singular and what is wrong with it."""
+
+_DAMAGED = [
+    ("backslash", r"[\a\b\t\n\v\f\r](?:(?<=[\a\b\v\f])[a-z]|(?<=\t)(?:ext|imes|an|au|heta|o|frac|riangle)(?![a-z])"
+     r"|(?<=\n)(?:eq|abla)(?![a-z])|(?<=\r)(?:ight|ho|angle)(?![a-z]))"),
+    ("invisible", r"[\0-\b\v\f\x0e-\x1f\x7f-\x9f](?!(?<=[\a\b\v\f])[a-z])"),
+    ("encoding", "Ã[\x80-\xbf—]|Â[\xa0-\xbf]|â[€\x80ˆ‰†]|ï»¿|ï¿½|\ufffd"),
+    ("html", "(?i)</(?:b|i|u|p|em|strong|div|span|su[bp]|t[dr]|table|a|li|[uo]l)>|<(?:br|img)\\b|&(?:[lg]t|amp|nbsp);"),
+]  # fmt: skip
+"""Kind, and what stands in the label or in the question."""
+
+_NUMBER = (
+    "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\\w{3,5}teen|twenty|thirty|forty|fifty|sixty"
+    "|seventy|eighty|ninety|hundred|thousand|million|billion|half|halves|thirds?|quarters?|dozen"
+)
+_COUNTED = (
+    r"(?i)\b(?:how (?:many|far|old|long|tall)|is the (?:length|area|volume|probability))\b[^.?!]*[.?!]\W*$"
+)
+_YES_OR_NO = (
+    r"(?:^|[.?!]\s)\s*(?:Is|Are|Does|Do|Did|Has|Have|Were)\b(?![^?]*\b(?:or|how|what|which)\b)[^.?!]*\?\W*$"
+)
+_UNFIT = [
+    ("invisible", "[\xad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff]", ""),
+    ("cut", r"(?:[-*/=,^_]|\\[a-z]*frac|\\text)\s*$", ""),
+    ("marks", r"""^\s*(?:\[\s*[-+]?[\d./]+\s*\]|[\[{(]\s*["'].*|(["']).*\1|.*\\\\|.*\?)\s*$""", ""),
+    ("words", r"(?:(?<![\\A-Za-z])[A-Za-z'’]{2,}[^A-Za-z'’\\]+){6}", ""),
+    ("words", r"^\W*\d[^()]*\s\([^()]*[a-z]{3}[^()]*\)\W*$|\b(?i:because|since|hence|therefore|answer|ans|note)\b", ""),
+    ("nothing", r"(?i)\bundefined|\bno (?:\w+ )?(?:solution|answer|root|value)s?\b|does ?n[o'’]t exist|\bdne\b", ""),
+    ("nothing", r"(?i)can(?:not|'t) be|impossible|insufficient|\\emptyset|\\varnothing|∅", ""),
+    ("several", r"\d.*\b(?i:or)\b.*\d|=.*\band\b.*=|^\W*[A-E]\W+(?:(?:and|or)\W+)?[A-E]\W*$", ""),
+    ("several", r"^[\d.,/%\s-]+(?:=|≈|\\approx)[\d.,/%\s-]+$|\d[\s,]*(?:\.{3}|…|\\l?dots)\W*$", ""),
+    ("several", r"^\W*(?:(?i:about|approx\w*|around|between|(?:at|less|more) \w+|over)\b|[~≈]|\\approx)\W*\d", ""),
+    ("several", r"^\W*\d[\d.,]*\s*(?:[–—~]|to)\s*\$?\d[\d.,]*\W*$", ""),
+    ("number_word", rf"(?i)^\W*(?:\\text\w*\{{)?(?:(?:{_NUMBER}|and)\b[\s-]*)+[a-z]*\W*$", ""),
+    ("form", r"^\W*0?\.\d+\W*$", r"(?i)(?:as|in) (?:a )?percent|what percent"),
+    ("form", r"^\W*\d*\.\d*[1-9]\W*$", r"(?i)\b(?:as|is) an? (?:\w+ )?fraction|in terms of \W*pi\b"),
+    ("form", r"frac|\d/\d", r"(?i)\bas a decimal|\bin decimal"),
+    ("form", r"\\pi", r"(?i)\bin degrees"),
+    ("form", r"°|\\circ", r"(?i)\bin radians"),
+    ("form", rf"(?i)^\s*(?!.*\b(?:{_NUMBER}|infini\w*|none|no)\b)[a-z][a-z ]{{2,}}$", _COUNTED),
+    ("form", r"^\W*-\d[\d.,/]*\W*$", _COUNTED),
+    ("form", r"^\W*\d[\d.,]*\W*$", _YES_OR_NO),
+    ("to_prove", "", r"(?:Prove|Show) (?:that|it)\b(?!.*\b(?i:find|what|determine|how)\b)"),
+]  # fmt: skip
+"""Kind, what stands in the label, and with it in the question."""
+
+_OPTION = re.compile(r"(?:^|[\s({$])([A-Z])[).:]")
+_DRAWING = re.compile(r"\[asy\].*?\[/asy\]", re.DOTALL)
+_UNIT_ASKED = re.compile(r"(?i)\b(?:in|how many) ([a-z°]{1,12})\b")
+_DIGITS_ASKED = re.compile(r"(?i)\b([1-4]|one|two|three|four) decimal|nearest (whole|integer|\w+th)\b")
+_PLACES = ("whole integer", "1 one tenth", "2 two hundredth", "3 three thousandth", "4 four")
+_REDUCED_ASKED = re.compile(r"(?i)\bsimplif|\breduced\b|lowest terms|simplest")
+_TOLD = re.compile(r"(?i)(?:\banswer(?: is|:)|####|\\boxed\{)\s*(.*?)[}.\s]*$|=\s*([\d.,/]+)\s*\?\s*$")
+
+
+def doubts(question: str, label: str) -> Iterator[str]:
+    """The kinds of `FAULTS` that a question and its label have, some perhaps twice."""
+    yield from (kind for kind, find in _IN_EITHER if find(label) or find(question))
+    yield from (kind for kind, in_label, in_question in _IN_BOTH if in_label(label) and in_question(question))
+    yield from (kind for kind, is_so in _OTHERS if is_so(question, label))
+
+
+def boxes(solution: str) -> list[str]:
+    r"""What the boxes of a worked solution hold that differ, the last first."""
+    found: list[str] = []
+    while (answer := boxed(solution)) is not None:
+        found.append(answer)
+        solution = solution[: solution.rindex("\\boxed", 0, solution.rindex(answer))]
+    return list(dict.fromkeys(found))
+
+
+def _is_unbalanced(_: str, label: str) -> bool:
+    """A bracket or dollar sign is missing; `[0, 1)` has all, and so has what a dot closes."""
+    ends = (["([{", ")]}"], [["\\left"], ["\\right"]], [["\\begin"], ["\\end"]])
+    is_open = any(
+        sum(map(label.count, opening)) != sum(map(label.count, closing)) for opening, closing in ends
+    )
+    is_dotted = "\\right." in label or "\\left." in label
+    return (is_open or label.replace("\\$", "").count("$") % 2 == 1) and not is_dotted
+
+
+def _letters(text: str) -> set[str]:
+    """Letters that stand alone, as variables do."""
+    return {*re.findall(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z'’])", re.sub(r"\\text\w*\{[^}]*\}", " ", text))}
+
+
+def _has_other_letters(question: str, label: str) -> bool:
+    """It gives a value to a letter, or consists of letters, that the question does not have."""
+    if (named := re.fullmatch(r"\W*([A-Za-z])\s*=[^=A-Za-z]*\d[^=A-Za-z]*", label)) is not None:
+        return named[1] not in _letters(question)
+    used = (
+        _letters(label) - set("eidCnkt") if "=" not in label else set()
+    )  # without what solutions name themselves
+    there = _letters(question) - {"a", "A", "I"} if len(used) > 1 else set()
+    return bool(there) and used.isdisjoint(there)
+
+
+def _is_no_option(question: str, label: str) -> bool:
+    """It names none of the options that are shown, or is the letter of one where there are none."""
+    has_second = any(mark in question for mark in ("B)", "B.", "B:"))
+    named = {*_OPTION.findall(_DRAWING.sub("", question))} if has_second else set()
+    shown = next(at for at, letter in enumerate(f"{ascii_uppercase}-") if letter not in named)
+    if shown > 2:
+        return option_letter(label, shown) is None
+    letter = re.fullmatch(r"\W*(?:(?:(?i:option|choice)|\\text\w*\{)\W*)?([A-E])(?:\W*|[).:]\W.*)", label)
+    return letter is not None and letter[1] not in _letters(question)
+
+
+def _is_in_other_unit(question: str, label: str) -> bool:
+    unit = split_unit(tidy(label))[1] if re.search(r"[a-z°$]", label) else ""
+    words = _UNIT_ASKED.findall(question) if unit.isalpha() else []
+    asked = {split_unit(f"5 {word.lower()}")[1] for word in words}
+    known = {one for one in asked if one and COUNTED not in one}
+    return bool(known) and unit not in known
+
+
+def _has_other_digits(question: str, label: str) -> bool:
+    """It has more than the question asks for, or is a fraction that it asks to reduce."""
+    if (digits := re.fullmatch(r"\W*\d+\.(\d+)\W*", label)) and (asked := _DIGITS_ASKED.search(question)):
+        name = (asked[1] or asked[2]).lower()
+        places = [at for at, names in enumerate(_PLACES) if name in names.split()]
+        return bool(places) and len(digits[1].rstrip("0")) > places[0]
+    parts = re.fullmatch(r"\W*(?:\\[dt]?frac\{(\d+)\}\{(\d+)\}|(\d+)/(\d+))\W*", label)
+    numbers = [int(part) for part in parts.groups() if part] if parts else []
+    return math.gcd(*numbers) > 1 and _REDUCED_ASKED.search(question) is not None
+
+
+def _is_told(question: str, label: str) -> bool:
+    told = _TOLD.search(question[-len(label) - 40 :])
+    return label == question or (told is not None and (told[1] or told[2]).strip("$ ") == label.strip("$ "))
+
+
+def _search(pattern: str) -> Callable[[str], Any]:
+    return re.compile(pattern, re.DOTALL).search
+
+
+_IN_EITHER = [(kind, _search(pattern)) for kind, pattern in _DAMAGED]
+_IN_BOTH = [(kind, _search(in_label), _search(in_question)) for kind, in_label, in_question in _UNFIT]
+_OTHERS = [
+    *(("cut", _is_unbalanced), ("letter", _has_other_letters), ("option", _is_no_option)),
+    *(("unit", _is_in_other_unit), ("form", _has_other_digits), ("told", _is_told)),
+]

@@ -1,0 +1,99 @@
+"""What a question and its label give away by themselves, and what is sound."""
+
+import pytest
+
+from olr_cli.data.doubts import FAULTS, boxes, doubts
+
+OPTIONS = "Which is prime? (A) 4 (B) 9 (C) 11 (D) 15"
+DOUBTFUL = [
+    ("backslash", "Half?", "\frac{1}{2}"),
+    ("backslash", "Is it in the form \frac{m}{n}?", "3"),
+    ("backslash", "Is it even?", "\text{even}"),
+    ("invisible", "How many?", "5\u200b"),
+    ("invisible", "How \x07 many?", "5"),
+    ("encoding", "Wie groÃ\x9f?", "5"),
+    ("encoding", "How far?", "5Â\xa0km"),
+    ("html", "What is <b>it</b>?", "5"),
+    ("html", "What is it?", "x &lt; 5"),
+    ("cut", "What is it?", r"\frac{1}{2"),
+    ("cut", "What is it?", "x ="),
+    ("cut", "What is it?", r"$\frac{1}{2}"),
+    ("cut", "What is it?", r"\begin{pmatrix} 1 \\ 2"),
+    ("marks", "What is it?", "[28]"),
+    ("marks", "What is it?", "55\\\\"),
+    ("marks", "What is it?", '["a", 1]'),
+    ("words", "What is it?", "78 (mod 100)"),
+    ("words", "What is it?", "The answer is 12."),
+    ("words", "What is it?", "That depends on what is given at the start."),
+    ("nothing", "What is 3/0?", "undefined"),
+    ("nothing", "Solve it.", r"\emptyset"),
+    ("several", "Find them.", "a=1, b=2 or a=2, b=1"),
+    ("several", "What is it?", "1/2 = 0.5"),
+    ("several", "What is it?", r"\approx 3.1"),
+    ("several", "Which are right?", "A and C"),
+    ("several", "How many?", "10 apples or 11"),
+    ("several", "What is it?", "10 to 20"),
+    ("several", "What is 1/3?", "0.333..."),
+    ("number_word", "What is it?", "sixty-six"),
+    ("number_word", "How many?", "Twelve apples"),
+    ("letter", "Find x if 2x = 10.", "y=5"),
+    ("letter", "Of n coins, k are heads?", r"\binom{m}{r}p^r"),
+    ("option", OPTIONS, "11"),
+    ("option", OPTIONS, "E"),
+    ("option", "Which is prime?", "B"),
+    ("option", "Which is prime?", "Option C"),
+    ("unit", "How far, in km?", "5 miles"),
+    ("form", "Round it to two decimals.", "3.1416"),
+    ("form", "Round to the nearest tenth.", "0.25"),
+    ("form", "Give a simplified fraction.", r"\frac{2}{4}"),
+    ("form", "Express it as a percentage.", "0.25"),
+    ("form", "Write it as a common fraction.", "0.5"),
+    ("form", "Write it as a decimal.", "1/2"),
+    ("form", "What is the angle in degrees?", r"\frac{\pi}{2}"),
+    ("form", "There are apples. How many apples?", "yes"),
+    ("form", "How many are there?", "-3"),
+    ("to_prove", "Prove that 6 divides n^3 - n.", "6"),
+    ("form", "Take 7. Is it prime?", "7"),
+    ("told", "Is 3 + 4 = 7?", "7"),
+    ("told", "What is 2+2? The answer is 4.", "4"),
+]
+SOUND = [
+    ("Find x if 2x = 10.", "x=5"),
+    ("Write the line through A and B.", "y = 2x + 3"),
+    ("Solve it.", r"x = \frac{\pi}{2} + k\pi"),
+    ("Where is f positive?", "[0, 1)"),
+    ("Write it as cases.", r"\left\{ \begin{array}{l} 1 \\ 2 \end{array} \right."),
+    (OPTIONS, "(C) 11"),
+    ("Which point is it, B or C?", "B"),
+    ("How far is it in km?", "5 km"),
+    ("How many minutes is it?", r"5 \text{ min}"),
+    ("Round it to two decimals.", "3.10"),
+    ("Give a simplified fraction.", r"\frac{1}{2}"),
+    ("What percent is it?", "25"),
+    ("How many are there?", "infinitely many"),
+    ("Is it 3 or 5?", "3"),
+    ("Show that it is prime. What is it?", "3"),
+    ("What is the slope?", "-3"),
+    ("Is it even?", r"\text{yes}"),
+    ("What is $a \\times b$?\nThe neighbours\tthink so.", "-7"),
+    ("Was ist größer?", "5°"),
+]
+
+
+@pytest.mark.parametrize(("kind", "question", "label"), DOUBTFUL)
+def test_what_is_doubtful(kind, question, label):
+    assert kind in doubts(question, label)
+
+
+def test_every_doubt_is_tried():
+    assert {kind for kind, _, _ in DOUBTFUL} == {*FAULTS}
+
+
+@pytest.mark.parametrize(("question", "label"), SOUND)
+def test_what_is_sound(question, label):
+    assert [*doubts(question, label)] == []
+
+
+def test_the_boxes_of_a_solution_that_differ():
+    assert boxes(r"$t=\boxed{3}$ or $t=\boxed{-3}$, so \boxed{ 3 } and 3") == ["3", "-3"]
+    assert boxes(r"\boxed{\frac{1}{2}}") == [r"\frac{1}{2}"] and boxes("3") == []
