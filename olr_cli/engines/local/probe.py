@@ -46,6 +46,8 @@ def counts_tokens(policy: Policy) -> bool:
     plain, other_last, other_first = scores(
         [[first, *middle, last], [first, *middle, other], [other, *middle, last]]
     )
+    if plain.isnan().any() or (plain == torch.inf).any():
+        return True  # sampling names what is wrong, which is not the form of the model
     # Rounding is far less than a hundredth of what the first token does to the scores after the last one; words that
     # can never follow may have infinite scores.
     tolerance = 0.01 * _distance(plain[-1], other_first[-1]) + 1e-5 * plain.abs().median()
