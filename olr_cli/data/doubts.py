@@ -2,6 +2,7 @@ r"""What a question and its label give away without a model: damaged text, more 
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -19,17 +20,17 @@ FAULTS: Mapping[str, str] = {
     "encoding": "row with wrongly decoded characters",
     "html": "row with HTML",
     "cut": "label cut off, or with a bracket missing",
-    "marks": "label with marks around it",
+    "marks": "label inside marks",
     "words": "label with a remark, or in a sentence",
     "nothing": "label saying that there is no answer",
     "several": "label with several answers, or a range",
     "number_word": "label spelling a number in words",
-    "letter": "label in letters that its question does not have",
-    "option": "label naming no option of its question",
+    "letter": "label using letters not in the question",
+    "option": "label naming no option of the question",
     "unit": "label in another unit than asked for",
     "form": "label of another form than asked for",
     "to_prove": "question asking for a proof",
-    "told": "question saying its answer",
+    "told": "question stating the answer",
 }
 """Kind -> a thing in the singular and what is wrong with it."""
 
@@ -89,8 +90,14 @@ _TOLD = re.compile(r"(?i)(?:\banswer(?: is|:)|####|\\boxed\{)\s*(.*?)[}.\s]*$|=\
 def doubts(question: str, label: str) -> Iterator[str]:
     """The kinds of `FAULTS` that a question and its label have, some perhaps twice."""
     yield from (kind for kind, find in _IN_EITHER if find(label) or find(question))
-    yield from (kind for kind, in_label, in_question in _IN_BOTH if in_label(label) and in_question(question))
+    yield from (kind for kind, in_question in _doubts_about(label) if in_question(question))
     yield from (kind for kind, is_so in _OTHERS if is_so(question, label))
+
+
+@functools.lru_cache(1 << 16)  # labels repeat, numbers most of all
+def _doubts_about(label: str) -> list[tuple[str, Callable[[str], Any]]]:
+    """The kinds that a label may be of, each with what its question must have then."""
+    return [(kind, in_question) for kind, in_label, in_question in _IN_BOTH if in_label(label)]
 
 
 def boxes(solution: str) -> list[str]:
