@@ -12,8 +12,9 @@ from olr_cli.runs.interrupts import Interrupted, Stopped, exit_status, heed_sign
 
 @pytest.fixture
 def handlers():
-    """Puts the signals' handlers back."""
+    """Puts the signals' handlers back. Under nohup the tests themselves ignore SIGHUP."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -64,8 +65,9 @@ def test_outside_of_a_run_a_signal_stops_past_whatever_handles_errors(handlers):
 
 def test_the_end_of_the_terminal_stops_a_run_which_can_still_save_what_it_has():
     program = """
-import sys, time
+import signal, sys, time
 from olr_cli.runs.interrupts import stop_requests
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, under which a test may run, has it ignored
 with stop_requests() as stop:
     print("ready", flush=True)
     while stop.signal_number is None:
