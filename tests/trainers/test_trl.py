@@ -228,5 +228,5 @@ def test_the_plain_reward_reads_golds_as_files_are_read():
     cells = [None, float("nan"), ["1/3", "1/2"], "so\n#### 42", {"ground_truth": "15"}]
     assert accuracy_reward(said, answer=cells, solution=["prose"] * 5) == [None, None, 1.0, 1.0, 1.0]
     assert accuracy_reward(["7", r"\boxed{7}"], extractor=["last_number", None], label=[7, 7]) == [1.0, 1.0]
-    with pytest.raises(UserError, match=r"'answer' of row 1 .* is a bool"):
+    with pytest.raises(UserError, match=r"row 2 of accuracy_reward, counted from 1: 'answer' is a bool"):
         accuracy_reward(said[:2], answer=["1", True])
