@@ -79,7 +79,8 @@ def test_what_is_odd_but_means_something_is_read(tmp_path: Path, text: str, seed
     assert load_recipe(write(tmp_path, text)).seed == seed
 
 
-def test_what_is_no_file_is_told(tmp_path: Path) -> None:
+def test_what_is_no_file_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     os.mkfifo(tmp_path / "pipe.yaml")
     (tmp_path / "loop.yaml").symlink_to("loop.yaml")
     for expected, *names in (
