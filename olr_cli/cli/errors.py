@@ -22,7 +22,7 @@ import typer
 from olr_cli.errors import UserError, causes, first_line, printable, shortened
 from olr_cli.files import is_out_of_memory, system_problem
 from olr_cli.packages import missing_package, not_installed, unfit_torchvision
-from olr_cli.runs.interrupts import Interrupted, exit_status, heed_signals
+from olr_cli.runs.interrupts import Interrupted, drop_output, exit_status, heed_signals
 
 if TYPE_CHECKING:
     from olr_cli.runs.progress import Progress
@@ -158,19 +158,12 @@ def program() -> Iterator[None]:
         if isinstance(stop, KeyboardInterrupt):
             print("Stopped.", file=sys.stderr)
         elif stop is not None:
-            _drop_output(1, 2)
+            drop_output(1, 2)
         elif isinstance(end, OSError) and (problem := system_problem(end)):
-            _drop_output(1)
+            drop_output(1)
             if not getattr(end.__context__, "code", 0):  # no command has said it
                 print(f"Error: standard output could not be written: {problem}", file=sys.stderr)
             sys.exit(2)
         else:
             raise
         sys.exit(exit_status(stop))
-
-
-def _drop_output(*streams: int) -> None:
-    """Drop what these streams could not take; else Python complains when it ends."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in streams:
-        os.dup2(nowhere, stream)

@@ -58,11 +58,8 @@ def golds_of(cell: Any) -> tuple[str, ...]:
 def _short(number: float) -> float:
     """A float of 32 bits that comes as a double, as data sets hand on 0.1: with up to six digits, the decimal one."""
     short = float(f"{number:.6g}")
-    return (
-        short
-        if abs(number) < _LARGEST and number == struct.unpack("f", struct.pack("f", short))[0]
-        else number
-    )
+    is_short = abs(number) < _LARGEST and number == struct.unpack("f", struct.pack("f", short))[0]
+    return short if is_short else number
 
 
 def label_of(cell: Any) -> str | None:

@@ -62,7 +62,14 @@ def _leave_closed_terminal() -> None:
     for stream in (1, 2):
         with suppress(OSError):  # it may be closed
             if stat.S_ISCHR(os.fstat(stream).st_mode) and not os.isatty(stream):
-                os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+                drop_output(stream)
+
+
+def drop_output(*streams: int) -> None:
+    """Drop what these streams cannot take any more, now and at the program's end, where Python would complain."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in streams:
+        os.dup2(nowhere, stream)
 
 
 class StopRequest:
