@@ -35,12 +35,12 @@ def workers(shared):
 
 
 def is_alive(pid):
+    """Whether a process is there and no zombie."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
         return False
-    with open(f"/proc/{pid}/stat") as stat:
-        return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    return status.rsplit(")", 1)[1].split()[0] != "Z"
 
 
 def wait_until(condition, seconds=60.0):

@@ -1,5 +1,6 @@
 """The job as its command sees it: it ends whole, however that comes, and its output is kept."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -78,12 +79,12 @@ def is_alive(pid):
     """Whether a process is there and no zombie."""
     try:
         return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
 def kill(pid):
-    if is_alive(pid):
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
 
 
