@@ -6,6 +6,7 @@ import glob
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, repeat
@@ -17,6 +18,7 @@ import polars as pl
 
 from olr_cli.answers import default_extractor, extract, reading_more
 from olr_cli.data.chat import Message, as_text, messages, response_text, turns_of
+from olr_cli.data.labels import label_of
 from olr_cli.data.log_formats import COLUMNS, TABLE, LogFormat, recognised, require_columns, unpacked
 from olr_cli.data.questions import question_ids
 from olr_cli.data.rows import (
@@ -122,10 +124,21 @@ def _typed(rows: Rows, name: str, path: str) -> pl.Series:
         texts = pl.Series(name, chats, dtype=pl.String)
     else:
         texts = pl.Series(name, rows.text_column(path))
+    if name in ("given_label", "true_answer"):
+        texts = _as_labels(texts)
     if name == "response":
         return texts
     given = pl.select(pl.when(texts.str.strip_chars() != "").then(texts).alias(name)).to_series()
     return _whole(given, pl.Int64(), rows.place) if name in ("visit", "step") else given
+
+
+def _as_labels(texts: pl.Series) -> pl.Series:
+    """Labels read as in a file of prompts; one that holds several answers which differ stays as it is."""
+    labels = {}
+    for text in texts.drop_nulls().unique():
+        with suppress(ValueError):
+            labels[text] = label_of(text)
+    return texts.replace({text: label for text, label in labels.items() if label != text})
 
 
 def _whole(column: pl.Series, kind: pl.DataType, place: str) -> pl.Series:

@@ -254,6 +254,21 @@ def test_a_column_that_is_called_like_labels_is_the_label_in_every_log(tmp_path,
     assert name == "given_label" or f"{name} as given_label" in log.notes[0]
 
 
+@pytest.mark.parametrize(
+    ("cell", "label"),
+    [
+        ('["7"]', "7"),
+        (["7"], "7"),
+        ("3 + 4 = 7\n#### 7", "7"),
+        ("<answer> 7 </answer>", "7"),
+        ('["7", "8"]', '["7", "8"]'),
+    ],
+)
+def test_a_label_of_a_log_is_read_as_in_a_file_of_prompts(tmp_path: Path, cell, label: str) -> None:
+    log = read_log([json_lines(tmp_path / "1.jsonl", *verl(1, ("3+4", "x", cell, 1.0)))])
+    assert log.rows["given_label"].to_list() == [label]
+
+
 def test_a_label_that_says_yes_or_no_is_none(tmp_path: Path) -> None:
     row = {"prompt": "3+4", "response": r"\boxed{7}", "step": 1}
     log = read_log([json_lines(tmp_path / "1.jsonl", row | {"label": None}, row | {"label": True})])
