@@ -11,6 +11,7 @@ from olr_cli.data.check import label_notes, repeat_notes
 from olr_cli.data.prompts import Prompt, PromptSet
 from olr_cli.data.questions import normal_question
 from olr_cli.data.writers import write_prompts
+from olr_cli.engines.models import is_builtin
 from olr_cli.engines.resume import (
     check_same_recipe,
     check_same_start,
@@ -168,6 +169,8 @@ def launch(
     for note in code_notes(recipe):
         progress.say(note)
     data = load_data(recipe, kind)
+    if not is_builtin(recipe.model.path):  # which are there at once
+        progress.say(f"Loading {recipe.model.path} …")
     engine = make_engine(recipe, data)
     for note in data.notes:
         progress.say(f"Note: {note}.")

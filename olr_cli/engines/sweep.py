@@ -18,7 +18,7 @@ from olr_cli.recipe.layers import SweepRun
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
 from olr_cli.runs.interrupts import stop_requests
 from olr_cli.runs.metrics import accuracy_fall, read_metrics
-from olr_cli.runs.progress import headline
+from olr_cli.runs.progress import headline, rough_duration
 
 _POLL_SECONDS = 0.05
 _STOPPED = [
@@ -52,6 +52,7 @@ def train_all(recipe: str, settings: Sequence[str], runs: Sequence[SweepRun], fo
     waiting = [(number, run.place) for number, run in enumerate(runs) if run.place not in finished]
     training: dict[str, subprocess.Popen[bytes]] = {}
     ended: dict[str, int] = {}
+    began = time.monotonic()
     with stop_requests() as stop:
         try:
             while (waiting or training) and stop.signal_number is None:
@@ -61,6 +62,9 @@ def train_all(recipe: str, settings: Sequence[str], runs: Sequence[SweepRun], fo
                 time.sleep(_POLL_SECONDS)
                 for place in [place for place, child in training.items() if child.poll() is not None]:
                     ended[place] = _report(folder, place, training.pop(place))
+                    if left := len(waiting) + len(training):
+                        duration = rough_duration((time.monotonic() - began) / len(ended) * left)
+                        print(f"{left} runs to go, {duration} left", flush=True)
         finally:
             # The terminal sends Ctrl-C to the runs as well, but nobody else passes on a SIGTERM.
             for child in training.values():

@@ -169,7 +169,10 @@ class RolloutSampler:
             names = [prompt.prompt_id for prompt in prompts]
             keys_PG = rollout_keys("rollout", recipe.seed, visit, names, recipe.train.rollouts_per_prompt)
             rollouts_PG = self._backend.generate(
-                [prompt.messages for prompt in prompts], keys_PG.tolist(), self._sampling
+                [prompt.messages for prompt in prompts],
+                keys_PG.tolist(),
+                self._sampling,
+                lambda done: run.progress.within(done, keys_PG.size),
             )
         groups = [
             RolloutGroup(prompt, visit=visit, step=step, rollouts=tuple(rollouts))

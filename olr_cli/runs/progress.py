@@ -11,7 +11,9 @@ from typing import TextIO
 
 from olr_cli.errors import printable
 from olr_cli.runs.metrics import Metrics
-from olr_cli.runs.throughput import GENERATED
+
+_LINE_EVERY_SECONDS, _CHANGE_EVERY_SECONDS = 60.0, 0.5
+"""How often what is done within a step is said in a log, and shown in a terminal."""
 
 
 class Progress:
@@ -25,6 +27,9 @@ class Progress:
 
     def step(self, step: int, metrics: Metrics) -> None:
         """A step is complete and stored."""
+
+    def within(self, done: int, of: int, what: str = "rollouts") -> None:
+        """So much of what the step in progress needs is done."""
 
     def say(self, sentence: str) -> None:
         """Print a line: a warning, a checkpoint."""
@@ -65,6 +70,21 @@ class _EpochProgress(Progress):
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
         self._steps, self._done, self._per_epoch = steps, done, steps_per_epoch
         self._seen = list(seen)
+        self._began = self._said = time.monotonic()
+
+    def left(self, step: int) -> str:
+        """The time that the steps after this one take at the pace of this attempt; "" before its first."""
+        taken = step - self._done
+        return (
+            rough_duration((time.monotonic() - self._began) / taken * (self._steps - step)) if taken else ""
+        )
+
+    def is_time(self, seconds: float) -> bool:
+        """Whether so much time has passed since the display last changed; if so, it changes now."""
+        now = time.monotonic()
+        is_time = now - self._said >= seconds
+        self._said = now if is_time else self._said
+        return is_time
 
     def row(self, step: int, metrics: Metrics) -> str | None:
         """Take a step's metrics; a row if the epoch is complete."""
@@ -88,17 +108,22 @@ class LineProgress(_EpochProgress):
 
     def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
         super().start(steps, done, steps_per_epoch, seen)
-        self._began = time.monotonic()
+        self._step = done
         for line, above_time in zip(self._layout.header, ("time", "left"), strict=True):
             self.say(f"{line}{above_time:>5}")
 
     def step(self, step: int, metrics: Metrics) -> None:
-        row = self.row(step, metrics)
+        row, self._step = self.row(step, metrics), step
         if row is not None:
-            pace = (time.monotonic() - self._began) / max(1, step - self._done)
-            self.say(f"{row}{rough_duration(pace * (self._steps - step)):>5}" if step else row.rstrip())
+            self.say(f"{row}{self.left(step):>5}" if step else row.rstrip())
+
+    def within(self, done: int, of: int, what: str = "rollouts") -> None:
+        if self.is_time(_LINE_EVERY_SECONDS):
+            left = self.left(self._step)
+            self.say(f"step {self._step + 1}: {done:,} of {of:,} {what}{left and f', {left} left'}")
 
     def say(self, sentence: str) -> None:
+        self._said = time.monotonic()
         print(printable(sentence), file=self._stream, flush=True)
 
 
@@ -107,7 +132,7 @@ class LiveProgress(_EpochProgress):
 
     def __init__(self, layout: Layout | None = None) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bar
 
         super().__init__(layout)
@@ -116,9 +141,9 @@ class LiveProgress(_EpochProgress):
             TextColumn(f"{self._layout.row} {{task.fields[epoch]}}"),
             BarColumn(bar_width=None),
             MofNCompleteColumn(),
-            TextColumn("steps, left"),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[latest]}"),
+            TextColumn("in"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}{task.fields[latest]}"),
             console=self._console,
             expand=False,
         )
@@ -129,19 +154,25 @@ class LiveProgress(_EpochProgress):
             self.say(line)
         self._bar.start()
         self._task = self._bar.add_task(
-            "train", total=steps, completed=done, epoch=done // steps_per_epoch + 1, latest=""
+            "train", total=steps, completed=done, epoch=done // steps_per_epoch + 1, left="", latest=""
         )
 
     def step(self, step: int, metrics: Metrics) -> None:
         row = self.row(step, metrics)
         if row is not None:
             self.say(row.rstrip())
-        latest = []
-        for columns in self._layout.latest:
-            known = (column for column in columns if column.metric in metrics)
-            latest.append("  ".join(f"{it.heading} {it.cell(metrics[it.metric])}" for it in known))
+        known = (column for column in self._layout.latest if column.metric in metrics)
+        latest = "".join(f"  {it.heading} {it.cell(metrics[it.metric])}" for it in known)
+        # Not rich's estimate, which forgets a step after half a minute.
+        left = self.left(step)
         epoch = max(0, step - 1) // self._per_epoch + 1
-        self._bar.update(self._task, completed=step, epoch=epoch, latest="\n".join(filter(None, latest)))
+        self._bar.update(
+            self._task, completed=step, epoch=epoch, left=left and f", {left} left", latest=latest
+        )
+
+    def within(self, done: int, of: int, what: str = "rollouts") -> None:
+        if self.is_time(_CHANGE_EVERY_SECONDS):
+            self._bar.update(self._task, latest=f"  {done:,}/{of:,} {what}")
 
     def say(self, sentence: str) -> None:
         self._console.print(printable(sentence), markup=False, highlight=False, soft_wrap=True)
@@ -177,8 +208,8 @@ class Layout:
     row: str
     columns: tuple[_Column, ...]
     """From left to right; `Progress.know` leaves out those of what is not known."""
-    latest: tuple[tuple[_Column, ...], ...]
-    """Metrics shown beside the progress bar, line by line."""
+    latest: tuple[_Column, ...]
+    """Metrics of the latest step, shown beside the progress bar."""
 
     @property
     def header(self) -> tuple[str, str]:
@@ -190,12 +221,12 @@ class Layout:
         return above, self.row + "".join(f"{column.heading:>{column.width}}" for column in self.columns)
 
 
-_ENTROPY = _Column("", "entropy", 8, "policy/entropy", decimals=2)
+_REWARD = _Column("", "reward", 7, "rollout/reward", decimals=2)
 _EQUAL = _Column("groups", "equal", 6, "rollout/zero_variance_groups")
 TRAINING = Layout(
     "epoch",
     (
-        _Column("", "reward", 7, "rollout/reward", decimals=2),
+        _REWARD,
         _Column("", "clean", 6, "majority/accuracy_clean", needs_truth=True),
         _Column("majority right", "noisy", 6, "majority/accuracy_noisy", needs_truth=True),
         _Column("majority", "differs", 9, "majority/differs_from_label", needs_truth=False),
@@ -203,17 +234,14 @@ TRAINING = Layout(
         _Column("", "right", 6, "label/selected_accuracy", needs_truth=True),
         _Column("----- labels -----", "wrong", 6, "label/effective_noise", needs_truth=True),
         _Column("held-out", "accuracy", 9, "eval/avg"),
-        _ENTROPY,
+        _Column("", "entropy", 8, "policy/entropy", decimals=2),
         _Column("", "length", 7, "rollout/length", decimals=1),
         _Column("", "cut", 5, "rollout/truncated", needs_truth=False),
         _Column("no", "answer", 7, "rollout/missing_answers", needs_truth=False),
         replace(_EQUAL, needs_truth=True),
         replace(_EQUAL, needs_truth=False, width=7),
     ),
-    (
-        (_ENTROPY, _EQUAL),
-        (_Column("", "tokens/s", 8, GENERATED, decimals=1),),
-    ),
+    (_REWARD, _EQUAL),
 )
 _DIFFERS = _Column("majority", "differs", 9, "majority/differs_from_label")
 ROLLOUTS = Layout(
@@ -228,7 +256,7 @@ ROLLOUTS = Layout(
         _Column("", "cut", 6, "rollout/truncated"),
         _Column("------------ responses -----------", "length", 8, "rollout/length", decimals=1),
     ),
-    ((_DIFFERS,),),
+    (_DIFFERS,),
 )
 
 

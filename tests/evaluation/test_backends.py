@@ -33,7 +33,7 @@ def generate(backend, prompts, seeds, sampling):
     """The rollouts, without their statistics, which the rounding of another batch changes."""
     return [
         [replace(rollout, mean_logprob=None, entropy=None, self_certainty=None) for rollout in group]
-        for group in backend.generate(prompts, seeds, sampling)
+        for group in backend.generate(prompts, seeds, sampling, lambda done: None)
     ]
 
 

@@ -146,21 +146,55 @@ def test_rewards_are_plain_numbers_because_not_all_are_shares(reward, shown):
     assert rows([{"rollout/reward": reward}], per_epoch=1) == [["1", shown]]
 
 
-@pytest.mark.parametrize("knows_throughput", [False, True])
-def test_the_live_line_shows_entropy_and_equal_groups_in_80_columns_and_throughput_below(knows_throughput):
-    progress = LiveProgress()
-    stream = io.StringIO()
-    progress._bar.live.console = progress._console = Console(file=stream, width=80, force_terminal=True)
-    progress.start(steps=9999, done=9990, steps_per_epoch=100)
-    throughput = {"speed/generated_tokens": 98765.4} if knows_throughput else {}
-    progress.step(9991, EXTREME | throughput)
+def shown_live(progress):
+    """What is shown below the rows of a terminal of 80 columns."""
     line = Console(width=80, file=io.StringIO(), record=True)
     line.print(progress._bar.get_renderable())
+    return line.export_text().splitlines()
+
+
+@pytest.fixture
+def live():
+    progress = LiveProgress()
+    progress._bar.live.console = progress._console = Console(
+        file=io.StringIO(), width=80, force_terminal=True
+    )
+    progress.start(steps=9999, done=9990, steps_per_epoch=100)
+    yield progress
     progress.stop()
-    first, *rest = line.export_text().splitlines()
-    assert "9991/9999" in first
-    assert first.rstrip().endswith("entropy 10.25  equal 100%")
-    assert [shown.strip() for shown in rest] == ["tokens/s 98765"] * knows_throughput
+
+
+def test_the_live_line_has_the_time_left_from_the_first_step_on_and_80_columns(live):
+    (line,) = shown_live(live)
+    assert "9990/9999" in line and "left" not in line
+    live._began -= 3600  # rich's own estimate knows nothing of steps that take half a minute
+    live.step(9991, EXTREME)
+    (line,) = shown_live(live)
+    assert "9991/9999" in line and "8.0h left" in line and line.rstrip().endswith("equal 100%")
+
+
+def test_rollouts_that_are_done_show_within_a_step(live):
+    live._said -= 60
+    live.within(128, 256)
+    (line,) = shown_live(live)
+    assert line.rstrip().endswith("128/256 rollouts")
+    live.within(129, 256)
+    assert "128/256" in shown_live(live)[0], "not at every token"
+
+
+def test_a_log_says_once_a_minute_how_far_a_long_step_is():
+    stream = io.StringIO()
+    progress = LineProgress(stream)
+    progress.start(steps=4, done=0, steps_per_epoch=4)
+    for done in (1, 2):
+        progress.within(done, 256, "held-out rollouts")
+    progress._began, progress._said = progress._began - 100, progress._said - 100
+    progress.within(3, 256, "held-out rollouts")
+    progress.step(1, EXTREME)
+    progress._said -= 100
+    progress.within(1000, 2560)
+    lines = stream.getvalue().splitlines()[2:]
+    assert lines == ["step 1: 3 of 256 held-out rollouts", "step 2: 1,000 of 2,560 rollouts, 5m left"]
 
 
 def test_the_headline_is_of_the_last_epoch():

@@ -116,7 +116,7 @@ def roll_out(
     with clock.measure("rollouts"):
         texts = [tokens for row in rows for tokens in token_ids[row]]
         keys_PG = training_keys(recipe, epoch, prompts, views)
-        sampled = sample_texts(recipe, policy, texts, keys_PG, recipe.train.temperature)
+        sampled = sample_texts(run, policy, texts, keys_PG, recipe.train.temperature)
     with clock.measure("verification"):
         rollouts = sampled_step(prompts, sampled, epoch, step, views)
     return sampled, rollouts
@@ -128,15 +128,17 @@ def measure_held_out(run: Attempt, policy: Policy, token_ids: Mapping[str, Token
     for prefix, texts in token_ids.items():
         names = [prompt.prompt_id for prompt in held_out[prefix].prompts]
         keys_PG = rollout_keys("held-out", recipe.seed, 0, names, recipe.train.held_out_rollouts)
-        sampled = sample_texts(recipe, policy, texts, keys_PG, recipe.train.evaluation_temperature)
+        temperature = recipe.train.evaluation_temperature
+        sampled = sample_texts(run, policy, texts, keys_PG, temperature, "held-out rollouts")
         responses[prefix] = sampled.texts_PG
     return held_out_metrics(held_out, responses, run.supervisor.judge, recipe.data.extractor)
 
 
 def sample_texts(
-    recipe: Recipe, policy: Policy, texts: TokenIds, keys_PG: Any, temperature: float
+    run: Attempt, policy: Policy, texts: TokenIds, keys_PG: Any, temperature: float, what: str = "rollouts"
 ) -> SampledRollouts:
-    """A rollout a key of each of P texts, by the recipe's settings."""
+    """A rollout a key of each of P texts, by the recipe's settings; `what` they are, for who waits for them."""
+    recipe = run.recipe
     return sample(
         policy,
         texts,
@@ -148,6 +150,7 @@ def sample_texts(
         top_k=recipe.train.top_k,
         min_p=recipe.train.min_p,
         batch_tokens=engine_section(recipe, LocalEngine).max_batch_tokens,
+        report=lambda ended: run.progress.within(ended, keys_PG.size, what),
     )
 
 

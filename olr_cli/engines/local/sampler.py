@@ -77,6 +77,7 @@ def sample(
     min_p: float = 0.0,
     stop: Sequence[str] = (),
     batch_tokens: int = 131_072,
+    report: Callable[[int], None] = lambda ended: None,
 ) -> SampledRollouts:
     """Sample as many rollouts of each prompt as it has keys, by default from the whole distribution.
 
@@ -92,6 +93,7 @@ def sample(
         stop: texts that end a response, besides end tokens; its text ends before the first of them.
         batch_tokens: the most tokens, prompts and responses, whose keys and values are held at once; a group
             is never split.
+        report: takes the number of rollouts that have ended, at every token.
 
     Raises:
         NonFinite: logits are NaN or infinite.
@@ -110,6 +112,7 @@ def sample(
                 temperature,
                 truncate,
                 stop,
+                lambda ended, before=first * G: report(before + ended),  # type: ignore[misc]
             )
             for first in range(0, P, at_once)
         ]
@@ -148,6 +151,7 @@ def _respond(
     temperature: float,
     truncate: Callable[[Tensor], Tensor],
     stop: Sequence[str],
+    report: Callable[[int], None],
 ) -> _Responses:
     """The responses of one batch, B = P * G."""
     keys_B, B, device = keys_PG.ravel(), keys_PG.size, policy.device
@@ -193,6 +197,7 @@ def _respond(
         going, broken = counts.tolist()  # one wait for the GPU
         if broken:
             raise NonFinite(LOGITS, policy.name)
+        report(B - going)
         if going == 0 or position + 1 == limit:
             break
         if going < len(rows):

@@ -17,7 +17,7 @@ import hashlib
 import math
 import os
 from abc import abstractmethod
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -123,15 +123,23 @@ class Backend(AbstractContextManager["Backend"]):
         """
 
     def generate(
-        self, prompts: Sequence[Sequence[Message]], seeds: Sequence[Sequence[int]], sampling: Sampling
+        self,
+        prompts: Sequence[Sequence[Message]],
+        seeds: Sequence[Sequence[int]],
+        sampling: Sampling,
+        report: Callable[[int], None],
     ) -> list[list[Rollout]]:
-        """The rollouts of every prompt, in the order of prompts and of their seeds; errors as of `stream`."""
+        """The rollouts of every prompt, in the order of prompts and of their seeds; errors as of `stream`.
+
+        `report` takes how many of them are there, now and then.
+        """
         texts = self.render(prompts)
         requests = [GenerationRequest(*request) for request in zip(prompts, seeds, texts, strict=True)]
         rollouts: dict[int, list[Rollout]] = {}
         for finished in self.stream(requests, sampling):
             for number, samples in finished.items():
                 rollouts[number] = [rollout for rollout in samples if rollout is not None]
+            report(sum(map(len, rollouts.values())))
         return [rollouts[number] for number in range(len(requests))]
 
     @property
