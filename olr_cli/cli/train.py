@@ -104,6 +104,7 @@ def _train_one(
 ) -> None:
     from olr_cli.engines.launch import engine_of, launch, unfinished_run, unused_run_path
     from olr_cli.engines.rehearse import rehearse
+    from olr_cli.engines.reporting import signs_of_no_reward
     from olr_cli.engines.resume import check_same_recipe, is_complete
     from olr_cli.runs.progress import choose_progress
     from olr_cli.runs.summary import run_summary
@@ -129,4 +130,5 @@ def _train_one(
         words += ["--set", f"{key}={value}"]
     with shown_until_stopped(progress, path, words):
         launch(recipe, path, engine_of(recipe), progress, resume=resume, arm=arm)
-    show(run_summary(path), shape)
+    answer = run_summary(path)
+    show(replace(answer, notes=[*answer.notes, *signs_of_no_reward(path)]), shape)

@@ -11,7 +11,6 @@ from olr_cli.data.check import label_notes, repeat_notes
 from olr_cli.data.prompts import Prompt, PromptSet
 from olr_cli.data.questions import normal_question
 from olr_cli.data.writers import write_prompts
-from olr_cli.engines.models import is_builtin
 from olr_cli.engines.resume import (
     check_same_recipe,
     check_same_start,
@@ -169,7 +168,7 @@ def launch(
     for note in code_notes(recipe):
         progress.say(note)
     data = load_data(recipe, kind)
-    if not is_builtin(recipe.model.path):  # which are there at once
+    if Path(recipe.model.path).is_dir():  # a built-in one is there at once, and a hub shows its own progress
         progress.say(f"Loading {recipe.model.path} …")
     engine = make_engine(recipe, data)
     for note in data.notes:

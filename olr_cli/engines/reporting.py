@@ -29,7 +29,7 @@ def start_progress(run: Attempt, schedule: Schedule) -> None:
 def signs_of_a_wrong_template(metrics: Metrics, run: Path) -> list[str]:
     """Signs of a wrong chat template or answer extractor, a sentence each, and the extractor that reads more."""
     signs = [
-        f"Warning: {metrics[name]:.0%} {what}; the chat template or data.extractor"
+        f"{metrics[name]:.0%} {what}; the chat template or data.extractor"
         f" ({', '.join(EXTRACTORS)}) may be wrong; `olr train --dry-run` shows a prompt as the policy sees it"
         for name, what in (
             ("rollout/zero_variance_groups", "of the groups have equal rewards throughout"),
@@ -40,6 +40,13 @@ def signs_of_a_wrong_template(metrics: Metrics, run: Path) -> list[str]:
     if metrics.get("rollout/missing_answers", 0) > 0.9:
         signs += filter(None, [reading_more(stored_responses(run))])
     return signs
+
+
+def signs_of_no_reward(run: Path) -> list[str]:
+    """The same of a run in which no response was ever rewarded, for its end; else none."""
+    lines = read_metrics(run, "rollout/reward")
+    is_rewarded = any(line["rollout/reward"] for line in lines)
+    return [] if is_rewarded or not lines else signs_of_a_wrong_template(lines[-1], run)
 
 
 def stored_responses(run: Path) -> list[str]:
@@ -96,9 +103,9 @@ def reports(run: Attempt) -> Iterator[MetricLog]:
                 if fall := accuracy_fall(measured):
                     has_fallen, method = True, run.recipe.method.name
                     known = f"; the paper reports collapse of {method}" if method in SCORES else ""
-                    warnings.append(f"Warning: {fall[1]}: {_ADVICE}{known}")
+                    warnings.append(f"{fall[1]}: {_ADVICE}{known}")
             for warning in warnings:
-                run.progress.say(warning)
+                run.progress.say(f"Warning: {warning}")
 
         yield report
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 
 from olr_cli.engines.reporting import MetricLog
 from olr_cli.engines.run import NonFinite, diverged
+from olr_cli.errors import UserError
 from olr_cli.runs.checkpoints import is_best
-from olr_cli.runs.metrics import Metrics, Stopwatch, known
+from olr_cli.runs.metrics import Metrics, Stopwatch, known, read_metrics
 from olr_cli.runs.schedule import Schedule
 from olr_cli.runs.writer import RunWriter
 from olr_cli.supervision import Decided
@@ -81,6 +82,7 @@ class StepEnd:
         Raises:
             Diverged: the held-out prompts cannot be answered any more.
             Exception: what `stop` says, if steps are left; this one is saved.
+            UserError: nothing has been rewarded for as many steps as the recipe allows.
         """
         train = self.writer.recipe.train
         with clock.measure("store"):
@@ -97,6 +99,14 @@ class StepEnd:
             self.save(step)
         if step < self.schedule.last and stop is not None:
             raise stop
+        if step < self.schedule.last and (limit := train.stop_if_no_reward) is not None:
+            latest = read_metrics(self.writer.path, "rollout/reward")[-limit:]
+            if len(latest) == limit and not any(line["rollout/reward"] for line in latest):
+                raise UserError(
+                    f"no response of the last {limit} steps was rewarded, so the policy learns nothing; look at"
+                    f" {self.writer.path}/rollouts and at a prompt as the policy sees it (a dry run)",
+                    "train.stop_if_no_reward",
+                )
 
     def _log(self, step: int, metrics: Mapping[str, float | None]) -> None:
         self.writer.log(step, self.schedule.epoch(step), metrics)

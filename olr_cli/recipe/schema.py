@@ -549,6 +549,10 @@ class TrainSection(Section):
     evaluate_every: Count | None = _key(
         None, "Steps between held-out evaluations; there is always one at the start and at the end."
     )
+    stop_if_no_reward: Count | None = _key(
+        None,
+        "After this many steps in a row in which no response is rewarded the run ends; null: it goes on.",
+    )
 
     @property
     def held_out_rollouts(self) -> int:
@@ -796,6 +800,7 @@ UNDECIDING = frozenset(
         "sweep",
         "train.checkpoint_every",
         "train.keep_checkpoints",
+        "train.stop_if_no_reward",
         "engine.trainer",
         "engine.ray_address",
         "engine.vllm_memory",

@@ -16,7 +16,7 @@ from olr_cli.data.prompt_files import read_prompts
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.locks import held
 from olr_cli.runs.metrics import read_metrics
-from olr_cli.runs.store import scan_labels
+from olr_cli.runs.store import scan_labels, stored_steps
 
 HEAVY = (
     "torch",
@@ -92,6 +92,18 @@ def test_a_run_says_what_happened_and_what_comes_next(run):
     assert max(map(len, result.output.split("\n\n")[0].splitlines())) <= 80
     assert "wrong labels, last epoch" in result.output
     assert f"Next: olr analyze {run.parent / 'again'}" in result.output
+
+
+def test_a_run_that_cannot_learn_says_why_at_its_end_or_ends_where_the_recipe_says(tmp_path):
+    unread = [*SMALL, "data.extractor=choice"]
+    ended = train("--run-dir", tmp_path / "run", settings=unread)
+    assert ended.exit_code == 0
+    *_, last = ended.output.partition("Finished")
+    assert "Note: 100% of the responses have no answer; the chat template or data.extractor" in last
+    stopped = train("--run-dir", tmp_path / "stopped", settings=[*unread, "train.stop_if_no_reward=2"])
+    assert stopped.exit_code == 2
+    assert "train.stop_if_no_reward: no response of the last 2 steps was rewarded" in stopped.output
+    assert len(stored_steps(tmp_path / "stopped")) == 2
 
 
 def test_json_progress_is_json(tmp_path):
