@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from html import unescape
 from itertools import chain
@@ -28,8 +28,8 @@ from olr_cli.data.prompt_files import (
 )
 from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet
 from olr_cli.data.questions import normal_question, question_of
-from olr_cli.data.rows import Origins
-from olr_cli.errors import UserError, no_rows, shortened
+from olr_cli.data.rows import Origins, Rows
+from olr_cli.errors import UserError, did_you_mean, no_rows, shortened
 from olr_cli.recipe.schema import ColumnRole, DataSection
 
 _NO_ANSWER = re.compile(
@@ -55,6 +55,22 @@ _SHOWN = 3
 _GRADED_AT_START = 2_000
 """Labels that are graded before a run, which should start at once: a quarter of a second if all are formulas."""
 
+UNUSABLE = ("no_question", "unread", "no_label", "no_answer", "ungradable", "conflict")
+"""Kinds of findings with which no response can be graded."""
+KINDS = (
+    *UNUSABLE,
+    "sentinel",
+    "proof",
+    "parts",
+    "word",
+    "decimal_comma",
+    "boxes",
+    *FAULTS,
+    "no_figure",
+    "repeat",
+)
+"""All kinds of findings."""
+
 Asked: TypeAlias = tuple[int, Prompt]
 """A prompt and the number of its row among all rows of the files, from 0."""
 
@@ -68,12 +84,14 @@ class Finding:
         fault: a thing in the singular and what is wrong with it: ``row without a label``.
         rows: their numbers among all rows of the files, from 0.
         examples: what stands in the first few of them.
+        others: the rows that have it with them: those that ask a question again.
     """
 
     kind: str
     fault: str
     rows: Sequence[int]
     examples: Sequence[str]
+    others: Sequence[int] = ()
 
     @property
     def says(self) -> str:
@@ -84,13 +102,32 @@ class Finding:
 
 @dataclass(frozen=True)
 class Checked:
-    """A data set of so many rows, which columns were read (role -> path), and what was found in it."""
+    """A data set by its name, its rows, which columns were read (role -> path), and what was found in it."""
 
     source: str
-    rows: int
+    rows: Rows
     columns: Mapping[str, str]
     findings: Sequence[Finding]
-    origins: Origins
+
+    def without(self, kinds: Collection[str]) -> list[int]:
+        """The rows without these findings, of a question that is asked again the first, of one with other labels none.
+
+        Raises:
+            UserError: there is no such kind, or no row is left.
+        """
+        for kind in kinds:
+            if kind not in KINDS:
+                raise UserError(
+                    f"there is no finding '{kind}'{did_you_mean(kind, KINDS)}; known: {', '.join(KINDS)}",
+                    "drop",
+                )
+        out = set[int]()
+        for finding in self.findings:
+            if finding.kind in kinds:
+                out |= {*finding.others, *(finding.rows if finding.kind != "repeat" else ())}
+        if not (kept := sorted({*range(len(self.rows))} - out)):
+            raise UserError("no row is left; keep more", "drop")
+        return kept
 
 
 def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -> Checked:
@@ -129,8 +166,7 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
         reading = Reading({role: path for role, path in (columns or {}).items() if role != "id"})
         prompts = read_rows(rows.take(kept), data_source=data_source, split="train", reading=reading).prompts
         findings += _findings([*zip(kept, prompts, strict=True)], judge, rows.origins, cells)
-    found_ones = [finding for finding in findings if finding.rows]
-    return Checked(name, len(rows), found, found_ones, rows.origins)
+    return Checked(name, rows, found, [finding for finding in findings if finding.rows])
 
 
 def _unread(rows: Iterable[int], cells: Sequence[Any]) -> Iterator[tuple[int, str]]:
@@ -169,7 +205,7 @@ def _findings(
     if origins is not None:
         conflicting, agreeing = _repeated(prompts, judge)
         described = partial(_described, origins)
-        yield _found("conflict", "question with different labels", map(described, conflicting))
+        yield _of_groups("conflict", "question with different labels", conflicting, described)
     yield _found("proof", "label like a proof", [pair for pair in given if _PROOF.match(pair[1])])
     parts = [(row, label) for row, label in given if _PARTS.match(unescape(label))]
     yield _found("parts", "label with several parts", parts)
@@ -185,7 +221,7 @@ def _findings(
     yield from _doubtful(asked, given, cells, judge)
     unseen = [(row, text) for row, text in asked.items() if _FIGURE.search(text) and not _DRAWN.search(text)]
     yield _found("no_figure", "question about a figure that is not there", unseen)
-    yield _found("repeat", "question asked again, up to case and spaces", map(described, agreeing))
+    yield _of_groups("repeat", "question asked again, up to case and spaces", agreeing, described)
 
 
 def label_notes(prompts: Sequence[Prompt], data: DataSection) -> Iterator[str]:
@@ -259,6 +295,14 @@ def _described(origins: Origins, group: Sequence[Asked]) -> tuple[int, str]:
     named = [(prompt.file_label, origins.name(row, is_short=True)) for row, prompt in group[:_SHOWN]]
     labels = " and ".join(f"{label} ({name})" for label, name in named)
     return group[0][0], f"{labels}: {shortened(' '.join(question_of(group[0][1].messages).split()))}"
+
+
+def _of_groups(
+    kind: str, fault: str, groups: Sequence[list[Asked]], described: Callable[[list[Asked]], tuple[int, str]]
+) -> Finding:
+    """A finding for each group of rows that ask one question."""
+    others = [row for group in groups for row, _ in group[1:]]
+    return replace(_found(kind, fault, map(described, groups)), others=others)
 
 
 def _found(kind: str, fault: str, rows: Iterable[tuple[int, str]]) -> Finding:

@@ -479,6 +479,15 @@ def _places_of_rows(file: Path) -> list[tuple[str, int]]:
     return [("line", at) for at, start in starts if start]
 
 
+def lines_of_rows(file: Path, rows: Sequence[int]) -> str:
+    """The text of some rows of a CSV or JSON Lines file, as it stands there, below the line of names."""
+    lines = list(io.StringIO(read_text(file), newline=""))
+    starts = [at - 1 for _, at in _places_of_rows(file)]
+    ends = [*starts[1:], len(lines)]
+    kept = [*lines[: starts[0]], *chain.from_iterable(lines[starts[row] : ends[row]] for row in rows)]
+    return "".join(kept) if kept[-1].endswith(("\n", "\r")) else "".join(kept) + "\n"
+
+
 def _csv_table(file: Path) -> pa.Table:
     """The rows below a line of names, every value as text; null where it is empty."""
     import pyarrow as pa

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from olr_cli.data.prompt_files import labelled_table
 from olr_cli.data.prompts import PromptSet
+from olr_cli.data.rows import Rows, lines_of_rows
 from olr_cli.errors import UserError, first_line, taken
 from olr_cli.files import make_folder_of, write_whole
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 SCHEMA_VERSION = 1
 """Raised whenever a field of the written rows changes its meaning."""
@@ -39,39 +45,64 @@ def write_prompts(prompts: PromptSet, target: Path) -> bool:
 
 def encode(prompts: PromptSet, target: Path) -> bytes:
     """The content of the file `target`, which depends on nothing but the prompts and the kind of file."""
+    table = labelled_table(prompts.table, prompts.prompts)
     if target.suffix == ".parquet":
-        return _parquet(prompts)
+        facts = {
+            "schema_version": str(SCHEMA_VERSION),
+            "source": prompts.source,
+            "digest": prompts.digest,
+            **({} if prompts.revision is None else {"revision": prompts.revision}),
+            **prompts.facts,
+        }
+        # Instead of metadata of pandas or datasets, which no longer hold, and which datasets would believe.
+        return _parquet(
+            table.replace_schema_metadata({f"olr.{name}": value for name, value in facts.items()})
+        )
     if target.suffix == ".jsonl":
-        return _json_lines(prompts, target)
+        return _json_lines(table, target, prompts.source)
     raise UserError(
         f"{target}: prompts are written as .parquet or .jsonl; give the file one of these endings"
     )
 
 
-def _parquet(prompts: PromptSet) -> bytes:
+def require_writable(target: Path, source: str) -> None:
+    """Refuse what `write_rows` could not write, before a check takes its time."""
+    if target.suffix in (".parquet", ".jsonl"):
+        return
+    if target.suffix not in (".csv", ".tsv") or target.suffix != Path(source).suffix:
+        raise UserError(
+            f"rows are written as .parquet or .jsonl, those of a CSV file also as {Path(source).suffix or '.csv'}; give"
+            f" {target} such an ending",
+            "export",
+        )
+
+
+def write_rows(rows: Rows, kept: Sequence[int], target: Path) -> None:
+    """Write some rows with all their columns: the very lines of a CSV or JSON Lines file, else what was read."""
+    files = rows.origins.files
+    if len(files) == 1 and files[0].suffix == target.suffix != ".parquet":
+        content = lines_of_rows(files[0], kept).encode()
+    elif target.suffix == ".parquet":
+        content = _parquet(rows.table.take(list(kept)))
+    else:
+        content = _json_lines(rows.table.take(list(kept)), target, rows.place)
+    make_folder_of(target)
+    write_whole(target, lambda path: path.write_bytes(content))
+
+
+def _parquet(table: pa.Table) -> bytes:
     import pyarrow.parquet as pq
 
-    facts = {
-        "schema_version": str(SCHEMA_VERSION),
-        "source": prompts.source,
-        "digest": prompts.digest,
-        **({} if prompts.revision is None else {"revision": prompts.revision}),
-        **prompts.facts,
-    }
-    # Metadata of pandas or datasets about the columns of the source no longer hold, and datasets would believe them.
-    table = labelled_table(prompts.table, prompts.prompts).replace_schema_metadata(
-        {f"olr.{name}": value for name, value in facts.items()}
-    )
     buffer = io.BytesIO()
     pq.write_table(table, buffer)
     return buffer.getvalue()
 
 
-def _json_lines(prompts: PromptSet, target: Path) -> bytes:
+def _json_lines(table: pa.Table, target: Path, source: str) -> bytes:
     try:
-        rows = labelled_table(prompts.table, prompts.prompts).to_pylist()
+        rows = table.to_pylist()
         return "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows).encode()
     except (TypeError, ValueError, OverflowError, KeyError) as error:  # KeyError: of an unknown time zone
         raise UserError(
-            f"{target}: a column of {prompts.source} does not fit JSON ({first_line(error)}); write .parquet"
+            f"{target}: a column of {source} does not fit JSON ({first_line(error)}); write .parquet"
         ) from None

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from olr_cli.answers import Judge
 from olr_cli.cli import app
-from olr_cli.data.check import check, label_notes
+from olr_cli.data.check import KINDS, check, label_notes
+from olr_cli.data.doubts import FAULTS
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.recipe.schema import DataSection
 
@@ -172,3 +173,30 @@ def test_of_a_log_of_answers_each_question_is_checked_once(tmp_path):
     ended = CliRunner().invoke(app, ["check", str(log)])
     assert "1 label standing for no answer (line 4)" in ended.output and "asked again" not in ended.output
     assert f"olr audit {log}" in ended.output
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_an_export_keeps_the_rows_that_can_be_graded_as_they_are(tmp_path, suffix):
+    (tmp_path / "x.csv").write_text(ROWS.replace("Which x?", '"Which\nx?"'))
+    clean = tmp_path / f"clean{suffix}"
+    ended = CliRunner().invoke(app, ["check", str(tmp_path / "x.csv"), "--export", str(clean)])
+    assert ended.exit_code == 0, ended.output
+    assert f"{clean} (9 of 15 rows)" in ended.output and "olr rollouts MODEL" in ended.output
+    assert not {"no_label", "conflict", "ungradable"} & checked(clean)[1].keys()
+    if suffix == ".csv":
+        lines = (tmp_path / "x.csv").read_text().splitlines(keepends=True)
+        assert clean.read_text() == "".join([lines[0], *lines[6:11], *lines[12:]])
+
+
+def test_what_an_export_leaves_out_is_chosen_by_the_names_of_the_findings(tmp_path):
+    (tmp_path / "x.csv").write_text(ROWS)
+    words = ["check", str(tmp_path / "x.csv"), "--export", str(tmp_path / "y.csv"), "--drop"]
+    ended = CliRunner().invoke(app, [*words, "repeat, html"])
+    assert "(13 of 15 rows)" in ended.output, "of a question that is asked again the first stays"
+    refused = CliRunner().invoke(app, [*words[:-2], str(tmp_path / "z.csv"), "--drop", "no_labels"])
+    assert refused.exit_code == 2 and "did you mean 'no_label'" in refused.output
+    assert not (tmp_path / "z.csv").exists()
+
+
+def test_every_finding_has_a_name_that_an_export_knows(tmp_path):
+    assert {*FOUND, *IN_NUMBERS, *FAULTS} <= {*KINDS}
