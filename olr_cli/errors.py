@@ -52,6 +52,18 @@ def printable(text: str, keep: str = "\n\t\N{NO-BREAK SPACE}") -> str:
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 
+_STYLES = {
+    "Error": "bold red", "Warning": "yellow", "Note": "cyan", "Stopped": "yellow", "Finished": "bold green",
+    "Next": "bold",
+}  # fmt: skip
+
+
+def style_of(sentence: str) -> tuple[int, str]:
+    """How many letters of a printed sentence a terminal shows in which style, as rich names it."""
+    word = next((word for word in _STYLES if sentence.startswith(word)), "")
+    return len(word), _STYLES.get(word, "")
+
+
 class NotHere(UserError):
     """Something that this machine lacks and another one may have: a data file, a package, GPUs, a network."""
 

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
 
 from olr_cli.cli import (
     analyze,
@@ -28,6 +27,8 @@ from olr_cli.cli import (
     train,
 )
 from olr_cli.cli.errors import ends_well, program
+from olr_cli.cli.help import Command, Group
+from olr_cli.cli.printing import say
 from olr_cli.departed import departed
 from olr_cli.errors import printable
 
@@ -42,14 +43,14 @@ def _one_sentence() -> Iterator[None]:
         if not hasattr(error, "format_message") or type(error).__name__ == "NoArgsIsHelpError":
             raise
         if left := _departed(error):
-            print(f"Error: {left}", file=sys.stderr)
+            say(f"Error: {left}")
             raise typer.Exit(2) from None
         message = error.format_message().removesuffix(".").replace("Value error, ", "")
         message = printable(message[:1].lower() + message[1:], keep="")
         if context := getattr(error, "ctx", None):
             joint = " " if message.endswith("?") else "; "
             message += f"{joint}`{context.command_path} --help` lists what it takes"
-        print(f"Error: {message}", file=sys.stderr)
+        say(f"Error: {message}")
         raise typer.Exit(2) from None
 
 
@@ -62,7 +63,7 @@ def _departed(error: Any) -> str | None:
     return departed(f"{command} {getattr(error, 'option_name', None) or (named and named[1])}")
 
 
-class _Program(TyperGroup):
+class _Program(Group):
     """`olr`, whose mistakes on the command line look like those in files."""
 
     def make_context(self, *args: Any, **settings: Any) -> Any:
@@ -82,18 +83,38 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("inject-noise")(ends_well(inject_noise.inject_noise))
-app.command("train")(ends_well(train.train))
-app.command("evaluate")(ends_well(evaluate.evaluate))
-app.command("regrade")(ends_well(regrade.regrade))
-app.command("benchmarks")(ends_well(benchmarks.benchmarks))
-app.command("analyze")(ends_well(analyze.analyze))
-app.command("check")(ends_well(check.check))
-app.command("rollouts")(ends_well(rollouts.rollouts))
-app.command("audit")(ends_well(audit.audit))
-app.command("replay")(ends_well(replay.replay))
-app.add_typer(recipes.app, name="recipes")
-app.command("runs")(ends_well(runs.runs))
+_COMMANDS: dict[str, list[tuple[Any, str]]] = {
+    "Data": [
+        (check.check, "olr check mine.csv --export clean.csv"),
+        (rollouts.rollouts, "olr rollouts path/to/model mine.csv --visits 4"),
+        (audit.audit, "olr audit runs/rollouts-mine --report queue.html"),
+        (inject_noise.inject_noise, "olr inject-noise --type active --ratio 0.5"),
+    ],
+    "Training": [
+        (
+            train.train,
+            "olr train own-data --set data.train=mine.csv --set model.path=path/to/model --dry-run",
+        ),
+        (recipes.app, "olr recipes cp own-data mine.yaml"),
+    ],
+    "Results": [
+        (runs.runs, "olr runs --sort accuracy"),
+        (analyze.analyze, "olr analyze runs/quickstart --figure dynamics"),
+        (replay.replay, "olr replay runs/quickstart --set method.slope_threshold=0.1"),
+        (evaluate.evaluate, "olr evaluate runs/quickstart --benchmarks math500 --samples 4"),
+        (regrade.regrade, "olr regrade evaluations/mine --extractor last_number"),
+        (benchmarks.benchmarks, "olr benchmarks math500"),
+    ],
+}
+"""Panel of `olr --help` -> its commands, each with an example."""
+
+for _panel, _commands in _COMMANDS.items():
+    for _command, _example in _commands:
+        _name, _epilog = _example.split()[1], f"Example: {_example}"
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, name=_name, rich_help_panel=_panel, epilog=_epilog)
+        else:
+            app.command(_name, cls=Command, rich_help_panel=_panel, epilog=_epilog)(ends_well(_command))
 
 
 def _version(wanted: bool) -> None:

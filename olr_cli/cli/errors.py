@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import typer
 
+from olr_cli.cli.printing import say
 from olr_cli.errors import UserError, causes, first_line, printable, shortened
 from olr_cli.files import is_out_of_memory, system_problem
 from olr_cli.packages import missing_package, not_installed, unfit_torchvision
@@ -52,7 +53,7 @@ def ends_well(command: Callable[P, R]) -> Callable[P, R]:
             sentence = sentence or _shard_problem(error, kwargs.values())
             if sentence is None:
                 raise
-            print(f"Error: {sentence}", file=sys.stderr)
+            say(f"Error: {sentence}")
             raise typer.Exit(2) from None
 
     return wrapped
@@ -133,10 +134,10 @@ def shown_until_stopped(
         stored = f"Everything up to the last {kept} is in {path}; continue with {shlex.join(words)}"
         if not (path / "manifest.json").exists():
             stored = "Nothing is written yet; the same command starts anew."
-        typer.echo(f"Stopped. {printable(stored)}", err=True)
+        say(f"Stopped. {printable(stored)}")
         raise typer.Exit(exit_status(stop)) from None
     except EngineFailed as failure:
-        typer.echo(f"Error: {failure}", err=True)
+        say(f"Error: {failure}")
         raise typer.Exit(1) from None
     finally:
         progress.stop()

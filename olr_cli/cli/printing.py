@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from olr_cli.errors import printable
+from olr_cli.errors import printable, style_of
 
 if TYPE_CHECKING:
     from olr_cli.tables import Answer, Line
@@ -21,6 +21,22 @@ _FIRST = 2.0
 """Seconds of waiting that need no explanation."""
 _EVERY = {True: 0.5, False: 30.0}
 """Seconds between two lines: in a terminal, where one replaces the other, and elsewhere."""
+
+
+def say(sentence: str, *, err: bool = True) -> None:
+    """Print a sentence: in a terminal wrapped at words, its first word in colour if it says what kind it is of."""
+    stream = sys.stderr if err else sys.stdout
+    if stream is None or not stream.isatty():
+        print(sentence, file=stream, flush=True)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=err, highlight=False)
+    text = Text(textwrap.fill(sentence, console.width, break_long_words=False, break_on_hyphens=False))
+    length, style = style_of(sentence)
+    text.stylize(style, 0, length)
+    console.print(text, soft_wrap=True)
 
 
 def show(answer: Answer, shape: str = "terminal") -> None:
@@ -49,11 +65,11 @@ def show(answer: Answer, shape: str = "terminal") -> None:
         elif isinstance(part, Line):
             _print_line(part, answer.indent)
         else:
-            typer.echo(printable(part))
+            say(printable(part), err=False) if part.startswith("Finished ") else typer.echo(printable(part))
     footnotes = [line for table in answer.tables for line in table.footnotes] if is_terminal else []
     for note in answer.notes:
         if note not in footnotes:
-            typer.echo(f"Note: {printable(note)}", err=True)
+            say(f"Note: {printable(note)}")
     for file in answer.files:
         line = Line("Wrote" if file.is_new else "Unchanged", f"{file.path}{file.text}")
         _print_line(line, answer.indent, err=not is_terminal)

@@ -10,9 +10,10 @@ from typer import Argument, Option
 
 from olr_cli.cli import options
 from olr_cli.cli.errors import ends_well
+from olr_cli.cli.help import Command, Group
 from olr_cli.cli.printing import show as print_answer
 
-app = typer.Typer(help="List, show, copy and check recipes.", no_args_is_help=True)
+app = typer.Typer(cls=Group, help="List, show, copy and check recipes.", no_args_is_help=True)
 
 
 _GROUPS = {
@@ -24,7 +25,7 @@ _GROUPS = {
 """How the name of a recipe begins -> what it is for."""
 
 
-@app.command("ls")
+@app.command("ls", cls=Command)
 @ends_well
 def ls(json: bool = options.JSON_OBJECT) -> None:
     """List the recipes that come with olr; `olr train NAME` runs one."""
@@ -51,7 +52,7 @@ def ls(json: bool = options.JSON_OBJECT) -> None:
     print_answer(Answer(lines, {"recipes": recipes}), "json" if json else "terminal")
 
 
-@app.command("show")
+@app.command("show", cls=Command)
 @ends_well
 def show(
     recipe: str = options.RECIPE_NAME,
@@ -73,7 +74,7 @@ def show(
     print_answer(Answer([text.rstrip()], data), "json" if json else "terminal")
 
 
-@app.command("keys")
+@app.command("keys", cls=Command)
 @ends_well
 def keys(
     prefix: str = Argument("", help="Only keys that begin with this, e.g. train or method.slope."),
@@ -94,7 +95,7 @@ def keys(
         print_answer(Answer([table], table.data), shape)
 
 
-@app.command("cp")
+@app.command("cp", cls=Command)
 @ends_well
 def cp(
     recipe: str = options.RECIPE_NAME,
@@ -118,7 +119,7 @@ def cp(
     print_answer(answer, "json" if json else "terminal")
 
 
-@app.command("validate")
+@app.command("validate", cls=Command)
 @ends_well
 def validate(
     recipe: str = options.RECIPE_NAME,

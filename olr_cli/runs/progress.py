@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TextIO
 
-from olr_cli.errors import printable
+from olr_cli.errors import printable, style_of
 from olr_cli.runs.metrics import Metrics
 
 _LINE_EVERY_SECONDS, _CHANGE_EVERY_SECONDS = 60.0, 0.5
@@ -175,7 +175,11 @@ class LiveProgress(_EpochProgress):
             self._bar.update(self._task, latest=f"  {done:,}/{of:,} {what}")
 
     def say(self, sentence: str) -> None:
-        self._console.print(printable(sentence), markup=False, highlight=False, soft_wrap=True)
+        from rich.text import Text
+
+        text, (length, style) = Text(printable(sentence)), style_of(sentence)
+        text.stylize(style, 0, length)
+        self._console.print(text, highlight=False, soft_wrap=not length)
 
     def stop(self) -> None:
         self._bar.stop()

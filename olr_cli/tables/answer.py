@@ -9,6 +9,9 @@ from typing import Any
 
 from olr_cli.tables.table import Table
 
+SCHEMA = 1
+"""Raised whenever what ``--json`` prints changes its meaning."""
+
 
 @dataclass(frozen=True)
 class Line:
@@ -47,14 +50,14 @@ class Answer:
     Attributes:
         parts: what a terminal shows, in order. A string is printed as it is; ``markdown``, ``latex`` and ``csv`` show
             the tables alone.
-        data: the JSON object (or list).
+        data: the JSON object.
         notes: sentences about the input; on standard error, unless a table has the same sentence as its footnote.
         next: likely next commands, each with its purpose (or an empty string).
         indent: columns that the heads of lines take; 0 for ``Wrote FILE`` and ``Next: COMMAND``.
     """
 
     parts: Sequence[Line | Table | str] = ()
-    data: Any = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
     notes: Sequence[str] = ()
     files: Sequence[File] = ()
     next: Mapping[str, str] = field(default_factory=dict)
@@ -65,16 +68,18 @@ class Answer:
         """The tables among the parts."""
         return [part for part in self.parts if isinstance(part, Table)]
 
-    def plain(self) -> Any:
+    def plain(self) -> dict[str, Any]:
         """`data`, with notes, files and next commands where there are any and `data` has no such key."""
-        if not isinstance(self.data, Mapping):
-            return self.data
         rest = {
             "notes": list(self.notes),
             "written": [str(file.path) for file in self.files],
             "next": list(self.next),
         }
-        return {**self.data, **{key: value for key, value in rest.items() if value and key not in self.data}}
+        return {
+            "schema": SCHEMA,
+            **self.data,
+            **{key: value for key, value in rest.items() if value and key not in self.data},
+        }
 
 
 def one_line(text: str | None, width: int | None = None) -> str:

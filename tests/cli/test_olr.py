@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from commands import done, olr, refused
 from samples import json_lines
+from typer.main import get_command
 
+from olr_cli.cli import app
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.locks import held
@@ -84,6 +86,16 @@ def test_help_and_version():
     for command in ("evaluate", "rollouts"):
         assert re.search("How responses are drawn(.|\n)*Where it runs", done(command, "--help").output)
     assert re.fullmatch(r"olr \d+\.\d+\.\d+\n", olr("--version").output)
+
+
+def test_commands_stand_in_three_groups_and_each_has_an_example_that_it_can_take():
+    whole = done("--help").output
+    places = [whole.index(f" {panel} ") for panel in ("Data", "Training", "Results")]
+    assert places == sorted(places)
+    for command in get_command(app).commands:
+        shown = done(command, "--help").output
+        assert f"Example: olr {command}" in shown
+        assert not re.search(r"<(bool|int|float|str|path|list)", whole + shown)
 
 
 def test_a_run_says_what_happened_and_what_comes_next(run):

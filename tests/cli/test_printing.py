@@ -1,11 +1,12 @@
 """What a command answers, as a terminal and as JSON show it."""
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
-from olr_cli.cli.printing import show
+from olr_cli.cli.printing import say, show
 from olr_cli.tables import Answer, Block, Column, File, Line, Row, Table
 
 TABLE = Table(
@@ -57,6 +58,7 @@ def test_json_has_what_a_terminal_shows_and_the_keys_of_the_data_win(capsys):
     show(ANSWER, "json")
     printed = capsys.readouterr()
     assert json.loads(printed.out) == {
+        "schema": 1,
         "rows": 1,
         "next": "kept",
         "notes": ["[note]", "known below the table"],
@@ -68,10 +70,24 @@ def test_json_has_what_a_terminal_shows_and_the_keys_of_the_data_win(capsys):
 @pytest.mark.parametrize("name", ["Größe", "half \udcff"])
 def test_json_takes_any_name(name, capsys):
     show(Answer(files=[File(Path(name))]), "json")
-    assert json.loads(capsys.readouterr().out) == {"written": [name]}
+    assert json.loads(capsys.readouterr().out) == {"schema": 1, "written": [name]}
 
 
 def test_the_last_json_line_of_a_run_is_an_event(capsys):
     show(Answer(data={"run": "runs/a"}, next={"olr analyze runs/a": ""}), "event")
     (line,) = capsys.readouterr().out.splitlines()
-    assert json.loads(line) == {"event": "finished", "run": "runs/a", "next": ["olr analyze runs/a"]}
+    ended = {"event": "finished", "schema": 1, "run": "runs/a", "next": ["olr analyze runs/a"]}
+    assert json.loads(line) == ended
+
+
+@pytest.mark.parametrize("colour", [True, False])
+def test_a_terminal_wraps_a_sentence_at_words_and_shows_its_kind_in_colour(colour, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("NO_COLOR", "" if colour else "1")
+    path = "a/path/that/stays/in/one/piece/however-long.csv"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    say(f"Error: {path} is not there; name a file that can be read by everybody")
+    first, *rest = capsys.readouterr().err.splitlines()
+    assert first == ("\x1b[1;31mError\x1b[0m:" if colour else "Error:") or not colour
+    assert rest == [path, "is not there; name a file that can be", "read by everybody"]
