@@ -10,7 +10,7 @@ DEPARTED: Mapping[str, str] = {
     "method.name: trapo": "verified labels count in every method, or train on them alone: method.prompts=verified",
     "olr replay --grid": "use olr replay --set KEY=VALUE, or olr analyze --over KEY for runs that were trained",
     "figure: cost": "use olr analyze --table cost",
-    "olr audit --control": "export as many random rows with `--only random:N`",
+    "olr audit --control": "export as many random rows with `--random N`",
     "olr audit --drawn": "give the file with --verified; its column `drawn` says which rows were drawn at random",
     "olr evaluate --examples": "put the solved examples into the prompts of a benchmark's file",
     "olr evaluate --shots": "put the solved examples into the prompts of a benchmark's file",

@@ -27,9 +27,16 @@ def audit(
     ),
     only: str | None = Option(
         None,
-        metavar="STATUS,...|first:N|random:N",
-        help="Keep only these rows, to be checked: a status, the first of the queue, or a random draw.",
+        metavar="STATUS,...",
+        help="Keep only these rows, to be checked.",
     ),
+    first: int | None = Option(
+        None, metavar="N", min=1, help="Keep only the first N rows of the queue, to be checked."
+    ),
+    random: int | None = Option(
+        None, metavar="N", min=1, help="Keep only N rows drawn at random, to be checked."
+    ),
+    seed: int = Option(0, metavar="N", help="Random seed of that draw."),
     pass_rate: str | None = Option(
         None,
         metavar="LOW:HIGH",
@@ -44,7 +51,7 @@ def audit(
         None,
         metavar="FILE",
         help="Verified labels: a table with prompt_id and true_answer, or an export with corrected labels. Rows"
-        " with true in a column drawn (as of --only random:25) also estimate the noise ratio. May be repeated.",
+        " with true in a column drawn (as of --random 25) also estimate the noise ratio. May be repeated.",
     ),
     data: str | None = Option(
         None,
@@ -95,11 +102,13 @@ def audit(
     require_new({"export": export, "report": report, "out": out}, repeatable=["export"])
     if report is not None and report.suffix != ".html":
         raise UserError(f"--report {report}: the queue is written as a page; give it the ending .html")
-    choice = exports.Choice.of(drop, only, pass_rate, repair=repair)
+    choice = exports.Choice.of(drop, only, pass_rate, first=first, random=random, seed=seed, repair=repair)
     if export is not None:
         exports.require_exportable(export)
-    elif choice != exports.Choice():
-        raise UserError("--drop, --only, --pass-rate and --repair are for --export FILE; name one")
+    elif choice != exports.Choice(seed=seed):
+        raise UserError(
+            "--drop, --only, --first, --random, --pass-rate and --repair are for --export FILE; name one"
+        )
     settings = set_ or []
     waiting = Waiting()
     log_columns = options.read_log_columns(columns)
@@ -127,10 +136,11 @@ def audit(
             notes += [] if why is None else [f"Unverified labels stay as they are: {why}."]
             is_new, kept = exports.export(result, rows, export, judge, choice)
         if rows is not None:
-            notes += filter(None, [exports.unjudged_note(result, rows)])
+            notes += filter(None, [exports.unjudged_note(result, rows, choice)])
         if report is not None:
             from olr_cli.analysis.report.page import write_queue
 
+            answer = replace(answer, notes=notes)
             notes += write_queue(source, result, answer, judge, report, again(), sampled.responses)
             files.append(File(report, " (the queue, for any browser)"))
     waiting.done()

@@ -161,7 +161,7 @@ def test_an_export_says_of_every_row_what_was_found(here, log):
     [
         (["--drop", "doubted,questionable"], {f"p{n}" for n in range(30)} - {"p4", "p8"}),
         (["--only", "doubted"], {"p4", "p8"}),
-        (["--only", "first:2"], {"p4", "p8"}),
+        (["--first", "2"], {"p4", "p8"}),
         (["--pass-rate", "0.1:0.9"], {f"p{n}" for n in range(30)} - {"p4", "p8"}),
         (["--pass-rate", "0.2:0.9", "--drop", "fine"], set()),
     ],
@@ -176,12 +176,18 @@ def test_rows_are_kept_by_what_is_known(here, log, options, kept):
     assert extras("rest.parquet").keys() == kept
 
 
+def test_a_seed_draws_other_rows(here, log):
+    for seed in (0, 1):
+        told(log, "--random", 10, "--seed", seed, "--export", f"{seed}.parquet")
+    assert extras("0.parquet").keys() != extras("1.parquet").keys()
+
+
 def test_rows_to_check_come_back_as_verified_labels(here, log):
-    said = told(log, "--only", "random:10", "--export", "check.jsonl")
+    said = told(log, "--random", "10", "--export", "check.jsonl")
     assert said.endswith(f"olr audit {log} --verified check.jsonl (once it is mended)")
     rows = [json.loads(line) for line in (here / "check.jsonl").read_text().splitlines()]
     assert len(rows) == 10 and all(row["drawn"] for row in rows)
-    told(log, "--only", "first:10", "--export", "first.jsonl")
+    told(log, "--first", "10", "--export", "first.jsonl")
     for name in ("check.jsonl", "first.jsonl"):
         rows = [json.loads(line) for line in (here / name).read_text().splitlines()]
         for row in rows:
@@ -203,7 +209,7 @@ def test_what_is_verified_is_exported_to_be_checked_as_it_was_verified_and_files
     assert (
         "Verified 2 labels, 1 of them wrong" in said and "--verified one.jsonl --verified two.jsonl" in said
     )
-    told(log, "--verified", "one.jsonl", "--only", "random:30", "--export", "check.jsonl")
+    told(log, "--verified", "one.jsonl", "--random", "30", "--export", "check.jsonl")
     labels = {p.prompt_id: p.given_label for p in read_prompts("check.jsonl").prompts}
     assert (labels["p4"], labels["p8"]) == ("7", "8")
     write(here / "same.jsonl", [{"prompt_id": "p4", "true_answer": "7.0"}])
@@ -419,10 +425,10 @@ def test_labels_are_data(here):
         (("log.jsonl", "--drop", "doubted"), "are for --export FILE"),
         (("log.jsonl", "--export", "o.jsonl", "--drop", "wrong"), "known: doubted, questionable"),
         (
-            ("log.jsonl", "--export", "o.jsonl", "--only", "first:x"),
-            "first:x: name a number of rows",
+            ("log.jsonl", "--export", "o.jsonl", "--first", "x"),
+            "invalid value for '--first'",
         ),
-        (("log.jsonl", "--export", "o.jsonl", "--only", "random:9", "--drop", "fine"), "takes of all rows"),
+        (("log.jsonl", "--export", "o.jsonl", "--random", "9", "--drop", "fine"), "takes of all rows"),
         (
             ("log.jsonl", "--export", "o.jsonl", "--pass-rate", "1:0"),
             "--pass-rate 1:0: name the least",

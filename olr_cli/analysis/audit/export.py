@@ -50,7 +50,7 @@ class Choice:
     Attributes:
         dropped, only: statuses of rows that are left out, and of those that alone are kept (empty: all).
         first: the first rows of the queue alone.
-        random: so many rows, drawn at random, alone.
+        random: so many rows, drawn at random by the `seed`, alone.
         pass_rates: the least and the largest share of rollouts that give the label.
     """
 
@@ -58,25 +58,34 @@ class Choice:
     only: frozenset[str] = frozenset()
     first: int | None = None
     random: int | None = None
+    seed: int = 0
     pass_rates: tuple[float, float] | None = None
     repairs: bool = False
 
     @classmethod
-    def of(cls, drop: str | None, only: str | None, pass_rate: str | None, *, repair: bool) -> Choice:
-        """From texts: ``doubted,questionable``; the same, ``first:25`` or ``random:25``; ``0.1:0.9``."""
-        kind, _, size = (only or "").partition(":")
-        if kind in ("first", "random"):
-            if drop is not None or pass_rate is not None:
-                raise UserError("this takes of all rows; leave other choices out", f"only {only}")
-            if not size.isdecimal() or int(size) == 0:
-                raise UserError(f"name a number of rows, as in {kind}:25", f"only {only}")
-            numbers: dict[str, Any] = {kind: int(size)}
-        else:
-            with at("only"):
-                numbers = {"only": _statuses(only)}
+    def of(
+        cls,
+        drop: str | None,
+        only: str | None,
+        pass_rate: str | None,
+        *,
+        first: int | None,
+        random: int | None,
+        seed: int,
+        repair: bool,
+    ) -> Choice:
+        """Of the command's options: ``doubted,questionable``; the same; ``0.1:0.9``; numbers of rows."""
+        if not {first, random} <= {None} and (
+            not {drop, only, pass_rate} <= {None} or None not in (first, random)
+        ):
+            raise UserError(
+                "this takes of all rows; leave other choices out", "random" if first is None else "first"
+            )
+        with at("only"):
+            kept = _statuses(only)
         rates = None if pass_rate is None else _rates(pass_rate)
         with at("drop"):
-            return cls(_statuses(drop), pass_rates=rates, repairs=repair, **numbers)
+            return cls(_statuses(drop), kept, first, random, seed, rates, repair)
 
     @property
     def is_to_check(self) -> bool:
@@ -86,7 +95,7 @@ class Choice:
     def keeps(self, rows: Sequence[Row | None]) -> list[int]:
         """The places of the rows that are kept, in file order, or in that of the queue if they are its first."""
         if self.random is not None:
-            return sorted(seeding.permutation(len(rows), "audit sample")[: self.random])
+            return sorted(seeding.permutation(len(rows), "audit sample", self.seed)[: self.random])
         if self.first is not None:
             ranks = {row["rank"]: place for place, row in enumerate(rows) if row is not None and row["rank"]}
             return [ranks[rank] for rank in sorted(ranks)[: self.first]]
@@ -228,15 +237,16 @@ def export(audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Ch
         return write_prompts(whole.subset(chosen), target), len(chosen)
 
 
-def unjudged_note(audit: Audit, data: PromptSet) -> str | None:
+def unjudged_note(audit: Audit, data: PromptSet, choice: Choice) -> str | None:
     """A sentence on the rows that have no answers; None if every row was judged."""
     judged = {*audit.prompts["prompt_id"]}
     count = sum(prompt.prompt_id not in judged for prompt in data.prompts)
-    rows = f"{count:,} of {len(data):,} rows of {data.source}"
+    if not count:
+        return None
+    has_rates = choice.pass_rates is not None
+    fate = "they have no pass rate and are left out" if has_rates else "--drop unjudged leaves them out"
     return (
-        f"{rows} are not judged, for nobody answered them; --drop unjudged leaves them out."
-        if count
-        else None
+        f"{count:,} of {len(data):,} rows of {data.source} are not judged, for nobody answered them; {fate}."
     )
 
 

@@ -193,7 +193,7 @@ def _left_out(labels: Labels, source: Path, command: str) -> Iterator[str]:
         which = f"{size:,} most doubtful" if labels.values is not None else f"first {size:,}"
         yield (
             f"The list shows the {which} of {size + labels.left_out:,} prompts of {source}; to draw from all at random:"
-            f" {command} --only random:50 --export draw.jsonl."
+            f" {command} --random 50 --export draw.jsonl."
         )
 
 
