@@ -69,7 +69,7 @@ def test_a_row_says_what_a_person_can_judge(here):
     lines = audit(write(here / "log.jsonl", rows), "--top", "1").stdout.splitlines()
     head = next(number for number, line in enumerate(lines) if line.startswith("#"))
     assert lines[head].split() == ["#", "prompt", "label", "answered", "instead", "label", "in", "seems"]
-    assert " ".join(lines[head + 1].split()) == "1 p8 8 7 in 20, 5 in 4, 9 in 4 0 of 32 doubted"
+    assert " ".join(lines[head + 1].split()) == "1 p8 8 20 × 7, 4 × 5, 4 × 9 0 of 32 doubted"
     assert lines[head + 2].strip() == "How many apples?"
 
 
@@ -152,7 +152,7 @@ def test_an_export_says_of_every_row_what_was_found(here, log):
     assert {one["audit_change"] for one in found.values()} == {"kept"}
     assert found["p4"]["audit_rank"] <= 2 and found["p4"]["audit_confidence"] is None
     assert found["p4"]["audit_given_label"] == "8"
-    assert found["p4"]["audit_evidence"] == "of 32 rollouts the label in 0, 7 in 20, 5 in 4, 9 in 4"
+    assert found["p4"]["audit_evidence"] == "of 32 rollouts 0 × the label, 20 × 7, 4 × 5, 4 × 9"
     assert [p.given_label for p in read_prompts("all/found.parquet").prompts].count("8") == 2
 
 

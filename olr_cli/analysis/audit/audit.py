@@ -10,7 +10,7 @@ The verdicts are one frame, a row a prompt in the order of the queue:
 | confidence | chance that the label is wrong; null without verified labels |
 | proposal_confidence | chance that the proposal is right; null without verified labels |
 | change | what a repair does with the label, of `CHANGES` |
-| answers | what was answered instead, the most frequent first: ``240 in 16, 150 in 1`` |
+| answers | what was answered instead, the most frequent first: ``16 × 240, 1 × 150`` |
 | given_count, proposed_count, rollouts, answered, visits | how many rollouts gave the label, the proposal, all, an answer |
 | log_odds | that the label is wrong, of the annotator model: the order of the queue, not to be believed as a chance |
 | is_verified | somebody has verified the true answer, or that the label is wrong |
@@ -275,7 +275,7 @@ def _answers(counted: Tally, totals: Floats) -> pl.Series:
     texts = (
         others.sort("prompt", "count", "spelling", descending=[False, True, False])
         .group_by("prompt", maintain_order=True)
-        .agg((pl.col("spelling") + " in " + pl.col("count").cast(pl.String)).head(_SHOWN).str.join(", "))
+        .agg(pl.format("{} × {}", "count", "spelling").alias("spelling").head(_SHOWN).str.join(", "))
     )
     prompts = pl.DataFrame({"prompt": pl.Series(range(len(counted)), dtype=counted.answers["prompt"].dtype)})
     return prompts.join(texts, on="prompt", how="left", maintain_order="left")["spelling"]

@@ -260,7 +260,7 @@ def evidence(row: Row) -> str:
     if row["is_verified"]:
         is_answered = row["confidence"] != 1 or row["proposal_confidence"] == 1
         return "the true answer is verified" if is_answered else "the label is verified to be wrong"
-    given = "" if row["given_count"] is None else f"the label in {row['given_count']}, "
+    given = "" if row["given_count"] is None else f"{row['given_count']} × the label, "
     answers = row["answers"] or ("nothing else" if row["given_count"] else "no answer")
     return f"of {row['rollouts']} rollouts {given}{answers}"
 

@@ -100,8 +100,8 @@ const percent = (share) => (share === null ? "\u2013" : share > 0.995 ? ">99 %" 
 /** The chance that the label is wrong, without verified labels its place in the queue; and what it seems to be. */
 function doubt(p) {
   const chance = audit("confidence", p), rank = audit("rank", p), status = audit("status", p);
-  const number = chance === null && rank !== null ? `no. ${rank}` : percent(chance);
-  return ["doubted", "questionable"].includes(status) ? `${number}, ${status === "doubted" ? status : "unclear"}` : number;
+  const number = chance === null && rank !== null ? `rank ${rank}` : percent(chance);
+  return ["doubted", "questionable"].includes(status) ? `${number}, ${status}` : number;
 }
 
 function proposal(p) {

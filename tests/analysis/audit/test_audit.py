@@ -36,9 +36,9 @@ def test_wrong_labels_come_first_with_what_was_answered_instead(tmp_path, judge)
     doubted = found.prompts.filter(pl.col("status") == "doubted")
     assert "p8" in doubted["prompt_id"] and set(doubted["prompt_id"]) <= {f"p{number}" for number in wrong}
     assert set(doubted["proposed_label"]) == {"7"}
-    assert row(found, "p3")["answers"] == "7 in 20, 5 in 4"
+    assert row(found, "p3")["answers"] == "20 × 7, 4 × 5"
     assert (row(found, "p3")["given_count"], row(found, "p3")["proposed_count"]) == (4, 20)
-    assert evidence(row(found, "p3")) == "of 32 rollouts the label in 4, 7 in 20, 5 in 4"
+    assert evidence(row(found, "p3")) == "of 32 rollouts 4 × the label, 20 × 7, 4 × 5"
     assert found.prompts["confidence"].null_count() == found.prompts["proposal_confidence"].null_count() == 30
     assert set(found.prompts["change"]) == {"kept"}, "nothing is verified"
 

@@ -118,7 +118,7 @@ def test_the_audit_can_be_sorted_and_filtered(one, open_page):
     tab.choose("sort", "wrong")
     assert tab.ids() == [row["prompt_id"] for row in told["ranked"] if row["status"] == "questionable"]
     evidence = tab.page.locator("#rows .cell.evidence").first.text_content()
-    assert evidence.startswith("of 48 rollouts the label in ")
+    assert evidence.startswith("of 48 rollouts 5 × the label, ")
     marks = {"right": 0, "wrong": 0}
     for verdict in marks:
         tab.choose("audit", f"proposal {verdict}")
@@ -272,7 +272,7 @@ def test_the_queue_of_any_log_is_a_page_with_who_answered_what(queue, open_page)
     heads = tab.page.locator("#heads .cell").all_text_contents()
     assert heads == ["question", "answers", "prompt", "label", "label wrong", "proposal", "your verdict"]
     cells = tab.rows.first.locator(".cell").all_text_contents()
-    assert cells[:2] == ["p9, 3 + 4?", "of 16 rollouts the label in 2, 7 in 10, 5 in 2"] and len(
+    assert cells[:2] == ["p9, 3 + 4?", "of 16 rollouts 2 × the label, 10 × 7, 2 × 5"] and len(
         cells
     ) == len(heads)
     tab.open()
