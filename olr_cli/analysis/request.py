@@ -41,6 +41,7 @@ class Request:
     columns: Mapping[str, str] | None = None
     labels: Sequence[str] = ()
     verified: Path | None = None
+    captions: bool = True
 
     @property
     def wanted_figures(self) -> Sequence[str]:
@@ -91,13 +92,13 @@ def carry_out(request: Request) -> Answer:
         )
     folder = (request.out or _default_folder(places, runs)) if wanted or request.report else Path()
     try:
-        drawn = figures.draw([*wanted, *(["all"] if request.report else [])], arms)
+        drawn = figures.draw([*wanted, *(["all"] if request.report else [])], arms, captions=request.captions)
     except UserError:
         if request.figure or request.over or not wanted:
             raise
         # Runs that have no metrics by step may have other figures.
         wanted = ["all"]
-        drawn = figures.draw(wanted, arms)
+        drawn = figures.draw(wanted, arms, captions=request.captions)
     tables = {}
     for name in names:
         try:

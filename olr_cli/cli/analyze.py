@@ -57,6 +57,9 @@ def analyze(
         help="Folder for the figures; by default figures/ in the run, or next to the runs if there are several. A"
         " new file whose name ends in .csv gets the table (by default arms) instead.",
     ),
+    no_caption: bool = Option(
+        False, "--no-caption", help="Write nothing below the figures: LaTeX has captions of its own."
+    ),
     newest: bool = Option(
         False, "--newest", help="If several runs have the same arm and seed, take the newest, and say which."
     ),
@@ -103,6 +106,7 @@ def analyze(
         columns=options.read_log_columns(columns),
         labels=label or [],
         verified=verified,
+        captions=not no_caption,
     )
     answer = carry_out(request)
     if csv_file is not None:

@@ -66,7 +66,7 @@ def test_a_run_without_truth_leaves_out_what_would_be_blank_and_says_so(tmp_path
     drawn = {Path(file).stem for file in json.loads(result.stdout)["written"]}
     assert drawn == {"learning", "dynamics"}
     notes = " ".join(json.loads(result.stdout)["notes"])
-    assert "dynamics leaves out (a) Training accuracy" in notes
+    assert "dynamics leaves out (a) Majority accuracy" in notes
     assert "--figure coherence: this needs true answers" in refused(run, "--figure", "coherence")
 
 

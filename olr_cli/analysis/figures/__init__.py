@@ -53,8 +53,8 @@ def caption(figure: str) -> str:
     return (_function(figure).__doc__ or "").partition("\n")[0]
 
 
-def charts_of(figure: str, arms: Sequence[Arm]) -> list[Chart]:
-    """The charts of a figure; a `Lack` if it needs other runs."""
+def charts_of(figure: str, arms: Sequence[Arm], *, captions: bool = True) -> list[Chart]:
+    """The charts of a figure, perhaps without what is written below them; a `Lack` if it needs other runs."""
     from olr_cli.analysis.figures.style import applied
     from olr_cli.analysis.frame import Lack
 
@@ -62,7 +62,7 @@ def charts_of(figure: str, arms: Sequence[Arm]) -> list[Chart]:
     if logs and figure not in _SHOW_LOGS:
         raise Lack(f"runs of olr, and {logs[0].source} is a log of {logs[0].trainer}")
     keys = [figure.removeprefix(OVER)] if figure.startswith(OVER) else []
-    with applied():
+    with applied(captions=captions):
         return _function(figure)(arms, *keys)
 
 
@@ -86,14 +86,14 @@ def known_figures(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*FIGURES, *(f"{OVER}{key}" for key in OFTEN), *over]))
 
 
-def draw(names: Sequence[str], arms: Sequence[Arm]) -> dict[str, list[Chart]]:
+def draw(names: Sequence[str], arms: Sequence[Arm], *, captions: bool = True) -> dict[str, list[Chart]]:
     """The charts of the figures of these names; ``all`` stands for every figure that these arms have the runs for."""
     from olr_cli.analysis.frame import Lack
 
     charts: dict[str, list[Chart]] = {}
     for name in known_figures(names):
         try:
-            charts[name] = charts_of(name, arms)
+            charts[name] = charts_of(name, arms, captions=captions)
         except Lack as lack:
             if name in names:
                 place = f"over {name.removeprefix(OVER)}" if name.startswith(OVER) else f"figure {name}"

@@ -170,20 +170,21 @@ def _criteria_axes(axes: Axes, epochs: Epochs, rows: pl.DataFrame) -> None:
 
 
 class Panel(NamedTuple):
-    """A panel of the dynamics: its title, its rows, and how its axes are finished."""
+    """A panel of the dynamics: its title, what its y axis shows, its rows, and how its axes are finished."""
 
     title: str
+    shows: str
     rows: PanelRows
     finish: Callable[[Axes, Epochs, pl.DataFrame], None]
 
 
 PANELS: Mapping[str, Panel] = {
-    "a": Panel("Training accuracy", training_accuracy, _shares),
-    "b": Panel("Accuracy by selection", accuracy_by_selection, _shares),
-    "c": Panel("Slope of the pass rate", slope, _slopes),
-    "d": Panel("Selection ratio", selection_ratio, _shares_from_zero),
-    "e": Panel("Ablation accuracy", criteria, _criteria_axes),
-    "f": Panel("Effective noise", effective_noise, _shares_from_zero),
+    "a": Panel("Majority accuracy", "right majorities", training_accuracy, _shares),
+    "b": Panel("Majority accuracy", "right majorities", accuracy_by_selection, _shares),
+    "c": Panel("Slope of the pass rate", "slope per visit", slope, _slopes),
+    "d": Panel("Selection ratio", "selected prompts", selection_ratio, _shares_from_zero),
+    "e": Panel("Ablation accuracy", "right majorities", criteria, _criteria_axes),
+    "f": Panel("Effective noise", "wrong labels", effective_noise, _shares_from_zero),
 }
 
 
@@ -239,12 +240,13 @@ def dynamics(arms: Sequence[Arm]) -> list[Chart]:
         sheet = style.Sheet(len(shown), columns, width=width, panel_height=1.6)
         for axes, (letter, rows) in zip(sheet.panels, shown.items(), strict=True):
             axes.set_title(f"({letter}) {PANELS[letter].title}")
+            axes.set_ylabel(PANELS[letter].shows)
             style.epoch_axis(axes, arm.epochs)
             sheet.lines(axes, LOOKS, rows)
             PANELS[letter].finish(axes, epochs, rows)
             style.mark_warmup(axes, arm.olr, arm.epochs, named=axes is sheet.panels[0])
         suffix = "" if len(arms) == 1 else "_" + re.sub(r"[^\w.+-]+", "-", arm.name)
-        caption = f"Arm: {arm.title}." if len(arms) > 1 else ""
+        caption = f"Arm: {arm.title}, of {arm.recipe.name}."
         data = pl.concat(
             rows.select(pl.lit(letter).alias("panel"), pl.all()) for letter, rows in shown.items()
         )

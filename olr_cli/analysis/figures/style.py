@@ -11,6 +11,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
@@ -139,13 +140,20 @@ def looks(labels: Sequence[str]) -> list[Look]:
     return [Look(label, *style) for label, style in zip(labels, cycle(styles), strict=False)]
 
 
+_captions = ContextVar("captions", default=True)
+
+
 @contextmanager
-def applied() -> Iterator[None]:
-    """Draw in this style, whatever the user's matplotlib settings are."""
-    with matplotlib.rc_context():
-        matplotlib.rcdefaults()
-        matplotlib.rcParams.update(_SETTINGS)
-        yield
+def applied(*, captions: bool = True) -> Iterator[None]:
+    """Draw in this style, whatever the user's matplotlib settings are, with or without captions below figures."""
+    token = _captions.set(captions)
+    try:
+        with matplotlib.rc_context():
+            matplotlib.rcdefaults()
+            matplotlib.rcParams.update(_SETTINGS)
+            yield
+    finally:
+        _captions.reset(token)
 
 
 class Sheet:
@@ -255,10 +263,10 @@ class Sheet:
     def chart(self, name: str, data: pl.DataFrame, *, note: str = "", caption: str = "") -> Chart:
         """The finished figure with the numbers behind it; the panels' limits must be final.
 
-        Below it stand `caption`, and of how many runs the data's means are if they have the columns of `SPREAD`.
+        Below it stand `caption` and of how many runs the data's means are if they have the columns of `SPREAD`.
         """
         caption = " ".join(filter(None, (self._sentence(data), caption)))
-        if caption:
+        if caption and _captions.get():
             text = textwrap.fill(caption, _signs(self.figure.get_figwidth()))
             self.figure.supxlabel(text, x=0.01, ha="left", fontsize=FONT_SIZE, color=GREY)
             self._grow(1 + text.count("\n"))

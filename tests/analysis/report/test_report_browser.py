@@ -272,9 +272,9 @@ def test_the_queue_of_any_log_is_a_page_with_who_answered_what(queue, open_page)
     heads = tab.page.locator("#heads .cell").all_text_contents()
     assert heads == ["question", "answers", "prompt", "label", "label wrong", "proposal", "your verdict"]
     cells = tab.rows.first.locator(".cell").all_text_contents()
-    assert cells[:2] == ["p9, 3 + 4?", "of 16 rollouts 2 × the label, 10 × 7, 2 × 5"] and len(
-        cells
-    ) == len(heads)
+    assert cells[:2] == ["p9, 3 + 4?", "of 16 rollouts 2 × the label, 10 × 7, 2 × 5"] and len(cells) == len(
+        heads
+    )
     tab.open()
     detail = tab.page.locator(".detail")
     assert detail.locator("pre").first.text_content() == "p9, 3 + 4?\n\n[system] Sums."
