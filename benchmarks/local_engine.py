@@ -17,7 +17,7 @@ TRL is a dependency of this file only. To install and run it (no GPU needed, two
     build/benchmark/bin/pip install --editable '.[benchmark]' datasets
     OMP_NUM_THREADS=1 build/benchmark/bin/python benchmarks/local_engine.py
 
-A pretrained model (`make smollm` first), as docs/real-model.md has it:
+A pretrained model (`make smollm` first), as docs/results/real-model.md has it:
 
     build/benchmark/bin/python benchmarks/local_engine.py --model smollm2-135m --prompts 32 --max-new-tokens 4 --steps 5
     … --model smollm2-135m --long --prompts 2 --max-new-tokens 50 --steps 3

@@ -1,1 +1,1 @@
-"""The theory of the paper: its formulas, their simulation, and what runs show of them (docs/theory.md)."""
+"""The theory of the paper: its formulas, their simulation, and what runs show of them (docs/results/theory.md)."""

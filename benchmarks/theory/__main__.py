@@ -1,4 +1,4 @@
-"""The numbers and figures of docs/theory.md, made from runs by one command.
+"""The numbers and figures of docs/results/theory.md, made from runs by one command.
 
     olr train laptop/theory --sweep --jobs 2
     python -m benchmarks.theory runs/theory

@@ -40,7 +40,7 @@ def coupling(clean: Numbers, noisy: Numbers) -> Coupling:
     which the noisy prompt's own effect G_n is not multiplied by, so that rho_c is near 1 for any model with large
     gradients; divided by E[|g_n|^2] both effects have one scale. That still takes the labels of all noisy prompts to
     push L as if they were one prompt, which makes rho_c too low where their gradients differ: `balanced_ratio` measures
-    both pushes alike (docs/theory.md).
+    both pushes alike (docs/results/theory.md).
 
     Args:
         clean: gradients of clean prompts, shape (clean prompts, parameters).

@@ -1,11 +1,10 @@
 """Built-in tasks for pretrained models: plain text that goes on, after examples that show how.
 
 A small model that was trained on text goes on after ``7 * 13 =`` once three solved lines stand before it; asked in a
-chat it does not. Its errors are its own: docs/real-model.md says how often SmolLM2-135M is right, and how often its
-wrong answers agree. A recipe gives such prompts without a chat template (`model.chat_template: none`), ends responses
-with their line (`train.stop`), and the answer is the first integer.
-
-Each question belongs to one split for good, whatever the seed, together with those that ask the same in another order.
+chat it does not. Its errors are its own: docs/results/real-model.md says how often SmolLM2-135M is right, and how often
+its wrong answers agree. A recipe gives such prompts without a chat template (`model.chat_template: none`), ends
+responses with their line (`train.stop`), and the answer is the first integer. Each question belongs to one split for
+good, whatever the seed, together with those that ask the same in another order.
 """
 
 from __future__ import annotations
