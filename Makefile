@@ -20,7 +20,7 @@ TRAINERS_PIP   = $(TRAINERS_VENV)/bin/python -m pip install --quiet
 GPU_VENV   ?= .venv-gpu
 GPU_REPORT ?= gpu-report.md
 
-.PHONY: quickstart smollm gallery test types tests test-lowest hard fuzz test-openrlhf test-trainers test-gpu install clean no-gpu
+.PHONY: quickstart smollm gallery test types tests test-lowest hard fuzz test-openrlhf test-trainers test-gpu install release clean no-gpu
 
 define train-and-draw
 @$(BIN)/olr train recipes/laptop/$(1).yaml --run-dir $(RUN) $(if $(wildcard $(RUN)/manifest.json),--resume) \
@@ -42,6 +42,16 @@ smollm: $(VENV)/.installed
 # Every figure and table from some 190 laptop runs: docs/gallery.md says how long it took.
 gallery: $(VENV)/.installed
 	$(BIN)/python benchmarks/gallery.py
+
+# dist/ as it would be uploaded, and the quickstart from its wheel in an environment of its own; uploads nothing.
+release:
+	rm -rf dist .venv-release
+	$(PYTHON) -m venv .venv-release
+	.venv-release/bin/pip install --quiet build twine
+	.venv-release/bin/python -m build
+	.venv-release/bin/twine check --strict dist/*
+	.venv-release/bin/pip install --quiet $(TESTED) "$$(ls dist/*.whl)[train]"
+	cd dist && ../.venv-release/bin/olr train laptop/quickstart
 
 install: $(VENV)/.installed-dev
 

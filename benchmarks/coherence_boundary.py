@@ -25,7 +25,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 import polars as pl
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from olr_cli import tables
 from olr_cli.analysis.arms import Run, find_runs
@@ -114,10 +114,13 @@ def chart(rows: pl.DataFrame, visits: pl.DataFrame) -> style.Chart:
     sizes = shown.group_by("task", maintain_order=True).agg(pl.col("prompts").n_unique())
     tasks = sizes.filter(pl.col("prompts") > 1)["task"].to_list()
     sheet = style.Sheet(len(tasks) + 2, 2, width=style.TEXT_WIDTH, panel_height=2.2)
+    looks = {look.label: look for look in style.looks(rows["task"].unique(maintain_order=True).to_list())}
     for number, (axes, task) in enumerate(zip(sheet.panels, tasks, strict=False)):
         lines = shown.filter(task=task).group_by("prompts", "visits", maintain_order=True)
         for place, ((prompts, most), line) in enumerate(lines):
-            colour = matplotlib.colors.to_hex(matplotlib.colormaps["viridis"](0.18 * place))
+            # A task has one colour in all panels; the fewer visits, the paler.
+            red_green_blue = np.array(matplotlib.colors.to_rgb(looks[task].colour))
+            colour = matplotlib.colors.to_hex(1 - (1 - red_green_blue) * (1 - 0.14 * place))
             look = {"clip_on": False, **style.mark(style.MARKERS[place])}
             label = f"{prompts} \N{MULTIPLICATION SIGN} {most}"
             sheet.curve(axes, line["step"], line["majority"].to_numpy(), label, colour, **look)
@@ -128,7 +131,7 @@ def chart(rows: pl.DataFrame, visits: pl.DataFrame) -> style.Chart:
     changing.axhline(0, color=style.GREY, linewidth=0.6)
     ending.axline((0, 0), slope=1, color=style.GREY, linewidth=0.6)
     handles = []
-    for look in style.looks(rows["task"].unique(maintain_order=True).to_list()):
+    for look in looks.values():
         marks = {"color": look.colour, "linestyle": "", "markersize": 3, **style.mark(look.marker)}
         of_task = visits.filter(task=look.label)
         changing.plot(of_task["retention"], of_task["change"], **marks)
@@ -136,13 +139,19 @@ def chart(rows: pl.DataFrame, visits: pl.DataFrame) -> style.Chart:
         handles += ending.plot(ends["transfer"], ends["memory"], **marks, label=look.label)
     changing.set_title(style.lettered(len(tasks), "From one visit to the next"))
     changing.set_xlabel("retention of the wrong label")
-    changing.set_ylabel("change of the noisy majority")
+    changing.set_ylabel("change of the noisy majority (points)")
     ending.set_title(style.lettered(len(tasks) + 1, "At the end (above the line: a fall)"))
-    ending.set_xlabel("transfer")
-    ending.set_ylabel("memory")
-    for axes in (changing, ending):
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.set_major_formatter(PercentFormatter(1, decimals=0))
+    ending.set_xlabel("transfer (points)")
+    ending.set_ylabel("memory (points)")
+    low, high = (
+        min(ending.get_xlim()[0], ending.get_ylim()[0]),
+        max(ending.get_xlim()[1], ending.get_ylim()[1]),
+    )
+    ending.set(xlim=(low, high), ylim=(low, high), aspect="equal", anchor="W")
+    changing.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    points = FuncFormatter(lambda value, _: f"{100 * value:.0f}")
+    for axis in (changing.yaxis, ending.xaxis, ending.yaxis):
+        axis.set_major_formatter(points)
     sheet.legend(handles)
     caption = "Means over seeds. In (c) a mark is a visit of an arm, in (d) an arm."
     return sheet.chart("coherence-boundary", rows, caption=caption)
