@@ -1,6 +1,7 @@
 """The documentation names what there is."""
 
 import re
+import sys
 from dataclasses import fields
 from pathlib import Path
 
@@ -23,6 +24,30 @@ def named(page, heading):
 @pytest.mark.parametrize(("heading", "record"), [("labels", LabelRecord), ("rollouts", RolloutRecord)])
 def test_every_column_of_a_stored_table_is_described_and_no_other(heading, record):
     assert sorted(named("run-directory.md", heading)) == sorted(field.name for field in fields(record))
+
+
+def test_the_python_api_is_described_as_its_docstrings_do():
+    sys.path.insert(0, str(ROOT / "tools"))
+    from api_page import page
+
+    assert (DOCS / "api.md").read_text("utf-8") == page(), "run: python tools/api_page.py > docs/api.md"
+
+
+def test_links_between_pages_lead_somewhere():
+    pages = [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "recipes").rglob("*.md"), ROOT / "llms.txt"]
+    links = [
+        (page, link) for page in pages for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8"))
+    ]
+    for page, link in links:
+        target, _, anchor = link.partition("#")
+        if link.startswith("http"):
+            continue
+        place = page.parent / target if target else page
+        assert place.exists(), f"{page}: {link}"
+        if anchor:
+            headings = re.findall(r"(?m)^#+ (.*)$", place.read_text("utf-8"))
+            names = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+            assert anchor in names, f"{page}: {link}"
 
 
 def test_every_method_and_every_key_of_methods_is_described():

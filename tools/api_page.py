@@ -1,0 +1,103 @@
+"""docs/api.md from the docstrings of what other programs may import; nothing is imported, so no trainer is needed.
+
+python tools/api_page.py > docs/api.md
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1] / "olr_cli"
+
+PAGE: dict[str, tuple[str, ...]] = {
+    "olr_cli.api": ("OnlineLabelRefinement", "SupervisedStep", "Supervisor", "Visit", "Label", "keep",
+                    "replace_by_majority", "no_label", "Rollout", "RolloutGroup", "Prompt", "Decided"),
+    "olr_cli.answers": ("is_match", "extract", "Judge", "vote", "Vote"),
+    "olr_cli.trainers.trl": ("OlrReward", "accuracy_reward"),
+    "olr_cli.trainers.verl": ("compute_score", "OlrRewardManager"),
+}  # fmt: skip
+"""Module -> the names that are documented, in this order; each may come from a module that it imports."""
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [
+        "# Python API",
+        "Made from docstrings by `python tools/api_page.py > docs/api.md`. How these are used:"
+        " [trainers.md](trainers.md), [methods.md](methods.md#your-own-rule), [grading.md](grading.md).",
+    ]
+    for module, names in PAGE.items():
+        parts.append(f"## `{module}`")
+        for name in names:
+            parts += _described(found(module, name), 3)
+    return "\n\n".join(parts) + "\n"
+
+
+def found(module: str, name: str) -> Definition:
+    """The definition of a name, followed through imports.
+
+    Raises:
+        LookupError: the module neither defines nor imports it.
+    """
+    file = PACKAGE.parent / Path(*module.split("."))
+    file = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
+    for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+        if isinstance(node, Definition) and node.name == name:
+            return node
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("olr_cli"):
+            for alias in node.names:
+                if (alias.asname or alias.name) == name:
+                    return found(node.module, alias.name)
+    raise LookupError(f"{module} has no {name}")
+
+
+def _described(node: Definition, level: int) -> Iterator[str]:
+    """A heading, the signature and the docstring; of a class its public methods too."""
+    yield f"{'#' * level} `{node.name}`"
+    yield f"```python\n{_signature(node)}\n```"
+    yield _text(ast.get_docstring(node) or "")
+    if isinstance(node, ast.ClassDef):
+        for inner in node.body:
+            if isinstance(inner, ast.FunctionDef) and re.fullmatch("__call__|[a-z].*", inner.name):
+                yield from _described(inner, level + 1)
+
+
+def _signature(node: Definition) -> str:
+    if isinstance(node, ast.ClassDef):
+        makers = [it for it in node.body if isinstance(it, ast.FunctionDef) and it.name == "__init__"]
+        if not makers:
+            fields = [ast.unparse(it) for it in node.body if isinstance(it, ast.AnnAssign)]
+            return "\n    ".join([f"class {node.name}:", *fields]) if fields else f"class {node.name}"
+        node, name = makers[0], node.name
+    else:
+        name = node.name
+    arguments = ast.unparse(node.args).removeprefix("self, ").removeprefix("self")
+    if any(isinstance(it, ast.Name) and it.id == "property" for it in node.decorator_list):
+        return f"{name}: {ast.unparse(node.returns)}" if node.returns else name
+    returns = f" -> {ast.unparse(node.returns)}" if node.returns is not None and name == node.name else ""
+    line = f"{name}({arguments}){returns}"
+    return line if len(line) <= 100 else line.replace("(", "(\n    ", 1).replace(", *, ", ",\n    *, ", 1)
+
+
+def _text(docstring: str) -> str:
+    """A docstring as Markdown: its sections become lists."""
+    lines = []
+    for line in docstring.splitlines():
+        if re.fullmatch(r"(Args|Attributes|Returns|Raises|Yields):", line):
+            lines += [f"**{line[:-1]}**", ""]
+        elif entry := re.fullmatch(r"    (\*{0,2}\w+(?:, \w+)*): (.*)", line):
+            lines.append(f"- `{entry[1]}`: {entry[2]}")
+        elif line.startswith("        ") and lines and not lines[-1].startswith("    "):
+            lines.append(f"  {line.strip()}")
+        else:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(page(), end="")
