@@ -7,7 +7,9 @@ does not end a rehearsal: it is noted and stood in for, and the exit status is 2
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -16,11 +18,13 @@ from olr_cli.data.prompts import SYSTEM_PROMPT, Prompt, PromptSet, View
 from olr_cli.engines.launch import engine_of, extractor_of, run_warnings
 from olr_cli.engines.openrlhf.needs import missing_here, version_warnings
 from olr_cli.engines.run import DataSets, Engine, load_data
-from olr_cli.errors import NotHere
+from olr_cli.errors import NotHere, UserError
 from olr_cli.packages import untested_versions
 from olr_cli.recipe.checks import code_notes, recipe_warnings
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
-from olr_cli.runs.directory import Kind, recipe_yaml
+from olr_cli.runs.directory import Kind, read_manifest, read_recipe, recipe_yaml
+from olr_cli.runs.metrics import read_metrics
+from olr_cli.runs.progress import rough_duration
 from olr_cli.runs.schedule import Schedule
 from olr_cli.supervision import compose
 from olr_cli.tables import Answer
@@ -107,6 +111,25 @@ class Rehearsal:
             if (test := self.data.test) is not None:
                 yield f"{len(test)} held-out prompts from {test.source}"
         yield f"{amount['steps']} steps, {amount['rollouts']:,} rollouts"
+        if (before := self._earlier_run()) is not None:
+            path, seconds = before
+            yield f"about {rough_duration(seconds * (amount['rollouts'] or 0))}, as fast as {path}"
+
+    def _earlier_run(self) -> tuple[Path, float] | None:
+        """The newest run below runs/ with this policy, device and length of responses, and its seconds a rollout."""
+        same, found = ("engine", "device", "dtype", "threads", "policy_digest"), []
+        for file in Path("runs").glob("**/manifest.json"):
+            with suppress(UserError):
+                manifest, recipe = read_manifest(file.parent), read_recipe(file.parent)
+                if all(manifest.get(name) == self.engine.facts.get(name) for name in same):
+                    found.append((manifest["created"], file.parent, recipe.train))
+        for _, path, settings in sorted(found, key=lambda run: run[0], reverse=True):
+            if settings.max_new_tokens == self.recipe.train.max_new_tokens:
+                steps = read_metrics(path, "time/step")
+                rollouts = sum(step.get("rollout/groups", 0) for step in steps) * settings.rollouts_per_prompt
+                if rollouts:
+                    return path, sum(step["time/step"] for step in steps) / rollouts
+        return None
 
     def _prompt_lines(self, prompt: Prompt, views: Mapping[View, str]) -> Iterator[str]:
         """A prompt in each of its views, its label, and how answers to it are read."""

@@ -15,6 +15,8 @@ from typer.main import get_command
 
 from olr_cli.cli import app
 from olr_cli.data.prompt_files import read_prompts
+from olr_cli.engines.local.engine import too_much_for_a_cpu
+from olr_cli.recipe.layers import validate
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.locks import held
 from olr_cli.runs.metrics import read_metrics
@@ -133,6 +135,21 @@ def test_a_dry_run_shows_a_prompt_and_writes_nothing(tmp_path, monkeypatch):
     assert re.search(r"as the policy sees it:\n\d{3}\+\d{3}=\n", result.output)
     assert "slope_threshold: 0.0" in result.output
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_knows_how_long_an_earlier_run_of_the_policy_took(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "as fast as" not in train("--dry-run").output
+    train("--run-dir", "runs/first")
+    assert re.search(r"(?m)^about \d+s, as fast as runs/first$", train("--dry-run").output)
+    assert "as fast as" not in train("--dry-run", settings=[*SMALL, "train.max_new_tokens=6"]).output
+
+
+def test_a_large_model_on_a_cpu_is_told_that_it_takes_days():
+    recipe = validate({"data": {"train": "x"}, "model": {"path": "x"}}, "test")
+    assert too_much_for_a_cpu(130_000, 800, recipe) == []
+    (sentence,) = too_much_for_a_cpu(600_000_000, 800, recipe)
+    assert "600 M parameters on a CPU" in sentence and "take a GPU (engine.device)" in sentence
 
 
 def test_resume_of_a_finished_run_says_so_and_how_to_extend_it(run):

@@ -56,6 +56,8 @@ class LocalRunner:
             ],
         }
         self.warnings = template_warnings(self.policy.tokenizer, recipe)
+        if not on_gpu:
+            self.warnings += too_much_for_a_cpu(policy.model.num_parameters(), len(self.token_ids), recipe)
 
         self.plan = [f"device {self.facts['device']}", *turn_end_lines(self.policy.tokenizer)]
         self.render = self.policy.render
@@ -88,6 +90,25 @@ class LocalRunner:
         if checkpoint is not None:
             load_trainer(grpo, checkpoint)
         return grpo
+
+
+_CPU_SPEED = 1e11
+"""Operations a second that few CPUs reach in float32."""
+_OPERATIONS = 8
+"""For a parameter and a token, at least: two to sample it, six to train on it."""
+
+
+def too_much_for_a_cpu(parameters: int, prompts: int, recipe: Recipe) -> list[str]:
+    """A sentence if responses of full length would take days; toys and small models get none."""
+    settings = recipe.train
+    tokens = prompts * settings.epochs * settings.rollouts_per_prompt * settings.max_new_tokens
+    days = parameters * tokens * _OPERATIONS / _CPU_SPEED / 86400
+    if days < 1:
+        return []
+    return [
+        f"{parameters / 1e6:,.0f} M parameters on a CPU: with responses of full length this takes {days:,.0f} days or"
+        " more; take a GPU (engine.device), fewer prompts (data.limit), or shorter responses (train.max_new_tokens)"
+    ]
 
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # in malloc.h
