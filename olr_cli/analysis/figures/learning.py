@@ -64,7 +64,8 @@ def learning(arms: Sequence[Arm]) -> list[Chart]:
     window = max(1, last // _WINDOWS) | 1
     rows = spreads(_smoothed(values, window), "step")
     titles = {**TITLES, **_WITHOUT_TRUTH}
-    shown = [metric for metric in titles if metric in set(rows["metric"])]
+    moving = set(rows.filter(pl.col("mean") != 0)["metric"])
+    shown = [metric for metric in titles if metric in moving] or [rows["metric"][0]]
     columns = style.columns_of(len(shown), 3)
     sheet = style.Sheet(len(shown), columns, width=style.TEXT_WIDTH, panel_height=1.4)
     looks = style.looks([arm.title for arm in arms])
