@@ -66,11 +66,15 @@ def summarise(values: pl.DataFrame, references: Mapping[str, str] | None = None)
 
 
 def spreads(values: pl.DataFrame, at: str = "epoch") -> pl.DataFrame:
-    """The summaries of a frame as rows of a figure: arm, metric, a column called as `at` says, those of `SPREAD`."""
+    """The summaries of a frame as rows of a figure: arm, metric, a column called as `at` says, those of `SPREAD`.
+
+    Besides, `values`: the list of what the single runs have.
+    """
     grouped = _grouped(values)
     cells = [mean_cell(numbers) for numbers in grouped["value"].to_list()]
     rows = pl.DataFrame([spread(cell) for cell in cells], SPREAD, orient="row")
-    return pl.concat([grouped.select("arm", "metric", pl.col("at").alias(at)), rows], how="horizontal")
+    places = grouped.select("arm", "metric", pl.col("at").alias(at))
+    return pl.concat([places, rows, grouped.select(values="value")], how="horizontal")
 
 
 def _grouped(values: pl.DataFrame) -> pl.DataFrame:

@@ -45,6 +45,8 @@ COLUMN_WIDTH = 3.25
 FONT_SIZE = 7.0
 TITLE_SIZE = 7.5
 LINE_HEIGHT = 1.2 * FONT_SIZE
+_FEW = 4
+"""Runs of which each is drawn, since their sd is hardly known."""
 LABEL_GAP = 4.0
 """Between a panel and the names of its lines, in points."""
 DASHES = (0, (3, 1.5))
@@ -169,6 +171,7 @@ class Sheet:
             unused.remove()
         self._labels: dict[Axes, list[Annotation]] = {}
         self._bands: dict[str, list[tuple[Callable[[], tuple[float, float]], float, float]]] = {}
+        self._dots = False
 
     def label(self, axes: Axes, y: float, text: str, colour: str) -> None:
         """Name what ends at `y` at the right of the panel."""
@@ -223,10 +226,10 @@ class Sheet:
         x: str = "epoch",
         joined: bool = True,
     ) -> None:
-        """Draw mean (line) and mean plus and minus one sd (band) of each line, named at its end.
+        """Draw mean (line) and mean plus and minus one sd (band) of each line, named at its end; of few runs, dots.
 
-        `rows` have the columns `of`, which tells lines apart, `x`, mean and sd. A line without rows is left out.
-        Markers and whiskers stand alone if the points are not `joined`.
+        `rows` have the columns `of`, which tells lines apart, `x`, mean and sd, and `values` of the runs if dots are
+        to be drawn. A line without rows is left out. Markers and whiskers stand alone if the points are not `joined`.
         """
         for line, look in looks.items():
             points = rows.filter(pl.col(of) == line)
@@ -236,7 +239,19 @@ class Sheet:
             marker = (look.marker or "o" * (len(across) == 1)) if len(across) <= 25 else ""
             style = {"linestyle": look.dashes if joined else "", **mark(marker), "clip_on": False}
             self.curve(axes, across, mean, look.label, look.colour, **style)
-            self.band(axes, across, mean, sd, look.colour, joined=joined)
+            if are_few(points):
+                dots = points.select(x, "values").explode("values")
+                axes.plot(
+                    *(dots[name].to_numpy() for name in (x, "values")),
+                    ".",
+                    color=look.colour,
+                    alpha=0.6,
+                    ms=2.5,
+                    mew=0,
+                )
+                self._dots = True
+            else:
+                self.band(axes, across, mean, sd, look.colour, joined=joined)
 
     def legend(self, handles: Sequence[Artist]) -> None:
         """Name lines or areas above all panels, in as many columns as fit, in the order of `handles`."""
@@ -275,7 +290,7 @@ class Sheet:
         self.figure.set_layout_engine("none")
         for axes, labels in self._labels.items():
             _place(axes, labels, 72 / self.figure.dpi)
-        return Chart(name, self.figure, data, note, caption)
+        return Chart(name, self.figure, data.drop("values", strict=False), note, caption)
 
     def _grow(self, lines: float) -> None:
         width, height = self.figure.get_size_inches()
@@ -290,6 +305,7 @@ class Sheet:
             is_alone = "arm" in data.columns and data["arm"].n_unique() == 1
             return ("One run." if is_alone else "One run each.") if runs else ""
         bands = "".join(f"; {kind}: \N{PLUS-MINUS SIGN}1 sd{self._cut(kind)}" for kind in self._bands)
+        bands += "; dots: single runs" if self._dots else ""
         return f"Means of {' to '.join(map(str, dict.fromkeys((runs[0], runs[-1]))))} runs{bands}."
 
     def _cut(self, kind: str) -> str:
@@ -385,13 +401,21 @@ def percent_limits(rows: pl.DataFrame) -> tuple[float, float]:
     if rows.is_empty():
         return 0.0, 1.0
     sd = pl.col("sd").fill_null(0.0)
-    low, high = rows.select((pl.col("mean") - sd).min(), high=(pl.col("mean") + sd).max()).row(0)
+    ends = (pl.col("mean") - sd).min(), (pl.col("mean") + sd).max()
+    if are_few(rows):
+        ends = pl.col("values").list.min().min(), pl.col("values").list.max().max()
+    low, high = rows.select(ends[0], high=ends[1]).row(0)
     margin = 0.05 * max(high - low, 0.2)
     low, high = max(low - margin, 0.0), min(high + margin, 1.0)
     if high - low < 0.2:
         middle = min(max((low + high) / 2, 0.1), 0.9)
         low, high = middle - 0.1, middle + 0.1
     return low, high
+
+
+def are_few(rows: pl.DataFrame) -> bool:
+    """Whether rows are means of several runs, but of too few for an sd to say much; their `values` are drawn then."""
+    return "values" in rows.columns and 1 < int(rows["runs"].max() or 0) <= _FEW  # type: ignore[arg-type]
 
 
 def percent_axis(axes: Axes, limits: tuple[float, float]) -> None:

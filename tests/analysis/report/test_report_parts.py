@@ -95,7 +95,7 @@ def test_images_say_in_words_how_many_runs_a_mean_is_of_and_what_bands_are(tmp_p
         figure.find("figcaption/b/bdi").text: figure.find(".//img").get("alt")
         for figure in drawings(draw(["coherence"], arms_of(*runs)))
     }
-    assert "Means of 3 runs; bands: \u00b11 sd" in words["coherence"]
+    assert "Means of 3 runs; dots: single runs" in words["coherence"]
 
 
 def test_the_table_of_epochs_has_a_row_an_epoch_and_what_was_measured(arms):
