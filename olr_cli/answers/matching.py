@@ -226,6 +226,11 @@ def _compare_systems(gold: Form, answer: Form) -> bool | None:
     if other.kind == "tuple":
         return _compare_ordered(gold.parts, answer.parts)
     values = [part.parts[0] for part in system.parts]
+    if other.kind == "set" and {part.kind for part in other.parts} <= {"tuple", "system"}:
+        numbered: dict[str, list[Form]] = {}  # by index: x_1=2, y_1=1; x_2=3, y_2=4
+        for part, value in zip(system.parts, values, strict=True):
+            numbered.setdefault(part.label.partition("_")[2], []).append(value)
+        values = [Form("tuple", parts=tuple(solution)) for solution in numbered.values()]
     distinct = list({value.key: value for value in values}.values())
     rest = list(other.parts) if other.kind == "set" else [other]
     return _compare_unordered(distinct, rest) if system is gold else _compare_unordered(rest, distinct)

@@ -246,13 +246,17 @@ def _alternatives(text: str) -> list[str]:
 
 
 def _list(forms: Sequence[Form]) -> Form:
-    """An unordered list, or the values of several names."""
+    """An unordered list, the values of several names, or several solutions: values of the same names."""
     things = [form for form in forms if form.kind == "quantity" and form.label.startswith(COUNTED)]
     names = {form.label for form in things or forms if form.kind in ("assignment", "quantity")}
     if len(names) == len(forms) > 1:
         return Form("system", parts=tuple(forms))
     if not forms:
         raise Unreadable("a list of nothing")
+    if len(names) > 1 and all(form.kind == "assignment" for form in forms):  # p=5, q=2; p=7, q=2
+        solutions = [forms[start : start + len(names)] for start in range(0, len(forms), len(names))]
+        if all(len({form.label for form in solution}) == len(names) for solution in solutions):
+            return unordered(Form("system", parts=tuple(solution)) for solution in solutions)
     return unordered(form.parts[0] if form.kind == "assignment" else form for form in forms)
 
 
