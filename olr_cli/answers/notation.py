@@ -94,7 +94,6 @@ _REWRITES = {  # in this order
     r"\{\s*:\s*\}": ":",
 }
 _SYSTEM = re.compile(r"\\begin\s*\{([dr]?cases|array)\}(?:\{[lcr\s]*\})?(.*?)\\end\s*\{\1\}")
-_EQUATION = re.compile(r"[^=&]+=[^&]+")
 _COMPILED = [(re.compile(pattern), replacement) for pattern, replacement in _REWRITES.items()]
 _NEEDS_NO_REWRITING = re.compile(r"[\s\d.,+/()=-]*|-?\\frac\{\d+\}\{\d+\}")
 
@@ -116,7 +115,7 @@ _DERIVATIVES = [  # the function, its variable, and the groups that hold the ord
     (re.compile(rf"({_SYMBOL})\s*{_PRIMES}{_INDEX}"), r"\1\3", "", (2,)),
     (re.compile(rf"\\(d+)ot\s*(?:\{{\s*({_SYMBOL})\s*\}}|({_SYMBOL})){_INDEX}"), r"\2\3\4", "t", (1,)),
 ]
-_ANGLE = re.compile(r"\\angle\s*((?:[A-Z](?:_(?:\d|\{\d\}))?\s*){1,3})")
+_ANGLE = re.compile(r"(?:(?<![a-zA-Z\\])m\s*)?\\angle\s*((?:[A-Z](?:_(?:\d|\{\d\}))?\s*){1,3})")
 _TRANSPOSED = re.compile(
     r"(?<=[a-zA-Z}\])])\s*\^\s*(?:\{\s*)?(?:\\text\{\s*T\s*\}|T(?![a-zA-Z])|\\top|\\intercal)(?:\s*\})?"
 )
@@ -173,9 +172,9 @@ def _rewritten(text: str) -> str:
 
 def _equations(system: re.Match[str]) -> str:
     r"""The equations of a system as a list in braces; its text if a row is none, as in a function defined by cases."""
-    rows = [row.strip(" ,;.").replace("=&", "=") for row in system[2].split("\\\\")]
-    rows = [row for row in rows if row]
-    return rf"\{{{', '.join(rows)}\}}" if all(map(_EQUATION.fullmatch, rows)) else system[0]
+    rows = [row.strip(" ,;.").replace("=&", "=") for row in system[2].split("\\\\") if row.strip()]
+    is_list = all(re.fullmatch("[^=&]+=[^&]+", row) for row in rows)
+    return rf"\{{{', '.join(rows)}\}}" if is_list else system[0]
 
 
 def _unwrapped(text: str) -> str:
