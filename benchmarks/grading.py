@@ -57,14 +57,12 @@ def ours(judge: Judge) -> Grader:
 
     def grade(pairs: Sequence[Pair]) -> list[bool]:
         answers = [extract(response) for _, response in pairs]
-        golds = [gold for gold, _ in pairs]
-        asked = [(gold, answer) for gold, answer in zip(golds, answers, strict=True) if answer is not None]
-        judge.keys(answer for _, answer in asked)
-        verdicts = judge.matches(asked)
-        return [
-            answer is not None and verdicts[gold, answer] is True
-            for gold, answer in zip(golds, answers, strict=True)
+        asked = [
+            (gold, answer) for (gold, _), answer in zip(pairs, answers, strict=True) if answer is not None
         ]
+        judge.keys(answer for _, answer in asked)
+        verdicts = iter(judge.matches(asked))
+        return [answer is not None and next(verdicts) is True for answer in answers]
 
     return grade
 

@@ -579,8 +579,8 @@ def right_answers(golds: Sequence[Sequence[str]], answers: Sequence[str | None],
         [(gold, answer) for gold in of_answer if answer and answer != SENTINEL]
         for of_answer, answer in zip(golds, answers, strict=True)
     ]
-    verdicts = judge.matches(chain(*asked))
-    return [float(any(verdicts[pair] is True for pair in pairs)) for pairs in asked]
+    verdicts = dict(zip(chain(*asked), judge.matches(chain(*asked)), strict=True))
+    return [float(any(verdicts[pair] for pair in pairs)) for pairs in asked]
 
 
 def _joined(parts: Sequence[Columns]) -> Columns:

@@ -350,7 +350,7 @@ def _contradictions(table: pl.DataFrame, labels: Mapping[str, str | None]) -> It
         if (label := labels.get(name)) is not None
     ]
     verdicts = shared_judge().matches(pair for pair, _ in asked)
-    wrong = sum(verdicts[pair] not in (None, is_rewarded) for pair, is_rewarded in asked)
+    wrong = sum(v not in (None, is_rewarded) for v, (_, is_rewarded) in zip(verdicts, asked, strict=True))
     if wrong > _MOST_CONTRADICTIONS * len(asked):
         yield (
             f"{wrong:,} of {len(asked):,} rewards that were looked at contradict the verdict about answer and label:"

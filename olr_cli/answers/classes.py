@@ -48,7 +48,7 @@ class Form:
     | matrix     | "rows x columns"                      | the entries, row by row                           |
     | assignment | left-hand side                        | right-hand side; then the equation, if it is one  |
     | system     |                                       | assignments to different names, as written        |
-    | equation   | what vanishes, or the sides           | the last side, if it can be meant alone           |
+    | equation   | what vanishes, or the sides           | the last side, and the text, unless it solves one |
     | other      | the expression or inequality          |                                                   |
     | text       | normalised text                       | (can't be read, R8)                               |
     """

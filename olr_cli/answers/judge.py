@@ -106,8 +106,8 @@ class Judge(AbstractContextManager["Judge"]):
                 others.append(("key", answer))
         return keys | {answer: key for (_, answer), key in self._decide(others).items()}
 
-    def matches(self, pairs: Iterable[Pair], tolerance: float | None = None) -> dict[Pair, bool | None]:
-        """Whether each answer is right, given the gold beside it (R7, *matches*).
+    def matches(self, pairs: Iterable[Pair], tolerance: float | None = None) -> list[bool | None]:
+        """Whether each answer is right, given the gold beside it (R7, *matches*), in the order of `pairs`.
 
         None for a pair of which neither that nor the opposite is proved: it is not right, but R3 does not call it
         wrong. The tolerance is relative, for numbers that are no integers; by default the judge's. Classes have none.
@@ -115,15 +115,15 @@ class Judge(AbstractContextManager["Judge"]):
         tolerance = self._tolerance if tolerance is None else tolerance
         return self._verdicts("matches", pairs, *([str(tolerance)] if tolerance else []))
 
-    def may_match(self, pairs: Iterable[Pair]) -> dict[Pair, bool]:
-        """Whether some grader may call an answer right, given the gold beside it, or verification gave up on it.
+    def may_match(self, pairs: Iterable[Pair]) -> list[bool]:
+        """Whether some grader may call each answer right, given the gold beside it, or verification gave up on it.
 
         That is `matches` with a tolerance of 1 %, or math-verify by its own rules, either way round.
         """
-        return {pair: verdict is not False for pair, verdict in self._verdicts("may match", pairs).items()}
+        return [verdict is not False for verdict in self._verdicts("may match", pairs)]
 
-    def _verdicts(self, kind: str, pairs: Iterable[Pair], *more: str) -> dict[Pair, bool | None]:
-        pairs = dict.fromkeys(pairs)
+    def _verdicts(self, kind: str, pairs: Iterable[Pair], *more: str) -> list[bool | None]:
+        pairs = list(pairs)
         # Plain integers are compared as text: most pairs need no more.
         plain = {text for text in {text for pair in pairs for text in pair} if _PLAIN_NUMBER.fullmatch(text)}
         verdicts: dict[Pair, bool | None] = {
@@ -131,7 +131,8 @@ class Judge(AbstractContextManager["Judge"]):
         }
         asked: dict[Pair, Task] = {pair: (kind, *pair, *more) for pair in pairs if pair not in verdicts}
         decided = self._decide(asked.values())
-        return verdicts | {pair: decided[task] for pair, task in asked.items()}
+        verdicts.update((pair, decided[task]) for pair, task in asked.items())
+        return [verdicts[pair] for pair in pairs]
 
     def _decide(self, tasks: Iterable[Task]) -> dict[Task, Any]:
         """The key or the verdict of every task: remembered, decided here, or by a worker."""
@@ -218,4 +219,4 @@ def shared_judge() -> Judge:
 
 def is_match(gold: str, answer: str) -> bool:
     """Whether an answer is right, given a gold; both as they stand in a box (R7)."""
-    return shared_judge().matches([(gold, answer)])[gold, answer] is True
+    return shared_judge().matches([(gold, answer)]) == [True]

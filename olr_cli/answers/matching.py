@@ -2,7 +2,8 @@ r"""Decide whether an answer is right, given a gold or a label, from the pair al
 
 Two answers of one class match, but for percent signs. Beyond that, a fair grader of the gold accepts the gold's unit or
 none, with one percent sign the same numeral, the digits of a gold with a base, the letter of a choice with its text,
-the last side of ``m+n = 25``, and what math-verify proves to be the same statement.
+the last side of ``m+n = 25``, and what math-verify proves to be the same statement. A value under another name, as
+``f(3) = 5`` for ``f(2) = 5``, is undecided.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from string import ascii_letters
 
 from olr_cli.answers.classes import COUNTED, Form, Key, approximate, exact
 from olr_cli.answers.notation import LONGEST_READ, tidy
-from olr_cli.answers.reading import Leaf, NeedsAlgebra, no_algebra, read, read_tidied
+from olr_cli.answers.reading import Leaf, NeedsAlgebra, names_value, no_algebra, read, read_tidied
 from olr_cli.answers.units import is_connective
 
 _FILLER = re.compile(r"^(?:there (?:is|are|exists?) )?(?:(?:the|an?) )?|s? exists?$")
@@ -42,7 +43,8 @@ _VARIABLE = re.compile(r"[a-zA-Z]|\\(?!pi|infty)[a-z]+")
 _LETTER = re.compile(r"\\text\{[^{}]*\}|\\[a-zA-Z]+|[a-zA-Z]")
 _NAMES = frozenset(ascii_letters) - {"e", "i"}
 _COUNTERS = frozenset("jklmn")
-_CALL = re.compile(r"[a-zA-Z]\s*\(\s*([a-zA-Z])\s*\)\s*=.*")
+_NAMED = re.compile(r"(.*?)(\((?!\\?[a-z]+\)).+\)|_.+|(?<=angle).+|[A-Z]{2,4}\W?)")
+_CALL = re.compile(r"[a-zA-Z]\s*(?:\(|_\s*\{?)\s*([a-z])\s*[)}]?\s*=.*")
 _DECLARED = re.compile(
     r"([a-zA-Z])\s*\\in\s*\\mathbb|\b(?:some|any|all|every|arbitrary)\b[a-z ]*\}?\s*\$?([a-zA-Z])(?![a-zA-Z])"
     r"|([a-zA-Z])\$?\s*(?:\\text\{)?\s*is an[a-z ]* integer"
@@ -114,9 +116,19 @@ def matches(
         for pair in _other_readings(plain_gold, plain, declared):
             if _compare(*(read_tidied(text, leaf) for text in pair)):
                 return True
-    # The last `verdict` keeps None apart from False: R3 draws noisy labels from answers that are proved wrong (False),
-    # and an undecided one may be right.
-    return verdict or (tolerance > 0 and _is_near(expected, said, tolerance)) or verdict
+    if verdict or (tolerance > 0 and _is_near(expected, said, tolerance)):
+        return True
+    # None is kept apart from False: R3 draws noisy labels from answers that are proved wrong (False). An equal value
+    # under another name, or in an equation that need not name it, may be right.
+    is_open = {expected.kind, said.kind} != {"equation"} and _compare(_unnamed(expected), _unnamed(said))
+    return None if is_open else verdict
+
+
+def _unnamed(form: Form) -> Form:
+    """The value of a form, or its solutions, whatever they are called."""
+    if form.kind == "system":
+        return Form("set", parts=tuple(_solutions(form)))
+    return form.parts[0] if form.kind in ("assignment", "equation") and form.parts else form
 
 
 def _is_near(gold: Form, answer: Form, tolerance: Fraction) -> bool:
@@ -155,6 +167,8 @@ def _compare(gold: Form, answer: Form) -> bool | None:
         return None
     if kinds & {"tuple", "interval"} and "matrix" in kinds:
         gold, answer = _as_matrix(gold, answer.label), _as_matrix(answer, gold.label)
+    if kinds == {"equation"} and not (" = " in gold.label and " = " in answer.label):
+        return None  # one of them is known by its text alone
     if gold.kind != answer.kind or gold.label != answer.label:
         return False
     if gold.kind in ("set", "union"):
@@ -170,15 +184,30 @@ def _without_names(gold: Form, answer: Form) -> tuple[Form, Form]:
         gold = gold.parts[0]
     elif answer.kind == "choice" and (gold.kind, len(gold.label)) != ("word", 1) and gold.kind != "choice":
         answer = answer.parts[0]
+    if gold.kind == answer.kind == "assignment" and _are_two(gold, answer):
+        return gold.parts[0], Form("equation", answer.label)
     if gold.kind == "assignment":
         gold = gold.parts[1] if answer.kind == "equation" and len(gold.parts) > 1 else gold.parts[0]
     elif gold.kind == "equation" and answer.kind == "assignment" and len(answer.parts) > 1:
         return gold, answer.parts[1]
-    if answer.kind == "assignment" or (
-        answer.kind == "equation" and answer.parts and gold.kind != "equation"
-    ):
+    if answer.kind == "assignment" or (gold.kind != "equation" and names_value(answer, is_gold=False)):
         answer = answer.parts[0]
+    elif answer.kind != "equation" and names_value(gold, is_gold=True):
+        gold = gold.parts[0]
     return gold, answer
+
+
+def _are_two(one: Form, other: Form) -> bool:
+    """Whether two names are of two values: `f(2)` and `f(3)`, `AB` and `CD`. A symbol or `f(x)` may be any."""
+    labels = (form.label.replace("\\triangle", "").replace("\\mid", "|") for form in (one, other))
+    a, b = map(_NAMED.fullmatch, labels)
+    if not (a and b):
+        return False
+    if a[1] != b[1]:  # E(X) is not D(X), but AB may be |AB|
+        return a[2][0] == b[2][0] == "(" and a[1].casefold() != b[1].casefold()
+    if "angle" in a[1]:  # angle A may be angle BAC
+        return a[2] != b[2] and len(a[2]) == len(b[2])
+    return a[2] != b[2] and not (a[2].strip("_|]").isalpha() and sorted(a[2]) == sorted(b[2]))
 
 
 def _compare_percentages(gold: Form, answer: Form) -> bool:
@@ -226,9 +255,19 @@ def _compare_systems(gold: Form, answer: Form) -> bool | None:
     if other.kind == "tuple":
         return _compare_ordered(gold.parts, answer.parts)
     values = [part.parts[0] for part in system.parts]
+    if other.kind == "set" and {part.kind for part in other.parts} <= {"tuple", "system"}:
+        values = _solutions(system)
     distinct = list({value.key: value for value in values}.values())
     rest = list(other.parts) if other.kind == "set" else [other]
     return _compare_unordered(distinct, rest) if system is gold else _compare_unordered(rest, distinct)
+
+
+def _solutions(system: Form) -> list[Form]:
+    """The values of names with an index together: (2, 1) and (3, 4) of `x_1=2, y_1=1; x_2=3, y_2=4`."""
+    numbered: dict[str, list[Form]] = {}
+    for part in system.parts:
+        numbered.setdefault(part.label.partition("_")[2], []).append(part.parts[0])
+    return [Form("tuple", parts=tuple(values)) for values in numbered.values()]
 
 
 def _compare_ordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | None:
@@ -274,6 +313,8 @@ def _other_readings(gold: str, answer: str, declared: frozenset[str]) -> Iterato
         yield _DEGREES.sub(r"\\frac{\1\\pi}{180}", gold), _DEGREES.sub(r"\\frac{\1\\pi}{180}", answer)
     if point := _POINT.fullmatch(answer):
         yield gold, point[1]
+    if point := _POINT.fullmatch(gold):
+        yield point[1], answer
     if (digits := _BASED.fullmatch(gold)) and "_" not in answer:
         yield digits[1], answer
     one, other = _as_intervals(gold), _as_intervals(answer)

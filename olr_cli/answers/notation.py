@@ -34,6 +34,8 @@ _ORDINAL = r"(?:(?:st|nd|rd|th)\b|\\text\{\s*(?:st|nd|rd|th)\s*\})"
 _REWRITES = {  # in this order
     # wrappers and spaces
     r"^\*\*(.*)\*\*$": r"\1",
+    r"(?:\\left\s*)?\\(?:\{|lbrace)\s*\\begin\s*\{(aligned|array|gathered|matrix|split)\}(?:\{[lcr\s]*\})?(.*?)"
+    r"\\end\s*\{\1\}(?!\s*(?:\\right\s*)?\\(?:\}|rbrace))(?:\s*\\right\s*\.)?": r"\\begin{cases}\2\\end{cases}",
     r"\\\\\s*\[[^\[\]]*[a-z]{2}\s*\]": r"\\\\",
     r"\\\\\s*(?=$|\\end\{aligned)|\\tag\s*\{[^{}]*\}|\\(?:begin|end)\s*\{(?:aligned|align|gathered|split)\*?\}": "",
     r"&\s*=": "=",
@@ -91,6 +93,7 @@ _REWRITES = {  # in this order
     r"(?<=\d)\{,\}(?=\d{3})": "",
     r"\{\s*:\s*\}": ":",
 }
+_SYSTEM = re.compile(r"\\begin\s*\{([dr]?cases|array)\}(?:\{[lcr\s]*\})?(.*?)\\end\s*\{\1\}")
 _COMPILED = [(re.compile(pattern), replacement) for pattern, replacement in _REWRITES.items()]
 _NEEDS_NO_REWRITING = re.compile(r"[\s\d.,+/()=-]*|-?\\frac\{\d+\}\{\d+\}")
 
@@ -98,14 +101,21 @@ _SYMBOL = r"(?:\\[a-zA-Z]+|[a-zA-Z])(?:_(?:\w|\{[^{}]*\}))?"
 _INDEX = r"(?:\s*_\s*(\w|\{[^{}]*\}))?"
 _ORDER = r"(?:\s*\^\s*(?:(\d)|\{\s*(\d)\s*\}))?"
 _D = r"(?:d|\\partial)\s*"
-_ABOVE = rf"\{{\s*{_D}{_ORDER}\s*({_SYMBOL})(?:\s*\(\s*\w\s*\))?\s*\}}"
-_PRIMES = r"('+|\^\s*\{\s*(?:\\prime\s*)+\}|\^\s*\\prime)(?![a-zA-Z])"
+_FUNCTION_SYMBOL = rf"((?!\\(?:{_FUNCTION})){_SYMBOL})(?:\s*\(\s*\w\s*\))?\s*"
+_ABOVE = rf"\{{\s*{_D}{_ORDER}\s*{_FUNCTION_SYMBOL}\}}"
+_BELOW = rf"\{{\s*{_D}({_SYMBOL}){_ORDER}\s*\}}"
+_BESIDE = rf"(?:\(\s*{_FUNCTION_SYMBOL}\)\s*|{_FUNCTION_SYMBOL})(?![\^'(\\{{a-zA-Z\d])"
+_PRIMES = (  # `f'g` is a product, `o'clock` and `don't` are words
+    r"('+|\^\s*\{\s*(?:\\prime\s*)+\}|\^\s*\\prime(?![a-zA-Z]))"
+    r"(?![^\W\d_]{3}|(?<=[a-zA-Z]{2}')(?:[stdm]|ll|re|ve)(?![a-zA-Z]))"
+)
 _DERIVATIVES = [  # the function, its variable, and the groups that hold the order
-    (re.compile(rf"\\frac\s*{_ABOVE}\s*\{{\s*{_D}({_SYMBOL}){_ORDER}\s*\}}"), r"\3", r"\4", (1, 2)),
-    (re.compile(rf"({_SYMBOL})\s*{_PRIMES}"), r"\1", "", (2,)),
+    (re.compile(rf"\\frac\s*{_ABOVE}\s*{_BELOW}"), r"\3", r"\4", (1, 2)),
+    (re.compile(rf"\\frac\s*\{{\s*{_D}{_ORDER}\s*\}}\s*{_BELOW}\s*{_BESIDE}"), r"\6\7", r"\3", (1, 2)),
+    (re.compile(rf"({_SYMBOL})\s*{_PRIMES}{_INDEX}"), r"\1\3", "", (2,)),
     (re.compile(rf"\\(d+)ot\s*(?:\{{\s*({_SYMBOL})\s*\}}|({_SYMBOL})){_INDEX}"), r"\2\3\4", "t", (1,)),
 ]
-_ANGLE = re.compile(r"\\angle\s*((?:[A-Z](?:_(?:\d|\{\d\}))?\s*){1,3})")
+_ANGLE = re.compile(r"(?:(?<![a-zA-Z\\])m\s*)?\\angle\s*((?:[A-Z](?:_(?:\d|\{\d\}))?\s*){1,3})")
 _TRANSPOSED = re.compile(
     r"(?<=[a-zA-Z}\])])\s*\^\s*(?:\{\s*)?(?:\\text\{\s*T\s*\}|T(?![a-zA-Z])|\\top|\\intercal)(?:\s*\})?"
 )
@@ -150,6 +160,7 @@ def _rewritten(text: str) -> str:
     if not _NEEDS_NO_REWRITING.fullmatch(text):
         for pattern, replacement in _COMPILED:
             text = pattern.sub(replacement, text)
+    text = _SYSTEM.sub(_equations, text)
     text = _LEADING.sub("", _TRAILING.sub("", text))
     if "\\text{" in text:
         text = _unwrapped(text if "\\begin" in text else _CONDITION.sub("", text))
@@ -157,6 +168,13 @@ def _rewritten(text: str) -> str:
     if "\\approx" in text:
         text = _without_approximation(text)
     return " ".join(_with_names(text).split())
+
+
+def _equations(system: re.Match[str]) -> str:
+    r"""The equations of a system as a list in braces; its text if a row is none, as in a function defined by cases."""
+    rows = [row.strip(" ,;.").replace("=&", "=") for row in system[2].split("\\\\") if row.strip()]
+    is_list = all(re.fullmatch("[^=&]+=[^&]+", row) for row in rows)
+    return rf"\{{{', '.join(rows)}\}}" if is_list else system[0]
 
 
 def _unwrapped(text: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from itertools import product
+from string import ascii_lowercase
 from typing import TypeAlias
 
 from olr_cli.answers.classes import COUNTED, Form, number, short, unordered, unread
@@ -246,13 +247,17 @@ def _alternatives(text: str) -> list[str]:
 
 
 def _list(forms: Sequence[Form]) -> Form:
-    """An unordered list, or the values of several names."""
+    """An unordered list, the values of several names, or several solutions: values of the same names."""
     things = [form for form in forms if form.kind == "quantity" and form.label.startswith(COUNTED)]
     names = {form.label for form in things or forms if form.kind in ("assignment", "quantity")}
     if len(names) == len(forms) > 1:
         return Form("system", parts=tuple(forms))
     if not forms:
         raise Unreadable("a list of nothing")
+    if len(names) > 1 and all(form.kind == "assignment" for form in forms):  # p=5, q=2; p=7, q=2
+        solutions = [forms[start : start + len(names)] for start in range(0, len(forms), len(names))]
+        if all(len({form.label for form in solution}) == len(names) for solution in solutions):
+            return unordered(Form("system", parts=tuple(solution)) for solution in solutions)
     return unordered(form.parts[0] if form.kind == "assignment" else form for form in forms)
 
 
@@ -262,16 +267,22 @@ _LETTER = (
 )
 _SYMBOL = rf"{_LETTER}(?:\s*_\s*(?:\w|\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}))?(?:\s*\^\s*\*)?"
 _ANY_SYMBOL = re.compile(rf"\\text\{{[^{{}}]*\}}|\\(?:frac|sqrt)|{_SYMBOL}")
+_CALLED = rf"{_SYMBOL}(?:\s*\([^()]*\))?"
 _NAME = re.compile(
-    rf"(?P<symbol>{_SYMBOL})|(?P<call>{_SYMBOL}(?:\s*\^\s*\{{\s*-1\s*\}})?\s*\([^()]*\))|\(\s*{_SYMBOL}(?:\s*,\s*{_SYMBOL})*\s*\)"
+    rf"(?P<symbol>{_SYMBOL})|(?P<call>{_SYMBOL}(?:\s*\^\s*\{{\s*-1\s*\}})?\s*\([^()]*\))|\(\s*{_CALLED}(?:\s*,\s*{_CALLED})*\s*\)"
     r"|\\text\{(?!derivative)[^{}]*\}|[A-Z]{2,4}|\|\s*[A-Z]{1,3}\s*\||\[\s*[A-Z]{3,}\s*\]|\\triangle\s*[A-Z]{3}"
 )
 _NO_NAMES = frozenset({"\\pi", "\\infty", *_CONSTANTS})
 _FUNCTION = re.compile(
-    r"\\(?:a|arc)?(?:sin|cos|tan|cot|sec|csc|log|ln|exp|det|max|min|gcd|lim|sum|int|binom)"
+    r"\\(?:a|arc)?(?:sin|cos|tan|cot|sec|csc|log|ln|lg|exp|det|max|min|gcd|lcm|lim|sum|prod|int|binom)"
 )
-_COMMAND = re.compile(r"\\(?:frac|sqrt|cdot|times|text\{[^{}]*\})")
-_ONE_LETTER = re.compile(r"\\[a-zA-Z]+|[a-zA-Z]")
+_MEMBER = re.compile(r"\\in(?![a-zA-Z])")
+_COMMAND = re.compile(rf"\\(?:frac|sqrt|cdot|times|text|circ)|{_FUNCTION.pattern}")
+_INDEX = r"(?:\s*_\s*(?:\w|\{[^{}]*\}))?"
+_VALUES = re.compile(  # limits, sums and integrals, |z|, f(2), f'(2), f(x)_{max}
+    r"\\(?:lim|sum|prod|int)(?![a-zA-Z]).*|\|\s*[a-wz]\s*\|"
+    rf"|(?:\\text\{{[^{{}}]*\}}|(?<![a-zA-Z\\])[a-wzA-Z]){_INDEX}\s*\((?:[^()]|\([^()]*\))*\){_INDEX}"
+)
 
 
 def _choice(text: str, leaf: Leaf) -> Form | None:
@@ -288,15 +299,18 @@ def _relation(text: str, leaf: Leaf) -> Form | None:
     sides = [side for side in _split(text, "relation") or [text] if side]
     if len(sides) < 2:
         return None
+    if len(sides) == 2 and exact_number(sides[0]) is not None:  # 3 = x
+        sides.reverse()
     head, value = sides[0], sides[-1]
-    if _is_name(head, value) and ("=" in text or "\\in" in text):
-        return _assignment(head, value, leaf, is_equation="\\in" not in text)
-    if "\\in" in text:
+    is_member = _MEMBER.search(text) is not None
+    if _is_name(head, value):
+        return _assignment(head, value, leaf, is_equation=not is_member)
+    if is_member:
         return None
     names = [word(side) or "" for side in sides]
     if all(len(name) > 1 for name in names):
         return Form("equation", " = ".join(sorted(names)))
-    last = (_statement(value, leaf),) if _means_its_last_side(head) else ()
+    last = () if _is_solved(head) else (_statement(value, leaf), Form("text", f"{head}={value}"))
     try:
         label = leaf(f"{head} = {value}").label
     except Unreadable:
@@ -307,7 +321,7 @@ def _relation(text: str, leaf: Leaf) -> Form | None:
 def _is_name(head: str, value: str) -> bool:
     """Whether `head = value` only names a value: `head` is the name of a quantity that `value` does not contain."""
     match = _NAME.fullmatch(head)
-    if match is None or head in _NO_NAMES:
+    if match is None or head in _NO_NAMES or _FUNCTION.match(head):
         return False
     if match["symbol"]:
         return head.replace(" ", "") not in {symbol.replace(" ", "") for symbol in _ANY_SYMBOL.findall(value)}
@@ -324,10 +338,35 @@ def _assignment(head: str, value: str, leaf: Leaf, *, is_equation: bool) -> Form
     return Form("assignment", short(re.sub(r"[{}\s]", "", head)), tuple(parts))
 
 
-def _means_its_last_side(head: str) -> bool:
-    """Whether `head = value` can be an elaborate way to say `value`, as `m+n = 25` is; `2x = 5` says what x is."""
-    letters = [letter for letter in _ONE_LETTER.findall(_COMMAND.sub(" ", head)) if letter not in _NO_NAMES]
-    return len(letters) != 1 or _FUNCTION.search(head) is not None
+def _is_solved(head: str) -> bool:
+    """Whether `head = value` says what its one letter is, another number than `value`: x is 5/2 if `2x = 5`."""
+    return len(_symbols(head)) == 1 and not re.search(rf"[|^]|{_FUNCTION.pattern}", head)
+
+
+def _symbols(text: str) -> list[str]:
+    """The letters of an expression, with their indices, without constants and commands."""
+    return [name for name in _ANY_SYMBOL.findall(text) if name not in _NO_NAMES and not _COMMAND.match(name)]
+
+
+def names_value(form: Form, *, is_gold: bool) -> bool:
+    r"""Whether an equation is an elaborate way to say its last side, as `m+n = 25` is (R7, *matches*).
+
+    Its letters tell; those with an index or an argument, or alone between bars, name values: `x_1+x_2`, `f(1)`, `|z|`.
+    With one letter, `\log_2 x = 3` says what x is, and `\sin\alpha = \frac12` is what was asked. Of golds, those with a
+    coordinate (x, y, \rho) are curves, those with a derivative or letters beside the value are laws. An answer with an
+    unknown (a small letter, \theta) in a function may solve for it: `\tan\theta = 5` is not 5.
+    """
+    if form.kind != "equation" or not form.parts:
+        return False
+    head, _, value = form.parts[1].label.rpartition("=")
+    head = _VALUES.sub("", head)
+    letters, has_function = {*_symbols(head)}, _FUNCTION.search(head) is not None
+    if len(letters) == 1 and not ((has_function or "|" in head) and letters.isdisjoint(ascii_lowercase)):
+        return False
+    if not is_gold:
+        return not has_function or letters.isdisjoint({*ascii_lowercase, "\\theta"})
+    is_curve = not letters.isdisjoint({"x", "y", "\\rho"}) or {"r", "\\theta"} <= letters
+    return not (is_curve or "{derivative" in head or _symbols(value) or (letters and value == "0"))
 
 
 def _union(text: str, leaf: Leaf) -> Form | None:

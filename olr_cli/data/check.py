@@ -162,9 +162,9 @@ def _findings(
     given = [(row, label) for row, label in named if not _NO_ANSWER.fullmatch(label.strip())]
     graded = given if origins is not None else given[:_GRADED_AT_START]
     # Labels that cannot stand in a box, or do not match themselves there (R6, R7).
-    read = {label: boxed(f"\\boxed{{{label}}}") for _, label in graded}
-    verdicts = judge.matches((label, answer) for label, answer in read.items() if answer is not None)
-    unmatched = [(row, label) for row, label in graded if not verdicts.get((label, read[label] or ""))]
+    read = {label: answer for _, label in graded if (answer := boxed(f"\\boxed{{{label}}}")) is not None}
+    verdicts = dict(zip(read, judge.matches(read.items()), strict=True))
+    unmatched = [(row, label) for row, label in graded if not verdicts.get(label)]
     yield _found("ungradable", "label that no response can match", unmatched)
     if origins is not None:
         conflicting, agreeing = _repeated(prompts, judge)
@@ -207,7 +207,8 @@ def _doubtful(
     """What a question, its label and the cell of the label give away without a model."""
     whole = {row: cell for row, _ in given if isinstance(cell := cells[row], str)}
     held = {row: found for row, cell in whole.items() if len(found := boxes(cell)) > 1}
-    verdicts = judge.matches((last, other) for last, *others in held.values() for other in others)
+    beside = [(last, other) for last, *others in held.values() for other in others]
+    verdicts = dict(zip(beside, judge.matches(beside), strict=True))
     several = [
         (row, " and ".join((last, *others)))
         for row, (last, *others) in held.items()
@@ -247,7 +248,7 @@ def _repeated(prompts: Sequence[Asked], judge: Judge) -> tuple[list[list[Asked]]
     groups = [group for group in asking.values() if len(group) > 1]
     labels = [sorted({label for _, prompt in group if (label := prompt.file_label)}) for group in groups]
     pairs = [[(names[0], other) for other in names[1:]] for names in labels]
-    verdicts = judge.matches(chain(*pairs))
+    verdicts = dict(zip(chain(*pairs), judge.matches(chain(*pairs)), strict=True))
     differ: list[list[Asked]] = []
     alike: list[list[Asked]] = []
     for group, of_group in zip(groups, pairs, strict=True):

@@ -51,7 +51,7 @@ def held_out_accuracy(
     graded = list(zip(golds, answers, strict=True))
     pairs = [(gold, answer) for gold, texts in graded for answer in texts if answer is not None]
     keys = judge.keys(answer for _, answer in pairs)
-    matching = {pair for pair, verdict in judge.matches(pairs).items() if verdict}
+    matching = {pair for pair, verdict in zip(pairs, judge.matches(pairs), strict=True) if verdict}
     rights = [sum((gold, answer) in matching for answer in texts) for gold, texts in graded]
     majorities = sum((gold, vote(texts, keys).majority_answer) in matching for gold, texts in graded)
     accuracy = {"avg": sum(rights) / sum(map(len, answers)), "majority": majorities / len(prompts)}

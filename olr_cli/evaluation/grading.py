@@ -49,7 +49,7 @@ def grade(benchmark: Benchmark, samples: Sequence[Generation], judge: Judge) -> 
     keys = judge.keys(answer for answer in answers if answer is not None)
     golds = {sample.gold: _right_answers(sample.gold) for sample in samples}
     judged = [(gold, answer) for sample, answer in pairs if answer is not None for gold in golds[sample.gold]]
-    verdicts = judge.matches(judged, benchmark.tolerance)
+    verdicts = dict(zip(judged, judge.matches(judged, benchmark.tolerance), strict=True))
     answers_of: dict[str, list[str | None]] = {}
     for sample, answer in pairs:
         answers_of.setdefault(sample.problem_id, []).append(answer)

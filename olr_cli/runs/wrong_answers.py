@@ -79,8 +79,9 @@ def proved_wrong(
     }
     keys = judge.keys(answer for prompt_id in labels for answer in answers[prompt_id])
     pairs = [(label, answer) for prompt_id, label in labels.items() for answer in answers[prompt_id]]
-    verdicts = judge.matches(pairs)
-    lenient = judge.may_match(pair for pair in pairs if is_read(keys[pair[1]]) and verdicts[pair] is False)
+    verdicts = zip(pairs, judge.matches(pairs), strict=True)
+    wrong_pairs = [pair for pair, verdict in verdicts if is_read(keys[pair[1]]) and verdict is False]
+    lenient = dict(zip(wrong_pairs, judge.may_match(wrong_pairs), strict=True))
     wrong: dict[str, list[str]] = {}
     refused: list[Pair] = []
     for prompt_id, label in labels.items():

@@ -358,7 +358,7 @@ class _Verdicts:
 
     def add(self, judge: Judge, pairs: Collection[Pair]) -> None:
         """Ask for verdicts about these pairs of a label and an answer."""
-        for pair, verdict in judge.matches(pairs).items():
+        for pair, verdict in zip(pairs, judge.matches(pairs), strict=True):
             if verdict:
                 self._right[pair[0]].add(pair[1])
             elif verdict is False:

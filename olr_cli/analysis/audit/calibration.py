@@ -89,9 +89,7 @@ def is_right(labels: Sequence[str | None], truths: Sequence[str | None], judge: 
         for p, (label, truth) in enumerate(zip(labels, truths, strict=True))
         if label is not None and truth is not None
     }
-    verdicts = judge.matches(pairs.values())
-    for p, pair in pairs.items():
-        right[p] = verdicts[pair] is True
+    right[list(pairs)] = [verdict is True for verdict in judge.matches(pairs.values())]
     return right
 
 

@@ -132,9 +132,10 @@ def _classified(
     for start in range(0, len(labels), _PROMPTS_AT_ONCE):
         prompts = range(start, min(start + _PROMPTS_AT_ONCE, len(labels)))
         keys = judge.keys(text for prompt in prompts for text in texts.get(prompt, ()))
-        verdicts = judge.matches(
+        pairs = [
             (label, text) for p in prompts if (label := labels[p]) is not None for text in texts.get(p, ())
-        )
+        ]
+        verdicts = dict(zip(pairs, judge.matches(pairs), strict=True))
         for prompt in prompts:
             label = labels[prompt]
             # Class of this prompt, None for the label's -> place among its answers.
