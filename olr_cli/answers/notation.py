@@ -92,16 +92,17 @@ def _with_commands(text: re.Match[str]) -> str:
 
 
 _NUMBER_WORD = "|".join(sorted(NUMBER_WORDS, key=len, reverse=True)).replace(" ", "[ -]")
-_SHARES = ["hal(?:f|ve)", "third", "(?:fourth|quarter)", "fifth", "sixth", "seventh", "eighth", "ninth",
-           "tenth"]  # fmt: skip
+_SHARES = {"half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "eighth": 8,
+           "ninth": 9, "tenth": 10}  # fmt: skip
 
 
 def _in_digits(match: re.Match[str]) -> str:
-    """`105` for one hundred and five, with what is before it."""
+    """`105` for one hundred and five, `2/3` for two thirds, with what is before it."""
     hundreds, rest = (
-        NUMBER_WORDS.get((words or "").lower().replace("-", " "), 0) for words in match.groups()[1:]
+        NUMBER_WORDS.get((words or "").lower().replace("-", " "), 0) for words in match.group(2, 3)
     )
-    return f"{match[1]}{100 * hundreds + rest}"
+    share = f"/{_SHARES[match[4].lower()]}" if match[4] else ""
+    return f"{match[1]}{100 * hundreds + rest}{share}"
 
 
 _ORDINAL = r"(?:(?:st|nd|rd|th)\b|\\text\{\s*(?:st|nd|rd|th)\s*\})"
@@ -131,11 +132,11 @@ _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     r"\\[dtc](frac|binom)(?![a-zA-Z])": r"\\\1",
     r"\\(frac|binom)\s*(\\(?!sqrt|text|math)[a-zA-Z]+|[a-zA-Z\d])": r"\\\1{\2}",
     rf"(\\(?:frac|binom)\s*{_BRACES})\s*(\\(?!sqrt|frac|text|math)[a-zA-Z]+|[a-zA-Z\d])": r"\1{\2}",
+    r"\*\*": "^",
     r"(\\sqrt\s*\[[^\[\]]*\])\s*((?<=\s)\d+|\w)": r"\1{\2}",
     rf"(\^|_|{_SQRT})\s*(-?\s*(?:\\(?:frac|binom)\s*{_BRACES}\s*{_BRACES}|{_SQRT}\s*(?:{_BRACES}|\w))"
     r"|-\s*(?:\d+|[a-zA-Z])|(?<=\s)\d{2,})": r"\1{\2}",
     r"\\log\s*_\s*(?:\{\s*e\s*\}|e(?![a-zA-Z]))": r"\\ln ",
-    r"\*\*": "^",
     # styles
     rf"\\operatorname\*?\s*\{{\s*({_FUNCTION}|[sct]h)\s*\}}": r"\\\1 ",
     _command(r"text[a-z]*|[fmh]box|framebox|emph|math(?:rm|it|sf|tt|normal|up)|operatorname\*?")
@@ -145,16 +146,19 @@ _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     r"\\text\{([^{}]*\d)\s+(and|or)\s+([^{}]*\d[^{}]*)\}": r"\1 \2 \3",
     r"\\text\{\s*,?\s*(and|or)\s+([^{}]*\d[^{}]*)\}": r" \1 \2",
     r"\\text\{([^{}]*)\s(and|or)\s*\}(?=\s*[\d\\-])": r"\\text{\1} \2 ",
-    rf"\\text\{{\s*({_BARE_FUNCTION}|[sc]h|pi)\s*\}}(?!\s*$)": r"\\\1 ",
+    rf"\\text\{{\s*(?:({_BARE_FUNCTION}|[sc]h|pi)\s*\}}(?!\s*$)|({_FUNCTION}|{'|'.join(_CALLS)})\s*\}}(?=\s*\())": (
+        r"\\\1\2 "
+    ),
     # ordinals, ratios, phrases around an answer
     rf"(?<=\d)(?:\s*\^?\s*{_ORDINAL}|\s*\^\s*\{{\s*{_ORDINAL}\s*\}})": "",
     r"^(\d+)\s*(?:\\text\{\s*to\s*\}|to)\s*(\d+)$": r"\1:\2",
     r"\b(years?)[ -]old(?=\W*$)": r"\1",
     r"(?i)^(?:\\text\{\s*)?(?:option|choice|answer)\s*:?\s*\(?([A-J])\)?\s*\}?$": r"(\1)",
-    r"(?i)^(\\text\{\s*)?(?:minus|negative) (?=\w)": r"\1-",
-    rf"(?i)^((?:\\text\{{\s*)?-?)(?:({_NUMBER_WORD}) hundred (?:and )?)?({_NUMBER_WORD})"
-    r"(?=(?:[ -][a-z]{4,})?\s*\}?$)": _in_digits,
-    **{rf"(?i)(?<=\d)[ -]{share}s?(?=\s*\}}?$)": f"/{number}" for number, share in enumerate(_SHARES, 2)},
+    rf"(?i)^(\\text\{{\s*)?(?:minus|negative) (?=\d|infinity|{_NUMBER_WORD})": r"\1-",
+    r"(?i)^(\\text\{\s*)?(?:plus|positive) (?=\d|infinity)": r"\1",
+    rf"(?i)^((?:\\text\{{\s*)?-?)(?:({_NUMBER_WORD})[ -]hundred (?:and )?)?({_NUMBER_WORD})"
+    rf"(?:[ -]({'|'.join(_SHARES)})s?)?(?=(?: [a-z]{{4,}}| and a half)?\s*\}}?$)": _in_digits,
+    r"(?<=\d) and a half(?=\s*\}?$)": " 1/2",
     r"(?i)^(\\text\{\s*)?(?:a )?half(?=\s*\}?$)": r"\1 1/2",
     r"(?i)^(?:\\text\{\s*only\s*\}|only\b)": "",
     r"(?i)^(?:\\text\{\s*)?(?:the limit )?d(?:ne|\.n\.e|oes(?:n't| not) exist)[\s.]*\}?$": r"\\text{does not exist}",
@@ -167,9 +171,9 @@ _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     r"\\text\{\s*'*([^{}']*)''?\s*\}": r"\\text{\1}",
     # plain text and code
     r"(?<![a-zA-Z\\])(?:(?:np|math)\.)?log(2|10)(?=\s*\()": r"\\log_{\1}",
-    r"(?<![a-zA-Z\\])(?:np|numpy|math)\.(?=[a-z])": r"\\",
+    r"(?<![a-zA-Z\\])(?:np|numpy|math|sympy)\.(?=[a-z])": r"\\",
     _CALL: _called,
-    rf"(?<![a-zA-Z\\])(?=(?:pi|[iI]nf(?:inity)?|oo|(?:{_FUNCTION})(?=\s*(?:[_^]\s*\{{?\w+\}}?\s*)?\((?!s\))))"
+    rf"(?<![a-zA-Z\\])(?=(?:pi|[iI]nf(?:inity)?|oo|(?:{_FUNCTION})(?=\s*(?:[_^]\s*\{{?-?\w+\}}?\s*)?\((?!s\))))"
     r"(?![a-zA-Z]))": r"\\",
     _KNOWN_NAMES: _with_commands,
     **{rf"\\{name}(?![a-zA-Z])": rf"\\{latex} " for name, latex in re.findall(r"(\S+) (\S+)", _OTHER_NAMES)},
