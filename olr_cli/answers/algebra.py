@@ -40,7 +40,9 @@ _ARGUMENT = re.compile(
     r"(\\(?:(?:arc|a|ar)?(?:sin|cos|tan|cot|sec|csc)h?|ln|log|exp)(?:\s*[_^](?:\w|\{[^{}]*\}))*)"
     r"\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
 )
-_PRODUCT = re.compile(r"((?<![_^\d.])\d+(?:\.\d+)?|\))\s*(?=\()")
+_PRODUCT = re.compile(
+    r"((?<![_^\d.])\d+(?:\.\d+)?|\)|\\binom(?:\{(?:[^{}]|\{[^{}]*\})*\}){2})\s*(?=\(|\\binom)"
+)
 _GAMMA = re.compile(r"\\gamma(?![a-zA-Z])")
 _INDEXED_E = re.compile(r"E(?=\s*_)")
 _NAME = re.compile(r"(?<![\\a-zA-Z])[A-Z][a-z]{2,}(?![a-zA-Z])")
@@ -388,6 +390,8 @@ def evaluate(expression: Any) -> Any:
 def _evaluated(expression: Any, has_imaginary_unit: bool) -> Any:
     if isinstance(expression, sympy.Float):
         return _exact(expression)
+    if expression is sympy.EulerGamma:  # what the parser makes of the letter
+        return sympy.Symbol("gamma", positive=True)
     if isinstance(expression, sympy.Symbol):
         is_unit = expression.name == "i" and has_imaginary_unit
         return sympy.I if is_unit else sympy.Symbol(expression.name, positive=True)

@@ -16,7 +16,7 @@ from string import ascii_letters
 from olr_cli.answers.classes import COUNTED, Form, Key, approximate, exact
 from olr_cli.answers.notation import LONGEST_READ, tidy
 from olr_cli.answers.reading import Leaf, NeedsAlgebra, names_value, no_algebra, read, read_tidied
-from olr_cli.answers.units import is_connective
+from olr_cli.answers.units import is_connective, split_unit
 
 _FILLER = re.compile(r"^(?:there (?:is|are|exists?) )?(?:(?:the|an?) )?|s? exists?$")
 _ROUNDING = Fraction(1, 100)
@@ -29,6 +29,15 @@ _FUNCTION_OF_TIME = re.compile(r"(?<=[a-zA-Z}])\s*\(\s*[tx]\s*\)")
 _DEGREES = re.compile(r"(\d+(?:\.\d+)?)\s*\^\s*(?:\\circ(?![a-zA-Z])|\{\s*\\circ\s*\})")
 _POINT = re.compile(r"[A-Z]\s*(\(.*,.*\))")
 _BASED = re.compile(r"([\dA-F]+)_.*")
+_CHOSEN = re.compile(r"(?<!\w)(?:C\s*\(\s*(\w+)\s*,\s*(\w+)\s*\)|(\d+)C(\d+)(?!\w))")
+_DECIMAL_COMMA = re.compile(  # and none of thousands, as in 1,234
+    r"(?<![\d.,])(?![1-9]\d{0,2}(?:,\d{3})+(?![\d,]))(?:\d{1,3}(?:[. ]\d{3})+|\d+),\d+(?![\d.,])"
+)
+_FRACTIONAL = re.compile(r"\.|frac|/")
+_LIST = re.compile(r"[(\[]|\\\{")
+_NAMELESS = re.compile(
+    r"\\text\{[^{}]*[a-zA-Z][^{}]*\}|\\[a-zA-Z]+|_\{[^{}]*\}|([a-z]{3,}|[A-Z][a-z]{2,}|mu|nu|xi|[一-鿿]+)"
+)
 
 _REALS = re.compile(
     r"(?:[a-z]\s*\\in\s*)?(?:\\text\{\s*)?(?:all )?(?:real(?: number)?s|\\mathbb\s*\{?\s*R)\s*\}?"
@@ -118,10 +127,18 @@ def matches(
                 return True
     if verdict or (tolerance > 0 and _is_near(expected, said, tolerance)):
         return True
-    # None is kept apart from False: R3 draws noisy labels from answers that are proved wrong (False). An equal value
-    # under another name, or in an equation that need not name it, may be right.
-    is_open = {expected.kind, said.kind} != {"equation"} and _compare(_unnamed(expected), _unnamed(said))
-    return None if is_open else verdict
+    # None is kept apart from False: R3 draws noisy labels from answers that are proved wrong (False), and an undecided
+    # one may be right: an equal value under another name or in an equation that need not name it, letters in a row
+    # that may be no product, a gold of 3,14, which may be a list or a number.
+    if verdict is False:
+        pointed = _with_points(plain_gold)
+        is_open = (
+            ({expected.kind, said.kind} != {"equation"} and _compare(_unnamed(expected), _unnamed(said)))
+            or _nameless(plain_gold, expected) != _nameless(plain, said)
+            or (pointed != plain_gold and _compare(read_tidied(pointed, leaf), said))
+        )
+        verdict = None if is_open else False
+    return verdict
 
 
 def _unnamed(form: Form) -> Form:
@@ -129,6 +146,21 @@ def _unnamed(form: Form) -> Form:
     if form.kind == "system":
         return Form("set", parts=tuple(_solutions(form)))
     return form.parts[0] if form.kind in ("assignment", "equation") and form.parts else form
+
+
+def _nameless(text: str, form: Form) -> set[str]:
+    """Letters in a row that computer algebra read as a product, which they may not be."""
+    return {*_NAMELESS.findall(split_unit(text)[0])} - {""} if _is_computed(form) else set()
+
+
+def _is_computed(form: Form) -> bool:
+    """Whether computer algebra read some part of an answer."""
+    return form.kind in ("value", "equation", "other", "text") or any(map(_is_computed, form.parts))
+
+
+def _with_points(text: str) -> str:
+    """`text` with points for its decimal commas: 1234.5 for 1.234,5."""
+    return _DECIMAL_COMMA.sub(lambda number: number[0].translate(str.maketrans(",", ".", ". ")), text)
 
 
 def _is_near(gold: Form, answer: Form, tolerance: Fraction) -> bool:
@@ -315,6 +347,12 @@ def _other_readings(gold: str, answer: str, declared: frozenset[str]) -> Iterato
         yield gold, point[1]
     if point := _POINT.fullmatch(gold):
         yield point[1], answer
+    if _FRACTIONAL.search(gold) and (";" in answer or not ("," in gold or _LIST.search(answer))):
+        yield gold, _with_points(answer)
+    if ";" in gold or re.fullmatch(r"-?0,\d\d+", gold):
+        yield _with_points(gold), answer
+    if _CHOSEN.search(f"{gold} {answer}"):
+        yield _CHOSEN.sub(r"\\binom{\1\3}{\2\4}", gold), _CHOSEN.sub(r"\\binom{\1\3}{\2\4}", answer)
     if (digits := _BASED.fullmatch(gold)) and "_" not in answer:
         yield digits[1], answer
     one, other = _as_intervals(gold), _as_intervals(answer)

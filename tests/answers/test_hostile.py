@@ -9,7 +9,7 @@ import pytest
 from hostile import HOSTILE
 
 from olr_cli.answers import Judge, extract, is_read, pool
-from olr_cli.answers.notation import normal_text
+from olr_cli.answers.notation import normal_text, tidy
 from olr_cli.answers.pool import GAVE_UP
 
 LIMIT = 0.2
@@ -100,7 +100,7 @@ def test_a_pile_of_combining_marks_takes_no_quadratic_time():
     started = time.process_time()
     assert normal_text("a" + "\u0301\u0316" * 60_000) != normal_text("a")
     assert time.process_time() - started < 5
-    assert normal_text("e\u0301") == normal_text("\xe9")
+    assert tidy("e\u0301") == tidy("\xe9") and len(tidy("e" + "\u0301\u0316" * 60_000)) > 100_000
 
 
 @pytest.mark.parametrize("answer", ["x" * 1_000_000, "{" * 10_000 + "}" * 10_000])
