@@ -321,11 +321,8 @@ def _relation(text: str, leaf: Leaf) -> Form | None:
 def _is_name(head: str, value: str) -> bool:
     """Whether `head = value` only names a value: `head` is the name of a quantity that `value` does not contain."""
     match = _NAME.fullmatch(head)
-    if (
-        match is None
-        or head in _NO_NAMES
-        or _FUNCTION.match(head.replace("\\text{", "\\") if "(" in head else head)
-    ):
+    function = head.replace("\\text{", "\\") if "(" in head else head  # \mathrm{ln}(x)
+    if match is None or head in _NO_NAMES or _FUNCTION.match(function):
         return False
     if match["symbol"]:
         return head.replace(" ", "") not in {symbol.replace(" ", "") for symbol in _ANY_SYMBOL.findall(value)}
@@ -370,12 +367,10 @@ def names_value(form: Form, *, is_gold: bool) -> bool:
     if not is_gold:
         return not has_function or letters.isdisjoint({*ascii_lowercase, "\\theta"})
     is_curve = not letters.isdisjoint({"x", "y", "\\rho"}) or {"r", "\\theta"} <= letters
-    laws = (
-        {*_symbols(value)}
-        if head.strip()
-        else {*re.findall(r"derivative\d (\w+)", left)} & {*_symbols(value)}
-    )
-    return not (is_curve or laws or "{derivative" in head or (letters and value == "0"))
+    others = {*_symbols(value)}
+    if not head.strip():  # a sum, an integral, f'(x): its value may have letters, but not the f
+        others.intersection_update(re.findall(r"derivative\d (\w+)", left))
+    return not (is_curve or others or "{derivative" in head or (letters and value == "0"))
 
 
 def _union(text: str, leaf: Leaf) -> Form | None:
