@@ -109,8 +109,9 @@ _ORDINAL = r"(?:(?:st|nd|rd|th)\b|\\text\{\s*(?:st|nd|rd|th)\s*\})"
 _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     # wrappers and spaces
     r"^\*\*(.*)\*\*$": r"\1",
-    r"(?:\\left\s*)?\\(?:\{|lbrace)\s*\\begin\s*\{(aligned|array|gathered|matrix|split)\}(?:\{[lcr\s]*\})?(.*?)"
-    r"\\end\s*\{\1\}(?!\s*(?:\\right\s*)?\\(?:\}|rbrace))(?:\s*\\right\s*\.)?": r"\\begin{cases}\2\\end{cases}",
+    r"(?:\\left\s*)?\\(?:\{|lbrace)\s*\{?\s*\\begin\s*\{(aligned|array|gathered|matrix|split)\}"
+    r"(?:\{(?:\*\{\d+\})?\{?[lcr\s]*\}?\})?(.*?)\\end\s*\{\1\}\s*\}?(?!\s*(?:\\right\s*)?\\(?:\}|rbrace))"
+    r"(?:\s*\\right\s*\.)?": r"\\begin{cases}\2\\end{cases}",
     r"\\\\\s*\[[^\[\]]*[a-z]{2}\s*\]": r"\\\\",
     r"\\\\\s*(?=$|\\end\{aligned)|\\(?:begin|end)\s*\{(?:aligned|align|gathered|split)\*?\}": "",
     r"\\(?:tag\*?|label|[hv]space\*?|[hv]?phantom)\s*\{[^{}]*\}|\\no(?:number|tag)(?![a-zA-Z])": "",
@@ -196,6 +197,7 @@ _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     r"\{\s*:\s*\}": ":",
 }
 _SYSTEM = re.compile(r"\\begin\s*\{([dr]?cases|array)\}(?:\{[lcr\s]*\})?(.*?)\\end\s*\{\1\}")
+_ROW = re.compile(r"(\{)?([^=&]+=[^&]+?)(?(1)\})")
 _COMPILED = [(re.compile(pattern), replacement) for pattern, replacement in _REWRITES.items()]
 _NEEDS_NO_REWRITING = re.compile(r"[\s\d.,+/()=-]*|-?\\frac\{\d+\}\{\d+\}")
 
@@ -280,9 +282,9 @@ def _rewritten(text: str) -> str:
 
 def _equations(system: re.Match[str]) -> str:
     r"""The equations of a system as a list in braces; its text if a row is none, as in a function defined by cases."""
-    rows = [row.strip(" ,;.").replace("=&", "=") for row in system[2].split("\\\\") if row.strip()]
-    is_list = all(re.fullmatch("[^=&]+=[^&]+", row) for row in rows)
-    return rf"\{{{', '.join(rows)}\}}" if is_list else system[0]
+    lines = system[2].replace("\\hfill", "").replace("=&", "=").split("\\\\")
+    rows = [_ROW.fullmatch(line.strip(" ,;.")) for line in lines if line.strip()]
+    return rf"\{{{', '.join(row[2] for row in rows if row)}\}}" if all(rows) else system[0]
 
 
 def _unwrapped(text: str) -> str:

@@ -270,7 +270,7 @@ _ANY_SYMBOL = re.compile(rf"\\text\{{[^{{}}]*\}}|\\(?:frac|sqrt)|{_SYMBOL}")
 _CALLED = rf"{_SYMBOL}(?:\s*\([^()]*\))?"
 _NAME = re.compile(
     rf"(?P<symbol>{_SYMBOL})|(?P<call>{_SYMBOL}(?:\s*\^\s*\{{\s*-1\s*\}})?\s*\([^()]*\))|\(\s*{_CALLED}(?:\s*,\s*{_CALLED})*\s*\)"
-    r"|\\text\{(?!derivative)[^{}]*\}|[A-Z]{2,4}|\|\s*[A-Z]{1,3}\s*\||\[\s*[A-Z]{3,}\s*\]|\\triangle\s*[A-Z]{3}"
+    r"|\\text\{(?!derivative)[^{}]*\}(?:\s*\([^()]*\))?|[A-Z]{2,4}|\|\s*[A-Z]{1,3}\s*\||\[\s*[A-Z]{3,}\s*\]|\\triangle\s*[A-Z]{3}"
 )
 _NO_NAMES = frozenset({"\\pi", "\\infty", *_CONSTANTS})
 _FUNCTION = re.compile(
@@ -321,7 +321,8 @@ def _relation(text: str, leaf: Leaf) -> Form | None:
 def _is_name(head: str, value: str) -> bool:
     """Whether `head = value` only names a value: `head` is the name of a quantity that `value` does not contain."""
     match = _NAME.fullmatch(head)
-    if match is None or head in _NO_NAMES or _FUNCTION.match(head):
+    function = head.replace("\\text{", "\\") if "(" in head else head  # \mathrm{ln}(x)
+    if match is None or head in _NO_NAMES or _FUNCTION.match(function):
         return False
     if match["symbol"]:
         return head.replace(" ", "") not in {symbol.replace(" ", "") for symbol in _ANY_SYMBOL.findall(value)}
@@ -340,7 +341,7 @@ def _assignment(head: str, value: str, leaf: Leaf, *, is_equation: bool) -> Form
 
 def _is_solved(head: str) -> bool:
     """Whether `head = value` says what its one letter is, another number than `value`: x is 5/2 if `2x = 5`."""
-    return len(_symbols(head)) == 1 and not re.search(rf"[|^]|{_FUNCTION.pattern}", head)
+    return len(_symbols(head)) == 1 and not re.search(rf"[|^]|derivative|{_FUNCTION.pattern}", head)
 
 
 def _symbols(text: str) -> list[str]:
@@ -358,15 +359,18 @@ def names_value(form: Form, *, is_gold: bool) -> bool:
     """
     if form.kind != "equation" or not form.parts:
         return False
-    head, _, value = form.parts[1].label.rpartition("=")
-    head = _VALUES.sub("", head)
+    left, _, value = form.parts[1].label.rpartition("=")
+    head = _VALUES.sub("", left)
     letters, has_function = {*_symbols(head)}, _FUNCTION.search(head) is not None
     if len(letters) == 1 and not ((has_function or "|" in head) and letters.isdisjoint(ascii_lowercase)):
         return False
     if not is_gold:
         return not has_function or letters.isdisjoint({*ascii_lowercase, "\\theta"})
     is_curve = not letters.isdisjoint({"x", "y", "\\rho"}) or {"r", "\\theta"} <= letters
-    return not (is_curve or "{derivative" in head or _symbols(value) or (letters and value == "0"))
+    others = {*_symbols(value)}
+    if not head.strip():  # a sum, an integral, f'(x): its value may have letters, but not the f
+        others.intersection_update(re.findall(r"derivative\d (\w+)", left))
+    return not (is_curve or others or "{derivative" in head or (letters and value == "0"))
 
 
 def _union(text: str, leaf: Leaf) -> Form | None:
