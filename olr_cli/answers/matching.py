@@ -28,12 +28,11 @@ _BY = re.compile(r"(?<=\\text\{derivative)(\d \w+) by \w+")
 _FUNCTION_OF_TIME = re.compile(r"(?<=[a-zA-Z}])\s*\(\s*[tx]\s*\)")
 _DEGREES = re.compile(r"(\d+(?:\.\d+)?)\s*\^\s*(?:\\circ(?![a-zA-Z])|\{\s*\\circ\s*\})")
 _POINT = re.compile(r"[A-Z]\s*(\(.*,.*\))")
-_BASED = re.compile(r"([\dA-F]+)_.*")
+_BASED = re.compile(r"(?:\\text\{)?([\dA-F]+)\}?_.*")
 _CHOSEN = re.compile(r"(?<!\w)(?:C\s*\(\s*(\w+)\s*,\s*(\w+)\s*\)|(\d+)C(\d+)(?!\w))")
 _DECIMAL_COMMA = re.compile(  # and none of thousands, as in 1,234
     r"(?<![\d.,])(?![1-9]\d{0,2}(?:,\d{3})+(?![\d,]))(?:\d{1,3}(?:[. ]\d{3})+|\d+),\d+(?![\d.,])"
 )
-_FRACTIONAL = re.compile(r"\.|frac|/")
 _LIST = re.compile(r"[(\[]|\\\{")
 _NAMELESS = re.compile(
     r"\\text\{[^{}]*[a-zA-Z][^{}]*\}|\\[a-zA-Z]+|_\{[^{}]*\}|([a-z]{3,}|[A-Z][a-z]{2,}|mu|nu|xi|[一-鿿]+)"
@@ -131,12 +130,12 @@ def matches(
     # one may be right: an equal value under another name or in an equation that need not name it, letters in a row
     # that may be no product, a gold of 3,14, which may be a list or a number.
     if verdict is False:
-        pointed = _with_points(plain_gold)
         is_open = (
-            ({expected.kind, said.kind} != {"equation"} and _compare(_unnamed(expected), _unnamed(said)))
-            or _nameless(plain_gold, expected) != _nameless(plain, said)
-            or (pointed != plain_gold and _compare(read_tidied(pointed, leaf), said))
-        )
+            {expected.kind, said.kind} != {"equation"} and _compare(_unnamed(expected), _unnamed(said))
+        ) or _nameless(plain_gold, expected) != _nameless(plain, said)
+        for text, other in ((plain_gold, said), (plain, expected)):
+            pointed = _with_points(text)
+            is_open = is_open or (pointed != text and _compare(other, read_tidied(pointed, leaf)))
         verdict = None if is_open else False
     return verdict
 
@@ -159,7 +158,9 @@ def _is_computed(form: Form) -> bool:
 
 
 def _with_points(text: str) -> str:
-    """`text` with points for its decimal commas: 1234.5 for 1.234,5."""
+    """`text` with points for its decimal commas: 1234.5 for 1.234,5. Only semicolons keep those of a tuple apart."""
+    if _LIST.search(text) and ";" not in text:
+        return text
     return _DECIMAL_COMMA.sub(lambda number: number[0].translate(str.maketrans(",", ".", ". ")), text)
 
 
@@ -347,7 +348,7 @@ def _other_readings(gold: str, answer: str, declared: frozenset[str]) -> Iterato
         yield gold, point[1]
     if point := _POINT.fullmatch(gold):
         yield point[1], answer
-    if _FRACTIONAL.search(gold) and (";" in answer or not ("," in gold or _LIST.search(answer))):
+    if "." in gold and (";" in answer or "," not in gold):
         yield gold, _with_points(answer)
     if ";" in gold or re.fullmatch(r"-?0,\d\d+", gold):
         yield _with_points(gold), answer

@@ -134,9 +134,10 @@ _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     _command("simeq|cong|doteq"): r"\\approx ",
     r"\\[dtc](frac|binom)(?![a-zA-Z])": r"\\\1",
     r"\\(frac|binom)\s*(\\(?!sqrt|text|math)[a-zA-Z]+|[a-zA-Z\d])": r"\\\1{\2}",
+    rf"(\\frac\s*(?:{_BRACES})?)\s*({_SQRT}\s*(?:{_BRACES}|\w))": r"\1{\2}",
     rf"(\\(?:frac|binom)\s*{_BRACES})\s*(\\(?!sqrt|frac|text|math)[a-zA-Z]+|[a-zA-Z\d])": r"\1{\2}",
     r"\*\*": "^",
-    r"(\\sqrt\s*\[[^\[\]]*\])\s*((?<=\s)\d+|\w)": r"\1{\2}",
+    r"(\\sqrt\s*\[[^\[\]]*\])\s*((?<=\s)\d+|\w|\([^()]*\))": r"\1{\2}",
     rf"(\^|_|{_SQRT})\s*(-?\s*(?:\\(?:frac|binom)\s*{_BRACES}\s*{_BRACES}|{_SQRT}\s*(?:{_BRACES}|\w))"
     r"|-\s*(?:\d+|[a-zA-Z])|(?<=\s)\d{2,})": r"\1{\2}",
     r"\\log\s*_\s*(?:\{\s*e\s*\}|e(?![a-zA-Z]))": r"\\ln ",
@@ -164,8 +165,10 @@ _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     r"(?<=\d) and a half(?=\s*\}?$)": " 1/2",
     r"(?i)^(\\text\{\s*)?(?:a )?half(?=\s*\}?$)": r"\1 1/2",
     r"(?i)^(?:\\text\{\s*only\s*\}|only\b)": "",
-    r"(?i)^(?:\\text\{\s*)?(?:the limit )?d(?:ne|\.n\.e|oes(?:n't| not) exist)[\s.]*\}?$": r"\\text{does not exist}",
-    r"(?i)^(?:\\text\{\s*)?(yes|no|true|false)\s*,\s*(?:(?:because|since)\b.*"
+    r"(?i)^(?:\\text\{\s*)?(?:(?:the )?limit )?d(?:ne|\.n\.e|oes(?:n't| not) exist)[\s.]*\}?$": (
+        r"\\text{does not exist}"
+    ),
+    r"(?i)^(?:\\text\{\s*)?(yes|no|true|false)\s*\}?\s*,\s*(?:\\text\{\s*)?(?:(?:because|since)\b.*"
     r"|(?:it|s?he|they|there|we|you|this|that|the .* (?:is|are|does|do))\b[^\d\\]*)$": r"\1",
     r"\\text\{((?:[^{}a-zA-Z\\]|\\\$)*)\}": r" \1",
     r"\\text\{\s*(?:percent(?:age)?|pct|\\?%)\s*\}|(?<=[\d}\s])(?:percent(?:age)?|pct)\s*$": r"\\%",
@@ -227,11 +230,11 @@ _NAMED_NUMBER = re.compile(r"\\text\{\s*([+-]?(?:\d[\d,]*\.?\d*|\.\d+))(?=[\s}])
 _APPROXIMATION = re.compile(r"(.*?)\s*\\approx(?![a-zA-Z])")
 _CONDITION = re.compile(
     r"(?<=\S)\s*,?\s*\(?\s*\\text\{\s*[,(]?\s*(?:where|for|with|when|such that|since|because|as)\b.*"
-    r"|(?<=\S)\s*(?:\\text\{\s*(?:\(|or )|\(\s*\\text\{)\s*(?:about|approx).*|(?<=[\d}])\s*\\text\{\s*is the\b.*"
+    r"|(?<=\S)\s*(?:\\text\{\s*(?:\(|or )|\(\s*\\text\{)\s*(?:about|approx|by).*|(?<=[\d}])\s*\\text\{\s*is the\b.*"
 )
 _LEADING = re.compile(r"^(?:\s|=|:|\\(?:approx|sim|therefore|implies|Rightarrow|to)(?![a-zA-Z]))+")
 _TRAILING = re.compile(
-    r"(?:\s|(?<!\.)\.|,|;|(?<!\\)\\$|(?<!^)\\(?:checkmark|(?:black)?square|qed(?:symbol)?)(?![a-zA-Z]))+$"
+    r"(?:\s|(?<!\.)\.|,|;|(?<!\\)\\$|(?<!^)\\(?:checkmark|(?:black)?square|Box|qed(?:symbol)?)(?![a-zA-Z]))+$"
 )
 
 _SENTENCE = re.compile(r"^[a-zA-Z][a-zA-Z' ]*(?:\b(?:is|are|equals?)\b\s*:?|:)\s*(?=[-+\d\\($])")

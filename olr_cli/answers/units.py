@@ -162,7 +162,7 @@ def _name(word: str, *, is_plain: bool) -> str:
     for name in (word, lower, singular) if len(word) > 1 else (word,):
         if name in _UNITS:
             return _UNITS[name]
-    return f"{COUNTED}{singular}" if len(word) > (3 if is_plain else 2) else ""
+    return f"{COUNTED}{singular}" if len(word) > (3 if is_plain else 2) and word.isascii() else ""
 
 
 _ONES, _TENS = "zero one two three four five six seven eight nine", "twen thir for fif six seven eigh nine"
