@@ -130,12 +130,12 @@ def matches(
     # one may be right: an equal value under another name or in an equation that need not name it, letters in a row
     # that may be no product, a gold of 3,14, which may be a list or a number.
     if verdict is False:
-        is_open = (
-            {expected.kind, said.kind} != {"equation"} and _compare(_unnamed(expected), _unnamed(said))
-        ) or _nameless(plain_gold, expected) != _nameless(plain, said)
+        is_open = _nameless(plain_gold, expected) != _nameless(plain, said)
+        if {expected.kind, said.kind} != {"equation"}:
+            is_open |= _compare(_unnamed(expected), _unnamed(said)) is True
         for text, other in ((plain_gold, said), (plain, expected)):
             pointed = _with_points(text)
-            is_open = is_open or (pointed != text and _compare(other, read_tidied(pointed, leaf)))
+            is_open |= pointed != text and _compare(other, read_tidied(pointed, leaf)) is True
         verdict = None if is_open else False
     return verdict
 
