@@ -15,6 +15,7 @@ import os
 import re
 import sys
 import threading
+import weakref
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -78,6 +79,7 @@ class Judge(AbstractContextManager["Judge"]):
         self._tolerance = tolerance
         self._given_up = _read_ledger(ledger)
         self._lock = threading.Lock()
+        _judges.add(self)
 
     def __exit__(self, *exception: object) -> None:
         self.close()
@@ -174,6 +176,18 @@ class Judge(AbstractContextManager["Judge"]):
                     file.write("".join(json.dumps(task) + "\n" for task in given_up))
         for task, reply in replies.items():
             results[task] = self._memo[_memo_key(task)] = _undecided(task) if reply is GAVE_UP else reply
+
+
+_judges: weakref.WeakSet[Judge] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    """Free the judges of a forked process: a thread that held one in the parent does not exist here."""
+    for judge in _judges:
+        judge._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)
 
 
 def _read_ledger(file: Path | None) -> set[Task]:
