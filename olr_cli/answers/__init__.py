@@ -20,6 +20,7 @@ from olr_cli.answers.extraction import (
     reading_more,
 )
 from olr_cli.answers.judge import RULES, Judge, Pair, is_match, shared_judge
+from olr_cli.answers.percent import as_asked, asks_for_percent
 
 __all__ = [
     "ARITHMETIC_SOURCES",
@@ -31,6 +32,8 @@ __all__ = [
     "Key",
     "Pair",
     "Vote",
+    "as_asked",
+    "asks_for_percent",
     "default_extractor",
     "extract",
     "find_extractor",

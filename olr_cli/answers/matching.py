@@ -14,6 +14,7 @@ from string import ascii_letters
 
 from olr_cli.answers.classes import COUNTED, Form, Key, approximate, exact
 from olr_cli.answers.notation import LONGEST_READ, tidy
+from olr_cli.answers.percent import IN_PERCENT
 from olr_cli.answers.reading import Leaf, NeedsAlgebra, no_algebra, read, read_tidied
 from olr_cli.answers.units import is_connective
 
@@ -25,6 +26,7 @@ _MOST_COMPARED = 50
 
 _BY = re.compile(r"(?<=\\text\{derivative)(\d \w+) by \w+")
 _FUNCTION_OF_TIME = re.compile(r"(?<=[a-zA-Z}])\s*\(\s*[tx]\s*\)")
+_SIGN = re.compile(r"\\*%")
 _DEGREES = re.compile(r"(\d+(?:\.\d+)?)\s*\^\s*(?:\\circ(?![a-zA-Z])|\{\s*\\circ\s*\})")
 _POINT = re.compile(r"[A-Z]\s*(\(.*,.*\))")
 _BASED = re.compile(r"([\dA-F]+)_.*")
@@ -76,15 +78,19 @@ def decide(
     """
     if kind == "key":
         (answer,) = texts
-        return read(answer, leaf).key
-    gold, answer, *tolerance = texts
+        return read(answer.removesuffix(IN_PERCENT), leaf).key
+    asked, answer, *tolerance = texts
+    gold = asked.removesuffix(IN_PERCENT)
     if kind == "may match":
         if proof is no_proof:
             raise NeedsAlgebra
         # Lenient on purpose: frozen noise (R4) must not write a label into the file that some grader calls right.
         ways = ((gold, answer), (answer, gold))
         return any(matches(*way, leaf, proof, _ROUNDING) or math_verify_proof(*way) for way in ways)
-    return matches(gold, answer, leaf, proof, Fraction(*tolerance))
+    verdict = matches(gold, answer, leaf, proof, Fraction(*tolerance))
+    if not verdict and gold != asked and "%" in (said := tidy(answer)):
+        return matches(gold, _SIGN.sub("", said), leaf, proof, Fraction(*tolerance)) or verdict
+    return verdict
 
 
 def matches(

@@ -246,7 +246,10 @@ def _repeated(prompts: Sequence[Asked], judge: Judge) -> tuple[list[list[Asked]]
         asking.setdefault(normal_question(prompt.messages), []).append((row, prompt))
     groups = [group for group in asking.values() if len(group) > 1]
     labels = [sorted({label for _, prompt in group if (label := prompt.file_label)}) for group in groups]
-    pairs = [[(names[0], other) for other in names[1:]] for names in labels]
+    pairs = [
+        [(group[0][1].asked(names[0]), other) for other in names[1:]]
+        for group, names in zip(groups, labels, strict=True)
+    ]
     verdicts = judge.matches(chain(*pairs))
     differ: list[list[Asked]] = []
     alike: list[list[Asked]] = []

@@ -89,6 +89,7 @@ class LabelRecord:
         reward_mean: over the rollouts of all views.
         has_zero_variance: all rewards of each view are equal, so it teaches nothing.
         trains: the prompt takes part in the update.
+        in_percent: the question asks for a percentage, so verdicts accept a percent sign that the label lacks (R7).
     """
 
     prompt_id: str
@@ -118,6 +119,7 @@ class LabelRecord:
     reward_mean: float
     has_zero_variance: bool
     trains: bool
+    in_percent: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,42 @@
+"""Questions that ask for a percentage: their golds accept the numeral with the percent sign (R7)."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+_SIGN = r"(?:per ?cent(?:age)?s?\b|prozent|pourcentage|porcenta(?:je|gem)|\\?%)"
+_SIGNS = ("%", "percent", "per cent", "prozent", "pourcentage", "porcenta", "百分")
+_NUMERAL = r"(?:one|two|three|five|ten|half|hundred|(?:twen|thir|for|fif|six|seven|eigh|nine)t(?:y|een))\b"
+_ASKED = re.compile(
+    r"\b(?:what|which|how (?:many|much)|find|determine|calculate|compute|estimate|wie ?viele?|quel|qué|cuál)\b"
+    rf"(?:[\s,$('’]+(?!{_NUMERAL})[^\W\d]+){{0,5}}?[\s,$(]+{_SIGN}",
+    re.IGNORECASE,
+)
+_FORMAT = re.compile(
+    rf"\b(?:as|in|en) (?:an? )?(?:whole |integer )?[$(]?{_SIGN}|\bnearest(?: [\w.]+)?(?: of an?)?[ $]+{_SIGN}"
+    rf"|{_SIGN} (?:sign|symbol)|(?:__|\\_|\?|\( *\)|\\square|\\underline\{{[^{{}}]*\}})[ $]*\\?%"
+    r"|百分之[几多]|百分[比率]|(?:多少|几) ?\\?%",
+    re.IGNORECASE,
+)
+_SENTENCE_END = re.compile(r"[.?!]\s|[。？]")
+
+IN_PERCENT = "\x1f%"
+"""Ends a gold whose question asks for a percentage."""
+
+
+@functools.lru_cache(maxsize=1 << 12)
+def asks_for_percent(question: str) -> bool:
+    """Whether the last that a question asks for is a percentage."""
+    lower = question.lower()
+    if not any(sign in lower for sign in _SIGNS):  # as in most, at a hundredth of the price
+        return False
+    if _FORMAT.search(question):
+        return True
+    ends = [match.end() for match in _ASKED.finditer(question)]
+    return bool(ends) and "?" not in "".join(_SENTENCE_END.split(question[ends[-1] :], maxsplit=1)[1:])
+
+
+def as_asked(gold: str, in_percent: bool) -> str:
+    """A gold as `Judge.matches` takes it, to which this is all that a question says."""
+    return gold + IN_PERCENT if in_percent and "%" not in gold else gold
