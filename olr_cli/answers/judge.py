@@ -7,13 +7,11 @@ verdict depended on what other rollouts had said.
 
 from __future__ import annotations
 
-import atexit
 import functools
 import hashlib
 import json
 import os
 import re
-import sys
 import threading
 import weakref
 from collections.abc import Iterable
@@ -218,16 +216,8 @@ def _memo_key(task: Task) -> tuple[str | bytes, ...]:
 
 @functools.cache
 def shared_judge() -> Judge:
-    """The judge of a process that needs no more than verdicts; what it gave up is printed when the process ends."""
-    judge = Judge(workers=1)
-
-    @atexit.register
-    def report_given_up() -> None:
-        if judge.timeouts:
-            sentence = f"verification gave up on {judge.timeouts} answers or pairs, which got no reward"
-            print(f"olr: {sentence}", file=sys.stderr)
-
-    return judge
+    """The judge of a process that needs no more than verdicts."""
+    return Judge(workers=1)
 
 
 def is_match(gold: str, answer: str) -> bool:

@@ -14,7 +14,6 @@ from string import ascii_letters
 
 from olr_cli.answers.classes import COUNTED, Form, Key, approximate, exact
 from olr_cli.answers.notation import LONGEST_READ, tidy
-from olr_cli.answers.percent import IN_PERCENT
 from olr_cli.answers.reading import Leaf, NeedsAlgebra, no_algebra, read, read_tidied
 from olr_cli.answers.units import is_connective
 
@@ -55,8 +54,16 @@ _DECLARATION = re.compile(r"\s*,?\s*[a-zA-Z]\s*\\in\s*\\mathbb.*")
 PLAIN_NUMBER = "^(?:0|[1-9][0-9]{0,14})$"
 """A pattern: two answers of this form match if their texts are equal, and for no other reason (R7)."""
 
+IN_PERCENT = "\x1f%"
+"""Ends a gold whose question asks for a percentage, all that a verdict sees of a question."""
+
 Proof = Callable[[str, str], bool | None]
 """Whether math-verify's `verify`, gold first, holds for two tidied texts; None if it can't tell."""
+
+
+def as_asked(gold: str, in_percent: bool) -> str:
+    """A gold as `decide` takes it; in percent, it accepts a percent sign that it lacks."""
+    return gold + IN_PERCENT if in_percent and "%" not in gold else gold
 
 
 def no_proof(gold: str, answer: str) -> None:

@@ -1,4 +1,4 @@
-"""Questions that ask for a percentage: their golds accept the numeral with the percent sign (R7)."""
+"""Which questions ask for a percentage, so that their golds accept the numeral with the percent sign (R7)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,6 @@ _FORMAT = re.compile(
 )
 _SENTENCE_END = re.compile(r"[.?!]\s|[。？]")
 
-IN_PERCENT = "\x1f%"
-"""Ends a gold whose question asks for a percentage."""
-
 
 @functools.lru_cache(maxsize=1 << 12)
 def asks_for_percent(question: str) -> bool:
@@ -35,8 +32,3 @@ def asks_for_percent(question: str) -> bool:
         return True
     ends = [match.end() for match in _ASKED.finditer(question)]
     return bool(ends) and "?" not in "".join(_SENTENCE_END.split(question[ends[-1] :], maxsplit=1)[1:])
-
-
-def as_asked(gold: str, in_percent: bool) -> str:
-    """A gold as `Judge.matches` takes it, to which this is all that a question says."""
-    return gold + IN_PERCENT if in_percent and "%" not in gold else gold
