@@ -242,7 +242,7 @@ class Supervisor:
                 "reward_mean": sum(given) / len(given),
                 "has_zero_variance": all(len(set(of_view)) == 1 for of_view in of_visit),
                 "trains": True,
-                "in_percent": prompt.in_percent,
+                "in_percent": prompt.in_percent or None,  # as in runs of before the column
             }
             rows.append(row)
         return Decided(

@@ -60,7 +60,7 @@ def test_a_percent_sign_is_right_where_the_question_asks_for_a_percentage(judge,
     (decided,) = supervise(judge, make_method("grpo"), of_percent, [[r"12\%", "12", "13", None]])
     assert decided.rewards == (reward, 1.0, 0.0, 0.0)
     assert decided.label.given_label_count == decided.label.true_answer_count == 1 + reward
-    assert decided.label.in_percent is (reward == 1)
+    assert decided.label.in_percent is (True if reward else None)
 
 
 def test_missing_answers_do_not_vote_but_count_in_the_pass_rate(judge):
