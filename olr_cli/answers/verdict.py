@@ -38,9 +38,8 @@ def verdicts(
 ) -> list[Verdict]:
     """The verdict on each answer, of whose golds each is right."""
     cases = [*zip(golds, answers, strict=True)]
-    asked = judge.matches(
-        ((gold, answer) for of_one, answer in cases if answer for gold in of_one), tolerance
-    )
+    pairs = [(gold, answer) for of_one, answer in cases if answer for gold in of_one]
+    asked = judge.matches(pairs, tolerance)
 
     def verdict(of_one: Sequence[str], answer: str | None) -> Verdict:
         found = [asked[gold, answer] for gold in of_one if answer]
