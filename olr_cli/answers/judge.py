@@ -7,14 +7,13 @@ verdict depended on what other rollouts had said.
 
 from __future__ import annotations
 
-import atexit
 import functools
 import hashlib
 import json
 import os
 import re
-import sys
 import threading
+import weakref
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -78,6 +77,7 @@ class Judge(AbstractContextManager["Judge"]):
         self._tolerance = tolerance
         self._given_up = _read_ledger(ledger)
         self._lock = threading.Lock()
+        _judges.add(self)
 
     def __exit__(self, *exception: object) -> None:
         self.close()
@@ -177,6 +177,18 @@ class Judge(AbstractContextManager["Judge"]):
             results[task] = self._memo[_memo_key(task)] = _undecided(task) if reply is GAVE_UP else reply
 
 
+_judges: weakref.WeakSet[Judge] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    """Free the judges of a forked process: a thread that held one in the parent does not exist here."""
+    for judge in _judges:
+        judge._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)
+
+
 def _read_ledger(file: Path | None) -> set[Task]:
     """The tasks that a ledger says were given up; a line that a kill cut off is skipped."""
     given_up: set[Task] = set()
@@ -205,16 +217,8 @@ def _memo_key(task: Task) -> tuple[str | bytes, ...]:
 
 @functools.cache
 def shared_judge() -> Judge:
-    """The judge of a process that needs no more than verdicts; what it gave up is printed when the process ends."""
-    judge = Judge(workers=1)
-
-    @atexit.register
-    def report_given_up() -> None:
-        if judge.timeouts:
-            sentence = f"verification gave up on {judge.timeouts} answers or pairs, which got no reward"
-            print(f"olr: {sentence}", file=sys.stderr)
-
-    return judge
+    """The judge of a process that needs no more than verdicts."""
+    return Judge(workers=1)
 
 
 def is_match(gold: str, answer: str) -> bool:

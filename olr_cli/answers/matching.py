@@ -26,6 +26,7 @@ _MOST_COMPARED = 50
 
 _BY = re.compile(r"(?<=\\text\{derivative)(\d \w+) by \w+")
 _FUNCTION_OF_TIME = re.compile(r"(?<=[a-zA-Z}])\s*\(\s*[tx]\s*\)")
+_SIGN = re.compile(r"\\*%")
 _DEGREES = re.compile(r"(\d+(?:\.\d+)?)\s*\^\s*(?:\\circ(?![a-zA-Z])|\{\s*\\circ\s*\})")
 _POINT = re.compile(r"[A-Z]\s*(\(.*,.*\))")
 _BASED = re.compile(r"(?:\\text\{)?([\dA-F]+)\}?_.*")
@@ -63,8 +64,16 @@ _DECLARATION = re.compile(r"\s*,?\s*[a-zA-Z]\s*\\in\s*\\mathbb.*")
 PLAIN_NUMBER = "^(?:0|[1-9][0-9]{0,14})$"
 """A pattern: two answers of this form match if their texts are equal, and for no other reason (R7)."""
 
+IN_PERCENT = "\x1f%"
+"""Ends a gold whose question asks for a percentage, all that a verdict sees of a question."""
+
 Proof = Callable[[str, str], bool | None]
 """Whether math-verify's `verify`, gold first, holds for two tidied texts; None if it can't tell."""
+
+
+def as_asked(gold: str, in_percent: bool) -> str:
+    """A gold as `decide` takes it; in percent, it accepts a percent sign that it lacks."""
+    return gold + IN_PERCENT if in_percent and "%" not in gold else gold
 
 
 def no_proof(gold: str, answer: str) -> None:
@@ -86,15 +95,19 @@ def decide(
     """
     if kind == "key":
         (answer,) = texts
-        return read(answer, leaf).key
-    gold, answer, *tolerance = texts
+        return read(answer.removesuffix(IN_PERCENT), leaf).key
+    asked, answer, *tolerance = texts
+    gold = asked.removesuffix(IN_PERCENT)
     if kind == "may match":
         if proof is no_proof:
             raise NeedsAlgebra
         # Lenient on purpose: frozen noise (R4) must not write a label into the file that some grader calls right.
         ways = ((gold, answer), (answer, gold))
         return any(matches(*way, leaf, proof, _ROUNDING) or math_verify_proof(*way) for way in ways)
-    return matches(gold, answer, leaf, proof, Fraction(*tolerance))
+    verdict = matches(gold, answer, leaf, proof, Fraction(*tolerance))
+    if not verdict and gold != asked and "%" in (said := tidy(answer)):
+        return matches(gold, _SIGN.sub("", said), leaf, proof, Fraction(*tolerance)) or verdict
+    return verdict
 
 
 def matches(

@@ -43,7 +43,7 @@ def held_out_accuracy(
         standard error of ``avg`` over prompts as ``avg_stderr`` (absent for a single prompt); avg ± 1.96 of it is a
         95 % interval.
     """
-    golds = [prompt.gold for prompt in prompts if prompt.gold is not None]
+    golds = [prompt.asked(prompt.gold) for prompt in prompts if prompt.gold is not None]
     answers = [
         [extract(response, extractor or default_extractor(prompt.data_source)) for response in responses]
         for prompt, responses in zip(prompts, responses_PG, strict=True)

@@ -73,7 +73,7 @@ def proved_wrong(
     may call a spelling right (`Judge.may_match`) is refused: it is returned beside the label.
     """
     labels = {
-        prompt.prompt_id: prompt.given_label
+        prompt.prompt_id: prompt.asked(prompt.given_label)
         for prompt in prompts
         if prompt.prompt_id in answers and prompt.given_label is not None
     }

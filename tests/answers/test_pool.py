@@ -195,6 +195,20 @@ def test_a_forked_process_starts_workers_of_its_own():
         assert judge._pool.process_ids == [pid]
 
 
+def test_a_process_that_is_forked_while_another_thread_grades_can_grade():
+    with Judge(workers=1) as judge:
+        with judge._lock:  # as while a thread waits for a worker
+            child = os.fork()
+            if child == 0:
+                status = 1
+                try:
+                    signal.alarm(60)
+                    status = 0 if judge.keys(["007"]) == {"007": "number 7"} else 1
+                finally:
+                    os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+
+
 def test_a_task_that_eats_memory_is_stopped(monkeypatch):
     eater = (
         "from olr_cli.answers import algebra; algebra._form = lambda parsed: bytearray(3 << 30); worker.main"

@@ -64,7 +64,8 @@ def tally(history: RolloutHistory, judge: Judge) -> Tally:
     labels = _audited_labels(history, counted.group_by("prompt_id").agg(pl.col("visit").max()), ids)
     given = counted.filter(pl.col("text").is_not_null())
     spellings = given.group_by("prompt", "text").agg(uses=pl.col("count").sum()).sort("prompt", "text")
-    classes, label_answers = _classified(spellings, labels, judge)
+    asked = tuple(history.prompts[name].asked(label) for name, label in zip(ids, labels, strict=True))
+    classes, label_answers = _classified(spellings, asked, judge)
     return Tally(
         tuple(ids),
         tuple(models),
