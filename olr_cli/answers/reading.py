@@ -29,6 +29,10 @@ class Unreadable(Exception):
     """An answer, or a part of it, says nothing that could be compared."""
 
 
+class TooLarge(Unreadable):
+    """A number in it would have more than 100,000 digits."""
+
+
 class NeedsAlgebra(Exception):
     """An answer has a part that only computer algebra can read."""
 
