@@ -48,7 +48,7 @@ _NAME = re.compile(r"(?<![\\a-zA-Z])[A-Z][a-z]{2,}(?![a-zA-Z])")
 _LETTER = re.compile(r"\\[a-zA-Z]+|[a-zA-Z]")
 _TEXT = re.compile(r"\\text\{[^{}]*\}")
 _MISREAD = re.compile(
-    r"!!|(?<![_^\d])\d+\s+\d|\^\s*(?:\{[^{}]*\}|\\?\w)\s*\^|\\(?:gcd|lcm)\s*\(?[^)]*[a-zA-Z]|\\(?:pmod|bmod|mod|equiv)"
+    r"!!|(?<![_^\d])\d+\s+\d|\^\s*(?:\{[^{}]*\}|\\?\w)\s*\^|\\(?:gcd|lcm)\s*\(?[^)]*[a-zA-Z]|\\(?:bmod|equiv|ldots)"
     r"|\d[eE][+-]?0*[1-9]\d{4}|\\Gamma\D{0,9}\d{6}"
 )
 """Double factorials (read as factorials of factorials), numbers side by side (read as a sum), powers without braces
@@ -223,6 +223,10 @@ def _set(unevaluated: sympy.Set) -> Form:
         ends = (_form(value.start), _form(value.end))
         # An open interval is written like an ordered pair, and only the prompt can tell them apart.
         return Form("tuple", parts=ends) if brackets == "()" else Form("interval", brackets, ends)
+    if isinstance(value, sympy.Union):
+        parts = [_form(part) for part in value.args]
+        parts = [Form("interval", "()", part.parts) if part.kind == "tuple" else part for part in parts]
+        return Form("union", parts=tuple(sorted(parts, key=lambda part: part.key)))
     return Form("other", short(str(value)))
 
 

@@ -9,7 +9,8 @@ from olr_cli.answers.extraction import boxed
 
 _COMMANDS = """× times · cdot ÷ div ± pm ∓ mp ≤ le ≥ ge ≠ ne ≈ approx ∞ infty ∈ in ∪ cup ∩ cap ∅ emptyset √ sqrt ∠ angle
     α alpha β beta γ gamma δ delta ε epsilon θ theta λ lambda π pi ρ rho σ sigma τ tau φ phi ω omega ½ frac12
-    ¼ frac14 ¾ frac34 ⌊ lfloor ⌋ rfloor ⌈ lceil ⌉ rceil"""
+    ¼ frac14 ¾ frac34 ⌊ lfloor ⌋ rfloor ⌈ lceil ⌉ rceil
+    ≡ equiv … ldots ⋯ ldots ℝ R"""
 _SIGNS: dict[str, str | None] = {
     **{sign: f"\\{command} " for sign, command in re.findall(r"(\S) (\w+)", _COMMANDS)},
     **{chr(ord("①") + number): f"{number + 1}, " for number in range(20)},
@@ -60,12 +61,21 @@ _REWRITES = {  # in this order
         r"\1\\frac{\2\\pi}{180}"
     ),
     _command("[dt]binom"): r"\\binom",
+    _command("[hlc]?dots[bcmio]?") + r"|\.{3}": r"\\ldots ",
+    _command("R|Reals") + r"|\\mathbb\s*(?:R|\{\s*R\s*\})": r"\\mathbb{R}",
+    r"(\\\}|\\mathbb\{R\}|[\])])\s*-\s*(?=\\\{)|" + _command("smallsetminus|backslash"): r"\1\\setminus ",
+    r"\\(begin|end)\s*\{([pbvBV]?)smallmatrix\}": r"\\\1{\2matrix}",
+    _command("cr"): r"\\\\",
+    r"\\([pbvBV]?matrix)\s*\{([^{}]*)\}": r"\\begin{\1}\2\\end{\1}",
     r"\*\*": "^",
     # styles
     rf"\\operatorname\*?\s*\{{\s*({_FUNCTION})\s*\}}": r"\\\1 ",
     _command(r"text[a-z]*|[mh]box|emph|math(?:rm|it|sf|tt|normal|up)|operatorname\*?")
     + r"\s*(?=\{)": r"\\text",
     r"\\text\{\s*([ied])\s*\}": r"\1",
+    r"\\text\{\s*(\(?)\s*mod(?:ulo)?(?![a-zA-Z])([^{}]*)\}|\\(?:[pb]?mod|pod)(?![a-zA-Z])"
+    r"|(?<![a-zA-Z\\])mod(?:ulo)?(?![a-zA-Z])": r"\1\\bmod \2",
+    r"\\(max|min|gcd|lcm)\s*\\\{((?:[^{}\\]|\\[^{}]|\{[^{}]*\})*)\\\}": r"\\\1(\2)",
     r"(\\text\{[^{}]*)\}\s*\\text\{": r"\1 ",
     r"\\text\{([^{}]*\d)\s+(and|or)\s+([^{}]*\d[^{}]*)\}": r"\1 \2 \3",
     r"\\text\{\s*,?\s*(and|or)\s+([^{}]*\d[^{}]*)\}": r" \1 \2",
@@ -92,7 +102,7 @@ _REWRITES = {  # in this order
     r"\{\s*:\s*\}": ":",
 }
 _COMPILED = [(re.compile(pattern), replacement) for pattern, replacement in _REWRITES.items()]
-_NEEDS_NO_REWRITING = re.compile(r"[\s\d.,+/()=-]*|-?\\frac\{\d+\}\{\d+\}")
+_NEEDS_NO_REWRITING = re.compile(r"(?!.*\.\.)[\s\d.,+/()=-]*|-?\\frac\{\d+\}\{\d+\}")
 
 _SYMBOL = r"(?:\\[a-zA-Z]+|[a-zA-Z])(?:_(?:\w|\{[^{}]*\}))?"
 _INDEX = r"(?:\s*_\s*(\w|\{[^{}]*\}))?"
@@ -107,7 +117,7 @@ _DERIVATIVES = [  # the function, its variable, and the groups that hold the ord
 ]
 _ANGLE = re.compile(r"\\angle\s*((?:[A-Z](?:_(?:\d|\{\d\}))?\s*){1,3})")
 _TRANSPOSED = re.compile(
-    r"(?<=[a-zA-Z}\])])\s*\^\s*(?:\{\s*)?(?:\\text\{\s*T\s*\}|T(?![a-zA-Z])|\\top|\\intercal)(?:\s*\})?"
+    r"(?<=[a-zA-Z}\])])\s*\^\s*(?:\{\s*)?(?:\\text\{\s*T\s*\}|(?:\\math[a-z]{2}\s*)?T(?![a-zA-Z])|\\top|\\intercal)(?:\s*\})?"
 )
 _NAMED_NUMBER = re.compile(r"\\text\{\s*([+-]?(?:\d[\d,]*\.?\d*|\.\d+))(?=[\s}])([^{}]*)\}")
 _APPROXIMATION = re.compile(r"(.*?)\s*\\approx(?![a-zA-Z])")
