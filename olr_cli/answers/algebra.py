@@ -78,6 +78,10 @@ def _convert_and_check(self: Any, context: Any) -> Any:
     """Check the size of each expression that is read: the parser compares the ends of intervals at once."""
     parsed = _convert_expr(self, context)
     check_size(parsed)
+    if isinstance(parsed, sympy.Pow) and isinstance(parsed.base, sympy.MatrixBase):
+        if not parsed.exp.is_Integer:  # sympy would look for eigenvalues of anything
+            raise Unreadable("a power of a matrix")
+        return parsed.base**parsed.exp
     return parsed
 
 

@@ -30,13 +30,14 @@ _POINT = re.compile(r"[A-Z]\s*(\(.*,.*\))")
 _BASED = re.compile(r"([\dA-F]+)_.*")
 
 _REALS = re.compile(
-    r"(?:[a-z]\s*\\in\s*)?(?:\\text\{\s*)?(?:all )?(?:real(?: number)?s|\\mathbb\s*\{?\s*R)\s*\}?"
+    r"(?:[a-z]\s*\\in\s*)?(?:\\text\{\s*)?(?:[aA]ll )?(?:real(?: number)?s|\\mathbb\s*\{?\s*R)\s*\}?"
 )
 _BUILDER = re.compile(
     r"\\?\{\s*[a-zA-Z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid(?![a-zA-Z])|[|:])(.*?)\\?\}"
 )
 _OR = re.compile(r"\\text\{\s*,?\s*or\s*\}|\bor\b|\\(?:lor|vee|cup)(?![a-zA-Z])")
 _ORDER = re.compile(r"([<>]|\\(?:[lg][et]|ne)(?![a-zA-Z]))")
+_EXCEPT = re.compile(r"\s*(?:\\setminus|\bexcept(?: for)?\b\s*\}?)\s*")
 _UNEQUAL = re.compile(
     r"(?:[,;]|\\text\{\s*,?\s*and\s*\}|\band\b|\\(?:land|wedge)(?![a-zA-Z]))?\s*"
     r"(?<![a-zA-Z\\])([a-zA-Z]|\\(?!pi|infty|text)[a-z]+)\s*\\ne(?![a-zA-Z])"
@@ -216,11 +217,12 @@ def _compare_words(gold: Form, answer: Form) -> bool:
 def _compare_congruences(gold: Form, answer: Form) -> bool | None:
     """Compare congruences of integers, or one and an integer, which may say its remainder or be one of many."""
     congruence, other = (gold, answer) if gold.kind == "congruence" else (answer, gold)
-    if any(form.kind != "number" for form in (*congruence.parts, *(other.parts or [other]))):
+    numbers = (*congruence.parts, *(other.parts if other.kind == "congruence" else [other]))
+    if any(form.kind != "number" for form in numbers):
         return None
     if other.kind == "congruence":
         return False
-    (remainder, modulus), value = map(exact, congruence.parts), exact(other)
+    remainder, modulus, value = map(exact, numbers)
     return False if (value - remainder) % modulus else True if abs(value) < modulus else None
 
 
@@ -309,9 +311,12 @@ def _as_intervals(text: str) -> str:
     r"""A set of real numbers as intervals, from inequalities, a builder or words: `\{x \mid x > 1\}`."""
     if _REALS.fullmatch(text):
         return r"(-\infty,\infty)"
-    whole, minus, rest = text.partition("\\setminus")
-    if minus:
-        return f"{_as_intervals(whole.strip())} {minus} {rest}"
+    whole, *excluded = _EXCEPT.split(text, maxsplit=1)
+    if excluded:
+        (values,) = excluded
+        if not values.startswith(("\\{", "(", "[")):
+            values = rf"\{{{_VALUE.sub('', values)}\}}"
+        return rf"{_as_intervals(whole)} \setminus {values}"
     builder = _BUILDER.fullmatch(text)
     condition = builder[1].strip() if builder else text
     if not _ORDER.search(condition):

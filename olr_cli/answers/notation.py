@@ -63,7 +63,7 @@ _REWRITES = {  # in this order
     _command("[dt]binom"): r"\\binom",
     _command("[hlc]?dots[bcmio]?") + r"|\.{3}": r"\\ldots ",
     _command("R|Reals") + r"|\\mathbb\s*(?:R|\{\s*R\s*\})": r"\\mathbb{R}",
-    r"(\\\}|\\mathbb\{R\}|[\])])\s*-\s*(?=\\\{)|" + _command("smallsetminus|backslash"): r"\1\\setminus ",
+    r"(\\\}|\\mathbb\{[A-Z]\}|[\])])\s*-\s*(?=\\\{)|" + _command("smallsetminus|backslash"): r"\1\\setminus ",
     r"\\(begin|end)\s*\{([pbvBV]?)smallmatrix\}": r"\\\1{\2matrix}",
     _command("cr"): r"\\\\",
     r"\\([pbvBV]?matrix)\s*\{([^{}]*)\}": r"\\begin{\1}\2\\end{\1}",
@@ -75,6 +75,7 @@ _REWRITES = {  # in this order
     r"\\text\{\s*([ied])\s*\}": r"\1",
     r"\\text\{\s*(\(?)\s*mod(?:ulo)?(?![a-zA-Z])([^{}]*)\}|\\(?:[pb]?mod|pod)(?![a-zA-Z])"
     r"|(?<![a-zA-Z\\])mod(?:ulo)?(?![a-zA-Z])": r"\1\\bmod \2",
+    r"^(\S+) *\\bmod +([^\s=]+) *= *(\S+)$": r"\1 \\equiv \3 \\bmod \2",
     r"\\(max|min|gcd|lcm)\s*\\\{((?:[^{}\\]|\\[^{}]|\{[^{}]*\})*)\\\}": r"\\\1(\2)",
     r"(\\text\{[^{}]*)\}\s*\\text\{": r"\1 ",
     r"\\text\{([^{}]*\d)\s+(and|or)\s+([^{}]*\d[^{}]*)\}": r"\1 \2 \3",
@@ -89,7 +90,7 @@ _REWRITES = {  # in this order
     r"\\text\{((?:[^{}a-zA-Z\\]|\\\$)*)\}": r" \1",
     r"\\text\{\s*(?:percent(?:age)?|pct|\\?%)\s*\}|(?<=[\d}\s])(?:percent(?:age)?|pct)\s*$": r"\\%",
     r"^\\text\{[^{}]*(?:\b(?:is|are|equals?)\s*:?|:)\s*\}": "",
-    r"^(\\text\{[a-zA-Z ]+\})\s*([\d.,]+)$": r"\2 \1",
+    r"^(\\text\{(?!.*except)[a-zA-Z ]+\})\s*([\d.,]+)$": r"\2 \1",
     r"\\text\{\s*'*([^{}']*)''?\s*\}": r"\\text{\1}",
     # plain text and code
     r"(?<![a-zA-Z\\])(?:np|numpy|math)\.(?=[a-z])": r"\\",

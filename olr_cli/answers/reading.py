@@ -367,6 +367,9 @@ def _reduced(remainder: Form, modulus: Form) -> Form:
         raise Unreadable("a quotient without remainder") from None
 
 
+_ROWS = ("tuple", "interval")
+
+
 def _transposed(text: str, leaf: Leaf) -> Form | None:
     """A matrix by its columns, and a row in brackets as a column."""
     body = text.removesuffix("_{transposed}")
@@ -374,7 +377,7 @@ def _transposed(text: str, leaf: Leaf) -> Form | None:
         return None
     form = _statement(body, leaf)
     rows, columns = map(int, form.label.split("x")) if form.kind == "matrix" else (1, len(form.parts))
-    if form.kind not in ("matrix", "tuple", "interval"):
+    if form.kind not in ("matrix", *_ROWS) or any(part.kind in _ROWS for part in form.parts):
         return None
     entries = tuple(form.parts[row * columns + column] for column in range(columns) for row in range(rows))
     return Form("matrix", f"{columns}x{rows}", entries)
