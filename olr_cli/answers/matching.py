@@ -40,13 +40,18 @@ _NAMELESS = re.compile(
 )
 
 _REALS = re.compile(
-    r"(?:[a-z]\s*\\in\s*)?(?:\\text\{\s*)?(?:all )?(?:real(?: number)?s|\\mathbb\s*\{?\s*R)\s*\}?"
+    r"(?:[a-z]\s*\\in\s*)?(?:\\text\{\s*)?(?:[aA]ll )?(?:real(?: number)?s|\\mathbb\s*\{?\s*R)\s*\}?"
 )
 _BUILDER = re.compile(
     r"\\?\{\s*[a-zA-Z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid(?![a-zA-Z])|[|:])(.*?)\\?\}"
 )
 _OR = re.compile(r"\\text\{\s*,?\s*or\s*\}|\bor\b|\\(?:lor|vee|cup)(?![a-zA-Z])")
 _ORDER = re.compile(r"([<>]|\\(?:[lg][et]|ne)(?![a-zA-Z]))")
+_EXCEPT = re.compile(r"\s*(?:\\setminus|\bexcept(?: for)?\b\s*\}?)\s*")
+_UNEQUAL = re.compile(
+    r"(?:[,;]|\\text\{\s*,?\s*and\s*\}|\band\b|\\(?:land|wedge)(?![a-zA-Z]))?\s*"
+    r"(?<![a-zA-Z\\])([a-zA-Z]|\\(?!pi|infty|text)[a-z]+)\s*\\ne(?![a-zA-Z])"
+)
 _VARIABLE = re.compile(r"[a-zA-Z]|\\(?!pi|infty)[a-z]+")
 
 _LETTER = re.compile(r"\\text\{[^{}]*\}|\\[a-zA-Z]+|[a-zA-Z]")
@@ -205,18 +210,22 @@ def _compare(gold: Form, answer: Form) -> bool | None:
         return True
     if "text" in kinds:
         return None
+    if "congruence" in kinds:
+        return _compare_congruences(gold, answer)
     if kinds <= {"word", "set"} and "word" in kinds:
         return _compare_words(gold, answer)
     if "system" in kinds:
         return _compare_systems(gold, answer)
-    if "other" in kinds:
-        return None
+    if "other" in kinds or (
+        kinds == {"equation"} and not all(" = " in form.label for form in (gold, answer))
+    ):
+        return None  # an equation without the sign has the label of a text
     if kinds & {"tuple", "interval"} and "matrix" in kinds:
         gold, answer = _as_matrix(gold, answer.label), _as_matrix(answer, gold.label)
     if kinds == {"equation"} and not (" = " in gold.label and " = " in answer.label):
         return None  # one of them is known by its text alone
     if gold.kind != answer.kind or gold.label != answer.label:
-        return False
+        return None if any(part.kind == "other" for part in (*gold.parts, *answer.parts)) else False
     if gold.kind in ("set", "union"):
         return _compare_unordered(gold.parts, answer.parts)
     if gold.kind in ("tuple", "interval", "matrix"):
@@ -278,6 +287,18 @@ def _compare_words(gold: Form, answer: Form) -> bool:
     adjective, _, noun = said.partition(" ")
     has_noun = noun.isalpha() and len(adjective) > 2 and not is_connective(noun)
     return expected == said or (has_noun and expected == adjective.removesuffix("s"))
+
+
+def _compare_congruences(gold: Form, answer: Form) -> bool | None:
+    """Compare congruences of integers, or one and an integer, which may say its remainder or be one of many."""
+    congruence, other = (gold, answer) if gold.kind == "congruence" else (answer, gold)
+    numbers = (*congruence.parts, *(other.parts if other.kind == "congruence" else [other]))
+    if any(form.kind != "number" for form in numbers):
+        return None
+    if other.kind == "congruence":
+        return False
+    remainder, modulus, value = map(exact, numbers)
+    return False if (value - remainder) % modulus else True if abs(value) < modulus else None
 
 
 def _as_matrix(form: Form, shape: str) -> Form:
@@ -383,10 +404,21 @@ def _as_intervals(text: str) -> str:
     r"""A set of real numbers as intervals, from inequalities, a builder or words: `\{x \mid x > 1\}`."""
     if _REALS.fullmatch(text):
         return r"(-\infty,\infty)"
+    whole, *excluded = _EXCEPT.split(text, maxsplit=1)
+    if excluded:
+        (values,) = excluded
+        if not values.startswith(("\\{", "(", "[")):
+            values = rf"\{{{_VALUE.sub('', values)}\}}"
+        return rf"{_as_intervals(whole)} \setminus {values}"
     builder = _BUILDER.fullmatch(text)
-    condition = builder[1] if builder else text
+    condition = builder[1].strip() if builder else text
     if not _ORDER.search(condition):
         return text
+    whole, *excluded = _UNEQUAL.split(condition)
+    names, values = set(excluded[::2]), ",".join(excluded[1::2])
+    if len(names) == 1 and not _ORDER.search(values) and not _OR.search(condition):
+        whole = _as_intervals(whole.strip()) or r"\mathbb{R}"
+        return rf"{whole} \setminus \{{{values}\}}"
     pieces = [_as_interval(piece.strip()) for piece in _OR.split(condition)]
     return text if None in pieces else r" \cup ".join(map(str, pieces))
 

@@ -12,7 +12,7 @@ from olr_cli.answers.units import NUMBER_WORDS
 _COMMANDS = """×✕ times ·⋅∙・ cdot ÷ div ± pm ∓ mp ≤⩽≦ le ≥⩾≧ ge ≠ ne ≈ approx ∞ infty ∈ in ∪ cup ∩ cap ∅ emptyset
     √ sqrt ∛ sqrt[3] ∜ sqrt[4] ∠ angle △ triangle ∑ sum ∏ prod ∫ int ∂ partial → to ∧ land ∨ lor ¬ neg ∖ setminus
     Γ Gamma ∆Δ Delta Θ Theta Λ Lambda Π Pi Σ Sigma Φ Phi Ψ Psi ℝ mathbb{R} ℤ mathbb{Z} ℕ mathbb{N} ℚ mathbb{Q}
-    ℂ mathbb{C} ℓ ell ⌊ lfloor ⌋ rfloor ⌈ lceil ⌉ rceil ✓✔✅ checkmark ∎■ blacksquare"""
+    ℂ mathbb{C} ℓ ell ⌊ lfloor ⌋ rfloor ⌈ lceil ⌉ rceil ✓✔✅ checkmark ∎■ blacksquare ≡ equiv …⋯ ldots"""
 _GREEK = (
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho sigma sigma tau"
     " upsilon phi chi psi omega"
@@ -136,6 +136,12 @@ _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     r"\\(frac|binom)\s*(\\(?!sqrt|text|math)[a-zA-Z]+|[a-zA-Z\d])": r"\\\1{\2}",
     rf"(\\frac\s*(?:{_BRACES})?)\s*({_SQRT}\s*(?:{_BRACES}|\w))": r"\1{\2}",
     rf"(\\(?:frac|binom)\s*{_BRACES})\s*(\\(?!sqrt|frac|text|math)[a-zA-Z]+|[a-zA-Z\d])": r"\1{\2}",
+    _command("[hlc]?dots[bcmio]?") + r"|\.{3}": r"\\ldots ",
+    _command("R|Reals") + r"|\\mathbb\s*(?:R|\{\s*R\s*\})": r"\\mathbb{R}",
+    r"(\\\}|\\mathbb\{[A-Z]\}|[\])])\s*-\s*(?=\\\{)|" + _command("smallsetminus|backslash"): r"\1\\setminus ",
+    r"\\(begin|end)\s*\{([pbvBV]?)smallmatrix\}": r"\\\1{\2matrix}",
+    _command("cr"): r"\\\\",
+    r"\\([pbvBV]?matrix)\s*\{([^{}]*)\}": r"\\begin{\1}\2\\end{\1}",
     r"\*\*": "^",
     r"(\\sqrt\s*\[[^\[\]]*\])\s*((?<=\s)\d+|\w|\([^()]*\))": r"\1{\2}",
     rf"(\^|_|{_SQRT})\s*(-?\s*(?:\\(?:frac|binom)\s*{_BRACES}\s*{_BRACES}|{_SQRT}\s*(?:{_BRACES}|\w))"
@@ -146,6 +152,10 @@ _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     _command(r"text[a-z]*|[fmh]box|framebox|emph|math(?:rm|it|sf|tt|normal|up)|operatorname\*?")
     + r"\s*(?=\{)": r"\\text",
     r"\\text\{\s*([ied])\s*\}": r"\1",
+    r"\\text\{\s*(\(?)\s*mod(?:ulo)?(?![a-zA-Z])([^{}]*)\}|\\(?:[pb]?mod|pod)(?![a-zA-Z])"
+    r"|(?<![a-zA-Z\\])mod(?:ulo)?(?![a-zA-Z])": r"\1\\bmod \2",
+    r"^(\S+) *\\bmod +([^\s=]+) *= *(\S+)$": r"\1 \\equiv \3 \\bmod \2",
+    r"\\(max|min|gcd|lcm)\s*\\\{((?:[^{}\\]|\\[^{}]|\{[^{}]*\})*)\\\}": r"\\\1(\2)",
     r"(\\text\{[^{}]*)\}\s*\\text\{": r"\1 ",
     r"\\text\{([^{}]*\d)\s+(and|or)\s+([^{}]*\d[^{}]*)\}": r"\1 \2 \3",
     r"\\text\{\s*,?\s*(and|or)\s+([^{}]*\d[^{}]*)\}": r" \1 \2",
@@ -173,7 +183,7 @@ _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     r"\\text\{((?:[^{}a-zA-Z\\]|\\\$)*)\}": r" \1",
     r"\\text\{\s*(?:percent(?:age)?|pct|\\?%)\s*\}|(?<=[\d}\s])(?:percent(?:age)?|pct)\s*$": r"\\%",
     r"^\\text\{[^{}]*(?:\b(?:is|are|equals?)\s*:?|:)\s*\}": "",
-    r"^(\\text\{[a-zA-Z ]+\})\s*([\d.,]+)$": r"\2 \1",
+    r"^(\\text\{(?!.*except)[a-zA-Z ]+\})\s*([\d.,]+)$": r"\2 \1",
     r"\\text\{\s*'*([^{}']*)''?\s*\}": r"\\text{\1}",
     # plain text and code
     r"(?<![a-zA-Z\\])(?:(?:np|math)\.)?log(2|10)(?=\s*\()": r"\\log_{\1}",
@@ -202,7 +212,7 @@ _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
 _SYSTEM = re.compile(r"\\begin\s*\{([dr]?cases|array)\}(?:\{[lcr\s]*\})?(.*?)\\end\s*\{\1\}")
 _ROW = re.compile(r"(\{)?([^=&]+=[^&]+?)(?(1)\})")
 _COMPILED = [(re.compile(pattern), replacement) for pattern, replacement in _REWRITES.items()]
-_NEEDS_NO_REWRITING = re.compile(r"[\s\d.,+/()=-]*|-?\\frac\{\d+\}\{\d+\}")
+_NEEDS_NO_REWRITING = re.compile(r"(?!.*\.\.)[\s\d.,+/()=-]*|-?\\frac\{\d+\}\{\d+\}")
 
 _SYMBOL = r"(?:\\[a-zA-Z]+|[a-zA-Z])(?:_(?:\w|\{[^{}]*\}))?"
 _INDEX = r"(?:\s*_\s*(\w|\{[^{}]*\}))?"
@@ -224,7 +234,7 @@ _DERIVATIVES = [  # the function, its variable, and the groups that hold the ord
 ]
 _ANGLE = re.compile(r"(?:(?<![a-zA-Z\\])m\s*)?\\angle\s*((?:[A-Z](?:_(?:\d|\{\d\}))?\s*){1,3})")
 _TRANSPOSED = re.compile(
-    r"(?<=[a-zA-Z}\])])\s*\^\s*(?:\{\s*)?(?:\\text\{\s*T\s*\}|T(?![a-zA-Z])|\\top|\\intercal)(?:\s*\})?"
+    r"(?<=[a-zA-Z}\])])\s*\^\s*(?:\{\s*)?(?:\\text\{\s*T\s*\}|(?:\\math[a-z]{2}\s*)?T(?![a-zA-Z])|\\top|\\intercal)(?:\s*\})?"
 )
 _NAMED_NUMBER = re.compile(r"\\text\{\s*([+-]?(?:\d[\d,]*\.?\d*|\.\d+))(?=[\s}])([^{}]*)\}")
 _APPROXIMATION = re.compile(r"(.*?)\s*\\approx(?![a-zA-Z])")

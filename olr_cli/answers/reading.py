@@ -15,7 +15,7 @@ from itertools import product
 from string import ascii_lowercase
 from typing import TypeAlias
 
-from olr_cli.answers.classes import COUNTED, Form, number, short, unordered, unread
+from olr_cli.answers.classes import COUNTED, Form, exact, number, short, unordered, unread
 from olr_cli.answers.notation import LONGEST_READ, normal_text, tidy
 from olr_cli.answers.units import based_digits, clock_time, split_choice, split_scale, split_unit, word
 
@@ -28,6 +28,10 @@ _LARGEST_EXPONENT = 4000
 
 class Unreadable(Exception):
     """An answer, or a part of it, says nothing that could be compared."""
+
+
+class TooLarge(Unreadable):
+    """A number in it would have more than 100,000 digits."""
 
 
 class NeedsAlgebra(Exception):
@@ -74,10 +78,12 @@ def _statement(text: str, leaf: Leaf) -> Form:
     simple = _simple(text) or _simple_quantity(text)
     if simple is not None:
         return simple
+    if text.count("\\bmod") == 1 and (congruence := _congruence(text, leaf)) is not None:
+        return congruence
     elements = _elements(text)
     if len(elements) != 1 or elements[0] != text:
         return _list([_statement(element, leaf) for element in elements])
-    for kind in (_choice, _relation, _union, _group, _quantity, _ratio):
+    for kind in (_choice, _relation, _transposed, _group, _quantity, _ratio):
         form = kind(text, leaf)
         if form is not None:
             return form
@@ -194,7 +200,7 @@ def _decimal(token: str) -> Fraction | None:
 _TOKEN = re.compile(
     r"(?P<separator>\\text\{\s*,?\s*(?:and|or)\s*,?\s*\}|(?<![a-zA-Z\\])(?:and|or)(?![a-zA-Z])"
     r"|\\(?:lor|vee|land|wedge)(?![a-zA-Z])|[,;])|(?P<ratio>:)"
-    r"|(?P<open>\\\{|[(\[{])|(?P<close>\\\}|[)\]}])|(?P<relation>\\in(?![a-zA-Z])|=)|(?P<union>\\cup(?![a-zA-Z]))"
+    r"|(?P<open>\\\{|[(\[{])|(?P<close>\\\}|[)\]}])|(?P<relation>\\in(?![a-zA-Z])|=)"
     r"|(?P<order>[<>]|\\(?:le|ge|ne|lt|gt)(?![a-zA-Z])|\\not)|\\."
 )
 _CONDITION = re.compile(
@@ -373,17 +379,51 @@ def names_value(form: Form, *, is_gold: bool) -> bool:
     return not (is_curve or others or "{derivative" in head or (letters and value == "0"))
 
 
-def _union(text: str, leaf: Leaf) -> Form | None:
-    if "\\cup" not in text:
+_CONGRUENCE = re.compile(
+    r"(?:(?P<head>[^=]*?)(?:\\equiv(?![a-zA-Z])|=))?(?P<remainders>[^=]*?)\(?\s*\\bmod\s*"
+    r"(?P<modulus>\{(?:[^{}]|\{[^{}]*\})*\}|[\w\\^ ]+)\s*\)?"
+)
+
+
+def _congruence(text: str, leaf: Leaf) -> Form | None:
+    """One remainder or several; integers are reduced."""
+    match = _CONGRUENCE.fullmatch(text)
+    if match is None:
         return None
-    pieces = _split(text, "union")
-    if pieces is None or len(pieces) < 2 or not all(pieces):
+    head, remainders = (match["head"] or "").strip(), match["remainders"].strip()
+    if re.search("[a-zA-Z]", head) and not _is_name(head, remainders):
+        raise Unreadable("a congruence to be solved")
+    modulus = _statement(match["modulus"].strip(), leaf)
+    return unordered(
+        Form("congruence", parts=(_reduced(_statement(remainder, leaf), modulus), modulus))
+        for remainder in _elements(remainders)
+    )
+
+
+def _reduced(remainder: Form, modulus: Form) -> Form:
+    if not remainder.kind == modulus.kind == "number":
+        return remainder
+    value, m = exact(remainder), exact(modulus)
+    try:
+        return number(Fraction(value.numerator * pow(value.denominator, -1, int(m)) % m))
+    except (ValueError, ZeroDivisionError):
+        raise Unreadable("a quotient without remainder") from None
+
+
+_ROWS = ("tuple", "interval")
+
+
+def _transposed(text: str, leaf: Leaf) -> Form | None:
+    """A matrix by its columns, and a row in brackets as a column."""
+    body = text.removesuffix("_{transposed}")
+    if body == text or not body.endswith((")", "]", "matrix}", "array}")):
         return None
-    parts = []
-    for form in (_statement(piece, leaf) for piece in pieces):
-        is_open = form.kind == "tuple" and len(form.parts) == 2
-        parts.append(Form("interval", "()", form.parts) if is_open else form)
-    return Form("union", parts=tuple(sorted(parts, key=lambda part: part.key)))
+    form = _statement(body, leaf)
+    rows, columns = map(int, form.label.split("x")) if form.kind == "matrix" else (1, len(form.parts))
+    if form.kind not in ("matrix", *_ROWS) or any(part.kind in _ROWS for part in form.parts):
+        return None
+    entries = tuple(form.parts[row * columns + column] for column in range(columns) for row in range(rows))
+    return Form("matrix", f"{columns}x{rows}", entries)
 
 
 _GROUP = re.compile(r"(\(|\[|\\\{|\{)(.*?)(\)|\]|\\\}|\})", re.DOTALL)

@@ -9,14 +9,16 @@ import pytest
 from hostile import HOSTILE
 
 from olr_cli.answers import Judge, extract, is_read, pool
+from olr_cli.answers.algebra import leaf, math_verify_proof, proof
+from olr_cli.answers.matching import decide
 from olr_cli.answers.notation import normal_text, tidy
 from olr_cli.answers.pool import GAVE_UP
 
 LIMIT = 0.2
-ENDLESS = r"\sum_{k=1}^{10^9} \frac{1}{k^2+1}"
+ENDLESS = r"\sum_{k=1}^{5000} \frac{1}{k^2+1}"
 
 
-def decide(answers):
+def decide_all(answers):
     with Judge(time_limit=30.0, workers=1) as judge:
         judge.keys(["x+1"])
         judge._pool.time_limit = LIMIT
@@ -38,7 +40,7 @@ def test_every_hostile_answer_is_decided_in_any_thread_and_the_judge_goes_on(mon
     if not is_long:  # calls that are few and long are ended sooner
         monkeypatch.setattr(pool, "_BACKSTOP", 1)
     results = []
-    thread = threading.Thread(target=lambda: results.append(decide(HOSTILE)))
+    thread = threading.Thread(target=lambda: results.append(decide_all(HOSTILE)))
     thread.start()
     thread.join(timeout=600)
     assert results and results[0] >= 3
@@ -46,7 +48,7 @@ def test_every_hostile_answer_is_decided_in_any_thread_and_the_judge_goes_on(mon
 
 def test_what_is_given_up_depends_on_no_other_pair(is_long):
     """Neither on those before it in a call, nor on what a judge has done, nor on the order."""
-    hostile = [rf"\sum_{{k=1}}^{{10^9}} \frac{{1}}{{k^2+{n}}}" for n in range(1, 3)]
+    hostile = [rf"\sum_{{k=1}}^{{5000}} \frac{{1}}{{k^2+{n}}}" for n in range(1, 3)]
     costly = (r"\sqrt 7", r"\int_0^{1} x^{x^x} \sin(x^x) dx")
     integrals = [rf"\int_0^{n} x^{n} e^{{x}} dx" for n in range(1, 4 if is_long else 2)]
     pairs = [*((r"\sqrt 7", answer) for answer in (*hostile, *integrals)), costly]
@@ -110,3 +112,49 @@ def test_long_and_deep_answers_are_never_parsed(answer):
         assert judge._pool.process_ids == [] and judge.timeouts == 0
     assert keys[answer] == keys[f"${answer}$"] != keys[answer + "y"]
     assert not is_read(keys[answer])
+
+
+TOO_LARGE = [
+    "9^{9^{9^9}}",
+    "8**8**8**8",
+    r"5^{10^3 \cdot 10^4}",
+    r"\left(\frac{2}{3}\right)^{-10^6}",
+    r"\frac{1}{1+\frac{1}{10^{10^6}}}",
+    "1.00001^{10^5}",
+    "(10^6)!",
+    "((10!)!)!",
+    r"\Gamma(10^8)",
+    r"\binom{10^9}{10^8}",
+    r"\sum_{k=1}^{10^9} \frac{1}{k^2+1}",
+    r"\sum_{k=1}^{20} 3^{2^k}",
+    r"\prod_{k=2}^{10^7} k",
+    "e^{e^{e^{100}}}",
+    r"\sqrt{10^{9000}+1}",
+    r"\begin{pmatrix}1&1\\1&1\end{pmatrix}^{10^7}",
+    "(x+1)^{10^6}",
+    "(2, 9^{9^{9^9}})",
+    "[7^{7^{7^7}}, 9^{9^{9^9}}]",
+]
+"""Of more than 100,000 digits, or of more than sympy can take a root or a product of."""
+
+
+@pytest.mark.parametrize("answer", TOO_LARGE)
+def test_the_size_of_a_number_is_known_before_it_is_computed(answer):
+    asked, started = [(answer, "x+1"), ("2", answer)], time.process_time()
+    for gold, said in asked:
+        assert decide("matches", gold, said, leaf=leaf, proof=proof) is None
+        decide("may match", gold, said, leaf=leaf, proof=proof, math_verify_proof=math_verify_proof)
+    assert not is_read(decide("key", answer, leaf=leaf))
+    assert time.process_time() - started < 5
+
+
+LARGE = [
+    *("10^{20000}", "2^{300000}", "9999!", r"\binom{2024}{1012}", "10^{123.456}", r"1.05^{360}"),
+    *(r"e^{-t/10^{6}}", r"e^{2\ln 1000}", r"x^{y^{z^w}}", r"2^{2^{2^n}}"),
+    *(r"\sum_{k=1}^{99} \frac1k", r"\sum_{k=1}^{\infty} 2^{-k}"),
+]
+
+
+@pytest.mark.parametrize("answer", LARGE)
+def test_large_numbers_are_read(answer):
+    assert is_read(decide("key", answer, leaf=leaf))
