@@ -81,10 +81,12 @@ def _of_operation(node: Any, parts: list[_Size]) -> _Size:
         return _Size(sum(tops), sum(bottoms), _value(math.prod, values))
     if node.is_Pow:
         return _of_power(*parts)
-    if isinstance(node, _Factorials):
+    is_binomial = isinstance(node, sympy.binomial)
+    # A binomial whose lower number is no integer is made of factorials.
+    if isinstance(node, _Factorials) or (is_binomial and not node.args[1].is_integer):
         n = abs(values[0])
         return _Size(n * math.log2(n + 1), 0, _value(math.gamma, n + 1))
-    if isinstance(node, sympy.binomial):
+    if is_binomial:
         n, k = map(abs, values)
         top = min(n + k, min(k, abs(n - k)) * math.log2(n + k + 1))
         size = _Size(top, 0, _value(math.exp2, top))
