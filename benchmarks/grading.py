@@ -6,6 +6,7 @@ are others when all answers to a gold are asked together, in any order. math-ver
 
     python benchmarks/grading.py                                      # the pairs of tests/fixtures
     python benchmarks/grading.py ../shared/grading/cases.jsonl --amiss    # others, and what is graded amiss
+    python benchmarks/grading.py --speed                              # processor time of a pair, olr and math-verify
 """
 
 from __future__ import annotations
@@ -13,11 +14,15 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, median
 
 from olr_cli.answers import Judge, Pair, extract
+from olr_cli.answers.matching import decide
+from olr_cli.answers.reading import NeedsAlgebra
 
 JUDGED = Path(__file__).parents[1] / "tests" / "fixtures" / "judged_answers.jsonl"
 
@@ -46,7 +51,12 @@ def read(file: Path) -> list[Case]:
     """The pairs of a file that have a judgement."""
     rows = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     return [
-        Case(row["gold"], row.get("response") or f"\\boxed{{{row['answer']}}}", row["right"], row["kind"])
+        Case(
+            row["gold"],
+            row.get("response") or f"\\boxed{{{row['answer']}}}",
+            row["right"],
+            row.get("kind", ""),
+        )
         for row in rows
         if row["right"] is not None
     ]
@@ -57,14 +67,12 @@ def ours(judge: Judge) -> Grader:
 
     def grade(pairs: Sequence[Pair]) -> list[bool]:
         answers = [extract(response) for _, response in pairs]
-        golds = [gold for gold, _ in pairs]
-        asked = [(gold, answer) for gold, answer in zip(golds, answers, strict=True) if answer is not None]
-        judge.keys(answer for _, answer in asked)
-        verdicts = judge.matches(asked)
-        return [
-            answer is not None and verdicts[gold, answer] is True
-            for gold, answer in zip(golds, answers, strict=True)
+        asked = [
+            (gold, answer) for (gold, _), answer in zip(pairs, answers, strict=True) if answer is not None
         ]
+        judge.keys(answer for _, answer in asked)
+        verdicts = iter(judge.matches(asked))
+        return [answer is not None and next(verdicts) is True for answer in answers]
 
     return grade
 
@@ -95,6 +103,55 @@ def figures(cases: Sequence[Case], grade: Grader) -> tuple[dict[str, int], list[
     }, amiss
 
 
+PAIRS = 200
+
+
+def speed(cases: Sequence[Case]) -> None:
+    """Print the processor milliseconds that each grader takes for a pair: median and mean.
+
+    Integers, and forms that need algebra. Both graders take turns in this process, in which olr does with a form what
+    its workers do: read gold and answer, and compare them, each text as if it was new.
+    """
+    one_by_one = ours(Judge())  # in this process, as integers need no worker
+    integers = [(str(n), f"\\boxed{{{n + n % 2}}}") for n in range(1000, 1000 + PAIRS)]
+    distinct = list(dict.fromkeys((case.gold, case.response) for case in cases))
+    forms = [(gold, response) for gold, response in distinct if _needs_algebra(gold, response)]
+    random.Random(0).shuffle(forms)
+    graders: dict[str, Callable[[Pair], object]] = {
+        "olr": lambda pair: one_by_one([pair]),
+        "math-verify": lambda pair: math_verify([pair]),
+    }
+    for kind, pairs in (("integers", integers), ("forms", forms[:PAIRS])):
+        graders["olr"] = _work if kind == "forms" else graders["olr"]
+        for grade in graders.values():
+            grade(integers[0])  # what is imported first is no pair's time
+        times: dict[str, list[float]] = {name: [] for name in graders}
+        for pair in pairs:
+            for name, grade in graders.items():
+                start = time.process_time()
+                grade(pair)
+                times[name].append(1000 * (time.process_time() - start))
+        found = {name: (round(median(values), 3), round(fmean(values), 3)) for name, values in times.items()}
+        print(json.dumps({"pairs": kind, "of": len(pairs), **found}), flush=True)
+
+
+def _work(pair: Pair) -> None:
+    from olr_cli.answers.algebra import clear_caches, leaf, math_verify_proof, proof
+
+    gold, answer = pair[0], extract(pair[1]) or ""
+    for task in (("key", gold), ("key", answer), ("matches", gold, answer)):
+        clear_caches()
+        decide(*task, leaf=leaf, proof=proof, math_verify_proof=math_verify_proof)
+
+
+def _needs_algebra(gold: str, response: str) -> bool:
+    try:
+        decide("matches", gold, extract(response) or "")
+    except NeedsAlgebra:
+        return True
+    return False
+
+
 def main() -> None:
     """Print a JSON line a grader."""
     parser = argparse.ArgumentParser(
@@ -102,8 +159,11 @@ def main() -> None:
     )
     parser.add_argument("files", nargs="*", type=Path, default=[JUDGED])
     parser.add_argument("--amiss", action="store_true", help="also print what ours grades amiss")
+    parser.add_argument("--speed", action="store_true", help="only how long they take")
     arguments = parser.parse_args()
     cases = [case for file in arguments.files for case in read(file)]
+    if arguments.speed:
+        return speed(cases)
     with Judge(time_limit=20.0) as judge:
         for name, grade in (("olr", ours(judge)), ("math-verify", math_verify)):
             counts, amiss = figures(cases, grade)

@@ -20,16 +20,15 @@ import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
-from olr_cli.answers import Judge, default_extractor, extract, find_extractor
-from olr_cli.data.chat import Message, prompt_messages, response_text
+from olr_cli.answers import Judge, as_asked, default_extractor, extract, find_extractor, verdicts
+from olr_cli.data.chat import Message, completion_text, prompt_messages
 from olr_cli.data.labels import golds_of, label_of, read_cells
 from olr_cli.data.prompt_files import implied_mark
-from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt
+from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt, in_percent
 from olr_cli.data.questions import QuestionIds
 from olr_cli.data.rows import Origins
 from olr_cli.data.sets import sentinel_type
@@ -330,20 +329,29 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         golds: Sequence[Any],
         *,
         data_sources: Sequence[str] | None = None,
+        prompts: Sequence[str | Chat] | None = None,
     ) -> list[float]:
         """1.0 for every completion that is right, given the gold beside it, else 0.0; for held-out prompts.
 
         A gold is an answer, or a list of answers of which any is right, in every form that a file may have it in.
-        Nothing is recorded. Without `data.extractor`, `data_sources` decide how answers are read (R6).
+        Nothing is recorded. Without `data.extractor`, `data_sources` decide how answers are read (R6). Where `prompts`
+        ask for a percentage, golds accept a percent sign that they lack (R7).
         """
         sources = [DATA_SOURCE] * len(golds) if data_sources is None else data_sources
         answers = [
             extract(_rollout(completion).response, self.recipe.data.extractor or default_extractor(source))
             for completion, source in zip(completions, sources, strict=True)
         ]
-        return right_answers(
-            read_cells(golds_of, golds, Origins("grade"), "golds"), answers, self._supervisor.judge
-        )
+        cells = read_cells(golds_of, golds, Origins("grade"), "golds")
+        if prompts is not None:
+            asks = [in_percent(_messages(prompt)) for prompt in prompts]
+            cells = [
+                tuple(as_asked(gold, is_so) for gold in of_one)
+                for of_one, is_so in zip(cells, asks, strict=True)
+            ]
+        # A policy that writes the sentinel itself has given no answer (R16).
+        said = [None if answer == SENTINEL else answer for answer in answers]
+        return [float(bool(verdict)) for verdict in verdicts(cells, said, self._supervisor.judge)]
 
     def log(self, metrics: Mapping[str, float]) -> None:
         """Add the trainer's metrics to those of the latest step; before the first step, to those of step 0.
@@ -566,21 +574,6 @@ def _messages(prompt: str | Chat) -> tuple[Message, ...]:
             f"a prompt is neither text nor a list of messages with role and content: {shortened(repr(prompt))}"
         )
     return turns
-
-
-def completion_text(completion: str | Chat) -> str:
-    """What the model said: a text as it is, of a chat the assistant's messages, a line each."""
-    return response_text(completion if isinstance(completion, str) else list(completion)) or ""
-
-
-def right_answers(golds: Sequence[Sequence[str]], answers: Sequence[str | None], judge: Judge) -> list[float]:
-    """1.0 for every answer that is right, given one of the golds beside it, else 0.0; the sentinel never is."""
-    asked = [
-        [(gold, answer) for gold in of_answer if answer and answer != SENTINEL]
-        for of_answer, answer in zip(golds, answers, strict=True)
-    ]
-    verdicts = judge.matches(chain(*asked))
-    return [float(any(verdicts[pair] is True for pair in pairs)) for pairs in asked]
 
 
 def _joined(parts: Sequence[Columns]) -> Columns:

@@ -206,6 +206,7 @@ class _History:
             "reward_mean": self.rewards.mean(axis=1),
             "has_zero_variance": self.rewards.min(axis=1) == self.rewards.max(axis=1),
             "trains": np.full(self.prompts, True),
+            "in_percent": [None] * self.prompts,
         }
 
     def _slope(self) -> tuple[np.ndarray, int]:

@@ -15,9 +15,10 @@ PACKAGE = Path(__file__).parents[1] / "olr_cli"
 PAGE: dict[str, tuple[str, ...]] = {
     "olr_cli.api": ("OnlineLabelRefinement", "SupervisedStep", "Supervisor", "Visit", "Label", "keep",
                     "replace_by_majority", "no_label", "Rollout", "RolloutGroup", "Prompt", "Decided"),
-    "olr_cli.answers": ("is_match", "extract", "Judge", "vote", "Vote"),
-    "olr_cli.trainers.trl": ("OlrReward", "accuracy_reward"),
-    "olr_cli.trainers.verl": ("compute_score", "OlrRewardManager"),
+    "olr_cli.answers": ("verify", "parse", "Verdict", "is_match", "extract", "Judge", "vote", "Vote"),
+    "olr_cli.trainers.grading": ("accuracy_reward", "compute_score"),
+    "olr_cli.trainers.trl": ("OlrReward",),
+    "olr_cli.trainers.verl": ("OlrRewardManager",),
 }  # fmt: skip
 """Module -> the names that are documented, in this order; each may come from a module that it imports."""
 

@@ -150,7 +150,8 @@ def _run_history(run: Path, changes: Mapping[str, Any], report: Report) -> Rollo
     recipe = _recipe(run_recipe, changes, str(run), _SETTABLE)
     # The run may still be training: its steps are counted before the labels are read, and later ones left out.
     steps = _complete_steps(run)
-    labels = scan_labels(run).filter(pl.col("visit") == 1).select("prompt_id", *LABELS, "label_source")
+    stored = ("prompt_id", *LABELS, "label_source", "in_percent")
+    labels = scan_labels(run).filter(pl.col("visit") == 1).select(stored)
     prompts = {row["prompt_id"]: _prompt(row) for row in labels.collect().iter_rows(named=True)}
     notes = rules_note(run)
     if recipe.data.verified != run_recipe.data.verified:
@@ -280,7 +281,7 @@ def _log_history(
     rewarded = _rewarded_labels(table) if all(p.given_label is None for p in prompts.values()) else {}
     notes = [*log.notes, *verified_notes]
     known = {**{name: p.given_label for name, p in prompts.items() if not p.is_marked}, **rewarded}
-    notes += _contradictions(table, known)
+    notes += _contradictions(table, {name: prompts[name].asked(label) for name, label in known.items()})
     if rewarded:
         prompts = {
             name: replace(p, given_label=rewarded.get(name, NEVER_REWARDED)) for name, p in prompts.items()
@@ -350,7 +351,7 @@ def _contradictions(table: pl.DataFrame, labels: Mapping[str, str | None]) -> It
         if (label := labels.get(name)) is not None
     ]
     verdicts = shared_judge().matches(pair for pair, _ in asked)
-    wrong = sum(verdicts[pair] not in (None, is_rewarded) for pair, is_rewarded in asked)
+    wrong = sum(v not in (None, is_rewarded) for v, (_, is_rewarded) in zip(verdicts, asked, strict=True))
     if wrong > _MOST_CONTRADICTIONS * len(asked):
         yield (
             f"{wrong:,} of {len(asked):,} rewards that were looked at contradict the verdict about answer and label:"
@@ -392,4 +393,5 @@ def _prompt(
         type_of_sentinel if given == SENTINEL and noise_type is None else noise_type,
         row.get("data_source") or "",
         is_verified=row.get("label_source") == "verified",
+        stored_in_percent=row.get("in_percent"),
     )

@@ -20,6 +20,8 @@ from olr_cli.answers.extraction import (
     reading_more,
 )
 from olr_cli.answers.judge import RULES, Judge, Pair, is_match, shared_judge
+from olr_cli.answers.matching import as_asked
+from olr_cli.answers.verdict import Verdict, parse, unscorable, verdicts, verify
 
 __all__ = [
     "ARITHMETIC_SOURCES",
@@ -30,7 +32,9 @@ __all__ = [
     "Judge",
     "Key",
     "Pair",
+    "Verdict",
     "Vote",
+    "as_asked",
     "default_extractor",
     "extract",
     "find_extractor",
@@ -38,7 +42,11 @@ __all__ = [
     "is_match",
     "is_read",
     "is_thinking",
+    "parse",
     "reading_more",
     "shared_judge",
+    "unscorable",
+    "verdicts",
+    "verify",
     "vote",
 ]

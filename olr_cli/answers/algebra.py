@@ -33,25 +33,28 @@ from sympy.core.function import AppliedUndef
 from sympy.core.relational import Eq, Ge, Gt, Le, Lt, Ne, Relational
 
 from olr_cli.answers.classes import Form, number, short, unordered
-from olr_cli.answers.reading import Unreadable
+from olr_cli.answers.reading import TooLarge, Unreadable
+from olr_cli.answers.size import check_size
 
 _NORMALIZATION = NormalizationConfig(malformed_operators=True, nits=True, boxed="none")
 _ARGUMENT = re.compile(
     r"(\\(?:(?:arc|a|ar)?(?:sin|cos|tan|cot|sec|csc)h?|ln|log|exp)(?:\s*[_^](?:\w|\{[^{}]*\}))*)"
     r"\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
 )
-_PRODUCT = re.compile(r"((?<![_^\d.])\d+(?:\.\d+)?|\))\s*(?=\()")
+_PRODUCT = re.compile(
+    r"((?<![_^\d.])\d+(?:\.\d+)?|\)|\\binom(?:\{(?:[^{}]|\{[^{}]*\})*\}){2})\s*(?=\(|\\binom)"
+)
 _GAMMA = re.compile(r"\\gamma(?![a-zA-Z])")
 _INDEXED_E = re.compile(r"E(?=\s*_)")
 _NAME = re.compile(r"(?<![\\a-zA-Z])[A-Z][a-z]{2,}(?![a-zA-Z])")
 _LETTER = re.compile(r"\\[a-zA-Z]+|[a-zA-Z]")
 _TEXT = re.compile(r"\\text\{[^{}]*\}")
 _MISREAD = re.compile(
-    r"!!|(?<![_^\d])\d+\s+\d|\^\s*(?:\{[^{}]*\}|\\?\w)\s*\^|\\(?:gcd|lcm)\s*\(?[^)]*[a-zA-Z]|\\(?:pmod|bmod|mod|equiv)"
-    r"|\d[eE][+-]?0*[1-9]\d{4}"
+    r"!!|(?<![_^\d])\d+\s+\d|\^\s*(?:\{[^{}]*\}|\\?\w)\s*\^|\\(?:gcd|lcm)\s*\(?[^)]*[a-zA-Z]|\\(?:bmod|equiv|ldots)"
+    r"|\d[eE][+-]?0*[1-9]\d{4}|\\Gamma\D{0,9}\d{6}"
 )
 """Double factorials (read as factorials of factorials), numbers side by side (read as a sum), powers without braces
-(read from the left), what is computed though it has letters, and numbers of more than 10,000 digits."""
+(read from the left), what is computed though it has letters, and what is computed while it is read, unless small."""
 
 _RULE = PSParser.ruleNames.index("atom_expr")  # whether x^2(... continues as a power or as a function call
 _FULL_CONTEXT = frozenset(
@@ -68,6 +71,29 @@ class _Prediction(ParserATNSimulator):  # type: ignore[misc]
         self.predictionMode = PredictionMode.LL if full else PredictionMode.SLL
         prediction: int = super().adaptivePredict(input, decision, outerContext)
         return prediction
+
+
+_convert_expr = _Latex2Sympy.convert_expr
+
+
+def _convert_and_check(self: Any, context: Any) -> Any:
+    """Check the size of each expression that is read: the parser compares the ends of intervals at once."""
+    parsed = _convert_expr(self, context)
+    check_size(parsed)
+    if isinstance(parsed, sympy.Pow) and isinstance(parsed.base, sympy.MatrixBase):
+        if not parsed.exp.is_Integer:  # sympy would look for eigenvalues of anything
+            raise Unreadable("a power of a matrix")
+        return parsed.base**parsed.exp
+    return parsed
+
+
+def _convert_binom(self: Any, binom: Any) -> Any:
+    """Leave a binomial as it is; the parser computes it."""
+    return sympy.binomial(self.convert_expr(binom.upper), self.convert_expr(binom.lower), evaluate=False)
+
+
+# For math-verify's own reading as well.
+_Latex2Sympy.convert_expr, _Latex2Sympy.convert_binom = _convert_and_check, _convert_binom
 
 
 class _Converter(_Latex2Sympy):  # type: ignore[misc]
@@ -125,14 +151,13 @@ def _without_capital(name: re.Match[str]) -> str:
 def _parse(latex: str, config: ConversionConfig) -> Any:
     try:
         return _Converter(is_real=True, config=config).parse(latex)
+    except TooLarge:
+        raise
     except Exception:
         return _Latex2Sympy(is_real=True, config=config).parse(latex)
 
 
 _SEED = 0
-_MOST_BITS = 1 << 20
-"""Integers beyond this aren't computed: `9^{9^{9^9}}` is not a number but a text."""
-_LARGEST_FACTORIAL = 50_000
 _MOST_OPERATIONS = 500
 _BITS = 133
 """Compared bits of a value: 40 digits."""
@@ -204,6 +229,10 @@ def _set(unevaluated: sympy.Set) -> Form:
         ends = (_form(value.start), _form(value.end))
         # An open interval is written like an ordered pair, and only the prompt can tell them apart.
         return Form("tuple", parts=ends) if brackets == "()" else Form("interval", brackets, ends)
+    if isinstance(value, sympy.Union):
+        parts = [_form(part) for part in value.args]
+        parts = [Form("interval", "()", part.parts) if part.kind == "tuple" else part for part in parts]
+        return Form("union", parts=tuple(sorted(parts, key=lambda part: part.key)))
     return Form("other", short(str(value)))
 
 
@@ -388,6 +417,8 @@ def evaluate(expression: Any) -> Any:
 def _evaluated(expression: Any, has_imaginary_unit: bool) -> Any:
     if isinstance(expression, sympy.Float):
         return _exact(expression)
+    if expression is sympy.EulerGamma:  # what the parser makes of the letter
+        return sympy.Symbol("gamma", positive=True)
     if isinstance(expression, sympy.Symbol):
         is_unit = expression.name == "i" and has_imaginary_unit
         return sympy.I if is_unit else sympy.Symbol(expression.name, positive=True)
@@ -396,7 +427,6 @@ def _evaluated(expression: Any, has_imaginary_unit: bool) -> Any:
     if isinstance(expression, sympy.UnevaluatedExpr):
         return _evaluated(expression.args[0], has_imaginary_unit)
     arguments = [_evaluated(argument, has_imaginary_unit) for argument in expression.args]
-    _check_size(expression, arguments)
     if isinstance(expression, _Signed) and any(argument.free_symbols for argument in arguments):
         return _signed(expression, arguments)
     if isinstance(expression, sympy.Pow):
@@ -417,25 +447,7 @@ def _signed(expression: Any, arguments: list[Any]) -> sympy.Expr:
 
 def _exact(decimal: sympy.Float) -> sympy.Expr:
     """The rational that a decimal was written as."""
-    if not decimal.is_finite:
-        return decimal
-    _, _, exponent, bits = decimal._mpf_
-    if abs(exponent) + bits > _MOST_BITS:
-        raise Unreadable("a decimal out of bounds")
-    return sympy.Rational(str(decimal))
-
-
-def _check_size(expression: Any, arguments: list[Any]) -> None:
-    if isinstance(expression, sympy.Pow):
-        base, exponent = arguments
-        if base.is_Rational and exponent.is_Rational:
-            bits = max(int(base.p).bit_length(), int(base.q).bit_length())
-            if bits > 1 and abs(exponent) * bits > _MOST_BITS:
-                raise Unreadable("a power out of bounds")
-    elif isinstance(expression, (sympy.factorial, sympy.gamma, sympy.binomial)) and all(
-        argument.is_Rational and abs(argument) > _LARGEST_FACTORIAL for argument in arguments
-    ):
-        raise Unreadable("a factorial out of bounds")
+    return sympy.Rational(str(decimal)) if decimal.is_finite else decimal
 
 
 def proof(gold: str, answer: str, reader: Callable[[str], Any] = parse) -> bool | None:

@@ -15,7 +15,7 @@ Key = NewType("Key", str)
 
 FormKind = Literal[
     "number", "percent", "quantity", "based", "value", "word", "choice", "time",
-    "tuple", "set", "interval", "union", "matrix", "assignment", "system", "equation", "other", "text",
+    "tuple", "set", "interval", "union", "matrix", "congruence", "assignment", "system", "equation", "other", "text",
 ]  # fmt: skip
 
 UNITS_LEFT_OUT = frozenset({"degree", "dollar"})
@@ -46,9 +46,10 @@ class Form:
     | interval   | its brackets, "[]", "[)" ...          | the two ends                                      |
     | union      |                                       | its intervals and sets, sorted                    |
     | matrix     | "rows x columns"                      | the entries, row by row                           |
+    | congruence |                                       | the remainder, reduced, and the modulus           |
     | assignment | left-hand side                        | right-hand side; then the equation, if it is one  |
     | system     |                                       | assignments to different names, as written        |
-    | equation   | what vanishes, or the sides           | the last side, if it can be meant alone           |
+    | equation   | what vanishes, or the sides           | the last side, and the text, unless it solves one |
     | other      | the expression or inequality          |                                                   |
     | text       | normalised text                       | (can't be read, R8)                               |
     """

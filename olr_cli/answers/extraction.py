@@ -167,6 +167,34 @@ def choice(response: str) -> str | None:
     return last_line
 
 
+_CLAIM = re.compile(rf"(?i:{_ANSWER})[\s*_]*+(?i:{_IS}|：)[\s:*]*+")
+_CLOSING = re.compile(r"\*\*([^*\n]+)\*\*[\s.]*\Z")
+_SENTENCE_END = re.compile(r"[.!](?:\s|$)|。")
+
+
+def last_answer(response: str) -> str | None:
+    """What a response marks as its answer, in whatever way: for logs of others, not for training (R6).
+
+    The first of these that is there: the last box; ``#### x``, unless it is a heading; ``**x**`` at the end; the rest
+    of the sentence after the last "Answer:" or "answer is"; the last code block, if it is one line.
+    """
+    if (box := boxed(response)) is not None:
+        return box
+    _, is_there, rest = response.rpartition("####")
+    line, _, more = rest.strip().partition("\n")
+    if is_there and line and (not more or not any(map(str.isalpha, line))):
+        return line.strip()
+    closing = _CLOSING.search(response)
+    text = closing[1] if closing else response
+    if claims := [*_CLAIM.finditer(text)]:
+        text = _SENTENCE_END.split(text[claims[-1].end() :].partition("\n")[0], maxsplit=1)[0]
+    elif not closing:
+        fenced = response.split("```")  # at odd places what is within fences, after the name of a language
+        block = fenced[-2].partition("\n")[2].strip() if len(fenced) % 2 and len(fenced) > 1 else ""
+        text = "" if "\n" in block else block
+    return text.strip(" *`") or None
+
+
 def _one_letter(match: re.Match[str]) -> str | None:
     letters = {*filter(None, match.groups())}
     return letters.pop() if len(letters) == 1 else None
@@ -236,6 +264,7 @@ EXTRACTORS: Mapping[str, Extractor] = MappingProxyType({
     "boxed": boxed,
     "first_integer": first_integer,
     "last_number": last_number,
+    "last_answer": last_answer,
     "choice": choice,
     "reversed_digits": reversed_digits,
     "text": lambda response: response.strip() or None,  # for logs that hold the answer itself
@@ -259,7 +288,11 @@ def extract(response: str, extractor: str = "boxed") -> str | None:
     read, thought = find_extractor(extractor), response.rfind(THINK_END)
     if response.rfind(THINK) > thought:  # `is_thinking`
         return None
-    return read(response if thought < 0 else response[thought + len(THINK_END) :])
+    said = response if thought < 0 else response[thought + len(THINK_END) :]
+    answer = read(said)
+    if answer is None and read is last_answer and thought >= 0:
+        return said.strip().rpartition("\n")[2] or None
+    return answer
 
 
 @functools.cache
@@ -300,7 +333,7 @@ def find_extractor(extractor: str) -> Extractor:
 
 def reading_more(responses: Sequence[str]) -> str | None:
     """A sentence on the most specific extractor that reads more than half of the responses; None if none does."""
-    for name in ("boxed", "after:####", "tag:answer", "choice", "last_number"):
+    for name in ("boxed", "after:####", "tag:answer", "choice", "last_answer", "last_number"):
         read = sum(extract(response, name) is not None for response in responses)
         if 2 * read > len(responses):
             return f"The extractor {name} reads {read} of {len(responses)} responses."

@@ -7,14 +7,13 @@ verdict depended on what other rollouts had said.
 
 from __future__ import annotations
 
-import atexit
 import functools
 import hashlib
 import json
 import os
 import re
-import sys
 import threading
+import weakref
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -78,6 +77,7 @@ class Judge(AbstractContextManager["Judge"]):
         self._tolerance = tolerance
         self._given_up = _read_ledger(ledger)
         self._lock = threading.Lock()
+        _judges.add(self)
 
     def __exit__(self, *exception: object) -> None:
         self.close()
@@ -106,8 +106,8 @@ class Judge(AbstractContextManager["Judge"]):
                 others.append(("key", answer))
         return keys | {answer: key for (_, answer), key in self._decide(others).items()}
 
-    def matches(self, pairs: Iterable[Pair], tolerance: float | None = None) -> dict[Pair, bool | None]:
-        """Whether each answer is right, given the gold beside it (R7, *matches*).
+    def matches(self, pairs: Iterable[Pair], tolerance: float | None = None) -> list[bool | None]:
+        """Whether each answer is right, given the gold beside it (R7, *matches*), in the order of `pairs`.
 
         None for a pair of which neither that nor the opposite is proved: it is not right, but R3 does not call it
         wrong. The tolerance is relative, for numbers that are no integers; by default the judge's. Classes have none.
@@ -115,15 +115,15 @@ class Judge(AbstractContextManager["Judge"]):
         tolerance = self._tolerance if tolerance is None else tolerance
         return self._verdicts("matches", pairs, *([str(tolerance)] if tolerance else []))
 
-    def may_match(self, pairs: Iterable[Pair]) -> dict[Pair, bool]:
-        """Whether some grader may call an answer right, given the gold beside it, or verification gave up on it.
+    def may_match(self, pairs: Iterable[Pair]) -> list[bool]:
+        """Whether some grader may call each answer right, given the gold beside it, or verification gave up on it.
 
         That is `matches` with a tolerance of 1 %, or math-verify by its own rules, either way round.
         """
-        return {pair: verdict is not False for pair, verdict in self._verdicts("may match", pairs).items()}
+        return [verdict is not False for verdict in self._verdicts("may match", pairs)]
 
-    def _verdicts(self, kind: str, pairs: Iterable[Pair], *more: str) -> dict[Pair, bool | None]:
-        pairs = dict.fromkeys(pairs)
+    def _verdicts(self, kind: str, pairs: Iterable[Pair], *more: str) -> list[bool | None]:
+        pairs = list(pairs)
         # Plain integers are compared as text: most pairs need no more.
         plain = {text for text in {text for pair in pairs for text in pair} if _PLAIN_NUMBER.fullmatch(text)}
         verdicts: dict[Pair, bool | None] = {
@@ -131,7 +131,8 @@ class Judge(AbstractContextManager["Judge"]):
         }
         asked: dict[Pair, Task] = {pair: (kind, *pair, *more) for pair in pairs if pair not in verdicts}
         decided = self._decide(asked.values())
-        return verdicts | {pair: decided[task] for pair, task in asked.items()}
+        verdicts.update((pair, decided[task]) for pair, task in asked.items())
+        return [verdicts[pair] for pair in pairs]
 
     def _decide(self, tasks: Iterable[Task]) -> dict[Task, Any]:
         """The key or the verdict of every task: remembered, decided here, or by a worker."""
@@ -176,6 +177,18 @@ class Judge(AbstractContextManager["Judge"]):
             results[task] = self._memo[_memo_key(task)] = _undecided(task) if reply is GAVE_UP else reply
 
 
+_judges: weakref.WeakSet[Judge] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    """Free the judges of a forked process: a thread that held one in the parent does not exist here."""
+    for judge in _judges:
+        judge._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)
+
+
 def _read_ledger(file: Path | None) -> set[Task]:
     """The tasks that a ledger says were given up; a line that a kill cut off is skipped."""
     given_up: set[Task] = set()
@@ -204,18 +217,10 @@ def _memo_key(task: Task) -> tuple[str | bytes, ...]:
 
 @functools.cache
 def shared_judge() -> Judge:
-    """The judge of a process that needs no more than verdicts; what it gave up is printed when the process ends."""
-    judge = Judge(workers=1)
-
-    @atexit.register
-    def report_given_up() -> None:
-        if judge.timeouts:
-            sentence = f"verification gave up on {judge.timeouts} answers or pairs, which got no reward"
-            print(f"olr: {sentence}", file=sys.stderr)
-
-    return judge
+    """The judge of a process that needs no more than verdicts."""
+    return Judge(workers=1)
 
 
 def is_match(gold: str, answer: str) -> bool:
     """Whether an answer is right, given a gold; both as they stand in a box (R7)."""
-    return shared_judge().matches([(gold, answer)])[gold, answer] is True
+    return shared_judge().matches([(gold, answer)]) == [True]

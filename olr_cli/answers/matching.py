@@ -2,7 +2,8 @@ r"""Decide whether an answer is right, given a gold or a label, from the pair al
 
 Two answers of one class match, but for percent signs. Beyond that, a fair grader of the gold accepts the gold's unit or
 none, with one percent sign the same numeral, the digits of a gold with a base, the letter of a choice with its text,
-the last side of ``m+n = 25``, and what math-verify proves to be the same statement.
+the last side of ``m+n = 25``, and what math-verify proves to be the same statement. A value under another name, as
+``f(3) = 5`` for ``f(2) = 5``, is undecided.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from string import ascii_letters
 
 from olr_cli.answers.classes import COUNTED, Form, Key, approximate, exact
 from olr_cli.answers.notation import LONGEST_READ, tidy
-from olr_cli.answers.reading import Leaf, NeedsAlgebra, no_algebra, read, read_tidied
-from olr_cli.answers.units import is_connective
+from olr_cli.answers.reading import Leaf, NeedsAlgebra, names_value, no_algebra, read, read_tidied
+from olr_cli.answers.units import is_connective, split_unit
 
 _FILLER = re.compile(r"^(?:there (?:is|are|exists?) )?(?:(?:the|an?) )?|s? exists?$")
 _ROUNDING = Fraction(1, 100)
@@ -25,24 +26,39 @@ _MOST_COMPARED = 50
 
 _BY = re.compile(r"(?<=\\text\{derivative)(\d \w+) by \w+")
 _FUNCTION_OF_TIME = re.compile(r"(?<=[a-zA-Z}])\s*\(\s*[tx]\s*\)")
+_SIGN = re.compile(r"\\*%")
 _DEGREES = re.compile(r"(\d+(?:\.\d+)?)\s*\^\s*(?:\\circ(?![a-zA-Z])|\{\s*\\circ\s*\})")
 _POINT = re.compile(r"[A-Z]\s*(\(.*,.*\))")
-_BASED = re.compile(r"([\dA-F]+)_.*")
+_BASED = re.compile(r"(?:\\text\{)?([\dA-F]+)\}?_.*")
+_CHOSEN = re.compile(r"(?<!\w)(?:C\s*\(\s*(\w+)\s*,\s*(\w+)\s*\)|(\d+)C(\d+)(?!\w))")
+_DECIMAL_COMMA = re.compile(  # and none of thousands, as in 1,234
+    r"(?<![\d.,])(?![1-9]\d{0,2}(?:,\d{3})+(?![\d,]))(?:\d{1,3}(?:[. ]\d{3})+|\d+),\d+(?![\d.,])"
+)
+_LIST = re.compile(r"[(\[]|\\\{")
+_NAMELESS = re.compile(
+    r"\\text\{[^{}]*[a-zA-Z][^{}]*\}|\\[a-zA-Z]+|_\{[^{}]*\}|([a-z]{3,}|[A-Z][a-z]{2,}|mu|nu|xi|[一-鿿]+)"
+)
 
 _REALS = re.compile(
-    r"(?:[a-z]\s*\\in\s*)?(?:\\text\{\s*)?(?:all )?(?:real(?: number)?s|\\mathbb\s*\{?\s*R)\s*\}?"
+    r"(?:[a-z]\s*\\in\s*)?(?:\\text\{\s*)?(?:[aA]ll )?(?:real(?: number)?s|\\mathbb\s*\{?\s*R)\s*\}?"
 )
 _BUILDER = re.compile(
     r"\\?\{\s*[a-zA-Z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid(?![a-zA-Z])|[|:])(.*?)\\?\}"
 )
 _OR = re.compile(r"\\text\{\s*,?\s*or\s*\}|\bor\b|\\(?:lor|vee|cup)(?![a-zA-Z])")
 _ORDER = re.compile(r"([<>]|\\(?:[lg][et]|ne)(?![a-zA-Z]))")
+_EXCEPT = re.compile(r"\s*(?:\\setminus|\bexcept(?: for)?\b\s*\}?)\s*")
+_UNEQUAL = re.compile(
+    r"(?:[,;]|\\text\{\s*,?\s*and\s*\}|\band\b|\\(?:land|wedge)(?![a-zA-Z]))?\s*"
+    r"(?<![a-zA-Z\\])([a-zA-Z]|\\(?!pi|infty|text)[a-z]+)\s*\\ne(?![a-zA-Z])"
+)
 _VARIABLE = re.compile(r"[a-zA-Z]|\\(?!pi|infty)[a-z]+")
 
 _LETTER = re.compile(r"\\text\{[^{}]*\}|\\[a-zA-Z]+|[a-zA-Z]")
 _NAMES = frozenset(ascii_letters) - {"e", "i"}
 _COUNTERS = frozenset("jklmn")
-_CALL = re.compile(r"[a-zA-Z]\s*\(\s*([a-zA-Z])\s*\)\s*=.*")
+_NAMED = re.compile(r"(.*?)(\((?!\\?[a-z]+\)).+\)|_.+|(?<=angle).+|[A-Z]{2,4}\W?)")
+_CALL = re.compile(r"[a-zA-Z]\s*(?:\(|_\s*\{?)\s*([a-z])\s*[)}]?\s*=.*")
 _DECLARED = re.compile(
     r"([a-zA-Z])\s*\\in\s*\\mathbb|\b(?:some|any|all|every|arbitrary)\b[a-z ]*\}?\s*\$?([a-zA-Z])(?![a-zA-Z])"
     r"|([a-zA-Z])\$?\s*(?:\\text\{)?\s*is an[a-z ]* integer"
@@ -53,8 +69,16 @@ _DECLARATION = re.compile(r"\s*,?\s*[a-zA-Z]\s*\\in\s*\\mathbb.*")
 PLAIN_NUMBER = "^(?:0|[1-9][0-9]{0,14})$"
 """A pattern: two answers of this form match if their texts are equal, and for no other reason (R7)."""
 
+IN_PERCENT = "\x1f%"
+"""Ends a gold whose question asks for a percentage, all that a verdict sees of a question."""
+
 Proof = Callable[[str, str], bool | None]
 """Whether math-verify's `verify`, gold first, holds for two tidied texts; None if it can't tell."""
+
+
+def as_asked(gold: str, in_percent: bool) -> str:
+    """A gold as `decide` takes it; in percent, it accepts a percent sign that it lacks."""
+    return gold + IN_PERCENT if in_percent and "%" not in gold else gold
 
 
 def no_proof(gold: str, answer: str) -> None:
@@ -76,15 +100,19 @@ def decide(
     """
     if kind == "key":
         (answer,) = texts
-        return read(answer, leaf).key
-    gold, answer, *tolerance = texts
+        return read(answer.removesuffix(IN_PERCENT), leaf).key
+    asked, answer, *tolerance = texts
+    gold = asked.removesuffix(IN_PERCENT)
     if kind == "may match":
         if proof is no_proof:
             raise NeedsAlgebra
         # Lenient on purpose: frozen noise (R4) must not write a label into the file that some grader calls right.
         ways = ((gold, answer), (answer, gold))
         return any(matches(*way, leaf, proof, _ROUNDING) or math_verify_proof(*way) for way in ways)
-    return matches(gold, answer, leaf, proof, Fraction(*tolerance))
+    verdict = matches(gold, answer, leaf, proof, Fraction(*tolerance))
+    if not verdict and gold != asked and "%" in (said := tidy(answer)):
+        return matches(gold, _SIGN.sub("", said), leaf, proof, Fraction(*tolerance)) or verdict
+    return verdict
 
 
 def matches(
@@ -114,9 +142,44 @@ def matches(
         for pair in _other_readings(plain_gold, plain, declared):
             if _compare(*(read_tidied(text, leaf) for text in pair)):
                 return True
-    # The last `verdict` keeps None apart from False: R3 draws noisy labels from answers that are proved wrong (False),
-    # and an undecided one may be right.
-    return verdict or (tolerance > 0 and _is_near(expected, said, tolerance)) or verdict
+    if verdict or (tolerance > 0 and _is_near(expected, said, tolerance)):
+        return True
+    # None is kept apart from False: R3 draws noisy labels from answers that are proved wrong (False), and an undecided
+    # one may be right: an equal value under another name or in an equation that need not name it, letters in a row
+    # that may be no product, a gold of 3,14, which may be a list or a number.
+    if verdict is False:
+        is_open = _nameless(plain_gold, expected) != _nameless(plain, said)
+        if {expected.kind, said.kind} != {"equation"}:
+            is_open |= _compare(_unnamed(expected), _unnamed(said)) is True
+        for text, other in ((plain_gold, said), (plain, expected)):
+            pointed = _with_points(text)
+            is_open |= pointed != text and _compare(other, read_tidied(pointed, leaf)) is True
+        verdict = None if is_open else False
+    return verdict
+
+
+def _unnamed(form: Form) -> Form:
+    """The value of a form, or its solutions, whatever they are called."""
+    if form.kind == "system":
+        return Form("set", parts=tuple(_solutions(form)))
+    return form.parts[0] if form.kind in ("assignment", "equation") and form.parts else form
+
+
+def _nameless(text: str, form: Form) -> set[str]:
+    """Letters in a row that computer algebra read as a product, which they may not be."""
+    return {*_NAMELESS.findall(split_unit(text)[0])} - {""} if _is_computed(form) else set()
+
+
+def _is_computed(form: Form) -> bool:
+    """Whether computer algebra read some part of an answer."""
+    return form.kind in ("value", "equation", "other", "text") or any(map(_is_computed, form.parts))
+
+
+def _with_points(text: str) -> str:
+    """`text` with points for its decimal commas: 1234.5 for 1.234,5. Only semicolons keep those of a tuple apart."""
+    if _LIST.search(text) and ";" not in text:
+        return text
+    return _DECIMAL_COMMA.sub(lambda number: number[0].translate(str.maketrans(",", ".", ". ")), text)
 
 
 def _is_near(gold: Form, answer: Form, tolerance: Fraction) -> bool:
@@ -147,16 +210,22 @@ def _compare(gold: Form, answer: Form) -> bool | None:
         return True
     if "text" in kinds:
         return None
+    if "congruence" in kinds:
+        return _compare_congruences(gold, answer)
     if kinds <= {"word", "set"} and "word" in kinds:
         return _compare_words(gold, answer)
     if "system" in kinds:
         return _compare_systems(gold, answer)
-    if "other" in kinds:
-        return None
+    if "other" in kinds or (
+        kinds == {"equation"} and not all(" = " in form.label for form in (gold, answer))
+    ):
+        return None  # an equation without the sign has the label of a text
     if kinds & {"tuple", "interval"} and "matrix" in kinds:
         gold, answer = _as_matrix(gold, answer.label), _as_matrix(answer, gold.label)
+    if kinds == {"equation"} and not (" = " in gold.label and " = " in answer.label):
+        return None  # one of them is known by its text alone
     if gold.kind != answer.kind or gold.label != answer.label:
-        return False
+        return None if any(part.kind == "other" for part in (*gold.parts, *answer.parts)) else False
     if gold.kind in ("set", "union"):
         return _compare_unordered(gold.parts, answer.parts)
     if gold.kind in ("tuple", "interval", "matrix"):
@@ -170,15 +239,30 @@ def _without_names(gold: Form, answer: Form) -> tuple[Form, Form]:
         gold = gold.parts[0]
     elif answer.kind == "choice" and (gold.kind, len(gold.label)) != ("word", 1) and gold.kind != "choice":
         answer = answer.parts[0]
+    if gold.kind == answer.kind == "assignment" and _are_two(gold, answer):
+        return gold.parts[0], Form("equation", answer.label)
     if gold.kind == "assignment":
         gold = gold.parts[1] if answer.kind == "equation" and len(gold.parts) > 1 else gold.parts[0]
     elif gold.kind == "equation" and answer.kind == "assignment" and len(answer.parts) > 1:
         return gold, answer.parts[1]
-    if answer.kind == "assignment" or (
-        answer.kind == "equation" and answer.parts and gold.kind != "equation"
-    ):
+    if answer.kind == "assignment" or (gold.kind != "equation" and names_value(answer, is_gold=False)):
         answer = answer.parts[0]
+    elif answer.kind != "equation" and names_value(gold, is_gold=True):
+        gold = gold.parts[0]
     return gold, answer
+
+
+def _are_two(one: Form, other: Form) -> bool:
+    """Whether two names are of two values: `f(2)` and `f(3)`, `AB` and `CD`. A symbol or `f(x)` may be any."""
+    labels = (form.label.replace("\\triangle", "").replace("\\mid", "|") for form in (one, other))
+    a, b = map(_NAMED.fullmatch, labels)
+    if not (a and b):
+        return False
+    if a[1] != b[1]:  # E(X) is not D(X), but AB may be |AB|
+        return a[2][0] == b[2][0] == "(" and a[1].casefold() != b[1].casefold()
+    if "angle" in a[1]:  # angle A may be angle BAC
+        return a[2] != b[2] and len(a[2]) == len(b[2])
+    return a[2] != b[2] and not (a[2].strip("_|]").isalpha() and sorted(a[2]) == sorted(b[2]))
 
 
 def _compare_percentages(gold: Form, answer: Form) -> bool:
@@ -205,6 +289,18 @@ def _compare_words(gold: Form, answer: Form) -> bool:
     return expected == said or (has_noun and expected == adjective.removesuffix("s"))
 
 
+def _compare_congruences(gold: Form, answer: Form) -> bool | None:
+    """Compare congruences of integers, or one and an integer, which may say its remainder or be one of many."""
+    congruence, other = (gold, answer) if gold.kind == "congruence" else (answer, gold)
+    numbers = (*congruence.parts, *(other.parts if other.kind == "congruence" else [other]))
+    if any(form.kind != "number" for form in numbers):
+        return None
+    if other.kind == "congruence":
+        return False
+    remainder, modulus, value = map(exact, numbers)
+    return False if (value - remainder) % modulus else True if abs(value) < modulus else None
+
+
 def _as_matrix(form: Form, shape: str) -> Form:
     """A tuple of rows as a matrix, and a tuple of numbers as one of a row or a column, whichever has that shape."""
     if form.kind == "matrix":
@@ -226,9 +322,19 @@ def _compare_systems(gold: Form, answer: Form) -> bool | None:
     if other.kind == "tuple":
         return _compare_ordered(gold.parts, answer.parts)
     values = [part.parts[0] for part in system.parts]
+    if other.kind == "set" and {part.kind for part in other.parts} <= {"tuple", "system"}:
+        values = _solutions(system)
     distinct = list({value.key: value for value in values}.values())
     rest = list(other.parts) if other.kind == "set" else [other]
     return _compare_unordered(distinct, rest) if system is gold else _compare_unordered(rest, distinct)
+
+
+def _solutions(system: Form) -> list[Form]:
+    """The values of names with an index together: (2, 1) and (3, 4) of `x_1=2, y_1=1; x_2=3, y_2=4`."""
+    numbered: dict[str, list[Form]] = {}
+    for part in system.parts:
+        numbered.setdefault(part.label.partition("_")[2], []).append(part.parts[0])
+    return [Form("tuple", parts=tuple(values)) for values in numbered.values()]
 
 
 def _compare_ordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | None:
@@ -274,6 +380,14 @@ def _other_readings(gold: str, answer: str, declared: frozenset[str]) -> Iterato
         yield _DEGREES.sub(r"\\frac{\1\\pi}{180}", gold), _DEGREES.sub(r"\\frac{\1\\pi}{180}", answer)
     if point := _POINT.fullmatch(answer):
         yield gold, point[1]
+    if point := _POINT.fullmatch(gold):
+        yield point[1], answer
+    if "." in gold and (";" in answer or "," not in gold):
+        yield gold, _with_points(answer)
+    if ";" in gold or re.fullmatch(r"-?0,\d\d+", gold):
+        yield _with_points(gold), answer
+    if _CHOSEN.search(f"{gold} {answer}"):
+        yield _CHOSEN.sub(r"\\binom{\1\3}{\2\4}", gold), _CHOSEN.sub(r"\\binom{\1\3}{\2\4}", answer)
     if (digits := _BASED.fullmatch(gold)) and "_" not in answer:
         yield digits[1], answer
     one, other = _as_intervals(gold), _as_intervals(answer)
@@ -290,10 +404,21 @@ def _as_intervals(text: str) -> str:
     r"""A set of real numbers as intervals, from inequalities, a builder or words: `\{x \mid x > 1\}`."""
     if _REALS.fullmatch(text):
         return r"(-\infty,\infty)"
+    whole, *excluded = _EXCEPT.split(text, maxsplit=1)
+    if excluded:
+        (values,) = excluded
+        if not values.startswith(("\\{", "(", "[")):
+            values = rf"\{{{_VALUE.sub('', values)}\}}"
+        return rf"{_as_intervals(whole)} \setminus {values}"
     builder = _BUILDER.fullmatch(text)
-    condition = builder[1] if builder else text
+    condition = builder[1].strip() if builder else text
     if not _ORDER.search(condition):
         return text
+    whole, *excluded = _UNEQUAL.split(condition)
+    names, values = set(excluded[::2]), ",".join(excluded[1::2])
+    if len(names) == 1 and not _ORDER.search(values) and not _OR.search(condition):
+        whole = _as_intervals(whole.strip()) or r"\mathbb{R}"
+        return rf"{whole} \setminus \{{{values}\}}"
     pieces = [_as_interval(piece.strip()) for piece in _OR.split(condition)]
     return text if None in pieces else r" \cup ".join(map(str, pieces))
 

@@ -4,22 +4,38 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Callable
 
 from olr_cli.answers.extraction import boxed
+from olr_cli.answers.units import NUMBER_WORDS
 
-_COMMANDS = """× times · cdot ÷ div ± pm ∓ mp ≤ le ≥ ge ≠ ne ≈ approx ∞ infty ∈ in ∪ cup ∩ cap ∅ emptyset √ sqrt ∠ angle
-    α alpha β beta γ gamma δ delta ε epsilon θ theta λ lambda π pi ρ rho σ sigma τ tau φ phi ω omega ½ frac12
-    ¼ frac14 ¾ frac34 ⌊ lfloor ⌋ rfloor ⌈ lceil ⌉ rceil"""
+_COMMANDS = """×✕ times ·⋅∙・ cdot ÷ div ± pm ∓ mp ≤⩽≦ le ≥⩾≧ ge ≠ ne ≈ approx ∞ infty ∈ in ∪ cup ∩ cap ∅ emptyset
+    √ sqrt ∛ sqrt[3] ∜ sqrt[4] ∠ angle △ triangle ∑ sum ∏ prod ∫ int ∂ partial → to ∧ land ∨ lor ¬ neg ∖ setminus
+    Γ Gamma ∆Δ Delta Θ Theta Λ Lambda Π Pi Σ Sigma Φ Phi Ψ Psi ℝ mathbb{R} ℤ mathbb{Z} ℕ mathbb{N} ℚ mathbb{Q}
+    ℂ mathbb{C} ℓ ell ⌊ lfloor ⌋ rfloor ⌈ lceil ⌉ rceil ✓✔✅ checkmark ∎■ blacksquare ≡ equiv …⋯ ldots"""
+_GREEK = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho sigma sigma tau"
+    " upsilon phi chi psi omega"
+)
 _SIGNS: dict[str, str | None] = {
-    **{sign: f"\\{command} " for sign, command in re.findall(r"(\S) (\w+)", _COMMANDS)},
+    **{sign: f"\\{command} " for signs, command in re.findall(r"(\S+) (\S+)", _COMMANDS) for sign in signs},
+    **{chr(ord("α") + place): f"\\{name} " for place, name in enumerate(_GREEK.split()) if name != "mu"},
+    **{
+        sign: rf"\frac{{{unicodedata.normalize('NFKC', sign).replace('⁄', '}{')}}} "
+        for sign in "¼½¾⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
+    },
     **{chr(ord("①") + number): f"{number + 1}, " for number in range(20)},
-    **{"−": "-", "–": "-", "°": r"^\circ ", "′": "'", "’": "'", "~": " ", "¢": " cents"},
+    **dict(zip("−‐‒–—′’⁄∣∶∗、。~", "-----''/|:*,. ", strict=True)),
+    **{"°": r"^\circ ", "º": r"^\circ ", "¢": " cents"},
     **dict.fromkeys('$"“”`'),
 }
-_RAISED = re.compile("[⁺⁻⁰¹²³⁴-⁹]+"), str.maketrans("⁺⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "+-0123456789"), "^"
-_LOWERED = re.compile("[₊₋₀-₉]+"), str.maketrans("₊₋₀₁₂₃₄₅₆₇₈₉", "+-0123456789"), "_"
+_SCRIPT = re.compile("([²³¹⁰ⁱ⁴-ⁿˣʸᴬ-ᵡ]+)|[₀-ₜᵢ-ᵪ]+")
 # Control characters and invisible marks carry no meaning; those that are white space stay.
-_INVISIBLE = [chr(c) for c in (*range(32), *range(127, 160), 0x200B, 0x2060, 0xFEFF) if not chr(c).isspace()]
+_INVISIBLE = [
+    c
+    for c in map(chr, (*range(0x2070), 0xFEFF))
+    if unicodedata.category(c) in ("Cc", "Cf") and not c.isspace()
+]
 _TRANSLATION = str.maketrans(_SIGNS | dict.fromkeys(_INVISIBLE))
 _MONEY = "\ue000"
 """Stands for an escaped dollar sign while the others are dropped."""
@@ -29,20 +45,84 @@ def _command(names: str) -> str:
     return rf"\\(?:{names})(?![a-zA-Z])"
 
 
-_FUNCTION = "(?:arc|ar)?(?:sin|cos|tan|cot|sec|csc)h?|ln|log|exp|lcm|gcd|max|min|det"
+_BRACES = r"\{(?:[^{}]|\{[^{}]*\})*\}"
+_SQRT = r"\\sqrt(?:\s*\[[^\[\]]*\])?"
+_CHOOSE = r"(?<![a-zA-Z\\])(?:C|\{\s*C\s*\}|\\text\{\s*C\s*\})"
+_ALL = r"(?:\{\s*(?=[^{}()]*[\dkmnN])([^{}()]+)\}|([3-9kmnN]))"  # C_1^2 is a constant, squared
+_SOME = r"(?:\{\s*([^{}()]+)\}|(\w))"
+
+_BARE_FUNCTION = "(?:arc|ar|a)?(?:sin|cos|tan|cot)h?|csc|ln|log|(?:arc)?c?tg|cotg|cosec|lg"
+"""Functions, also by the names of programs and of other schools, whose argument may stand without brackets."""
+_FUNCTION = f"{_BARE_FUNCTION}|(?:arc)?sech?|(?:arc|ar)csch?|exp|lcm|gcd|max|min|det"
+_BARE_NAME = (  # psi is a unit, and of two letters only pi is no product
+    rf"(?<![a-zA-Z\\])(?:{'|'.join(name for name in _GREEK.split() if len(name) > 2 and name != 'psi')}"
+    rf"|(?:{_BARE_FUNCTION})(?=\s*(?:[\w(|^]|\\(?!sin|cos))))(?![a-zA-Z])"
+)
+_KNOWN_NAMES = (
+    rf"^(?:[^a-zA-Z\\]|\\text\{{[^{{}}]*\}}|\\(?:begin|end)\s*\{{\w*\}}|\\(?:[a-zA-Z]+|.)"
+    rf"|{_BARE_NAME}|(?:[A-Z]+|[a-zA-Z]{{1,2}}|and)(?![a-zA-Z]))*+$"
+)
+_OTHER_NAMES = """asin arcsin acos arccos atan arctan acot arccot asinh arsinh acosh arcosh atanh artanh tg tan ctg cot
+    cotg cot arctg arctan arcctg arccot cosec csc sh sinh ch cosh th tanh lg log_{10} [iI]nf(?:inity)? infty oo infty"""
+_CALLS = {
+    **{"sqrt": r"\sqrt{#1}", "cbrt": r"\sqrt[3]{#1}", "abs": "|#1|", "Abs": "|#1|", "factorial": "(#1)!"},
+    **{"floor": r"\lfloor #1\rfloor ", "ceil": r"\lceil #1\rceil ", "ceiling": r"\lceil #1\rceil "},
+    **dict.fromkeys(["binomial", "binom", "comb", "nCr"], r"\binom{#1}{#2}"),
+    **{"Rational": r"\frac{#1}{#2}", "Fraction": r"\frac{#1}{#2}", "Eq": "#1 = #2", "Matrix": "#1"},
+    **{"Integral": r"\int_{#3}^{#4} (#1) d#2", "Sum": r"\sum_{#2=#3}^{#4} (#1)"},
+}
+_CALL = rf"\\?(?<![a-zA-Z])({'|'.join(_CALLS)})\s*\(((?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+)\)"
+
+
+def _called(match: re.Match[str]) -> str:
+    """A function of a program as LaTeX writes it: `Sum(k, (k, 1, n))`."""
+    template, inner = _CALLS[match[1]], re.sub(_CALL, _called, match[2])
+    if "#4" in template:
+        inner = re.sub(r",\s*\((.*)\)\s*$", r",\1", inner)
+    arguments = re.split(r",(?![^(]*\))", inner) if "#2" in template else [inner]
+    if len(arguments) != template.count("#"):
+        return match[0]
+    return re.sub(r"#(\d)", lambda place: arguments[int(place[1]) - 1].strip(), template)
+
+
+def _with_commands(text: re.Match[str]) -> str:
+    """Names as commands in a text that has no other words: `2*theta`, `ln 2`."""
+    pattern = rf"\\text\{{[^{{}}]*\}}|({_BARE_NAME})"
+    return re.sub(pattern, lambda name: f"\\{name[1]} " if name[1] else name[0], text[0])
+
+
+_NUMBER_WORD = "|".join(sorted(NUMBER_WORDS, key=len, reverse=True)).replace(" ", "[ -]")
+_SHARES = {"half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "eighth": 8,
+           "ninth": 9, "tenth": 10}  # fmt: skip
+
+
+def _in_digits(match: re.Match[str]) -> str:
+    """`105` for one hundred and five, `2/3` for two thirds, with what is before it."""
+    hundreds, rest = (
+        NUMBER_WORDS.get((words or "").lower().replace("-", " "), 0) for words in match.group(2, 3)
+    )
+    share = f"/{_SHARES[match[4].lower()]}" if match[4] else ""
+    return f"{match[1]}{100 * hundreds + rest}{share}"
+
+
 _ORDINAL = r"(?:(?:st|nd|rd|th)\b|\\text\{\s*(?:st|nd|rd|th)\s*\})"
-_REWRITES = {  # in this order
+_REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     # wrappers and spaces
     r"^\*\*(.*)\*\*$": r"\1",
+    r"(?:\\left\s*)?\\(?:\{|lbrace)\s*\{?\s*\\begin\s*\{(aligned|array|gathered|matrix|split)\}"
+    r"(?:\{(?:\*\{\d+\})?\{?[lcr\s]*\}?\})?(.*?)\\end\s*\{\1\}\s*\}?(?!\s*(?:\\right\s*)?\\(?:\}|rbrace))"
+    r"(?:\s*\\right\s*\.)?": r"\\begin{cases}\2\\end{cases}",
     r"\\\\\s*\[[^\[\]]*[a-z]{2}\s*\]": r"\\\\",
-    r"\\\\\s*(?=$|\\end\{aligned)|\\tag\s*\{[^{}]*\}|\\(?:begin|end)\s*\{(?:aligned|align|gathered|split)\*?\}": "",
+    r"\\\\\s*(?=$|\\end\{aligned)|\\(?:begin|end)\s*\{(?:aligned|align|gathered|split)\*?\}": "",
+    r"\\(?:tag\*?|label|[hv]space\*?|[hv]?phantom)\s*\{[^{}]*\}|\\no(?:number|tag)(?![a-zA-Z])": "",
     r"&\s*=": "=",
     r"(?<=[\d}])\.(?=\s*[])}])": "",
     r",\s*\\!\s*": ",",
-    r"(?<!\\)\\(?:[,;: ]|q?quad(?![a-zA-Z]))": " ",
+    r"(?<!\\)\\(?:[,;:> ]|(?:q?quad|(?:thin|med|thick)space|enspace|enskip|hfill|newline)(?![a-zA-Z]))": " ",
     _command(r"left|right|[bB]igg?[lrm]?") + r"\.?|\\!": "",
     _command("displaystyle|textstyle|limits|bf|rm|it|sf|tt|[lL]arge|LARGE|[hH]uge|underline"): "",
-    r"\\(?:math|text)?color\s*\{[^{}]*\}": "",
+    r"\\(?:(?:math|text)?color|colorbox|fcolorbox\s*\{[^{}]*\})\s*\{[^{}]*\}": "",
+    r"(?:(?<=\w)[_^]|(?<=\d))\s*\{\s*\}\s*$": "",
     _command("bm|boldsymbol|mathbf") + r"\s*\{\s*([a-zA-Z])\s*\}": r"\1",
     _command("bm|boldsymbol|mathbf|boxed") + r"|\\mathbb(?=\s*\{[^RNZQC])": "",
     # synonyms
@@ -52,68 +132,120 @@ _REWRITES = {  # in this order
     r"\\(le|ge)(?:q|slant|qslant)(?![a-zA-Z])": r"\\\1 ",
     _command("neq"): r"\\ne ",
     _command("simeq|cong|doteq"): r"\\approx ",
-    _command("[dtc]frac"): r"\\frac",
-    r"\\frac\s*(\\(?!sqrt|text|math)[a-zA-Z]+|[a-zA-Z]|\d(?=\s+\d))": r"\\frac{\1}",
-    r"(\\frac\s*\{(?:[^{}]|\{[^{}]*\})*\})\s*(\\(?!sqrt|frac|text|math)[a-zA-Z]+|[a-zA-Z\d])": r"\1{\2}",
-    r"\\log\s*_\s*(?:\{\s*e\s*\}|e(?![a-zA-Z]))": r"\\ln ",
-    rf"({_command('sin|cos|tan|cot|sec|csc')}\s*[({{]?\s*)(\d+(?:\.\d+)?)\s*\^\s*(?:\\circ|\{{\s*\\circ\s*\}})": (
-        r"\1\\frac{\2\\pi}{180}"
-    ),
-    _command("[dt]binom"): r"\\binom",
+    r"\\[dtc](frac|binom)(?![a-zA-Z])": r"\\\1",
+    r"\\(frac|binom)\s*(\\(?!sqrt|text|math)[a-zA-Z]+|[a-zA-Z\d])": r"\\\1{\2}",
+    rf"(\\frac\s*(?:{_BRACES})?)\s*({_SQRT}\s*(?:{_BRACES}|\w))": r"\1{\2}",
+    rf"(\\(?:frac|binom)\s*{_BRACES})\s*(\\(?!sqrt|frac|text|math)[a-zA-Z]+|[a-zA-Z\d])": r"\1{\2}",
+    _command("[hlc]?dots[bcmio]?") + r"|\.{3}": r"\\ldots ",
+    _command("R|Reals") + r"|\\mathbb\s*(?:R|\{\s*R\s*\})": r"\\mathbb{R}",
+    r"(\\\}|\\mathbb\{[A-Z]\}|[\])])\s*-\s*(?=\\\{)|" + _command("smallsetminus|backslash"): r"\1\\setminus ",
+    r"\\(begin|end)\s*\{([pbvBV]?)smallmatrix\}": r"\\\1{\2matrix}",
+    _command("cr"): r"\\\\",
+    r"\\([pbvBV]?matrix)\s*\{([^{}]*)\}": r"\\begin{\1}\2\\end{\1}",
     r"\*\*": "^",
+    r"(\\sqrt\s*\[[^\[\]]*\])\s*((?<=\s)\d+|\w|\([^()]*\))": r"\1{\2}",
+    rf"(\^|_|{_SQRT})\s*(-?\s*(?:\\(?:frac|binom)\s*{_BRACES}\s*{_BRACES}|{_SQRT}\s*(?:{_BRACES}|\w))"
+    r"|-\s*(?:\d+|[a-zA-Z])|(?<=\s)\d{2,})": r"\1{\2}",
+    r"\\log\s*_\s*(?:\{\s*e\s*\}|e(?![a-zA-Z]))": r"\\ln ",
     # styles
-    rf"\\operatorname\*?\s*\{{\s*({_FUNCTION})\s*\}}": r"\\\1 ",
-    _command(r"text[a-z]*|[mh]box|emph|math(?:rm|it|sf|tt|normal|up)|operatorname\*?")
+    rf"\\operatorname\*?\s*\{{\s*({_FUNCTION}|[sct]h)\s*\}}": r"\\\1 ",
+    _command(r"text[a-z]*|[fmh]box|framebox|emph|math(?:rm|it|sf|tt|normal|up)|operatorname\*?")
     + r"\s*(?=\{)": r"\\text",
     r"\\text\{\s*([ied])\s*\}": r"\1",
+    r"\\text\{\s*(\(?)\s*mod(?:ulo)?(?![a-zA-Z])([^{}]*)\}|\\(?:[pb]?mod|pod)(?![a-zA-Z])"
+    r"|(?<![a-zA-Z\\])mod(?:ulo)?(?![a-zA-Z])": r"\1\\bmod \2",
+    r"^(\S+) *\\bmod +([^\s=]+) *= *(\S+)$": r"\1 \\equiv \3 \\bmod \2",
+    r"\\(max|min|gcd|lcm)\s*\\\{((?:[^{}\\]|\\[^{}]|\{[^{}]*\})*)\\\}": r"\\\1(\2)",
     r"(\\text\{[^{}]*)\}\s*\\text\{": r"\1 ",
     r"\\text\{([^{}]*\d)\s+(and|or)\s+([^{}]*\d[^{}]*)\}": r"\1 \2 \3",
     r"\\text\{\s*,?\s*(and|or)\s+([^{}]*\d[^{}]*)\}": r" \1 \2",
     r"\\text\{([^{}]*)\s(and|or)\s*\}(?=\s*[\d\\-])": r"\\text{\1} \2 ",
+    rf"\\text\{{\s*(?:({_BARE_FUNCTION}|[sc]h|pi)\s*\}}(?!\s*$)|({_FUNCTION}|{'|'.join(_CALLS)})\s*\}}(?=\s*\())": (
+        r"\\\1\2 "
+    ),
     # ordinals, ratios, phrases around an answer
     rf"(?<=\d)(?:\s*\^?\s*{_ORDINAL}|\s*\^\s*\{{\s*{_ORDINAL}\s*\}})": "",
     r"^(\d+)\s*(?:\\text\{\s*to\s*\}|to)\s*(\d+)$": r"\1:\2",
     r"\b(years?)[ -]old(?=\W*$)": r"\1",
     r"(?i)^(?:\\text\{\s*)?(?:option|choice|answer)\s*:?\s*\(?([A-J])\)?\s*\}?$": r"(\1)",
+    rf"(?i)^(\\text\{{\s*)?(?:minus|negative) (?=\d|infinity|{_NUMBER_WORD})": r"\1-",
+    r"(?i)^(\\text\{\s*)?(?:plus|positive) (?=\d|infinity)": r"\1",
+    rf"(?i)^((?:\\text\{{\s*)?-?)(?:({_NUMBER_WORD})[ -]hundred (?:and )?)?({_NUMBER_WORD})"
+    rf"(?:[ -]({'|'.join(_SHARES)})s?)?(?=(?: [a-z]{{4,}}| and a half)?\s*\}}?$)": _in_digits,
+    r"(?<=\d) and a half(?=\s*\}?$)": " 1/2",
+    r"(?i)^(\\text\{\s*)?(?:a )?half(?=\s*\}?$)": r"\1 1/2",
     r"(?i)^(?:\\text\{\s*only\s*\}|only\b)": "",
+    r"(?i)^(?:\\text\{\s*)?(?:(?:the )?limit )?d(?:ne|\.n\.e|oes(?:n't| not) exist)[\s.]*\}?$": (
+        r"\\text{does not exist}"
+    ),
+    r"(?i)^(?:\\text\{\s*)?(yes|no|true|false)\s*\}?\s*,\s*(?:\\text\{\s*)?(?:(?:because|since)\b.*"
+    r"|(?:it|s?he|they|there|we|you|this|that|the .* (?:is|are|does|do))\b[^\d\\]*)$": r"\1",
     r"\\text\{((?:[^{}a-zA-Z\\]|\\\$)*)\}": r" \1",
     r"\\text\{\s*(?:percent(?:age)?|pct|\\?%)\s*\}|(?<=[\d}\s])(?:percent(?:age)?|pct)\s*$": r"\\%",
     r"^\\text\{[^{}]*(?:\b(?:is|are|equals?)\s*:?|:)\s*\}": "",
-    r"^(\\text\{[a-zA-Z ]+\})\s*([\d.,]+)$": r"\2 \1",
+    r"^(\\text\{(?!.*except)[a-zA-Z ]+\})\s*([\d.,]+)$": r"\2 \1",
     r"\\text\{\s*'*([^{}']*)''?\s*\}": r"\\text{\1}",
     # plain text and code
-    r"(?<![a-zA-Z\\])(?:np|numpy|math)\.(?=[a-z])": r"\\",
-    r"\\?(?<![a-zA-Z])sqrt\s*\(([^()]*)\)": r"\\sqrt{\1}",
-    r"(?<![a-zA-Z\\])(?=(?:pi|arcsin|arccos|arctan)(?![a-zA-Z])|infinity)": r"\\",
-    r"\\infinity|\\inf(?![a-zA-Z])": r"\\infty ",
+    r"(?<![a-zA-Z\\])(?:(?:np|math)\.)?log(2|10)(?=\s*\()": r"\\log_{\1}",
+    r"(?<![a-zA-Z\\])(?:np|numpy|math|sympy)\.(?=[a-z])": r"\\",
+    _CALL: _called,
+    rf"(?<![a-zA-Z\\])(?=(?:pi|[iI]nf(?:inity)?|oo|(?:{_FUNCTION})(?=\s*(?:[_^]\s*\{{?-?\w+\}}?\s*)?\((?!s\))))"
+    r"(?![a-zA-Z]))": r"\\",
+    _KNOWN_NAMES: _with_commands,
+    **{rf"\\{name}(?![a-zA-Z])": rf"\\{latex} " for name, latex in re.findall(r"(\S+) (\S+)", _OTHER_NAMES)},
+    rf"({_command('sin|cos|tan|cot|sec|csc')}\s*[({{]?\s*)(\d+(?:\.\d+)?)\s*\^\s*(?:\\circ|\{{\s*\\circ\s*\}})": (
+        r"\1\\frac{\2\\pi}{180}"
+    ),
+    rf"{_CHOOSE}\s*_\s*{_ALL}\s*\^\s*{_SOME}": r"\\binom{\1\2}{\3\4}",
+    rf"{_CHOOSE}\s*\^\s*{_SOME}\s*_\s*{_ALL}": r"\\binom{\3\4}{\1\2}",
+    r"(?<![a-zA-Z\\])sqrt\s*(\d+|[a-z](?![a-zA-Z]))": r"\\sqrt{\1}",
+    r"\\text\{\s*([a-zA-Z]\d+)\s*\}": r"\1",
+    r"(?<![a-zA-Z\\^_])([a-df-z]|(?<!\d)[A-Ze])(\d+)(?![\d_]|\.\d)": r"\1_{\2}",
+    r"μ(?![a-zA-Z])": r"\\mu ",
+    r"(?<=[\d}])\s*([一-鿿]+|Ω)$": r"\\text{ \1}",
     # indices, thousands, times of day
     r"_\s*(?:\{\s*(?:\\text\{\s*([a-zA-Z]+)\s*\}|\\([a-zA-Z]+))\s*\}|\\([a-zA-Z]+))": r"_{\1\2\3}",
-    r"(?<=\d)\{,\}(?=\d{3})": "",
+    r"(?<=\d)(?<!\b0)\{,\}(?=\d{3}(?!\d))": "",
+    r"(?<=\d)\{,\}(?=\d)": ".",
     r"\{\s*:\s*\}": ":",
 }
+_SYSTEM = re.compile(r"\\begin\s*\{([dr]?cases|array)\}(?:\{[lcr\s]*\})?(.*?)\\end\s*\{\1\}")
+_ROW = re.compile(r"(\{)?([^=&]+=[^&]+?)(?(1)\})")
 _COMPILED = [(re.compile(pattern), replacement) for pattern, replacement in _REWRITES.items()]
-_NEEDS_NO_REWRITING = re.compile(r"[\s\d.,+/()=-]*|-?\\frac\{\d+\}\{\d+\}")
+_NEEDS_NO_REWRITING = re.compile(r"(?!.*\.\.)[\s\d.,+/()=-]*|-?\\frac\{\d+\}\{\d+\}")
 
 _SYMBOL = r"(?:\\[a-zA-Z]+|[a-zA-Z])(?:_(?:\w|\{[^{}]*\}))?"
 _INDEX = r"(?:\s*_\s*(\w|\{[^{}]*\}))?"
 _ORDER = r"(?:\s*\^\s*(?:(\d)|\{\s*(\d)\s*\}))?"
 _D = r"(?:d|\\partial)\s*"
-_ABOVE = rf"\{{\s*{_D}{_ORDER}\s*({_SYMBOL})(?:\s*\(\s*\w\s*\))?\s*\}}"
-_PRIMES = r"('+|\^\s*\{\s*(?:\\prime\s*)+\}|\^\s*\\prime)(?![a-zA-Z])"
+_FUNCTION_SYMBOL = rf"((?!\\(?:{_FUNCTION})){_SYMBOL})(?:\s*\(\s*\w\s*\))?\s*"
+_ABOVE = rf"\{{\s*{_D}{_ORDER}\s*{_FUNCTION_SYMBOL}\}}"
+_BELOW = rf"\{{\s*{_D}({_SYMBOL}){_ORDER}\s*\}}"
+_BESIDE = rf"(?:\(\s*{_FUNCTION_SYMBOL}\)\s*|{_FUNCTION_SYMBOL})(?![\^'(\\{{a-zA-Z\d])"
+_PRIMES = (  # `f'g` is a product, `o'clock` and `don't` are words
+    r"('+|\^\s*\{\s*(?:\\prime\s*)+\}|\^\s*\\prime(?![a-zA-Z]))"
+    r"(?![^\W\d_]{3}|(?<=[a-zA-Z]{2}')(?:[stdm]|ll|re|ve)(?![a-zA-Z]))"
+)
 _DERIVATIVES = [  # the function, its variable, and the groups that hold the order
-    (re.compile(rf"\\frac\s*{_ABOVE}\s*\{{\s*{_D}({_SYMBOL}){_ORDER}\s*\}}"), r"\3", r"\4", (1, 2)),
-    (re.compile(rf"({_SYMBOL})\s*{_PRIMES}"), r"\1", "", (2,)),
+    (re.compile(rf"\\frac\s*{_ABOVE}\s*{_BELOW}"), r"\3", r"\4", (1, 2)),
+    (re.compile(rf"\\frac\s*\{{\s*{_D}{_ORDER}\s*\}}\s*{_BELOW}\s*{_BESIDE}"), r"\6\7", r"\3", (1, 2)),
+    (re.compile(rf"({_SYMBOL})\s*{_PRIMES}{_INDEX}"), r"\1\3", "", (2,)),
     (re.compile(rf"\\(d+)ot\s*(?:\{{\s*({_SYMBOL})\s*\}}|({_SYMBOL})){_INDEX}"), r"\2\3\4", "t", (1,)),
 ]
-_ANGLE = re.compile(r"\\angle\s*((?:[A-Z](?:_(?:\d|\{\d\}))?\s*){1,3})")
+_ANGLE = re.compile(r"(?:(?<![a-zA-Z\\])m\s*)?\\angle\s*((?:[A-Z](?:_(?:\d|\{\d\}))?\s*){1,3})")
 _TRANSPOSED = re.compile(
-    r"(?<=[a-zA-Z}\])])\s*\^\s*(?:\{\s*)?(?:\\text\{\s*T\s*\}|T(?![a-zA-Z])|\\top|\\intercal)(?:\s*\})?"
+    r"(?<=[a-zA-Z}\])])\s*\^\s*(?:\{\s*)?(?:\\text\{\s*T\s*\}|(?:\\math[a-z]{2}\s*)?T(?![a-zA-Z])|\\top|\\intercal)(?:\s*\})?"
 )
 _NAMED_NUMBER = re.compile(r"\\text\{\s*([+-]?(?:\d[\d,]*\.?\d*|\.\d+))(?=[\s}])([^{}]*)\}")
 _APPROXIMATION = re.compile(r"(.*?)\s*\\approx(?![a-zA-Z])")
-_CONDITION = re.compile(r"(?<=\S)\s*,?\s*\\text\{\s*,?\s*(?:where|for|with|when|such that)\b.*")
+_CONDITION = re.compile(
+    r"(?<=\S)\s*,?\s*\(?\s*\\text\{\s*[,(]?\s*(?:where|for|with|when|such that|since|because|as)\b.*"
+    r"|(?<=\S)\s*(?:\\text\{\s*(?:\(|or )|\(\s*\\text\{)\s*(?:about|approx|by).*|(?<=[\d}])\s*\\text\{\s*is the\b.*"
+)
 _LEADING = re.compile(r"^(?:\s|=|:|\\(?:approx|sim|therefore|implies|Rightarrow|to)(?![a-zA-Z]))+")
-_TRAILING = re.compile(r"(?:\s|(?<!\.)\.|,|;|(?<!\\)\\$)+$")
+_TRAILING = re.compile(
+    r"(?:\s|(?<!\.)\.|,|;|(?<!\\)\\$|(?<!^)\\(?:checkmark|(?:black)?square|Box|qed(?:symbol)?)(?![a-zA-Z]))+$"
+)
 
 _SENTENCE = re.compile(r"^[a-zA-Z][a-zA-Z' ]*(?:\b(?:is|are|equals?)\b\s*:?|:)\s*(?=[-+\d\\($])")
 
@@ -136,11 +268,12 @@ def tidy(answer: str) -> str:
     """
     if "\\boxed" in answer:
         answer = boxed(answer) or answer
-    for signs, plain, place in () if answer.isascii() else (_RAISED, _LOWERED):
-        answer = signs.sub(lambda run: f"{place}{{{run[0].translate(plain)}}}", answer)  # noqa: B023
-    text = " ".join(answer.replace("\\$", _MONEY).translate(_TRANSLATION).replace(_MONEY, "\\$").split())
-    is_plain = text.isdecimal() or text.isalpha()
-    return text if is_plain or len(text) > LONGEST_READ else _rewritten(text)
+    answer = answer.replace("\\$", _MONEY)
+    if not answer.isascii() and len(answer) <= _LONGEST_NORMALIZED:
+        answer = _SCRIPT.sub(lambda run: f"{'^' if run[1] else '_'}{{{run[0]}}}", answer)
+        answer = unicodedata.normalize("NFKC", answer.translate(_TRANSLATION))
+    text = " ".join(answer.translate(_TRANSLATION).replace(_MONEY, "\\$").split())
+    return text if text.isdecimal() or len(text) > LONGEST_READ else _rewritten(text)
 
 
 def _rewritten(text: str) -> str:
@@ -150,6 +283,7 @@ def _rewritten(text: str) -> str:
     if not _NEEDS_NO_REWRITING.fullmatch(text):
         for pattern, replacement in _COMPILED:
             text = pattern.sub(replacement, text)
+    text = _SYSTEM.sub(_equations, text)
     text = _LEADING.sub("", _TRAILING.sub("", text))
     if "\\text{" in text:
         text = _unwrapped(text if "\\begin" in text else _CONDITION.sub("", text))
@@ -157,6 +291,13 @@ def _rewritten(text: str) -> str:
     if "\\approx" in text:
         text = _without_approximation(text)
     return " ".join(_with_names(text).split())
+
+
+def _equations(system: re.Match[str]) -> str:
+    r"""The equations of a system as a list in braces; its text if a row is none, as in a function defined by cases."""
+    lines = system[2].replace("\\hfill", "").replace("=&", "=").split("\\\\")
+    rows = [_ROW.fullmatch(line.strip(" ,;.")) for line in lines if line.strip()]
+    return rf"\{{{', '.join(row[2] for row in rows if row)}\}}" if all(rows) else system[0]
 
 
 def _unwrapped(text: str) -> str:
@@ -172,7 +313,7 @@ def _without_approximation(text: str) -> str:
     """An exact value before its approximation; `x = 3.1` for `x ≈ 3.1`."""
     match = _APPROXIMATION.match(text)
     if match is not None and any(sign.isdigit() for sign in match[1]):
-        return match[1].rstrip(" \\,;")
+        return match[1].rstrip(" \\,;(")
     return text.replace("\\approx", "=")
 
 
@@ -207,9 +348,8 @@ def _from_either_side(letters: str) -> str:
 def normal_text(tidied: str) -> str:
     r"""The text by which unreadable answers are compared (R8).
 
-    The tidied answer without ``\text{}``, the braces of ``x_{1}`` and white space but a single space between words; in
-    Unicode NFC unless it is very long. Case stays.
+    The tidied answer without ``\text{}``, the braces of ``x_{1}`` and white space but a single space between words.
+    Case stays.
     """
     text = _STYLED.sub(r"\1", tidied)
-    text = _GAP.sub("", _BRACED.sub(r"\1", " ".join(text.split())))
-    return text if len(text) > _LONGEST_NORMALIZED else unicodedata.normalize("NFC", text)
+    return _GAP.sub("", _BRACED.sub(r"\1", " ".join(text.split())))

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from itertools import product
+from string import ascii_lowercase
 from typing import TypeAlias
 
-from olr_cli.answers.classes import COUNTED, Form, number, short, unordered, unread
+from olr_cli.answers.classes import COUNTED, Form, exact, number, short, unordered, unread
 from olr_cli.answers.notation import LONGEST_READ, normal_text, tidy
 from olr_cli.answers.units import based_digits, clock_time, split_choice, split_scale, split_unit, word
 
@@ -27,6 +28,10 @@ _LARGEST_EXPONENT = 4000
 
 class Unreadable(Exception):
     """An answer, or a part of it, says nothing that could be compared."""
+
+
+class TooLarge(Unreadable):
+    """A number in it would have more than 100,000 digits."""
 
 
 class NeedsAlgebra(Exception):
@@ -73,10 +78,12 @@ def _statement(text: str, leaf: Leaf) -> Form:
     simple = _simple(text) or _simple_quantity(text)
     if simple is not None:
         return simple
+    if text.count("\\bmod") == 1 and (congruence := _congruence(text, leaf)) is not None:
+        return congruence
     elements = _elements(text)
     if len(elements) != 1 or elements[0] != text:
         return _list([_statement(element, leaf) for element in elements])
-    for kind in (_choice, _relation, _union, _group, _quantity, _ratio):
+    for kind in (_choice, _relation, _transposed, _group, _quantity, _ratio):
         form = kind(text, leaf)
         if form is not None:
             return form
@@ -193,7 +200,7 @@ def _decimal(token: str) -> Fraction | None:
 _TOKEN = re.compile(
     r"(?P<separator>\\text\{\s*,?\s*(?:and|or)\s*,?\s*\}|(?<![a-zA-Z\\])(?:and|or)(?![a-zA-Z])"
     r"|\\(?:lor|vee|land|wedge)(?![a-zA-Z])|[,;])|(?P<ratio>:)"
-    r"|(?P<open>\\\{|[(\[{])|(?P<close>\\\}|[)\]}])|(?P<relation>\\in(?![a-zA-Z])|=)|(?P<union>\\cup(?![a-zA-Z]))"
+    r"|(?P<open>\\\{|[(\[{])|(?P<close>\\\}|[)\]}])|(?P<relation>\\in(?![a-zA-Z])|=)"
     r"|(?P<order>[<>]|\\(?:le|ge|ne|lt|gt)(?![a-zA-Z])|\\not)|\\."
 )
 _CONDITION = re.compile(
@@ -246,13 +253,17 @@ def _alternatives(text: str) -> list[str]:
 
 
 def _list(forms: Sequence[Form]) -> Form:
-    """An unordered list, or the values of several names."""
+    """An unordered list, the values of several names, or several solutions: values of the same names."""
     things = [form for form in forms if form.kind == "quantity" and form.label.startswith(COUNTED)]
     names = {form.label for form in things or forms if form.kind in ("assignment", "quantity")}
     if len(names) == len(forms) > 1:
         return Form("system", parts=tuple(forms))
     if not forms:
         raise Unreadable("a list of nothing")
+    if len(names) > 1 and all(form.kind == "assignment" for form in forms):  # p=5, q=2; p=7, q=2
+        solutions = [forms[start : start + len(names)] for start in range(0, len(forms), len(names))]
+        if all(len({form.label for form in solution}) == len(names) for solution in solutions):
+            return unordered(Form("system", parts=tuple(solution)) for solution in solutions)
     return unordered(form.parts[0] if form.kind == "assignment" else form for form in forms)
 
 
@@ -262,16 +273,22 @@ _LETTER = (
 )
 _SYMBOL = rf"{_LETTER}(?:\s*_\s*(?:\w|\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}))?(?:\s*\^\s*\*)?"
 _ANY_SYMBOL = re.compile(rf"\\text\{{[^{{}}]*\}}|\\(?:frac|sqrt)|{_SYMBOL}")
+_CALLED = rf"{_SYMBOL}(?:\s*\([^()]*\))?"
 _NAME = re.compile(
-    rf"(?P<symbol>{_SYMBOL})|(?P<call>{_SYMBOL}(?:\s*\^\s*\{{\s*-1\s*\}})?\s*\([^()]*\))|\(\s*{_SYMBOL}(?:\s*,\s*{_SYMBOL})*\s*\)"
-    r"|\\text\{(?!derivative)[^{}]*\}|[A-Z]{2,4}|\|\s*[A-Z]{1,3}\s*\||\[\s*[A-Z]{3,}\s*\]|\\triangle\s*[A-Z]{3}"
+    rf"(?P<symbol>{_SYMBOL})|(?P<call>{_SYMBOL}(?:\s*\^\s*\{{\s*-1\s*\}})?\s*\([^()]*\))|\(\s*{_CALLED}(?:\s*,\s*{_CALLED})*\s*\)"
+    r"|\\text\{(?!derivative)[^{}]*\}(?:\s*\([^()]*\))?|[A-Z]{2,4}|\|\s*[A-Z]{1,3}\s*\||\[\s*[A-Z]{3,}\s*\]|\\triangle\s*[A-Z]{3}"
 )
 _NO_NAMES = frozenset({"\\pi", "\\infty", *_CONSTANTS})
 _FUNCTION = re.compile(
-    r"\\(?:a|arc)?(?:sin|cos|tan|cot|sec|csc|log|ln|exp|det|max|min|gcd|lim|sum|int|binom)"
+    r"\\(?:a|arc)?(?:sin|cos|tan|cot|sec|csc|log|ln|lg|exp|det|max|min|gcd|lcm|lim|sum|prod|int|binom)"
 )
-_COMMAND = re.compile(r"\\(?:frac|sqrt|cdot|times|text\{[^{}]*\})")
-_ONE_LETTER = re.compile(r"\\[a-zA-Z]+|[a-zA-Z]")
+_MEMBER = re.compile(r"\\in(?![a-zA-Z])")
+_COMMAND = re.compile(rf"\\(?:frac|sqrt|cdot|times|text|circ)|{_FUNCTION.pattern}")
+_INDEX = r"(?:\s*_\s*(?:\w|\{[^{}]*\}))?"
+_VALUES = re.compile(  # limits, sums and integrals, |z|, f(2), f'(2), f(x)_{max}
+    r"\\(?:lim|sum|prod|int)(?![a-zA-Z]).*|\|\s*[a-wz]\s*\|"
+    rf"|(?:\\text\{{[^{{}}]*\}}|(?<![a-zA-Z\\])[a-wzA-Z]){_INDEX}\s*\((?:[^()]|\([^()]*\))*\){_INDEX}"
+)
 
 
 def _choice(text: str, leaf: Leaf) -> Form | None:
@@ -288,15 +305,18 @@ def _relation(text: str, leaf: Leaf) -> Form | None:
     sides = [side for side in _split(text, "relation") or [text] if side]
     if len(sides) < 2:
         return None
+    if len(sides) == 2 and exact_number(sides[0]) is not None:  # 3 = x
+        sides.reverse()
     head, value = sides[0], sides[-1]
-    if _is_name(head, value) and ("=" in text or "\\in" in text):
-        return _assignment(head, value, leaf, is_equation="\\in" not in text)
-    if "\\in" in text:
+    is_member = _MEMBER.search(text) is not None
+    if _is_name(head, value):
+        return _assignment(head, value, leaf, is_equation=not is_member)
+    if is_member:
         return None
     names = [word(side) or "" for side in sides]
     if all(len(name) > 1 for name in names):
         return Form("equation", " = ".join(sorted(names)))
-    last = (_statement(value, leaf),) if _means_its_last_side(head) else ()
+    last = () if _is_solved(head) else (_statement(value, leaf), Form("text", f"{head}={value}"))
     try:
         label = leaf(f"{head} = {value}").label
     except Unreadable:
@@ -307,7 +327,8 @@ def _relation(text: str, leaf: Leaf) -> Form | None:
 def _is_name(head: str, value: str) -> bool:
     """Whether `head = value` only names a value: `head` is the name of a quantity that `value` does not contain."""
     match = _NAME.fullmatch(head)
-    if match is None or head in _NO_NAMES:
+    function = head.replace("\\text{", "\\") if "(" in head else head  # \mathrm{ln}(x)
+    if match is None or head in _NO_NAMES or _FUNCTION.match(function):
         return False
     if match["symbol"]:
         return head.replace(" ", "") not in {symbol.replace(" ", "") for symbol in _ANY_SYMBOL.findall(value)}
@@ -324,23 +345,85 @@ def _assignment(head: str, value: str, leaf: Leaf, *, is_equation: bool) -> Form
     return Form("assignment", short(re.sub(r"[{}\s]", "", head)), tuple(parts))
 
 
-def _means_its_last_side(head: str) -> bool:
-    """Whether `head = value` can be an elaborate way to say `value`, as `m+n = 25` is; `2x = 5` says what x is."""
-    letters = [letter for letter in _ONE_LETTER.findall(_COMMAND.sub(" ", head)) if letter not in _NO_NAMES]
-    return len(letters) != 1 or _FUNCTION.search(head) is not None
+def _is_solved(head: str) -> bool:
+    """Whether `head = value` says what its one letter is, another number than `value`: x is 5/2 if `2x = 5`."""
+    return len(_symbols(head)) == 1 and not re.search(rf"[|^]|derivative|{_FUNCTION.pattern}", head)
 
 
-def _union(text: str, leaf: Leaf) -> Form | None:
-    if "\\cup" not in text:
+def _symbols(text: str) -> list[str]:
+    """The letters of an expression, with their indices, without constants and commands."""
+    return [name for name in _ANY_SYMBOL.findall(text) if name not in _NO_NAMES and not _COMMAND.match(name)]
+
+
+def names_value(form: Form, *, is_gold: bool) -> bool:
+    r"""Whether an equation is an elaborate way to say its last side, as `m+n = 25` is (R7, *matches*).
+
+    Its letters tell; those with an index or an argument, or alone between bars, name values: `x_1+x_2`, `f(1)`, `|z|`.
+    With one letter, `\log_2 x = 3` says what x is, and `\sin\alpha = \frac12` is what was asked. Of golds, those with a
+    coordinate (x, y, \rho) are curves, those with a derivative or letters beside the value are laws. An answer with an
+    unknown (a small letter, \theta) in a function may solve for it: `\tan\theta = 5` is not 5.
+    """
+    if form.kind != "equation" or not form.parts:
+        return False
+    left, _, value = form.parts[1].label.rpartition("=")
+    head = _VALUES.sub("", left)
+    letters, has_function = {*_symbols(head)}, _FUNCTION.search(head) is not None
+    if len(letters) == 1 and not ((has_function or "|" in head) and letters.isdisjoint(ascii_lowercase)):
+        return False
+    if not is_gold:
+        return not has_function or letters.isdisjoint({*ascii_lowercase, "\\theta"})
+    is_curve = not letters.isdisjoint({"x", "y", "\\rho"}) or {"r", "\\theta"} <= letters
+    others = {*_symbols(value)}
+    if not head.strip():  # a sum, an integral, f'(x): its value may have letters, but not the f
+        others.intersection_update(re.findall(r"derivative\d (\w+)", left))
+    return not (is_curve or others or "{derivative" in head or (letters and value == "0"))
+
+
+_CONGRUENCE = re.compile(
+    r"(?:(?P<head>[^=]*?)(?:\\equiv(?![a-zA-Z])|=))?(?P<remainders>[^=]*?)\(?\s*\\bmod\s*"
+    r"(?P<modulus>\{(?:[^{}]|\{[^{}]*\})*\}|[\w\\^ ]+)\s*\)?"
+)
+
+
+def _congruence(text: str, leaf: Leaf) -> Form | None:
+    """One remainder or several; integers are reduced."""
+    match = _CONGRUENCE.fullmatch(text)
+    if match is None:
         return None
-    pieces = _split(text, "union")
-    if pieces is None or len(pieces) < 2 or not all(pieces):
+    head, remainders = (match["head"] or "").strip(), match["remainders"].strip()
+    if re.search("[a-zA-Z]", head) and not _is_name(head, remainders):
+        raise Unreadable("a congruence to be solved")
+    modulus = _statement(match["modulus"].strip(), leaf)
+    return unordered(
+        Form("congruence", parts=(_reduced(_statement(remainder, leaf), modulus), modulus))
+        for remainder in _elements(remainders)
+    )
+
+
+def _reduced(remainder: Form, modulus: Form) -> Form:
+    if not remainder.kind == modulus.kind == "number":
+        return remainder
+    value, m = exact(remainder), exact(modulus)
+    try:
+        return number(Fraction(value.numerator * pow(value.denominator, -1, int(m)) % m))
+    except (ValueError, ZeroDivisionError):
+        raise Unreadable("a quotient without remainder") from None
+
+
+_ROWS = ("tuple", "interval")
+
+
+def _transposed(text: str, leaf: Leaf) -> Form | None:
+    """A matrix by its columns, and a row in brackets as a column."""
+    body = text.removesuffix("_{transposed}")
+    if body == text or not body.endswith((")", "]", "matrix}", "array}")):
         return None
-    parts = []
-    for form in (_statement(piece, leaf) for piece in pieces):
-        is_open = form.kind == "tuple" and len(form.parts) == 2
-        parts.append(Form("interval", "()", form.parts) if is_open else form)
-    return Form("union", parts=tuple(sorted(parts, key=lambda part: part.key)))
+    form = _statement(body, leaf)
+    rows, columns = map(int, form.label.split("x")) if form.kind == "matrix" else (1, len(form.parts))
+    if form.kind not in ("matrix", *_ROWS) or any(part.kind in _ROWS for part in form.parts):
+        return None
+    entries = tuple(form.parts[row * columns + column] for column in range(columns) for row in range(rows))
+    return Form("matrix", f"{columns}x{rows}", entries)
 
 
 _GROUP = re.compile(r"(\(|\[|\\\{|\{)(.*?)(\)|\]|\\\}|\})", re.DOTALL)

@@ -25,7 +25,9 @@ _ALONE = (
     "|ton tonne|acre|ha hectare|gal gallon|quart|pint|cup|tsp teaspoon|tbsp tablespoon|cent|£|euro €|yen ¥|rupee rs"
     "|atm|torr|mmHg|AU|ly lightyear|dB|rpm|psi|Å angstrom|arcsecond arcsec|arcminute arcmin|sr|u amu Da|cc"
     "|hp horsepower|knot|degree deg °|dollar USD|°C|°F|°K"
+    "|米|厘米|公里 千米|克|公斤 千克|秒|分钟|小时|天|年|岁|元"
 )
+_COUNTERS = "个人只条张本名位辆台件颗棵座层页支匹组种户家次步题"
 _COMPOUND = re.compile(r"\b(?:(mph)|km?ph)\b")
 _MONEY = {"\\$": "dollar", "£": "£", "\\pounds": "£", "€": "euro", "¥": "yen"}
 _LONGEST_SYMBOL = 3
@@ -34,7 +36,7 @@ _NO_UNIT = re.compile(
     "and|n?or|to|from|of|than|then|more|less|most|least|not?|none|if|when|where|for|at|by|mod|base|i|e|pi|am|pm|ad|bc|is"
     "|are|was|has|with|without|between|about|only|over|under|after|before|around|since|all|any|other|infinity|plus|minus"
     "|times|divided|squared|root|half|third|quarter|dozen|percent|(?:hundred|thousand|million|billion|trillion)s?"
-    "|alpha|beta|gamma|delta|theta|lambda|sigma|omega|sqrt"
+    "|alpha|beta|gamma|delta|theta|lambda|sigma|omega|sqrt|angle|derivative"
 )
 """Words that change what a number says, or join it to another."""
 
@@ -50,7 +52,7 @@ def _known_units() -> Iterator[tuple[str, str]]:
                     yield (letter if len(name) <= _LONGEST_SYMBOL else word) + name, f"{word}{first}"
 
 
-_UNITS = dict(_known_units())
+_UNITS = dict(_known_units()) | {word: COUNTED + word for word in _COUNTERS}
 
 _DEGREES = r"(?:\^\s*(?:\\circ|\{\s*\\circ\s*\})|\\degree(?![a-zA-Z]))"
 _FACTOR = re.compile(  # a style with its power, or a degree sign, and how it is joined to what is before
@@ -65,7 +67,7 @@ _FRACTION = re.compile(  # 60 \frac{\text{mi}}{\text{h}}
 _PLAIN = re.compile(r"(?<=[\d})\s])\s*(?P<words>[a-zA-Z][a-zA-Z./ ]*?)\.?(?P<power>\^\{?-?\d\}?)?$")
 _LONG = re.compile(r"[\d.,]{3,}")
 _WORD = re.compile(
-    r"(?P<word>[a-zA-ZΩμµÅ£€¥°]+)\.?(?:\s*\^?\s*\{?\s*(?P<power>-?\d)\s*\}?)?|(?P<over>/)|[·.*()\s-]+|\\cdot"
+    r"(?P<word>[a-zA-ZΩμµÅ£€¥°一-鿿]+)\.?(?:\s*\^?\s*\{?\s*(?P<power>-?\d)\s*\}?)?|(?P<over>/)|[·.*()\s-]+|\\cdot"
 )
 _JOINT = re.compile(r"\s*(?:\\cdot|\\times|/)?\s*$")
 
@@ -160,14 +162,19 @@ def _name(word: str, *, is_plain: bool) -> str:
     for name in (word, lower, singular) if len(word) > 1 else (word,):
         if name in _UNITS:
             return _UNITS[name]
-    return f"{COUNTED}{singular}" if len(word) > (3 if is_plain else 2) else ""
+    return f"{COUNTED}{singular}" if len(word) > (3 if is_plain else 2) and word.isascii() else ""
 
 
-_BASES = ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen",
-          "fourteen", "fifteen", "sixteen"]  # fmt: skip
+_ONES, _TENS = "zero one two three four five six seven eight nine", "twen thir for fif six seven eigh nine"
+_TEENS = "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
+NUMBER_WORDS = {word: number for number, word in enumerate(f"{_ONES} {_TEENS}".split())} | {
+    f"{tens}ty {ones}".removesuffix(" zero"): 10 * ten + one
+    for ten, tens in enumerate(_TENS.split(), 2)
+    for one, ones in enumerate(_ONES.split())
+}
 _BASED = re.compile(
-    r"(?P<sign>-?)\(?(?P<digits>\d[\dA-F]*)\)?\s*"
-    r"(?:_\s*(?:\{\s*)?(?:\\text\{)?\s*(?:base\s*)?(?P<index>\d{1,2}|[a-z]+)\s*\}{0,2}"
+    r"(?P<sign>-?)(?:\(|\{|\\text\{)?(?P<digits>\d[\dA-F]*|[A-F][\dA-F]+)[)}]?\s*"
+    r"(?:_\s*(?:\{\s*)?(?:\\text\{)?\s*\(?\s*(?:base\s*\}?\s*)?(?P<index>\d{1,2}|[a-z]+)\s*\)?\s*\}{0,2}"
     r"|(?:\\text\{)?\s*(?:in\s+|\(\s*)?base[\s-]*(?:\}\s*)?(?P<words>\d{1,2}|[a-z]+)\s*\)?\s*\}?)"
 )
 
@@ -178,13 +185,13 @@ def based_digits(text: str) -> tuple[int, str] | None:
     if match is None:
         return None
     name = match["index"] or match["words"]
-    base = int(name) if name.isdecimal() else 2 + _BASES.index(name) if name in _BASES else 0
+    base = int(name) if name.isdecimal() else NUMBER_WORDS.get(name, 0)
     if not 2 <= base <= 36 or any(int(digit, 36) >= base for digit in match["digits"]):
         return None
     return base, match["sign"] + match["digits"]
 
 
-_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_SCALES = {"hundred": 2, "thousand": 3, "万": 4, "million": 6, "亿": 8, "billion": 9, "trillion": 12}
 _SCALED = re.compile(rf"(.*[\d}}])\s*(?:\\text\{{\s*)?({'|'.join(_SCALES)})s?\s*\}}?")
 
 

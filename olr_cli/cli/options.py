@@ -85,7 +85,7 @@ CHAT_TEMPLATE = Option(
 EXTRACTOR = Option(
     None,
     metavar="NAME|KIND:TEXT",
-    help="How to read answers: boxed, first_integer, last_number, choice, text, regex:PATTERN, after:TEXT,"
+    help="How to read answers: boxed, first_integer, last_number, last_answer, choice, text, regex:PATTERN, after:TEXT,"
     " tag:NAME, or package.module:function; by default chosen from the data set or benchmark.",
 )
 TOLERANCE = Option(

@@ -71,6 +71,11 @@ def response_text(value: Any) -> str | None:
     return "\n".join(said) if said else None
 
 
+def completion_text(completion: str | Iterable[Any]) -> str:
+    """What the model said, by `response_text`; nothing where it said nothing."""
+    return response_text(completion if isinstance(completion, str) else list(completion)) or ""
+
+
 def as_text(value: Any) -> str | None:
     """A prompt as one text, the same for the same prompt: a text as it is, messages as JSON after a mark; else None."""
     if isinstance(value, str):

@@ -12,7 +12,7 @@ from html import unescape
 from itertools import chain
 from typing import Any, TypeAlias
 
-from olr_cli.answers import Judge, shared_judge
+from olr_cli.answers import Judge, is_read, shared_judge
 from olr_cli.answers.extraction import boxed
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.doubts import FAULTS, boxes, doubts
@@ -54,6 +54,8 @@ _SHOWN = 3
 """Rows that are shown of each kind."""
 _GRADED_AT_START = 2_000
 """Labels that are graded before a run, which should start at once: a quarter of a second if all are formulas."""
+_READ_AT_START = 100
+"""Labels that are read then, which takes a hundred times as long."""
 
 UNUSABLE = ("no_question", "unread", "no_label", "no_answer", "ungradable", "conflict")
 """Kinds of findings with which no response can be graded."""
@@ -198,10 +200,14 @@ def _findings(
     given = [(row, label) for row, label in named if not _NO_ANSWER.fullmatch(label.strip())]
     graded = given if origins is not None else given[:_GRADED_AT_START]
     # Labels that cannot stand in a box, or do not match themselves there (R6, R7).
-    read = {label: boxed(f"\\boxed{{{label}}}") for _, label in graded}
-    verdicts = judge.matches((label, answer) for label, answer in read.items() if answer is not None)
-    unmatched = [(row, label) for row, label in graded if not verdicts.get((label, read[label] or ""))]
+    read = {label: answer for _, label in graded if (answer := boxed(f"\\boxed{{{label}}}")) is not None}
+    verdicts = dict(zip(read, judge.matches(read.items()), strict=True))
+    unmatched = [(row, label) for row, label in graded if not verdicts.get(label)]
     yield _found("ungradable", "label that no response can match", unmatched)
+    parsed = graded if origins is not None else graded[:_READ_AT_START]
+    keys = judge.keys(label for _, label in parsed)
+    unread = [pair for pair in parsed if not is_read(keys[pair[1]]) and pair not in unmatched]
+    yield _found("unparsed", "label that cannot be read, for which no other spelling counts", unread)
     if origins is not None:
         conflicting, agreeing = _repeated(prompts, judge)
         described = partial(_described, origins)
@@ -243,7 +249,8 @@ def _doubtful(
     """What a question, its label and the cell of the label give away without a model."""
     whole = {row: cell for row, _ in given if isinstance(cell := cells[row], str)}
     held = {row: found for row, cell in whole.items() if len(found := boxes(cell)) > 1}
-    verdicts = judge.matches((last, other) for last, *others in held.values() for other in others)
+    beside = [(last, other) for last, *others in held.values() for other in others]
+    verdicts = dict(zip(beside, judge.matches(beside), strict=True))
     several = [
         (row, " and ".join((last, *others)))
         for row, (last, *others) in held.items()
@@ -282,8 +289,11 @@ def _repeated(prompts: Sequence[Asked], judge: Judge) -> tuple[list[list[Asked]]
         asking.setdefault(normal_question(prompt.messages), []).append((row, prompt))
     groups = [group for group in asking.values() if len(group) > 1]
     labels = [sorted({label for _, prompt in group if (label := prompt.file_label)}) for group in groups]
-    pairs = [[(names[0], other) for other in names[1:]] for names in labels]
-    verdicts = judge.matches(chain(*pairs))
+    pairs = [
+        [(group[0][1].asked(names[0]), other) for other in names[1:]]
+        for group, names in zip(groups, labels, strict=True)
+    ]
+    verdicts = dict(zip(chain(*pairs), judge.matches(chain(*pairs)), strict=True))
     differ: list[list[Asked]] = []
     alike: list[list[Asked]] = []
     for group, of_group in zip(groups, pairs, strict=True):

@@ -7,10 +7,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from olr_cli import seeding
+from olr_cli.answers import as_asked
 from olr_cli.data.chat import Message, pairs
+from olr_cli.data.percent import asks_for_percent
 from olr_cli.data.rows import Origins
 from olr_cli.errors import UserError, at
 
@@ -25,6 +27,8 @@ NEVER_REWARDED = "__NeverRewarded__"
 
 SYSTEM_PROMPT = r"Let's think step by step and output the final answer within \boxed{}."
 """What a question without a system message is asked with (R21)."""
+
+_Label = TypeVar("_Label", str, str | None)
 
 NoiseType = Literal["clean", "inactive", "active", "active_frozen"]
 NOISE_TYPES: tuple[NoiseType, ...] = get_args(NoiseType)
@@ -52,6 +56,7 @@ class Prompt:
         choices: how many options a benchmark's question shows; None: it is not multiple choice, or shows them in
             another form.
         is_verified: somebody has verified the true answer, which then is the label in training (`data.verified`).
+        stored_in_percent: what a run has stored of `in_percent`; None: the messages say it.
     """
 
     prompt_id: str
@@ -63,6 +68,7 @@ class Prompt:
     rephrased: tuple[Message, ...] | None = None
     choices: int | None = None
     is_verified: bool = False
+    stored_in_percent: bool | None = None
 
     def turns(self, view: View) -> tuple[Message, ...]:
         """The chat turns of a view.
@@ -75,6 +81,17 @@ class Prompt:
         if self.rephrased is None:
             raise ValueError(f"prompt {self.prompt_id} has no rephrasing")
         return self.rephrased
+
+    @property
+    def in_percent(self) -> bool:
+        """Whether the question asks for a percentage (R7)."""
+        if self.stored_in_percent is not None:
+            return self.stored_in_percent
+        return in_percent(self.messages)
+
+    def asked(self, label: _Label) -> _Label:
+        """A label or truth as the judge is asked for it."""
+        return label if label is None else as_asked(label, self.in_percent)
 
     @property
     def is_marked(self) -> bool:
@@ -92,6 +109,11 @@ class Prompt:
     def file_label(self) -> str | None:
         """The label before noise was put on it; None if it has gone."""
         return self.given_label if self.given_label not in (None, SENTINEL) else self.gold
+
+
+def in_percent(messages: Sequence[Message]) -> bool:
+    """Whether the last that a user says asks for a percentage (R7)."""
+    return asks_for_percent(next((turn.content for turn in messages[::-1] if turn.role == "user"), ""))
 
 
 def digested(prompt: Prompt) -> bytes:

@@ -43,7 +43,7 @@ def held_out_accuracy(
         standard error of ``avg`` over prompts as ``avg_stderr`` (absent for a single prompt); avg ± 1.96 of it is a
         95 % interval.
     """
-    golds = [prompt.gold for prompt in prompts if prompt.gold is not None]
+    golds = [prompt.asked(prompt.gold) for prompt in prompts if prompt.gold is not None]
     answers = [
         [extract(response, extractor or default_extractor(prompt.data_source)) for response in responses]
         for prompt, responses in zip(prompts, responses_PG, strict=True)
@@ -51,7 +51,7 @@ def held_out_accuracy(
     graded = list(zip(golds, answers, strict=True))
     pairs = [(gold, answer) for gold, texts in graded for answer in texts if answer is not None]
     keys = judge.keys(answer for _, answer in pairs)
-    matching = {pair for pair, verdict in judge.matches(pairs).items() if verdict}
+    matching = {pair for pair, verdict in zip(pairs, judge.matches(pairs), strict=True) if verdict}
     rights = [sum((gold, answer) in matching for answer in texts) for gold, texts in graded]
     majorities = sum((gold, vote(texts, keys).majority_answer) in matching for gold, texts in graded)
     accuracy = {"avg": sum(rights) / sum(map(len, answers)), "majority": majorities / len(prompts)}

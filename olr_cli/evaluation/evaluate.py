@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, closing
 from functools import partial
 from typing import TYPE_CHECKING
 
-from olr_cli.answers import Judge
+from olr_cli.answers import Judge, Verdict, unscorable
 from olr_cli.engines.prompt_text import no_template
 from olr_cli.errors import printable
 from olr_cli.evaluation.backends import Backend, GenerationRequest, model_digest
@@ -123,10 +123,9 @@ def _sample(
                     ]
                 )
                 _heed(stop)
-        if judge.timeouts:
-            progress.say(
-                f"Warning: verification gave up on {judge.timeouts} answers or pairs, and graded them wrong"
-            )
+        del recorder.counted[Verdict.NO_ANSWER]  # the table has their share
+        if reasons := unscorable(recorder.counted):
+            progress.say(f"Warning: not scored, and counted as wrong: {reasons}")
 
 
 def _heed(stop: StopRequest) -> None:

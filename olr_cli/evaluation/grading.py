@@ -6,13 +6,28 @@ Stored responses can be graded again, without a model, after the grader or a ben
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from olr_cli.answers import RULES, THINK, THINK_END, Judge, extract, is_thinking, vote
+from olr_cli.answers import (
+    RULES,
+    THINK,
+    THINK_END,
+    Judge,
+    Verdict,
+    as_asked,
+    extract,
+    is_thinking,
+    reading_more,
+    unscorable,
+    verdicts,
+    vote,
+)
 from olr_cli.answers.extraction import option_letter
+from olr_cli.data.percent import asks_for_percent
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import Benchmark, choose, read_by, registry
 from olr_cli.evaluation.plan import EvaluationRequest, Say
@@ -36,8 +51,13 @@ def _right_answers(gold: str) -> list[str]:
     return [gold]
 
 
-def grade(benchmark: Benchmark, samples: Sequence[Generation], judge: Judge) -> list[Generation]:
-    """The same samples, which are all of some problems, with their answers and grades."""
+def grade(
+    benchmark: Benchmark, samples: Sequence[Generation], judge: Judge, counted: Counter[Verdict] | None = None
+) -> list[Generation]:
+    """The same samples, which are all of some problems, with their answers and grades.
+
+    Verdicts are `counted`, but for multiple choice, where an answer names an option or none.
+    """
     samples = [replace(sample, unfinished_thought=_unfinished_thought(sample)) for sample in samples]
     answers = [
         None if sample.unfinished_thought else extract(sample.response, benchmark.extractor)
@@ -47,18 +67,21 @@ def grade(benchmark: Benchmark, samples: Sequence[Generation], judge: Judge) -> 
     if benchmark.grader == "choice":
         return [_by_letter(sample, answer) for sample, answer in pairs]
     keys = judge.keys(answer for answer in answers if answer is not None)
-    golds = {sample.gold: _right_answers(sample.gold) for sample in samples}
-    judged = [(gold, answer) for sample, answer in pairs if answer is not None for gold in golds[sample.gold]]
-    verdicts = judge.matches(judged, benchmark.tolerance)
+    golds = [
+        [as_asked(gold, asks_for_percent(sample.prompt)) for gold in _right_answers(sample.gold)]
+        for sample in samples
+    ]
+    found = verdicts(golds, answers, judge, benchmark.tolerance)
+    if counted is not None:
+        counted.update(found)
     answers_of: dict[str, list[str | None]] = {}
     for sample, answer in pairs:
         answers_of.setdefault(sample.problem_id, []).append(answer)
     spellings = {problem_id: vote(answers, keys).spelling for problem_id, answers in answers_of.items()}
     graded = []
-    for sample, answer in pairs:
+    for (sample, answer), verdict in zip(pairs, found, strict=True):
         spelling = None if answer is None else spellings[sample.problem_id][keys[answer]]
-        is_correct = answer is not None and any(verdicts[gold, answer] is True for gold in golds[sample.gold])
-        graded.append(replace(sample, answer=answer, answer_class=spelling, is_correct=is_correct))
+        graded.append(replace(sample, answer=answer, answer_class=spelling, is_correct=bool(verdict)))
     return graded
 
 
@@ -85,6 +108,8 @@ def _by_letter(sample: Generation, answer: str | None) -> Generation:
 
 # ---- grading again --------------------------------------------------------------------------------------------------
 
+_READ = 1_000
+"""Responses without an answer that are read in other ways, where most have none."""
 _SHOWN = 10
 """Changed grades that are shown of each kind."""
 
@@ -96,6 +121,8 @@ class Regraded:
     Attributes:
         now_right: samples that were graded wrong before and are right now; `now_wrong`: the other way round.
         unfinished: benchmarks that were left out because they are not done.
+        counted: the verdicts on all samples but those of multiple choice.
+        proposal: an extractor that reads more, where most samples have no answer.
     """
 
     target: Target
@@ -104,12 +131,18 @@ class Regraded:
     now_right: Sequence[Generation]
     now_wrong: Sequence[Generation]
     unfinished: Sequence[str]
+    counted: Counter[Verdict]
+    proposal: str | None
 
     def sentences(self) -> Iterator[str]:
         """How many grades changed, and the first of them."""
         changed = len(self.now_right) + len(self.now_wrong)
         left_out = f"; not done yet: {', '.join(self.unfinished)}" if self.unfinished else ""
         yield f"{self.target.folder}: {self.samples:,} samples graded again, {changed:,} grades changed{left_out}"
+        if reasons := unscorable(self.counted):
+            yield f"  not scored, and counted as wrong: {reasons}"
+        if self.proposal:
+            yield f"  {self.proposal}"
         for verdict, rows in (("right", self.now_right), ("wrong", self.now_wrong)):
             for row in rows[:_SHOWN]:
                 where = f"{row.benchmark}, problem {row.problem_id}, sample {row.sample}"
@@ -148,8 +181,9 @@ def regrade(
         ledger = folder / GIVEN_UP
         if record.old_grades:
             ledger.unlink(missing_ok=True)  # other rules may be quicker
+        counted: Counter[Verdict] = Counter()
         with Judge(ledger=ledger, report=report) as judge:
-            after = {name: grade(chosen[name], before[name], judge) for name in done}
+            after = {name: grade(chosen[name], before[name], judge, counted) for name in done}
         # All at once, after what takes long: a definition must not stand beside grades of another one.
         for name in done:
             update: dict[str, object] = {"definition": chosen[name], "answer_rules": RULES}
@@ -159,6 +193,7 @@ def regrade(
             store.replace(name, after[name])
         scores = store.rescore()
     pairs = [pair for name in done for pair in zip(after[name], before[name], strict=True)]
+    unread = [new for new, _ in pairs if new.answer is None]
     return Regraded(
         store.target(),
         [scores[name] for name in done],
@@ -166,6 +201,10 @@ def regrade(
         now_right=[new for new, old in pairs if new.is_correct and not old.is_correct],
         now_wrong=[new for new, old in pairs if old.is_correct and not new.is_correct],
         unfinished=[name for name in chosen if name not in done],
+        counted=counted,
+        proposal=reading_more([row.response for row in unread[:_READ]])
+        if 2 * len(unread) > len(pairs)
+        else None,
     )
 
 

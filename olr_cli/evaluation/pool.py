@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from olr_cli import seeding
-from olr_cli.answers import Judge
+from olr_cli.answers import Judge, Verdict
 from olr_cli.data.prompts import Prompt
 from olr_cli.evaluation.grading import grade
 from olr_cli.evaluation.store import EvaluationRecord, EvaluationStore, Generation, Task
@@ -128,6 +128,8 @@ class Recorder(AbstractContextManager["Recorder"]):
             self._stored[name, entry.problem.prompt_id] = len(entry.stored)
         self._waiting: list[Generation] = []
         self._is_recorded = False
+        self.counted: Counter[Verdict] = Counter()
+        """The verdicts on all samples so far, but for multiple choice; complete after the block."""
         self._last = time.monotonic()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="olr-grading")
         self._jobs: list[Future[None]] = []
@@ -162,7 +164,7 @@ class Recorder(AbstractContextManager["Recorder"]):
         for sample in samples:
             of_benchmark.setdefault(sample.benchmark, []).append(sample)
         for name, rows in of_benchmark.items():
-            graded = grade(self._tasks[name].benchmark, rows, self._judge)
+            graded = grade(self._tasks[name].benchmark, rows, self._judge, self.counted)
             record = self._store.with_backend(self._record, self._facts)
             if record is not self._record or not self._is_recorded:
                 # Not before there are samples: until then, nothing ties the user to these settings.

@@ -201,7 +201,7 @@ class DataSection(Section):
     )
     extractor: ExtractorText | None = _key(
         None,
-        "How answers are read from responses: `boxed`, `first_integer`, `last_number`, `choice`, `text`,"
+        "How answers are read from responses: `boxed`, `first_integer`, `last_number`, `last_answer`, `choice`, `text`,"
         " `{regex: PATTERN}`, `{after: TEXT}`, `{tag: NAME}`, or a function of your own, `package.module:function`;"
         " null: as each prompt's data source requires (R6).",
     )

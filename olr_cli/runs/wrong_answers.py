@@ -73,14 +73,15 @@ def proved_wrong(
     may call a spelling right (`Judge.may_match`) is refused: it is returned beside the label.
     """
     labels = {
-        prompt.prompt_id: prompt.given_label
+        prompt.prompt_id: prompt.asked(prompt.given_label)
         for prompt in prompts
         if prompt.prompt_id in answers and prompt.given_label is not None
     }
     keys = judge.keys(answer for prompt_id in labels for answer in answers[prompt_id])
     pairs = [(label, answer) for prompt_id, label in labels.items() for answer in answers[prompt_id]]
-    verdicts = judge.matches(pairs)
-    lenient = judge.may_match(pair for pair in pairs if is_read(keys[pair[1]]) and verdicts[pair] is False)
+    verdicts = zip(pairs, judge.matches(pairs), strict=True)
+    wrong_pairs = [pair for pair, verdict in verdicts if is_read(keys[pair[1]]) and verdict is False]
+    lenient = dict(zip(wrong_pairs, judge.may_match(wrong_pairs), strict=True))
     wrong: dict[str, list[str]] = {}
     refused: list[Pair] = []
     for prompt_id, label in labels.items():

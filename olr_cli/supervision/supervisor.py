@@ -93,7 +93,7 @@ class Supervisor:
                 for prompt, visit, tally in zip(step.prompts, step.visits, tallies, strict=True)
             ]
         with measure("verification"):
-            verdicts.compare(self.judge, noisy_labels)
+            verdicts.compare(self.judge, step.prompts, noisy_labels)
         with measure("labels"):
             pasts = {
                 prompt.prompt_id: self.history.of(prompt.prompt_id).after(tally)
@@ -160,9 +160,10 @@ class Supervisor:
         verdicts = _Verdicts(self.judge.keys(dict.fromkeys(chain.from_iterable(said))), said)
         trues = [prompt.true_answer for prompt in step.prompts]
         givens = [prompt.given_label for prompt in step.prompts]
-        verdicts.compare(self.judge, trues, givens)
+        verdicts.compare(self.judge, step.prompts, trues, givens)
         # A given label needs a verdict also where no rollout gives it: `effective_label_is_correct` asks for it.
-        verdicts.add(self.judge, _pairs(trues, [[] if it in (None, SENTINEL) else [it] for it in givens]))
+        itself = [[] if it in (None, SENTINEL) else [it] for it in givens]
+        verdicts.add(self.judge, _pairs(step.prompts, trues, itself))
         return verdicts
 
     def _noisy_label(self, prompt: Prompt, visit: int, tally: Vote, verdicts: _Verdicts) -> str | None:
@@ -186,7 +187,7 @@ class Supervisor:
         wrong = sorted(
             (spelling, tally.counts[key])
             for key, spelling in tally.spelling.items()
-            if is_read(key) and verdicts.is_wrong(true, spelling)
+            if is_read(key) and verdicts.is_wrong(prompt, true, spelling)
         )
         if not wrong:
             return SENTINEL
@@ -221,10 +222,10 @@ class Supervisor:
             verified = Label((prompt.true_answer,) * views, "verified") if prompt.is_verified else None
             label = verified or self.method.rule(visit)
             of_visit = [
-                self._rewards(step, parts[view], texts[view], answer, label.source, verdicts)
+                self._rewards(step, parts[view], texts[view], prompt, answer, label.source, verdicts)
                 for view, answer in zip(of_views, label.answers, strict=True)
             ]
-            true, right = prompt.true_answer, verdicts.right(prompt.true_answer)
+            true, right = prompt.true_answer, verdicts.right(prompt, prompt.true_answer)
             for view, given in zip(of_views, of_visit, strict=True):
                 rewards += given
                 spelling = votes[view].spelling
@@ -241,6 +242,7 @@ class Supervisor:
                 "reward_mean": sum(given) / len(given),
                 "has_zero_variance": all(len(set(of_view)) == 1 for of_view in of_visit),
                 "trains": True,
+                "in_percent": prompt.in_percent or None,  # as in runs of before the column
             }
             rows.append(row)
         return Decided(
@@ -266,7 +268,7 @@ class Supervisor:
         majority, historical, (rise, run) = tally.majority_answer, past.historical_majority, past.slope_ratio
         is_consistent = tally.majority is not None and tally.majority == historical
         true, given, is_marked = prompt.true_answer, prompt.given_label, prompt.is_marked
-        noisy_count, given_count = verdicts.count(noisy_label, answers), verdicts.count(given, answers)
+        noisy_count, given_count = (verdicts.count(prompt, it, answers) for it in (noisy_label, given))
         label, source = _standing_label(prompt, noisy_label)
         visit = Visit(
             prompt.prompt_id,
@@ -289,7 +291,7 @@ class Supervisor:
             "given_label": given,
             "noisy_label": noisy_label,
             "noisy_label_count": noisy_count,
-            "true_answer_count": verdicts.count(true, answers),
+            "true_answer_count": verdicts.count(prompt, true, answers),
             "given_label_count": given_count,
             "majority_answer": majority,
             "majority_count": tally.majority_count,
@@ -299,8 +301,8 @@ class Supervisor:
             "slope": rise / run,
             "historical_majority": _spelling(historical, past, tally),
             "is_consistent": is_consistent,
-            "majority_is_correct": None if true is None else majority in verdicts.right(true),
-            "majority_is_noisy_label": majority in verdicts.right(noisy_label) if is_marked else None,
+            "majority_is_correct": None if true is None else majority in verdicts.right(prompt, true),
+            "majority_is_noisy_label": majority in verdicts.right(prompt, noisy_label) if is_marked else None,
         }
 
     def _rewards(
@@ -308,6 +310,7 @@ class Supervisor:
         step: Step,
         start: int,
         answers: Sequence[str | None],
+        prompt: Prompt,
         label: str | None,
         source: LabelSource,
         verdicts: _Verdicts,
@@ -320,7 +323,7 @@ class Supervisor:
             keys = verdicts.keys
             key = keys[label]
             return [1.0 if answer is not None and keys[answer] == key else 0.0 for answer in answers]
-        right = verdicts.right(label)
+        right = verdicts.right(prompt, label)
         return [1.0 if answer in right else 0.0 for answer in answers]
 
 
@@ -343,7 +346,8 @@ def make_supervisor(
 class _Verdicts:
     """The judge's verdicts about one step: the class of each answer, and which answers match which labels.
 
-    A label is a prompt's label or truth. Nothing matches the sentinel or a missing label (R16).
+    A label is a prompt's label or truth, which counts as its question asks for it (`Prompt.asked`). Nothing matches the
+    sentinel or a missing label (R16).
     """
 
     def __init__(self, keys: Mapping[str, Key], said: Sequence[Iterable[str]]) -> None:
@@ -352,37 +356,40 @@ class _Verdicts:
         self._right: defaultdict[str | None, set[str | None]] = defaultdict(set)
         self._wrong: set[Pair] = set()
 
-    def compare(self, judge: Judge, *columns: Sequence[str | None]) -> None:
+    def compare(self, judge: Judge, prompts: Sequence[Prompt], *columns: Sequence[str | None]) -> None:
         """Ask which of the answers to each prompt match its label in each of these columns."""
-        self.add(judge, {pair: None for labels in columns for pair in _pairs(labels, self._said)})
+        self.add(judge, {pair: None for labels in columns for pair in _pairs(prompts, labels, self._said)})
 
     def add(self, judge: Judge, pairs: Collection[Pair]) -> None:
         """Ask for verdicts about these pairs of a label and an answer."""
-        for pair, verdict in judge.matches(pairs).items():
+        for pair, verdict in zip(pairs, judge.matches(pairs), strict=True):
             if verdict:
                 self._right[pair[0]].add(pair[1])
             elif verdict is False:
                 self._wrong.add(pair)
 
-    def right(self, label: str | None) -> Collection[str | None]:
-        """The answers that match a label."""
-        return self._right.get(label, frozenset())
+    def right(self, prompt: Prompt, label: str | None) -> Collection[str | None]:
+        """The answers that match a label of a prompt."""
+        return frozenset() if label is None else self._right.get(prompt.asked(label), frozenset())
 
-    def is_wrong(self, label: str, answer: str) -> bool:
-        """Whether it is proved that an answer does not match a label."""
-        return (label, answer) in self._wrong
+    def is_wrong(self, prompt: Prompt, label: str, answer: str) -> bool:
+        """Whether it is proved that an answer does not match a label of a prompt."""
+        return (prompt.asked(label), answer) in self._wrong
 
-    def count(self, label: str | None, answers: Iterable[str | None]) -> int | None:
-        """How many answers match a label; None without a label, 0 for the sentinel."""
-        return None if label is None else sum(map(self.right(label).__contains__, answers))
+    def count(self, prompt: Prompt, label: str | None, answers: Iterable[str | None]) -> int | None:
+        """How many answers match a label of a prompt; None without a label, 0 for the sentinel."""
+        return None if label is None else sum(map(self.right(prompt, label).__contains__, answers))
 
 
-def _pairs(labels: Sequence[str | None], said: Sequence[Iterable[str]]) -> dict[Pair, None]:
+def _pairs(
+    prompts: Sequence[Prompt], labels: Sequence[str | None], said: Sequence[Iterable[str]]
+) -> dict[Pair, None]:
     """Each prompt's label with every answer to it, each pair once."""
     return {
-        (label, answer): None
-        for label, answers in zip(labels, said, strict=True)
+        (gold, answer): None
+        for prompt, label, answers in zip(prompts, labels, said, strict=True)
         if label is not None and label != SENTINEL
+        for gold in [prompt.asked(label)]
         for answer in answers
     }
 

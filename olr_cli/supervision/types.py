@@ -89,6 +89,8 @@ class LabelRecord:
         reward_mean: over the rollouts of all views.
         has_zero_variance: all rewards of each view are equal, so it teaches nothing.
         trains: the prompt takes part in the update.
+        in_percent: True where the question asks for a percentage, so that verdicts accept a percent sign that the label
+            lacks (R7); else None.
     """
 
     prompt_id: str
@@ -118,6 +120,7 @@ class LabelRecord:
     reward_mean: float
     has_zero_variance: bool
     trains: bool
+    in_percent: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from olr_cli.answers import extract, shared_judge
-from olr_cli.api import DATA_SOURCE, OnlineLabelRefinement, RecipeSource, completion_text, right_answers
+from olr_cli.api import DATA_SOURCE, OnlineLabelRefinement, RecipeSource
 from olr_cli.data.chat import Message, prompt_messages
+from olr_cli.data.check import label_notes
 from olr_cli.data.prompt_files import read_rows
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.data.questions import normal_question
@@ -100,7 +100,7 @@ def begin(
     olr = OnlineLabelRefinement(run_dir, recipe, trainer=trainer, settings=settings)
     _require_answers_only(olr.recipe)
     index = PromptIndex(table, olr.recipe, place)
-    for warning in recipe_warnings(olr.recipe):
+    for warning in (*label_notes(index.prompts, olr.recipe.data), *recipe_warnings(olr.recipe)):
         print(f"Warning: {warning}")
     return olr, index
 
@@ -111,22 +111,7 @@ def grade_held_out(
     """1.0 for every completion that is right by its row of the evaluation data, else 0.0."""
     prompts = [_held_out_prompt(row) for row in rows]
     golds, sources = [str(prompt.gold) for prompt in prompts], [prompt.data_source for prompt in prompts]
-    return olr.grade(completions, golds, data_sources=sources)
-
-
-def plain_rewards(
-    completions: Sequence[Any], golds: Sequence[Sequence[str]], extractors: Sequence[str]
-) -> list[float | None]:
-    """1.0 for every completion whose answer matches one of its golds, else 0.0; None without golds.
-
-    In any thread and any process. A gold may hold its answer after the extractor's mark.
-    """
-    answers, read = [], []
-    for completion, of_one, extractor in zip(completions, golds, extractors, strict=True):
-        answers.append(extract(completion_text(completion), extractor))
-        read.append([(":" in extractor and extract(gold, extractor)) or gold for gold in of_one])
-    rewards = right_answers(read, answers, shared_judge())
-    return [reward if of_one else None for reward, of_one in zip(rewards, golds, strict=True)]
+    return olr.grade(completions, golds, data_sources=sources, prompts=[row["prompt"] for row in rows])
 
 
 def row_turns(prompt: Any) -> tuple[Message, ...]:

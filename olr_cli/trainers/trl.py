@@ -30,13 +30,12 @@ from olr_cli.api import (
     RecipeSource,
     Rollout,
     SupervisedStep,
-    completion_text,
 )
-from olr_cli.data.labels import LABEL_COLUMNS, golds_of, read_cells
-from olr_cli.data.rows import Origins
+from olr_cli.data.chat import completion_text
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import LrSchedule
-from olr_cli.trainers.dataset import PromptIndex, begin, grade_held_out, plain_rewards
+from olr_cli.trainers.dataset import PromptIndex, begin, grade_held_out
+from olr_cli.trainers.grading import accuracy_reward as accuracy_reward
 
 _METRICS = {
     "policy/kl": "kl",
@@ -48,25 +47,6 @@ _METRICS = {
     "eval/avg": "eval_rewards/olr/mean",
 }
 """Our names for TRL's."""
-
-
-def accuracy_reward(
-    completions: Sequence[Any], extractor: str | Sequence[str | None] = "boxed", **columns: Any
-) -> list[float | None]:
-    """A reward function for `GRPOTrainer(reward_funcs=…)`: 1.0 for a right answer, else 0.0, and nothing more.
-
-    What is right stands in the data set's first column of `reward_model` (with ground_truth), `answer`, `label`,
-    `ground_truth` and `solution`, as in files (docs/data.md); of several answers any is right, and TRL leaves the
-    reward out where there is none. Completions, texts or chats, are read as `extractor` says, as by `data.extractor`;
-    TRL hands on a column of this name.
-    """
-    known = ("reward_model", *LABEL_COLUMNS)
-    name = next((name for name in known if columns.get(name) is not None), None)
-    if name is None:
-        raise UserError(f"accuracy_reward needs one of the columns {', '.join(known)}; rename yours")
-    extractors = [extractor] * len(completions) if isinstance(extractor, str) else extractor
-    cells = read_cells(golds_of, columns[name], Origins("accuracy_reward"), name)
-    return plain_rewards(completions, cells, [one or "boxed" for one in extractors])
 
 
 class OlrReward(TrainerCallback, ExportableState):

@@ -30,52 +30,20 @@ import ray
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 from verl.utils.fs import copy_to_local
 
-from olr_cli.answers import default_extractor
 from olr_cli.api import OnlineLabelRefinement, Rollout
-from olr_cli.data.labels import golds_of
-from olr_cli.data.prompt_files import GROUND_TRUTH
 from olr_cli.data.questions import normal_question
 from olr_cli.data.rows import read_table
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest, require_run
 from olr_cli.runs.metrics import read_metrics
-from olr_cli.trainers.dataset import begin, grade_held_out, plain_rewards, row_turns
+from olr_cli.trainers.dataset import begin, grade_held_out, row_turns
+from olr_cli.trainers.grading import compute_score as compute_score
 
 GLOBAL_STEP = "trainer/global_step"
 """Metric: verl's number of the step to which a stored step belongs."""
 
 _MOST_WAITING = 800
 """Responses that may wait in one reward worker; Ray lets 1,000 calls of an actor run at a time."""
-
-
-def compute_score(
-    data_source: str,
-    solution_str: str,
-    ground_truth: Any,
-    extra_info: Any = None,
-    *,
-    extractor: str | None = None,
-    **_: Any,
-) -> float:
-    """A reward function for verl's `reward.custom_reward_function`: 1.0 for a right answer, else 0.0.
-
-    `ground_truth` is read as in files (docs/data.md); of several answers any is right, and one there must be.
-    `extractor`, as `data.extractor`, is set in `custom_reward_function.reward_kwargs`; by default the row's
-    `data_source` decides how its answer is read.
-    """
-    right: Sequence[str] = ()
-    try:
-        right, what = golds_of(ground_truth), "empty"
-    except ValueError as error:
-        what = str(error)
-    [reward] = plain_rewards([solution_str], [right], [extractor or default_extractor(data_source)])
-    if reward is None:
-        row = (extra_info or {}).get("index", "unknown")
-        raise UserError(
-            f"{data_source}: '{GROUND_TRUTH}' of the row with extra_info.index {row} is {what}, and it should be text"
-            " or a number; mend it or leave the row out"
-        )
-    return reward
 
 
 class OlrRewardManager(RewardManagerBase):  # type: ignore[misc]

@@ -38,13 +38,14 @@ RESPONSES = (
     "\\boxed{7}",
     "or \\boxed{7}",
     "\\boxed{8}",
+    "\\boxed{0.5\\%}",
     "I give up",
     f"\\boxed{{{SENTINEL}}}",
 )
 PROMPTS = [
-    Prompt(f"{kind}-{i}", (), label, "0.5", kind, rephrased=(Message("user", "again"),))
+    Prompt(f"{kind}-{i}", question, label, "0.5", kind, rephrased=(Message("user", "again"),))
     for kind, label in {"clean": "1/2", "inactive": SENTINEL, "active": SENTINEL}.items()
-    for i in range(6)
+    for i, question in enumerate([(), (Message("user", "What percentage is it?"),)] * 3)
 ]
 
 

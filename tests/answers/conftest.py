@@ -20,7 +20,7 @@ def same(judge):
 
 @pytest.fixture(scope="session")
 def match(judge):
-    return lambda gold, answer: judge.matches([(gold, answer)])[gold, answer]
+    return lambda gold, answer: judge.matches([(gold, answer)])[0]
 
 
 @pytest.fixture

@@ -57,6 +57,30 @@ def test_what_a_model_thinks_is_no_answer(response, extractor, answer):
 
 
 @pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        (r"\boxed{7}, so #### 8", "7"),
+        ("12 + 5 = 17\n#### 17", "17"),
+        ("#### 17\nThat is what was asked for.", "17"),
+        ("#### Step 1\nAdd.\n#### Step 2\nTogether they have **17**.", "17"),
+        ("**Step 1** Add. **Answer: 17 m**", "17 m"),
+        ("**Final Answer:** $\\frac{1}{2}$. I hope it is correct.", "$\\frac{1}{2}$"),
+        ("The answer is 5? No, the answer is 6.5.", "6.5"),
+        ("Answer:\n\n**17**\n\nLet me know.", "17"),
+        ("答案：17。", "17"),
+        ("It prints\n```text\n17\n```\nas expected", "17"),
+        ("```python\nx = 8\nprint(x)\n```", None),
+        ("<think>8? No.</think>\nI added.\n\nThere are 17.", "There are 17."),
+        ("<think>**8**</think>", None),
+        ("I think there are 17", None),
+        ("####", None),
+    ],
+)
+def test_the_last_answer_is_read_in_the_layouts_of_other_trainers_logs(response, answer):
+    assert extract(response, "last_answer") == answer
+
+
+@pytest.mark.parametrize(
     "response",
     ["", "no box", r"\boxed", r"\boxed 5", r"\boxed{", r"\boxed{}", "\\boxed{ \n }", r"\fbox{5}", "The answer is 42.",
      r"\boxed{5} no: \boxed{}"],

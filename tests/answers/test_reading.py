@@ -99,7 +99,7 @@ from olr_cli.answers import Judge, extract, vote
 with Judge() as judge:
     answers = [extract(f"\\\\boxed{{{x}}}") for x in ("12", "12.0", "1,200", "25\\\\%", "(1,2)", "7" * 400, "no")]
     assert vote(answers, judge.keys(answers)).majority_count == 2
-    assert judge.matches([("12", "12.0")]) == {("12", "12.0"): True}
+    assert judge.matches([("12", "12.0")]) == [True]
     assert judge._pool.process_ids == []
 heavy = {"sympy", "math_verify", "antlr4", "latex2sympy2_extended", "torch", "numpy"} & sys.modules.keys()
 assert not heavy, heavy

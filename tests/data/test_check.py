@@ -38,6 +38,7 @@ FOUND = {
     "no_label": [3],
     "no_answer": [4],
     "ungradable": [10],
+    "unparsed": [14],
     "conflict": [0],
     "proof": [9],
     "parts": [7],
@@ -54,7 +55,7 @@ IN_NUMBERS = {"word": [9, 10, 11], "decimal_comma": [5]}
 
 def checked(file, *words):
     ended = CliRunner().invoke(app, ["check", str(file), *words, "--json"])
-    found = {finding["kind"]: finding["rows"] for finding in json.loads(ended.output)["findings"]}
+    found = {finding["kind"]: finding["rows"] for finding in json.loads(ended.stdout)["findings"]}
     return ended.exit_code, found
 
 
@@ -123,8 +124,9 @@ def test_labels_are_looked_at_in_a_sentence_with_the_command_and_questions_are_n
     (tmp_path / "x.csv").write_text(ROWS.replace(",5\n", "", 1))
     prompts = read_prompts(tmp_path / "x.csv").prompts
     assert list(label_notes(prompts, DataSection(train="x.csv"))) == [
-        "olr check finds 5 things in 14 rows (1 row without a label, 1 label standing for no answer, 1 label that no"
-        " response can match, 1 label like a proof, 1 label with several parts): olr check x.csv"
+        "olr check finds 6 things in 14 rows (1 row without a label, 1 label standing for no answer, 1 label that no"
+        " response can match, 1 label that cannot be read, for which no other spelling counts, 1 label like a proof, 1"
+        " label with several parts): olr check x.csv"
     ]
     assert list(label_notes(prompts[:2], DataSection(train="x.csv"))) == [], (
         "a question with two labels has its own sentence"

@@ -50,6 +50,14 @@ def test_a_response_that_ends_inside_its_thinking_has_no_answer(judge, opened):
     assert plain.unfinished_thought is None
 
 
+def test_the_prompt_decides_whether_a_percent_sign_is_right(judge):
+    of_prompts = [
+        replace(sample(r"\boxed{20\%}", "20"), problem_id=prompt, prompt=f"<|user|>\n{prompt}<|assistant|>\n")
+        for prompt in ("What percentage of them is red?", "What is 20% of 100?")
+    ]
+    assert [it.is_correct for it in grade(find_benchmark("math500"), of_prompts, judge)] == [True, False]
+
+
 def test_answers_that_say_the_same_share_the_most_frequent_spelling(judge):
     responses = [rf"\boxed{{{answer}}}" for answer in ("0.25", r"25\%", "1/4", "1/4", "4", "4.0")]
     classes = [grading.answer_class for grading in graded("math500", "7", responses, judge)]

@@ -52,6 +52,22 @@ def test_grades_follow_the_responses(folder):
     assert pl.read_parquet(file)["answer"].null_count() == right
 
 
+def test_grading_again_counts_what_could_not_be_scored_and_proposes_an_extractor(folder):
+    file = folder / "generations" / "sums.parquet"
+    table = pq.read_table(file)
+    rows = table.to_pylist()
+    for row in rows[1:]:
+        row["response"] = "#### 7"
+    rows[0] |= {"response": r"\boxed{7}", "gold": r"\frac{7}{"}
+    pq.write_table(type(table).from_pylist(rows, table.schema), file)
+    _, reasons, proposal, *_ = regrade(folder).sentences()
+    assert (
+        reasons
+        == f"  not scored, and counted as wrong: 1 (the gold cannot be read), {len(rows) - 1} (no answer)"
+    )
+    assert proposal == f"  The extractor after:#### reads {len(rows) - 1} of {len(rows) - 1} responses."
+
+
 def test_a_benchmark_is_graded_as_it_is_defined_now_if_it_is_named(folder, benchmark):
     regraded = regrade(folder, [benchmark.model_copy(update={"extractor": "reversed_digits"})])
     assert regraded.scores[0].missing_answers == 1

@@ -195,10 +195,10 @@ def classes(text: str) -> None:
     assert all(again[answer] == keys[answer] for answer in answers)
     assert all(again[other] == keys[answer] for other, answer in spaced.items())
     pairs = [(a, b) for a in answers for b in answers]
-    verdicts = judge.matches(pairs)
+    verdicts = dict(zip(pairs, judge.matches(pairs), strict=True))
     assert all(verdicts[answer, answer] for answer in answers)
     alone = rng.choice(pairs) if pairs else None
-    assert alone is None or judge.matches([alone]) == {alone: verdicts[alone]}
+    assert alone is None or judge.matches([alone]) == [verdicts[alone]]
     numbers = {answer: number for answer in answers if (number := exact_number(tidy(answer))) is not None}
     for a, one in numbers.items():
         for b, other in numbers.items():

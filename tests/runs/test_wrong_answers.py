@@ -132,7 +132,7 @@ def test_what_another_grader_may_call_right_becomes_no_label() -> None:
     prompts = [Prompt(gold, (), gold, None, None) for gold in (*lenient, "3")]
     answers = {gold: ["7", answer] for gold, answer in lenient.items()} | {"3": ["8"]}
     with Judge(workers=1) as judge:
-        assert set(judge.matches(lenient.items()).values()) == {False}
+        assert set(judge.matches(lenient.items())) == {False}
         wrong, refused = proved_wrong(answers, prompts, judge)
     assert wrong == {gold: ["7"] for gold in lenient} | {"3": ["8"]}
     assert refused == list(lenient.items())

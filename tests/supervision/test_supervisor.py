@@ -3,11 +3,13 @@
 import itertools
 import random
 from contextlib import contextmanager
+from dataclasses import replace
 
 import polars as pl
 import pytest
 from decisions import by_group, make_method
 
+from olr_cli.data.chat import Message
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.recipe.layers import validate
 from olr_cli.recipe.schema import METHODS, OlrMethod
@@ -46,6 +48,19 @@ def test_answers_that_are_known_already_count_whatever_the_responses_say(judge):
     (decided,) = by_group(Supervisor(compose(make_method("grpo")), judge, seed=0).supervise(Step.of([known])))
     assert [rollout.answer for rollout in decided.rollouts] == ["12", None, None]
     assert decided.rewards == (1.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("question", "reward"),
+    [("What percentage is it?", 1.0), ("What is it?", 0.0)],
+    ids=["asked", "not asked"],
+)
+def test_a_percent_sign_is_right_where_the_question_asks_for_a_percentage(judge, question, reward):
+    of_percent = replace(prompt(), messages=(Message("user", question),))
+    (decided,) = supervise(judge, make_method("grpo"), of_percent, [[r"12\%", "12", "13", None]])
+    assert decided.rewards == (reward, 1.0, 0.0, 0.0)
+    assert decided.label.given_label_count == decided.label.true_answer_count == 1 + reward
+    assert decided.label.in_percent is (True if reward else None)
 
 
 def test_missing_answers_do_not_vote_but_count_in_the_pass_rate(judge):

@@ -1,7 +1,6 @@
 """OlrReward in TRL's own GRPOTrainer, on the built-in policy; needs `make test-trainers`' environment."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 
 import polars as pl
 import pytest
@@ -22,7 +21,7 @@ from olr_cli.engines.models import policy_path
 from olr_cli.runs.directory import read_manifest, read_recipe
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import scan_rollouts
-from olr_cli.trainers.trl import OlrReward, accuracy_reward
+from olr_cli.trainers.trl import OlrReward
 
 
 @pytest.fixture(scope="module")
@@ -206,27 +205,3 @@ def test_no_visit_is_lost_where_trl_drops_the_rest_of_an_epoch(data, tmp_path):
     assert len(decided) == 36
     visits = decided.group_by("prompt_id").agg(pl.col("visit"))["visit"].to_list()
     assert all(sorted(of_prompt) == list(range(1, len(of_prompt) + 1)) for of_prompt in visits)
-
-
-def test_the_plain_reward_reads_texts_and_chats_in_any_thread():
-    chat = [{"role": "assistant", "content": r"so \boxed{\frac{2}{4}}"}]
-    with ThreadPoolExecutor(4) as threads:
-        rewards = list(
-            threads.map(
-                lambda _: accuracy_reward([chat, r"\boxed{3}"], solution=["0.5", r"\sqrt{9}+1"]), range(8)
-            )
-        )
-    assert rewards == [[1.0, 0.0]] * 8
-    assert accuracy_reward(["#### 72"], extractor="after:####", answer=["6 * 12 = 72\n#### 72"]) == [1.0]
-    with pytest.raises(UserError, match="needs one of the columns reward_model, answer, label, ground_truth"):
-        accuracy_reward(["1"], question=["?"])
-
-
-def test_the_plain_reward_reads_golds_as_files_are_read():
-    """Any of several golds is right; without one there is no reward."""
-    said = [rf"\boxed{{{answer}}}" for answer in ("None", "nan", "0.5", "42", "15")]
-    cells = [None, float("nan"), ["1/3", "1/2"], "so\n#### 42", {"ground_truth": "15"}]
-    assert accuracy_reward(said, answer=cells, solution=["prose"] * 5) == [None, None, 1.0, 1.0, 1.0]
-    assert accuracy_reward(["7", r"\boxed{7}"], extractor=["last_number", None], label=[7, 7]) == [1.0, 1.0]
-    with pytest.raises(UserError, match=r"row 2 of accuracy_reward, counted from 1: 'answer' is a bool"):
-        accuracy_reward(said[:2], answer=["1", True])

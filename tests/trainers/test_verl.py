@@ -25,7 +25,7 @@ from olr_cli.engines.models import policy_path
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.metrics import read_metrics
-from olr_cli.trainers.verl import RewardServer, compute_score, require_enough_workers, trainer_settings
+from olr_cli.trainers.verl import RewardServer, require_enough_workers, trainer_settings
 
 PROMPTS, BATCH, K = 16, 8, 4
 METHOD = {"warmup_epochs": 1, "slope_threshold": 0.0}
@@ -224,9 +224,3 @@ def test_the_plain_reward_is_a_custom_reward_function_of_verl(files, tmp_path):
     said = [text for prompt in prompts for text in (prompt.gold[::-1], "7")]
     asked = [trainer.ask(prompts[n // 2], text, str(n), 0, 1) for n, text in enumerate(said)]
     assert [result["reward_score"] for result in ray.get(asked, timeout=300)] == [1.0, 0.0] * 4
-    assert compute_score("mine", r"so \boxed{\sqrt{8}}", r"2\sqrt{2}") == 1.0
-    assert compute_score("mine", "#### 7", "8", extractor="after:####") == 0.0
-    assert compute_score("mine", r"\boxed{\frac12}", np.array(["1/3", "0.5"])) == 1.0
-    for gold, what in ((None, "empty"), ({"target": 98}, "a dict")):
-        with pytest.raises(UserError, match=f"the row with extra_info.index 7 is {what}"):
-            compute_score("mine", r"\boxed{None}", gold, {"index": 7})

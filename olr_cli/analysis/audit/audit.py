@@ -27,7 +27,7 @@ import polars as pl
 
 from olr_cli.analysis.audit import annotators, calibration
 from olr_cli.analysis.audit.annotators import AnnotatorModel, Bools, Floats, Numbers
-from olr_cli.analysis.audit.calibration import Estimate, Verified, auroc, is_right
+from olr_cli.analysis.audit.calibration import Estimate, Verified, as_asked, auroc, is_right
 from olr_cli.analysis.audit.tally import MISSING, Tally, tally
 from olr_cli.analysis.histories import NO_LABELS, RolloutHistory, read_history, with_questions
 from olr_cli.answers import EXTRACTORS, Judge, is_match
@@ -163,10 +163,10 @@ def audit(history: RolloutHistory, judge: Judge, *, verified: Sequence[Path] = (
         notes.append(f"The run is not finished ({status}): what it has not visited yet is not in here.")
     if manifest is not None and any(prompt.noise_type == "active" for prompt in history.prompts.values()):
         notes.append("Active noise draws a noisy label at every visit: those of the last visit are audited.")
-    of_prompts = (drawn.difference(trained), counted.prompt_ids, counted.labels, judge)
+    of_prompts = (drawn.difference(trained), asked, counted.labels, judge)
     measure = Verified.of(answers, *of_prompts) if answers else None
     known = Verified.of({**trained, **answers}, *of_prompts)
-    verdicts, gain = _verdicts(counted, model, known, measure, judge)
+    verdicts, gain = _verdicts(asked, counted, model, known, measure, judge)
     is_labelled = counted.label_answers != MISSING
     answered, rollouts = counted.prompts.select(pl.col("answered", "rollouts").sum()).row(0)
     return Audit(
@@ -189,7 +189,12 @@ def audit(history: RolloutHistory, judge: Judge, *, verified: Sequence[Path] = (
 
 
 def _verdicts(
-    counted: Tally, model: AnnotatorModel, known: Verified, verified: Verified | None, judge: Judge
+    prompts: Sequence[Prompt],
+    counted: Tally,
+    model: AnnotatorModel,
+    known: Verified,
+    verified: Verified | None,
+    judge: Judge,
 ) -> tuple[pl.DataFrame, Estimate | None]:
     """The frame that this module describes, and what its changes gain; of what is `known`, `verified` measures."""
     labels, is_known = counted.label_answers, known.is_known
@@ -205,7 +210,7 @@ def _verdicts(
     says_something = (counted.prompts["visits"].to_numpy() > 1) | (len(counted.models) > 1)
     is_changed, gain = np.zeros(len(counted), dtype=bool), None
     if verified is not None and verified.labels:
-        proposal_right = is_right(proposed, verified.answers, judge)
+        proposal_right = is_right(proposed, as_asked(prompts, verified.answers), judge)
         maps = calibration.calibrate(model.odds, verified.is_wrong, proposal_right)
         chance = maps.chances(model.odds)
         proposal_chance = chance * maps.mended.mean()
@@ -302,7 +307,8 @@ def _warnings(
 def _truth(history: RolloutHistory, table: pl.DataFrame, judge: Judge) -> dict[str, float | None] | None:
     """Against the stored truth, which took no part until here."""
     queue = table.filter(pl.col("rank").is_not_null())
-    truths = [history.prompts[prompt_id].true_answer for prompt_id in queue["prompt_id"]]
+    prompts = [history.prompts[prompt_id] for prompt_id in queue["prompt_id"]]
+    truths = [prompt.asked(prompt.true_answer) for prompt in prompts]
     right = is_right(queue["given_label"].to_list(), truths, judge)
     known = ~np.isnan(right)
     if not known.any():

@@ -10,7 +10,7 @@ takes every verified label. Its prior is wide; the gain's interval has the quant
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from olr_cli import seeding
 from olr_cli.analysis.audit.annotators import Bools, Floats
 from olr_cli.answers import Judge
+from olr_cli.data.prompts import Prompt
 
 _DRAWS = 2000
 _INTERCEPTS, _LOG_SLOPES = np.linspace(-10, 6, 65), np.linspace(-4, 1.5, 45)
@@ -55,7 +56,7 @@ class Verified:
         cls,
         answers: Mapping[str, str | None],
         drawn: Set[str],
-        prompt_ids: Sequence[str],
+        prompts: Sequence[Prompt],
         labels: Sequence[str | None],
         judge: Judge,
     ) -> Verified:
@@ -63,12 +64,12 @@ class Verified:
 
         An answer is None where all that is known is that the label is wrong.
         """
-        truths = tuple(answers.get(prompt_id) for prompt_id in prompt_ids)
-        is_wrong = 1 - is_right(labels, truths, judge)
-        for p, (prompt_id, label) in enumerate(zip(prompt_ids, labels, strict=True)):
-            if prompt_id in answers and truths[p] is None and label is not None:
+        truths = tuple(answers.get(prompt.prompt_id) for prompt in prompts)
+        is_wrong = 1 - is_right(labels, as_asked(prompts, truths), judge)
+        for p, (prompt, label) in enumerate(zip(prompts, labels, strict=True)):
+            if prompt.prompt_id in answers and truths[p] is None and label is not None:
                 is_wrong[p] = 1
-        return cls(truths, is_wrong, np.array([prompt_id in drawn for prompt_id in prompt_ids]))
+        return cls(truths, is_wrong, np.array([prompt.prompt_id in drawn for prompt in prompts]))
 
     @property
     def is_known(self) -> Bools:
@@ -81,6 +82,11 @@ class Verified:
         return int((~np.isnan(self.is_wrong)).sum())
 
 
+def as_asked(prompts: Iterable[Prompt], truths: Iterable[str | None]) -> list[str | None]:
+    """Truths as the judge is asked for them (`Prompt.asked`)."""
+    return [prompt.asked(truth) for prompt, truth in zip(prompts, truths, strict=True)]
+
+
 def is_right(labels: Sequence[str | None], truths: Sequence[str | None], judge: Judge) -> Floats:
     """(P,) 1 or 0: whether a label means the truth; NaN where one of them is not known."""
     right = np.full(len(truths), np.nan)
@@ -89,9 +95,7 @@ def is_right(labels: Sequence[str | None], truths: Sequence[str | None], judge: 
         for p, (label, truth) in enumerate(zip(labels, truths, strict=True))
         if label is not None and truth is not None
     }
-    verdicts = judge.matches(pairs.values())
-    for p, pair in pairs.items():
-        right[p] = verdicts[pair] is True
+    right[list(pairs)] = [verdict is True for verdict in judge.matches(pairs.values())]
     return right
 
 

@@ -280,7 +280,7 @@ def _marked(prompts: list[Prompt], old: tuple[Prompt, ...], judge: Judge) -> lis
         after.given_label if after.given_label != before.given_label else None
         for after, before in zip(prompts, old, strict=True)
     ]
-    right = is_right(changed, [prompt.true_answer for prompt in prompts], judge)
+    right = is_right(changed, [prompt.asked(prompt.true_answer) for prompt in prompts], judge)
     return [
         prompt if np.isnan(verdict) else replace(prompt, noise_type="clean" if verdict else "active_frozen")
         for prompt, verdict in zip(prompts, right, strict=True)

@@ -64,7 +64,8 @@ def tally(history: RolloutHistory, judge: Judge) -> Tally:
     labels = _audited_labels(history, counted.group_by("prompt_id").agg(pl.col("visit").max()), ids)
     given = counted.filter(pl.col("text").is_not_null())
     spellings = given.group_by("prompt", "text").agg(uses=pl.col("count").sum()).sort("prompt", "text")
-    classes, label_answers = _classified(spellings, labels, judge)
+    asked = tuple(history.prompts[name].asked(label) for name, label in zip(ids, labels, strict=True))
+    classes, label_answers = _classified(spellings, asked, judge)
     return Tally(
         tuple(ids),
         tuple(models),
@@ -132,9 +133,10 @@ def _classified(
     for start in range(0, len(labels), _PROMPTS_AT_ONCE):
         prompts = range(start, min(start + _PROMPTS_AT_ONCE, len(labels)))
         keys = judge.keys(text for prompt in prompts for text in texts.get(prompt, ()))
-        verdicts = judge.matches(
+        pairs = [
             (label, text) for p in prompts if (label := labels[p]) is not None for text in texts.get(p, ())
-        )
+        ]
+        verdicts = dict(zip(pairs, judge.matches(pairs), strict=True))
         for prompt in prompts:
             label = labels[prompt]
             # Class of this prompt, None for the label's -> place among its answers.

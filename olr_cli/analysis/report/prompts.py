@@ -98,7 +98,7 @@ class Labels:
         rows = {row["prompt_id"]: row for row in first.iter_rows(named=True)}
         ids = sorted(rows, key=natural)
         values: dict[str, list[Any]] = {name: [rows[prompt][name] for prompt in ids] for name in _SHOWN}
-        truths = [prompts[name].true_answer for name in ids]
+        truths = [prompts[name].asked(prompts[name].true_answer) for name in ids]
         right = is_right(values["proposed_label"], truths, judge)
         for name in ("confidence", "proposal_confidence"):
             values[name] = [None if value is None else round(value, 3) for value in values[name]]

@@ -27,6 +27,16 @@ def test_answers_that_mean_the_same_are_one(tmp_path, judge):
     assert found.label_answers.tolist() == [0]
 
 
+def test_a_percent_sign_is_the_labels_answer_where_the_question_asks_for_a_percentage(tmp_path, judge):
+    said = [["20\\%", "20", "2\\%"]]
+    rows = [
+        *rollouts("asked", said, given_label="20", prompt="What percentage is it?"),
+        *rollouts("not", said, given_label="20", prompt="What is 20% of 100?"),
+    ]
+    found = counted(write(tmp_path / "log.jsonl", rows), judge)
+    assert found.counts.select("prompt", "count").rows() == [(0, 2), (0, 1), (1, 1), (1, 1), (1, 1)]
+
+
 def test_a_label_is_one_of_the_answers_or_nobodys_or_missing(tmp_path, judge):
     rows = [
         *rollouts("seen", [["1", "2"]], given_label="2"),

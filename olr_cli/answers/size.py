@@ -1,0 +1,135 @@
+"""Refuse what would be a number of more than 100,000 digits before any algebra computes it (R8).
+
+The bounds of an expression follow from those of its parts and from their rough values, so a tower of powers costs no
+more than a sum.
+"""
+
+from __future__ import annotations
+
+import cmath
+import math
+import operator
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import sympy
+
+from olr_cli.answers.reading import TooLarge
+
+_MOST_BITS = 332_192
+_MOST_BITS_IN_A_FUNCTION = 20_000
+_MOST_BITS_UNDER_A_ROOT = 4000
+"""Whether a number is a perfect power takes sympy cubic time to find out: 34 s at 16,000 bits."""
+
+_Factorials = (sympy.factorial, sympy.factorial2, sympy.subfactorial, sympy.gamma)
+_Bounded = (sympy.Integral, sympy.Sum, sympy.Product)
+
+
+class _Size(NamedTuple):
+    """The most bits of a value's numerator and denominator as exact arithmetic writes them, and a rough value."""
+
+    top: float = 0
+    bottom: float = 0
+    value: complex = 1
+
+
+def check_size(node: Any, indices: Mapping[Any, float] = MappingProxyType({})) -> _Size:
+    """The size of an expression, given the largest value of each index of the sums around it.
+
+    Raises:
+        TooLarge: a part of it has more than 100,000 digits.
+    """
+    if isinstance(node, sympy.MatrixBase):
+        tops, bottoms, _ = zip(*(check_size(entry, indices) for entry in node.flat()), strict=True)
+        size = _Size(max(tops) + math.log2(node.rows), max(bottoms))
+    elif not isinstance(node, sympy.Basic):
+        return _Size()
+    elif isinstance(node, _Bounded):
+        size = _of_bounded(node, indices)
+    elif node.args:
+        size = _of_operation(node, [check_size(argument, indices) for argument in node.args])
+    else:
+        size = _of_atom(node, indices)
+    if not size.top + size.bottom <= _MOST_BITS:  # nan is too large as well
+        raise TooLarge
+    return size
+
+
+def _of_atom(node: Any, indices: Mapping[Any, float]) -> _Size:
+    if node in indices:
+        return _Size(math.log2(indices[node] + 1), 0, indices[node])
+    if isinstance(node, sympy.Float) and node.is_finite:
+        _, _, exponent, bits = node._mpf_
+        if abs(exponent) + bits > _MOST_BITS:
+            raise TooLarge
+        node = sympy.Rational(str(node))
+    if node.is_Rational:
+        p, q = int(node.p), int(node.q)
+        return _Size(math.log2(abs(p) or 1), math.log2(q), _value(operator.truediv, p, q))
+    if node.is_Symbol:
+        return _Size(1, 0, 0.5)
+    return _Size(2, 0, complex(node)) if node.is_number and node.is_finite else _Size()
+
+
+def _of_operation(node: Any, parts: list[_Size]) -> _Size:
+    tops, bottoms, values = zip(*parts, strict=True)
+    if node.is_Add:
+        top = max(top - bottom for top, bottom, _ in parts) + sum(bottoms) + math.log2(len(parts))
+        return _Size(top, sum(bottoms), sum(values))
+    if node.is_Mul:
+        return _Size(sum(tops), sum(bottoms), _value(math.prod, values))
+    if node.is_Pow:
+        return _of_power(*parts)
+    is_binomial = isinstance(node, sympy.binomial)
+    # A binomial whose lower number is no integer is made of factorials.
+    if isinstance(node, _Factorials) or (is_binomial and not node.args[1].is_integer):
+        n = abs(values[0])
+        return _Size(n * math.log2(n + 1), 0, _value(math.gamma, n + 1))
+    if is_binomial:
+        n, k = map(abs, values)
+        top = min(n + k, min(k, abs(n - k)) * math.log2(n + k + 1))
+        size = _Size(top, 0, _value(math.exp2, top))
+    else:
+        size = _Size(max(tops), max(bottoms), values[0])
+    if isinstance(node, sympy.Function) and size.top + size.bottom > _MOST_BITS_IN_A_FUNCTION:
+        raise TooLarge
+    if isinstance(node, sympy.exp):
+        return _of_power(_Size(1.45, 0, math.e), size)
+    function = getattr(cmath, node.func.__name__, None)
+    return size if function is None else size._replace(value=_value(function, *values))
+
+
+def _of_power(base: _Size, exponent: _Size) -> _Size:
+    if exponent.bottom and base.top + base.bottom > _MOST_BITS_UNDER_A_ROOT:
+        raise TooLarge
+    top, bottom = (base.bottom, base.top) if exponent.value.real < 0 else (base.top, base.bottom)
+    times = abs(exponent.value)
+    return _Size(top * times, bottom * times, _value(operator.pow, base.value, exponent.value))
+
+
+def _of_bounded(node: Any, indices: Mapping[Any, float]) -> _Size:
+    """The size of a sum, product or integral; a sum counts with its terms, each at least one digit."""
+    terms, inner = 1.0, dict(indices)
+    for index, *ends in node.limits:
+        bounds = [abs(check_size(end, indices).value) for end in ends]
+        inner[index] = max(bounds, default=1.0)
+        if len(bounds) == 2 and not isinstance(node, sympy.Integral):
+            terms *= abs(bounds[1] - bounds[0]) + 1
+    top, bottom, value = check_size(node.function, inner)
+    if isinstance(node, sympy.Product):
+        return _Size(terms * max(top, 1), terms * bottom, _value(operator.pow, value, terms))
+    if isinstance(node, sympy.Sum):
+        return _Size(top + terms * max(bottom, 1), terms * bottom, _value(operator.mul, value, terms))
+    return _Size(top, bottom, value)
+
+
+def _value(function: Any, *values: Any) -> complex:
+    """The value of a function; 1 where it has none, since symbols have no values of their own here."""
+    try:
+        value: complex = function(*values)
+    except OverflowError:
+        return math.inf
+    except (ArithmeticError, TypeError, ValueError):
+        return 1
+    return value

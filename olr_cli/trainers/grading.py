@@ -1,0 +1,124 @@
+"""The grader alone as a reward function of TRL's or verl's; imports neither, and no torch.
+
+It keeps no state but counts of what could not be scored, and works in any thread, process or Ray worker.
+"""
+
+from __future__ import annotations
+
+import atexit
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from olr_cli.answers import (
+    Verdict,
+    as_asked,
+    default_extractor,
+    extract,
+    reading_more,
+    shared_judge,
+    unscorable,
+    verdicts,
+)
+from olr_cli.data.chat import completion_text, prompt_messages
+from olr_cli.data.labels import LABEL_COLUMNS, golds_of, read_cells
+from olr_cli.data.prompts import SENTINEL, in_percent
+from olr_cli.data.rows import Origins
+from olr_cli.errors import UserError
+
+_counted: Counter[Verdict] = Counter()
+_unread: list[str] = []
+_MOST_UNREAD = 100
+"""Responses without an answer that are kept, to find out how they could be read."""
+
+
+def accuracy_reward(
+    completions: Sequence[Any],
+    extractor: str | Sequence[str | None] = "boxed",
+    prompts: Sequence[Any] | None = None,
+    **columns: Any,
+) -> list[float | None]:
+    """A reward function for `GRPOTrainer(reward_funcs=…)`: 1.0 for a right answer, else 0.0, and nothing more.
+
+    What is right stands in the data set's first column of `reward_model` (with ground_truth), `answer`, `label`,
+    `ground_truth` and `solution`, as in files (docs/data.md); of several answers any is right. Where there is none, or
+    none that can be read, the reward is None, and TRL leaves it out. Completions, texts or chats, are read as
+    `extractor` says, as by `data.extractor`; TRL hands on a column of this name.
+    """
+    known = ("reward_model", *LABEL_COLUMNS)
+    name = next((name for name in known if columns.get(name) is not None), None)
+    if name is None:
+        raise UserError(f"accuracy_reward needs one of the columns {', '.join(known)}; rename yours")
+    extractors = [extractor] * len(completions) if isinstance(extractor, str) else extractor
+    cells = read_cells(golds_of, columns[name], Origins("accuracy_reward"), name)
+    found = _verdicts(
+        completions, cells, [one or "boxed" for one in extractors], prompts or [""] * len(cells)
+    )
+    return [None if verdict is Verdict.NO_GOLD else float(bool(verdict)) for verdict in found]
+
+
+def compute_score(
+    data_source: str,
+    solution_str: str,
+    ground_truth: Any,
+    extra_info: Any = None,
+    *,
+    extractor: str | None = None,
+    **_: Any,
+) -> float:
+    """A reward function for verl's `reward.custom_reward_function`: 1.0 for a right answer, else 0.0.
+
+    `ground_truth` is read as in files (docs/data.md); of several answers any is right, and one there must be. verl
+    cannot leave a reward out: where no gold can be read, all responses but its own text get 0, so that the group
+    teaches nothing. `extractor`, as `data.extractor`, is set in `custom_reward_function.reward_kwargs`; by default the
+    row's `data_source` decides how its answer is read. A question is known where the row has `extra_info.question`.
+    """
+    right: Sequence[str] = ()
+    try:
+        right, what = golds_of(ground_truth), "empty"
+    except ValueError as error:
+        what = str(error)
+    info = extra_info or {}
+    if not right:
+        row = info.get("index", "unknown")
+        raise UserError(
+            f"{data_source}: 'reward_model.ground_truth' of the row with extra_info.index {row} is {what}, and it"
+            " should be text or a number; mend it or leave the row out"
+        )
+    read_as = extractor or default_extractor(data_source)
+    return float(bool(_verdicts([solution_str], [right], [read_as], [info.get("question") or ""])[0]))
+
+
+def _verdicts(
+    completions: Sequence[Any],
+    golds: Sequence[Sequence[str]],
+    extractors: Sequence[str],
+    prompts: Sequence[Any],
+) -> list[Verdict]:
+    """The verdict on each completion, of whose golds any is right; counted.
+
+    A gold may hold its answer after the extractor's mark.
+    """
+    asked: list[list[str]] = []
+    answers: list[str | None] = []
+    for completion, of_one, extractor, prompt in zip(completions, golds, extractors, prompts, strict=True):
+        answer = extract(completion_text(completion), extractor)
+        answers.append(None if answer == SENTINEL else answer)
+        asks = in_percent(prompt_messages(prompt if isinstance(prompt, str) else list(prompt)) or ())
+        read = [(":" in extractor and extract(gold, extractor)) or gold for gold in of_one]
+        asked.append([as_asked(gold, asks) for gold in read])
+    found = verdicts(asked, answers, shared_judge())
+    _counted.update(found)
+    without = [i for i, verdict in enumerate(found) if verdict is Verdict.NO_ANSWER]
+    _unread.extend(completion_text(completions[i]) for i in without[: max(0, _MOST_UNREAD - len(_unread))])
+    return found
+
+
+@atexit.register
+def _report() -> None:
+    """Print how many responses could not be scored, and how answers that were not found could be read."""
+    if counted := unscorable(_counted):
+        print(f"olr: of {_counted.total():,} responses these could not be scored: {counted}", file=sys.stderr)
+    if 2 * _counted[Verdict.NO_ANSWER] > _counted.total() and (sentence := reading_more(_unread)):
+        print(f"olr: of those without an answer: {sentence}", file=sys.stderr)

@@ -1,0 +1,51 @@
+"""What `verify` says of an answer: right, wrong, or why it cannot be scored."""
+
+import pytest
+
+from olr_cli.answers import Verdict, judge, parse, verify
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "verdict"),
+    [
+        ("0.5", r"\frac{1}{2}", Verdict.RIGHT),
+        (["1", "2"], "2", Verdict.RIGHT),
+        (r"(x+1)^2", "x^2+2x+1", Verdict.RIGHT),
+        (r"\frac{1}{", r"\frac{1}{", Verdict.RIGHT),
+        ("5", "6", Verdict.WRONG),
+        (["1", "2"], "3", Verdict.WRONG),
+        ("5", "five or so", Verdict.WRONG),
+        ("5", None, Verdict.NO_ANSWER),
+        (r"\frac{1}{", None, Verdict.NO_GOLD),
+        (r"\frac{1}{", "1", Verdict.NO_GOLD),
+        (None, "1", Verdict.NO_GOLD),
+        ([], "1", Verdict.NO_GOLD),
+        ([r"\frac{1}{", "2"], "2", Verdict.RIGHT),
+        ([r"\frac{1}{", "2"], None, Verdict.NO_ANSWER),
+        ("5", "1" * 2000, Verdict.GIVEN_UP),
+        ("5", r"\frac{1}{", Verdict.GIVEN_UP),
+    ],
+)
+def test_a_verdict_is_right_wrong_or_names_why_there_is_none(gold, answer, verdict):
+    found = verify(gold, answer)
+    assert found is verdict
+    assert bool(found) is (verdict is Verdict.RIGHT)
+    assert (found.reason is None) is (verdict in (Verdict.RIGHT, Verdict.WRONG))
+
+
+def test_a_verdict_that_takes_too_much_work_is_given_up(monkeypatch):
+    with judge.Judge(workers=1, time_limit=0.2) as impatient:
+        monkeypatch.setattr("olr_cli.answers.verdict.shared_judge", lambda: impatient)
+        assert verify("1", r"\sum_{k=1}^{10^9} \frac{1}{k^2+1}") is Verdict.GIVEN_UP
+
+
+def test_what_the_question_asks_for_and_a_tolerance_may_be_given():
+    assert verify("30", r"30\%", in_percent=True)
+    assert not verify("30", r"30\%")
+    assert verify(r"\frac{600}{7}", "85.71", tolerance=0.01)
+    assert not verify(r"\frac{600}{7}", "85.71")
+
+
+def test_an_answer_is_parsed_from_whatever_marks_it():
+    assert parse(r"so \boxed{7}") == parse("#### 7") == parse("so **7**") == parse("Answer: 7") == "7"
+    assert parse("#### 7", "boxed") is parse("I think 7") is None
