@@ -60,16 +60,8 @@ _READ_AT_START = 100
 UNUSABLE = ("no_question", "unread", "no_label", "no_answer", "ungradable", "conflict")
 """Kinds of findings with which no response can be graded."""
 KINDS = (
-    *UNUSABLE,
-    "sentinel",
-    "proof",
-    "parts",
-    "word",
-    "decimal_comma",
-    "boxes",
-    *FAULTS,
-    "no_figure",
-    "repeat",
+    *(*UNUSABLE, "unparsed", "sentinel", "proof", "parts", "word", "decimal_comma", "boxes"),
+    *(*FAULTS, "no_figure", "repeat"),
 )
 """All kinds of findings."""
 
