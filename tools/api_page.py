@@ -60,7 +60,7 @@ def found(module: str, name: str) -> Definition:
 def _described(node: Definition, level: int) -> Iterator[str]:
     """A heading, the signature and the docstring; of a class its public methods too."""
     yield f"{'#' * level} `{node.name}`"
-    yield f"```python\n{_signature(node)}\n```"
+    yield f"```text\n{_signature(node)}\n```"
     yield _text(ast.get_docstring(node) or "")
     if isinstance(node, ast.ClassDef):
         for inner in node.body:

@@ -17,7 +17,7 @@ from olr_cli.recipe.schema import OlrMethod
 from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose
 
 LIMIT = 1.0
-SLOW = r"\sum_{k=1}^{10^9} \frac{1}{k^2+1}"
+SLOW = r"\sum_{k=1}^{5000} \frac{1}{k^2+1}"
 ANSWERS = ["1/2", "0.50", r"\sqrt{8}", r"2\sqrt{2}", "x+1", "1+x", r"\{1,2\}", "12", None, SENTINEL]
 PROMPTS = [Prompt(f"p{n}", (), SENTINEL, "1/2", "active") for n in range(3)]
 

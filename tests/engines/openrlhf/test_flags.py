@@ -104,7 +104,8 @@ def test_the_keys_that_decide_are_keys_of_a_recipe():
 def test_every_setting_of_training_has_a_flag_or_is_refused():
     with_flag = {key for keys in BY_KEYS.values() for key in keys.split(" and ")}
     settings = {f"train.{key}" for key in TrainSection.model_fields}
-    assert settings - with_flag - set(LOCAL_KEYS) == {"train.stop"}  # which vLLM's actor is given
+    # The first is given to vLLM's actor, and the second is heeded at the end of a step.
+    assert settings - with_flag - set(LOCAL_KEYS) == {"train.stop", "train.stop_if_no_reward"}
 
 
 def test_words_of_a_command_line():
