@@ -29,7 +29,6 @@ THINK, THINK_END = "<think>", "</think>"
 
 # An escaped brace is a character, not a group; "\\" is a line break, unless what follows is a box all the same.
 _TOKEN = re.compile(r"(?P<box>\\boxed\s*\{)|\\(?:[{}]|\\(?!boxed))|(?P<open>\{)|(?P<close>\})")
-_PLAIN_BOX = re.compile(r"\\boxed\s*\{([^{}\\]*)\}")
 _REVERSED = re.compile(r"([0-9]+)(-?)")
 
 
@@ -40,8 +39,6 @@ def boxed(response: str) -> str | None:
     linear in the length of the response.
     """
     start = response.rfind("\\boxed")
-    if plain := _PLAIN_BOX.match(response, max(start, 0)):
-        return plain[1].strip() or None
     span = None if start < 0 else _last_box(response, start) or _last_box(response, 0)
     return None if span is None else response[slice(*span)].strip() or None
 
@@ -319,7 +316,7 @@ def find_extractor(extractor: str) -> Extractor:
         raise UserError(f"nothing follows the colon of the extractor '{shortened(extractor)}'; fill it in")
     match kind:
         case "regex":
-            return _Regex(text)
+            return _last_match(text)
         case "after":
             return functools.partial(after, marker=text.strip())
         case "tag":
@@ -353,32 +350,30 @@ _TAIL = 1 << 15
 """Length of the end of a response that is always searched for all matches."""
 
 
-class _Regex:
+def _last_match(pattern: str) -> Extractor:
     """The last match of a pattern: its first group that took part, or all of it where there is no group.
 
     RE2 searches in time proportional to the text, whatever the pattern. So many matches that their searches could go
     over more than 2^30 characters are counted and not timed: then only the last 32,768 characters are searched (R8).
     """
+    import re2
 
-    def __init__(self, pattern: str) -> None:
-        import re2
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled = re2.compile(pattern, options)
+    except (re2.error, UnicodeEncodeError) as error:
+        reason = error.args[0].decode() if isinstance(error, re2.error) else "it is not Unicode"
+        raise UserError(
+            f"the regular expression '{shortened(pattern)}' is not valid ({reason}); mend it; look-around"
+            r" and back-references do not exist in RE2, which reads it: take a group, as in '#### (\d+)'"
+        ) from None
 
-        options = re2.Options()
-        options.log_errors = False
-        try:
-            self._pattern = re2.compile(pattern, options)
-        except (re2.error, UnicodeEncodeError) as error:
-            reason = error.args[0].decode() if isinstance(error, re2.error) else "it is not Unicode"
-            raise UserError(
-                f"the regular expression '{shortened(pattern)}' is not valid ({reason}); mend it; look-around"
-                r" and back-references do not exist in RE2, which reads it: take a group, as in '#### (\d+)'"
-            ) from None
-
-    def __call__(self, response: str) -> str | None:
+    def answer(response: str) -> str | None:
         text = response.encode("utf-8", "replace").decode()  # a lone surrogate is no Unicode
         for start in (0, max(0, len(text) - _TAIL)):
             last, searched = None, 0
-            for last in self._pattern.finditer(text, start):
+            for last in compiled.finditer(text, start):
                 searched += len(text) - last.start()
                 if searched > _MOST_SEARCHED:
                     break
@@ -389,8 +384,10 @@ class _Regex:
         groups = last.groups() or (last[0],)
         return next((group.strip() for group in groups if group is not None), "") or None
 
+    return answer
 
-def _own_extractor(place: str) -> Callable[[str], str | None]:
+
+def _own_extractor(place: str) -> Extractor:
     """A function of the user's own (`olr_cli.user_code`), guarded: what it raises or returns is one sentence."""
     function, shown = load_function(place), shortened(place)
 
