@@ -143,7 +143,7 @@ def _convert(latex: str) -> Any:
 
 
 def _without_capital(name: re.Match[str]) -> str:
-    """`Anna` as `anna`: its letters are no symbols."""
+    """`Maximum` as `maximum`: its letters are no symbols."""
     word = name[0].lower()
     return word if word[0] in word[1:] else name[0]
 
@@ -200,14 +200,12 @@ def leaf(text: str) -> Form:
 def _form(parsed: Any) -> Form:
     if isinstance(parsed, (And, Relational)):
         return _relation(parsed)
-    if isinstance(parsed, sympy.FiniteSet):
-        return unordered([_form(element) for element in parsed.args])
     if isinstance(parsed, sympy.Tuple):
         return Form("tuple", parts=tuple(_form(entry) for entry in parsed.args))
     if isinstance(parsed, sympy.MatrixBase):
         return Form("matrix", f"{parsed.rows}x{parsed.cols}", tuple(_form(entry) for entry in parsed.flat()))
     if isinstance(parsed, sympy.Set):
-        return _set(parsed)
+        return _set(evaluate(parsed))
     if isinstance(parsed, sympy.MatrixExpr):
         matrix = parsed.doit()
         if not isinstance(matrix, sympy.MatrixBase):
@@ -218,12 +216,9 @@ def _form(parsed: Any) -> Form:
     raise Unreadable(f"a {type(parsed).__name__} is no answer")
 
 
-def _set(unevaluated: sympy.Set) -> Form:
-    value = evaluate(unevaluated)
-    if value is sympy.S.EmptySet:
-        return Form("set")
-    if isinstance(value, sympy.FiniteSet):
-        return _form(value)
+def _set(value: sympy.Set) -> Form:
+    if value is sympy.S.EmptySet or isinstance(value, sympy.FiniteSet):
+        return unordered([_form(element) for element in value.args])
     if isinstance(value, sympy.Interval):
         brackets = ("(" if value.left_open else "[") + (")" if value.right_open else "]")
         ends = (_form(value.start), _form(value.end))
@@ -261,13 +256,11 @@ def _expression(value: Any) -> Form:
 
 def _with_names(expression: sympy.Expr) -> sympy.Expr:
     """`expression` with a symbol in the place of everything that has no value at a point: `f(x)`, dx/dt, floors."""
-    names: dict[Any, Any] = {}
-    for atom in expression.atoms(AppliedUndef, sympy.Derivative):
-        names[atom] = sympy.Symbol(str(atom), positive=True)
-    for atom in expression.atoms(sympy.floor):
-        names[atom] = sympy.Symbol(f"floor {_expression(atom.args[0]).key}", positive=True)
-    for atom in expression.atoms(sympy.ceiling):
-        names[atom] = -sympy.Symbol(f"floor {_expression(-atom.args[0]).key}", positive=True)
+    opaque = expression.atoms(AppliedUndef, sympy.Derivative)
+    names = {atom: sympy.Symbol(str(atom), positive=True) for atom in opaque}
+    for atom in expression.atoms(sympy.floor, sympy.ceiling):
+        sign = 1 if isinstance(atom, sympy.floor) else -1
+        names[atom] = sign * sympy.Symbol(f"floor {_expression(sign * atom.args[0]).key}", positive=True)
     return expression.xreplace(names) if names else expression
 
 

@@ -149,12 +149,10 @@ def choice(response: str) -> str | None:
     stated last ("the answer is B", "C is correct"); else all that the last line names, as in ``(B)`` or ``B. Planets``;
     else the "option B" that is named last and not refused. Two letters at once are none.
     """
-    box = boxed(response)
-    if box is not None:
-        letter = option_letter(box, len(ascii_uppercase))
-        response = response[response.rindex("\\boxed") :].partition(box)[2]
-        if letter is not None:
+    if (box := boxed(response)) is not None:
+        if letter := option_letter(box, len(ascii_uppercase)):
             return letter
+        response = response[response.rindex("\\boxed") :].partition(box)[2]
     text = unicodedata.normalize("NFKC", response)
     if stated := [*_STATED.finditer(text)]:
         return _one_letter(stated[-1])
@@ -248,10 +246,8 @@ def _plain(answer: str) -> str:
 
 def _letter(label: str, options: int, numbered: bool) -> str | None:
     """The letter of the option with a label, which is a letter itself or a number from 1."""
-    letters = ascii_uppercase[:options]
-    if label.isdecimal():
-        return letters[int(label) - 1] if numbered and 1 <= int(label) <= options else None
-    return label.upper() if label.upper() in letters else None
+    place = int(label) - 1 if numbered and label.isdecimal() else ascii_uppercase.find(label.upper())
+    return ascii_uppercase[place] if 0 <= place < options else None
 
 
 Extractor = Callable[[str], str | None]
@@ -282,12 +278,12 @@ def extract(response: str, extractor: str = "boxed") -> str | None:
     Thinking is no claim: the answer is read after the last ``</think>``, and a response that ends inside its thinking
     has none (R6).
     """
-    read, thought = find_extractor(extractor), response.rfind(THINK_END)
-    if response.rfind(THINK) > thought:  # `is_thinking`
+    read = find_extractor(extractor)
+    if is_thinking(response):
         return None
-    said = response if thought < 0 else response[thought + len(THINK_END) :]
+    _, thought_end, said = response.rpartition(THINK_END)
     answer = read(said)
-    if answer is None and read is last_answer and thought >= 0:
+    if answer is None and thought_end and read is last_answer:
         return said.strip().rpartition("\n")[2] or None
     return answer
 
@@ -319,12 +315,12 @@ def find_extractor(extractor: str) -> Extractor:
             return _last_match(text)
         case "after":
             return functools.partial(after, marker=text.strip())
-        case "tag":
-            if not _TAG.fullmatch(text):
-                raise UserError(
-                    f"{shortened(text)} is not the name of a tag; give it without brackets, as in tag:answer"
-                )
+        case "tag" if _TAG.fullmatch(text):
             return functools.partial(tagged, tag=text)
+        case "tag":
+            raise UserError(
+                f"{shortened(text)} is not the name of a tag; give it without brackets, as in tag:answer"
+            )
     return _own_extractor(extractor)
 
 

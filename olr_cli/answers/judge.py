@@ -71,8 +71,7 @@ class Judge(AbstractContextManager["Judge"]):
         """Answers and pairs given up so far, each counted once (metric `rollout/verification_timeouts`)."""
         self._pool = WorkerPool(workers, time_limit, report)
         self._memo: dict[Task, Any] = {}
-        self._ledger = ledger
-        self._keep = keep
+        self._ledger = ledger if keep else None
         self._tolerance = tolerance
         self._given_up = _read_ledger(ledger)
         self._lock = threading.Lock()
@@ -155,14 +154,13 @@ class Judge(AbstractContextManager["Judge"]):
         """Have workers do tasks, and note what is given up."""
         replies = dict(zip(tasks, self._pool.run(tasks), strict=True))
         given_up = [task for task, reply in replies.items() if reply is GAVE_UP]
-        if given_up:
-            self.timeouts += len(given_up)
-            self._given_up.update(given_up)
-            # Written before any label depends on it: a resume or a replay must give up the same tasks, on a faster
-            # machine too, or a vote would come out differently and with it the history.
-            if self._ledger is not None and self._keep:
-                with self._ledger.open("a", encoding="ascii") as file:
-                    file.write("".join(json.dumps(task) + "\n" for task in given_up))
+        self.timeouts += len(given_up)
+        self._given_up.update(given_up)
+        # Written before any label depends on it: a resume or a replay must give up the same tasks, on a faster
+        # machine too, or a vote would come out differently and with it the history.
+        if given_up and self._ledger is not None:
+            with self._ledger.open("a", encoding="ascii") as file:
+                file.write("".join(json.dumps(task) + "\n" for task in given_up))
         for task, reply in replies.items():
             self._memo[_memo_key(task)] = _undecided(task) if reply is GAVE_UP else reply
 

@@ -51,7 +51,6 @@ worker.main()
 
 TaskCounter: TypeAlias = Callable[[int, int], None]
 
-
 GAVE_UP: Final = object()
 """Stands for the result of a task that cost too much or ended its worker."""
 
@@ -74,11 +73,7 @@ class _Server:
             )
 
     def start_worker(self) -> _Worker:
-        """Start a worker.
-
-        Raises:
-            OSError: the server has ended or doesn't answer; the last that it wrote.
-        """
+        """Start a worker; raises OSError with the server's last words if it has ended or doesn't answer."""
         ours, child_socket = socket.socketpair()
         try:
             with child_socket:

@@ -88,7 +88,7 @@ def test_own_loop_trains_and_goes_on(tmp_path):
 def test_the_grader_alone_reads_pairs_and_trains_in_trl(tmp_path):
     assert run("pairs.py", tmp_path).splitlines() == [
         "True",
-        r"{('\\frac{600}{7}', '85.71'): True, ('x^2-1', '(x+1)(x-1)'): True}",
+        "[True, True]",
     ]
     pytest.importorskip("trl")
     rows = [{"prompt": f"{a}+11=", "solution": str(a + 11), "extractor": "reversed_digits"} for a in range(8)]
