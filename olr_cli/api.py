@@ -24,7 +24,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
-from olr_cli.answers import Judge, as_asked, default_extractor, extract, find_extractor, verdicts
+from olr_cli.answers import Judge, default_extractor, extract, find_extractor, verdicts
 from olr_cli.data.chat import Message, completion_text, prompt_messages
 from olr_cli.data.labels import golds_of, label_of, read_cells
 from olr_cli.data.prompt_files import implied_mark
@@ -343,15 +343,10 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
             for completion, source in zip(completions, sources, strict=True)
         ]
         cells = read_cells(golds_of, golds, Origins("grade"), "golds")
-        if prompts is not None:
-            asks = [in_percent(_messages(prompt)) for prompt in prompts]
-            cells = [
-                tuple(as_asked(gold, is_so) for gold in of_one)
-                for of_one, is_so in zip(cells, asks, strict=True)
-            ]
+        asks = None if prompts is None else [in_percent(_messages(prompt)) for prompt in prompts]
         # A policy that writes the sentinel itself has given no answer (R16).
         said = [None if answer == SENTINEL else answer for answer in answers]
-        return [float(bool(verdict)) for verdict in verdicts(cells, said, self._supervisor.judge)]
+        return [float(bool(verdict)) for verdict in verdicts(cells, said, self._supervisor.judge, None, asks)]
 
     def log(self, metrics: Mapping[str, float]) -> None:
         """Add the trainer's metrics to those of the latest step; before the first step, to those of step 0.

@@ -143,7 +143,7 @@ def _convert(latex: str) -> Any:
 
 
 def _without_capital(name: re.Match[str]) -> str:
-    """`Anna` as `anna`: its letters are no symbols."""
+    """`Maximum` as `maximum`: its letters are no symbols."""
     word = name[0].lower()
     return word if word[0] in word[1:] else name[0]
 
@@ -200,14 +200,12 @@ def leaf(text: str) -> Form:
 def _form(parsed: Any) -> Form:
     if isinstance(parsed, (And, Relational)):
         return _relation(parsed)
-    if isinstance(parsed, sympy.FiniteSet):
-        return unordered([_form(element) for element in parsed.args])
     if isinstance(parsed, sympy.Tuple):
         return Form("tuple", parts=tuple(_form(entry) for entry in parsed.args))
     if isinstance(parsed, sympy.MatrixBase):
         return Form("matrix", f"{parsed.rows}x{parsed.cols}", tuple(_form(entry) for entry in parsed.flat()))
     if isinstance(parsed, sympy.Set):
-        return _set(parsed)
+        return _set(evaluate(parsed))
     if isinstance(parsed, sympy.MatrixExpr):
         matrix = parsed.doit()
         if not isinstance(matrix, sympy.MatrixBase):
@@ -218,12 +216,9 @@ def _form(parsed: Any) -> Form:
     raise Unreadable(f"a {type(parsed).__name__} is no answer")
 
 
-def _set(unevaluated: sympy.Set) -> Form:
-    value = evaluate(unevaluated)
-    if value is sympy.S.EmptySet:
-        return Form("set")
-    if isinstance(value, sympy.FiniteSet):
-        return _form(value)
+def _set(value: sympy.Set) -> Form:
+    if value is sympy.S.EmptySet or isinstance(value, sympy.FiniteSet):
+        return unordered([_form(element) for element in value.args])
     if isinstance(value, sympy.Interval):
         brackets = ("(" if value.left_open else "[") + (")" if value.right_open else "]")
         ends = (_form(value.start), _form(value.end))
@@ -249,64 +244,62 @@ def _expression(value: Any) -> Form:
         return Form("word", value.name.lower())
     opaque = _with_names(value)
     bits = _compared_bits(opaque)
-    values = [_value_at(opaque, place, bits) for place in range(2)]
-    if None in values:
+    try:
+        values = [_value_at(opaque, place, bits) for place in range(2)]
+    except _NoValue:
         return number(Fraction(0)) if sympy.simplify(value) == 0 else Form("other", short(str(value)))
     one, other = map(_rational, values)
     if one is not None and one == other:
         return number(one)
-    return Form("value", short(" ".join(f"{r:x},{i:x}@{e}" for (r, i), e in filter(None, values))))
+    return Form("value", short(" ".join(f"{r:x},{i:x}@{e}" for (r, i), e in values)))
 
 
 def _with_names(expression: sympy.Expr) -> sympy.Expr:
     """`expression` with a symbol in the place of everything that has no value at a point: `f(x)`, dx/dt, floors."""
-    names: dict[Any, Any] = {}
-    for atom in expression.atoms(AppliedUndef, sympy.Derivative):
-        names[atom] = sympy.Symbol(str(atom), positive=True)
-    for atom in expression.atoms(sympy.floor):
-        names[atom] = sympy.Symbol(f"floor {_expression(atom.args[0]).key}", positive=True)
-    for atom in expression.atoms(sympy.ceiling):
-        names[atom] = -sympy.Symbol(f"floor {_expression(-atom.args[0]).key}", positive=True)
+    opaque = expression.atoms(AppliedUndef, sympy.Derivative)
+    names = {atom: sympy.Symbol(str(atom), positive=True) for atom in opaque}
+    for atom in expression.atoms(sympy.floor, sympy.ceiling):
+        sign = 1 if isinstance(atom, sympy.floor) else -1
+        names[atom] = sign * sympy.Symbol(f"floor {_expression(sign * atom.args[0]).key}", positive=True)
     return expression.xreplace(names) if names else expression
 
 
 def _compared_bits(expression: sympy.Expr) -> int:
-    longest = max(
-        (max(int(n.p).bit_length(), int(n.q).bit_length()) for n in expression.atoms(sympy.Rational)),
-        default=0,
-    )
+    constants = expression.atoms(sympy.Rational)
+    longest = max((int(n).bit_length() for c in constants for n in (c.p, c.q)), default=0)
     bits = _BITS + (longest if longest > _SMALL_CONSTANT else 0)
     if bits > _MOST_COMPARED:
         raise Unreadable("a constant out of bounds")
     return bits
 
 
-def _value_at(expression: sympy.Expr, place: int, bits: int) -> tuple[_Point, int] | None:
+class _NoValue(Unreadable):
+    """An expression has no value at a point, or not enough of it can be computed."""
+
+
+def _value_at(expression: sympy.Expr, place: int, bits: int) -> tuple[_Point, int]:
     """The value of `expression` at a point, as two integers of `bits` bits and a binary exponent.
 
-    None if it has no value there, or not enough of it can be computed. At the first point, symbols are between 0 and 1,
-    at others between 1 and 9.
+    At the first point, symbols are between 0 and 1, at others between 1 and 9.
+
+    Raises:
+        _NoValue: there is none.
     """
     if expression.atoms(*_Bounded):
-        return None
+        raise _NoValue("a bounded variable")
     point = {symbol: _coordinate(symbol.name, place) for symbol in expression.free_symbols}
     digits = (bits + _SPARE_BITS) * 3 // 10
     try:
         value = expression.evalf(digits, subs=point, maxn=3 * digits)
-        parts = [_binary(part) for part in value.as_real_imag()]
-    except (ArithmeticError, AttributeError, NotImplementedError, TypeError, ValueError):
-        return None
-    if None in parts:
-        return None
-    numbers = [part for part in parts if part is not None]
+        numbers = [_binary(part) for part in value.as_real_imag()]
+    except (ArithmeticError, AttributeError, NotImplementedError, TypeError, ValueError) as error:
+        raise _NoValue(str(error)) from None
     mantissa, exponent, precision = max(numbers, key=lambda n: (n[0] != 0, n[0].bit_length() + n[1]))
     if not mantissa:
         return (0, 0), 0
-    if precision < bits:
-        return None  # zero in disguise, perhaps
     last = mantissa.bit_length() + exponent - bits
-    if abs(last) > _LARGEST_EXPONENT:
-        return None
+    if precision < bits or abs(last) > _LARGEST_EXPONENT:
+        raise _NoValue("zero in disguise, perhaps")
     real, imaginary = (_rounded(m, e - last) for m, e, _ in numbers)
     if max(abs(real), abs(imaginary)).bit_length() > bits:  # rounded up to a power of two
         real, imaginary, last = real // 2, imaginary // 2, last + 1
@@ -320,12 +313,12 @@ def _coordinate(name: str, place: int) -> sympy.Rational:
     return share if place == 0 else 1 + 8 * share
 
 
-def _binary(part: Any) -> tuple[int, int, int] | None:
-    """Mantissa, binary exponent and precise bits of a real number; None if it is none."""
+def _binary(part: Any) -> tuple[int, int, int]:
+    """Mantissa, binary exponent and precise bits of a real number."""
     if part.is_Integer:
         return int(part), 0, _MOST_COMPARED
     if not part.is_Float or not part.is_finite:
-        return None
+        raise _NoValue("no real number")
     sign, mantissa, exponent, _ = part._mpf_
     return (-1 if sign else 1) * int(mantissa), int(exponent), int(part._prec)
 
@@ -333,15 +326,11 @@ def _binary(part: Any) -> tuple[int, int, int] | None:
 def _rounded(mantissa: int, shift: int) -> int:
     if shift >= 0:
         return mantissa << shift
-    magnitude = abs(mantissa)
-    rounded = (magnitude + (1 << (-shift - 1))) >> -shift if -shift <= magnitude.bit_length() + 1 else 0
-    return -rounded if mantissa < 0 else rounded
+    return round(Fraction(mantissa, 1 << -shift)) if -shift <= mantissa.bit_length() + 1 else 0
 
 
-def _rational(value: tuple[_Point, int] | None) -> Fraction | None:
+def _rational(value: tuple[_Point, int]) -> Fraction | None:
     r"""The simple rational that a value such as that of ``(1+\sqrt2)(1-\sqrt2)`` is; None if it is none."""
-    if value is None:
-        return None
     (real, imaginary), exponent = value
     if imaginary or exponent > -64:
         return None
@@ -386,9 +375,9 @@ def _proportions(difference: sympy.Expr) -> tuple[str, bool]:
     if not sympy.expand(opaque).free_symbols:
         raise Unreadable("a relation of nothing")
     first, *others = (_value_at(opaque, place, _compared_bits(opaque) + _SPARE_BITS) for place in range(3))
-    if first is None or first[0] == (0, 0) or None in others:
+    if first[0] == (0, 0):
         raise Unreadable("a relation that can't be computed")
-    return " ".join(_ratio(other, first) for other in others if other is not None), sum(first[0]) > 0
+    return " ".join(_ratio(other, first) for other in others), sum(first[0]) > 0
 
 
 def _ratio(value: tuple[_Point, int], unit: tuple[_Point, int]) -> str:
@@ -416,7 +405,7 @@ def evaluate(expression: Any) -> Any:
 
 def _evaluated(expression: Any, has_imaginary_unit: bool) -> Any:
     if isinstance(expression, sympy.Float):
-        return _exact(expression)
+        return sympy.Rational(str(expression)) if expression.is_finite else expression
     if expression is sympy.EulerGamma:  # what the parser makes of the letter
         return sympy.Symbol("gamma", positive=True)
     if isinstance(expression, sympy.Symbol):
@@ -443,11 +432,6 @@ def _signed(expression: Any, arguments: list[Any]) -> sympy.Expr:
         arguments = [sympy.expand(argument**2) for argument in arguments]
     keys = sorted(_expression(argument).key for argument in arguments)
     return sympy.Symbol(f"{type(expression).__name__} {' '.join(keys)}", positive=True)
-
-
-def _exact(decimal: sympy.Float) -> sympy.Expr:
-    """The rational that a decimal was written as."""
-    return sympy.Rational(str(decimal)) if decimal.is_finite else decimal
 
 
 def proof(gold: str, answer: str, reader: Callable[[str], Any] = parse) -> bool | None:

@@ -164,26 +164,22 @@ class Vote(NamedTuple):
 
 def vote(answers: Sequence[str | None], keys: Mapping[str, Key]) -> Vote:
     """Count the answers of a group's K rollouts; None is a missing answer, which doesn't vote but counts in K (R9)."""
-    spellings: dict[str, int] = {}
-    for answer in answers:
-        if answer is not None:
-            spellings[answer] = spellings.get(answer, 0) + 1
+    spellings = Counter(answer for answer in answers if answer is not None)
     spelling = {keys[answer]: answer for answer in spellings}
     if len(spelling) == len(spellings):  # each class has one spelling, as nearly always: nothing to sort
-        counts = {key: spellings[answer] for key, answer in spelling.items()}
+        counts = Counter({key: spellings[answer] for key, answer in spelling.items()})
     else:
-        counts, spelling = {}, {}
+        counts, spelling = Counter(), {}
         for answer, count in sorted(spellings.items(), key=lambda item: (-item[1], item[0])):
-            key = keys[answer]
-            counts[key] = counts.get(key, 0) + count
-            spelling.setdefault(key, answer)
+            counts[keys[answer]] += count
+            spelling.setdefault(keys[answer], answer)
     most = max(counts.values(), default=0)
     majority = max(counts, key=counts.__getitem__) if [*counts.values()].count(most) == 1 else None
     return Vote(
         majority=majority,
         majority_count=0 if majority is None else most,
         rollouts=len(answers),
-        answered=sum(spellings.values()),
+        answered=spellings.total(),
         counts=counts,
         spelling=spelling,
     )

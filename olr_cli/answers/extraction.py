@@ -29,7 +29,6 @@ THINK, THINK_END = "<think>", "</think>"
 
 # An escaped brace is a character, not a group; "\\" is a line break, unless what follows is a box all the same.
 _TOKEN = re.compile(r"(?P<box>\\boxed\s*\{)|\\(?:[{}]|\\(?!boxed))|(?P<open>\{)|(?P<close>\})")
-_PLAIN_BOX = re.compile(r"\\boxed\s*\{([^{}\\]*)\}")
 _REVERSED = re.compile(r"([0-9]+)(-?)")
 
 
@@ -40,8 +39,6 @@ def boxed(response: str) -> str | None:
     linear in the length of the response.
     """
     start = response.rfind("\\boxed")
-    if plain := _PLAIN_BOX.match(response, max(start, 0)):
-        return plain[1].strip() or None
     span = None if start < 0 else _last_box(response, start) or _last_box(response, 0)
     return None if span is None else response[slice(*span)].strip() or None
 
@@ -152,12 +149,10 @@ def choice(response: str) -> str | None:
     stated last ("the answer is B", "C is correct"); else all that the last line names, as in ``(B)`` or ``B. Planets``;
     else the "option B" that is named last and not refused. Two letters at once are none.
     """
-    box = boxed(response)
-    if box is not None:
-        letter = option_letter(box, len(ascii_uppercase))
-        response = response[response.rindex("\\boxed") :].partition(box)[2]
-        if letter is not None:
+    if (box := boxed(response)) is not None:
+        if letter := option_letter(box, len(ascii_uppercase)):
             return letter
+        response = response[response.rindex("\\boxed") :].partition(box)[2]
     text = unicodedata.normalize("NFKC", response)
     if stated := [*_STATED.finditer(text)]:
         return _one_letter(stated[-1])
@@ -251,10 +246,8 @@ def _plain(answer: str) -> str:
 
 def _letter(label: str, options: int, numbered: bool) -> str | None:
     """The letter of the option with a label, which is a letter itself or a number from 1."""
-    letters = ascii_uppercase[:options]
-    if label.isdecimal():
-        return letters[int(label) - 1] if numbered and 1 <= int(label) <= options else None
-    return label.upper() if label.upper() in letters else None
+    place = int(label) - 1 if numbered and label.isdecimal() else ascii_uppercase.find(label.upper())
+    return ascii_uppercase[place] if 0 <= place < options else None
 
 
 Extractor = Callable[[str], str | None]
@@ -285,12 +278,12 @@ def extract(response: str, extractor: str = "boxed") -> str | None:
     Thinking is no claim: the answer is read after the last ``</think>``, and a response that ends inside its thinking
     has none (R6).
     """
-    read, thought = find_extractor(extractor), response.rfind(THINK_END)
-    if response.rfind(THINK) > thought:  # `is_thinking`
+    read = find_extractor(extractor)
+    if is_thinking(response):
         return None
-    said = response if thought < 0 else response[thought + len(THINK_END) :]
+    _, thought_end, said = response.rpartition(THINK_END)
     answer = read(said)
-    if answer is None and read is last_answer and thought >= 0:
+    if answer is None and thought_end and read is last_answer:
         return said.strip().rpartition("\n")[2] or None
     return answer
 
@@ -319,15 +312,15 @@ def find_extractor(extractor: str) -> Extractor:
         raise UserError(f"nothing follows the colon of the extractor '{shortened(extractor)}'; fill it in")
     match kind:
         case "regex":
-            return _Regex(text)
+            return _last_match(text)
         case "after":
             return functools.partial(after, marker=text.strip())
-        case "tag":
-            if not _TAG.fullmatch(text):
-                raise UserError(
-                    f"{shortened(text)} is not the name of a tag; give it without brackets, as in tag:answer"
-                )
+        case "tag" if _TAG.fullmatch(text):
             return functools.partial(tagged, tag=text)
+        case "tag":
+            raise UserError(
+                f"{shortened(text)} is not the name of a tag; give it without brackets, as in tag:answer"
+            )
     return _own_extractor(extractor)
 
 
@@ -353,32 +346,30 @@ _TAIL = 1 << 15
 """Length of the end of a response that is always searched for all matches."""
 
 
-class _Regex:
+def _last_match(pattern: str) -> Extractor:
     """The last match of a pattern: its first group that took part, or all of it where there is no group.
 
     RE2 searches in time proportional to the text, whatever the pattern. So many matches that their searches could go
     over more than 2^30 characters are counted and not timed: then only the last 32,768 characters are searched (R8).
     """
+    import re2
 
-    def __init__(self, pattern: str) -> None:
-        import re2
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled = re2.compile(pattern, options)
+    except (re2.error, UnicodeEncodeError) as error:
+        reason = error.args[0].decode() if isinstance(error, re2.error) else "it is not Unicode"
+        raise UserError(
+            f"the regular expression '{shortened(pattern)}' is not valid ({reason}); mend it; look-around"
+            r" and back-references do not exist in RE2, which reads it: take a group, as in '#### (\d+)'"
+        ) from None
 
-        options = re2.Options()
-        options.log_errors = False
-        try:
-            self._pattern = re2.compile(pattern, options)
-        except (re2.error, UnicodeEncodeError) as error:
-            reason = error.args[0].decode() if isinstance(error, re2.error) else "it is not Unicode"
-            raise UserError(
-                f"the regular expression '{shortened(pattern)}' is not valid ({reason}); mend it; look-around"
-                r" and back-references do not exist in RE2, which reads it: take a group, as in '#### (\d+)'"
-            ) from None
-
-    def __call__(self, response: str) -> str | None:
+    def answer(response: str) -> str | None:
         text = response.encode("utf-8", "replace").decode()  # a lone surrogate is no Unicode
         for start in (0, max(0, len(text) - _TAIL)):
             last, searched = None, 0
-            for last in self._pattern.finditer(text, start):
+            for last in compiled.finditer(text, start):
                 searched += len(text) - last.start()
                 if searched > _MOST_SEARCHED:
                     break
@@ -389,8 +380,10 @@ class _Regex:
         groups = last.groups() or (last[0],)
         return next((group.strip() for group in groups if group is not None), "") or None
 
+    return answer
 
-def _own_extractor(place: str) -> Callable[[str], str | None]:
+
+def _own_extractor(place: str) -> Extractor:
     """A function of the user's own (`olr_cli.user_code`), guarded: what it raises or returns is one sentence."""
     function, shown = load_function(place), shortened(place)
 

@@ -8,7 +8,6 @@ verdict depended on what other rollouts had said.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import os
 import re
@@ -19,7 +18,7 @@ from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from olr_cli.answers.classes import Key, unread
+from olr_cli.answers.classes import Key, short, unread
 from olr_cli.answers.matching import PLAIN_NUMBER, decide
 from olr_cli.answers.notation import normal_text, tidy
 from olr_cli.answers.pool import GAVE_UP, TaskCounter, WorkerPool
@@ -71,9 +70,8 @@ class Judge(AbstractContextManager["Judge"]):
         self.timeouts = 0
         """Answers and pairs given up so far, each counted once (metric `rollout/verification_timeouts`)."""
         self._pool = WorkerPool(workers, time_limit, report)
-        self._memo: dict[tuple[str | bytes, ...], Any] = {}
-        self._ledger = ledger
-        self._keep = keep
+        self._memo: dict[Task, Any] = {}
+        self._ledger = ledger if keep else None
         self._tolerance = tolerance
         self._given_up = _read_ledger(ledger)
         self._lock = threading.Lock()
@@ -98,13 +96,10 @@ class Judge(AbstractContextManager["Judge"]):
 
     def keys(self, answers: Iterable[str]) -> dict[str, Key]:
         """The key of the class of each answer (R7, *same*)."""
-        keys, others = {}, []
-        for answer in answers:
-            if _PLAIN_NUMBER.fullmatch(answer):
-                keys[answer] = Key(f"number {answer}")
-            else:
-                others.append(("key", answer))
-        return keys | {answer: key for (_, answer), key in self._decide(others).items()}
+        answers = [*answers]
+        keys = {answer: Key(f"number {answer}") for answer in answers if _PLAIN_NUMBER.fullmatch(answer)}
+        decided = self._decide(("key", answer) for answer in answers if answer not in keys)
+        return keys | {answer: key for (_, answer), key in decided.items()}
 
     def matches(self, pairs: Iterable[Pair], tolerance: float | None = None) -> list[bool | None]:
         """Whether each answer is right, given the gold beside it (R7, *matches*), in the order of `pairs`.
@@ -126,55 +121,48 @@ class Judge(AbstractContextManager["Judge"]):
         pairs = list(pairs)
         # Plain integers are compared as text: most pairs need no more.
         plain = {text for text in {text for pair in pairs for text in pair} if _PLAIN_NUMBER.fullmatch(text)}
-        verdicts: dict[Pair, bool | None] = {
-            (gold, answer): gold == answer for gold, answer in pairs if gold in plain and answer in plain
-        }
-        asked: dict[Pair, Task] = {pair: (kind, *pair, *more) for pair in pairs if pair not in verdicts}
+        asked: dict[Pair, Task] = {pair: (kind, *pair, *more) for pair in pairs if not plain.issuperset(pair)}
         decided = self._decide(asked.values())
-        verdicts.update((pair, decided[task]) for pair, task in asked.items())
-        return [verdicts[pair] for pair in pairs]
+        return [decided[asked[pair]] if pair in asked else pair[0] == pair[1] for pair in pairs]
 
     def _decide(self, tasks: Iterable[Task]) -> dict[Task, Any]:
         """The key or the verdict of every task: remembered, decided here, or by a worker."""
-        results: dict[Task, Any] = {}
         with self._lock:
             if len(self._memo) > _MEMO:
                 self._memo.clear()
-            waiting = [task for task in dict.fromkeys(tasks) if not self._is_known(task, results)]
+            tasks = dict.fromkeys(tasks)
+            waiting = [task for task in tasks if not self._is_known(task)]
             # Texts first: one that can't be read within its limit leaves all its pairs undecided, in any order.
             texts = dict.fromkeys(("key", text) for _, *texts in waiting for text in texts[:2])
             for asked in (texts, waiting):
-                self._ask([task for task in asked if not self._is_known(task, results)], results)
-        return results
+                self._ask([task for task in asked if not self._is_known(task)])
+            return {task: self._memo[_memo_key(task)] for task in tasks}
 
-    def _is_known(self, task: Task, results: dict[Task, Any]) -> bool:
-        """Add the result of a task to `results` if it needs no worker; return whether it did."""
+    def _is_known(self, task: Task) -> bool:
+        """Whether the result of a task is remembered, as it is from now on if it needs no worker."""
         memo = _memo_key(task)
-        if task not in results and memo not in self._memo:
+        if memo not in self._memo:
             try:
                 self._memo[memo] = decide(*task)
             except NeedsAlgebra:
                 if self._given_up.isdisjoint([task, *(("key", text) for text in task[1:3])]):
                     return False
                 self._memo[memo] = _undecided(task)
-        if task not in results:
-            results[task] = self._memo[memo]
         return True
 
-    def _ask(self, tasks: list[Task], results: dict[Task, Any]) -> None:
+    def _ask(self, tasks: list[Task]) -> None:
         """Have workers do tasks, and note what is given up."""
         replies = dict(zip(tasks, self._pool.run(tasks), strict=True))
         given_up = [task for task, reply in replies.items() if reply is GAVE_UP]
-        if given_up:
-            self.timeouts += len(given_up)
-            self._given_up.update(given_up)
-            # Written before any label depends on it: a resume or a replay must give up the same tasks, on a faster
-            # machine too, or a vote would come out differently and with it the history.
-            if self._ledger is not None and self._keep:
-                with self._ledger.open("a", encoding="ascii") as file:
-                    file.write("".join(json.dumps(task) + "\n" for task in given_up))
+        self.timeouts += len(given_up)
+        self._given_up.update(given_up)
+        # Written before any label depends on it: a resume or a replay must give up the same tasks, on a faster
+        # machine too, or a vote would come out differently and with it the history.
+        if given_up and self._ledger is not None:
+            with self._ledger.open("a", encoding="ascii") as file:
+                file.write("".join(json.dumps(task) + "\n" for task in given_up))
         for task, reply in replies.items():
-            results[task] = self._memo[_memo_key(task)] = _undecided(task) if reply is GAVE_UP else reply
+            self._memo[_memo_key(task)] = _undecided(task) if reply is GAVE_UP else reply
 
 
 _judges: weakref.WeakSet[Judge] = weakref.WeakSet()
@@ -192,9 +180,8 @@ os.register_at_fork(after_in_child=_renew_locks)
 def _read_ledger(file: Path | None) -> set[Task]:
     """The tasks that a ledger says were given up; a line that a kill cut off is skipped."""
     given_up: set[Task] = set()
-    if file is None or not file.exists():
-        return given_up
-    for line in file.read_text(encoding="ascii", errors="replace").splitlines():
+    text = file.read_text(encoding="ascii", errors="replace") if file and file.exists() else ""
+    for line in text.splitlines():
         with suppress(ValueError, TypeError):
             given_up.add(tuple(json.loads(line)))
     return given_up
@@ -205,14 +192,9 @@ def _undecided(task: Task) -> Key | None:
     return unread(normal_text(tidy(task[1]))).key if task[0] == "key" else None
 
 
-def _memo_key(task: Task) -> tuple[str | bytes, ...]:
+def _memo_key(task: Task) -> Task:
     """`task`, with digests of long texts, which take less memory."""
-    return tuple(
-        text
-        if len(text) <= 64
-        else hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=20).digest()
-        for text in task
-    )
+    return tuple(map(short, task))
 
 
 @functools.cache

@@ -51,13 +51,8 @@ worker.main()
 
 TaskCounter: TypeAlias = Callable[[int, int], None]
 
-
 GAVE_UP: Final = object()
 """Stands for the result of a task that cost too much or ended its worker."""
-
-
-class _Lost(Exception):
-    """The server has ended or doesn't answer; carries the last that it wrote."""
 
 
 class _Server:
@@ -78,7 +73,7 @@ class _Server:
             )
 
     def start_worker(self) -> _Worker:
-        """Start a worker; raises `_Lost` if that fails."""
+        """Start a worker; raises OSError with the server's last words if it has ended or doesn't answer."""
         ours, child_socket = socket.socketpair()
         try:
             with child_socket:
@@ -92,7 +87,7 @@ class _Server:
             ours.close()
             self._errors.seek(0)
             words = self._errors.read().decode("utf-8", "replace").strip()[-2000:]
-            raise _Lost(words or str(error)) from None
+            raise OSError(words or str(error)) from None
         return _Worker(ours, int(process_id))
 
     def close(self, *, is_mine: bool) -> None:
@@ -233,8 +228,8 @@ class WorkerPool:
             self.prepare()
             try:
                 return self._servers[0].start_worker()
-            except _Lost as lost:
-                words = lost
+            except OSError as error:
+                words = error
                 self._servers.pop().close(is_mine=True)
         raise RuntimeError(f"workers for math-verify can't be started: {words}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 
 from olr_cli.answers.classes import is_read
@@ -31,13 +31,15 @@ class Verdict(Enum):
 
 
 def verdicts(
-    golds: Sequence[Sequence[str]],
+    golds: Sequence[Iterable[str]],
     answers: Sequence[str | None],
     judge: Judge,
     tolerance: float | None = None,
+    in_percent: Sequence[bool] | None = None,
 ) -> list[Verdict]:
-    """The verdict on each answer, of whose golds each is right."""
-    cases = [*zip(golds, answers, strict=True)]
+    """The verdict on each answer, of whose golds each is right; where the result is asked for `in_percent`, so read."""
+    of_all = zip(golds, answers, in_percent or [False] * len(golds), strict=True)
+    cases = [([as_asked(gold, asks) for gold in of_one], answer) for of_one, answer, asks in of_all]
     pairs = [(gold, answer) for of_one, answer in cases if answer for gold in of_one]
     asked = dict(zip(pairs, judge.matches(pairs, tolerance), strict=True))
 
@@ -61,7 +63,7 @@ def verify(
     `tolerance`, numbers that are no integers may differ by so much.
     """
     golds = [gold] if isinstance(gold, str) else gold or []
-    return verdicts([[as_asked(one, in_percent) for one in golds]], [answer], shared_judge(), tolerance)[0]
+    return verdicts([golds], [answer], shared_judge(), tolerance, [in_percent])[0]
 
 
 def parse(response: str, extractor: str = "last_answer") -> str | None:

@@ -47,12 +47,9 @@ _WARM_UP = (  # what the parser learns from a few typical answers makes the next
 
 def main() -> None:
     """Fork a worker for every socket that comes through standard input, itself a socket; end with it."""
-    for number in (
-        signal.SIGINT,
-        signal.SIGHUP,
-    ):  # the terminal sends them to all, and they are the parent's business
+    # The terminal sends the first two to all, and they are the parent's business; nobody waits for a worker.
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a worker
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(ValueError, OSError):  # not every system can limit it

@@ -18,7 +18,6 @@ from olr_cli.answers import (
     THINK_END,
     Judge,
     Verdict,
-    as_asked,
     extract,
     is_thinking,
     reading_more,
@@ -67,11 +66,9 @@ def grade(
     if benchmark.grader == "choice":
         return [_by_letter(sample, answer) for sample, answer in pairs]
     keys = judge.keys(answer for answer in answers if answer is not None)
-    golds = [
-        [as_asked(gold, asks_for_percent(sample.prompt)) for gold in _right_answers(sample.gold)]
-        for sample in samples
-    ]
-    found = verdicts(golds, answers, judge, benchmark.tolerance)
+    golds = [_right_answers(sample.gold) for sample in samples]
+    asks = [asks_for_percent(sample.prompt) for sample in samples]
+    found = verdicts(golds, answers, judge, benchmark.tolerance, asks)
     if counted is not None:
         counted.update(found)
     answers_of: dict[str, list[str | None]] = {}
@@ -193,7 +190,7 @@ def regrade(
             store.replace(name, after[name])
         scores = store.rescore()
     pairs = [pair for name in done for pair in zip(after[name], before[name], strict=True)]
-    unread = [new for new, _ in pairs if new.answer is None]
+    unread = [new.response for new, _ in pairs if new.answer is None]
     return Regraded(
         store.target(),
         [scores[name] for name in done],
@@ -202,9 +199,7 @@ def regrade(
         now_wrong=[new for new, old in pairs if old.is_correct and not new.is_correct],
         unfinished=[name for name in chosen if name not in done],
         counted=counted,
-        proposal=reading_more([row.response for row in unread[:_READ]])
-        if 2 * len(unread) > len(pairs)
-        else None,
+        proposal=reading_more(unread[:_READ]) if 2 * len(unread) > len(pairs) else None,
     )
 
 

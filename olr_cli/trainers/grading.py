@@ -13,7 +13,6 @@ from typing import Any
 
 from olr_cli.answers import (
     Verdict,
-    as_asked,
     default_extractor,
     extract,
     reading_more,
@@ -100,15 +99,15 @@ def _verdicts(
 
     A gold may hold its answer after the extractor's mark.
     """
-    asked: list[list[str]] = []
+    read: list[list[str]] = []
     answers: list[str | None] = []
-    for completion, of_one, extractor, prompt in zip(completions, golds, extractors, prompts, strict=True):
+    for completion, of_one, extractor in zip(completions, golds, extractors, strict=True):
         answer = extract(completion_text(completion), extractor)
         answers.append(None if answer == SENTINEL else answer)
-        asks = in_percent(prompt_messages(prompt if isinstance(prompt, str) else list(prompt)) or ())
-        read = [(":" in extractor and extract(gold, extractor)) or gold for gold in of_one]
-        asked.append([as_asked(gold, asks) for gold in read])
-    found = verdicts(asked, answers, shared_judge())
+        read.append([(":" in extractor and extract(gold, extractor)) or gold for gold in of_one])
+    turns = [prompt_messages(prompt if isinstance(prompt, str) else list(prompt)) for prompt in prompts]
+    asks = [in_percent(of_one or ()) for of_one in turns]
+    found = verdicts(read, answers, shared_judge(), in_percent=asks)
     _counted.update(found)
     without = [i for i, verdict in enumerate(found) if verdict is Verdict.NO_ANSWER]
     _unread.extend(completion_text(completions[i]) for i in without[: max(0, _MOST_UNREAD - len(_unread))])
