@@ -125,9 +125,6 @@ def matches(
     """Whether `answer` says what `gold` asks for; None if neither that nor the opposite is proved.
 
     With a relative tolerance, numbers of which one is no integer may differ by this part of the gold.
-
-    Raises:
-        NeedsAlgebra: as `decide`.
     """
     plain_gold, plain = tidy(gold), tidy(answer)
     if plain_gold == plain:
@@ -139,23 +136,21 @@ def matches(
     if not verdict and max(len(plain_gold), len(plain)) <= LONGEST_READ:
         # Letters of which the texts say that they stand for any number of some kind: `k \in \mathbb{Z}`.
         declared = frozenset("".join(groups) for groups in _DECLARED.findall(f"{gold} {answer}"))
-        for pair in _other_readings(plain_gold, plain, declared):
-            if _compare(*(read_tidied(text, leaf) for text in pair)):
-                return True
+        others = _other_readings(plain_gold, plain, declared)
+        if any(_compare(*(read_tidied(text, leaf) for text in pair)) for pair in others):
+            return True
     if verdict or (tolerance > 0 and _is_near(expected, said, tolerance)):
         return True
     # None is kept apart from False: R3 draws noisy labels from answers that are proved wrong (False), and an undecided
     # one may be right: an equal value under another name or in an equation that need not name it, letters in a row
     # that may be no product, a gold of 3,14, which may be a list or a number.
-    if verdict is False:
-        is_open = _nameless(plain_gold, expected) != _nameless(plain, said)
-        if {expected.kind, said.kind} != {"equation"}:
-            is_open |= _compare(_unnamed(expected), _unnamed(said)) is True
-        for text, other in ((plain_gold, said), (plain, expected)):
-            pointed = _with_points(text)
-            is_open |= pointed != text and _compare(other, read_tidied(pointed, leaf)) is True
-        verdict = None if is_open else False
-    return verdict
+    is_open = verdict is None or _nameless(plain_gold, expected) != _nameless(plain, said)
+    if {expected.kind, said.kind} != {"equation"}:
+        is_open = is_open or _compare(_unnamed(expected), _unnamed(said)) is True
+    for text, other in ((plain_gold, said), (plain, expected)):
+        if not is_open and (pointed := _with_points(text)) != text:
+            is_open = _compare(other, read_tidied(pointed, leaf)) is True
+    return None if is_open else False
 
 
 def _unnamed(form: Form) -> Form:
@@ -190,22 +185,22 @@ def _is_near(gold: Form, answer: Form, tolerance: Fraction) -> bool:
         return is_alike and all(
             _compare(a, b) or _is_near(a, b, tolerance) for a, b in zip(gold.parts, answer.parts, strict=True)
         )
-    exact, said = (approximate(form.parts[0] if form.kind == "quantity" else form) for form in (gold, answer))
-    if exact is None or said is None or exact.denominator == said.denominator == 1:
+    value, said = approximate(_measured(gold)), approximate(_measured(answer))
+    if value is None or said is None or value.denominator == said.denominator == 1:
         return False
-    return abs(exact - said) <= tolerance * abs(exact)
+    return abs(value - said) <= tolerance * abs(value)
 
 
 def _compare(gold: Form, answer: Form) -> bool | None:
     """The verdict about two forms; None if computer algebra has to compare what they were read from."""
     gold, answer = _without_names(gold, answer)
     kinds = {gold.kind, answer.kind}
-    if kinds == {"quantity"}:
-        return _is_one_unit(gold, answer) and _compare(gold.parts[0], answer.parts[0])
     if "quantity" in kinds:
-        return _compare(*(form.parts[0] if form.kind == "quantity" else form for form in (gold, answer)))
-    if "percent" in kinds:
-        return _compare_percentages(gold, answer)
+        return _is_one_unit(gold, answer) and _compare(_measured(gold), _measured(answer))
+    if "percent" in kinds:  # by value; a gold with the sign also by its numeral, one without if it is a share
+        is_shown = gold.kind == "percent"
+        is_share = is_shown or 0 <= exact(answer) <= 100
+        return (gold.key == answer.key and is_share) or (is_shown and gold.parts[0] == answer)
     if gold.key == answer.key:
         return True
     if "text" in kinds:
@@ -222,23 +217,17 @@ def _compare(gold: Form, answer: Form) -> bool | None:
         return None  # an equation without the sign has the label of a text
     if kinds & {"tuple", "interval"} and "matrix" in kinds:
         gold, answer = _as_matrix(gold, answer.label), _as_matrix(answer, gold.label)
-    if kinds == {"equation"} and not (" = " in gold.label and " = " in answer.label):
-        return None  # one of them is known by its text alone
     if gold.kind != answer.kind or gold.label != answer.label:
         return None if any(part.kind == "other" for part in (*gold.parts, *answer.parts)) else False
     if gold.kind in ("set", "union"):
         return _compare_unordered(gold.parts, answer.parts)
-    if gold.kind in ("tuple", "interval", "matrix"):
-        return _compare_ordered(gold.parts, answer.parts)
-    return False
+    return gold.kind in ("tuple", "interval", "matrix") and _compare_ordered(gold.parts, answer.parts)
 
 
 def _without_names(gold: Form, answer: Form) -> tuple[Form, Form]:
     """Two forms made comparable: where one has no name for its value, the other's name is dropped."""
-    if gold.kind == "choice" and (answer.kind, len(answer.label)) != ("word", 1) and answer.kind != "choice":
-        gold = gold.parts[0]
-    elif answer.kind == "choice" and (gold.kind, len(gold.label)) != ("word", 1) and gold.kind != "choice":
-        answer = answer.parts[0]
+    if not all(form.kind in ("choice", "word") and len(form.label) == 1 for form in (gold, answer)):
+        gold, answer = (form.parts[0] if form.kind == "choice" else form for form in (gold, answer))
     if gold.kind == answer.kind == "assignment" and _are_two(gold, answer):
         return gold.parts[0], Form("equation", answer.label)
     if gold.kind == "assignment":
@@ -265,18 +254,16 @@ def _are_two(one: Form, other: Form) -> bool:
     return a[2] != b[2] and not (a[2].strip("_|]").isalpha() and sorted(a[2]) == sorted(b[2]))
 
 
-def _compare_percentages(gold: Form, answer: Form) -> bool:
-    """By value; a gold with the sign also by its numeral."""
-    if gold.kind == answer.kind:
-        return gold.parts == answer.parts
-    is_numeral = gold.kind == "percent" and gold.parts[0] == answer
-    return is_numeral or (gold.key == answer.key and (gold.kind == "percent" or 0 <= exact(gold) <= 1))
+def _measured(form: Form) -> Form:
+    return form.parts[0] if form.kind == "quantity" else form
 
 
-def _is_one_unit(a: Form, b: Form) -> bool:
-    """Whether two quantities are measured alike; what is only counted, not in percent, may be called by any noun."""
-    is_counted = a.label.startswith(COUNTED) and b.label.startswith(COUNTED) and a.parts[0].kind != "percent"
-    return a.label == b.label or is_counted
+def _is_one_unit(gold: Form, answer: Form) -> bool:
+    """Whether two forms are measured alike; one may lack the unit, and what is only counted have any noun."""
+    if gold.kind != answer.kind or gold.label == answer.label:
+        return True
+    is_counted = gold.label.startswith(COUNTED) and answer.label.startswith(COUNTED)
+    return is_counted and gold.parts[0].kind != "percent"
 
 
 def _compare_words(gold: Form, answer: Form) -> bool:
@@ -313,14 +300,12 @@ def _as_matrix(form: Form, shape: str) -> Form:
 
 def _compare_systems(gold: Form, answer: Form) -> bool | None:
     """Values of several names: by name, or in the order in which they are written."""
-    if gold.kind == answer.kind:
-        names = {part.label: part for part in answer.parts}
-        if names.keys() == {part.label for part in gold.parts}:
-            return _compare_ordered(gold.parts, [names[part.label] for part in gold.parts])
+    if {gold.kind, answer.kind} <= {"system", "tuple"}:
+        named = {part.label: part for part in answer.parts}
+        if named.keys() == {part.label for part in gold.parts}:
+            return _compare_ordered(gold.parts, [named[part.label] for part in gold.parts])
         return _compare_ordered(gold.parts, answer.parts)
     system, other = (gold, answer) if gold.kind == "system" else (answer, gold)
-    if other.kind == "tuple":
-        return _compare_ordered(gold.parts, answer.parts)
     values = [part.parts[0] for part in system.parts]
     if other.kind == "set" and {part.kind for part in other.parts} <= {"tuple", "system"}:
         values = _solutions(system)
@@ -349,8 +334,7 @@ def _compare_unordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | N
     if len(gold) != len(answer):
         return False
     keys = {form.key for form in gold} & {form.key for form in answer}
-    rest = [form for form in gold if form.key not in keys]
-    others = [form for form in answer if form.key not in keys]
+    rest, others = ([form for form in forms if form.key not in keys] for forms in (gold, answer))
     if len(rest) > _MOST_COMPARED:
         return False
     is_open = False
@@ -365,23 +349,21 @@ def _compare_unordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | N
     return None if is_open else True
 
 
-# Other ways to write an answer, which a fair referee accepts for a gold, though they are another class
-
-
 def _other_readings(gold: str, answer: str, declared: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Pairs of tidied texts; if those of a pair say the same, the answer is right."""
+    """Other ways to read both, though of another class; if those of a pair say the same, the answer is right."""
     if "{derivative" in gold and "{derivative" in answer:  # x'(t) and \dot{x} are the same
         both = " by " in gold and " by " in answer
         texts = [text if both else _BY.sub(r"\1", text) for text in (gold, answer)]
         yield _FUNCTION_OF_TIME.sub("", texts[0]), _FUNCTION_OF_TIME.sub("", texts[1])
     if gold.isalpha() != answer.isalpha():  # `mg` is a word, and a product as well
-        yield _product(gold), _product(answer)
-    if "\\circ" in gold + answer and "\\pi" in gold + answer:
-        yield _DEGREES.sub(r"\\frac{\1\\pi}{180}", gold), _DEGREES.sub(r"\\frac{\1\\pi}{180}", answer)
+        one, other = (r" \cdot ".join(text) if text.isalpha() else text for text in (gold, answer))
+        yield one, other
     if point := _POINT.fullmatch(answer):
         yield gold, point[1]
     if point := _POINT.fullmatch(gold):
         yield point[1], answer
+    if "\\circ" in gold + answer and "\\pi" in gold + answer:
+        yield _DEGREES.sub(r"\\frac{\1\\pi}{180}", gold), _DEGREES.sub(r"\\frac{\1\\pi}{180}", answer)
     if "." in gold and (";" in answer or "," not in gold):
         yield gold, _with_points(answer)
     if ";" in gold or re.fullmatch(r"-?0,\d\d+", gold):
@@ -396,17 +378,12 @@ def _other_readings(gold: str, answer: str, declared: frozenset[str]) -> Iterato
     yield from _renamed(gold, answer, declared)
 
 
-def _product(text: str) -> str:
-    return r" \cdot ".join(text) if text.isalpha() else text
-
-
 def _as_intervals(text: str) -> str:
     r"""A set of real numbers as intervals, from inequalities, a builder or words: `\{x \mid x > 1\}`."""
     if _REALS.fullmatch(text):
         return r"(-\infty,\infty)"
-    whole, *excluded = _EXCEPT.split(text, maxsplit=1)
-    if excluded:
-        (values,) = excluded
+    if (excepted := _EXCEPT.search(text)) is not None:
+        whole, values = text[: excepted.start()], text[excepted.end() :]
         if not values.startswith(("\\{", "(", "[")):
             values = rf"\{{{_VALUE.sub('', values)}\}}"
         return rf"{_as_intervals(whole)} \setminus {values}"
@@ -435,8 +412,6 @@ def _as_interval(text: str) -> str | None:
         bound, letter = (right, left) if is_left else (left, right)
         if not _VARIABLE.fullmatch(letter) or not bound:
             return None
-        if sign == "\\ne":
-            return rf"(-\infty,{bound}) \cup ({bound},\infty)"
         is_above = sign.startswith(("<", "\\l")) == is_left
         bounds[is_above] = bound, sign.endswith("e")
     if len(bounds) != len(terms) // 2:
@@ -449,16 +424,12 @@ def _as_interval(text: str) -> str | None:
 def _renamed(gold: str, answer: str, declared: frozenset[str]) -> Iterator[tuple[str, str]]:
     """The answer with the gold's name for an argument or a free integer, if that is all that differs."""
     calls = _CALL.fullmatch(gold), _CALL.fullmatch(answer)
-    if calls[0] and calls[1]:
-        ours, theirs = {calls[0][1]}, {calls[1][1]}
-        may_differ = True
-    else:
-        gold, answer = (_DECLARATION.sub("", _VALUE.sub("", text)).strip() for text in (gold, answer))
-        here, there = ({*_LETTER.findall(text)} & _NAMES for text in (gold, answer))
-        ours, theirs = here - there, there - here
-        is_period = "\\pi" in gold and "\\pi" in answer and ours | theirs <= _COUNTERS
-        may_differ = is_period or not declared.isdisjoint(ours | theirs)
-    if may_differ and len(ours) == len(theirs) == 1 and ours != theirs:
+    gold, answer = (_DECLARATION.sub("", _VALUE.sub("", text)).strip() for text in (gold, answer))
+    here, there = ({*_LETTER.findall(text)} & _NAMES for text in (gold, answer))
+    ours, theirs = here - there, there - here
+    is_argument = calls[0] and calls[1] and (ours, theirs) == ({calls[0][1]}, {calls[1][1]})
+    is_period = "\\pi" in gold and "\\pi" in answer and ours | theirs <= _COUNTERS
+    may_differ = is_argument or is_period or not declared.isdisjoint(ours | theirs)
+    if may_differ and len(ours) == len(theirs) == 1:
         (name,) = ours
-        if name not in _LETTER.findall(answer):
-            yield gold, _LETTER.sub(lambda letter: name if letter[0] in theirs else letter[0], answer)
+        yield gold, _LETTER.sub(lambda letter: name if letter[0] in theirs else letter[0], answer)

@@ -11,19 +11,18 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from fractions import Fraction
-from itertools import product
+from itertools import accumulate, product
 from string import ascii_lowercase
 from typing import TypeAlias
 
-from olr_cli.answers.classes import COUNTED, Form, exact, number, short, unordered, unread
+from olr_cli.answers.classes import COUNTED, Form, FormKind, exact, number, short, unordered, unread
 from olr_cli.answers.notation import LONGEST_READ, normal_text, tidy
-from olr_cli.answers.units import based_digits, clock_time, split_choice, split_scale, split_unit, word
+from olr_cli.answers.units import based_digits, clock_time, split_unit, word
 
 Leaf: TypeAlias = Callable[[str], Form]
 """Reads an expression, relation or matrix in tidied LaTeX, or raises `Unreadable`."""
 
 _DEEPEST_READ = 40
-_LARGEST_EXPONENT = 4000
 
 
 class Unreadable(Exception):
@@ -54,29 +53,18 @@ def read(answer: str, leaf: Leaf = no_algebra) -> Form:
 
 def read_tidied(text: str, leaf: Leaf) -> Form:
     """Like `read`, for an answer that `tidy` went over."""
-    if len(text) > LONGEST_READ or _depth(text) > _DEEPEST_READ:
-        return unread(normal_text(text))
-    try:
-        return _statement(text, leaf)
-    except Unreadable:
-        return unread(normal_text(text))
-
-
-def _depth(text: str) -> int:
-    """How deep brackets nest, whether or not they pair up."""
-    if sum(map(text.count, "([{")) <= _DEEPEST_READ:
-        return 0
-    depth = deepest = 0
-    for sign in text:
-        depth += (sign in "([{") - (sign in ")]}")
-        deepest = max(deepest, depth)
-    return deepest
+    if len(text) <= LONGEST_READ:
+        # How deep brackets nest, whether or not they pair up.
+        depths = accumulate((sign in "([{") - (sign in ")]}") for sign in text)
+        with suppress(Unreadable):
+            if max(depths, default=0) <= _DEEPEST_READ:
+                return _statement(text, leaf)
+    return unread(normal_text(text))
 
 
 def _statement(text: str, leaf: Leaf) -> Form:
     """Read a tidied text."""
-    simple = _simple(text) or _simple_quantity(text)
-    if simple is not None:
+    if (simple := _simple(text)) is not None:
         return simple
     if text.count("\\bmod") == 1 and (congruence := _congruence(text, leaf)) is not None:
         return congruence
@@ -90,13 +78,6 @@ def _statement(text: str, leaf: Leaf) -> Form:
     return leaf(text)
 
 
-def _simple_quantity(text: str) -> Form | None:
-    """A number with a unit, which may have commas of its own: `15,000 kg`."""
-    body, unit = split_unit(text)
-    value = exact_number(body) if unit else None
-    return None if value is None else Form("quantity", unit, (number(value),))
-
-
 def _simple(text: str) -> Form | None:
     """The form of a text that needs neither algebra nor to be taken apart."""
     value = exact_number(text)
@@ -105,35 +86,36 @@ def _simple(text: str) -> Form | None:
     if text.endswith("%"):
         value = exact_number(text[:-1].rstrip("\\ "))
         return None if value is None else Form("percent", parts=(number(value),))
-    letters = word(text)
-    if text in _INFINITIES or letters in _INFINITIES:
-        return Form("value", _INFINITIES.get(text, "oo"))
-    if letters is not None and letters not in _CONSTANTS:
-        return Form("word", letters)
-    time = clock_time(text)
-    if time is not None:
-        return Form("time", time)
-    based = based_digits(text)
-    return None if based is None else Form("based", "{}:{}".format(*based))
+    if (infinity := _INFINITIES.get(word(text) or text)) is not None:
+        return Form("value", infinity)
+    for kind, recognized in _SPELLED.items():
+        label = recognized(text)
+        if label is not None and label not in _CONSTANTS:
+            return Form(kind, label)
+    body, unit = split_unit(text)  # a number with a unit may have commas of its own: `15,000 kg`
+    value = exact_number(body) if unit else None
+    return None if value is None else Form("quantity", unit, (number(value),))
 
 
+_SPELLED: dict[FormKind, Callable[[str], str | None]] = {
+    "word": word, "time": clock_time, "based": based_digits
+}  # fmt: skip
 _INFINITIES = {"infinity": "oo", "\\infty": "oo", "+\\infty": "oo", "-\\infty": "-oo", "- \\infty": "-oo"}
 _CONSTANTS = ("e", "i")
 _DIGITS = r"(?:[1-9]\d{0,2}(?:[, ]\d{3})+(?!\d)|\d++)"
 _EXPONENT = r"(?:[eE][+-]?\d+|\s*\\(?:times|cdot)\s*10\s*\^\s*(?:\{\s*[+-]?\d+\s*\}|[+-]?\d+))"
 _MAGNITUDE = rf"(?:{_DIGITS}(?:\.\d*)?|\.\d+){_EXPONENT}?"
 _DECIMAL = rf"[+-]?\s*{_MAGNITUDE}"
-_RATIO = re.compile(
-    rf"(?P<sign>[+-]?)\s*(?:(?P<whole>\d+)\s+(?=\d+/\d))?(?P<p>{_MAGNITUDE})(?:\s*/\s*(?P<q>{_DECIMAL}))?",
+_NUMBER = re.compile(
+    r"([+-]?)\s*(?:(?P<whole>\d+)\s*(?=\\frac|(?<=\s)\d+/\d))?"
+    rf"(?:\\frac\s*\{{\s*(?P<top>{_DECIMAL})\s*\}}\s*\{{\s*(?P<bottom>{_DECIMAL})\s*\}}"
+    rf"|(?P<p>{_MAGNITUDE})(?:\s*/\s*(?P<q>{_DECIMAL}))?)",
     re.ASCII,
 )
-_FRACTION = re.compile(
-    r"(?P<sign>[+-]?)\s*(?:(?P<whole>\d+)\s*)?\\frac"
-    rf"\s*(?:(?P<p1>\d)|\{{\s*(?P<p>{_DECIMAL})\s*\}})\s*(?:(?P<q1>\d)|\{{\s*(?P<q>{_DECIMAL})\s*\}})",
-    re.ASCII,
-)
-_PARTS = re.compile(rf"(-?)\+?\s*(.*?)({_EXPONENT})?", re.ASCII)
 _REPEATING = re.compile(r"([+-]?)\s*(\d+)\.(\d*)\s*\\(?:overline|bar|dot)\s*(?:\{(\d+)\}|(\d))", re.ASCII)
+_LARGEST_EXPONENT = 4000
+_SCALES = {"hundred": 2, "thousand": 3, "万": 4, "million": 6, "亿": 8, "billion": 9, "trillion": 12}
+_SCALED = re.compile(rf"(.*[\d}}])\s*(?:\\text\{{\s*)?({'|'.join(_SCALES)})s?\s*\}}?")
 _WRAPPED = re.compile(r"\{([^{}]*)\}")
 
 
@@ -146,55 +128,31 @@ def exact_number(text: str) -> Fraction | None:
     if text.isascii() and text.isdigit():
         return Fraction(int(text))
     wrapped = _WRAPPED.fullmatch(text)
-    if wrapped is not None:
-        text = wrapped[1].strip()
-    if text.endswith(("n", "d", "s", "}")):
-        text, zeros = split_scale(text)
-        if zeros:
-            value = exact_number(text)
-            return None if value is None else value * 10**zeros
-    repeating = _REPEATING.fullmatch(text)
-    if repeating is not None:
-        sign, whole, decimals, braced, digit = repeating.groups()
-        period, shift = braced or digit, 10 ** len(decimals)
-        value = Fraction(int(whole + decimals), shift) + Fraction(
-            int(period), shift * (10 ** len(period) - 1)
-        )
-        return -value if sign == "-" else value
-    match = _FRACTION.fullmatch(text) if "frac" in text else _RATIO.fullmatch(text)
-    if match is None:
-        return None
-    groups = match.groupdict()
-    p, q = groups["p"] or groups["p1"], groups["q"] or groups.get("q1")
-    return _rational(groups["sign"], groups["whole"], p, q)
-
-
-def _rational(sign: str, whole: str | None, p: str, q: str | None) -> Fraction | None:
-    top, bottom = _decimal(p), Fraction(1) if q is None else _decimal(q)
-    if top is None or bottom is None or bottom == 0:
-        return None
-    value = top / bottom
-    if whole is not None:
-        # A whole number beside anything but a proper fraction is a product or a slip.
-        if not (p.isdigit() and q is not None and q.isdigit() and value < 1):
+    text = text if wrapped is None else wrapped[1].strip()
+    if (scaled := _SCALED.fullmatch(text)) is not None:
+        number_before = exact_number(scaled[1])
+        return None if number_before is None else number_before * 10 ** _SCALES[scaled[2]]
+    if (match := _REPEATING.fullmatch(text)) is not None:
+        before, period = match[2] + match[3], match[4] or match[5]
+        value = Fraction(int(before + period) - int(before), 10 ** len(match[3]) * (10 ** len(period) - 1))
+    elif (match := _NUMBER.fullmatch(text)) is not None:
+        p, q = match["top"] or match["p"], match["bottom"] or match["q"] or "1"
+        top, bottom = _decimal(p), _decimal(q)
+        if top is None or not bottom:
             return None
-        value += int(whole)
-    return -value if sign == "-" else value
+        value = top / bottom
+        if match["whole"]:
+            if not (p.isdigit() and q.isdigit() and value < 1):
+                return None  # beside anything but a proper fraction it is a product or a slip
+            value += int(match["whole"])
+    return None if match is None else -value if match[1] == "-" else value
 
 
 def _decimal(token: str) -> Fraction | None:
     """Value of a `_DECIMAL`; None where its exponent is out of bounds."""
-    match = _PARTS.fullmatch(token)
-    if match is None:
-        return None
-    minus, mantissa, power = match.groups()
-    exponent = int(re.findall(r"[+-]?\d+", power)[-1]) if power else 0
-    if abs(exponent) > _LARGEST_EXPONENT:
-        return None
-    whole, _, decimals = re.sub(r"[^\d.]", "", mantissa).partition(".")
-    exponent -= len(decimals)
-    value = int(minus + whole + decimals)
-    return Fraction(value * 10**exponent) if exponent >= 0 else Fraction(value, 10**-exponent)
+    mantissa, *power = re.split(r"\\[a-z]+10\^|[eE]", re.sub(r"[,\s{}]", "", token))
+    exponent = int(power[0]) if power else 0
+    return None if abs(exponent) > _LARGEST_EXPONENT else Fraction(f"{mantissa}e{exponent}")
 
 
 _TOKEN = re.compile(
@@ -230,9 +188,8 @@ def _split(text: str, kind: str) -> list[str] | None:
 
 def _elements(text: str) -> list[str]:
     """The elements of a list, each `±` as two; a text that is no list is its only element."""
-    items = _split(text, "separator") or [text]
-    if len(items) > 1:
-        items = [items[0], *(item for item in items[1:] if _CONDITION.fullmatch(item) is None)]
+    first, *rest = _split(text, "separator") or [text]
+    items = [first, *(item for item in rest if _CONDITION.fullmatch(item) is None)]
     return [alternative for item in items if item for alternative in _alternatives(item)]
 
 
@@ -267,11 +224,10 @@ def _list(forms: Sequence[Form]) -> Form:
     return unordered(form.parts[0] if form.kind == "assignment" else form for form in forms)
 
 
-_LETTER = (
-    r"(?:\\(?:vec|hat|bar|tilde|overline|overrightarrow)\s*\{?\s*[a-zA-Z]+\s*\}?"
-    r"|\\(?!text|frac|sqrt)[a-zA-Z]+|[a-zA-Z])"
+_SYMBOL = (
+    r"(?:\\(?:vec|hat|bar|tilde|overline|overrightarrow)\s*\{?\s*[a-zA-Z]+\s*\}?|\\(?!text|frac|sqrt)[a-zA-Z]+"
+    r"|[a-zA-Z])(?:\s*_\s*(?:\w|\{(?:[^{}]|\{[^{}]*\})*\}))?(?:\s*\^\s*\*)?"
 )
-_SYMBOL = rf"{_LETTER}(?:\s*_\s*(?:\w|\{{(?:[^{{}}]|\{{[^{{}}]*\}})*\}}))?(?:\s*\^\s*\*)?"
 _ANY_SYMBOL = re.compile(rf"\\text\{{[^{{}}]*\}}|\\(?:frac|sqrt)|{_SYMBOL}")
 _CALLED = rf"{_SYMBOL}(?:\s*\([^()]*\))?"
 _NAME = re.compile(
@@ -282,9 +238,11 @@ _NO_NAMES = frozenset({"\\pi", "\\infty", *_CONSTANTS})
 _FUNCTION = re.compile(
     r"\\(?:a|arc)?(?:sin|cos|tan|cot|sec|csc|log|ln|lg|exp|det|max|min|gcd|lcm|lim|sum|prod|int|binom)"
 )
-_MEMBER = re.compile(r"\\in(?![a-zA-Z])")
 _COMMAND = re.compile(rf"\\(?:frac|sqrt|cdot|times|text|circ)|{_FUNCTION.pattern}")
 _INDEX = r"(?:\s*_\s*(?:\w|\{[^{}]*\}))?"
+_OPTION = re.compile(
+    r"(?:\\text\{\s*)?(?:\(([A-J])\)|([A-J])[).:])(?:\s*\}\s*|\s+)(?=[\w\\(-])(?![-+]\s)(.*?)\}?"
+)
 _VALUES = re.compile(  # limits, sums and integrals, |z|, f(2), f'(2), f(x)_{max}
     r"\\(?:lim|sum|prod|int)(?![a-zA-Z]).*|\|\s*[a-wz]\s*\|"
     rf"|(?:\\text\{{[^{{}}]*\}}|(?<![a-zA-Z\\])[a-wzA-Z]){_INDEX}\s*\((?:[^()]|\([^()]*\))*\){_INDEX}"
@@ -292,10 +250,11 @@ _VALUES = re.compile(  # limits, sums and integrals, |z|, f(2), f'(2), f(x)_{max
 
 
 def _choice(text: str, leaf: Leaf) -> Form | None:
-    """An option's letter with its text; the letter alone is a word."""
-    letter, rest = split_choice(text)
-    is_option = letter and not split_choice(rest)[0]
-    return Form("choice", letter, (_statement(rest, leaf),)) if is_option else None
+    """An option's letter with its text, as in `(C) Plane` and `B. 7`; the letter alone is a word."""
+    match = _OPTION.fullmatch(text)
+    if match is None or _OPTION.fullmatch(match[3]):
+        return None
+    return Form("choice", (match[1] or match[2]).lower(), (_statement(match[3], leaf),))
 
 
 def _relation(text: str, leaf: Leaf) -> Form | None:
@@ -308,7 +267,7 @@ def _relation(text: str, leaf: Leaf) -> Form | None:
     if len(sides) == 2 and exact_number(sides[0]) is not None:  # 3 = x
         sides.reverse()
     head, value = sides[0], sides[-1]
-    is_member = _MEMBER.search(text) is not None
+    is_member = re.search(r"\\in(?![a-zA-Z])", text) is not None
     if _is_name(head, value):
         return _assignment(head, value, leaf, is_equation=not is_member)
     if is_member:
@@ -316,7 +275,9 @@ def _relation(text: str, leaf: Leaf) -> Form | None:
     names = [word(side) or "" for side in sides]
     if all(len(name) > 1 for name in names):
         return Form("equation", " = ".join(sorted(names)))
-    last = () if _is_solved(head) else (_statement(value, leaf), Form("text", f"{head}={value}"))
+    # The one letter of `2x = 5` is another number than 5.
+    is_solved = len(_symbols(head)) == 1 and not re.search(rf"[|^]|derivative|{_FUNCTION.pattern}", head)
+    last = () if is_solved else (_statement(value, leaf), Form("text", f"{head}={value}"))
     try:
         label = leaf(f"{head} = {value}").label
     except Unreadable:
@@ -343,11 +304,6 @@ def _assignment(head: str, value: str, leaf: Leaf, *, is_equation: bool) -> Form
         with suppress(Unreadable):
             parts.append(leaf(f"{head} = {value}"))
     return Form("assignment", short(re.sub(r"[{}\s]", "", head)), tuple(parts))
-
-
-def _is_solved(head: str) -> bool:
-    """Whether `head = value` says what its one letter is, another number than `value`: x is 5/2 if `2x = 5`."""
-    return len(_symbols(head)) == 1 and not re.search(rf"[|^]|derivative|{_FUNCTION.pattern}", head)
 
 
 def _symbols(text: str) -> list[str]:
@@ -390,10 +346,10 @@ def _congruence(text: str, leaf: Leaf) -> Form | None:
     match = _CONGRUENCE.fullmatch(text)
     if match is None:
         return None
-    head, remainders = (match["head"] or "").strip(), match["remainders"].strip()
+    head, remainders, m = ((part or "").strip() for part in match.groups())
     if re.search("[a-zA-Z]", head) and not _is_name(head, remainders):
         raise Unreadable("a congruence to be solved")
-    modulus = _statement(match["modulus"].strip(), leaf)
+    modulus = _statement(m, leaf)
     return unordered(
         Form("congruence", parts=(_reduced(_statement(remainder, leaf), modulus), modulus))
         for remainder in _elements(remainders)
@@ -404,10 +360,9 @@ def _reduced(remainder: Form, modulus: Form) -> Form:
     if not remainder.kind == modulus.kind == "number":
         return remainder
     value, m = exact(remainder), exact(modulus)
-    try:
+    with suppress(ValueError, ZeroDivisionError):
         return number(Fraction(value.numerator * pow(value.denominator, -1, int(m)) % m))
-    except (ValueError, ZeroDivisionError):
-        raise Unreadable("a quotient without remainder") from None
+    raise Unreadable("a quotient without remainder")
 
 
 _ROWS = ("tuple", "interval")
@@ -435,20 +390,16 @@ def _group(text: str, leaf: Leaf) -> Form | None:
     if match is None or "\\begin" in text or "\\mid" in text:
         return None
     inner = match[2].strip()
-    items = _split(inner, "separator")
-    if items is None:
-        return None
-    brackets = match[1][-1] + match[3][-1]
-    if brackets == "{}":
+    items, brackets = _split(inner, "separator"), match[1][-1] + match[3][-1]
+    if items and brackets == "{}":
         return _list([_statement(element, leaf) for element in _elements(inner)]) if inner else Form("set")
-    if "" in items:
+    if not items or "" in items:
         return None
     if len(items) == 1:
         return _statement(inner, leaf) if brackets == "()" else None
     parts = tuple(_statement(item, leaf) for item in items)
-    if brackets == "()":
-        return Form("tuple", parts=parts)
-    return Form("interval", brackets, parts) if len(parts) == 2 else Form("tuple", parts=parts)
+    is_interval = len(parts) == 2 and brackets != "()"
+    return Form("interval", brackets, parts) if is_interval else Form("tuple", parts=parts)
 
 
 def _quantity(text: str, leaf: Leaf) -> Form | None:

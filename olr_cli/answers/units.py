@@ -8,13 +8,11 @@ is no known unit counts things (``5\text{ apples}``). Letters that are not set a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from olr_cli.answers.classes import COUNTED
 
-_PREFIXES = (
-    "k kilo|M mega|G giga|T tera|h hecto|d deci|c centi|m milli|u micro|μ micro|µ micro|n nano|p pico|f femto"
-)
+_PREFIXES = "k kilo M mega G giga T tera h hecto d deci c centi m milli uμµ micro n nano p pico f femto"
 _PREFIXED = (  # units with their other names; a symbol takes a prefix's letter, a name its word
     "m meter metre|g gram gramme|s second sec|A ampere amp|K kelvin|mol mole|L l liter litre|J joule|W watt|N newton"
     "|Pa pascal|Hz hertz|V volt|C coulomb|F farad|H henry|T tesla|Wb weber|ohm Ω|eV electronvolt|cal calorie|bit b"
@@ -43,7 +41,7 @@ _NO_UNIT = re.compile(
 
 def _known_units() -> Iterator[tuple[str, str]]:
     """Every name of a unit, and the one by which it is known here."""
-    prefixes = [prefix.split(" ") for prefix in _PREFIXES.split("|")]
+    prefixes = [(sign, word) for signs, word in re.findall(r"(\S+) (\w+)", _PREFIXES) for sign in signs]
     for table, taken in ((_PREFIXED, prefixes), (_ALONE, [])):
         for first, *others in map(str.split, table.split("|")):
             for name in (first, *others):
@@ -60,16 +58,14 @@ _FACTOR = re.compile(  # a style with its power, or a degree sign, and how it is
     r"(?:\\text\{(?P<styled>(?:[^{}]|\{[^{}]*\})*)\}(?:\s*\^\s*\{?\s*(?P<power>-?\d)\s*\}?)?"
     rf"|{_DEGREES}(?:\s*(?:\\text\{{\s*)?(?P<scale>[CFK])\}}?(?![a-zA-Z]))?)"
 )
-_START = re.compile(rf"\\text|{_DEGREES}|/\s*\\text")
 _FRACTION = re.compile(  # 60 \frac{\text{mi}}{\text{h}}
     r"([\d.,]+)(?:\s|(?=\\frac\s*\{\s*\\text))\\frac\s*\{((?:[^{}]|\{[^{}]*\})*)\}\s*\{((?:[^{}]|\{[^{}]*\})*)\}"
 )
-_PLAIN = re.compile(r"(?<=[\d})\s])\s*(?P<words>[a-zA-Z][a-zA-Z./ ]*?)\.?(?P<power>\^\{?-?\d\}?)?$")
+_PLAIN = re.compile(r"(?<=[\d})\s])\s*(?P<unit>(?P<words>[a-zA-Z][a-zA-Z./ ]*?)\.?(?:\^\{?-?\d\}?)?)$")
 _LONG = re.compile(r"[\d.,]{3,}")
 _WORD = re.compile(
     r"(?P<word>[a-zA-ZΩμµÅ£€¥°一-鿿]+)\.?(?:\s*\^?\s*\{?\s*(?P<power>-?\d)\s*\}?)?|(?P<over>/)|[·.*()\s-]+|\\cdot"
 )
-_JOINT = re.compile(r"\s*(?:\\cdot|\\times|/)?\s*$")
 
 
 def split_unit(text: str) -> tuple[str, str]:
@@ -77,72 +73,53 @@ def split_unit(text: str) -> tuple[str, str]:
     for sign, unit in _MONEY.items():
         if text.startswith((sign, f"-{sign}")):
             return text.replace(sign, "", 1).strip(), unit
-    for start in _START.finditer(text):
-        body = text[: start.start()].rstrip()
-        if body and body[-1] not in "_^=+-*/({[,<>|" and _is_closed(body):
-            unit = _styled_unit(text[start.start() :])
+    for first in _FACTOR.finditer(text):
+        body, styled = text[: first.start()], text[first.start() :]
+        opened, closed = (sum(map(body.count, brackets)) for brackets in ("([", ")]"))
+        is_closed = opened == closed and body.count("{") == body.count("}")
+        if body and body[-1] not in "_^=+-*/({[,<>|" and is_closed and not _FACTOR.sub("", styled):
+            unit = _unit(_FACTOR.sub(_in_plain_letters, styled))
             if unit:
-                return _JOINT.sub("", body), unit
+                return body, unit
     if (fraction := _FRACTION.fullmatch(text)) is not None:
-        over, under = (_TEXT.sub(r"\1", fraction[group]) for group in (2, 3))
-        unit = _unit([(f"({over})", False, 1), (f"({under})", True, 1)], shortest=1)
+        unit = _unit(_TEXT.sub(r"\1", f"({fraction[2]})/({fraction[3]})"), shortest=1)
         if unit and COUNTED not in unit:
             return fraction[1].rstrip(), unit
     if (match := _PLAIN.search(text)) is not None:
         body = text[: match.start()].rstrip()
         # 6m is a product more often than a length, and 2600g is not.
-        unit = _unit(
-            [(match["words"] + (match["power"] or ""), False, 1)], shortest=1 if _LONG.fullmatch(body) else 2
-        )
+        unit = _unit(match["unit"], shortest=1 if _LONG.fullmatch(body) else 2)
         if unit and (len(match["words"]) > 1 or COUNTED not in unit):
             return body, unit
     return text, ""
 
 
-def _is_closed(body: str) -> bool:
-    """Whether every bracket of `body` is closed: what follows stands beside it, not within."""
-    return body.count("{") == body.count("}") and sum(map(body.count, "([")) == sum(map(body.count, ")]"))
+def _in_plain_letters(factor: re.Match[str]) -> str:
+    styled = f"°{factor['scale'] or ''}" if factor["styled"] is None else factor["styled"]
+    return f"{'/' if factor['joint'] == '/' else ' '}{styled}{'^' if factor['power'] else ''}{factor['power'] or ''}"
 
 
-def _styled_unit(text: str) -> str:
-    """The unit that consists of all of `text`; "" if it is no unit."""
-    at, factors = 0, []
-    while at < len(text):
-        match = _FACTOR.match(text, at)
-        if match is None:
-            return ""
-        at = match.end()
-        styled = f"°{match['scale'] or ''}" if match["styled"] is None else match["styled"]
-        factors.append((styled, match["joint"] == "/", int(match["power"] or 1)))
-    return _unit(factors)
-
-
-def _unit(factors: Iterable[tuple[str, bool, int]], shortest: int = 0) -> str:
-    """One spelling of a product of texts, some under the line, the last unit of each to a power; "" if one is no unit.
+def _unit(text: str, shortest: int = 0) -> str:
+    """One spelling of a product of units and their powers; "" if anything in it is no unit.
 
     Outside of a style the first unit has at least the `shortest` number of letters.
     """
     powers: dict[str, int] = {}
-    for styled, is_under, power in factors:
-        text = _COMPOUND.sub(lambda match: "mi/h" if match[1] else "km/h", styled)
-        at, sign, dimensions = 0, -1 if is_under else 1, 1
-        while at < len(text):
-            match = _WORD.match(text, at)
-            if match is None:
+    text = _COMPOUND.sub(lambda match: "mi/h" if match[1] else "km/h", text)
+    if _WORD.sub("", text):
+        return ""
+    sign = dimensions = 1
+    for match in _WORD.finditer(text):
+        if match["over"] or match["word"] == "per":
+            sign = -1
+        elif match["word"] in ("square", "sq", "cubic", "cu"):
+            dimensions = 2 if match["word"].startswith("s") else 3
+        elif match["word"]:
+            name = _name(match["word"], is_plain=shortest > 0)
+            if not name or (not powers and len(match["word"]) < shortest):
                 return ""
-            at = match.end()
-            if match["over"] or match["word"] == "per":
-                sign = -sign
-            elif match["word"] in ("square", "sq", "cubic", "cu"):
-                dimensions = 2 if match["word"].startswith("s") else 3
-            elif match["word"]:
-                name = _name(match["word"], is_plain=shortest > 0)
-                if not name or (not powers and len(match["word"]) < shortest):
-                    return ""
-                is_last = not text[at:].strip()
-                exponent = int(match["power"] or 1) * dimensions * (power if is_last else 1)
-                powers[name] = powers.get(name, 0) + sign * exponent
-                dimensions = 1
+            powers[name] = powers.get(name, 0) + sign * dimensions * int(match["power"] or 1)
+            dimensions = 1
     measured = {name: power for name, power in powers.items() if not name.startswith(COUNTED)}
     shown = sorted((measured or powers).items())
     return " ".join(name if power == 1 else f"{name}^{power}" for name, power in shown)
@@ -179,26 +156,15 @@ _BASED = re.compile(
 )
 
 
-def based_digits(text: str) -> tuple[int, str] | None:
-    r"""The base and the digits of a number such as ``52_8`` or ``52_{\text{eight}}``; None if it has no base."""
+def based_digits(text: str) -> str | None:
+    r"""The base and the digits of a number, "8:52" for ``52_8`` or ``52_{\text{eight}}``; None if it has no base."""
     match = _BASED.fullmatch(text)
     if match is None:
         return None
     name = match["index"] or match["words"]
     base = int(name) if name.isdecimal() else NUMBER_WORDS.get(name, 0)
-    if not 2 <= base <= 36 or any(int(digit, 36) >= base for digit in match["digits"]):
-        return None
-    return base, match["sign"] + match["digits"]
-
-
-_SCALES = {"hundred": 2, "thousand": 3, "万": 4, "million": 6, "亿": 8, "billion": 9, "trillion": 12}
-_SCALED = re.compile(rf"(.*[\d}}])\s*(?:\\text\{{\s*)?({'|'.join(_SCALES)})s?\s*\}}?")
-
-
-def split_scale(text: str) -> tuple[str, int]:
-    """Split a scale word off (`5 million`): the text before it, and its power of ten; 0 without one."""
-    match = _SCALED.fullmatch(text)
-    return (text, 0) if match is None else (match[1], _SCALES[match[2]])
+    is_digits = 2 <= base <= 36 and all(int(digit, 36) < base for digit in match["digits"])
+    return f"{base}:{match['sign']}{match['digits']}" if is_digits else None
 
 
 _TEXT = re.compile(r"\\text\{([^{}]*)\}")
@@ -219,17 +185,6 @@ def word(text: str) -> str | None:
         return None
     words = text.strip(".!'").casefold().split()
     return "".join(words) if all(len(each) == 1 for each in words) else " ".join(words)
-
-
-_OPTION = re.compile(
-    r"(?:\\text\{\s*)?(?:\(([A-J])\)|([A-J])[).:])(?:\s*\}\s*|\s+)(?=[\w\\(-])(?![-+]\s)(.*?)\}?"
-)
-
-
-def split_choice(text: str) -> tuple[str, str]:
-    """The letter and the text of an option, as in `(C) Plane` and `B. 7`; empty where there is none."""
-    match = _OPTION.fullmatch(text)
-    return ("", "") if match is None else ((match[1] or match[2]).lower(), match[3])
 
 
 _TIME = re.compile(r"(\d{1,2})(?: ?: ?(\d\d))? ?([ap])\.? ?m\.?", re.IGNORECASE)
