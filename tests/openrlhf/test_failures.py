@@ -64,7 +64,7 @@ def test_a_submitted_job_goes_on_after_verification_timeouts_and_stops_when_a_re
 ) -> None:
     run, data = tmp_path / "run", tmp_path / "data.jsonl"
     rows = [{"question": f"{n}+{n}=", "answer": str(2 * n)} for n in range(101, 181)]
-    rows[5]["answer"] = rows[50]["answer"] = r"\binom{10^9}{5\cdot 10^8}"
+    rows[5]["answer"] = rows[50]["answer"] = r"\sum_{k=1}^{5000} \frac{1}{k^2+1}"  # too much work
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     settings = (
         *(setting for setting in SMALL if not setting.startswith("noise.")),
