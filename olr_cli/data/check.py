@@ -198,7 +198,8 @@ def _findings(
     yield _found("ungradable", "label that no response can match", unmatched)
     parsed = graded if origins is not None else graded[:_READ_AT_START]
     keys = judge.keys(label for _, label in parsed)
-    unread = [pair for pair in parsed if not is_read(keys[pair[1]]) and pair not in unmatched]
+    seen = {row for row, _ in unmatched}
+    unread = [(row, label) for row, label in parsed if row not in seen and not is_read(keys[label])]
     yield _found("unparsed", "label that cannot be read, for which no other spelling counts", unread)
     if origins is not None:
         conflicting, agreeing = _repeated(prompts, judge)

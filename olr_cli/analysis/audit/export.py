@@ -75,12 +75,9 @@ class Choice:
         repair: bool,
     ) -> Choice:
         """Of the command's options: ``doubted,questionable``; the same; ``0.1:0.9``; numbers of rows."""
-        if not {first, random} <= {None} and (
-            not {drop, only, pass_rate} <= {None} or None not in (first, random)
-        ):
-            raise UserError(
-                "this takes of all rows; leave other choices out", "random" if first is None else "first"
-            )
+        numbers = [name for name, rows in (("first", first), ("random", random)) if rows is not None]
+        if numbers and (len(numbers) > 1 or (drop, only, pass_rate) != (None, None, None)):
+            raise UserError("this takes of all rows; leave other choices out", numbers[0])
         with at("only"):
             kept = _statuses(only)
         rates = None if pass_rate is None else _rates(pass_rate)
