@@ -117,13 +117,13 @@ class Rehearsal:
 
     def _earlier_run(self) -> tuple[Path, float] | None:
         """The newest run below runs/ with this policy, device and length of responses, and its seconds a rollout."""
-        same, found = ("engine", "device", "dtype", "threads", "policy_digest"), []
+        same, runs = ("engine", "device", "dtype", "threads", "policy_digest"), []
         for file in Path("runs").glob("**/manifest.json"):
             with suppress(UserError):
-                manifest, recipe = read_manifest(file.parent), read_recipe(file.parent)
+                manifest = read_manifest(file.parent)
                 if all(manifest.get(name) == self.engine.facts.get(name) for name in same):
-                    found.append((manifest["created"], file.parent, recipe.train))
-        for _, path, settings in sorted(found, key=lambda run: run[0], reverse=True):
+                    runs.append((manifest["created"], file.parent, read_recipe(file.parent).train))
+        for _, path, settings in sorted(runs, key=lambda run: run[0], reverse=True):
             if settings.max_new_tokens == self.recipe.train.max_new_tokens:
                 steps = read_metrics(path, "time/step")
                 rollouts = sum(step.get("rollout/groups", 0) for step in steps) * settings.rollouts_per_prompt

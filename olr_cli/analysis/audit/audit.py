@@ -27,7 +27,7 @@ import polars as pl
 
 from olr_cli.analysis.audit import annotators, calibration
 from olr_cli.analysis.audit.annotators import AnnotatorModel, Bools, Floats, Numbers
-from olr_cli.analysis.audit.calibration import Estimate, Verified, as_asked, auroc, is_right
+from olr_cli.analysis.audit.calibration import Estimate, Verified, asked_truths, auroc, is_right
 from olr_cli.analysis.audit.tally import MISSING, Tally, tally
 from olr_cli.analysis.histories import NO_LABELS, RolloutHistory, read_history, with_questions
 from olr_cli.answers import EXTRACTORS, Judge, is_match
@@ -210,7 +210,7 @@ def _verdicts(
     says_something = (counted.prompts["visits"].to_numpy() > 1) | (len(counted.models) > 1)
     is_changed, gain = np.zeros(len(counted), dtype=bool), None
     if verified is not None and verified.labels:
-        proposal_right = is_right(proposed, as_asked(prompts, verified.answers), judge)
+        proposal_right = is_right(proposed, asked_truths(prompts, verified.answers), judge)
         maps = calibration.calibrate(model.odds, verified.is_wrong, proposal_right)
         chance = maps.chances(model.odds)
         proposal_chance = chance * maps.mended.mean()

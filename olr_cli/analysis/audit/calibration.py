@@ -65,7 +65,7 @@ class Verified:
         An answer is None where all that is known is that the label is wrong.
         """
         truths = tuple(answers.get(prompt.prompt_id) for prompt in prompts)
-        is_wrong = 1 - is_right(labels, as_asked(prompts, truths), judge)
+        is_wrong = 1 - is_right(labels, asked_truths(prompts, truths), judge)
         for p, (prompt, label) in enumerate(zip(prompts, labels, strict=True)):
             if prompt.prompt_id in answers and truths[p] is None and label is not None:
                 is_wrong[p] = 1
@@ -82,7 +82,7 @@ class Verified:
         return int((~np.isnan(self.is_wrong)).sum())
 
 
-def as_asked(prompts: Iterable[Prompt], truths: Iterable[str | None]) -> list[str | None]:
+def asked_truths(prompts: Iterable[Prompt], truths: Iterable[str | None]) -> list[str | None]:
     """Truths as the judge is asked for them (`Prompt.asked`)."""
     return [prompt.asked(truth) for prompt, truth in zip(prompts, truths, strict=True)]
 
