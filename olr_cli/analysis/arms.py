@@ -47,6 +47,8 @@ _SAME_ARM = UNDECIDING | {
     "engine.dtype",
     "engine.threads",
     "engine.max_batch_tokens",
+    "engine.micro_batch_tokens",
+    "engine.gradient_checkpointing",
 }
 """Keys, or sections of keys, in which runs of one arm may differ: the seeds, and what changes rounding alone."""
 

@@ -572,11 +572,19 @@ class LocalEngine(Section):
     threads: Annotated[Whole, Field(gt=0, le=1024)] | None = _key(
         None, "CPU threads; CPU results repeat bit for bit with the same number (R18); null: torch's choice."
     )
-    max_batch_tokens: Count = _key(65536, "Prompt and response tokens that are in memory at a time.")
+    max_batch_tokens: Count | None = _key(
+        None,
+        "Prompt and response tokens that are sampled at a time; null: 65536 on a CPU, on a GPU those whose keys and"
+        " values half of its free memory holds.",
+    )
     micro_batch_tokens: Count | None = _key(
         None,
         "Prompt and response tokens of one forward and backward pass; a mini-batch's gradient is accumulated over as"
-        " many passes as it takes, and is the same; null: as `max_batch_tokens`.",
+        " many passes as it takes, and is the same; null: as `max_batch_tokens`, or on a GPU as many as its memory has"
+        " room for.",
+    )
+    gradient_checkpointing: bool = _key(
+        False, "Compute activations twice to keep fewer: for long responses, or little memory."
     )
 
 

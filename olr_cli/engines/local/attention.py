@@ -67,7 +67,15 @@ def _attend(
     """Like `sdpa_attention_forward`: (B, heads, T, width), fewer heads in key and value, to (B, T, heads, width)."""
     if unknown := [name for name, value in others.items() if name not in _KNOWN and value is not None]:
         raise _Dropped(f"{type(module).__name__} gives its attention {', '.join(unknown)}")
-    needs_copies = query.requires_grad or query.is_cuda or others.get("position_bias") is not None
+    has_bias = others.get("position_bias") is not None
+    if (
+        query.is_cuda
+        and query.shape[2] == 1
+        and attention_mask is not None
+        and not (query.requires_grad or has_bias)
+    ):
+        return attend_folded(query, key, value, attention_mask, scaling), None
+    needs_copies = query.requires_grad or query.is_cuda or has_bias
     if attention_mask is None or needs_copies:
         result: tuple[Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **others
@@ -85,6 +93,19 @@ def _attend(
     return attended.transpose(1, 2).contiguous(), None
 
 
+def attend_folded(
+    query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, scaling: float | None
+) -> Tensor:
+    """Attention of one token a row, (B, heads, 1, width), to (B, 1, heads, width); no key is copied.
+
+    The query heads that share a head of keys stand as tokens of that head: (B, key heads, heads of each, width).
+    """
+    B, heads, _, width = query.shape
+    folded = query.view(B, key.shape[1], -1, width)
+    attended = scaled_dot_product_attention(folded, key, value, attn_mask=attention_mask, scale=scaling)
+    return attended.reshape(B, heads, 1, -1).transpose(1, 2)
+
+
 class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """Keys and values of one layer in a buffer with room for more: appending a token moves no other.
 
@@ -92,11 +113,11 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     For sampling: what is appended has no gradient.
     """
 
-    def __init__(self, layer: Any, room: int) -> None:
+    def __init__(self, layer: Any, room: int, dtype: torch.dtype) -> None:
         """Continue the `DynamicLayer` `layer`, for at most `room` tokens more."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.lazy_initialization(layer.keys, layer.values)
-        self._places = [layer.keys, layer.values]
+        self._places = [layer.keys.to(dtype), layer.values.to(dtype)]
         self._most = layer.get_seq_length() + room
         self._show(layer.get_seq_length())
 

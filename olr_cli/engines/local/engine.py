@@ -14,7 +14,7 @@ from olr_cli.engines.local.checkpoint import load_trainer
 from olr_cli.engines.local.grpo import Grpo
 from olr_cli.engines.local.loop import train
 from olr_cli.engines.local.lora import LoraPolicy
-from olr_cli.engines.local.policy import Policy, digest
+from olr_cli.engines.local.policy import Policy, device_of, digest
 from olr_cli.engines.models import model_location
 from olr_cli.engines.prompt_text import ChatFormat, require_room, template_warnings, turn_end_lines
 from olr_cli.engines.reporting import require_packages
@@ -79,6 +79,8 @@ class LocalRunner:
         if checkpoint is not None and settings.lora_rank is None:
             self.policy = load_policy(recipe, checkpoint)
         engine = engine_section(recipe, LocalEngine)
+        if engine.gradient_checkpointing:
+            self.policy.recompute()
         grpo = Grpo(
             self.policy,
             reference,
@@ -130,10 +132,11 @@ def keep_freed_memory() -> None:
 
 def set_up_torch(recipe: Recipe) -> None:
     """Set torch up as the recipe says, so that results repeat, and so that memory costs little time."""
-    threads = engine_section(recipe, LocalEngine).threads
-    if threads is not None:
-        torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    engine = engine_section(recipe, LocalEngine)
+    if engine.threads is not None:
+        torch.set_num_threads(engine.threads)
+    # A GPU's results do not repeat anyway (`no_repeat`), and there it costs time.
+    torch.use_deterministic_algorithms(device_of(engine.device).type == "cpu", warn_only=True)
     # No memory is read here before it is written; to fill it first would only take time.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     keep_freed_memory()

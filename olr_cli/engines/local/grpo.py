@@ -16,16 +16,22 @@ population standard deviation, where the authors' code has the sample's.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
+from torch.utils.checkpoint import checkpoint
 
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.prefix_tree import PrefixTree
-from olr_cli.engines.local.sampler import SampledRollouts, self_certainty_of
+from olr_cli.engines.local.responses import self_certainty_of
+from olr_cli.engines.local.room import tokens_to_train
+from olr_cli.engines.local.sampler import SampledRollouts
 from olr_cli.engines.run import (
     ADAM_BETAS,
     DUAL_CLIP,
@@ -101,8 +107,7 @@ def token_weights(lengths: Tensor, average: LossAverage) -> Tensor:
     return 1 / lengths if average == "sequence" else torch.ones_like(lengths, dtype=torch.float32)
 
 
-@dataclass(frozen=True)
-class TokenStatistics:
+class TokenStatistics(NamedTuple):
     """Statistics of each response token at the sampling temperature, in nats, (P, G, T) float32; None if not wanted."""
 
     logprobs: Tensor
@@ -125,18 +130,66 @@ def response_statistics(
     Differentiable. Padding after a response (of T tokens, unless `lengths_PG` says how many) has no influence on
     it; positions past the end of a response hold arbitrary values.
     """
-    with policy.precision():
+
+    def of(logits_NV: Tensor, place: Tensor, tokens: Tensor) -> TokenStatistics:
+        """Of tokens of any shape, each drawn by the logits of one of N places."""
+        logits_NV = logits_NV.float()
+        if temperature != 1:
+            logits_NV = logits_NV / temperature
+        log_pi_NV = torch.log_softmax(logits_NV, dim=-1)
+        return TokenStatistics(
+            log_pi_NV[place, tokens],
+            -(log_pi_NV.exp() * log_pi_NV).sum(-1)[place] if entropy else None,
+            self_certainty_of(log_pi_NV)[place] if self_certainty else None,
+        )
+
+    head = policy.model.get_output_embeddings()
+    V = head.weight.shape[0]
+    in_pieces = policy.has_plain_head and tokens_PGT.numel() * V > MOST_SCORES
+    with policy.precision(), policy.without_head() if in_pieces else nullcontext():
         scores = _scores_of_tree(policy, prompts, tokens_PGT, lengths_PG) if policy.reads_trees else None
-        logits_NV, place_PGT = scores or _scores_of_rows(policy, prompts, tokens_PGT)
-    logits_NV = logits_NV.float()
-    if temperature != 1:
-        logits_NV = logits_NV / temperature
-    log_pi_NV = torch.log_softmax(logits_NV, dim=-1)
-    return TokenStatistics(
-        log_pi_NV[place_PGT, tokens_PGT],
-        -(log_pi_NV.exp() * log_pi_NV).sum(-1)[place_PGT] if entropy else None,
-        self_certainty_of(log_pi_NV)[place_PGT] if self_certainty else None,
+        states_ND, place_PGT = scores or _scores_of_rows(policy, prompts, tokens_PGT)
+    if not in_pieces:
+        return of(states_ND, place_PGT, tokens_PGT)
+
+    def of_hidden(hidden_ND: Tensor, place_M: Tensor, tokens_M: Tensor) -> TokenStatistics:
+        with policy.precision():
+            logits_NV = head(hidden_ND)
+        return of(logits_NV, place_M, tokens_M)
+
+    return _in_pieces(of_hidden, states_ND, place_PGT, tokens_PGT, max(1, MOST_SCORES // 4 // V))
+
+
+def _in_pieces(
+    of: Callable[[Tensor, Tensor, Tensor], TokenStatistics],
+    hidden_ND: Tensor,
+    place_PGT: Tensor,
+    tokens_PGT: Tensor,
+    size: int,
+) -> TokenStatistics:
+    """Statistics from the hidden states of `size` places at a time, of which the backward pass makes logits again."""
+    # Tokens in the order of their places: those of a piece are neighbours.
+    place_M, order_M = place_PGT.flatten().sort(stable=True)
+    tokens_M = tokens_PGT.flatten()[order_M]
+    starts = torch.arange(0, len(hidden_ND) + size, size, device=place_M.device)
+    bounds = torch.searchsorted(place_M, starts).tolist()
+    pieces = [
+        checkpoint(
+            of,
+            hidden_ND[number * size : (number + 1) * size],
+            place_M[first:last] - number * size,
+            tokens_M[first:last],
+            use_reentrant=False,
+            preserve_rng_state=False,
+        )
+        for number, (first, last) in enumerate(pairwise(bounds))
+    ]
+    back_M = order_M.argsort()
+    columns = (
+        None if parts[0] is None else torch.cat(parts)[back_M].view_as(tokens_PGT)
+        for parts in zip(*pieces, strict=True)
     )
+    return TokenStatistics(*columns)  # type: ignore[arg-type]
 
 
 def _scores_of_rows(
@@ -144,13 +197,17 @@ def _scores_of_rows(
 ) -> tuple[Tensor, Tensor]:
     """Logits before every token of every response, (N, V), and the row of each token, (P, G, T)."""
     P, G, T = tokens_PGT.shape
+    place_PGT = torch.arange(P * G * T, device=policy.device).view(P, G, T)
+    if policy.reads_whole(prompts, T):
+        with policy.recomputing():
+            return policy.read_whole(prompts, tokens_PGT).flatten(0, 1), place_PGT
     context = policy.read(prompts)
     context.repeat(G)
     logits_BTV = context.logits_BV[:, None]
     if T > 1:
         later_BTV = policy.extend(context, tokens_PGT.flatten(0, 1)[:, :-1])
         logits_BTV = torch.cat([logits_BTV, later_BTV], dim=1)
-    return logits_BTV.flatten(0, 1), torch.arange(P * G * T, device=policy.device).view(P, G, T)
+    return logits_BTV.flatten(0, 1), place_PGT
 
 
 def _scores_of_tree(
@@ -177,7 +234,8 @@ def _scores_of_tree(
         scored += len(places)
         if len(tree) > _MOST_NODES:
             return None
-    logits = [policy.read_tree(tree, nodes) for tree, nodes in trees]
+    with policy.recomputing():
+        logits = [policy.read_tree(tree, nodes) for tree, nodes in trees]
     return torch.cat(logits), place_PGT.to(policy.device)
 
 
@@ -215,7 +273,7 @@ class Grpo:
         method: MethodSection,
         *,
         views: int = 1,
-        micro_batch_tokens: int = 16_384,
+        micro_batch_tokens: int | None = None,
     ) -> None:
         """Make an optimiser for `policy`, which is trained in place.
 
@@ -226,20 +284,19 @@ class Grpo:
             method: for its confidence penalty and its label smoothing.
             views: of each prompt, neighbours in the rollouts; a mini-batch has all views of its prompts.
             micro_batch_tokens: the most tokens of one forward and backward pass, with padding; at least one rollout.
+                None: `olr_cli.engines.local.room`.
         """
         self.policy = policy
         self.reference = reference
         self.train = train
         self.method = method
         self.mini_batch_rows = (train.mini_batch_prompts or train.prompts_per_step) * views
-        self.micro_batch_tokens = micro_batch_tokens
+        self.micro_batch_tokens = micro_batch_tokens or tokens_to_train(policy)
         self.parameters = [weight for weight in policy.model.parameters() if weight.requires_grad]
-        # AdamW skips what has no gradient: a first mini-batch that teaches nothing would be no step, unlike later ones.
-        for parameter in self.parameters:
-            parameter.grad = torch.zeros_like(parameter)
         self.optimizer = torch.optim.AdamW(
             self.parameters, betas=ADAM_BETAS, weight_decay=WEIGHT_DECAY, fused=True
         )
+        self.optimizer.zero_grad()
 
     def update(
         self,
@@ -283,9 +340,13 @@ class Grpo:
             grad_norms.append(clip_grad_norm_(self.parameters, GRADIENT_CLIP))
             if not (sums.sum() + grad_norms[-1]).isfinite():  # one wait for the GPU
                 raise NonFinite(LOSS_OR_GRADIENT, self.policy.name)
+            # AdamW skips what has no gradient; but a mini-batch that teaches nothing is a step too, with momentum and
+            # weight decay.
+            for parameter in self.parameters:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
             self.optimizer.step()
-            # Zeros, not None: a mini-batch that teaches nothing is an AdamW step too, with momentum and weight decay.
-            self.optimizer.zero_grad(set_to_none=False)
+            self.optimizer.zero_grad()
         return self._metrics(rollouts, training, sums, grad_norms)
 
     def _accumulate(
@@ -387,7 +448,11 @@ class Grpo:
         longest = max(map(len, rollouts.prompts)) + T
         needs_distributions = self.method.penalty_weight > 0 or self.method.smoothing > 0
         most_scores = MOST_SCORES // 2 if needs_distributions else MOST_SCORES
-        rows = max(1, min(self.micro_batch_tokens // longest, most_scores // (T * V)))
+        rows = self.micro_batch_tokens // longest
+        # On a GPU the logits come in pieces; on a CPU their number stands for memory as a whole.
+        if not (self.policy.device.type == "cuda" and self.policy.has_plain_head):
+            rows = min(rows, most_scores // (T * V))
+        rows = max(1, rows)
         groups_at_once, rollouts_at_once = max(1, rows // G), min(rows, G)
         for first_group in range(0, len(chosen), groups_at_once):
             for first_rollout in range(0, G, rollouts_at_once):

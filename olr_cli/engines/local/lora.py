@@ -29,6 +29,7 @@ class LoraPolicy(Policy):
         # Not `super().__init__`, which would set the model up a second time.
         vars(self).update(vars(policy))
         self.model = model
+        self.has_plain_head &= type(model.get_output_embeddings()) is torch.nn.Linear
 
     @classmethod
     def attach(cls, policy: Policy, recipe: Recipe, checkpoint: Path | None = None) -> LoraPolicy:
@@ -82,6 +83,7 @@ class _WithoutAdapter:
 
     def __init__(self, model: Any) -> None:
         self._model, self.config = model, model.config
+        self.get_output_embeddings = model.get_output_embeddings
 
     def __call__(self, **inputs: Any) -> Any:
         with self._model.disable_adapter():

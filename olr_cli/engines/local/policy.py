@@ -16,8 +16,8 @@ from __future__ import annotations
 import copy
 import hashlib
 import inspect
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,13 +26,14 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, DynamicCache
 from transformers.cache_utils import DynamicLayer
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils.logging import disable_progress_bar
 
 from olr_cli.data.chat import Message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.local.attention import PreallocatedLayer, set_up_attention
 from olr_cli.engines.local.prefix_tree import PrefixTree
-from olr_cli.engines.local.probe import counts_tokens
+from olr_cli.engines.local.probe import counts_tokens, has_plain_head
 from olr_cli.engines.models import loading, open_model, require_finite
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.errors import UserError
@@ -57,16 +58,16 @@ class Context:
     mask_BS: Tensor | None
     lengths_B: Tensor
 
-    def repeat(self, times: int, room: int = 0) -> None:
+    def repeat(self, times: int, room: int = 0, dtype: torch.dtype = torch.float32) -> None:
         """Continue every sequence in `times` rows, which stay neighbours.
 
         `room` is the most tokens that will be appended, if none of them needs a gradient: then appending one moves
-        none of those before it.
+        none of those before it, and keys and values are kept in `dtype`, that of the products which read them.
         """
         self.cache.batch_repeat_interleave(times)
         for number, layer in enumerate(self.cache.layers if room else ()):
             if type(layer) is DynamicLayer:
-                self.cache.layers[number] = PreallocatedLayer(layer, room)
+                self.cache.layers[number] = PreallocatedLayer(layer, room, dtype)
         self.logits_BV = self.logits_BV.repeat_interleave(times, dim=0)
         self.lengths_B = self.lengths_B.repeat_interleave(times)
         if self.mask_BS is not None:
@@ -90,6 +91,10 @@ class Policy:
     Attributes:
         end_ids: tokens that end a response.
         shares_texts: whether a token costs enough that equal responses to a prompt are computed once.
+        takes_any_mask: whether scores are right under a mask of any form, with empty places between tokens.
+        has_fixed_places: whether sampling moves nothing, so that a token can be one launch (captured.py).
+        has_plain_head: whether logits are a linear layer of the hidden states and nothing more.
+        recomputes: whether the update's passes keep what is between layers alone, and compute the rest again.
         pad_id: fills unused positions of a batch; no score depends on it.
     """
 
@@ -106,7 +111,10 @@ class Policy:
         self.shares_texts = sum(map(torch.Tensor.numel, model.parameters())) >= _COSTLY
         self.pad_id: int = self.end_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         self._counts_tokens = counts_tokens(self)
-        self._takes_any_mask = has_our_attention and self._counts_tokens
+        self.takes_any_mask = has_our_attention and self._counts_tokens
+        self.has_fixed_places = self.takes_any_mask and device.type == "cuda"
+        self.has_plain_head = has_plain_head(self)
+        self.recomputes = False
 
     @classmethod
     def load(
@@ -125,7 +133,7 @@ class Policy:
         """
         _, tokenizer = open_model(path, trust_remote_code=trust_remote_code, checks_weights=True)
         chat.put_into(tokenizer)
-        chosen_device = _device(device)
+        chosen_device = device_of(device)
         if dtype is None:
             has_bfloat16 = chosen_device.type == "cuda" and torch.cuda.is_bf16_supported()
             dtype = torch.bfloat16 if has_bfloat16 else torch.float32
@@ -186,6 +194,45 @@ class Policy:
         """The context of every computation; one for a whole generation, so weights are cast once."""
         return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
 
+    @contextmanager
+    def without_head(self) -> Iterator[None]:
+        """Meanwhile the model's scores are the hidden states that its head would take."""
+        head = self.model.get_output_embeddings()
+        head.forward = lambda hidden: hidden
+        try:
+            yield
+        finally:
+            del head.forward
+
+    def recompute(self) -> None:
+        """Have the update's passes compute activations twice to keep fewer (`recomputing`).
+
+        Raises:
+            UserError: transformers cannot do that with this architecture.
+        """
+        layers = any(isinstance(module, GradientCheckpointingLayer) for module in self.model.modules())
+        if not layers or not self.model.supports_gradient_checkpointing:
+            raise UserError(
+                f"engine.gradient_checkpointing: transformers has none for {self.name}"
+                f" ({self.model.config.model_type}); leave it out"
+            )
+        self.model.gradient_checkpointing_enable({"use_reentrant": False})
+        self.recomputes = True
+
+    @contextmanager
+    def recomputing(self) -> Iterator[None]:
+        """Meanwhile passes without a cache keep what is between layers alone, if `recompute` was called."""
+        modules = self.model.modules() if self.recomputes and torch.is_grad_enabled() else ()
+        # Of these modules alone: those inside them, dropout among them, stay as they are.
+        layers = [module for module in modules if isinstance(module, GradientCheckpointingLayer)]
+        for layer in layers:
+            layer.training = True
+        try:
+            yield
+        finally:
+            for layer in layers:
+                layer.training = False
+
     def read(self, prompts: Sequence[Sequence[int]]) -> Context:
         """Read every prompt (token ids) once, and tokens that all of them begin with once for all."""
         return self.read_together(prompts, shared_prefix(prompts) if self._counts_tokens else 0)
@@ -213,6 +260,21 @@ class Policy:
         logits_P1V = self._forward(tokens_PS, cache, mask_PS, places_PS, logits_to_keep=1)
         return Context(cache, logits_P1V[:, -1], mask_PS, shared + lengths_P)
 
+    def read_whole(self, prompts: Sequence[Sequence[int]], tokens_PGT: Tensor) -> Tensor:
+        """Scores before every token of G responses to each prompt, (P * G, T, V), by one pass without a cache.
+
+        A prompt is read with each of its responses, and padding stands behind both: the mask is causal and no more.
+        """
+        P, G, T = tokens_PGT.shape
+        lengths_P = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
+        width = max(map(len, prompts)) + T - 1
+        padded = [list(prompt) + [self.pad_id] * (width - len(prompt)) for prompt in prompts]
+        tokens_BN = torch.tensor(padded, device=self.device).repeat_interleave(G, dim=0)
+        at_BT = lengths_P.repeat_interleave(G)[:, None] + torch.arange(T, device=self.device)
+        tokens_BN.scatter_(1, at_BT[:, :-1], tokens_PGT.flatten(0, 1)[:, :-1])
+        logits_BNV: Tensor = self.model(input_ids=tokens_BN, use_cache=False).logits
+        return logits_BNV[torch.arange(P * G, device=self.device)[:, None], at_BT - 1]
+
     def extend(self, context: Context, tokens_BT: Tensor) -> Tensor:
         """Append T tokens to every row of `context`.
 
@@ -230,8 +292,15 @@ class Policy:
 
     @property
     def reads_trees(self) -> bool:
-        """Whether `read_tree` saves work, and gives the right scores."""
-        return self.shares_texts and self._takes_any_mask
+        """Whether `read_tree` saves work, and gives the right scores; on a GPU one large pass costs less."""
+        return self.shares_texts and self.takes_any_mask and self.device.type != "cuda"
+
+    def reads_whole(self, prompts: Sequence[Sequence[int]], response: int) -> bool:
+        """Whether the update reads each prompt anew with each response of so many tokens, by `read_whole`.
+
+        On a GPU the kernels of one causal pass are faster by more than short prompts cost.
+        """
+        return self.recomputes or (self.device.type == "cuda" and max(map(len, prompts)) <= response)
 
     def read_tree(self, tree: PrefixTree, nodes: Sequence[int]) -> Tensor:
         """Scores of the token that follows each of these nodes, (len(nodes), V), by one pass over all nodes."""
@@ -291,7 +360,7 @@ def digest(model: Any) -> str:
     return total.hexdigest()
 
 
-def _device(name: Device) -> torch.device:
+def device_of(name: Device) -> torch.device:
     has_gpu = torch.cuda.is_available()
     if name == "cuda" and not has_gpu:
         raise UserError("engine.device is 'cuda' but torch sees no GPU here; use 'cpu' or 'auto'")

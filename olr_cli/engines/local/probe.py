@@ -83,6 +83,21 @@ def counts_tokens(policy: Policy) -> bool:
     return are_as_alone(_SHARED, max(0, min(room, _EMPTY)))
 
 
+@torch.no_grad()
+def has_plain_head(policy: Policy) -> bool:
+    """Whether logits are those of the model's linear head and nothing more, such as a cap or a scale."""
+    head = policy.model.get_output_embeddings()
+    if type(head) is not torch.nn.Linear:
+        return False
+    tokens_1T = torch.tensor([_ordinary_tokens(policy)], device=policy.device)
+    logits_1TV = policy.model(input_ids=tokens_1T, use_cache=False).logits
+    with policy.without_head():
+        hidden_1TD = policy.model(input_ids=tokens_1T, use_cache=False).logits
+    return hidden_1TD.shape[-1] == head.in_features and torch.allclose(
+        head(hidden_1TD), logits_1TV, atol=1e-5
+    )
+
+
 def _distance(scores: Tensor, others: Tensor) -> Tensor:
     return (scores - others).abs().nan_to_num(0).max()
 

@@ -8,18 +8,20 @@ far are continued as one row, until they differ.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, cast
+from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from olr_cli.engines.local import captured
 from olr_cli.engines.local.policy import Context, Policy
+from olr_cli.engines.local.responses import Responses, ends_with_stop_text, self_certainty_of
+from olr_cli.engines.local.room import tokens_to_sample
 from olr_cli.engines.prompt_text import before_stop
 from olr_cli.engines.run import LOGITS, NonFinite
 from olr_cli.seeding import uniform_streams
@@ -76,7 +78,7 @@ def sample(
     top_k: int | None = None,
     min_p: float = 0.0,
     stop: Sequence[str] = (),
-    batch_tokens: int = 131_072,
+    batch_tokens: int | None = None,
     report: Callable[[int], None] = lambda ended: None,
 ) -> SampledRollouts:
     """Sample as many rollouts of each prompt as it has keys, by default from the whole distribution.
@@ -92,7 +94,7 @@ def sample(
         min_p: a share of the largest probability.
         stop: texts that end a response, besides end tokens; its text ends before the first of them.
         batch_tokens: the most tokens, prompts and responses, whose keys and values are held at once; a group
-            is never split.
+            is never split. None: `olr_cli.engines.local.room`.
         report: takes the number of rollouts that have ended, at every token.
 
     Raises:
@@ -100,11 +102,12 @@ def sample(
     """
     P, G = keys_PG.shape
     longest = max(map(len, prompts)) + max_new_tokens
-    at_once = max(1, batch_tokens // (G * longest))
+    at_once = max(1, (batch_tokens or tokens_to_sample(policy)) // (G * longest))
     truncate = partial(truncated, top_p=top_p, top_k=top_k, min_p=min_p)
+    respond = captured.respond if policy.has_fixed_places else _respond
     with torch.inference_mode(), policy.precision():
         chunks = [
-            _respond(
+            respond(
                 policy,
                 prompts[first : first + at_once],
                 keys_PG[first : first + at_once],
@@ -116,7 +119,7 @@ def sample(
             )
             for first in range(0, P, at_once)
         ]
-    written = _Responses(*map(torch.cat, zip(*chunks, strict=True)))
+    written = Responses(*map(torch.cat, zip(*chunks, strict=True)))
     T = int(written.lengths_B.max())
     tokens_PGT = written.tokens_BT[:, :T].reshape(P, G, T)
     lengths_PG, truncated_PG = written.lengths_B.view(P, G), written.truncated_B.view(P, G)
@@ -132,17 +135,6 @@ def sample(
     )
 
 
-class _Responses(NamedTuple):
-    """B responses of up to T tokens; entropy is the sum over response tokens."""
-
-    tokens_BT: Tensor
-    logprobs_BT: Tensor
-    lengths_B: Tensor
-    truncated_B: Tensor
-    entropy_B: Tensor
-    self_certainty_BT: Tensor
-
-
 def _respond(
     policy: Policy,
     prompts: Sequence[list[int]],
@@ -152,21 +144,14 @@ def _respond(
     truncate: Callable[[Tensor], Tensor],
     stop: Sequence[str],
     report: Callable[[int], None],
-) -> _Responses:
+) -> Responses:
     """The responses of one batch, B = P * G."""
     keys_B, B, device = keys_PG.ravel(), keys_PG.size, policy.device
-    written = _Responses(
-        tokens_BT=torch.full((B, limit), policy.pad_id, device=device),
-        logprobs_BT=torch.zeros(B, limit, device=device),
-        lengths_B=torch.zeros(B, dtype=torch.long, device=device),
-        truncated_B=torch.zeros(B, dtype=torch.bool, device=device),
-        entropy_B=torch.zeros(B, device=device),
-        self_certainty_BT=torch.zeros(B, limit, device=device),
-    )
+    written = Responses.none(B, limit, policy)
     end_ids = torch.tensor(policy.end_ids, device=device)
     G = 1 if policy.shares_texts else keys_PG.shape[1]
     context = policy.read(prompts)
-    context.repeat(G, room=limit)
+    context.repeat(G, room=limit, dtype=policy.dtype)
     # The rows of `written` that have not ended, and the rows of the context (D in all) that they continue.
     rows = torch.arange(B, device=device)
     context_rows_B = rows // (B // (len(prompts) * G))
@@ -191,7 +176,7 @@ def _respond(
 
         unfinished_B = ~torch.isin(tokens_B, end_ids)
         if stop:
-            unfinished_B &= ~_ends_with_stop_text(policy, stop, written.tokens_BT[rows, : position + 1])
+            unfinished_B &= ~ends_with_stop_text(policy, stop, written.tokens_BT[rows, : position + 1])
         written.truncated_B[rows] = unfinished_B
         counts = torch.stack([unfinished_B.sum(), logprobs_B.isnan().sum()])
         going, broken = counts.tolist()  # one wait for the GPU
@@ -231,11 +216,6 @@ def _extend(policy: Policy, context: Context, context_rows_B: Tensor, tokens_B: 
     tokens_D[context_rows_B] = tokens_B
     policy.extend(context, tokens_D[:, None])
     return context_rows_B
-
-
-def self_certainty_of(log_pi_V: Tensor) -> Tensor:
-    """KL(uniform || pi) = -log V - mean_v log pi(v) of distributions over V tokens (the last dimension), in nats."""
-    return -math.log(log_pi_V.shape[-1]) - log_pi_V.mean(-1)
 
 
 def truncated(pi_BV: Tensor, *, top_p: float = 1.0, top_k: int | None = None, min_p: float = 0.0) -> Tensor:
@@ -283,14 +263,6 @@ def _draw(pi_DV: Tensor, rows_B: Tensor, uniform_B: NDArray[np.float64]) -> Tens
     tokens_DM = torch.searchsorted(cumulative_DV, threshold_DM, right=True)
     tokens_B: Tensor = tokens_DM[rows_B, columns_B].clamp(max=pi_DV.shape[-1] - 1)
     return tokens_B
-
-
-def _ends_with_stop_text(policy: Policy, stop: Sequence[str], tokens_BT: Tensor) -> Tensor:
-    """Whether the last token of each response completes a stop text, (B,)."""
-    # A token is at least a byte; a few more for those that are no text.
-    tail = max(len(text.encode()) for text in stop) + 4
-    ends = policy.decode(tokens_BT[:, -tail:].tolist())
-    return torch.tensor([any(text in end for text in stop) for end in ends], device=tokens_BT.device)
 
 
 def _texts(policy: Policy, tokens_PGT: Tensor, lengths_PG: Tensor, stop: Sequence[str]) -> list[list[str]]:

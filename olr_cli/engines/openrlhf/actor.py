@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from olr_cli.engines.local.grpo import smoothed
-from olr_cli.engines.local.sampler import self_certainty_of
+from olr_cli.engines.local.responses import self_certainty_of
 from olr_cli.engines.openrlhf.flags import LOSS_AVERAGES
 from olr_cli.engines.openrlhf.job_files import OPENRLHF_PART
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat

@@ -71,7 +71,8 @@ def gradient_of(policy, reference, rollouts, rewards=REWARDS, trains=ALL_TRAIN, 
     training = [p for p, t in enumerate(trains) if t]
     old_logprobs_PGT = update._old_logprobs(rollouts, training)
     update._accumulate(rollouts, advantages(rewards), old_logprobs_PGT, training)
-    return {name: weight.grad.clone() for name, weight in policy.model.named_parameters()}
+    named = policy.model.named_parameters()
+    return {name: torch.zeros_like(w) if w.grad is None else w.grad.clone() for name, w in named}
 
 
 def plain_gradient(
@@ -298,7 +299,6 @@ def test_the_penalty_teaches_groups_of_equal_rewards_too_and_nothing_else_does_w
     equal = torch.zeros(4, 6)
     smoothed = gradient_of(policy, None, rollouts, rewards=equal, smoothing=0.2)
     assert not any(part.any() for part in smoothed.values())
-    policy.model.zero_grad(set_to_none=False)
     penalised = gradient_of(policy, None, rollouts, rewards=equal, penalty_weight=0.3)
     assert_same_gradient(penalised, plain_gradient(policy, None, rollouts, equal, penalty_weight=0.3))
 

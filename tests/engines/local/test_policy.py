@@ -22,10 +22,14 @@ from transformers import (
     RobertaConfig,
 )
 from transformers.integrations import sdpa_attention
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from olr_cli.data.chat import Message
+from olr_cli.engines.local import grpo as grpo_module
 from olr_cli.engines.local import policy as policy_module
+from olr_cli.engines.local.attention import attend_folded
 from olr_cli.engines.local.engine import load_policy
+from olr_cli.engines.local.grpo import response_statistics
 from olr_cli.engines.local.policy import Policy, shared_prefix
 from olr_cli.engines.prompt_text import ChatFormat, has_chat_template
 from olr_cli.errors import UserError
@@ -343,3 +347,67 @@ def test_selected_rows_continue_as_if_the_others_had_never_been():
     for row, prompt in enumerate(kept.tolist()):
         _, expected = plain_logprobs(policy, PROMPTS[prompt], [*responses[prompt].tolist(), 5])
         torch.testing.assert_close(logits[row].log_softmax(-1), expected[-2:], atol=1e-5, rtol=1e-5)
+
+
+def statistics_and_gradient(policy):
+    """Of two unequal responses to each prompt, for a loss that all statistics are in."""
+    tokens_PGT = torch.randint(3, 64, (len(PROMPTS), 2, 6), generator=torch.Generator().manual_seed(0))
+    lengths_PG = torch.tensor([[6, 2], [3, 6], [5, 1], [6, 6]])
+    found = response_statistics(
+        policy, PROMPTS, tokens_PGT, 0.7, lengths_PG=lengths_PG, entropy=True, self_certainty=True
+    )
+    is_said_PGT = torch.arange(6) < lengths_PG[..., None]
+    said = torch.stack([column[is_said_PGT] for column in found])
+    (said * torch.linspace(-1, 1, said.numel()).view_as(said)).sum().backward()
+    gradient = {name: weight.grad.clone() for name, weight in policy.model.named_parameters()}
+    policy.model.zero_grad()
+    return said, gradient
+
+
+@pytest.mark.parametrize("shares_texts", [False, True], ids=["rows", "a tree"])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_logits_in_pieces_and_computed_again_give_the_same_scores_and_gradients(
+    name, shares_texts, monkeypatch
+):
+    policy = ARCHITECTURES[name]()
+    policy.shares_texts = shares_texts
+    said, gradient = statistics_and_gradient(policy)
+    calls = []
+    policy.model.get_output_embeddings().register_forward_hook(lambda *_: calls.append(1))
+    monkeypatch.setattr(grpo_module, "MOST_SCORES", 4 * 64 * 7)
+    in_pieces = statistics_and_gradient(policy)
+    assert (len(calls) > 3) == policy.has_plain_head == (name != "gemma2, hybrid")  # which caps its logits
+    torch.testing.assert_close(in_pieces, (said, gradient), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("shares_texts", [False, True], ids=["rows", "a tree"])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_activations_computed_again_give_the_same_scores_and_gradients(name, shares_texts):
+    policy = ARCHITECTURES[name]()
+    policy.shares_texts = shares_texts
+    expected = statistics_and_gradient(policy)
+    passes = []
+    layer = next(m for m in policy.model.modules() if isinstance(m, GradientCheckpointingLayer))
+    layer.register_forward_pre_hook(lambda *_: passes.append(1))
+    policy.recompute()
+    torch.testing.assert_close(statistics_and_gradient(policy), expected, atol=1e-4, rtol=1e-4)
+    assert len(passes) == 2
+    assert not any(module.training for module in policy.model.modules())
+
+
+def test_an_architecture_that_cannot_compute_activations_again_is_the_users_error(monkeypatch):
+    policy = tiny_policy()
+    monkeypatch.setattr(type(policy.model), "supports_gradient_checkpointing", False)
+    with pytest.raises(UserError, match=r"engine\.gradient_checkpointing.*\(qwen3\); leave it out"):
+        policy.recompute()
+
+
+def test_query_heads_that_share_keys_attend_as_they_would_to_copies_of_them():
+    draw = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(3, heads, n, 8, generator=draw) for heads, n in ((6, 1), (2, 5), (2, 5)))
+    mask = torch.rand(3, 1, 1, 5, generator=draw) < 0.7
+    mask[..., 0] = True
+    expected = torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, scale=0.3, enable_gqa=True
+    )
+    torch.testing.assert_close(attend_folded(query, key, value, mask, 0.3), expected.transpose(1, 2))

@@ -44,5 +44,5 @@ def test_statistics_are_the_same_by_trees_and_by_rows():
             entropy=True,
             self_certainty=True,
         )
-        results.append([values[is_response] for values in vars(statistics).values()])
+        results.append([values[is_response] for values in statistics])
     torch.testing.assert_close(*results, atol=1e-5, rtol=1e-5)

@@ -8,6 +8,7 @@ import torch
 from tiny import PROMPTS, keys, plain_logprobs, tiny_policy
 from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
+from olr_cli.engines.local import captured
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import _draw, sample, truncated
 from olr_cli.engines.prompt_text import before_stop
@@ -15,13 +16,20 @@ from olr_cli.engines.prompt_text import before_stop
 LIMIT = 12
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["each rollout a row", "equal texts one row"])
+@pytest.fixture(
+    scope="module", params=["each rollout a row", "equal texts one row", "fixed places, as on a GPU"]
+)
 def policy(request):
     """Several end tokens, so that responses end at all lengths and the batch shrinks on the way."""
     policy = tiny_policy()
-    policy.shares_texts = request.param
+    policy.shares_texts = request.param.startswith("equal")
+    policy.has_fixed_places = request.param.startswith("fixed")
     policy.end_ids = [2, *range(50, 60)]
-    return policy
+    with pytest.MonkeyPatch.context() as patch:
+        # Several looks, and windows that grow, in a few tokens.
+        for name, value in {"LOOK": 3, "_LEAST_WINDOW": 8, "_STEP": 2}.items():
+            patch.setattr(captured, name, value)
+        yield policy
 
 
 @pytest.fixture(scope="module")

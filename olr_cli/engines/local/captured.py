@@ -1,0 +1,252 @@
+"""Sampling on a GPU: a token is one CUDA graph, and nothing moves.
+
+A token of half a billion weights is some 2,000 operations of a few microseconds each, and to launch one from Python
+takes several times that. So keys, values and masks have fixed places, what a step must know stands in tensors, and its
+operations are recorded once and replayed for every token (https://pytorch.org/docs/stable/notes/cuda.html#cuda-graphs).
+
+They are recorded anew when attention needs a wider window of the places, and when half of the rollouts have ended,
+which leave then. Whether a rollout has ended is asked every `LOOK` tokens, with one wait for the GPU; what it says
+after its end is dropped. A rollout's draws are those of sampler.py: uniform numbers of its own key (R18).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+from olr_cli.engines.local.policy import Context, Policy
+from olr_cli.engines.local.responses import Responses, ends_with_stop_text, self_certainty_of
+from olr_cli.engines.run import LOGITS, NonFinite
+from olr_cli.seeding import uniform_streams
+
+LOOK = 16
+"""Tokens from one look at what has ended to the next."""
+
+_LEAST_WINDOW = 256
+_STEP = 64
+"""Windows are a multiple of it: CUDA's kernels want masks whose rows are aligned."""
+
+
+def respond(
+    policy: Policy,
+    prompts: Sequence[list[int]],
+    keys_PG: NDArray[np.uint64],
+    limit: int,
+    temperature: float,
+    truncate: Callable[[Tensor], Tensor],
+    stop: Sequence[str],
+    report: Callable[[int], None],
+) -> Responses:
+    """The responses of one batch, B = P * G; arguments as of `olr_cli.engines.local.sampler.sample`.
+
+    Raises:
+        NonFinite: logits are NaN or infinite.
+    """
+    keys_B = keys_PG.ravel()
+    written = Responses.none(keys_B.size, limit, policy)
+    decoding = _Decoding(policy, policy.read(prompts), keys_PG.shape[1], written, temperature, truncate)
+    end_ids = torch.tensor(policy.end_ids, device=policy.device)
+    goes_on_B = torch.ones_like(written.truncated_B)
+    for start in range(0, limit, LOOK):
+        end = min(start + LOOK, limit)
+        rows_B = decoding.rows_B
+        decoding.advance(uniform_streams_of(keys_B, start, end))
+        ends_BL = torch.isin(written.tokens_BT[rows_B, start:end], end_ids)
+        for turn in range(start, end) if stop else ():
+            ends_BL[:, turn - start] |= ends_with_stop_text(
+                policy, stop, written.tokens_BT[rows_B, : turn + 1]
+            )
+        has_ended_B = ends_BL.any(-1)
+        # An end token counts; the first of several, if more were drawn before this look.
+        said_B = torch.where(has_ended_B, start + 1 + ends_BL.int().argmax(-1), end)
+        lengths_B = torch.where(goes_on_B, said_B, written.lengths_B[rows_B])
+        goes_on_B &= ~has_ended_B
+        written.lengths_B[rows_B], written.truncated_B[rows_B] = lengths_B, goes_on_B
+        is_said_BL = torch.arange(start, end, device=policy.device) < lengths_B[:, None]
+        is_broken_BL = written.logprobs_BT[rows_B, start:end].isnan() & is_said_BL
+        going, broken = torch.stack([goes_on_B.sum(), is_broken_BL.any()]).tolist()  # one wait for the GPU
+        if broken:
+            raise NonFinite(LOGITS, policy.name)
+        report(keys_PG.size - going)
+        if going == 0:
+            break
+        if going <= len(rows_B) // 2:
+            kept = goes_on_B.nonzero()[:, 0]
+            decoding.select(kept)
+            keys_B, goes_on_B = keys_B[kept.cpu().numpy()], goes_on_B[kept]
+    return decoding.finished()
+
+
+def uniform_streams_of(keys_B: NDArray[np.uint64], start: int, end: int) -> Tensor:
+    """The numbers of so many rollouts at positions `start` to `end`, (L, B) float64."""
+    return torch.from_numpy(np.stack([uniform_streams(keys_B, position) for position in range(start, end)]))
+
+
+class _Decoding:
+    """What a step reads and writes, and the graph that replays it.
+
+    Attributes:
+        rows_B: the row of `written` that each row here continues.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        context: Context,
+        G: int,
+        written: Responses,
+        temperature: float,
+        truncate: Callable[[Tensor], Tensor],
+    ) -> None:
+        """Continue each of P sequences in G rows."""
+        self.policy, self.written, self.temperature, self.truncate = policy, written, temperature, truncate
+        self.entropy_BT = torch.zeros_like(written.logprobs_BT)
+        (B, limit), S, device = written.tokens_BT.shape, context.cache.get_seq_length(), policy.device
+        self._used, self._room = S, S + limit + -(S + limit) % _STEP
+        self.rows_B = torch.arange(B, device=device)
+        self._place, self._turn, self._draw = (torch.tensor([at], device=device) for at in (S, 0, 0))
+        self._uniforms_LB = torch.zeros(LOOK, B, dtype=torch.float64, device=device)
+        self._layers = [
+            _FixedLayer(layer, G, self._room, policy.dtype, self._place) for layer in context.cache.layers
+        ]
+        self._logits_BV = context.logits_BV.repeat_interleave(G, dim=0)
+        self._positions_B = context.lengths_B.repeat_interleave(G)
+        self._mask_BS = torch.zeros(B, self._room, dtype=torch.bool, device=device)
+        self._mask_BS[:, :S] = (
+            True if context.mask_BS is None else context.mask_BS.repeat_interleave(G, dim=0)
+        )
+        self._window = 0
+        self._replay: Callable[[], None] | None = None
+        self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
+
+    def advance(self, uniforms_LB: Tensor) -> None:
+        """Draw L tokens of every row."""
+        L = len(uniforms_LB)
+        self._uniforms_LB[:L] = uniforms_LB.to(self.policy.device)
+        self._draw.zero_()
+        if self._used + L > self._window:
+            needed = self._used + L + -(self._used + L) % _STEP
+            self._window = min(self._room, max(_LEAST_WINDOW, needed, 2 * self._window))
+            self._replay = None
+        for _ in range(L):
+            if self._replay is None:
+                self._step()  # for once as it is: what libraries set up at its first use is not recorded
+                self._replay = self._recorded()
+            else:
+                self._replay()
+        self._used += L
+
+    def select(self, rows: Tensor) -> None:
+        """Keep only `rows` (their numbers)."""
+        self._replay = None
+        for layer in self._layers:
+            layer.keys, layer.values = layer.keys[rows], layer.values[rows]
+        self.rows_B, self._mask_BS = self.rows_B[rows], self._mask_BS[rows]
+        self._logits_BV, self._positions_B = self._logits_BV[rows], self._positions_B[rows]
+        self._uniforms_LB = self._uniforms_LB[:, rows]
+
+    def finished(self) -> Responses:
+        """What was written, nothing after the ends."""
+        written, (_, limit) = self.written, self.written.tokens_BT.shape
+        is_after_BT = torch.arange(limit, device=self.policy.device) >= written.lengths_B[:, None]
+        written.tokens_BT.masked_fill_(is_after_BT, self.policy.pad_id)
+        for statistic_BT in (written.logprobs_BT, written.self_certainty_BT, self.entropy_BT):
+            statistic_BT.masked_fill_(is_after_BT, 0)
+        return written._replace(entropy_B=self.entropy_BT.sum(-1))
+
+    def _recorded(self) -> Callable[[], None]:
+        """A step as one launch; as it is on a CPU, and where the model itself waits for the GPU, as experts may."""
+        if self._pool is None:
+            return self._step
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, pool=self._pool):  # nothing runs meanwhile
+                self._step()
+        except RuntimeError:
+            self._pool = None
+            return self._step
+        return graph.replay
+
+    def _step(self) -> None:
+        """Draw a token of every row, write it down, and read it."""
+        written, window = self.written, self._window
+        log_pi_BV = torch.log_softmax(self._logits_BV.float() / (self.temperature or 1.0), dim=-1)
+        pi_BV = log_pi_BV.exp()
+        if self.temperature:
+            # As in the sampler's `_draw`: in float64, and in a row of NaN the last token.
+            cumulative_BV = self.truncate(pi_BV).double().cumsum(-1)
+            uniform_B1 = self._uniforms_LB.index_select(0, self._draw).T
+            threshold_B1 = (uniform_B1 * cumulative_BV[:, -1:]).contiguous()
+            tokens_B1 = torch.searchsorted(cumulative_BV, threshold_B1, right=True)
+            tokens_B1 = tokens_B1.clamp(max=pi_BV.shape[-1] - 1)
+        else:
+            tokens_B1 = pi_BV.argmax(-1, keepdim=True)
+        where = self.rows_B, self._turn
+        written.tokens_BT[where] = tokens_B1[:, 0]
+        written.logprobs_BT[where] = log_pi_BV.gather(-1, tokens_B1)[:, 0]
+        written.self_certainty_BT[where] = self_certainty_of(log_pi_BV)
+        self.entropy_BT[where] = torch.special.entr(pi_BV).sum(-1)
+        self._mask_BS.index_fill_(1, self._place, True)
+        for layer in self._layers:
+            layer.window = window
+        logits_B1V = self.policy.model(
+            input_ids=tokens_B1,
+            attention_mask=self._mask_BS[:, None, None, :window],
+            position_ids=self._positions_B[:, None],
+            past_key_values=Cache(layers=[*self._layers]),
+            use_cache=True,
+        ).logits
+        self._logits_BV.copy_(logits_B1V[:, -1])
+        for counter in (self._positions_B, self._place, self._turn, self._draw):
+            counter.add_(1)
+
+
+class _FixedLayer(CacheLayerMixin):
+    """Keys and values of one layer at fixed places; those of the next token come to `place`, a tensor.
+
+    Attributes:
+        window: how many places attention sees.
+    """
+
+    def __init__(self, layer: Any, G: int, room: int, dtype: torch.dtype, place: Tensor) -> None:
+        """The keys and values of a `DynamicLayer`, of each sequence in G rows."""
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.window, self._place, self._room = room, place, room
+        self.keys: Tensor = _spread(layer.keys, G, room, dtype)
+        self.values: Tensor = _spread(layer.values, G, room, dtype)
+        self.is_initialized = True
+
+    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+        """Put the keys and values of one token in their place, (B, heads, 1, width); returns all in the window."""
+        for places, added in ((self.keys, key_states), (self.values, value_states)):
+            places.index_copy_(2, self._place, added.to(places.dtype))
+        return self.keys[:, :, : self.window], self.values[:, :, : self.window]
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Nothing is left to do."""
+
+    def get_seq_length(self) -> int:
+        """Of no meaning here: mask and positions are given."""
+        return 0
+
+    def get_max_length(self) -> int:
+        """All places."""
+        return self._room
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """Places, and the first of them."""
+        return self.window, 0
+
+
+def _spread(states: Tensor, G: int, room: int, dtype: torch.dtype) -> Tensor:
+    """(P, heads, S, width) to (P * G, heads, room, width), zeros behind."""
+    P, heads, S, width = states.shape
+    places = states.new_zeros(P, G, heads, room, width, dtype=dtype)
+    places[:, :, :, :S] = states[:, None]
+    return places.flatten(0, 1)
