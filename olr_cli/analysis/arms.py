@@ -46,9 +46,6 @@ _SAME_ARM = UNDECIDING | {
     "engine.device",
     "engine.dtype",
     "engine.threads",
-    "engine.max_batch_tokens",
-    "engine.micro_batch_tokens",
-    "engine.gradient_checkpointing",
 }
 """Keys, or sections of keys, in which runs of one arm may differ: the seeds, and what changes rounding alone."""
 

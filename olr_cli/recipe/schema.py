@@ -811,6 +811,10 @@ UNDECIDING = frozenset(
         "train.stop_if_no_reward",
         "engine.trainer",
         "engine.ray_address",
+        # Memory.
+        "engine.max_batch_tokens",
+        "engine.micro_batch_tokens",
+        "engine.gradient_checkpointing",
         "engine.vllm_memory",
         "engine.micro_batch_samples",
         # Hardware, and how OpenRLHF's models share it.
