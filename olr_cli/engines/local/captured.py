@@ -56,7 +56,7 @@ def respond(
     for start in range(0, limit, LOOK):
         end = min(start + LOOK, limit)
         rows_B = decoding.rows_B
-        decoding.advance(uniform_streams_of(keys_B, start, end))
+        decoding.advance(_uniforms(keys_B, start, end))
         ends_BL = torch.isin(written.tokens_BT[rows_B, start:end], end_ids)
         for turn in range(start, end) if stop else ():
             ends_BL[:, turn - start] |= ends_with_stop_text(
@@ -83,7 +83,7 @@ def respond(
     return decoding.finished()
 
 
-def uniform_streams_of(keys_B: NDArray[np.uint64], start: int, end: int) -> Tensor:
+def _uniforms(keys_B: NDArray[np.uint64], start: int, end: int) -> Tensor:
     """The numbers of so many rollouts at positions `start` to `end`, (L, B) float64."""
     return torch.from_numpy(np.stack([uniform_streams(keys_B, position) for position in range(start, end)]))
 
