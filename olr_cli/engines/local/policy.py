@@ -19,6 +19,7 @@ import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,14 @@ class Policy:
         limit = getattr(self.model.config, "max_position_embeddings", None)
         rope = getattr(self.model.config, "rope_parameters", None) or {}
         return rope["original_max_position_embeddings"] if rope.get("rope_type") == "longrope" else limit
+
+    @cached_property
+    def bytes_per_token(self) -> int:
+        """Keys and values of a token, as sampling keeps them."""
+        with torch.inference_mode(), self.precision():
+            layers = self.read([[self.pad_id]]).cache.layers
+        numbers: int = sum(layer.keys.numel() + layer.values.numel() for layer in layers)
+        return numbers * self.dtype.itemsize
 
     @property
     def name(self) -> str:

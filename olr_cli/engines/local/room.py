@@ -15,20 +15,24 @@ _PROBES = 256, 512
 _BYTES_TO_TRAIN = 14
 """Of a weight, besides the weight: its gradient, AdamW's two moments, and the weight in bfloat16."""
 
+_BYTES_PER_WORD = 40
+"""Of the sampler's float32 and float64 tensors, for each row and word of the vocabulary."""
+
 _HEAD = 2**32
 """Bytes of the logits of one piece, with their gradient and what log_softmax keeps."""
 
 
-def tokens_to_sample(policy: Policy) -> int:
-    """Prompt and response tokens whose keys and values half of the free memory holds."""
+def rows_to_sample(policy: Policy, longest: int) -> int:
+    """Responses, of `longest` tokens with their prompts, that half of the free memory holds."""
     if policy.device.type != "cuda":
-        return ON_A_CPU
-    with torch.inference_mode(), policy.precision():
-        layers = policy.read([[policy.pad_id]]).cache.layers
-    of_a_token: int = (
-        sum(layer.keys.numel() + layer.values.numel() for layer in layers) * policy.dtype.itemsize
-    )
-    return max(1, _free(policy) // 2 // of_a_token)
+        return max(1, ON_A_CPU // longest)
+    return rows_in(free_memory(policy) // 2, policy, longest)
+
+
+def rows_in(memory: int, policy: Policy, longest: int) -> int:
+    """The same for so many bytes; at least one."""
+    words: int = policy.model.config.vocab_size
+    return max(1, memory // (longest * policy.bytes_per_token + words * _BYTES_PER_WORD))
 
 
 def tokens_to_train(policy: Policy) -> int:
@@ -38,10 +42,10 @@ def tokens_to_train(policy: Policy) -> int:
     few, many = (_kept_bytes(policy, tokens) for tokens in _PROBES)
     of_a_token = max(1, (many - few) // (_PROBES[1] - _PROBES[0]))
     weights: int = sum(weight.numel() for weight in policy.model.parameters() if weight.requires_grad)
-    return max(1, (_free(policy) - _BYTES_TO_TRAIN * weights - _HEAD) // 2 // of_a_token)
+    return max(1, (free_memory(policy) - _BYTES_TO_TRAIN * weights - _HEAD) // 2 // of_a_token)
 
 
-def _free(policy: Policy) -> int:
+def free_memory(policy: Policy) -> int:
     """Bytes that nothing uses, those included that torch keeps for later."""
     free: int = torch.cuda.mem_get_info(policy.device)[0]
     return free + torch.cuda.memory_reserved(policy.device) - torch.cuda.memory_allocated(policy.device)

@@ -21,7 +21,7 @@ from torch import Tensor
 from olr_cli.engines.local import captured
 from olr_cli.engines.local.policy import Context, Policy
 from olr_cli.engines.local.responses import Responses, ends_with_stop_text, self_certainty_of
-from olr_cli.engines.local.room import tokens_to_sample
+from olr_cli.engines.local.room import rows_to_sample
 from olr_cli.engines.prompt_text import before_stop
 from olr_cli.engines.run import LOGITS, NonFinite
 from olr_cli.seeding import uniform_streams
@@ -102,7 +102,8 @@ def sample(
     """
     P, G = keys_PG.shape
     longest = max(map(len, prompts)) + max_new_tokens
-    at_once = max(1, (batch_tokens or tokens_to_sample(policy)) // (G * longest))
+    rows = rows_to_sample(policy, longest) if batch_tokens is None else batch_tokens // longest
+    at_once = max(1, rows // G)
     truncate = partial(truncated, top_p=top_p, top_k=top_k, min_p=min_p)
     respond = captured.respond if policy.has_fixed_places else _respond
     with torch.inference_mode(), policy.precision():

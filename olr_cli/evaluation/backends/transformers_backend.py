@@ -10,6 +10,7 @@ import torch
 import transformers
 
 from olr_cli.engines.local.policy import Policy
+from olr_cli.engines.local.room import free_memory, rows_in
 from olr_cli.engines.local.sampler import sample
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.evaluation.backends import Backend, GenerationRequest, Sampling, model_digest
@@ -23,8 +24,6 @@ BATCH = 131_072
 hardly faster, and a batch is lost when the process is killed."""
 LEAST_ROWS = {"cpu": 64, "cuda": 256}
 """Responses of a batch, however long they may become, where memory allows them."""
-BYTES_PER_WORD = 40
-"""Memory of the sampler's float32 and float64 tensors, for each batch row and vocabulary entry."""
 
 
 class TransformersBackend(Backend):
@@ -46,9 +45,6 @@ class TransformersBackend(Backend):
         self._policy = Policy.load(model, device=device, trust_remote_code=trust_remote_code, chat=chat)
         self.model, self.tokenizer, self.context = model, self._policy.tokenizer, self._policy.context_length
         self._on_gpu = self._policy.device.type == "cuda"
-        with torch.inference_mode(), self._policy.precision():
-            layers = self._policy.read([[self._policy.pad_id]]).cache.layers
-        self._bytes_per_token = sum(int(layer.keys.nbytes + layer.values.nbytes) for layer in layers)
         self.facts = {
             "name": "transformers",
             "model_digest": model_digest(model, self._policy.model.config),
@@ -117,7 +113,6 @@ class TransformersBackend(Backend):
 
     def _rows(self, longest: int) -> int:
         """How many responses, of `longest` tokens with their prompts, are a batch."""
-        memory = torch.cuda.mem_get_info()[0] // 2 if self._on_gpu else CPU_MEMORY
-        words: int = self._policy.model.config.vocab_size
-        allowed = memory // (longest * self._bytes_per_token + words * BYTES_PER_WORD)
-        return max(1, min(allowed, max(BATCH // longest, LEAST_ROWS["cuda" if self._on_gpu else "cpu"])))
+        memory = free_memory(self._policy) // 2 if self._on_gpu else CPU_MEMORY
+        wanted = max(BATCH // longest, LEAST_ROWS["cuda" if self._on_gpu else "cpu"])
+        return min(rows_in(memory, self._policy, longest), wanted)

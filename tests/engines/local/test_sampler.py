@@ -10,6 +10,7 @@ from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from olr_cli.engines.local import captured
 from olr_cli.engines.local.policy import Policy
+from olr_cli.engines.local.room import rows_in
 from olr_cli.engines.local.sampler import _draw, sample, truncated
 from olr_cli.engines.prompt_text import before_stop
 
@@ -225,3 +226,12 @@ def test_in_bfloat16_the_statistics_stay_near_those_of_float32(rollouts):
     for p, g, response in responses(sampled):
         logprobs_T, _ = plain_logprobs(policy, PROMPTS[p], response, temperature=0.7)
         assert abs(sampled.statistics["mean_logprob"][p, g] - logprobs_T.mean()) < 0.1
+
+
+@pytest.mark.parametrize(("dtype", "bytes_of_a_number"), [(torch.float32, 4), (torch.bfloat16, 2)])
+def test_a_batch_has_as_many_rows_as_memory_holds_keys_values_and_distributions_of(dtype, bytes_of_a_number):
+    policy = tiny_policy(dtype=dtype)
+    of_a_token = 2 * 2 * 2 * 8 * bytes_of_a_number  # keys and values, 2 layers, 2 heads, 8 numbers
+    of_a_row = 10 * of_a_token + 40 * policy.model.config.vocab_size
+    assert policy.bytes_per_token == of_a_token
+    assert [rows_in(memory, policy, 10) for memory in (3 * of_a_row, 3 * of_a_row - 1, 1)] == [3, 2, 1]
