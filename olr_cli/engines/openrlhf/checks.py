@@ -28,6 +28,7 @@ RELIES_ON: Mapping[str, tuple[str, ...]] = {
         "BasePPOTrainer.save_logs_and_checkpoints",
         "BasePPOTrainer.train_step",
         "PPOTrainer.fit",
+        "PPOTrainer.get_max_steps",
     ),
     "trainer/ppo_utils/experience_maker.py": (
         "RemoteExperienceMaker._flatten_results",

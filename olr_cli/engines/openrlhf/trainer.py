@@ -21,6 +21,7 @@ import datasets
 import ray
 from openrlhf.trainer.ppo_trainer import PPOTrainer
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
+from openrlhf.trainer.ray.vllm_engine import batch_vllm_engine_call
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from olr_cli.answers import Judge
@@ -205,6 +206,15 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             self.tokenizer,
         )
         self.experience_maker.trainer = self
+
+    def get_max_steps(self) -> int:
+        """OpenRLHF's, which is asked for before the models are made, and here once every vLLM has started.
+
+        Without sleep OpenRLHF does not wait for them, and a policy would wait for one that is dead, for many minutes.
+        """
+        batch_vllm_engine_call(self.vllm_engines, "get_num_unfinished_requests")
+        steps: int = super().get_max_steps()
+        return steps
 
     def init_checkpoint_states(self) -> dict[str, Any]:
         """Where OpenRLHF's loop goes on."""
