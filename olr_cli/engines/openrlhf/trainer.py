@@ -299,6 +299,9 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             step = with_statistics(step, order, means)
         decided = self.supervisor.supervise(step, self._clock.measure)
         gap = sampler_gap(batches, log_probs)
+        if self.args.algo.advantage.is_correction_level == "off":
+            for batch in batches:  # the update needs none
+                batch.rollout_log_probs = None
         self._supervised = SupervisedStep(decided, step_work(batches, decided, order), gap)
         give_rewards(batches, decided, order, normalised=divides_by_std(self.recipe))
         smoothing = self.recipe.method.smoothing
