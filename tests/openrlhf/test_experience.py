@@ -511,6 +511,20 @@ def test_one_response_in_eight_has_the_log_probabilities_of_its_tokens_unless_al
     assert asked == [[0.0, 0.0, -0.5, -0.25]] * (16 if level else 2)
 
 
+def test_returns_are_those_of_openrlhfs_loop_over_tokens():
+    """Bit for bit with a reward at the last token alone, which is what it has where the KL is a loss."""
+    ours = SupervisedExperienceMaker.__new__(SupervisedExperienceMaker)
+    loop_over_tokens = super(SupervisedExperienceMaker, ours).get_cumulative_returns
+    mask = (torch.arange(50) < torch.randint(0, 50, (16, 1))) & (torch.arange(50) >= 3)
+    at_the_end = torch.zeros(16, 50).scatter_(1, torch.randint(0, 50, (16, 1)), torch.randn(16, 1))
+    for rewards in (at_the_end, torch.randn(16, 50)):
+        returns, expected = (
+            make(rewards, mask, 1.0) for make in (ours.get_cumulative_returns, loop_over_tokens)
+        )
+        torch.testing.assert_close(returns, expected)
+        assert torch.equal(returns, expected) or rewards is not at_the_end
+
+
 def test_the_record_holds_every_kind_of_rollout(recorded, both, tokenizer):
     said = [one for group in recorded.said.values() for one in group]
     assert any(one.tokens == (tokenizer.eos_token_id,) for one in said)

@@ -301,11 +301,12 @@ def _without_offload_buffers(engine: Any) -> Iterator[None]:
             states[parameter].update(buffers)
 
 
-def policy_actor(smoothing: float) -> object:
+def policy_actor(smoothing: float, threads: int) -> object:
     """The Ray actor class that takes the place of OpenRLHF's, for a recipe's label smoothing."""
 
     class PolicyActorOfRun(PolicyActor):
         pass
 
     PolicyActorOfRun.smoothing = smoothing
-    return ray.remote(num_gpus=1)(PolicyActorOfRun)
+    variables = {"OMP_NUM_THREADS": str(threads)}
+    return ray.remote(num_gpus=1, runtime_env={"env_vars": variables})(PolicyActorOfRun)

@@ -33,6 +33,7 @@ RELIES_ON: Mapping[str, tuple[str, ...]] = {
     "trainer/ppo_utils/experience_maker.py": (
         "RemoteExperienceMaker._flatten_results",
         "RemoteExperienceMaker.compute_advantages_and_returns",
+        "RemoteExperienceMaker.get_cumulative_returns",
         "RemoteExperienceMaker.make_experience",
         "RemoteExperienceMaker.make_experience_batch",
         "RemoteExperienceMaker.split_rollout_samples",

@@ -128,8 +128,24 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
     if engine_section(recipe, OpenRlhfEngine).device == "cpu":
         engine_arguments["worker_extension_cls"] = WORKER_EXTENSION
     ppo_trainer.PPOTrainer = trainer_actor(run_path, node_id)
-    ppo_actor.PolicyModelActor = policy_actor(recipe.method.smoothing)
+    ppo_actor.PolicyModelActor = policy_actor(recipe.method.smoothing, policy_threads(recipe))
     vllm_engine.RolloutRayActor = rollout_actor(engine_arguments, recipe.train.stop, ChatFormat.of(recipe))
+
+
+def policy_threads(recipe: Recipe) -> int:
+    """Threads of each of the policy's processes: Adam runs in them if its state is in host memory (ds.adam_offload).
+
+    By itself Ray gives a process one thread. The policy's share the cores of their node, where nothing else runs while
+    they take a step; OMP_NUM_THREADS says otherwise, but for 1, which Ray's job server sets unasked.
+    """
+    import ray
+
+    engine, given = engine_section(recipe, OpenRlhfEngine), int(os.environ.get("OMP_NUM_THREADS", 1))
+    if engine.device == "cpu" or given > 1:
+        return given
+    resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    cores = min(int(has["CPU"]) for has in resources if has.get("GPU") and has.get("CPU"))
+    return max(1, cores // engine.gpus_per_node)
 
 
 def _dead_actors() -> list[Process]:

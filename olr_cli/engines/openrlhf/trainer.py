@@ -23,6 +23,7 @@ from openrlhf.trainer.ppo_trainer import PPOTrainer
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from openrlhf.trainer.ray.vllm_engine import batch_vllm_engine_call
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from torch import Tensor
 
 from olr_cli.answers import Judge
 from olr_cli.engines.held_out import held_out_metrics
@@ -150,6 +151,11 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         for batch, reward in zip(batches, rewards, strict=True):
             batch.info["reward"] = reward
         return batches
+
+    def get_cumulative_returns(self, rewards: Tensor, action_mask: Tensor, gamma: float) -> Tensor:
+        """OpenRLHF's, (B, A), without its loop over tokens; without a critic OpenRLHF has set `gamma` to 1."""
+        returns: Tensor = (rewards * action_mask).flip(1).cumsum(1).flip(1)
+        return returns
 
     def _flatten_results(self, refs: Any, duplicate_factor: int) -> list[Any]:
         """OpenRLHF's: the results of each micro-batch's forward pass; the policy's has more than OpenRLHF knows."""
