@@ -430,6 +430,8 @@ def telling_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Of each of several recipes the settings that are not the same in all of them, as ``key=value``."""
     keys = sorted({key for recipe in settings for key in recipe})
     telling = [key for key in keys if any(recipe.get(key) != settings[0].get(key) for recipe in settings)]
+    # Another file mostly has other columns too, and is told apart by its name.
+    telling = [key for key in telling if not key.startswith("data.columns.")] or telling
     return [
         " ".join(f"{key.rpartition('.')[2]}={_shown(recipe.get(key, 'unset'))}" for key in telling)
         for recipe in settings

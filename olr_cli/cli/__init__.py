@@ -50,6 +50,8 @@ def _one_sentence() -> Iterator[None]:
         if context := getattr(error, "ctx", None):
             joint = " " if message.endswith("?") else "; "
             message += f"{joint}`{context.command_path} --help` lists what it takes"
+            if message.startswith("got unexpected extra argument"):
+                message += ", and a name with spaces needs quotes"
         say(f"Error: {message}")
         raise typer.Exit(2) from None
 

@@ -54,7 +54,7 @@ def check(
     if export is not None:
         require_writable(export, source)
     elif drop is not None:
-        raise UserError("--drop goes with --export")
+        raise UserError("--drop chooses the rows of --export FILE; add it")
     waiting = Waiting()
     with Judge(report=waiting.verified) as judge:
         checked = check_data(source, options.read_columns(columns), judge)

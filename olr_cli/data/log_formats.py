@@ -20,7 +20,7 @@ from shlex import quote
 from typing import Any
 
 from olr_cli.data.rows import suggested
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, no_rows
 
 COLUMNS = (
     *("prompt_id", "prompt", "visit", "step", "group", "view", "model", "response", "answer", "answer_class"),
@@ -163,6 +163,8 @@ def require_columns(roles: Collection[str], names: Sequence[str], place: str) ->
         missing.append("response")
     if not missing:
         return
+    if not names:
+        raise no_rows(place, "rollout")
     nobody = f"; if nobody answered yet: olr rollouts MODEL {quote(place)}" if "response" in missing else ""
     columns = suggested({name: _GUESSES.get(name, ()) for name in missing}, names)
     raise UserError(

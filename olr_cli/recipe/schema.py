@@ -168,7 +168,7 @@ class DataSection(Section):
 
     train: Text = _key(
         "arithmetic",
-        "A Parquet or JSONL file, a Hugging Face hub id, or a built-in set: `arithmetic`,"
+        "A Parquet, JSONL or CSV file, a Hugging Face hub id, or a built-in set: `arithmetic`,"
         " `arithmetic:subtraction`, or for pretrained models `arithmetic:products`, `arithmetic:sums`,"
         " `arithmetic:maxima`, `arithmetic:dates`.",
     )

@@ -184,7 +184,7 @@ def test_a_seed_draws_other_rows(here, log):
 
 def test_rows_to_check_come_back_as_verified_labels(here, log):
     said = told(log, "--random", "10", "--export", "check.jsonl")
-    assert said.endswith(f"olr audit {log} --verified check.jsonl (once it is mended)")
+    assert said.endswith(f"olr audit {log} --verified check.jsonl (once its labels are corrected)")
     rows = [json.loads(line) for line in (here / "check.jsonl").read_text().splitlines()]
     assert len(rows) == 10 and all(row["drawn"] for row in rows)
     told(log, "--first", "10", "--export", "first.jsonl")

@@ -57,7 +57,7 @@ def _summary(audit: Audit) -> Iterator[Line]:
         f"{size:,} prompt{'s' * (size != 1)}, {_counted(audit.prompts['rollouts'], 'rollout')} of each{several}"
         f" in {_counted(audit.prompts['visits'], 'visit')}",
     )
-    meanings = {"questionable": "questionable (the answers scatter)", "missing": "without a label"}
+    meanings = {"questionable": "questionable (no answer has a majority)", "missing": "without a label"}
     counts = {name: count for name, count in audit.statuses.items() if count}
     yield _line(
         "Labels", ", ".join(f"{count:,} {meanings.get(name, name)}" for name, count in counts.items())
@@ -91,7 +91,7 @@ def _measured(audit: Audit) -> Iterator[Line]:
     wrong = int((verified.is_wrong == 1).sum())
     text = f"{verified.labels} label{'s' * (verified.labels != 1)}, {wrong} of them wrong"
     if gain is None:
-        text += "; of the others none is likelier mended than destroyed by its proposal"
+        text += "; for none of the other labels is its proposal known to be better"
     elif gain.low > 0:
         changed = audit.prompts.filter(pl.col("change") == "changed", ~pl.col("is_verified")).height
         text += f"; replacing {changed} others by proposals makes {_span(gain)} more of them right"
