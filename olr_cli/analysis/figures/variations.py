@@ -191,8 +191,11 @@ def _rows(
     arms = {arm.name: arm for one in series for arm in one.arms.values()}
     by_run = measured(arms.values(), values)
     cells = summarise(by_run)
-    by_arm = by_run.group_by("metric", "arm").agg(pl.col("seed").sort())
-    seeds = {Key(metric, arm): " ".join(map(str, of_arm)) for metric, arm, of_arm in by_arm.iter_rows()}
+    by_arm = by_run.group_by("metric", "arm").agg(pl.col("seed").sort(), "value")
+    seeds = {
+        Key(metric, arm): (" ".join(map(str, seeds)), found)
+        for metric, arm, seeds, found in by_arm.iter_rows()
+    }
     values_of_key = [value for one in series for value in one.arms if value is not None]
     is_number = all(isinstance(value, int | float | Decimal) for value in values_of_key)
     columns = {"key": str, "panel": str, "series": str, "value": float if is_number else str, "metric": str}
@@ -205,14 +208,14 @@ def _rows(
                 value if is_number else _category(value)[0],
                 metric,
                 *spread(cells[of]),
-                seeds[of],
+                *seeds[of],
             )
             for one in series
             for metric in metrics
             for value, arm in one.arms.items()
             if (of := Key(metric, arm.name)) in cells
         ],
-        {**columns, **SPREAD, "seeds": str},
+        {**columns, **SPREAD, "seeds": str, "values": pl.List(float)},
         orient="row",
     )
 
@@ -279,7 +282,7 @@ def _selected(run: Run) -> dict[str, float | None]:
 
 
 def _bars(series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str, str]) -> style.Sheet:
-    """A row of panels a series, a panel a metric, a bar a value with its sd, and the mean as a number at the right."""
+    """A row of panels a series, a panel a metric, a bar a value with how its runs spread, the mean at the right."""
     values = dict.fromkeys(value for one in series for value in one.arms)
     bars = dict(map(_category, sorted(values, key=lambda value: (*_CRITERIA, value).index(value))))
     height = 0.45 + 0.15 * len(bars)
@@ -290,7 +293,7 @@ def _bars(series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str, 
         of_panel = rows.filter(panel=one.panel, series=one.name, metric=metric)
         for row in of_panel.iter_rows(named=True):
             bar = list(bars).index(row["value"])
-            sheet.bar(axes, bar, row["mean"], row["sd"], color=bars[row["value"]])
+            sheet.bar(axes, bar, row["mean"], row["sd"], row["values"], color=bars[row["value"]])
             _write_mean(axes, bar, row["mean"])
         _name_rows(axes, list(bars), labelled=column == 0)
         axes.set_xlim(0, 1)
