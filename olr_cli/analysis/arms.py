@@ -174,7 +174,7 @@ class Arm:
 
     @cached_property
     def _visits(self) -> list[pl.DataFrame]:
-        """Of each run a row a visit, with all metrics: a query costs more than what it computes of a small run."""
+        """Of each run one row per visit, with all metrics: a query costs more than what it computes of a small run."""
         metrics = all_metrics(self.refinement.slope_threshold, self.refinement.warmup_epochs)
         by_scan = [by_visit(rows, metrics, "run") for rows in scan_labels_of(run.path for run in self.runs)]
         return [rows for scan in by_scan for rows in scan.partition_by("run", include_key=False)]

@@ -4,7 +4,7 @@
 |---|---|---|
 | TRL | step, prompt, completion, advantage | `GRPOTrainer.log` of TRL 1.x with `log_completions` (trl/trainer/grpo_trainer.py) |
 | verl | input, output, score | `_dump_generations` of verl 0.7, into `trainer.rollout_data_dir` (verl/trainer/ppo/ray_trainer.py) |
-| ms-swift | step, prompt, completion, advantages | `GRPOTrainer.log` with `log_completions` (swift/rlhf_trainers/grpo_trainer.py): a line a step, of lists |
+| ms-swift | step, prompt, completion, advantages | `GRPOTrainer.log` with `log_completions` (swift/rlhf_trainers/grpo_trainer.py): one line per step, of lists |
 | NeMo-RL | content, rewards, idx | `log_batched_dict_as_jsonl` of `grpo_train` (nemo_rl/utils/logger.py): train_data_step*.jsonl, lists of one; the last text of `content` is the response |
 | AReaL | task_id, sample_idx, prompt, completion | `dump_to_file` of its inference engine: rollout/VERSION/TASK.jsonl |
 | verifiers | example_id, prompt, completion | `state_to_output` (verifiers/legacy/utils/save_utils.py): results.jsonl, and prime-rl's train_rollouts.jsonl |

@@ -1,6 +1,6 @@
 """An audit from a history to a queue: votes → annotator model → calibration (verified labels, or none) → verdicts.
 
-The verdicts are one frame, a row a prompt in the order of the queue:
+The verdicts are one frame, one row per prompt in the order of the queue:
 
 | column | |
 |---|---|

@@ -194,7 +194,7 @@ PANELS: Mapping[str, Panel] = {
 def coherence(arms: Sequence[Arm]) -> list[Chart]:
     """Early Correctness Coherence (the paper's Fig. 2): right majority answers on clean and noisy prompts, by epoch.
 
-    One chart with a panel an arm, up to four side by side: panel (a) of the dynamics. Clean and noisy prompts rise
+    One chart with one panel per arm, up to four side by side: panel (a) of the dynamics. Clean and noisy prompts rise
     together at first; what happens then is the effect of the noise.
     """
     metrics = [name for name in LOOKS if name.startswith("majority/accuracy")]

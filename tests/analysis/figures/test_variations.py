@@ -124,7 +124,7 @@ def test_arms_are_compared_with_a_dot_a_run(tmp_path):
         dots = next(line for line in panel.lines if list(line.get_ydata()) == [place] * 3)
         assert list(dots.get_xdata()) == values
         assert panel.texts[place].get_text() == f"{100 * sum(values) / 3:.1f}"
-    assert "A dot a run, 3 an arm" in chart.caption
+    assert "Each dot is a run (3 per arm)" in chart.caption
     assert "several arms" in refused("arms", tmp_path / "olr-1")
 
 
