@@ -199,7 +199,7 @@ def test_what_a_check_finds_in_own_data_is_said_before_a_run_and_blank_rows_are_
     command = f'olr check {file} --columns \'{{"question": "Q", "answer": "A"}}\''
     said = [
         f"Note: 1 row without a question skipped: line 20 of {file} has no 'Q'.",
-        f"Warning: olr check finds 2 things in 20 rows (2 labels standing for no answer): {command}",
+        f"Warning: olr check finds 2 things in 20 rows (2 placeholders for a label): {command}",
     ]
     planned = done("train", *words, "--dry-run").stdout
     begun = done("train", *words, "--run-dir", tmp_path / "run").stdout

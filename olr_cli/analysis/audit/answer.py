@@ -28,7 +28,7 @@ _QUESTION = 76
 """Characters of a question below its prompt, so that it stays on one line."""
 _ROWS = 15
 _line = partial(Line, is_wrapped=True)
-_TEXTS = ("prompt", "label", "answered instead", "seems")
+_TEXTS = ("prompt", "label", "answered instead", "status")
 """Columns that give way to the numbers."""
 
 NOT_VERIFIED = (
@@ -123,9 +123,9 @@ def queue(audit: Audit, size: int) -> Table:
         "prompt": prompts["prompt_id"].to_list(),
         "label": ["unknown" if label == NEVER_REWARDED else label for label in prompts["given_label"]],
         "answered instead": prompts["answers"].to_list(),
-        "label in": [f"{count} of {of}" for count, of in prompts.select("given_count", "rollouts").rows()],
+        "label given": [f"{count} of {of}" for count, of in prompts.select("given_count", "rollouts").rows()],
         "wrong": [_sure(chance) for chance in prompts["confidence"]],
-        "seems": [status if status in ("doubted", "questionable") else "" for status in prompts["status"]],
+        "status": [status if status in ("doubted", "questionable") else "" for status in prompts["status"]],
     }
     if audit.verified is None:
         del cells["wrong"]
