@@ -38,8 +38,8 @@ def train(
     sweep: bool = Option(
         False,
         "--sweep",
-        help="Train every run of the recipe's `sweep`, such as `sweep: {grid: {method.name: [grpo, olr], seed: [0, 1,"
-        " 2]}}` for six; resumes automatically.",
+        help="Train every run of the recipe's `sweep`, as `sweep: {grid: {seed: [0, 1, 2]}}` for three seeds; resumes"
+        " automatically.",
     ),
     index: int | None = Option(
         None, metavar="I", help="With --sweep: train only this run, counted from 0 (for job arrays)."

@@ -125,7 +125,7 @@ def queue(audit: Audit, size: int) -> Table:
         "answered instead": prompts["answers"].to_list(),
         "label given": [f"{count} of {of}" for count, of in prompts.select("given_count", "rollouts").rows()],
         "wrong": [_sure(chance) for chance in prompts["confidence"]],
-        "status": [status if status in ("doubted", "questionable") else "" for status in prompts["status"]],
+        "status": prompts["status"].to_list(),
     }
     if audit.verified is None:
         del cells["wrong"]
