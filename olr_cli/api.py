@@ -414,7 +414,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         if self._run is not None:
             return self._run
         if self._run_id is not None:
-            raise UserError(f"{path} was closed after step {self._step}; load its state to go on")
+            raise UserError(f"{path} was closed after step {self._step}; load its state to continue")
         sizes = {"prompts_per_step": len(groups), "rollouts_per_prompt": len(groups[0][1])} if groups else {}
         self._tree = overlay({"train": {**sizes, "mini_batch_prompts": None}}, self._tree)
         self.recipe = validate(self._tree, "recipe")

@@ -586,7 +586,7 @@ def json_table(rows: Sequence[dict[str, Any]], place: str, names: Iterable[str] 
         )
     except UnicodeEncodeError:
         raise UserError(
-            f"{place} has half of a surrogate pair, which is no character; mend its text"
+            f"{place} has half of a surrogate pair, which is no character; fix its text"
         ) from None
 
 

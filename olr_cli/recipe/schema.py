@@ -551,7 +551,7 @@ class TrainSection(Section):
     )
     stop_if_no_reward: Count | None = _key(
         None,
-        "After this many steps in a row in which no response is rewarded the run ends; null: it goes on.",
+        "After this many steps in a row in which no response is rewarded the run ends; null: it continues.",
     )
 
     @property

@@ -357,7 +357,7 @@ def test_a_run_is_never_overwritten(recorded, tmp_path):
     _, batch = next(batches(recorded))
     with pytest.raises(UserError, match=r"holds a run already \(finished\)"):
         make(tmp_path / "run")(**batch)
-    with pytest.raises(UserError, match="was closed after step 1; load its state to go on"):
+    with pytest.raises(UserError, match="was closed after step 1; load its state to continue"):
         olr(**batch)
     with pytest.raises(UserError, match="saved by another run than the one"):
         make(tmp_path / "run").load_state_dict({**state, "run": "another"})
