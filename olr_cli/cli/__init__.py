@@ -80,7 +80,8 @@ class _Program(Group):
 app = typer.Typer(
     name="olr",
     cls=_Program,
-    help="Reinforcement learning with verifiable rewards on noisy labels: inject noise, train, repair labels, analyze.",
+    help="Find wrong labels, see what they do to reinforcement learning with verifiable rewards, and repair them during"
+    " training.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
