@@ -85,7 +85,8 @@ def _answer(checked: Checked, source: str, columns: str | None, export: Path | N
     counted = (
         " (counted from 1)" if any(name(it.rows[0]).startswith("row") for it in checked.findings) else ""
     )
-    lines = [Line("Checked", f"{checked.source}: {len(checked.rows):,} rows{counted}; {read}")]
+    size = len(checked.rows)
+    lines = [Line("Checked", f"{checked.source}: {size:,} row{'s' * (size != 1)}{counted}; {read}")]
     for finding in checked.findings:
         more = ", …" if len(finding.rows) > len(finding.examples) else ""
         rows = ", ".join(map(name, finding.rows[: len(finding.examples)]))

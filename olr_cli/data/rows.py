@@ -381,7 +381,7 @@ def is_json(file: Path) -> bool:
     """Whether a data file holds JSON, whose columns are those of all its rows."""
     if file.suffix not in SUFFIXES:
         raise UserError(
-            f"{file} ends in neither of {', '.join(SUFFIXES)}, so olr cannot read it; convert it to one of these"
+            f"{file} ends in none of {', '.join(SUFFIXES)}, so olr cannot read it; convert it to one of these"
         )
     return file.suffix in _JSON
 

@@ -74,7 +74,7 @@ def test_rows_are_shown_as_the_lines_of_their_file(tmp_path):
     assert f"(line 6 of {tmp_path / 'x.csv'}, line 2 of {tmp_path / 'y.csv'})" in said
     pl.DataFrame({"question": ["q"], "answer": ["N/A"]}).write_parquet(tmp_path / "z.parquet")
     said = CliRunner().invoke(app, ["check", str(tmp_path / "z.parquet")]).output
-    assert "1 rows (counted from 1); question" in said and "placeholder for a label (row 1)" in said
+    assert "1 row (counted from 1); question" in said and "placeholder for a label (row 1)" in said
 
 
 def test_words_and_decimal_commas_are_found_where_most_labels_are_numbers(tmp_path):

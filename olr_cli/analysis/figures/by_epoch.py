@@ -180,7 +180,7 @@ class Panel(NamedTuple):
 
 PANELS: Mapping[str, Panel] = {
     "a": Panel("Majority accuracy", "right majorities", training_accuracy, _shares),
-    "b": Panel("Majority accuracy", "right majorities", accuracy_by_selection, _shares),
+    "b": Panel("Accuracy by selection", "right majorities", accuracy_by_selection, _shares),
     "c": Panel("Slope of the pass rate", "slope per visit", slope, _slopes),
     "d": Panel("Selection ratio", "selected prompts", selection_ratio, _shares_from_zero),
     "e": Panel("Ablation accuracy", "right majorities", criteria, _criteria_axes),
