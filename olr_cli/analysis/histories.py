@@ -117,9 +117,10 @@ def read_history(
     if not runs:
         return _log_history(places, columns, changes, keeps_responses, report)
     if not has_run(runs[0]):
+        one = next(filter(has_run, sorted(runs[0].iterdir())), None)
         raise UserError(
             f"{runs[0]} is not a run directory (no manifest.json), and it holds no rollouts of another trainer"
-            " (.parquet, .jsonl); name one of these"
+            f" (.parquet, .jsonl); name {'one of these' if one is None else f'one of its runs, such as {one}'}"
         )
     if len(places) > 1 or columns:
         raise UserError(f"{runs[0]} is a run directory; name it alone, without columns, which are for logs")
