@@ -39,7 +39,7 @@ ARM = ["task", "noise", "prompts", "visits"]
 
 
 def measured(run: Run) -> Iterator[dict[str, Any]]:
-    """A row a visit; none of a run that is no GRPO, has no active noise or measured no held-out accuracy."""
+    """One row per visit; none of a run that is no GRPO, has no active noise or measured no held-out accuracy."""
     labels = run.labels.filter(pl.col("noise_type").str.starts_with("active")).collect()
     held_out = [(line["step"], line["eval/majority"]) for line in read_metrics(run.path, "eval/majority")]
     if run.method != "grpo" or labels.is_empty() or len(held_out) < 2:
@@ -73,7 +73,7 @@ def measured(run: Run) -> Iterator[dict[str, Any]]:
 
 
 def mean_visits(rows: pl.DataFrame) -> pl.DataFrame:
-    """A row a visit of an arm: means over seeds, and the majority's change to this visit and from it to the next."""
+    """One row per visit of an arm: means over seeds, the majority's change to this visit and from it to the next."""
     means = rows.group_by(*ARM, "visit").agg(pl.mean("step", "majority", "retention", "transfer", "memory"))
     change = pl.col("majority").diff().over(ARM)
     means = means.sort(*ARM, "visit").with_columns(change=change, later=change.shift(-1).over(ARM))
@@ -86,7 +86,7 @@ def ends_of(visits: pl.DataFrame) -> pl.DataFrame:
 
 
 def end_block(visits: pl.DataFrame) -> Block:
-    """The end of each arm, a line an arm."""
+    """The end of each arm, one line per arm."""
     names = ("rise", "transfer", "memory", "retention")
     heads = [Column(head) for head in (*ARM, "runs", *(f"{name}, %" for name in names))]
     lines = [

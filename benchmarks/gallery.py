@@ -1,7 +1,7 @@
 """The gallery: every figure, made from laptop runs by one command.
 
     make gallery        (or: python benchmarks/gallery.py; runs that are there already are not made again)
-    python benchmarks/gallery.py --only what-arms-come-to      (this section alone, from the runs that are there)
+    python benchmarks/gallery.py --only results-by-arm         (this section alone, from the runs that are there)
 
 Trains the sweep ``laptop/gallery``, runs each command of `ENTRIES` in a shell exactly as the page prints it, and
 writes docs/gallery.md and the images beside it in docs/gallery/.
@@ -57,8 +57,8 @@ def _figure(title: str, text: str, runs: str, name: str) -> Entry:
 
 ENTRIES = (
     _figure(
-        "How training went",
-        "What needs no true answers: the default of `olr analyze`, with a line an arm.",
+        "Training curves",
+        "The default figure of `olr analyze`: training curves that need no true answers, one line per arm.",
         f"{RUNS}/{{clean,active,active+olr}}_seed-*",
         "learning",
     ),
@@ -88,8 +88,8 @@ ENTRIES = (
         "composition",
     ),
     _figure(
-        "What arms come to",
-        "The end of training, a dot a run: what `--table arms` compares.",
+        "Results by arm",
+        "The end of training, one dot per run: what `--table arms` compares.",
         STUDY,
         "arms",
     ),
@@ -173,8 +173,9 @@ def page(took: str) -> str:
         " prompts (4,000 in one table), K = 8, 10 epochs, 50 % noise unless stated otherwise, three seeds. `make"
         " gallery` makes runs and page.",
         took,
-        "The policies are toys that were made to err systematically. Which of the paper's findings hold for them and"
-        " which do not is in [study.md](results/study.md) and in [recipes/laptop](../recipes/laptop/README.md).",
+        "The policies are toy models that were trained to make systematic errors. Which of the paper's findings hold"
+        " for them and which do not is in [study.md](results/study.md) and in"
+        " [recipes/laptop](../recipes/laptop/README.md).",
     ]
     for entry in ENTRIES:
         command = entry.command.replace("{out}", "figures")

@@ -1,6 +1,6 @@
 r"""How often verdicts about judged pairs of a gold and an answer are right: ours, and math-verify's own.
 
-A file has a row a pair: gold, response (or answer), right (true, false; null where people would differ) and kind.
+A file has one row per pair: gold, response (or answer), right (true, false; null where people would differ) and kind.
 Counted are right answers that are missed and wrong ones that are accepted, each answer alone, and the verdicts that
 are others when all answers to a gold are asked together, in any order. math-verify gets the gold first, both in boxes.
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
-from olr_cli.answers import Judge, default_extractor, extract, find_extractor, verdicts
+from olr_cli.answers import Judge, default_extractor, extract, find_extractor, reading_more, verdicts
 from olr_cli.data.chat import Message, completion_text, prompt_messages
 from olr_cli.data.labels import golds_of, label_of, read_cells
 from olr_cli.data.prompt_files import implied_mark
@@ -321,6 +321,13 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         epoch = max(labels["visit"])
         self._epoch = max(self._epoch, epoch)
         self._pending = (number, epoch, {**metrics, **times})
+        if number == 1 and metrics["rollout/missing_answers"] > 0.9:
+            read = reading_more(rollouts["response"][:100]) or ""
+            logging.getLogger(__name__).warning(
+                "%.0f%% of the responses have no answer; data.extractor may be wrong. %s",
+                100 * metrics["rollout/missing_answers"],
+                read,
+            )
         return metrics
 
     def grade(
@@ -407,7 +414,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         if self._run is not None:
             return self._run
         if self._run_id is not None:
-            raise UserError(f"{path} was closed after step {self._step}; load its state to go on")
+            raise UserError(f"{path} was closed after step {self._step}; load its state to continue")
         sizes = {"prompts_per_step": len(groups), "rollouts_per_prompt": len(groups[0][1])} if groups else {}
         self._tree = overlay({"train": {**sizes, "mini_batch_prompts": None}}, self._tree)
         self.recipe = validate(self._tree, "recipe")
@@ -421,8 +428,10 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     def _resume(self, run_id: str) -> None:
         """Continue the run of a state; what is stored of later steps is removed."""
         path = self.run_dir
-        if self._is_temporary and not is_run(path):
-            raise UserError("the state is of another run directory; name it as run_dir")
+        if not is_run(path) and (self._is_temporary or not path.exists()):
+            raise UserError(
+                f"the state is of a run that is not in {path}; name its run_dir, or start without the checkpoint"
+            )
         require_run(path)
         if read_manifest(path)["id"] != run_id:
             raise UserError(

@@ -66,7 +66,7 @@ def _load_file(source: str, shown: str) -> ModuleType:
         # no user's text: the recipe's own setting, which names code as model.trust_remote_code does
         spec.loader.exec_module(module)
     except Exception as error:
-        raise UserError(f"{shown}: running {file} fails ({raised_at(error)}); mend it") from error
+        raise UserError(f"{shown}: running {file} fails ({raised_at(error)}); fix it") from error
     return module
 
 
@@ -85,7 +85,7 @@ def _load_module(source: str, name: str, shown: str) -> ModuleType:
         return importlib.import_module(source)
     except Exception as error:
         raise UserError(
-            f"{shown}: importing {source} from {here} fails ({raised_at(error)}); mend it"
+            f"{shown}: importing {source} from {here} fails ({raised_at(error)}); fix it"
         ) from error
     finally:
         sys.path.remove(here)

@@ -4,7 +4,7 @@
 # Needs:   olr with OpenRLHF in .venv (or OLR_VENV), and on several nodes a file system that all of them see, for the
 #          environment, the models (HF_HOME) and the run directories. Compute nodes without internet: download first.
 # Launch:  sbatch recipes/slurm.sh paper/qwen3-4b                       one run, on one node of 8 GPUs
-#          sbatch --array=0-19 recipes/slurm.sh paper/noise-ratios      a sweep, a job a run; 0-19%4: four at a time
+#          sbatch --array=0-19 recipes/slurm.sh paper/noise-ratios      a sweep, one job per run; 0-19%4: four at a time
 #          sbatch --array=0-3 --nodes=2 recipes/slurm.sh paper/qwen3-8b each run on two nodes
 #          Further words go to olr train: sbatch recipes/slurm.sh paper/qwen3-4b --set seed=1
 #          GPUs and nodes are those of the job, unless they are set: --set engine.gpus_per_node=4 leaves the others idle.

@@ -24,7 +24,7 @@ def test_the_tutorial_can_be_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(COMMANDS) == 11
     assert Path("queue.html").exists() and Path("rest.jsonl").exists()
     shown = re.findall(
-        r"(?m)^    (?! *#|olr |cp |\s*\d+ +[\d.]|Labels|fine|\d q-|Audited|\s+\d+\+)(.*\S)", PAGE
+        r"(?m)^    (?! *#|olr |cp |\s*\d+ +[\d.]|Labels|\s+\d+ fine|\d q-|Audited|\s+\d+\+)(.*\S)", PAGE
     )
     missing = [line for line in shown if " ".join(line.split()) not in " ".join(said.split())]
     assert missing == []

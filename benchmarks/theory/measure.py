@@ -162,8 +162,8 @@ def followed_labels(run: Run, epochs: int) -> pl.DataFrame:
     """The visits, up to an epoch, of noisy prompts whose first visit had a noisy label that some rollout could meet.
 
     Returns:
-        A row a visit, by visit and prompt: prompt_id, visit, step, rollouts (K), true_count and label_count (with the
-        first visit's label). No rows where the truth or the marks are unknown, or where noise is inactive.
+        One row per visit, by visit and prompt: prompt_id, visit, step, rollouts (K), true_count and label_count (with
+        the first visit's label). No rows where the truth or the marks are unknown, or where noise is inactive.
     """
     visits = run.labels.filter(_NOISY, _KNOWN, pl.col("visit") <= epochs)
     first = visits.filter(pl.col("visit") == 1, _HAS_LABEL).select("prompt_id", label="noisy_label")
@@ -192,7 +192,7 @@ def selections(run: Run, epochs: int) -> pl.DataFrame:
     The visit's own rollouts decide its majority, so they can't also say how likely that was to be wrong.
 
     Returns:
-        A row a visit with both neighbours: rollouts (K), gap (Delta_p; from 2 K rollouts), is_right (the majority).
+        One row per visit with both neighbours: rollouts (K), gap (Delta_p; from 2 K rollouts), is_right (the majority).
     """
     visits = run.labels.filter(_NOISY, _KNOWN, pl.col("visit") <= epochs).join(
         _rolled_out(run), on=_KEYS, how="semi"

@@ -1,4 +1,4 @@
-"""What the theory assumes and predicts beside what runs show: a block a subject, a line an arm.
+"""What the theory assumes and predicts beside what runs show: one block per subject, one line per arm.
 
 Everything is counted from run directories; what needs the policy itself is in `policies.py`.
 """

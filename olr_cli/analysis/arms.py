@@ -173,7 +173,7 @@ class Arm:
 
     @cached_property
     def _visits(self) -> list[pl.DataFrame]:
-        """Of each run a row a visit, with all metrics: a query costs more than what it computes of a small run."""
+        """Of each run one row per visit, with all metrics: a query costs more than what it computes of a small run."""
         metrics = all_metrics(self.refinement.slope_threshold, self.refinement.warmup_epochs)
         by_scan = [by_visit(rows, metrics, "run") for rows in scan_labels_of(run.path for run in self.runs)]
         return [rows for scan in by_scan for rows in scan.partition_by("run", include_key=False)]
@@ -429,6 +429,8 @@ def telling_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Of each of several recipes the settings that are not the same in all of them, as ``key=value``."""
     keys = sorted({key for recipe in settings for key in recipe})
     telling = [key for key in keys if any(recipe.get(key) != settings[0].get(key) for recipe in settings)]
+    # Another file mostly has other columns too, and is told apart by its name.
+    telling = [key for key in telling if not key.startswith("data.columns.")] or telling
     return [
         " ".join(f"{key.rpartition('.')[2]}={_shown(recipe.get(key, 'unset'))}" for key in telling)
         for recipe in settings

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import polars as pl
 
-from olr_cli.answers import find_extractor, shared_judge
+from olr_cli.answers import EXTRACTORS, find_extractor, reading_more, shared_judge
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.chat import Message
 from olr_cli.data.logs import LABELS, STATISTICS, Report, RolloutLog, answers_of, is_log, read_log, silent
@@ -24,7 +24,7 @@ from olr_cli.errors import UserError, at
 from olr_cli.recipe.layers import overlay, override, validate
 from olr_cli.recipe.schema import OlrMethod, Recipe, flatten
 from olr_cli.runs.directory import GIVEN_UP, has_run, read_manifest, read_recipe, rules_note
-from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_steps
+from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_responses, stored_steps
 from olr_cli.supervision import compose
 
 _COLUMNS = ("prompt_id", "visit", "step", "sample", "view", "answer", *STATISTICS)
@@ -78,6 +78,16 @@ class RolloutHistory:
         """Whether `source` is a run directory."""
         return self.log is None
 
+    def warns_of_no_answers(self, missing: float) -> list[str]:
+        """Sentences if hardly any of the responses have an answer: another extractor may read them, and which does."""
+        if missing <= 0.9:
+            return []
+        # A log's notes have it already.
+        read = reading_more(stored_responses(self.source)) if self.is_run else None
+        known = ", ".join(EXTRACTORS)
+        sentence = f"{missing:.0%} of the responses have no answer; another data.extractor ({known}) may help"
+        return [sentence if read is None else f"{sentence}. {read}"]
+
     @property
     def given_up(self) -> Path | None:
         """What verification gave up in the run, which a replay gives up too (R8)."""
@@ -107,9 +117,10 @@ def read_history(
     if not runs:
         return _log_history(places, columns, changes, keeps_responses, report)
     if not has_run(runs[0]):
+        one = next(filter(has_run, sorted(runs[0].iterdir())), None)
         raise UserError(
             f"{runs[0]} is not a run directory (no manifest.json), and it holds no rollouts of another trainer"
-            " (.parquet, .jsonl); name one of these"
+            f" (.parquet, .jsonl); name {'one of these' if one is None else f'one of its runs, such as {one}'}"
         )
     if len(places) > 1 or columns:
         raise UserError(f"{runs[0]} is a run directory; name it alone, without columns, which are for logs")

@@ -15,7 +15,7 @@ from typing import TextIO
 import polars as pl
 
 from olr_cli.analysis.histories import OF_THE_LOSS, RolloutHistory
-from olr_cli.answers import EXTRACTORS, Judge
+from olr_cli.answers import Judge
 from olr_cli.errors import UserError
 from olr_cli.files import make_folder_of, write_whole
 from olr_cli.recipe.schema import OlrMethod, Recipe
@@ -129,7 +129,7 @@ def replay_answer(history: RolloutHistory, judge: Judge, target: Path) -> Answer
         lines += _agreement(history, method, labels) if note is None else [f"Note: {note}"]
     elif row["labelled"]:
         lines.append(f"{row['changed']:,} of {row['labelled']:,} labels would be replaced by another answer.")
-    lines += _warnings(history.recipe, row)
+    lines += _warnings(history, row)
     place = quote(str(history.source))
     commands = {
         f"olr audit {place}": "which labels look wrong, the most doubtful first",
@@ -138,15 +138,10 @@ def replay_answer(history: RolloutHistory, judge: Judge, target: Path) -> Answer
     return Answer(lines, notes=history.notes, files=[File(target)], next=commands)
 
 
-def _warnings(recipe: Recipe, counts: Mapping[str, int]) -> list[str]:
+def _warnings(history: RolloutHistory, counts: Mapping[str, int]) -> list[str]:
     """The two reasons why a replay may select nothing although the rollouts would bear it."""
-    warnings = []
-    missing = 1 - counts["answered"] / counts["rollouts"]
-    if missing > 0.9:
-        known = ", ".join(EXTRACTORS)
-        warnings.append(
-            f"Warning: {missing:.0%} of the responses have no answer; another data.extractor ({known}) may help"
-        )
+    recipe, missing = history.recipe, 1 - counts["answered"] / counts["rollouts"]
+    warnings = [f"Warning: {sentence}" for sentence in history.warns_of_no_answers(missing)]
     if isinstance(recipe.method, OlrMethod) and recipe.method.warmup_epochs >= counts["last_visit"]:
         warnings.append(
             f"Warning: method.warmup_epochs {recipe.method.warmup_epochs} leaves none of the"

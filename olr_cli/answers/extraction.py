@@ -361,7 +361,7 @@ def _last_match(pattern: str) -> Extractor:
     except (re2.error, UnicodeEncodeError) as error:
         reason = error.args[0].decode() if isinstance(error, re2.error) else "it is not Unicode"
         raise UserError(
-            f"the regular expression '{shortened(pattern)}' is not valid ({reason}); mend it; look-around"
+            f"the regular expression '{shortened(pattern)}' is not valid ({reason}); fix it; look-around"
             r" and back-references do not exist in RE2, which reads it: take a group, as in '#### (\d+)'"
         ) from None
 
@@ -391,7 +391,7 @@ def _own_extractor(place: str) -> Extractor:
         try:
             value = function(response)
         except Exception as error:
-            raise UserError(f"{shown} fails on a response ({raised_at(error)}); mend it") from error
+            raise UserError(f"{shown} fails on a response ({raised_at(error)}); fix it") from error
         if value is not None and not isinstance(value, str):
             raise UserError(f"{shown} returns a {type(value).__name__}; it must return text, or None")
         return value and (value.strip() or None)

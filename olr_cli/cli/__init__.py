@@ -50,6 +50,8 @@ def _one_sentence() -> Iterator[None]:
         if context := getattr(error, "ctx", None):
             joint = " " if message.endswith("?") else "; "
             message += f"{joint}`{context.command_path} --help` lists what it takes"
+            if message.startswith("got unexpected extra argument"):
+                message += ", and a name with spaces needs quotes"
         say(f"Error: {message}")
         raise typer.Exit(2) from None
 
@@ -78,7 +80,8 @@ class _Program(Group):
 app = typer.Typer(
     name="olr",
     cls=_Program,
-    help="Reinforcement learning with verifiable rewards on noisy labels: inject noise, train, repair labels, analyze.",
+    help="Find wrong labels, see what they do to reinforcement learning with verifiable rewards, and repair them during"
+    " training.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from typer import Argument, Option
@@ -102,12 +103,14 @@ def audit(
     require_new({"export": export, "report": report, "out": out}, repeatable=["export"])
     if report is not None and report.suffix != ".html":
         raise UserError(f"--report {report}: the queue is written as a page; give it the ending .html")
+    if only is not None and (count := re.fullmatch("(first|random):([0-9]+)", only)):
+        raise UserError(f"--only {only} is now --{count[1]} {count[2]}")
     choice = exports.Choice.of(drop, only, pass_rate, first=first, random=random, seed=seed, repair=repair)
     if export is not None:
         exports.require_exportable(export)
     elif choice != exports.Choice(seed=seed):
         raise UserError(
-            "--drop, --only, --first, --random, --pass-rate and --repair are for --export FILE; name one"
+            "--drop, --only, --first, --random, --pass-rate and --repair choose the rows of --export FILE; add it"
         )
     settings = set_ or []
     waiting = Waiting()
@@ -172,7 +175,7 @@ def audit(
         )
         files.append(File(export, f" ({kept:,} of {len(rows):,} rows{made})", is_new))
         if choice.is_to_check:
-            following[again("--verified", str(export))] = "once it is mended"
+            following[again("--verified", str(export))] = "once its labels are corrected"
         elif (command := answers.training_command(result, export, settings)) is not None:
             following[command] = ""
     show(replace(answer, files=files, next=following))

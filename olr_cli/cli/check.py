@@ -33,8 +33,8 @@ def check(
     drop: str | None = Option(
         None,
         metavar="FINDING,...",
-        help="With --export: the findings whose rows are left out, by their names in the list; by default those"
-        " with which nothing can be graded.",
+        help="With --export: findings, by their names in the list, whose rows are left out besides those with which"
+        " nothing can be graded.",
     ),
     strict: bool = Option(
         False, "--strict", help="End with exit status 1 if anything is found, for scripts."
@@ -54,7 +54,7 @@ def check(
     if export is not None:
         require_writable(export, source)
     elif drop is not None:
-        raise UserError("--drop goes with --export")
+        raise UserError("--drop chooses the rows of --export FILE; add it")
     waiting = Waiting()
     with Judge(report=waiting.verified) as judge:
         checked = check_data(source, options.read_columns(columns), judge)
@@ -63,7 +63,8 @@ def check(
     if export is not None:
         if checked.columns["answer"] == "given_label":
             raise UserError(f"{source} is a log of answers; olr audit exports what is left of it", "export")
-        kept = checked.without(UNUSABLE if drop is None else [kind.strip() for kind in drop.split(",")])
+        dropped = [] if drop is None else [kind.strip() for kind in drop.split(",")]
+        kept = checked.without([*UNUSABLE, *dropped])
         write_rows(checked.rows, kept, export)
         files = [File(export, f" ({len(kept):,} of {len(checked.rows):,} rows)")]
         answer = replace(answer, files=files)
@@ -84,7 +85,8 @@ def _answer(checked: Checked, source: str, columns: str | None, export: Path | N
     counted = (
         " (counted from 1)" if any(name(it.rows[0]).startswith("row") for it in checked.findings) else ""
     )
-    lines = [Line("Checked", f"{checked.source}: {len(checked.rows):,} rows{counted}; {read}")]
+    size = len(checked.rows)
+    lines = [Line("Checked", f"{checked.source}: {size:,} row{'s' * (size != 1)}{counted}; {read}")]
     for finding in checked.findings:
         more = ", …" if len(finding.rows) > len(finding.examples) else ""
         rows = ", ".join(map(name, finding.rows[: len(finding.examples)]))

@@ -226,7 +226,7 @@ def evaluate(
             evaluated.append((evaluation.target, evaluate_one(evaluation, progress)))
         except (Interrupted, KeyboardInterrupt) as stop:
             done = f"What is done is in {folder}" if folder.exists() else "Nothing is stored yet"
-            typer.echo(f"Stopped. {printable(done)}; the same command goes on.", err=True)
+            typer.echo(f"Stopped. {printable(done)}; the same command continues.", err=True)
             raise typer.Exit(exit_status(stop)) from None
     note = next(filter(None, (mixture_note(origin(name)) for name in models)), None)
     show(scores_answer(evaluated, request.compare, note), shape)

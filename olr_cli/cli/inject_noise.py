@@ -30,7 +30,7 @@ def inject_noise(
     dataset: str = Option(
         "arithmetic",
         metavar="SOURCE",
-        help="The data set: arithmetic (built in), a Parquet or JSONL file, a folder of such files, or a hub id"
+        help="The data set: arithmetic (built in), a Parquet, JSONL or CSV file, a folder of such files, or a hub id"
         " (org/name, org/name:split, optionally with @revision).",
     ),
     sample: int | None = Option(

@@ -70,7 +70,7 @@ def rollouts(
     ),
     data: str = Argument(
         metavar="DATA",
-        help="Prompts with labels: a Parquet or JSONL file, a hub id, or a built-in set (arithmetic:products).",
+        help="Prompts with labels: a Parquet, JSONL or CSV file, a hub id, or a built-in set (arithmetic:products).",
         show_default=False,
     ),
     *,

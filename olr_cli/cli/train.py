@@ -36,7 +36,10 @@ def train(
     ),
     dry_run: bool = options.DRY_RUN,
     sweep: bool = Option(
-        False, "--sweep", help="Train all runs of the recipe's `sweep`; resumes automatically."
+        False,
+        "--sweep",
+        help="Train every run of the recipe's `sweep`, as `sweep: {grid: {seed: [0, 1, 2]}}` for three seeds; resumes"
+        " automatically.",
     ),
     index: int | None = Option(
         None, metavar="I", help="With --sweep: train only this run, counted from 0 (for job arrays)."

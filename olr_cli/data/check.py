@@ -188,7 +188,7 @@ def _findings(
     yield _found("no_label", "row without a label", missing)
     named = [(row, label) for row, label in labels if label is not None]
     empty = [(row, label) for row, label in named if _NO_ANSWER.fullmatch(label.strip())]
-    yield _found("no_answer", "label standing for no answer", empty)
+    yield _found("no_answer", "placeholder for a label", empty)
     given = [(row, label) for row, label in named if not _NO_ANSWER.fullmatch(label.strip())]
     graded = given if origins is not None else given[:_GRADED_AT_START]
     # Labels that cannot stand in a box, or do not match themselves there (R6, R7).
@@ -220,7 +220,7 @@ def _findings(
     yield from _doubtful(asked, given, cells, judge)
     unseen = [(row, text) for row, text in asked.items() if _FIGURE.search(text) and not _DRAWN.search(text)]
     yield _found("no_figure", "question about a figure that is not there", unseen)
-    yield _of_groups("repeat", "question asked again, up to case and spaces", agreeing, described)
+    yield _of_groups("repeat", "question repeated, case and spaces ignored", agreeing, described)
 
 
 def label_notes(prompts: Sequence[Prompt], data: DataSection) -> Iterator[str]:

@@ -109,6 +109,14 @@ def boxes(solution: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def _search(pattern: str) -> Callable[[str], Any]:
+    return re.compile(pattern, re.DOTALL).search
+
+
+_PRICE = _search(r"^\W*(?:\$\s*[-+]?[\d.]|\d[\d.,]*\s*\$\W*$)")
+"""``$108``, ``-$3.50 a day``, ``12 $``: with one dollar sign, money and no formula that is cut off."""
+
+
 def _is_unbalanced(_: str, label: str) -> bool:
     """A bracket or dollar sign is missing; `[0, 1)` has all, and so has what a dot closes."""
     ends = (["([{", ")]}"], [["\\left"], ["\\right"]], [["\\begin"], ["\\end"]])
@@ -116,7 +124,9 @@ def _is_unbalanced(_: str, label: str) -> bool:
         sum(map(label.count, opening)) != sum(map(label.count, closing)) for opening, closing in ends
     )
     is_dotted = "\\right." in label or "\\left." in label
-    return (is_open or label.replace("\\$", "").count("$") % 2 == 1) and not is_dotted
+    dollars = label.replace("\\$", "").count("$")
+    is_price = dollars == 1 and _PRICE(label)
+    return (is_open or (dollars % 2 == 1 and not is_price)) and not is_dotted
 
 
 def _letters(text: str) -> set[str]:
@@ -168,10 +178,6 @@ def _has_other_digits(question: str, label: str) -> bool:
 def _is_told(question: str, label: str) -> bool:
     told = _TOLD.search(question[-len(label) - 40 :])
     return label == question or (told is not None and (told[1] or told[2]).strip("$ ") == label.strip("$ "))
-
-
-def _search(pattern: str) -> Callable[[str], Any]:
-    return re.compile(pattern, re.DOTALL).search
 
 
 _IN_EITHER = [(kind, _search(pattern)) for kind, pattern in _DAMAGED]

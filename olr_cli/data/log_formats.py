@@ -4,7 +4,7 @@
 |---|---|---|
 | TRL | step, prompt, completion, advantage | `GRPOTrainer.log` of TRL 1.x with `log_completions` (trl/trainer/grpo_trainer.py) |
 | verl | input, output, score | `_dump_generations` of verl 0.7, into `trainer.rollout_data_dir` (verl/trainer/ppo/ray_trainer.py) |
-| ms-swift | step, prompt, completion, advantages | `GRPOTrainer.log` with `log_completions` (swift/rlhf_trainers/grpo_trainer.py): a line a step, of lists |
+| ms-swift | step, prompt, completion, advantages | `GRPOTrainer.log` with `log_completions` (swift/rlhf_trainers/grpo_trainer.py): one line per step, of lists |
 | NeMo-RL | content, rewards, idx | `log_batched_dict_as_jsonl` of `grpo_train` (nemo_rl/utils/logger.py): train_data_step*.jsonl, lists of one; the last text of `content` is the response |
 | AReaL | task_id, sample_idx, prompt, completion | `dump_to_file` of its inference engine: rollout/VERSION/TASK.jsonl |
 | verifiers | example_id, prompt, completion | `state_to_output` (verifiers/legacy/utils/save_utils.py): results.jsonl, and prime-rl's train_rollouts.jsonl |
@@ -20,7 +20,7 @@ from shlex import quote
 from typing import Any
 
 from olr_cli.data.rows import suggested
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, no_rows
 
 COLUMNS = (
     *("prompt_id", "prompt", "visit", "step", "group", "view", "model", "response", "answer", "answer_class"),
@@ -163,6 +163,8 @@ def require_columns(roles: Collection[str], names: Sequence[str], place: str) ->
         missing.append("response")
     if not missing:
         return
+    if not names:
+        raise no_rows(place, "rollout")
     nobody = f"; if nobody answered yet: olr rollouts MODEL {quote(place)}" if "response" in missing else ""
     columns = suggested({name: _GUESSES.get(name, ()) for name in missing}, names)
     raise UserError(

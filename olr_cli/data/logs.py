@@ -234,7 +234,7 @@ class RolloutLog:
 
     Attributes:
         source: the file or folder; of several files the folder that they have in common.
-        rows: a row a rollout, in the order of the files: those of `COLUMNS` that the files have, always prompt_id,
+        rows: one row per rollout, in the order of the files: those of `COLUMNS` that the files have, always prompt_id,
             visit (1, 2, … for each prompt) and step (1 where unknown); texts that repeat are categories. `answer` is
             read from the response. `is_correct` is what the log says of the truth, `is_rewarded` whether the reward
             says that the answer is the label.

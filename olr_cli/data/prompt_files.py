@@ -354,7 +354,7 @@ def _prompt_ids(
         for row, name in enumerate(rows.texts(path)):
             if name is None or name in row_of:
                 what = "empty" if name is None else f"'{name}', as in {rows.origins.name(row_of[name])}"
-                should = "an id that names one row; mend it or leave id out of data.columns"
+                should = "an id that names one row; fix it or leave id out of data.columns"
                 raise row_error(rows.origins.name(row), path, what, should)
             row_of[name] = row
         return list(row_of), path

@@ -381,7 +381,7 @@ def is_json(file: Path) -> bool:
     """Whether a data file holds JSON, whose columns are those of all its rows."""
     if file.suffix not in SUFFIXES:
         raise UserError(
-            f"{file} ends in neither of {', '.join(SUFFIXES)}, so olr cannot read it; convert it to one of these"
+            f"{file} ends in none of {', '.join(SUFFIXES)}, so olr cannot read it; convert it to one of these"
         )
     return file.suffix in _JSON
 
@@ -586,7 +586,7 @@ def json_table(rows: Sequence[dict[str, Any]], place: str, names: Iterable[str] 
         )
     except UnicodeEncodeError:
         raise UserError(
-            f"{place} has half of a surrogate pair, which is no character; mend its text"
+            f"{place} has half of a surrogate pair, which is no character; fix its text"
         ) from None
 
 

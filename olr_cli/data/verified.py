@@ -139,7 +139,7 @@ class VerifiedLabels:
         if label.messages and prompt.messages and not asks_the_same(prompt.messages, label.messages):
             raise UserError(
                 f"{self._source} has the prompt_id {prompt.prompt_id} for '{shortened(question_of(label.messages))}',"
-                f" and here it is '{shortened(question_of(prompt.messages))}'; mend the ids of {self._source}, or leave"
+                f" and here it is '{shortened(question_of(prompt.messages))}'; fix the ids of {self._source}, or leave"
                 " them out, so that questions alone count"
             )
 

@@ -73,7 +73,7 @@ class ChatFormat:
                 raise UserError("there is no chat template to take it; leave it out", f"template {name}")
             if name == "messages" or name not in words:
                 raise UserError(
-                    f"the chat template has no such variable{did_you_mean(name, words)}; leave it out, or mend the"
+                    f"the chat template has no such variable{did_you_mean(name, words)}; leave it out, or fix the"
                     " name",
                     f"template {name}",
                 )

@@ -15,7 +15,7 @@ from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.directory import run_id
 from olr_cli.runs.metrics import Metrics, accuracy_fall, read_metrics
 from olr_cli.runs.schedule import Schedule
-from olr_cli.runs.store import scan_rollouts, stored_steps
+from olr_cli.runs.store import stored_responses
 from olr_cli.supervision.rewards import SCORES
 
 
@@ -48,13 +48,6 @@ def signs_of_no_reward(run: Path) -> list[str]:
     lines = read_metrics(run, "rollout/reward")
     is_rewarded = any(line["rollout/reward"] for line in lines)
     return [] if is_rewarded or not lines else signs_of_a_wrong_template(lines[-1], run)
-
-
-def stored_responses(run: Path) -> list[str]:
-    """A hundred of a run's responses; none before the first step is stored."""
-    if not stored_steps(run):
-        return []
-    return list(scan_rollouts(run).select("response").head(100).collect()["response"])
 
 
 _MOST_GAP = 0.05

@@ -33,7 +33,7 @@ def train_all(recipe: str, settings: Sequence[str], runs: Sequence[SweepRun], fo
 
     Returns:
         The exit status: 0 if every run is finished; 130, 143 or 129 if a signal stopped the sweep, and its runs
-        with it; else 1 if a run failed by a bug, 2 if the user can mend what ended them. Their logs are named.
+        with it; else 1 if a run failed by a bug, 2 if the user can fix what ended them. Their logs are named.
     """
     if jobs > 1 and any(_takes_all_gpus(run.recipe) for run in runs):
         raise UserError(
@@ -72,7 +72,7 @@ def train_all(recipe: str, settings: Sequence[str], runs: Sequence[SweepRun], fo
         for place, child in training.items():
             ended[place] = _report(folder, place, child)
     if stop.signal_number is not None:
-        print("Stopped; the same command goes on where it stopped.", file=sys.stderr)
+        print("Stopped; the same command continues where it stopped.", file=sys.stderr)
         return 128 + stop.signal_number
     return _conclude(folder, ended, len(runs))
 

@@ -306,9 +306,21 @@ def file_benchmarks(data: Path | None, names: Iterable[str] | None = None) -> li
         wanted = set(map(str.strip, names))
         files = [file for file in files if _free_name(file.name) in wanted]
     return [
-        _benchmark(ProblemSource(file=str(file.absolute())), file.name, read_prompts(file, split="test"))
-        for file in files
+        _benchmark(ProblemSource(file=str(file.absolute())), file.name, _problems(file)) for file in files
     ]
+
+
+def _problems(file: Path) -> PromptSet:
+    try:
+        return read_prompts(file, split="test")
+    except UserError as error:
+        if error.place != "data.columns":
+            raise
+        raise UserError(
+            f"{error.args[0].partition('; say which')[0]}; name them in a benchmark file, such as"
+            f" `{{name: mine, source: {{file: {file.name}}}, fields: {{problem: COLUMN, answer: COLUMN}}}}`, and give"
+            " that as benchmarks"
+        ) from None
 
 
 def held_out_set(run: Path) -> str | None:

@@ -97,7 +97,7 @@ def _by_letter(sample: Generation, answer: str | None) -> Generation:
     if None in right:
         raise UserError(
             f"{sample.benchmark}: the gold '{sample.gold}' of problem {sample.problem_id} names none of its {options}"
-            " options; mend it in the data"
+            " options; fix it in the data"
         )
     letter = answer and option_letter(answer, options, numbered=numbered)
     return replace(sample, answer=answer, answer_class=letter, is_correct=letter in right)
@@ -173,7 +173,7 @@ def regrade(
             )
         done = [name for name in store.finished() if name in chosen]
         if not done:
-            raise UserError(f"{folder}: no benchmark is done yet; the command that began it goes on")
+            raise UserError(f"{folder}: no benchmark is done yet; the command that began it continues")
         before = {name: store.generations(name) for name in done}
         ledger = folder / GIVEN_UP
         if record.old_grades:

@@ -1,7 +1,7 @@
 """Evaluations from sample logs of lm-evaluation-harness (``lm_eval --log_samples --output_path DIR``), version 0.4.13.
 
     DIR/<model>/results_<date>.json            scores, settings, versions
-    DIR/<model>/samples_<task>_<date>.jsonl    a line a problem and filter: doc_id, doc, target, resps, filter, …
+    DIR/<model>/samples_<task>_<date>.jsonl    one line per problem and filter: doc_id, doc, target, resps, filter, …
 
 `resps` holds the responses as generated; a task with several filters has a line for each, with the same responses.
 With benchmarks named, each task becomes the benchmark whose problems it asked, so it can be compared, problem by

@@ -220,7 +220,7 @@ def _label(gold: str, labels: Sequence[str], problem_id: str, place: str) -> str
         return name
     options = ", ".join(labels)
     raise UserError(
-        f"{place}: the answer to problem {problem_id} is '{gold}', and its options are {options}; mend it"
+        f"{place}: the answer to problem {problem_id} is '{gold}', and its options are {options}; fix it"
     )
 
 
@@ -229,7 +229,7 @@ def _require_columns(benchmark: Benchmark, fields: ProblemFields, table: pa.Tabl
     for name in filter(None, (fields.problem, fields.answer, fields.id, *fields.options)):
         if not rows.has(name):
             raise UserError(
-                f"{place} has no column '{name}'; its columns are {', '.join(table.column_names)}; mend the fields of"
+                f"{place} has no column '{name}'; its columns are {', '.join(table.column_names)}; fix the fields of"
                 f" {benchmark.name}"
             )
 
@@ -274,7 +274,7 @@ def _multiple_choice(
         if prompt.given_label not in known:
             raise UserError(
                 f"{place}: '{prompt.given_label}' in {fields.answer} is not the {fields.answer_form} of an option"
-                f" ({', '.join(known)}); mend it or fields.answer_form of {benchmark.name}"
+                f" ({', '.join(known)}); fix it or fields.answer_form of {benchmark.name}"
             )
         right = known.index(prompt.given_label)
     if right >= len(labels):

@@ -26,7 +26,7 @@ from olr_cli.data.prompts import Prompt
 from olr_cli.data.rows import SUFFIXES
 from olr_cli.engines.models import is_builtin, model_location
 from olr_cli.engines.prompt_text import ChatFormat, template_warnings
-from olr_cli.engines.reporting import start_progress, stored_responses
+from olr_cli.engines.reporting import start_progress
 from olr_cli.engines.run import Attempt, DataSets
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends import BackendName, BackendOptions, Sampling
@@ -37,7 +37,7 @@ from olr_cli.runs.directory import kind_note, read_manifest, read_recipe
 from olr_cli.runs.interrupts import stop_requests
 from olr_cli.runs.metrics import Metrics, Stopwatch
 from olr_cli.runs.schedule import Schedule
-from olr_cli.runs.store import scan_labels, scan_rollouts
+from olr_cli.runs.store import scan_labels, scan_rollouts, stored_responses
 from olr_cli.seeding import rollout_keys
 from olr_cli.supervision import RolloutGroup, Step
 from olr_cli.supervision.metrics import LABEL_METRICS, step_metrics
@@ -152,7 +152,7 @@ class RolloutSampler:
                 )
                 if step == 1 and (missing := metrics["rollout/missing_answers"]) > MANY:
                     run.progress.say(
-                        f"Warning: {missing:.0%} of the responses have no answer; the chat template or the extractor"
+                        f"Warning: {missing:.0%} of the responses have no answer; the chat template or --extractor"
                         f" ({', '.join(EXTRACTORS)}) may be wrong, or responses too short; `olr rollouts --dry-run`"
                         " shows a prompt as the policy sees it"
                     )

@@ -99,7 +99,7 @@ def score(
 ) -> Score:
     """Score the stored generations of one benchmark.
 
-    `generations` have a row a sample, with the columns ``problem_id``, ``sample``, ``answer``, ``answer_class``,
+    `generations` have one row per sample, with the columns ``problem_id``, ``sample``, ``answer``, ``answer_class``,
     ``is_correct``, ``tokens``, ``truncated`` and ``unfinished_thought``. There must be n `samples` of each problem
     (R19), and so many `problems`, where that is known.
     """

@@ -2,7 +2,7 @@
 
     <folder>/evaluation.json                                    `EvaluationRecord`
     <folder>/generations/<benchmark>.parts/part-000001.parquet  all samples of some problems, until all are done
-    <folder>/generations/<benchmark>.parquet                    the finished benchmark, a row a sample
+    <folder>/generations/<benchmark>.parquet                    the finished benchmark, one row per sample
     <folder>/scores.json                                        the scores (read by `scores.stored_scores` alone)
 
 A sample's key is (benchmark, problem_id, sample), whether it was generated, graded again or imported. If several files

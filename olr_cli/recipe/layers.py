@@ -13,6 +13,7 @@ import itertools
 import math
 import os
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -90,6 +91,11 @@ def find_recipe(name: str | Path) -> Path:
     path = Path(name)
     # os.path takes a name that is too long for one that does not exist; pathlib raises.
     if os.path.isfile(path):
+        if path.suffix in (".csv", ".tsv", ".jsonl", ".parquet"):
+            raise UserError(
+                f"{path} is a data set and no recipe; to train on it: olr train own-data --set"
+                f" data.train={shlex.quote(str(path))} --set model.path=MODEL"
+            )
         return path
     if bundled := _bundled(path):
         return bundled
@@ -542,7 +548,11 @@ def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepR
     overrides = list(overrides)
     whole, layers = _with_layers(path, overrides)
     if whole.sweep is None:
-        raise UserError(f"{path} has no `sweep` section; leave this out", "sweep")
+        raise UserError(
+            f"{path} has no `sweep` section; leave this out, or write one into the recipe, such as `sweep: {{grid:"
+            " {method.name: [grpo, olr], seed: [0, 1, 2]}}` for six runs",
+            "sweep",
+        )
     alone = {key: value for key, value in _merged(layers).items() if key != "sweep"}
     _require_no_conflict(whole.sweep, overrides)
     runs = list(_sweep_runs(alone, whole.sweep, str(path), layers))

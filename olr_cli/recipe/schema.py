@@ -168,7 +168,7 @@ class DataSection(Section):
 
     train: Text = _key(
         "arithmetic",
-        "A Parquet or JSONL file, a Hugging Face hub id, or a built-in set: `arithmetic`,"
+        "A Parquet, JSONL or CSV file, a Hugging Face hub id, or a built-in set: `arithmetic`,"
         " `arithmetic:subtraction`, or for pretrained models `arithmetic:products`, `arithmetic:sums`,"
         " `arithmetic:maxima`, `arithmetic:dates`.",
     )
@@ -551,7 +551,7 @@ class TrainSection(Section):
     )
     stop_if_no_reward: Count | None = _key(
         None,
-        "After this many steps in a row in which no response is rewarded the run ends; null: it goes on.",
+        "After this many steps in a row in which no response is rewarded the run ends; null: it continues.",
     )
 
     @property

@@ -1,4 +1,4 @@
-"""metrics.jsonl: a line a step; step 0 is the policy before training.
+"""metrics.jsonl: one line per step; step 0 is the policy before training.
 
 Names are those of `olr_cli.supervision.metrics` and `olr_cli.runs.throughput`. A metric that cannot be known on this
 machine is null in the file, and left out wherever the file is read.

@@ -56,7 +56,7 @@ class JsonProgress(Progress):
 
 
 class _EpochProgress(Progress):
-    """A row an epoch: the means of its steps."""
+    """One row per epoch: the means of its steps."""
 
     def __init__(self, layout: Layout | None) -> None:
         self._whole = TRAINING if layout is None else layout
@@ -100,7 +100,7 @@ class _EpochProgress(Progress):
 
 
 class LineProgress(_EpochProgress):
-    """A row an epoch, for logs and pipes."""
+    """One row per epoch, for logs and pipes."""
 
     def __init__(self, stream: TextIO | None = None, layout: Layout | None = None) -> None:
         super().__init__(layout)
@@ -128,7 +128,7 @@ class LineProgress(_EpochProgress):
 
 
 class LiveProgress(_EpochProgress):
-    """A row an epoch above a progress bar, in a terminal."""
+    """One row per epoch above a progress bar, in a terminal."""
 
     def __init__(self, layout: Layout | None = None) -> None:
         from rich.console import Console

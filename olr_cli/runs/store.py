@@ -191,6 +191,13 @@ def scan_rollouts(run: Path) -> pl.LazyFrame:
     return _scan_shards("rollouts", _shards([run], "rollouts"))
 
 
+def stored_responses(run: Path) -> list[str]:
+    """A hundred of a run's responses; none before the first step is stored."""
+    if not stored_steps(run):
+        return []
+    return list(scan_rollouts(run).select("response").head(100).collect()["response"])
+
+
 def read_rollout_steps(
     run: Path, columns: Sequence[str], steps: Container[int] | None = None
 ) -> Iterator[pl.DataFrame]:

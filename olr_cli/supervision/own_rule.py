@@ -48,7 +48,7 @@ class OwnRule:
         try:
             label = function(visit, **self._arguments)
         except Exception as error:  # of any kind: it is the user's code
-            raise UserError(f"{self._place(visit)} the rule raised {raised_at(error)}; mend it") from error
+            raise UserError(f"{self._place(visit)} the rule raised {raised_at(error)}; fix it") from error
         choices = [keep(visit), no_label(visit)]
         if visit.majority is not None:
             choices.append(replace_by_majority(visit))

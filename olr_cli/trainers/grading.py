@@ -83,7 +83,7 @@ def compute_score(
         row = info.get("index", "unknown")
         raise UserError(
             f"{data_source}: 'reward_model.ground_truth' of the row with extra_info.index {row} is {what}, and it"
-            " should be text or a number; mend it or leave the row out"
+            " should be text or a number; fix it or leave the row out"
         )
     read_as = extractor or default_extractor(data_source)
     return float(bool(_verdicts([solution_str], [right], [read_as], [info.get("question") or ""])[0]))

@@ -213,6 +213,13 @@ def _settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
     train = {
         "epochs": max(1, ceil(state.num_train_epochs)),
         "prompts_per_step": args.generation_batch_size // args.num_generations,
+        "mini_batch_prompts": max(
+            1,
+            args.per_device_train_batch_size
+            * args.gradient_accumulation_steps
+            * args.world_size
+            // args.num_generations,
+        ),
         "rollouts_per_prompt": args.num_generations,
         "learning_rate": args.learning_rate,
         "kl_weight": args.beta,

@@ -49,6 +49,13 @@ def test_settings_that_do_not_change_a_result_do_not_split_an_arm_and_others_nam
     assert len(arms_of(tmp_path)) == 1
     recipe.write_text(changed.replace("temperature: 1.0", "temperature: 0.9"))
     assert names_of(tmp_path) == [f"active 0.5 olr temperature={value}" for value in (1.0, 0.9)]
+    named = changed.replace("data:\n", "data:\n  columns: {question: Q, answer: A}\n")
+    recipe.write_text(named)
+    assert names_of(tmp_path) == [
+        f"active 0.5 olr {cells}" for cells in ("answer=unset question=unset", "answer=A question=Q")
+    ]
+    recipe.write_text(named.replace("temperature: 1.0", "temperature: 0.9"))  # which says enough
+    assert names_of(tmp_path) == [f"active 0.5 olr temperature={value}" for value in (1.0, 0.9)]
 
 
 def test_arms_are_named_by_noise_and_method_or_by_their_sweep_in_the_order_given(tmp_path):

@@ -146,6 +146,10 @@ def test_what_is_no_history_is_refused(tmp_path):
         read_history(tmp_path / "nowhere.parquet")
     with pytest.raises(UserError, match="is not a run directory"):
         read_history(tmp_path.parent)
+    (tmp_path / "runs" / "one").mkdir(parents=True)
+    (tmp_path / "runs" / "one" / "manifest.json").touch()
+    with pytest.raises(UserError, match=r"name one of its runs, such as .*runs/one$"):
+        read_history(tmp_path / "runs")
 
 
 @pytest.mark.parametrize(

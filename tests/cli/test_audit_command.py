@@ -68,7 +68,7 @@ def test_a_row_says_what_a_person_can_judge(here):
     rows = [{**row, "question": "How many apples?"} for row in many(30, wrong={8, 10})]
     lines = audit(write(here / "log.jsonl", rows), "--top", "1").stdout.splitlines()
     head = next(number for number, line in enumerate(lines) if line.startswith("#"))
-    assert lines[head].split() == ["#", "prompt", "label", "answered", "instead", "label", "in", "seems"]
+    assert lines[head].split() == ["#", "prompt", "label", "answered", "instead", "label", "given", "status"]
     assert " ".join(lines[head + 1].split()) == "1 p8 8 20 × 7, 4 × 5, 4 × 9 0 of 32 doubted"
     assert lines[head + 2].strip() == "How many apples?"
 
@@ -184,7 +184,7 @@ def test_a_seed_draws_other_rows(here, log):
 
 def test_rows_to_check_come_back_as_verified_labels(here, log):
     said = told(log, "--random", "10", "--export", "check.jsonl")
-    assert said.endswith(f"olr audit {log} --verified check.jsonl (once it is mended)")
+    assert said.endswith(f"olr audit {log} --verified check.jsonl (once its labels are corrected)")
     rows = [json.loads(line) for line in (here / "check.jsonl").read_text().splitlines()]
     assert len(rows) == 10 and all(row["drawn"] for row in rows)
     told(log, "--first", "10", "--export", "first.jsonl")
@@ -382,7 +382,7 @@ def test_long_texts_give_way_to_the_numbers(here, monkeypatch, columns):
     ]
     lines = audit(write(here / "log.jsonl", rows), "--top", "2").output.splitlines()
     head = next(number for number, line in enumerate(lines) if line.startswith("#"))
-    assert lines[head].split()[-3:] == ["label", "in", "seems"]
+    assert lines[head].split()[-3:] == ["label", "given", "status"]
     for line, number in zip(lines[head + 1 : head + 3], range(2), strict=True):
         assert line.split()[1].endswith(f"0{number}")
         assert line.split()[-4:] == ["0", "of", "12", "doubted"]
@@ -422,7 +422,7 @@ def test_labels_are_data(here):
             "not a mapping from roles to columns; write it as '{prompt: query",
         ),
         (("log.jsonl", "--set", "data.extractor"), "expected key=value"),
-        (("log.jsonl", "--drop", "doubted"), "are for --export FILE"),
+        (("log.jsonl", "--drop", "doubted"), "choose the rows of --export FILE"),
         (("log.jsonl", "--export", "o.jsonl", "--drop", "wrong"), "known: doubted, questionable"),
         (
             ("log.jsonl", "--export", "o.jsonl", "--first", "x"),

@@ -78,7 +78,7 @@ def test_a_request_to_stop_ends_with_a_sentence_and_its_status(evaluated, monkey
         result = olr(MODEL, *SMALL, "--out", "stopped")
     assert result.exit_code == 143
     assert result.stdout == ""
-    assert result.stderr.endswith("Stopped. What is done is in stopped; the same command goes on.\n")
+    assert result.stderr.endswith("Stopped. What is done is in stopped; the same command continues.\n")
     assert "64 of them there already" in done(MODEL, *SMALL, "--out", "stopped").stderr
     assert contents(somewhere / "stopped") == contents(evaluated)
 
@@ -90,7 +90,7 @@ def test_stopped_at_once_before_anything_is_stored_it_says_so(monkeypatch, somew
     monkeypatch.setattr(BackendOptions, "open", interrupted)
     result = olr(MODEL, *SMALL)
     assert result.exit_code == 130
-    assert result.stderr.endswith("Stopped. Nothing is stored yet; the same command goes on.\n")
+    assert result.stderr.endswith("Stopped. Nothing is stored yet; the same command continues.\n")
     assert list(somewhere.glob("evaluations/*")) == []
 
 

@@ -199,7 +199,7 @@ def test_what_a_check_finds_in_own_data_is_said_before_a_run_and_blank_rows_are_
     command = f'olr check {file} --columns \'{{"question": "Q", "answer": "A"}}\''
     said = [
         f"Note: 1 row without a question skipped: line 20 of {file} has no 'Q'.",
-        f"Warning: olr check finds 2 things in 20 rows (2 labels standing for no answer): {command}",
+        f"Warning: olr check finds 2 things in 20 rows (2 placeholders for a label): {command}",
     ]
     planned = done("train", *words, "--dry-run").stdout
     begun = done("train", *words, "--run-dir", tmp_path / "run").stdout
@@ -259,6 +259,10 @@ OPTIONS = [
     (("laptop/quickstart", "--index", 0), "--index goes with --sweep"),
     (("laptop/coherence", "--sweep", "--index", 0, "--jobs", 1), "leave --jobs out"),
     (("laptop/coherence", "--sweep", "--resume"), "leave --resume out"),
+    (
+        ("laptop/quickstart", "--sweep"),
+        "such as `sweep: {grid: {method.name: [grpo, olr], seed: [0, 1, 2]}}` for six",
+    ),
     (("laptop/coherence", "--sweep", "--json"), "choose one of the sweep's"),
 ]
 
@@ -284,6 +288,15 @@ def test_what_cannot_work_is_one_sentence_status_2_and_nothing_written(words, me
         ("train --jbos 2", "no such option: --jbos (Possible options: --jobs"),
         ("train x --index one", "invalid value for '--index'"),
         ("check", "missing argument 'SOURCE'; `olr check --help` lists what it takes"),
+        (
+            "check my data.csv",
+            "extra argument(s) (data.csv); `olr check --help` lists what it takes, and a name with",
+        ),
+        ("audit log --only first:25", "--only first:25 is now --first 25"),
+        (
+            "train examples/sums.csv",
+            "to train on it: olr train own-data --set data.train=examples/sums.csv --set",
+        ),
         ("inject-noise --ratio .5 --type aktive", "'--type': 'aktive' is not one of 'inactive', 'active'"),
         ("rollouts m d --samples 1", "'--samples': Input should be greater than or equal to 2"),
         ("recipes keys --format json", "--format: there is no 'json'; known: terminal, markdown"),

@@ -74,7 +74,7 @@ def test_rows_are_shown_as_the_lines_of_their_file(tmp_path):
     assert f"(line 6 of {tmp_path / 'x.csv'}, line 2 of {tmp_path / 'y.csv'})" in said
     pl.DataFrame({"question": ["q"], "answer": ["N/A"]}).write_parquet(tmp_path / "z.parquet")
     said = CliRunner().invoke(app, ["check", str(tmp_path / "z.parquet")]).output
-    assert "1 rows (counted from 1); question" in said and "standing for no answer (row 1)" in said
+    assert "1 row (counted from 1); question" in said and "placeholder for a label (row 1)" in said
 
 
 def test_words_and_decimal_commas_are_found_where_most_labels_are_numbers(tmp_path):
@@ -124,7 +124,7 @@ def test_labels_are_looked_at_in_a_sentence_with_the_command_and_questions_are_n
     (tmp_path / "x.csv").write_text(ROWS.replace(",5\n", "", 1))
     prompts = read_prompts(tmp_path / "x.csv").prompts
     assert list(label_notes(prompts, DataSection(train="x.csv"))) == [
-        "olr check finds 6 things in 14 rows (1 row without a label, 1 label standing for no answer, 1 label that no"
+        "olr check finds 6 things in 14 rows (1 row without a label, 1 placeholder for a label, 1 label that no"
         " response can match, 1 label that cannot be read, for which no other spelling counts, 1 label like a proof, 1"
         " label with several parts): olr check x.csv"
     ]
@@ -173,7 +173,7 @@ def test_of_a_log_of_answers_each_question_is_checked_once(tmp_path):
     log = tmp_path / "log.jsonl"
     log.write_text("".join(json.dumps(row) + "\n" for row in rows))
     ended = CliRunner().invoke(app, ["check", str(log)])
-    assert "1 label standing for no answer (line 4)" in ended.output and "asked again" not in ended.output
+    assert "1 placeholder for a label (line 4)" in ended.output and "repeated" not in ended.output
     assert f"olr audit {log}" in ended.output
 
 
@@ -194,7 +194,7 @@ def test_what_an_export_leaves_out_is_chosen_by_the_names_of_the_findings(tmp_pa
     (tmp_path / "x.csv").write_text(ROWS)
     words = ["check", str(tmp_path / "x.csv"), "--export", str(tmp_path / "y.csv"), "--drop"]
     ended = CliRunner().invoke(app, [*words, "repeat, html"])
-    assert "(13 of 15 rows)" in ended.output, "of a question that is asked again the first stays"
+    assert "(7 of 15 rows)" in ended.output, "of a question that is asked again the first stays"
     refused = CliRunner().invoke(app, [*words[:-2], str(tmp_path / "z.csv"), "--drop", "no_labels"])
     assert refused.exit_code == 2 and "did you mean 'no_label'" in refused.output
     assert not (tmp_path / "z.csv").exists()

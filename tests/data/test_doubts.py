@@ -58,6 +58,8 @@ DOUBTFUL = [
     ("told", "What is 2+2? The answer is 4.", "4"),
 ]
 SOUND = [
+    ("What does it cost?", "$108"),
+    ("What does it cost?", "-$1,108.50"),
     ("Find x if 2x = 10.", "x=5"),
     ("Write the line through A and B.", "y = 2x + 3"),
     ("Solve it.", r"x = \frac{\pi}{2} + k\pi"),

@@ -156,7 +156,7 @@ def test_what_is_no_data_file_is_told_with_the_name_it_may_have(tmp_path: Path) 
     assert "nor does the folder" in complaint(tmp_path / "nowhere" / "train.parquet")
     assert "no file matches" in complaint(tmp_path / "x*.parquet")
     (tmp_path / "notes.txt").write_text("hello")
-    assert "ends in neither of" in complaint(tmp_path / "notes.txt")
+    assert "ends in none of" in complaint(tmp_path / "notes.txt")
 
 
 def test_a_folder_and_a_pattern_stand_for_their_files_in_order(tmp_path: Path) -> None:

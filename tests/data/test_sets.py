@@ -184,7 +184,7 @@ def test_an_id_that_stands_for_two_questions_is_an_error_that_shows_both(tmp_pat
         )
         for name, other in (("train", None), ("verified", 7))
     )
-    both = r"prompt_id 0 for 'What is 0\+7\?', and here it is 'What is 0\+0\?'; mend the ids"
+    both = r"prompt_id 0 for 'What is 0\+7\?', and here it is 'What is 0\+0\?'; fix the ids"
     with pytest.raises(UserError, match=both):
         training_prompts(recipe(str(verified), train))
     labels = VerifiedLabels.read(verified)

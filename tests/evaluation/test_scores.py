@@ -27,7 +27,7 @@ AMC = find_benchmark("amc")
 
 
 def generations(*problems, **columns):
-    """A row a sample: a string a problem, a letter a sample.
+    """One row per sample: one string per problem, one letter per sample.
 
     R is right, other letters are wrong, `-` is no answer; `t` ends inside its thinking, `T` after it.
     """

@@ -173,6 +173,14 @@ def test_a_file_is_asked_as_in_training(tmp_path):
     assert choose("math,math-data", own=[benchmark])[1] == benchmark
 
 
+def test_a_file_with_columns_of_other_names_needs_a_benchmark_file_that_names_them(tmp_path):
+    file = json_lines(tmp_path / "exam.jsonl", {"frage": "1?", "antwort": "1"})
+    with pytest.raises(
+        UserError, match=r"`{name: mine, source: {file: exam.jsonl}, fields: {problem: COLUMN, answer"
+    ):
+        file_benchmarks(file)
+
+
 def test_several_models_have_a_folder_each(trained, tmp_path):
     named = all_targets(["builtin:subtraction", str(trained)], ["2", "4"], tmp_path / "out")
     folders = [target.folder.name for group in named.values() for target in group]

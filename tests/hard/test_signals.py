@@ -115,7 +115,7 @@ def test_a_sweep_stops_with_its_runs_and_the_same_command_goes_on(workshop, is_l
             time.sleep(0.01)
         started.send_signal(number)
         told = started.communicate()[1]
-        assert (started.returncode, "the same command goes on" in told) == (status, True), told
+        assert (started.returncode, "the same command continues" in told) == (status, True), told
         runs = sorted(manifest.parent for manifest in out.glob("*/manifest.json"))
         stopped = {read_manifest(run)["status"] for run in runs}  # after its last step, a run does not wait
         assert stopped & {"interrupted", "running"}, stopped

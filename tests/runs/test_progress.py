@@ -1,4 +1,4 @@
-"""What a run shows while it works: a row an epoch, in 80 columns."""
+"""What a run shows while it works: one row per epoch, in 80 columns."""
 
 import io
 import json

@@ -357,14 +357,29 @@ def test_a_run_is_never_overwritten(recorded, tmp_path):
     _, batch = next(batches(recorded))
     with pytest.raises(UserError, match=r"holds a run already \(finished\)"):
         make(tmp_path / "run")(**batch)
-    with pytest.raises(UserError, match="was closed after step 1; load its state to go on"):
+    with pytest.raises(UserError, match="was closed after step 1; load its state to continue"):
         olr(**batch)
     with pytest.raises(UserError, match="saved by another run than the one"):
         make(tmp_path / "run").load_state_dict({**state, "run": "another"})
     with pytest.raises(UserError, match=r"begun with another recipe \(method.warmup_epochs: 3 -> 1\)"):
         make(tmp_path / "run", method={**METHOD, "warmup_epochs": 1}).load_state_dict(state)
-    with pytest.raises(UserError, match="the state is of another run directory; name it as run_dir"):
+    with pytest.raises(UserError, match=r"the state is of a run that is not in .*; name its run_dir"):
         make().load_state_dict(state)
+    with pytest.raises(
+        UserError, match=r"the state is of a run that is not in .*elsewhere; name its run_dir"
+    ):
+        make(tmp_path / "elsewhere").load_state_dict(state)
+
+
+def test_answers_that_nobody_reads_are_warned_of_once_with_the_extractor_that_reads_them(caplog):
+    with make() as olr:
+        for _ in range(2):
+            olr(["1+6="] * 4, ["so 7"] * 3 + ["so 8"], ["7"] * 4)
+    (warning,) = caplog.messages
+    assert warning == (
+        "100% of the responses have no answer; data.extractor may be wrong. The extractor last_number reads 4 of 4"
+        " responses."
+    )
 
 
 def test_supervisor_alone_takes_ten_lines():

@@ -28,7 +28,7 @@ _QUESTION = 76
 """Characters of a question below its prompt, so that it stays on one line."""
 _ROWS = 15
 _line = partial(Line, is_wrapped=True)
-_TEXTS = ("prompt", "label", "answered instead", "seems")
+_TEXTS = ("prompt", "label", "answered instead", "status")
 """Columns that give way to the numbers."""
 
 NOT_VERIFIED = (
@@ -57,7 +57,7 @@ def _summary(audit: Audit) -> Iterator[Line]:
         f"{size:,} prompt{'s' * (size != 1)}, {_counted(audit.prompts['rollouts'], 'rollout')} of each{several}"
         f" in {_counted(audit.prompts['visits'], 'visit')}",
     )
-    meanings = {"questionable": "questionable (the answers scatter)", "missing": "without a label"}
+    meanings = {"questionable": "questionable (no answer has a majority)", "missing": "without a label"}
     counts = {name: count for name, count in audit.statuses.items() if count}
     yield _line(
         "Labels", ", ".join(f"{count:,} {meanings.get(name, name)}" for name, count in counts.items())
@@ -91,7 +91,7 @@ def _measured(audit: Audit) -> Iterator[Line]:
     wrong = int((verified.is_wrong == 1).sum())
     text = f"{verified.labels} label{'s' * (verified.labels != 1)}, {wrong} of them wrong"
     if gain is None:
-        text += "; of the others none is likelier mended than destroyed by its proposal"
+        text += "; for none of the other labels is its proposal known to be better"
     elif gain.low > 0:
         changed = audit.prompts.filter(pl.col("change") == "changed", ~pl.col("is_verified")).height
         text += f"; replacing {changed} others by proposals makes {_span(gain)} more of them right"
@@ -123,9 +123,9 @@ def queue(audit: Audit, size: int) -> Table:
         "prompt": prompts["prompt_id"].to_list(),
         "label": ["unknown" if label == NEVER_REWARDED else label for label in prompts["given_label"]],
         "answered instead": prompts["answers"].to_list(),
-        "label in": [f"{count} of {of}" for count, of in prompts.select("given_count", "rollouts").rows()],
+        "label given": [f"{count} of {of}" for count, of in prompts.select("given_count", "rollouts").rows()],
         "wrong": [_sure(chance) for chance in prompts["confidence"]],
-        "seems": [status if status in ("doubted", "questionable") else "" for status in prompts["status"]],
+        "status": prompts["status"].to_list(),
     }
     if audit.verified is None:
         del cells["wrong"]

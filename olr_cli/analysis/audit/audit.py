@@ -1,6 +1,6 @@
 """An audit from a history to a queue: votes → annotator model → calibration (verified labels, or none) → verdicts.
 
-The verdicts are one frame, a row a prompt in the order of the queue:
+The verdicts are one frame, one row per prompt in the order of the queue:
 
 | column | |
 |---|---|
@@ -30,7 +30,7 @@ from olr_cli.analysis.audit.annotators import AnnotatorModel, Bools, Floats, Num
 from olr_cli.analysis.audit.calibration import Estimate, Verified, asked_truths, auroc, is_right
 from olr_cli.analysis.audit.tally import MISSING, Tally, tally
 from olr_cli.analysis.histories import NO_LABELS, RolloutHistory, read_history, with_questions
-from olr_cli.answers import EXTRACTORS, Judge, is_match
+from olr_cli.answers import Judge, is_match
 from olr_cli.data.logs import Report, silent
 from olr_cli.data.prompt_files import Reading
 from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet
@@ -178,7 +178,10 @@ def audit(history: RolloutHistory, judge: Judge, *, verified: Sequence[Path] = (
         verified=measure,
         ratio=None if measure is None else calibration.noise_ratio(measure, is_labelled),
         gain=gain,
-        warnings=list(_warnings(answered / rollouts, is_labelled, measure, model)),
+        warnings=[
+            *history.warns_of_no_answers(1 - answered / rollouts),
+            *_warnings(is_labelled, measure, model),
+        ],
         truth=_truth(history, verdicts, judge),
         questions={p.prompt_id: question_of(p.messages) for p in history.prompts.values() if p.messages},
         notes=notes,
@@ -286,21 +289,14 @@ def _answers(counted: Tally, totals: Floats) -> pl.Series:
     return prompts.join(texts, on="prompt", how="left", maintain_order="left")["spelling"]
 
 
-def _warnings(
-    answered: float, is_labelled: Bools, verified: Verified | None, model: AnnotatorModel
-) -> Iterator[str]:
+def _warnings(is_labelled: Bools, verified: Verified | None, model: AnnotatorModel) -> Iterator[str]:
     """What speaks against the numbers; doubt that is always there is none of it."""
-    if answered < 0.1:
-        yield (
-            f"{1 - answered:.0%} of the responses have no answer; another data.extractor"
-            f" ({', '.join(EXTRACTORS)}) may help"
-        )
     if not is_labelled.any():
         yield "no prompt has a label, so there is no queue; name the data set with the labels"
     if verified is not None and calibration.is_no_random_draw(verified, model.odds):
         yield (
             "the labels that are marked as drawn are no random draw: they are in more or less doubt than the others, so"
-            " the ratio does not hold; mend their column drawn"
+            " the ratio does not hold; correct their column drawn"
         )
 
 

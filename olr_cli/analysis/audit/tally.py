@@ -28,9 +28,9 @@ class Tally:
     Attributes:
         prompt_ids: in the order of their first visit.
         models: names of the models that answered; one empty name where the history has no column of models.
-        prompts: a row a prompt: visits (the most of any model), rollouts, answered.
-        counts: a row an answer of a model: prompt, model (its number), answer (its number), count.
-        answers: a row an answer: prompt, spelling (the most frequent one, ties in lexicographic order); ordered by
+        prompts: one row per prompt: visits (the most of any model), rollouts, answered.
+        counts: one row per answer of a model: prompt, model (its number), answer (its number), count.
+        answers: one row per answer: prompt, spelling (the most frequent one, ties in lexicographic order); ordered by
             prompt, so that the answers of one prompt lie together.
         labels: (P,) the label that is judged (`_audited_labels`).
         label_answers: (P,) its answer's number, `UNSEEN` or `MISSING`.

@@ -180,7 +180,7 @@ class Panel(NamedTuple):
 
 PANELS: Mapping[str, Panel] = {
     "a": Panel("Majority accuracy", "right majorities", training_accuracy, _shares),
-    "b": Panel("Majority accuracy", "right majorities", accuracy_by_selection, _shares),
+    "b": Panel("Accuracy by selection", "right majorities", accuracy_by_selection, _shares),
     "c": Panel("Slope of the pass rate", "slope per visit", slope, _slopes),
     "d": Panel("Selection ratio", "selected prompts", selection_ratio, _shares_from_zero),
     "e": Panel("Ablation accuracy", "right majorities", criteria, _criteria_axes),
@@ -194,7 +194,7 @@ PANELS: Mapping[str, Panel] = {
 def coherence(arms: Sequence[Arm]) -> list[Chart]:
     """Early Correctness Coherence (the paper's Fig. 2): right majority answers on clean and noisy prompts, by epoch.
 
-    One chart with a panel an arm, up to four side by side: panel (a) of the dynamics. Clean and noisy prompts rise
+    One chart with one panel per arm, up to four side by side: panel (a) of the dynamics. Clean and noisy prompts rise
     together at first; what happens then is the effect of the noise.
     """
     metrics = [name for name in LOOKS if name.startswith("majority/accuracy")]

@@ -54,7 +54,7 @@ _LEAST_SPANS = {"rollout/reward": 0.1, "policy/entropy": 0.1, "policy/kl": 0.01}
 def learning(arms: Sequence[Arm]) -> list[Chart]:
     """How training went, by step: reward, held-out accuracy, entropy, length, KL and more; no truth is needed.
 
-    One chart, a line an arm: the mean over its seeds with a band of one sd, of values that are averaged over a
+    One chart, one line per arm: the mean over its seeds, and how they spread, of values that are averaged over a
     fifteenth of the steps. A single run's steps are shown pale behind. Panels that no run has values for are left out.
     """
     values = _with_or_without_truth(pl.concat([_measured(arm) for arm in arms]))
@@ -113,7 +113,7 @@ def _lines(run: Run) -> list[dict[str, float]]:
 
 
 def by_step(rollouts: pl.DataFrame) -> pl.DataFrame:
-    """The metrics of `TITLES` that rollouts of a log show: a row a step, ascending; null where unknown."""
+    """The metrics of `TITLES` that rollouts of a log show: one row per step, ascending; null where unknown."""
     names = set(rollouts.columns)
     group = ["prompt_id", "visit", "step"]
     means = {
@@ -141,11 +141,10 @@ def _smoothed(values: pl.DataFrame, window: int) -> pl.DataFrame:
 
 def _draw(sheet: style.Sheet, axes: Axes, look: Look, rows: pl.DataFrame, shift: float) -> None:
     """Draw an arm; `shift`, from 0 to 1, keeps its few markers apart from those of other arms."""
-    step, mean, sd = (rows[name].to_numpy() for name in ("step", "mean", "sd"))
     every = 1 if len(rows) <= 25 else len(rows) // _MARKERS
     marks: dict[str, Any] = {"markevery": (int(shift * every), every)}
-    axes.plot(step, mean, zorder=3, **look.plot, **marks)
-    sheet.band(axes, step, mean, sd, look.colour)
+    axes.plot(rows["step"].to_numpy(), rows["mean"].to_numpy(), zorder=3, **look.plot, **marks)
+    sheet.spread(axes, rows, "step", look.colour)
 
 
 def _finish(axes: Axes, metric: str, rows: pl.DataFrame, last: int) -> None:

@@ -192,6 +192,17 @@ class Sheet:
         axes.plot(x, y, color=colour, zorder=3, **look)
         self.label(axes, float(y[-1]), label, colour)
 
+    def spread(self, axes: Axes, rows: pl.DataFrame, x: str, colour: str, *, joined: bool = True) -> None:
+        """Show the runs behind a line: each as a dot if they are few, else mean plus and minus one sd."""
+        if are_few(rows):
+            dots = rows.select(x, "values").explode("values")
+            look: dict[str, Any] = {"color": colour, "alpha": 0.6, "ms": 2.5, "mew": 0}
+            axes.plot(dots[x].to_numpy(), dots["values"].to_numpy(), ".", **look)
+            self._dots = True
+        else:
+            across, mean, sd = (rows[name].to_numpy() for name in (x, "mean", "sd"))
+            self.band(axes, across, mean, sd, colour, joined=joined)
+
     def band(
         self, axes: Axes, x: ArrayLike, mean: Values, sd: Values, colour: str, *, joined: bool = True
     ) -> None:
@@ -209,10 +220,15 @@ class Sheet:
         ends = float(np.nanmin(mean - sd)), float(np.nanmax(mean + sd))
         self._bands.setdefault("bands" if joined else "whiskers", []).append((axes.get_ylim, *ends))
 
-    def bar(self, axes: Axes, place: float, mean: float, sd: float | None, **look: Any) -> None:
-        """Draw a horizontal bar with plus and minus one sd; `look` as for `Axes.barh`."""
+    def bar(
+        self, axes: Axes, place: float, mean: float, sd: float | None, values: Sequence[float], **look: Any
+    ) -> None:
+        """Draw a horizontal bar and its runs as dots if they are few, else plus and minus one sd; `look`: of `barh`."""
         axes.barh(place, mean, height=0.7, **look)
-        if sd is not None:
+        if 1 < len(values) <= _FEW:
+            axes.plot(values, [place] * len(values), ".", color=BLACK, ms=3, mew=0)
+            self._dots = True
+        elif sd is not None:
             axes.errorbar(mean, place, xerr=sd, color=BLACK, linewidth=0.8, capsize=1.5)
             self._bands.setdefault("whiskers", []).append((axes.get_xlim, mean - sd, mean + sd))
 
@@ -235,23 +251,11 @@ class Sheet:
             points = rows.filter(pl.col(of) == line)
             if points.is_empty():
                 continue
-            across, mean, sd = (points[name].to_numpy() for name in (x, "mean", "sd"))
+            across, mean = points[x].to_numpy(), points["mean"].to_numpy()
             marker = (look.marker or "o" * (len(across) == 1)) if len(across) <= 25 else ""
             style = {"linestyle": look.dashes if joined else "", **mark(marker), "clip_on": False}
             self.curve(axes, across, mean, look.label, look.colour, **style)
-            if are_few(points):
-                dots = points.select(x, "values").explode("values")
-                axes.plot(
-                    *(dots[name].to_numpy() for name in (x, "values")),
-                    ".",
-                    color=look.colour,
-                    alpha=0.6,
-                    ms=2.5,
-                    mew=0,
-                )
-                self._dots = True
-            else:
-                self.band(axes, across, mean, sd, look.colour, joined=joined)
+            self.spread(axes, points, x, look.colour, joined=joined)
 
     def legend(self, handles: Sequence[Artist]) -> None:
         """Name lines or areas above all panels, in as many columns as fit, in the order of `handles`."""

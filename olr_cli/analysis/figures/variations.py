@@ -39,9 +39,10 @@ from olr_cli.recipe.schema import Criterion, OlrMethod
 
 
 def arms_at_the_end(arms: Sequence[Arm]) -> list[Chart]:
-    """Arms at the end of training, a dot a run: what the table of arms compares.
+    """Arms at the end of training, one dot per run: what the table of arms compares.
 
-    A panel a metric of the table, a row an arm, and a line through the mean. The data have a row a run and metric.
+    One panel per metric of the table, one row per arm, and a line through the mean. The data have one row per run and
+    metric.
     """
     if len(arms) < 2:
         raise Lack("several arms")
@@ -67,7 +68,7 @@ def arms_at_the_end(arms: Sequence[Arm]) -> list[Chart]:
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     runs = values.group_by("arm").agg(pl.col("seed").n_unique())["seed"]
     most = " to ".join(map(str, dict.fromkeys((runs.min(), runs.max()))))
-    caption = f"A dot a run, {most} an arm; lines and numbers: their means, in %."
+    caption = f"Each dot is a run ({most} per arm); lines and numbers: the means of arms, in %."
     return [sheet.chart("arms", values, caption=caption)]
 
 
@@ -150,7 +151,7 @@ def over(arms: Sequence[Arm], key: str) -> list[Chart]:
     Numbers make lines, other values bars. Over a setting of a method, a line or row is a kind of noise, beside GRPO
     under that noise (dashed); over other keys it is a method. Over the criteria, accuracy of the selected labels and
     coverage come first: over all visits after warm-up, counted from each run's selection during its training. The data
-    have a row a series, value and metric; without a value GRPO's.
+    have one row per series, value and metric; without a value GRPO's.
     """
     keys = sorted({key for arm in arms for key in arm.settings()} | set(OFTEN))
     if key not in keys:
@@ -191,8 +192,11 @@ def _rows(
     arms = {arm.name: arm for one in series for arm in one.arms.values()}
     by_run = measured(arms.values(), values)
     cells = summarise(by_run)
-    by_arm = by_run.group_by("metric", "arm").agg(pl.col("seed").sort())
-    seeds = {Key(metric, arm): " ".join(map(str, of_arm)) for metric, arm, of_arm in by_arm.iter_rows()}
+    by_arm = by_run.group_by("metric", "arm").agg(pl.col("seed").sort(), "value")
+    seeds = {
+        Key(metric, arm): (" ".join(map(str, seeds)), found)
+        for metric, arm, seeds, found in by_arm.iter_rows()
+    }
     values_of_key = [value for one in series for value in one.arms if value is not None]
     is_number = all(isinstance(value, int | float | Decimal) for value in values_of_key)
     columns = {"key": str, "panel": str, "series": str, "value": float if is_number else str, "metric": str}
@@ -205,14 +209,14 @@ def _rows(
                 value if is_number else _category(value)[0],
                 metric,
                 *spread(cells[of]),
-                seeds[of],
+                *seeds[of],
             )
             for one in series
             for metric in metrics
             for value, arm in one.arms.items()
             if (of := Key(metric, arm.name)) in cells
         ],
-        {**columns, **SPREAD, "seeds": str},
+        {**columns, **SPREAD, "seeds": str, "values": pl.List(float)},
         orient="row",
     )
 
@@ -279,7 +283,7 @@ def _selected(run: Run) -> dict[str, float | None]:
 
 
 def _bars(series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str, str]) -> style.Sheet:
-    """A row of panels a series, a panel a metric, a bar a value with its sd, and the mean as a number at the right."""
+    """Per series a row of panels, one per metric: per value a bar, how its runs spread, and the mean at the right."""
     values = dict.fromkeys(value for one in series for value in one.arms)
     bars = dict(map(_category, sorted(values, key=lambda value: (*_CRITERIA, value).index(value))))
     height = 0.45 + 0.15 * len(bars)
@@ -290,7 +294,7 @@ def _bars(series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str, 
         of_panel = rows.filter(panel=one.panel, series=one.name, metric=metric)
         for row in of_panel.iter_rows(named=True):
             bar = list(bars).index(row["value"])
-            sheet.bar(axes, bar, row["mean"], row["sd"], color=bars[row["value"]])
+            sheet.bar(axes, bar, row["mean"], row["sd"], row["values"], color=bars[row["value"]])
             _write_mean(axes, bar, row["mean"])
         _name_rows(axes, list(bars), labelled=column == 0)
         axes.set_xlim(0, 1)

@@ -215,7 +215,7 @@ def _hash(content: str) -> str:
 
 
 def summary(arms: Sequence[Arm], notes: Sequence[str]) -> Iterator[Element]:
-    """Outcomes and settings of one run, or a line a run; then what a reader should know."""
+    """Outcomes and settings of one run, or one line per run; then what a reader should know."""
     runs = [run for arm in arms for run in arm.runs]
     if len(runs) == 1:
         yield _tiles(outcomes(runs[0].path))
@@ -247,7 +247,7 @@ def recipes(arms: Sequence[Arm]) -> Iterator[Element]:
 
 
 def epochs(run: Run) -> Table:
-    """A row an epoch from metrics.jsonl, epoch 0 before training; no rows if the file has nothing to show."""
+    """One row per epoch from metrics.jsonl, epoch 0 before training; no rows if the file has nothing to show."""
     by_epoch: dict[int, list[Metrics]] = {}
     for line in read_metrics(run.path, "epoch"):
         by_epoch.setdefault(int(line["epoch"]), []).append(line)

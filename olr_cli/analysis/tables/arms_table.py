@@ -13,7 +13,7 @@ from olr_cli.tables.table import joined
 
 
 def arms_table(arms: Sequence[Arm], baseline: str | None = None) -> Table:
-    """In a terminal a block a metric; elsewhere a row an arm. A metric without any value is left out.
+    """In a terminal one block per metric; elsewhere one row per arm. A metric without any value is left out.
 
     The others are compared with the arm named `baseline`, by default the first. No run with a value is a `Lack`.
     """

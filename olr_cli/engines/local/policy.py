@@ -400,8 +400,10 @@ def _check_architecture(model: Any, path: str | Path) -> None:
     """Sharing a prompt among rows needs keys and values to copy, and positions that we may number ourselves."""
     layers = DynamicCache(config=model.config).layers
     has_attention_only = all(isinstance(layer, DynamicLayer) for layer in layers)
-    needed = {"position_ids", "past_key_values"}
-    if not has_attention_only or not needed <= inspect.signature(model.forward).parameters.keys():
+    known = inspect.signature(model.forward).parameters.keys()
+    # transformers 5.24 has the second name and still takes the first.
+    has_cache = not known.isdisjoint({"past_key_values", "cache"})
+    if not has_attention_only or not has_cache or "position_ids" not in known:
         raise UserError(
             f"the local engine cannot run '{path}' ({model.config.model_type}): it needs attention layers "
             "throughout, position_ids and past_key_values; use engine.name openrlhf"

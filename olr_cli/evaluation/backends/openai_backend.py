@@ -312,7 +312,7 @@ class OpenAIBackend(Backend):
                 reply = await self._send(client, "GET", "models", min(CONNECTING, self.timeout))
         except (*_FAILURES, _BadReply) as error:
             raise UserError(
-                f"no server answers at {self._shown} ({self._reason(error)}); start it, or mend the URL",
+                f"no server answers at {self._shown} ({self._reason(error)}); start it, or fix the URL",
                 "url",
             ) from None
         if reply.status_code in (401, 403):
@@ -341,7 +341,7 @@ class OpenAIBackend(Backend):
                 f"{self._shown} refuses {key} (status {reply.status_code}{said}); set the environment variable {KEY}"
             )
         return UserError(
-            f"{self._shown} refuses a request (status {reply.status_code}{said}); mend what it names"
+            f"{self._shown} refuses a request (status {reply.status_code}{said}); fix what it names"
         )
 
     def _said(self, reply: httpx.Response) -> str:

@@ -174,8 +174,8 @@ class VllmBackend(Backend):
             return engine.step()
         except (RuntimeError, OSError) as error:
             raise UserError(
-                f"vLLM stopped ({_reason(error)}); mend that (less memory: max_num_seqs=64), and the same"
-                " command goes on"
+                f"vLLM stopped ({_reason(error)}); fix that (less memory: max_num_seqs=64), and the same"
+                " command continues"
             ) from error
 
     def _settings(self, sampling: Sampling, limit: int) -> Any:
@@ -246,7 +246,7 @@ class VllmBackend(Backend):
             return LLM(self.model, **(settings | self._remote | self._engine_settings))
         except (OSError, ValueError, RuntimeError, TypeError, AssertionError) as error:
             raise UserError(
-                f"vLLM cannot run '{self.model}' here ({_reason(error)}); mend that, or use the transformers backend"
+                f"vLLM cannot run '{self.model}' here ({_reason(error)}); fix that, or use the transformers backend"
             ) from error
 
     def _stop(self) -> None:

@@ -106,8 +106,8 @@ def test_points_of_different_seeds_are_not_joined_and_each_says_of_how_many_runs
 
     paired, others, fewer = figure((1, 2)), figure((3, 4)), figure((2,))
     assert [joined(chart) for chart in (paired, others, fewer)] == ["-", "None", "None"]
-    assert paired.caption == "Means of 2 runs; bands: ±1 sd."
-    assert others.caption == "Means of 2 runs; whiskers: ±1 sd. Points of different seeds are not joined."
+    assert paired.caption == "Means of 2 runs; dots: single runs."
+    assert others.caption == "Means of 2 runs; dots: single runs. Points of different seeds are not joined."
     assert others.data["seeds"].to_list() == ["1 2", "3 4"]
     assert {"n=1", "n=2"} <= {*texts(fewer.figure.axes[0])} and "n=2" not in texts(others.figure.axes[0])
 
@@ -124,7 +124,7 @@ def test_arms_are_compared_with_a_dot_a_run(tmp_path):
         dots = next(line for line in panel.lines if list(line.get_ydata()) == [place] * 3)
         assert list(dots.get_xdata()) == values
         assert panel.texts[place].get_text() == f"{100 * sum(values) / 3:.1f}"
-    assert "A dot a run, 3 an arm" in chart.caption
+    assert "Each dot is a run (3 per arm)" in chart.caption
     assert "several arms" in refused("arms", tmp_path / "olr-1")
 
 

@@ -1,5 +1,6 @@
 """The policy loads, saves, renders and continues sequences as the model alone would."""
 
+import inspect
 from itertools import pairwise
 
 import pytest
@@ -84,6 +85,15 @@ def test_a_model_without_numbered_positions_or_a_cache_is_refused(saved, tmp_pat
     AutoTokenizer.from_pretrained(saved).save_pretrained(tmp_path)
     with pytest.raises(UserError, match=config.model_type):
         Policy.load(tmp_path, device="cpu")
+
+
+def test_a_cache_by_the_name_that_it_has_since_transformers_5_24_will_do(saved, monkeypatch):
+    forward = type(Policy.load(saved, device="cpu").model).forward
+    known = inspect.signature(forward).parameters.values()
+    named = [one.replace(name="cache") if one.name == "past_key_values" else one for one in known]
+    monkeypatch.setattr(forward, "__signature__", inspect.Signature(named), raising=False)
+    assert "past_key_values" not in inspect.signature(forward).parameters
+    Policy.load(saved, device="cpu")
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), ZeroDivisionError()])
