@@ -236,7 +236,8 @@ def _complete_steps(run: Path) -> int:
 
 def rewards_responses(recipe: Recipe) -> bool:
     """Whether the rewards depend on more of a response than its answer."""
-    return compose(recipe.method).score is not None
+    rules = recipe.verifier.where if recipe.verifier else ()
+    return compose(recipe.method).score is not None or any(rule.response or rule.function for rule in rules)
 
 
 def _read_anew(
