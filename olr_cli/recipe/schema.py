@@ -276,7 +276,7 @@ CONDITIONS = ("error", "relative_error", "answer", "response", "function")
 
 
 class VerifierSection(Section):
-    """A verifier that errs: errors on rewards alone, after they are decided (R25)."""
+    """A verifier that errs, in rewards alone (R25)."""
 
     false_negative_rate: Ratio = _key(
         Decimal(0), "rho_1: how often an answer that matches the label gets reward 0."

@@ -39,6 +39,17 @@ class Verifier:
         self._grades_majorities = recipe.method.majority_graded_by == "verifier"
         self._rules = [(rule, _condition(rule)) for rule in recipe.verifier.where]
 
+    def require_numbers(self, prompts: Sequence[Prompt]) -> None:
+        """Refuse rules about distances where no label is a number."""
+        if not any(rule.error or rule.relative_error for rule, _ in self._rules):
+            return
+        labels = (text for prompt in prompts for text in (prompt.given_label, prompt.true_answer) if text)
+        if all(exact_number(text) is None for text in labels):
+            raise UserError(
+                "error and relative_error compare numbers, and no label here is one; take answer, response or function",
+                "verifier.where",
+            )
+
     def grades(self, source: LabelSource) -> bool:
         """Whether it is asked about a label of this source."""
         return source != "majority" or self._grades_majorities

@@ -11,6 +11,7 @@ from olr_cli.recipe.layers import load_recipe, validate
 from olr_cli.recipe.schema import Recipe, VerifierSection
 from olr_cli.supervision import Rollout, RolloutGroup, Step
 from olr_cli.supervision.supervisor import make_supervisor
+from olr_cli.supervision.verifier import Verifier
 
 ANSWERS = ["12", "12.0", "22", "13", "7", None, "x", "112"]
 OLR = {"name": "olr", "criteria": [], "warmup_epochs": 0}
@@ -153,3 +154,11 @@ def test_without_the_section_a_recipe_keeps_its_digest():
         load_recipe("laptop/quickstart", ["verifier=null"]).digest()
         == load_recipe("laptop/quickstart").digest()
     )
+
+
+def test_rules_about_distances_need_labels_that_are_numbers(judge):
+    verifier = Verifier(Recipe(verifier={"where": [{"error": [1], "false_positive_rate": 1}]}))
+    words, number = (Prompt("p", (), text, None, "clean") for text in ("red", "3"))
+    verifier.require_numbers([words, number])
+    with pytest.raises(UserError, match=r"verifier.where.*no label here is one"):
+        verifier.require_numbers([words])
