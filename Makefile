@@ -132,11 +132,13 @@ $(TRAINERS_VENV)/.installed: requirements/trainers.txt pyproject.toml
 	$(TRAINERS_PIP) --requirement $< --editable '.[train]' 'hypothesis>=6.120' 'pytest>=8.3'
 	@touch $@
 
-# Twenty minutes on one GPU or more, and a report to paste into an issue; without a GPU a sentence. The install is that of
+# A report to paste into an issue, of all cases or of some (CASES="1 2"); without a GPU a sentence. The install is that of
 # docs/openrlhf-install.md; in an environment that is there: PATH/python tests/gpu/matrix.py
 test-gpu:
 	@if nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then \
-	$(MAKE) --no-print-directory $(GPU_VENV)/.installed && $(GPU_VENV)/bin/python tests/gpu/matrix.py --report $(GPU_REPORT); \
+	$(MAKE) --no-print-directory $(GPU_VENV)/.installed && \
+	TORCH_EXTENSIONS_DIR=$(abspath $(GPU_VENV))/torch_extensions \
+	$(GPU_VENV)/bin/python tests/gpu/matrix.py --report $(GPU_REPORT) $(CASES:%=--case %); \
 	else echo "No GPU is here, so the GPU tests are skipped."; fi
 
 $(GPU_VENV)/.installed: requirements/openrlhf-gpu.txt pyproject.toml

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -36,6 +37,10 @@ _USERS_TO_MEND = {
     errno.EPERM: "you may not write there; change the permissions or choose another folder",
     errno.EROFS: "the file system is read-only; choose another folder",
 }
+_OF_WRITING = {
+    errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EACCES, errno.EPERM, errno.EROFS,
+}  # fmt: skip
+"""Those that can be of a file alone, where nobody knows whether something was written, run or sent."""
 
 _NO_SYNC = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 _STAYS = {errno.EBUSY, errno.ENOTEMPTY, errno.EIO, errno.EACCES, errno.EPERM, errno.EROFS}
@@ -61,6 +66,27 @@ def writing(target: Path) -> Iterator[None]:
 def system_problem(error: BaseException) -> str | None:
     """Cause and remedy of an error that says nothing about the file that was read or written; None of other errors."""
     return _OF_SYSTEM.get(error_number(error))
+
+
+@contextmanager
+def naming_the_disks_error(folder: Path) -> Iterator[None]:
+    """Raise the system's error where torch cannot write a file of its own in a folder.
+
+    torch.save into a path says "unexpected pos 4544 vs 4438" when the disk is full. Where a little more cannot be
+    written either, that error says why.
+    """
+    try:
+        yield
+    except RuntimeError:
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(2**20))
+        raise
+
+
+def disk_problem(error: BaseException) -> str | None:
+    """Cause and remedy of an error that says that a file cannot be written, wherever it comes from; None of others."""
+    number = error_number(error)
+    return _USERS_TO_MEND[number] if number in _OF_WRITING else None
 
 
 def is_out_of_memory(error: BaseException) -> bool:

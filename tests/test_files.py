@@ -1,11 +1,13 @@
 """A full disk becomes a sentence; what is no matter of the disk stays what it is."""
 
 import errno
+import resource
 
 import pytest
+import torch
 
 from olr_cli.errors import UserError
-from olr_cli.files import writing
+from olr_cli.files import disk_problem, naming_the_disks_error, writing
 
 
 def fail(number):
@@ -45,3 +47,27 @@ def test_an_error_cut_off_from_the_disks_is_its_own(tmp_path):
             fail(errno.ENOSPC)
         except OSError:
             raise KeyError from None
+
+
+def test_where_torch_cannot_write_the_systems_error_is_told(tmp_path):
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, unlimited[1]))
+        with pytest.raises(OSError) as caught, naming_the_disks_error(tmp_path):
+            torch.save(torch.zeros(100_000), str(tmp_path / "weights.pt"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    assert "ulimit -f" in disk_problem(caught.value)
+    assert [file.name for file in tmp_path.iterdir()] == ["weights.pt"]
+
+
+def test_where_the_disk_has_room_an_error_is_its_own(tmp_path):
+    with pytest.raises(RuntimeError, match="of another kind"), naming_the_disks_error(tmp_path):
+        raise RuntimeError("of another kind")
+
+
+@pytest.mark.parametrize(
+    "number", [errno.EBADF, errno.ECONNREFUSED, errno.ENOENT, errno.EADDRINUSE, errno.EMFILE]
+)
+def test_what_is_not_of_a_disk_is_no_problem_of_one(number):
+    assert disk_problem(OSError(number, "told by the system")) is None

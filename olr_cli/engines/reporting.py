@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
@@ -56,6 +57,25 @@ def stored_responses(run: Path) -> list[str]:
     return list(scan_rollouts(run).select("response").head(100).collect()["response"])
 
 
+_MOST_GAP = 0.05
+"""Nats between the log-probabilities of two programs, on average over tokens, that rounding in bfloat16 explains."""
+
+
+def sign_of_other_weights(metrics: Metrics, top_p: float) -> str | None:
+    """A sentence where what samples seems to have other weights than the policy.
+
+    Of a nucleus the sampler's log-probabilities are larger than the policy's, by -log(top_p) at most.
+    """
+    gap, most = metrics.get("rollout/sampler_gap", 0), _MOST_GAP - math.log(top_p)
+    if gap <= most:
+        return None
+    return (
+        f"the log-probabilities of the sampled tokens are {gap:.2f} nats from the policy's on average, and rounding"
+        f" explains {most:.2f}: what samples may have old or broken weights; stop with Ctrl-C, and try"
+        " engine.flags.vllm.enforce_eager true, which leaves CUDA graphs out"
+    )
+
+
 _ADVICE = "stop with Ctrl-C and look at the responses in rollouts/; a lower train.learning_rate may help"
 
 MetricLog = Callable[[int, Metrics], None]
@@ -90,10 +110,11 @@ def reports(run: Attempt) -> Iterator[MetricLog]:
     """What logs and shows a step's metrics, and warns when something is plainly wrong; open within the block."""
     measured = read_metrics(run.path, "eval/avg")
     has_fallen = accuracy_fall(measured) is not None  # and an earlier attempt has said so
+    has_other_weights = False
     with metric_logs(run.recipe, run.path, run.done) as logs:
 
         def report(step: int, metrics: Metrics) -> None:
-            nonlocal has_fallen
+            nonlocal has_fallen, has_other_weights
             for log in logs:
                 log(step, metrics)
             run.progress.step(step, metrics)
@@ -104,6 +125,9 @@ def reports(run: Attempt) -> Iterator[MetricLog]:
                     has_fallen, method = True, run.recipe.method.name
                     known = f"; the paper reports collapse of {method}" if method in SCORES else ""
                     warnings.append(f"{fall[1]}: {_ADVICE}{known}")
+            if not has_other_weights and (sign := sign_of_other_weights(metrics, run.recipe.train.top_p)):
+                has_other_weights = True
+                warnings.append(sign)
             for warning in warnings:
                 run.progress.say(f"Warning: {warning}")
 

@@ -1,6 +1,7 @@
 """What engines report of their steps: metrics for TensorBoard and Weights & Biases, and that accuracy fell."""
 
 import json
+import math
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,12 +71,12 @@ def recorded(name):
     return [json.loads(line) for line in (RECORDED / f"{name}.jsonl").read_text("utf-8").splitlines()]
 
 
-def warnings(folder, lines, method, done=0):
+def warnings(folder, lines, method, done=0, **train):
     """(step, warning) of an attempt that makes the steps after the first `done` lines of metrics.jsonl."""
     said = []
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines[:done]))
     progress = SimpleNamespace(step=lambda step, _: None, say=lambda sentence: said.append((step, sentence)))
-    recipe = Recipe.model_validate({"method": {"name": method}})
+    recipe = Recipe.model_validate({"method": {"name": method}, "train": train})
     with reports(SimpleNamespace(recipe=recipe, path=folder, done=done, progress=progress)) as report:
         for line in lines[done:]:
             step = line["step"]
@@ -95,3 +96,11 @@ def test_a_fall_of_accuracy_is_a_warning_with_advice_said_once_also_over_a_resum
 
 def test_a_run_that_gets_better_gives_no_warning(tmp_path):
     assert warnings(tmp_path, recorded("sequence_entropy"), "sequence_entropy") == []
+
+
+@pytest.mark.parametrize(("top_p", "most"), [(1, 0.05), (0.9, 0.05 - math.log(0.9))])
+def test_a_sampler_that_seems_to_have_other_weights_is_a_warning_said_once(tmp_path, top_p, most):
+    gaps = [most - 0.01, most + 0.01, most + 0.1]
+    lines = [{"step": step, "rollout/sampler_gap": gap} for step, gap in enumerate(gaps, 1)]
+    ((step, warning),) = warnings(tmp_path, lines, "grpo", top_p=top_p)
+    assert step == 2 and f"are {gaps[1]:.2f} nats from the policy's" in warning

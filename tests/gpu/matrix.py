@@ -1,11 +1,12 @@
 """What only a GPU can show of the engines: runs of a random Qwen3, and what each of them must show.
 
-    make test-gpu                                   twenty minutes; one Markdown file, to be pasted into an issue
+    make test-gpu                                   one Markdown file, to be pasted into an issue
+    make test-gpu CASES=2                           one case of it, the shortest
     python tests/gpu/matrix.py --report FILE        the same in an environment that is there
     python tests/gpu/matrix.py --device cpu         what of it a CPU can show, with a tiny model
 
-The report is written anew after every case. A case that fails or hangs is a finding, and its processes are killed
-before the next one starts.
+The report is written anew with every finding, and beside it each case's log. A case that fails or hangs is a finding,
+and its processes are killed before the next one starts.
 
 The policy has 0.5 B random weights and is trained by its own likelihood (method `sequence_entropy`), because a random
 policy earns no reward from a verifier. A learning rate far too high makes the weights move so much in a few steps that
@@ -26,10 +27,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +41,9 @@ from stack import Train, metrics, processes_of
 
 from olr_cli import __version__
 from olr_cli.engines.openrlhf import WRITTEN_FOR
-from olr_cli.engines.openrlhf.bridges import has_flash_attention
-from olr_cli.engines.openrlhf.process import descendants
+from olr_cli.engines.openrlhf.bridges import environment, has_flash_attention
+from olr_cli.engines.openrlhf.needs import stale_locks
+from olr_cli.engines.openrlhf.process import descendants, path_with_own_programs
 from olr_cli.files import write_text
 from olr_cli.packages import installed_version
 from olr_cli.runs.checkpoints import checkpoint_steps
@@ -58,16 +59,23 @@ MOST_GAP = 0.02
 LEAST_MOVE = 4
 """How many times the gap the policy must have moved, or old weights in vLLM would not be seen."""
 
-PATIENCE_A_START = 150
-"""Seconds; a start that takes longer counts as hanging."""
+PATIENCE = 300
+"""Seconds in which a run that works says something new: on an H200 vLLM imported for 110 s before it used the card."""
 
-LOCAL = "local engine"
+COMPILE_SECONDS = 900
+"""The most that DeepSpeed's operations take to compile; two took 108 s on 16 cores."""
+
+MICRO_BATCH, PROMPT_TOKENS, VLLM_MEMORY = 4, 64, 0.4
+ZERO_3, FLOAT32_GRADIENTS = "engine.zero_stage=3", "engine.flags.ds.grad_accum_dtype=fp32"
+OFFLOAD, SDPA = "engine.flags.ds.adam_offload=true", "engine.attention=sdpa"
+AWAKE, NOT_COLOCATED = "engine.sleep=false", "engine.colocate=false"
 
 
 @dataclass(frozen=True)
 class Size:
     """A model and the work it gets; the learning rate is as high as the policy bears."""
 
+    parameters: float
     vocabulary: int
     hidden: int
     layers: int
@@ -75,8 +83,8 @@ class Size:
     learning_rate: float
 
 
-HALF_BILLION = Size(vocabulary=151_936, hidden=1024, layers=22, new_tokens=256, learning_rate=1e-4)
-TINY = Size(vocabulary=512, hidden=64, layers=2, new_tokens=16, learning_rate=3e-3)
+HALF_BILLION = Size(502e6, vocabulary=151_936, hidden=1024, layers=22, new_tokens=256, learning_rate=1e-4)
+TINY = Size(1e5, vocabulary=512, hidden=64, layers=2, new_tokens=16, learning_rate=3e-3)
 
 
 @dataclass(frozen=True)
@@ -84,7 +92,8 @@ class Case:
     """A run of the matrix.
 
     Attributes:
-        name: what is special about it.
+        number: by which `--case` asks for it.
+        what: what is special about it.
         settings: beside the common ones.
         gpus: how many it needs; None: it takes as many as there are.
         is_killed: killed after the step that follows a checkpoint, and resumed; else it runs through.
@@ -92,7 +101,8 @@ class Case:
         on_cpu: whether the rehearsal can show it.
     """
 
-    name: str
+    number: int
+    what: str
     settings: tuple[str, ...]
     gpus: int | None = 1
     is_killed: bool = False
@@ -100,47 +110,67 @@ class Case:
     on_cpu: bool = False
 
     @property
-    def starts(self) -> int:
-        """How often the stack starts."""
-        return 2 if self.is_killed else 1
+    def name(self) -> str:
+        """As the report has it."""
+        return f"{self.number}. {self.what}"
 
     def gpus_of(self, here: int) -> int:
         """GPUs of the policy that its mini-batches divide among, where so many GPUs are here."""
         return self.gpus or next(number for number in (8, 4, 2, 1) if number <= max(1, here))
 
+    def policy_gpus(self, gpus: int) -> int:
+        """GPUs of the policy, of so many; the other one is vLLM's where they are not colocated."""
+        return 1 if NOT_COLOCATED in self.settings else gpus
+
+    def memory(self, size: Size, *, gpus: int, card: float) -> float:
+        """Bytes that it takes of each card of `card` bytes, by the formulas of recipes/paper/README.md#memory."""
+        is_zero_3, part = ZERO_3 in self.settings, size.parameters / self.policy_gpus(gpus)
+        models = 4 * (part if is_zero_3 else size.parameters)
+        gradients = 4 if FLOAT32_GRADIENTS in self.settings else 2
+        states = 0.0 if OFFLOAD in self.settings else (gradients + 12) * part
+        tokens = MICRO_BATCH * (PROMPT_TOKENS + size.new_tokens)
+        activations = tokens * (16 * size.vocabulary + 2 * size.hidden * (size.layers + 10 + 4 * 3))
+        update = models + states + (3e9 if is_zero_3 else 1e9) + 4e9 + activations
+        vllm = 0.0 if NOT_COLOCATED in self.settings else VLLM_MEMORY * card
+        return update + vllm if AWAKE in self.settings else max(update, models + 2e9 + vllm)
+
 
 CASES = (
     Case(
-        "the paper's layout: ZeRO 3, float32 gradients, sleep, a vLLM engine on every GPU; killed and resumed",
-        ("engine.zero_stage=3", "engine.flags.ds.grad_accum_dtype=fp32", "engine.attention=sdpa"),
+        1,
+        "the paper's layout: ZeRO 3, float32 gradients, sleep, CUDA graphs; killed and resumed",
+        (ZERO_3, FLOAT32_GRADIENTS, SDPA),
         gpus=None,
         is_killed=True,
         on_cpu=True,
     ),
     Case(
-        "ZeRO 2, sleep; killed and resumed",
-        ("engine.zero_stage=2", "engine.attention=sdpa"),
-        is_killed=True,
+        2,
+        "ZeRO 3, float32 gradients, sleep, no CUDA graphs",
+        (ZERO_3, FLOAT32_GRADIENTS, SDPA, "engine.flags.vllm.enforce_eager=true"),
     ),
+    Case(3, "ZeRO 2, sleep; killed and resumed", ("engine.zero_stage=2", SDPA), is_killed=True),
     Case(
+        4,
         "ZeRO 2, flash-attn",
         ("engine.zero_stage=2", "engine.attention=flash_attention_2"),
         needs_flash_attention=True,
     ),
-    Case("ZeRO 3, tensor parallel 2", ("engine.zero_stage=3", "engine.tensor_parallel=2"), gpus=2),
+    Case(5, "ZeRO 3, tensor parallel 2", (ZERO_3, "engine.tensor_parallel=2"), gpus=2),
     Case(
+        6,
         "ZeRO 2, not colocated",
-        ("engine.colocate=false", "engine.flags.train.colocate_actor_ref=true"),
+        ("engine.zero_stage=2", NOT_COLOCATED, "engine.flags.train.colocate_actor_ref=true"),
         gpus=2,
     ),
-    Case(
-        "ZeRO 2, sleep, Adam in host memory",
-        ("engine.zero_stage=2", "engine.flags.ds.adam_offload=true", "engine.attention=sdpa"),
-    ),
-    Case("ZeRO 3, awake", ("engine.zero_stage=3", "engine.sleep=false", "engine.attention=sdpa")),
-    Case("ZeRO 2, awake", ("engine.zero_stage=2", "engine.sleep=false", "engine.attention=sdpa")),
+    Case(7, "ZeRO 2, sleep, Adam in host memory", ("engine.zero_stage=2", OFFLOAD, SDPA)),
+    Case(8, "ZeRO 3, awake", (ZERO_3, AWAKE, SDPA)),
+    Case(9, "ZeRO 2, awake", ("engine.zero_stage=2", AWAKE, SDPA)),
 )
 """What shows most comes first: there is seldom time for all of them."""
+
+LOCAL = 10
+"""The number of the local engine, which trains in a process of its own without a run."""
 
 
 @dataclass(frozen=True)
@@ -191,7 +221,6 @@ def random_model(folder: Path, size: Size) -> Path:
 
 def settings_of(case: Case, model: Path, size: Size, device: str, gpus: int) -> tuple[str, ...]:
     """Settings over `laptop/openrlhf` on so many GPUs: 4 steps of 16 prompts x 4, two updates each."""
-    colocated_gpus = gpus if "engine.colocate=false" not in case.settings else 1
     return (
         f"model.path={model}",
         "method={name: sequence_entropy}",
@@ -203,17 +232,15 @@ def settings_of(case: Case, model: Path, size: Size, device: str, gpus: int) -> 
         "train.mini_batch_prompts=8",
         "train.rollouts_per_prompt=4",
         f"train.max_new_tokens={size.new_tokens}",
-        "train.max_prompt_tokens=64",
+        f"train.max_prompt_tokens={PROMPT_TOKENS}",
         "train.evaluate_every=null",
         f"train.learning_rate={size.learning_rate}",
         f"train.checkpoint_every={CHECKPOINT}",
         "train.keep_checkpoints=1",
         f"engine.device={device}",
-        f"engine.gpus_per_node={colocated_gpus}",
-        "engine.micro_batch_samples=4",
-        "engine.vllm_memory=0.4",
-        "engine.flags.vllm.enforce_eager=true",
-        "engine.flags.algo.advantage.is_correction_level=token",
+        f"engine.gpus_per_node={case.policy_gpus(gpus)}",
+        f"engine.micro_batch_samples={MICRO_BATCH}",
+        f"engine.vllm_memory={VLLM_MEMORY}",
         *case.settings,
     )
 
@@ -228,71 +255,165 @@ def ask_nvidia_smi(field: str) -> list[str]:
     return []
 
 
-def memory_in_use() -> list[float]:
-    """Bytes in use on every GPU; not of cards that share the host's memory, which answer "[N/A]"."""
-    return [float(text) * 2**20 for text in ask_nvidia_smi("memory.used") if text.strip().isdigit()]
+def memory_of_cards(field: str) -> list[float]:
+    """Bytes of every GPU, "used" or "total"; not of cards that share the host's memory, which answer "[N/A]"."""
+    return [float(text) * 2**20 for text in ask_nvidia_smi(f"memory.{field}") if text.strip().isdigit()]
 
 
-@contextmanager
-def peak_memory() -> Iterator[list[float]]:
-    """The most bytes in use on any GPU meanwhile, beyond what was in use before; empty without a GPU."""
-    before, peak, over = memory_in_use(), [0.0], threading.Event()
+class Report:
+    """The findings, each printed and written as it comes, and the name of what runs now.
 
-    def watch() -> None:
-        while not over.wait(0.5):
-            used = [now - then for now, then in zip(memory_in_use(), before, strict=False)]
-            peak[0] = max([peak[0], *used])
+    So the report is of use whatever ends the matrix, `kill -9` and the end of somebody's time on a machine included.
+    """
 
-    if not before:
-        yield []
-        return
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield peak
-    finally:
-        over.set()
-        watcher.join()
+    def __init__(self, write: Callable[[Sequence[Finding]], None]) -> None:
+        self.findings: list[Finding] = []
+        self._write, self._running = write, ""
+
+    def say(self, finding: Finding) -> None:
+        """Add a finding."""
+        self.findings.append(finding)
+        print(" ".join(_cells(finding)), flush=True)
+        self._update()
+
+    @contextmanager
+    def running(self, name: str) -> Iterator[None]:
+        """Whatever goes wrong is a finding too, and ends the matrix only if it came from outside."""
+        self._running = name
+        self._update()
+        try:
+            yield
+        except Exception as error:  # of any kind: what the others show is worth a report
+            self.say(Finding(name, "runs", f"{type(error).__name__}: {_in_a_cell(str(error))}", "yes", False))
+        except BaseException:
+            self.say(Finding(name, "runs", "cut off from outside", "yes"))
+            raise
+        finally:
+            self._running = ""
+            self._update()
+
+    def _update(self) -> None:
+        running = [Finding(self._running, "runs", "no end yet")] if self._running else []
+        self._write([*self.findings, *running])
+
+
+def compile_adam(cases: Iterable[Case], device: str, extensions: Path, log: Path) -> Finding:
+    """Compile now what DeepSpeed would compile while the first case starts, which is a process of its own."""
+    optimizers = {"CPUAdamBuilder" if OFFLOAD in case.settings else "FusedAdamBuilder" for case in cases}
+    builders = sorted(optimizers | ({"ShareMemCommBuilder"} if device == "cpu" else set()))
+    program = (
+        "import sys; from deepspeed.accelerator import get_accelerator\n"
+        "for name in sys.argv[1:]: get_accelerator().create_op_builder(name).load()"
+    )
+    began, mark = time.monotonic(), extensions / "compile"
+    variables = environment(trusts_code=False, device=device) | {
+        "TORCH_EXTENSIONS_DIR": str(extensions),
+        "PATH": path_with_own_programs(),
+        "OLR_TEST_RUN": str(mark),
+    }
+    with _killed_at_the_end(mark), log.open("w") as output:
+        words = [sys.executable, "-c", program, *builders]
+        ended = subprocess.run(
+            words,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=os.environ | variables,
+            timeout=COMPILE_SECONDS,
+            check=False,
+        )
+    took, last = f"in {time.monotonic() - began:.0f} s", log.read_text(errors="replace").splitlines()[-3:]
+    told = took if ended.returncode == 0 else f"status {ended.returncode}: {_in_a_cell(' / '.join(last))}"
+    return Finding("before the cases", f"{', '.join(builders)} compile", told, "", ended.returncode == 0)
+
+
+def unlock(extensions: Path, say: Callable[[Finding], None]) -> None:
+    """Remove the locks of builds that were killed, on which every later start would hang."""
+    for lock in stale_locks(extensions):
+        lock.unlink(missing_ok=True)
+        say(Finding("before the cases", "the lock of a build that was killed is removed", str(lock)))
 
 
 def run_case(
-    case: Case, folder: Path, model: Path, size: Size, device: str, *, seconds: float, gpus: int = 1
-) -> list[Finding]:
-    """Train as the case says, on so many GPUs, and tell what it has shown; a run that fails or hangs is told too.
+    case: Case,
+    folder: Path,
+    model: Path,
+    size: Size,
+    device: str,
+    say: Callable[[Finding], None],
+    *,
+    patience: float,
+    gpus: int = 1,
+    extensions: Path | None = None,
+) -> None:
+    """Train as the case says, on so many GPUs, and say what it has shown.
 
-    A run that takes more than `seconds` counts as hanging.
+    A run that says nothing new for `patience` seconds counts as hanging.
     """
     run = folder / "run"
     settings = settings_of(case, model, size, device, gpus)
-    began = time.monotonic()
-    findings: list[Finding] = []
-    output = ""
-    with peak_memory() as peak, _killed_at_the_end(run):
+    variables = {} if extensions is None else {"TORCH_EXTENSIONS_DIR": str(extensions)}
+    began, status = time.monotonic(), -1
+    with _memory_measured(case, say), _killed_at_the_end(run):
         try:
-            train = Train(run, settings, patience=seconds)
+            train = Train(run, settings, environment=variables, patience=patience)
             if case.is_killed:
                 train.await_step(KILLED)
                 train.signal(signal.SIGKILL)
                 train.end()
-                findings += [_gone_on(case, run), _left_nothing(case, run)]
-                train = Train(run, settings, "--resume", patience=seconds - (time.monotonic() - began))
+                say(_gone_on(case, run))
+                say(_left_nothing(case, run))
+                # Already now, for the second start may be more than somebody's time allows.
+                say(_weights_arrive(case, run))
+                train = Train(run, settings, "--resume", environment=variables, patience=patience)
             status, output = train.end(), train.output
-        except TimeoutError as error:
-            status, output = -1, f"{error}\nno end after {seconds:.0f} s"
         except (AssertionError, OSError) as error:
-            status, output = -1, str(error)
+            output = str(error)
     finished = status == 0 and stored_steps(run) == list(range(1, STEPS + 1))
     took = f"{time.monotonic() - began:.0f} s"
     told = "yes" if finished else f"status {status}: {_last_words(run, output)}"
-    findings.append(Finding(case.name, f"{STEPS} steps in {took}", told, "yes", finished))
+    say(Finding(case.name, f"{STEPS} steps in {took}", told, "yes", finished))
     if finished:
         if case.is_killed:
-            findings.append(_resumed(case, run))
-        findings += [_weights_arrive(case, run), *_speeds(case, run)]
-        if peak:
-            findings.append(Finding(case.name, "memory of the fullest GPU", f"{peak[0] / 1e9:.1f} GB"))
-    shutil.rmtree(run / "checkpoints", ignore_errors=True)
-    return findings
+            say(_resumed(case, run))
+        for finding in (_weights_arrive(case, run), *_speeds(case, run)):
+            say(finding)
+
+
+@contextmanager
+def _memory_measured(case: Case, say: Callable[[Finding], None]) -> Iterator[None]:
+    """Say at the end, however it comes, the most bytes in use on any GPU, beyond what was in use before."""
+    before, peak, over = memory_of_cards("used"), 0.0, threading.Event()
+
+    def watch() -> None:
+        nonlocal peak
+        while not over.wait(0.5):
+            used = [now - then for now, then in zip(memory_of_cards("used"), before, strict=False)]
+            peak = max([peak, *used])
+
+    if not before:
+        yield
+        return
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+        say(Finding(case.name, "memory of the fullest GPU", f"{peak / 1e9:.1f} GB"))
+
+
+@contextmanager
+def _logs_kept(run: Path, logs: Path) -> Iterator[None]:
+    """Copy what a reader of the report may ask for, whatever ends the case; its checkpoints are large and go."""
+    try:
+        yield
+    finally:
+        logs.mkdir(parents=True, exist_ok=True)
+        for file in (run / "openrlhf" / "log.txt", run / "metrics.jsonl", run.with_name("run-output.txt")):
+            with suppress(FileNotFoundError):
+                shutil.copyfile(file, logs / file.name)
+        shutil.rmtree(run / "checkpoints", ignore_errors=True)
 
 
 @contextmanager
@@ -341,7 +462,7 @@ def _gone_on(case: Case, run: Path) -> Finding:
     has = checkpoint_steps(run) == [CHECKPOINT]
     measured = f"step {after}, checkpoint of step {', '.join(map(str, checkpoint_steps(run)))}"
     right = has and after >= KILLED
-    wanted = f"step {KILLED}, checkpoint of step 2"
+    wanted = f"step {KILLED}, checkpoint of step {CHECKPOINT}"
     return Finding(case.name, "goes on after a checkpoint", measured, wanted, right)
 
 
@@ -360,7 +481,7 @@ def _weights_arrive(case: Case, run: Path) -> Finding:
     moved = math.sqrt(2 * max(0.0, lines[-1]["policy/kl"]))
     return Finding(
         case.name,
-        "weights reach vLLM: log-probabilities of its tokens, against the policy's",
+        f"weights reach vLLM, steps 1 to {lines[-1]['step']}: log-probabilities of its tokens, against the policy's",
         f"{gap:.4f} nats apart; the policy moved {moved:.2f} from its start",
         f"below {MOST_GAP}, and a quarter of the move",
         gap < MOST_GAP and moved > LEAST_MOVE * gap,
@@ -387,7 +508,7 @@ def local_engine(model: Path, device: str) -> list[Finding]:
     from olr_cli.engines.local.grpo import response_statistics
     from olr_cli.engines.local.policy import Policy
 
-    name = f"{LOCAL}, bfloat16 on {device} against float32 on a CPU"
+    name = f"{LOCAL}. local engine, bfloat16 on {device} against float32 on a CPU"
     exact = Policy.load(model, device="cpu", dtype=torch.float32)
     rounded = Policy.load(model, device="cuda" if device == "cuda" else "cpu", dtype=torch.bfloat16)
     prompts = exact.encode([[Message("user", text)] for text in ("123+456=", "7+8=")])
@@ -403,7 +524,29 @@ def local_engine(model: Path, device: str) -> list[Finding]:
     return [
         Finding(name, "log-probabilities of 128 tokens", apart, below, difference < MOST_GAP),
         Finding(name, "gradients: cosine", f"{cosine:.4f}", "above 0.99", cosine > 0.99),
+        _same_draws(model, device, prompts),
     ]
+
+
+def _same_draws(model: Path, device: str, prompts: Sequence[list[int]]) -> Finding:
+    """Sampling by a recorded step, where nothing moves, against sampling as on a CPU, in float32."""
+    import numpy as np
+    import torch
+
+    from olr_cli.engines.local.policy import Policy
+    from olr_cli.engines.local.sampler import sample
+    from olr_cli.seeding import key
+
+    policy = Policy.load(model, device="cuda" if device == "cuda" else "cpu", dtype=torch.float32)
+    keys = np.array([[key("matrix", p, g) for g in range(8)] for p in range(len(prompts))], dtype=np.uint64)
+    texts = []
+    for policy.has_fixed_places in (True, False):
+        sampled = sample(policy, prompts, keys, max_new_tokens=48)
+        texts.append([text for group in sampled.texts_PG for text in group])
+    same = sum(one == other for one, other in zip(*texts, strict=True))
+    # Two kernels round differently, and a draw may lie between.
+    name, least = f"{LOCAL}. local engine, a token recorded once", keys.size - 1
+    return Finding(name, "same draws as without", f"{same} of {keys.size}", f"{least} or more", same >= least)
 
 
 def local_engine_elsewhere(model: Path, device: str) -> list[Finding]:
@@ -413,7 +556,7 @@ def local_engine_elsewhere(model: Path, device: str) -> list[Finding]:
         subprocess.SubprocessError: it did.
     """
     words = [sys.executable, __file__, "--device", device, "--local-engine", str(model)]
-    told = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, timeout=PATIENCE_A_START)
+    told = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, timeout=PATIENCE)
     return [Finding(**finding) for finding in json.loads(told.stdout)]
 
 
@@ -427,47 +570,66 @@ def _cosine_of_gradients(one: Any, other: Any) -> float:
     return products[0] / math.sqrt(products[1] * products[2])
 
 
-def left_out(case: Case, *, gpus: int, device: str) -> str | None:
-    """Why this machine cannot show a case; None if it can."""
+def left_out(case: Case, size: Size, *, gpus: int, cards: Sequence[float], device: str) -> str | None:
+    """Why this machine, whose cards have so many bytes each, cannot show a case; None if it can."""
     if device == "cpu":
         return None if case.on_cpu else "a CPU cannot show it"
     if case.needs_flash_attention and not has_flash_attention():
         return "flash-attn is not installed"
     needed = case.gpus_of(gpus)
-    return f"needs {needed} GPUs, and here is {gpus}" if needed > gpus else None
+    if needed > gpus:
+        return f"needs {needed} GPUs, and here is {gpus}"
+    card = min(cards, default=math.inf)
+    memory = case.memory(size, gpus=needed, card=card)
+    # Of a card that does not say how much it has, nothing is known.
+    if card < memory < math.inf:
+        return f"would take {memory / 1e9:.1f} GB of a card, and the smallest has {card / 1e9:.1f}"
+    return None
 
 
 def run_all(
-    folder: Path, size: Size, device: str, cases: Sequence[Case], report: Callable[[Sequence[Finding]], None]
-) -> list[Finding]:
-    """The whole matrix; every finding is printed as it comes, and `report` gets all so far."""
-    gpus = len(memory_in_use()) if device == "cuda" else 0
-    missing = {case: why for case in cases if (why := left_out(case, gpus=gpus, device=device))}
-    findings = [Finding(case.name, "left out", why) for case, why in missing.items()]
+    folder: Path, size: Size, device: str, numbers: Collection[int], report: Report, logs: Path
+) -> None:
+    """Run the cases of these numbers."""
+    import torch
+
+    gpus, cards = (torch.cuda.device_count(), memory_of_cards("total")) if device == "cuda" else (0, [])
+    cases = []
+    for case in (case for case in CASES if case.number in numbers):
+        if why := left_out(case, size, gpus=gpus, cards=cards, device=device):
+            report.say(Finding(case.name, "left out", why))
+        else:
+            cases.append(case)
+    logs.mkdir(parents=True, exist_ok=True)
+    # A folder of its own, which no killed process has locked; or the one that the user keeps.
+    extensions = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or folder / "extensions")
+    extensions.mkdir(parents=True, exist_ok=True)
     model = folder / "model"
-
-    def add(name: str, find: Callable[[], Sequence[Finding]]) -> None:
-        try:
-            new = find()
-        except Exception as error:  # of any kind: what the others show is worth a report
-            new = [Finding(name, "runs", f"{type(error).__name__}: {_in_a_cell(str(error))}", "yes", False)]
-        findings.extend(new)
-        for finding in new:
-            print(" ".join(_cells(finding)), flush=True)
-        report(findings)
-
-    def run(case: Case) -> list[Finding]:
-        place = folder / str(cases.index(case))
-        place.mkdir()
-        seconds = case.starts * PATIENCE_A_START
-        return run_case(case, place, model, size, device, seconds=seconds, gpus=case.gpus_of(gpus))
-
-    add("random model", lambda: random_model(model, size) and [])
+    with report.running("before the cases"):
+        random_model(model, size)
+        unlock(extensions, report.say)
+        if cases:
+            report.say(compile_adam(cases, device, extensions, logs / "compile.txt"))
     for case in cases:
-        if case not in missing:
-            add(case.name, partial(run, case))
-    add(LOCAL, partial(local_engine_elsewhere, model, device))
-    return findings
+        place = folder / str(case.number)
+        place.mkdir()
+        with report.running(case.name), _logs_kept(place / "run", logs / str(case.number)):
+            unlock(extensions, report.say)
+            run_case(
+                case,
+                place,
+                model,
+                size,
+                device,
+                report.say,
+                patience=PATIENCE,
+                gpus=case.gpus_of(gpus),
+                extensions=extensions,
+            )
+    if LOCAL in numbers:
+        with report.running(f"{LOCAL}. local engine"):
+            for finding in local_engine_elsewhere(model, device):
+                report.say(finding)
 
 
 def _cells(finding: Finding) -> tuple[str, str, str, str, str]:
@@ -491,7 +653,7 @@ def markdown(findings: Sequence[Finding], machine: Mapping[str, str], size: Size
     head = [
         f"# olr {__version__} on GPUs: {right} right, {wrong} wrong",
         f"A Qwen3 of random weights: vocabulary {size.vocabulary:,}, width {size.hidden}, {size.layers} layers.",
-        "Rows without a verdict are measured only.",
+        "Rows without a verdict are measured only. The cases' logs are in a folder beside this file.",
     ]
     results = ["| case | shows | measured | wanted | |", "|---|---|---|---|---|"]
     results += [f"| {' | '.join(_cells(finding))} |" for finding in findings]
@@ -506,6 +668,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--report", type=Path, default=Path("gpu-report.md"))
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    numbers = [*(case.number for case in CASES), LOCAL]
+    parser.add_argument(
+        "--case",
+        type=int,
+        action="append",
+        choices=numbers,
+        help="number of a case, which docs/openrlhf.md lists; may be given again (all)",
+    )
     parser.add_argument("--local-engine", type=Path, help=argparse.SUPPRESS)
     words = parser.parse_args(arguments)
     if words.local_engine is not None:
@@ -517,17 +687,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("No GPU that torch can use is here, so the GPU tests are skipped.")
         return 0
     size, here = HALF_BILLION if words.device == "cuda" else TINY, machine()
+    logs = words.report.with_suffix("")
 
-    def report(findings: Sequence[Finding]) -> None:
+    def write(findings: Sequence[Finding]) -> None:
         write_text(words.report, markdown(findings, here, size))
 
-    with tempfile.TemporaryDirectory(prefix="olr-gpu-") as folder:
-        findings = run_all(Path(folder), size, words.device, CASES, report)
-    print(f"Wrote {words.report}")
-    return int(any(finding.is_right is False for finding in findings))
+    report = Report(write)
+    with _signals_end_it(), tempfile.TemporaryDirectory(prefix="olr-gpu-") as folder:
+        run_all(Path(folder), size, words.device, words.case or numbers, report, logs)
+    print(f"Wrote {words.report}, and logs to {logs}")
+    return int(any(finding.is_right is False for finding in report.findings))
+
+
+@contextmanager
+def _signals_end_it() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP raise an exception, so that whoever ends the matrix ends the case in progress too."""
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+
+    def end(number: int, _: object) -> None:
+        for other in numbers:  # the first is enough, and the case's processes take a moment to end
+            signal.signal(other, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 if __name__ == "__main__":
-    # An exception, so that whoever ends the matrix ends the case in progress too.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     raise SystemExit(main())

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +27,13 @@ SMALL = (
 """80 prompts, 40 a step, 8 visits: 16 steps, in which the policy learns much more than chance makes of it."""
 
 START_SECONDS = 1200
-"""For Ray, vLLM and DeepSpeed to start on a slow machine."""
+"""Seconds without a new line of the log, while Ray, vLLM and DeepSpeed start on a slow machine."""
 
 
 class Train:
     """`olr train` as a process of its own, with a recipe that comes with olr, or as an argument of `launcher`.
 
-    What is waited for takes `patience` seconds from now at most.
+    Whoever waits for it gives up when the run has said nothing new for `patience` seconds.
     """
 
     def __init__(
@@ -44,7 +46,7 @@ class Train:
         launcher: Sequence[str] = (),
         patience: float = START_SECONDS,
     ) -> None:
-        self.run, self._deadline = run, time.monotonic() + patience
+        self.run, self._patience, self._progress = run, patience, Progress(run)
         words = [word for setting in settings for word in ("--set", setting)]
         self._output = run.with_name(f"{run.name}-output.txt")
         with self._output.open("w") as output:
@@ -80,20 +82,54 @@ class Train:
         """Wait until something has happened; an error if the process ends before."""
         while not happened():
             assert self.process.poll() is None, f"ended early: {self.output}"
-            if time.monotonic() > self._deadline:
-                raise TimeoutError(f"too slow: {self.output}")
-            time.sleep(0.2)
+            self._pause()
 
     def end(self) -> int:
         """Wait for its end; returns the exit status."""
-        try:
-            return self.process.wait(max(0.0, self._deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            raise TimeoutError(f"too slow: {self.output}") from None
+        while (status := self.process.poll()) is None:
+            self._pause()
+        return status
+
+    def _pause(self) -> None:
+        if self._progress.seconds_of_silence() > self._patience:
+            raise TimeoutError(f"{self.output}\nnothing new in its log for {self._patience:.0f} s")
+        time.sleep(0.2)
 
     def signal(self, number: signal.Signals) -> None:
         """Send it, and only it, a signal."""
         self.process.send_signal(number)
+
+
+class Progress:
+    """When a run last said something new: a step, or a line of its log.
+
+    A process that hangs may repeat itself for ever ("no block found in 60 seconds", "… in 120 seconds"), so a line is
+    new if it differs in more than its numbers from all that came before.
+    """
+
+    def __init__(self, run: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._run, self._clock, self._log = run, clock, run / "openrlhf" / "log.txt"
+        # What an attempt that is resumed has said does not make the same lines old.
+        self._read = self._log.stat().st_size if self._log.exists() else 0
+        self._lines: set[bytes] = set()
+        self._steps: list[int] = []
+        self._last = clock()
+
+    def seconds_of_silence(self) -> float:
+        """Seconds since something new was there to read, as often as this is called."""
+        text = b""
+        with suppress(FileNotFoundError), self._log.open("rb") as log:
+            log.seek(self._read)
+            text = log.read()
+            text = text[: text.rfind(b"\n") + 1]  # whole lines
+        self._read += len(text)
+        lines = {re.sub(rb"\d+", b"", line) for line in text.splitlines()}
+        steps = [line["step"] for line in metrics(self._run)]
+        if steps != self._steps or not lines <= self._lines:
+            self._last = self._clock()
+        self._lines |= lines
+        self._steps = steps
+        return self._clock() - self._last
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:

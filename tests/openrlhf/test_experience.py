@@ -7,6 +7,7 @@ the recorded tokens; the policy's forward pass hands out the recorded statistics
 
 import asyncio
 import itertools
+import math
 import random
 import threading
 from contextlib import ExitStack
@@ -25,6 +26,7 @@ from openrlhf.utils.config import hierarchize
 from openrlhf.utils.utils import get_tokenizer
 from polars.testing import assert_frame_equal
 from vllm import SamplingParams
+from vllm.logprobs import Logprob
 
 from olr_cli.answers import Judge
 from olr_cli.data.chat import Message
@@ -486,6 +488,41 @@ def test_vllm_ends_a_response_where_the_chat_template_closes_a_turn(tokenizer):
         )
     assert [params.stop for params in asked] == [["!"], ["!"]]
     assert [params.stop_token_ids for params in asked] == [[tokenizer.unk_token_id], []]
+
+
+@pytest.mark.parametrize("level", [None, 1])
+def test_one_response_in_eight_has_the_log_probabilities_of_its_tokens_unless_all_are_wanted(
+    level, tokenizer
+):
+    class Engine:
+        async def generate(self, prompt, params, request_id):
+            logprobs = None if params.logprobs is None else [{5: Logprob(-0.5)}, {6: Logprob(-0.25)}]
+            response = SimpleNamespace(token_ids=[5, 6], finish_reason="stop", logprobs=logprobs)
+            yield SimpleNamespace(outputs=[response])
+
+    actor_class = RolloutRayActor.__ray_metadata__.modified_class
+    actor = actor_class.__new__(actor_class)
+    actor.executor, actor.llm, actor._mm_pad_token_ids = AgentExecutor(), Engine(), set()
+    params = SamplingParams(max_tokens=4, logprobs=level)
+    responses = asyncio.run(actor.generate_responses("12", "", params, 9, tokenizer, num_samples=16))
+    found = [response["rollout_log_probs"] for response in responses]
+    asked = [row for row in found if not math.isnan(row[0])]
+    assert all(len(row) == 4 for row in found)
+    assert asked == [[0.0, 0.0, -0.5, -0.25]] * (16 if level else 2)
+
+
+def test_returns_are_those_of_openrlhfs_loop_over_tokens():
+    """Bit for bit with a reward at the last token alone, which is what it has where the KL is a loss."""
+    ours = SupervisedExperienceMaker.__new__(SupervisedExperienceMaker)
+    loop_over_tokens = super(SupervisedExperienceMaker, ours).get_cumulative_returns
+    mask = (torch.arange(50) < torch.randint(0, 50, (16, 1))) & (torch.arange(50) >= 3)
+    at_the_end = torch.zeros(16, 50).scatter_(1, torch.randint(0, 50, (16, 1)), torch.randn(16, 1))
+    for rewards in (at_the_end, torch.randn(16, 50)):
+        returns, expected = (
+            make(rewards, mask, 1.0) for make in (ours.get_cumulative_returns, loop_over_tokens)
+        )
+        torch.testing.assert_close(returns, expected)
+        assert torch.equal(returns, expected) or rewards is not at_the_end
 
 
 def test_the_record_holds_every_kind_of_rollout(recorded, both, tokenizer):

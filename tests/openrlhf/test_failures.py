@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -18,7 +19,8 @@ import torch.distributed
 from ray.exceptions import ActorDiedError, OutOfMemoryError, RayTaskError
 from stack import SMALL, Train, metrics, processes_of
 
-from olr_cli.engines.openrlhf.job import end_of
+from olr_cli.engines.openrlhf.job import Process, end_of
+from olr_cli.engines.openrlhf.job_files import JobEnd
 from olr_cli.runs.store import scan_labels, scan_rollouts, stored_steps
 
 RAISES_AT_THE_THIRD_STEP = """
@@ -93,6 +95,34 @@ def test_a_submitted_job_goes_on_after_verification_timeouts_and_stops_when_a_re
     assert "no reward today" in (run / "openrlhf" / "log.txt").read_text()
 
 
+HAS_ANOTHER_EXTENSION = """
+from olr_cli.engines.openrlhf.bridges import around_import
+
+def with_another(module):
+    yield
+    module.WORKER_EXTENSION = "extension_that_raises.Extension"
+
+around_import("olr_cli.engines.openrlhf.cpu_weights", with_another)
+"""
+
+
+def test_a_vllm_that_dies_while_it_starts_ends_the_run_before_models_are_made_and_its_error_is_told(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(HAS_ANOTHER_EXTENSION)
+    (tmp_path / "extension_that_raises.py").write_text("raise OSError(9, 'Bad file descriptor')\n")
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+    train = Train(tmp_path / "run", environment={"PYTHONPATH": path})
+    assert train.end() == 2
+    assert re.search(
+        r"engine\.vllm_memory: \w+ \(process \d+\) died of OSError: \[Errno 9\] Bad file descriptor; the log is",
+        train.output,
+    )
+    log = (tmp_path / "run" / "openrlhf" / "log.txt").read_text()
+    assert "train_ppo_ray.py" in log[log.index("Traceback") :]
+    assert "Qwen3DecoderLayer" not in log  # OpenRLHF prints each model that it has made
+
+
 GLOO = "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:43210"
 NCCL = (
     "NCCL error in: ProcessGroupNCCL.cpp:3384, remote process exited or a network error\nncclRemoteError: …"
@@ -116,12 +146,75 @@ NCCL = (
         ),
         (torch.distributed.DistBackendError(NCCL), "worker", "a process of the job died"),
         (RuntimeError("no reward today"), "bug", "RuntimeError: no reward today"),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "user", "the disk is full; make room"),
+        (
+            PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/x"),
+            "user",
+            "'/x'): you may not write there",
+        ),
+        (OSError(errno.EBADF, os.strerror(errno.EBADF)), "bug", "OSError: [Errno 9] Bad file descriptor"),
+        (FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "/x/nvcc"), "bug", "'/x/nvcc'"),
+        (TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)), "bug", "timed out"),
     ],
 )
 def test_how_the_job_ended_is_told_by_what_ended_it(error: Exception, kind: str, said: str) -> None:
     outcome = end_of(RayTaskError("train", "a traceback", error))
     assert outcome.kind == kind
     assert said in outcome.reason
+
+
+def test_a_full_disk_behind_another_libraries_error_is_told_by_the_traceback_that_ray_has_kept() -> None:
+    traceback = (
+        "OSError: [Errno 28] No space left on device\n\nDuring handling of the above exception, another …"
+    )
+    writer = RuntimeError("PytorchStreamWriter failed writing file data/0")
+    outcome = end_of(RayTaskError("save_checkpoint_to", traceback, writer))
+    assert (outcome.kind, "the disk is full" in outcome.reason) == ("user", True)
+
+
+VLLM = Process("RolloutActor", 17)
+LOG = """\
+\x1b[36m(Trainer pid=16)\x1b[0m RuntimeError: of somebody else
+\x1b[36m(RolloutActor pid=17, ip=10.0.0.1)\x1b[0m INFO Using max model len 64
+\x1b[36m(RolloutActor pid=17)\x1b[0m (EngineCore pid=20) ERROR 11-27 04:25:51 [core.py:9] Traceback (most …):
+\x1b[36m(RolloutActor pid=17)\x1b[0m (EngineCore pid=20) ERROR 11-27 04:25:51 [core.py:9]     raise OSError(9, "Bad")
+\x1b[36m(RolloutActor pid=17)\x1b[0m (EngineCore pid=20) ERROR 11-27 04:25:51 [core.py:9] OSError: [Errno 9] Bad.
+\x1b[36m(RolloutActor pid=17)\x1b[0m RuntimeError: Engine core initialization failed. See root cause above.
+\x1b[36m(PolicyActor pid=18)\x1b[0m step 3
+\x1b[36m(PolicyActor pid=18)\x1b[0m\x20
+"""
+
+
+def test_a_death_is_told_by_the_process_that_died_first_and_what_it_said_last() -> None:
+    follows = RayTaskError("train", "a traceback", OSError(errno.EPIPE, "Broken pipe"))
+    assert end_of(follows, [VLLM, Process("PolicyActor", 18)], LOG) == JobEnd(
+        "worker",
+        "vLLM did not start, often for too high or low an engine.vllm_memory: RolloutActor (process 17) died of"
+        " OSError: [Errno 9] Bad",
+    )
+    killed = "PolicyActor (process 18) was killed, often for want of memory"
+    assert (
+        end_of(follows, [Process("PolicyActor", 18), VLLM], LOG).reason == f"{killed}; its last line: step 3"
+    )
+    assert end_of(follows, [Process("PolicyActor", 18)]).reason == killed
+
+
+def test_a_mistake_of_the_user_that_an_actor_finds_while_it_is_made_is_told_as_such() -> None:
+    log = "(Trainer pid=16) olr_cli.errors.UserError: the data are others than the run's; give it its own\n"
+    outcome = end_of(RayTaskError("train", "a traceback", ActorDiedError()), [Process("Trainer", 16)], log)
+    assert outcome.reason == "the data are others than the run's; give it its own"
+
+
+def test_where_ray_has_noted_no_death_the_process_is_the_one_that_its_error_names() -> None:
+    class EngineDeadError(Exception):
+        """As vLLM has one: its actor lives on."""
+
+    inner = RayTaskError(
+        "generate_responses", "…ray::RolloutActor.generate_responses() (pid=17, ip=::1)…", None
+    )
+    inner.cause = EngineDeadError("EngineCore encountered an issue")
+    outer = RayTaskError("fit", f"ray::Trainer.fit() (pid=16, ip=::1)\n{inner.traceback_str}", inner)
+    assert "RolloutActor (process 17) died of OSError: [Errno 9] Bad" in end_of(outer, log=LOG).reason
 
 
 def _free_port() -> int:

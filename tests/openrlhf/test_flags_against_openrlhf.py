@@ -96,7 +96,7 @@ KINDS = {
     "flags of all forms": Kind(
         {
             "flags": {
-                "actor": {"adam": {"betas": [0.8, 0.99]}, "optim": "muon"},
+                "actor": {"adam": {"betas": [0.8, 0.99]}, "policy_loss_type": "gspo"},
                 "ds.adam_offload": True,
                 "ds.overlap_comm": False,
                 "algo.kl.horizon": None,

@@ -12,7 +12,8 @@ def model(tmp_path_factory):
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.on_cpu], ids=lambda case: case.name)
 def test_a_case_shows_what_it_must(case, model, tmp_path):
-    findings = run_case(case, tmp_path, model, TINY, "cpu", seconds=2 * START_SECONDS)
+    findings = []
+    run_case(case, tmp_path, model, TINY, "cpu", findings.append, patience=START_SECONDS)
     assert [finding for finding in findings if finding.is_right is False] == []
     shown = {finding.shows for finding in findings if finding.is_right}
     assert {"goes on after a checkpoint", "kill -9 leaves no process", "resumes after kill -9"} <= shown

@@ -62,6 +62,7 @@ def test_every_step_has_its_metrics_once(run: Path) -> None:
         "policy/grad_norm",
         "policy/lr",
         "rollout/reward",
+        "rollout/sampler_gap",
         "time/verification",
         "time/labels",
         "time/update",
@@ -77,6 +78,7 @@ def test_every_step_has_its_metrics_once(run: Path) -> None:
         assert line["speed/generated_tokens"] == pytest.approx(generated / line["time/rollouts"])
         assert line["speed/samples"] <= 40 * 8 / (line["time/rollouts"] + line["time/update"])
     assert {line["policy/lr"] for line in lines[1:]} == {1e-3}
+    assert all(0 < line["rollout/sampler_gap"] < 0.05 for line in lines[1:])
 
 
 def test_the_manifest_tells_what_ran_and_how_it_departs(run: Path) -> None:

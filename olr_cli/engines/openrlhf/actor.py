@@ -28,6 +28,7 @@ from olr_cli.engines.openrlhf.flags import LOSS_AVERAGES
 from olr_cli.engines.openrlhf.job_files import OPENRLHF_PART
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.engines.run import LOSS_OR_GRADIENT, NonFinite
+from olr_cli.files import naming_the_disks_error
 
 _NEXT_TO_NOTHING = 1e-30
 """A number of tokens that weighs nothing in a mean, and that one can divide by in float32."""
@@ -267,7 +268,7 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
         """Write this rank's part of the checkpoint after `step` steps into `folder`; all ranks at once."""
         chat.put_into(self.tokenizer)
         self.strategy.save_model(self.actor, self.tokenizer, folder)
-        with _without_offload_buffers(self.actor.model):
+        with _without_offload_buffers(self.actor.model), naming_the_disks_error(Path(folder)):
             self.strategy.save_ckpt(
                 self.actor.model,
                 str(Path(folder, OPENRLHF_PART, "_actor")),
@@ -300,11 +301,12 @@ def _without_offload_buffers(engine: Any) -> Iterator[None]:
             states[parameter].update(buffers)
 
 
-def policy_actor(smoothing: float) -> object:
+def policy_actor(smoothing: float, threads: int) -> object:
     """The Ray actor class that takes the place of OpenRLHF's, for a recipe's label smoothing."""
 
     class PolicyActorOfRun(PolicyActor):
         pass
 
     PolicyActorOfRun.smoothing = smoothing
-    return ray.remote(num_gpus=1)(PolicyActorOfRun)
+    variables = {"OMP_NUM_THREADS": str(threads)}
+    return ray.remote(num_gpus=1, runtime_env={"env_vars": variables})(PolicyActorOfRun)

@@ -45,8 +45,9 @@ _TRUSTS_CODE, _DEVICE = "OLR_OPENRLHF_TRUSTS_CODE", "OLR_OPENRLHF_DEVICE"
 _ON_CPU = {"DS_ACCELERATOR": "cpu", "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
 """Variables that must be set before a process imports DeepSpeed or vLLM; the key-value cache is in GiB."""
 
+_UNREPORTED = {"RAY_USAGE_STATS_ENABLED": "0", "VLLM_NO_USAGE_STATS": "1"}
 _ON_GPUS = {"NCCL_DEBUG": "WARN", "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1"}
-"""Variables that have another value where the user has given them one."""
+"""Variables that have another value where the user has given them one; the first are no affair of a GPU."""
 
 
 def environment(*, trusts_code: bool, device: str) -> dict[str, str]:
@@ -57,9 +58,9 @@ def environment(*, trusts_code: bool, device: str) -> dict[str, str]:
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     }
-    if device == "cpu":
-        return variables | _ON_CPU
-    return variables | {name: os.environ.get(name, default) for name, default in _ON_GPUS.items()}
+    defaults = _UNREPORTED if device == "cpu" else _UNREPORTED | _ON_GPUS
+    variables |= {name: os.environ.get(name, default) for name, default in defaults.items()}
+    return variables | _ON_CPU if device == "cpu" else variables
 
 
 def bridge_process() -> None:

@@ -28,10 +28,12 @@ RELIES_ON: Mapping[str, tuple[str, ...]] = {
         "BasePPOTrainer.save_logs_and_checkpoints",
         "BasePPOTrainer.train_step",
         "PPOTrainer.fit",
+        "PPOTrainer.get_max_steps",
     ),
     "trainer/ppo_utils/experience_maker.py": (
         "RemoteExperienceMaker._flatten_results",
         "RemoteExperienceMaker.compute_advantages_and_returns",
+        "RemoteExperienceMaker.get_cumulative_returns",
         "RemoteExperienceMaker.make_experience",
         "RemoteExperienceMaker.make_experience_batch",
         "RemoteExperienceMaker.split_rollout_samples",

@@ -33,6 +33,7 @@ from olr_cli.engines.openrlhf.checks import (
 )
 from olr_cli.engines.openrlhf.flags import Places, arguments, cluster_address, openrlhf_parser, recipe_flags
 from olr_cli.engines.openrlhf.job_files import JobFiles, held_out_label, prompt_label, saved_parts, write_rows
+from olr_cli.engines.openrlhf.needs import require_unlocked
 from olr_cli.engines.openrlhf.process import command, started
 from olr_cli.engines.reporting import reports, require_packages, start_progress
 from olr_cli.engines.run import (
@@ -172,6 +173,9 @@ class OpenRlhfRunner:
         check_precision(recipe)
         with noting(missing):
             check_gpus(recipe, torch.cuda.device_count() if cluster_address(recipe) is None else None)
+        if cluster_address(recipe) is None:  # else other machines compile
+            with noting(missing):
+                require_unlocked()
         self._attention = "flash_attention_2"  # which is what is missing, if anything is
         with noting(missing):
             self._attention = attention_of(recipe, has_flash_attention=has_flash_attention())

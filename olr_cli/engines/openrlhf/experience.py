@@ -45,19 +45,17 @@ def token_means(values: Sequence[Tensor], experiences: Sequence[Any], samples: i
 
 
 def sampler_gap(experiences: Sequence[Any], log_probs: Sequence[Tensor]) -> float | None:
-    """Mean over a step's response tokens of the distance of vLLM's log-probability from the policy's.
+    """Mean over response tokens of the distance of vLLM's log-probability from the policy's, in nats.
 
-    It is the rounding of two programs while vLLM has the policy's weights, and much more when it has others. None if
-    no token was generated, or OpenRLHF did not ask vLLM for `rollout_log_probs`, (B, A) a micro-batch as `log_probs`
-    (`algo.advantage.is_correction_level`).
+    It is the rounding of two programs while vLLM has the policy's weights, and much more when it has others. Of vLLM's
+    `rollout_log_probs`, (B, A) a micro-batch as `log_probs`, those are NaN that it was not asked for; None if all are.
     """
-    total = tokens = 0.0
+    total, tokens = 0.0, 0
     for batch, log_probs_BA in zip(experiences, log_probs, strict=True):
-        if batch.rollout_log_probs is None:
-            return None
-        mask_BA = batch.action_mask.double()
-        total += ((batch.rollout_log_probs - log_probs_BA).double().abs() * mask_BA).sum().item()
-        tokens += mask_BA.sum().item()
+        distances_BA = (batch.rollout_log_probs - log_probs_BA).double().abs()
+        asked_N = distances_BA[batch.action_mask.bool() & ~batch.rollout_log_probs.isnan()]
+        total += asked_N.sum().item()
+        tokens += len(asked_N)
     return total / tokens if tokens else None
 
 

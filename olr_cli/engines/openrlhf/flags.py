@@ -136,8 +136,8 @@ _REASONS: Mapping[str, str] = {
     "the statistics of tokens are read from padded batches": "ds.packing_samples",
     "olr itself reads the prompts, makes the rewards and writes the checkpoints": "train.agent_func_path"
     " reward.remote_url reward.model_name_or_path data.prompt_probs data.input_key data.label_key data.input_template"
-    " data.apply_chat_template data.prompt_split eval.split ckpt.save_hf ckpt.max_mem ckpt.path ckpt.output_dir"
-    " ckpt.load_enable ckpt.disable_ds ckpt.best_metric_key",
+    " data.apply_chat_template data.disable_fast_tokenizer data.prompt_split eval.split ckpt.save_hf ckpt.max_mem"
+    " ckpt.path ckpt.output_dir ckpt.load_enable ckpt.disable_ds ckpt.best_metric_key",
     "prompts are text": "data.max_images_per_prompt",
     "what trains would no longer be the reward that olr records": "reward.stop_properly_penalty_coef"
     " reward.overlong_buffer_len reward.overlong_penalty_factor",
@@ -151,6 +151,14 @@ _REASONS: Mapping[str, str] = {
     "there is no critic to wait for": "critic.freezing_steps",
     "it follows from the number of GPUs that a checkpoint was saved on": UNIVERSAL,
     "it follows from engine.device": "vllm.sync_backend",
+    # DeepSpeed scales the orthogonal step to actor.max_norm: for a model of 1.5 B that is about a 700th of it.
+    "DeepSpeed clips Muon's step where it should clip the gradient, and with ZeRO 3 it refuses Muon": "actor.optim"
+    " actor.muon.lr actor.muon.momentum actor.muon.ns_steps actor.muon.nesterov actor.muon.no_nesterov",
+    "weights of 4 bits cannot be trained, and vLLM takes no others than bfloat16": "ds.load_in_4bit",
+    "it replaces the model's layers, for which olr has neither the package nor a test": "ds.use_liger_kernel",
+    "it replaces how DeepSpeed gathers weights and reduces gradients, which olr has not tested": "ds.deepcompile",
+    "OpenRLHF reads it with a critic alone": "algo.advantage.gamma algo.advantage.lambd",
+    "olr has read the model from Hugging Face's hub": "use_ms",
 }
 
 BY_OLR = {flag: reason for reason, flags in _REASONS.items() for flag in flags.split()}

@@ -14,7 +14,7 @@ from typing import Literal
 
 from olr_cli.data.prompts import View
 from olr_cli.errors import UserError
-from olr_cli.files import write_text, write_whole
+from olr_cli.files import naming_the_disks_error, write_text, write_whole
 
 OPENRLHF_PART = "openrlhf"
 """Folder of a checkpoint that holds DeepSpeed's state; OpenRLHF finds it there by `--ckpt.path`."""
@@ -144,15 +144,15 @@ def put_together(checkpoint: Path, target: Path) -> None:
     tag = (actor / "latest").read_text(encoding="utf-8").strip()
     made = target / OPENRLHF_PART / "_actor"
     (made / tag).mkdir(parents=True)
-    ds_to_universal.main(
-        Namespace(
-            input_folder=str(actor / tag),
-            output_folder=str(made / tag),
-            num_extract_workers=_READERS,
-            num_merge_workers=_WRITERS,
-            keep_temp_folder=False,
-            strict=True,
-            inject_missing_state=True,  # what Megatron would say of its own way to cut weights: nothing here
-        )
+    options = Namespace(
+        input_folder=str(actor / tag),
+        output_folder=str(made / tag),
+        num_extract_workers=_READERS,
+        num_merge_workers=_WRITERS,
+        keep_temp_folder=False,
+        strict=True,
+        inject_missing_state=True,  # what Megatron would say of its own way to cut weights: nothing here
     )
+    with naming_the_disks_error(target):
+        ds_to_universal.main(options)
     (made / "latest_universal").write_text(tag, encoding="utf-8")

@@ -1,6 +1,7 @@
 """What a job on OpenRLHF needs of this machine: packages, a compiler, the CUDA toolkit, a Ray that answers.
 
-Only a dry run looks for these. A run without them ends with the error of DeepSpeed or Ray.
+Only a dry run looks for these. A run without them ends with the error of DeepSpeed or Ray; a lock on which it would
+hang without one is looked for by the run too.
 """
 
 from __future__ import annotations
@@ -10,18 +11,23 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from olr_cli.engines.openrlhf import WRITTEN_FOR
 from olr_cli.engines.openrlhf.flags import INSTALL, cluster_address
 from olr_cli.engines.run import engine_section
-from olr_cli.errors import first_line
+from olr_cli.errors import NotHere, first_line
 from olr_cli.packages import installed_version, is_version
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
 
 _PATIENCE_SECONDS = 5
+
+_OPERATIONS = ("cpu_adam", "deepspeed_shm_comm", "fused_adam")
+"""What DeepSpeed compiles for a job when it first needs it."""
 
 
 def missing_here(recipe: Recipe) -> Iterator[str]:
@@ -51,6 +57,37 @@ def version_warnings() -> list[str]:
     here = ", ".join(f"{package} {version}" for package, version in other.items())
     tested = ", ".join(f"{package} {WRITTEN_FOR[package]}" for package in other)
     return [f"the engine openrlhf was tested with {tested}, not with {here}; {INSTALL}"]
+
+
+def require_unlocked() -> None:
+    """Refuse to start where DeepSpeed would wait for ever, and without a word, for a build that was killed."""
+    for lock in stale_locks():
+        raise NotHere(
+            f"{lock} is there and no process of this machine has it open: DeepSpeed's build was killed, and each start"
+            " waits for its end; remove the file, unless another machine is compiling into that folder now"
+        )
+
+
+def stale_locks(folder: Path | None = None) -> list[Path]:
+    """Locks of DeepSpeed's builds that no process of this machine has open, in torch's folder of extensions.
+
+    torch makes the file, keeps it open while it compiles, and removes it; a killed process leaves it.
+    """
+    if folder is None and (kept := os.environ.get("TORCH_EXTENSIONS_DIR")):
+        folder = Path(kept)
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "torch_extensions")
+    folders = [folder] if folder else cache.glob(f"py{sys.version_info.major}{sys.version_info.minor}*")
+    locks = [lock for folder in folders for name in _OPERATIONS for lock in folder.glob(f"{name}/lock")]
+    return [lock for lock in locks if not _is_open(lock) and lock.exists()]
+
+
+def _is_open(file: Path) -> bool:
+    """Whether a process of this user has it open."""
+    for opened in Path("/proc").glob("[0-9]*/fd/*"):
+        with suppress(OSError):  # closed meanwhile, or somebody else's
+            if opened.samefile(file):
+                return True
+    return False
 
 
 def _unanswered(address: str) -> Iterator[str]:

@@ -26,6 +26,11 @@ def command(run: Path, flags: Sequence[str], python: str = sys.executable) -> li
     return [python, "-m", "olr_cli.engines.openrlhf.job", str(run), *flags]
 
 
+def path_with_own_programs() -> str:
+    """PATH as if this Python's environment were activated: torch compiles with the ninja in it."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+
+
 @contextmanager
 def started(words: Sequence[str], log: Path) -> Iterator[Job]:
     """The job of this command line, whose output is appended to the run's log; it does not outlive the block."""
@@ -43,7 +48,11 @@ class Job:
     """
 
     def __init__(self, words: Sequence[str], log: Path) -> None:
-        environment = os.environ | {LEASH: str(os.getpid()), "PYTHONUNBUFFERED": "1"}
+        environment = os.environ | {
+            LEASH: str(os.getpid()),
+            "PYTHONUNBUFFERED": "1",
+            "PATH": path_with_own_programs(),
+        }
         with writing(log), log.open("ab") as output:
             self._process = subprocess.Popen(
                 words,

@@ -21,7 +21,9 @@ import datasets
 import ray
 from openrlhf.trainer.ppo_trainer import PPOTrainer
 from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
+from openrlhf.trainer.ray.vllm_engine import batch_vllm_engine_call
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from torch import Tensor
 
 from olr_cli.answers import Judge
 from olr_cli.engines.held_out import held_out_metrics
@@ -150,6 +152,11 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
             batch.info["reward"] = reward
         return batches
 
+    def get_cumulative_returns(self, rewards: Tensor, action_mask: Tensor, gamma: float) -> Tensor:
+        """OpenRLHF's, (B, A), without its loop over tokens; without a critic OpenRLHF has set `gamma` to 1."""
+        returns: Tensor = (rewards * action_mask).flip(1).cumsum(1).flip(1)
+        return returns
+
     def _flatten_results(self, refs: Any, duplicate_factor: int) -> list[Any]:
         """OpenRLHF's: the results of each micro-batch's forward pass; the policy's has more than OpenRLHF knows."""
         results: list[Any] = super()._flatten_results(refs, duplicate_factor)
@@ -205,6 +212,15 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             self.tokenizer,
         )
         self.experience_maker.trainer = self
+
+    def get_max_steps(self) -> int:
+        """OpenRLHF's, which is asked for before the models are made, and here once every vLLM has started.
+
+        Without sleep OpenRLHF does not wait for them, and a policy would wait for one that is dead, for many minutes.
+        """
+        batch_vllm_engine_call(self.vllm_engines, "get_num_unfinished_requests")
+        steps: int = super().get_max_steps()
+        return steps
 
     def init_checkpoint_states(self) -> dict[str, Any]:
         """Where OpenRLHF's loop goes on."""
@@ -289,6 +305,9 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             step = with_statistics(step, order, means)
         decided = self.supervisor.supervise(step, self._clock.measure)
         gap = sampler_gap(batches, log_probs)
+        if self.args.algo.advantage.is_correction_level == "off":
+            for batch in batches:  # the update needs none
+                batch.rollout_log_probs = None
         self._supervised = SupervisedStep(decided, step_work(batches, decided, order), gap)
         give_rewards(batches, decided, order, normalised=divides_by_std(self.recipe))
         smoothing = self.recipe.method.smoothing

@@ -99,6 +99,16 @@ print(heavy, torch.cuda.current_device(), os.environ["DS_ACCELERATOR"])
     assert found.stdout == "[] cpu cpu\n"
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_nothing_is_reported_about_a_run_unless_the_user_says_so(device, monkeypatch):
+    reports = {"RAY_USAGE_STATS_ENABLED": "0", "VLLM_NO_USAGE_STATS": "1"}
+    for name in reports:
+        monkeypatch.delenv(name, raising=False)
+    assert bridges.environment(trusts_code=False, device=device).items() >= reports.items()
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")
+    assert bridges.environment(trusts_code=False, device=device)["RAY_USAGE_STATS_ENABLED"] == "1"
+
+
 USER = "openrlhf.models.ring_attn_utils"
 IMPORTS = """
 from flash_attn.bert_padding import index_first_axis, pad_input, rearrange, unpad_input

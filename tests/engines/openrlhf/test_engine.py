@@ -53,7 +53,7 @@ def openrlhf(monkeypatch):
     def parser():
         found = argparse.ArgumentParser()
         places = Places("model", "p", "h", None, "scratch", 8)
-        others = {"actor.optim": "adam", "ds.grad_accum_dtype": "fp32", "actor.policy_loss_type": "ppo"}
+        others = {"actor.policy_loss_type": "ppo", "ds.grad_accum_dtype": "fp32"}
         for name, value in (recipe_flags(recipe(), places, "sdpa", 0) | others).items():
             found.add_argument(
                 f"--{name}", **({"action": "store_true"} if isinstance(value, bool) else {"nargs": "+"})
@@ -197,14 +197,14 @@ def test_where_the_log_is_and_that_the_first_step_begins_is_said(train):
 
 
 def test_the_job_is_started_with_the_recipes_flags(train):
-    launched = train(whole, recipe({"flags": {"actor.optim": "muon"}}))
+    launched = train(whole, recipe({"flags": {"actor.policy_loss_type": "gspo"}}))
     words = launched.words
     assert words[1:4] == ("-m", "olr_cli.engines.openrlhf.job", str(launched.run.path.absolute()))
     after = dict(itertools.pairwise(words))
     assert after["--actor.model_name_or_path"] == str(policy_path("addition-easier"))
     assert after["--data.prompt_dataset"] == str(launched.files.prompts.absolute())
     assert after["--data.max_len"] == "64"  # the model can read no more
-    assert after["--actor.optim"] == "muon"
+    assert after["--actor.policy_loss_type"] == "gspo"
     assert "--ckpt.load_enable" not in words and "--eval.dataset" not in words
 
 
@@ -381,7 +381,10 @@ def made(a_recipe):
 @pytest.mark.parametrize(
     ("engine_section", "said"),
     [
-        ({"flags": {"actor.optm": 1}}, "has no flag actor.optm (did you mean 'actor.optim'?)"),
+        (
+            {"flags": {"ds.grad_acum_dtype": 1}},
+            "has no flag ds.grad_acum_dtype (did you mean 'ds.grad_accum_dtype'?)",
+        ),
         ({"flags": {"actor.adam.betas": True}}, "OpenRLHF refuses its flags: argument --actor.adam.betas"),
         ({"micro_batch_samples": 3}, "does not divide into micro-batches of 3"),
         ({"attention": "flash_attention_2"}, "flash-attn needs a GPU; set it to auto or sdpa"),
@@ -410,11 +413,11 @@ def test_the_gpus_of_a_cluster_are_its_own_affair(named, monkeypatch):
 
 
 def test_the_plan_is_the_command_that_would_run():
-    head, command = made(recipe({"flags": {"actor.optim": "a b"}})).plan
+    head, command = made(recipe({"flags": {"actor.policy_loss_type": "a b"}})).plan
     assert head == "device cpu, a Ray of its own; the command:"
     words = shlex.split(command)
     assert words[:4] == ["python", "-m", "olr_cli.engines.openrlhf.job", "runs/run"]
-    assert words[words.index("--actor.optim") + 1] == "a b"
+    assert words[words.index("--actor.policy_loss_type") + 1] == "a b"
     assert words[words.index("--actor.adam.betas") + 1 :][:2] == ["0.9", "0.999"]
     flags = [line for line in command.splitlines() if line.startswith("    --")]
     assert len(flags) == len([word for word in words if word.startswith("--")])

@@ -1,5 +1,6 @@
 """Tensors of rollouts to groups and back, on tensors made by hand; tests/openrlhf has OpenRLHF's own."""
 
+from math import nan
 from types import SimpleNamespace
 
 import pytest
@@ -176,13 +177,15 @@ def test_a_steps_work_is_counted_per_rollout_before_actions_are_taken_away():
     assert work.trains == [False, True, True, False]
 
 
-def test_the_samplers_gap_is_a_mean_over_response_tokens_and_unknown_where_vllm_was_not_asked():
-    vllms = [torch.tensor([[-1.0, -2.0, 9.0]]), torch.tensor([[-3.0, -4.0, -5.0]])]
-    policys = [torch.tensor([[-1.5, -2.0, 0.0]]), torch.tensor([[-3.0, -3.0, -5.5]])]
-    masks = [torch.tensor([[1, 1, 0]]), torch.tensor([[1, 1, 1]])]
+def test_the_samplers_gap_is_a_mean_over_the_response_tokens_that_vllm_was_asked_for():
+    vllms = [torch.tensor([[-1.0, -2.0, 9.0], [nan, nan, 0.0]]), torch.tensor([[-3.0, -4.0, -5.0]])]
+    policys = [torch.tensor([[-1.5, -2.0, 0.0], [-1.0, -1.0, 0.0]]), torch.tensor([[-3.0, -3.0, -5.5]])]
+    masks = [torch.tensor([[1, 1, 0], [1, 1, 0]]), torch.tensor([[1, 1, 1]])]
     batches = [
         SimpleNamespace(rollout_log_probs=vllm, action_mask=mask)
         for vllm, mask in zip(vllms, masks, strict=True)
     ]
     assert sampler_gap(batches, policys) == pytest.approx((0.5 + 0 + 0 + 1 + 0.5) / 5)
-    assert sampler_gap([SimpleNamespace(rollout_log_probs=None, action_mask=masks[0])], policys[:1]) is None
+    for batch in batches:
+        batch.rollout_log_probs.fill_(nan)
+    assert sampler_gap(batches, policys) is None

@@ -1,12 +1,14 @@
 """What a dry run says of a machine on which a part of OpenRLHF's stack is missing, or another than the tested one."""
 
 import socket
+import sys
 
 import pytest
 import torch
 
 from olr_cli.engines.openrlhf import WRITTEN_FOR, needs
-from olr_cli.engines.openrlhf.needs import missing_here, version_warnings
+from olr_cli.engines.openrlhf.needs import missing_here, require_unlocked, stale_locks, version_warnings
+from olr_cli.errors import NotHere
 from olr_cli.recipe.layers import validate
 
 
@@ -118,3 +120,24 @@ def test_other_versions_are_one_sentence(node):
         "the engine openrlhf was tested with deepspeed 0.19.6, torch 2.13, not with deepspeed 0.19.7, torch 2.14.0;"
         " docs/openrlhf-install.md tells how to install it"
     ]
+
+
+@pytest.mark.parametrize("is_default", [True, False], ids=["the user's cache", "TORCH_EXTENSIONS_DIR"])
+def test_the_lock_of_a_build_that_was_killed_is_named_before_a_run_hangs_on_it(
+    is_default, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("TORCH_EXTENSIONS_DIR", raising=False)
+    folder = tmp_path / "torch_extensions" / f"py{sys.version_info.major}{sys.version_info.minor}_cu130"
+    if not is_default:
+        folder = tmp_path / "kept"
+        monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(folder))
+    require_unlocked()
+    lock = folder / "fused_adam" / "lock"
+    lock.parent.mkdir(parents=True)
+    with lock.open("w"):  # as long as somebody compiles, torch has it open
+        assert stale_locks() == []
+        require_unlocked()
+    assert stale_locks() == stale_locks(folder) == [lock]
+    with pytest.raises(NotHere, match=f"^{lock} is there and no process .* remove the file"):
+        require_unlocked()

@@ -96,6 +96,16 @@ def test_a_job_runs_writes_its_log_and_ends(log):
     assert sorted(log.read_text().splitlines()) == ["an earlier attempt", "err", "out"]
 
 
+def test_a_job_finds_the_programs_of_its_environment_also_if_nobody_activated_it(log, tmp_path, monkeypatch):
+    program = tmp_path / "ninja-of-this-test"
+    program.write_text("#!/bin/sh\necho compiling\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(process.sys, "executable", str(tmp_path / "python"))
+    with started(["sh", "-c", program.name], log) as job:
+        wait_until(job.has_ended)
+    assert log.read_text() == "compiling\n"
+
+
 @pytest.mark.parametrize("error", [None, KeyboardInterrupt, UserError])
 def test_a_job_does_not_outlive_the_block_nor_does_a_process_it_started(error, log):
     def block():
