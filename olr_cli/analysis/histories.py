@@ -295,7 +295,7 @@ def _log_history(
     if wants_responses and "response" not in table.columns:
         # No response is known to be worded like another.
         table = table.with_columns(response=pl.int_range(pl.len()).cast(pl.String))
-    more = [name for name in ("model", "response") if name in table.columns]
+    more = [name for name in ("model", "response", "is_rewarded") if name in table.columns]
     views = table["view"].drop_nulls().unique().to_list() if "view" in table.columns else []
     if strange := [view for view in views if view not in get_args(View)]:
         raise UserError(f"{source}: view '{strange[0]}' is not one of {', '.join(get_args(View))}")
