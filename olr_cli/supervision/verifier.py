@@ -121,7 +121,7 @@ def _own_condition(name: str) -> _Condition:
             return bool(function(prompt, one.response, one.answer, label))
         except Exception as error:  # of any kind: it is the user's code
             raise UserError(
-                f"{name}, prompt {prompt.prompt_id}: the function raised {raised_at(error)}; mend it",
+                f"{name}, prompt {prompt.prompt_id}: the function raised {raised_at(error)}; fix it",
                 "verifier.where",
             ) from error
 
