@@ -267,6 +267,7 @@ class _History:
             "mean_logprob": [-0.5] * size,
             "entropy": [0.5] * size,
             "self_certainty": [None] * size,
+            "oracle_reward": [None] * size,
         }
 
 

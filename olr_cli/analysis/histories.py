@@ -247,7 +247,8 @@ def _complete_steps(run: Path) -> int:
 
 def rewards_responses(recipe: Recipe) -> bool:
     """Whether the rewards depend on more of a response than its answer."""
-    return compose(recipe.method).score is not None
+    rules = recipe.verifier.where if recipe.verifier else ()
+    return compose(recipe.method).score is not None or any(rule.response or rule.function for rule in rules)
 
 
 def _read_anew(
@@ -305,7 +306,7 @@ def _log_history(
     if wants_responses and "response" not in table.columns:
         # No response is known to be worded like another.
         table = table.with_columns(response=pl.int_range(pl.len()).cast(pl.String))
-    more = [name for name in ("model", "response") if name in table.columns]
+    more = [name for name in ("model", "response", "is_rewarded") if name in table.columns]
     views = table["view"].drop_nulls().unique().to_list() if "view" in table.columns else []
     if strange := [view for view in views if view not in get_args(View)]:
         raise UserError(f"{source}: view '{strange[0]}' is not one of {', '.join(get_args(View))}")

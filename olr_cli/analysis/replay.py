@@ -152,7 +152,8 @@ def _warnings(history: RolloutHistory, counts: Mapping[str, int]) -> list[str]:
 
 def _settings(recipe: Recipe) -> str:
     """The settings of the method that decide something here."""
-    left_out = {"name", *OF_THE_LOSS} | ({"prompts"} if recipe.method.prompts == "all" else set())
+    usual = {key for key in ("prompts", "majority_graded_by") if recipe.is_default(f"method.{key}")}
+    left_out = {"name", *OF_THE_LOSS, *usual}
     method = recipe.method.model_dump(mode="json", exclude=left_out, exclude_none=True)
     shown = {key: "+".join(value) if isinstance(value, list) else value for key, value in method.items()}
     return (

@@ -16,11 +16,13 @@ from olr_cli.answers.extraction import (
     default_extractor,
     extract,
     find_extractor,
+    found_by,
     is_thinking,
     reading_more,
 )
 from olr_cli.answers.judge import RULES, Judge, Pair, is_match, shared_judge
 from olr_cli.answers.matching import as_asked
+from olr_cli.answers.reading import exact_number
 from olr_cli.answers.verdict import Verdict, parse, unscorable, verdicts, verify
 
 __all__ = [
@@ -36,9 +38,11 @@ __all__ = [
     "Vote",
     "as_asked",
     "default_extractor",
+    "exact_number",
     "extract",
     "find_extractor",
     "first_majority",
+    "found_by",
     "is_match",
     "is_read",
     "is_thinking",

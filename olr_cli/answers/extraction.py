@@ -8,6 +8,7 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from string import ascii_uppercase
 from types import MappingProxyType
+from typing import Any
 
 from olr_cli.errors import UserError, did_you_mean, shortened
 from olr_cli.user_code import load_function, raised_at
@@ -346,24 +347,39 @@ _TAIL = 1 << 15
 """Length of the end of a response that is always searched for all matches."""
 
 
-def _last_match(pattern: str) -> Extractor:
-    """The last match of a pattern: its first group that took part, or all of it where there is no group.
+def found_by(pattern: str) -> Callable[[str], bool]:
+    """Whether a pattern is found in a text, by RE2, so in time proportional to the text.
 
-    RE2 searches in time proportional to the text, whatever the pattern. So many matches that their searches could go
-    over more than 2^30 characters are counted and not timed: then only the last 32,768 characters are searched (R8).
+    Raises:
+        UserError: RE2 cannot read the pattern.
     """
+    compiled = _compiled(pattern)
+    return lambda text: compiled.search(text.encode("utf-8", "replace").decode()) is not None
+
+
+def _compiled(pattern: str) -> Any:
+    """A pattern as RE2 reads it; errors as of `found_by`."""
     import re2
 
     options = re2.Options()
     options.log_errors = False
     try:
-        compiled = re2.compile(pattern, options)
+        return re2.compile(pattern, options)
     except (re2.error, UnicodeEncodeError) as error:
         reason = error.args[0].decode() if isinstance(error, re2.error) else "it is not Unicode"
         raise UserError(
             f"the regular expression '{shortened(pattern)}' is not valid ({reason}); fix it; look-around"
             r" and back-references do not exist in RE2, which reads it: take a group, as in '#### (\d+)'"
         ) from None
+
+
+def _last_match(pattern: str) -> Extractor:
+    """The last match of a pattern: its first group that took part, or all of it where there is no group.
+
+    RE2 searches in time proportional to the text, whatever the pattern. So many matches that their searches could go
+    over more than 2^30 characters are counted and not timed: then only the last 32,768 characters are searched (R8).
+    """
+    compiled = _compiled(pattern)
 
     def answer(response: str) -> str | None:
         text = response.encode("utf-8", "replace").decode()  # a lone surrogate is no Unicode

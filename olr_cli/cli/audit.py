@@ -60,6 +60,12 @@ def audit(
         help="The data set whose questions a log answers: supplies labels that the log lacks, and the rows to"
         " export. A run directory needs none.",
     ),
+    rewards: bool = Option(
+        False,
+        "--rewards",
+        help="Audit the rewards in place of the labels: how often they contradict the grader, and by what answers;"
+        " --out writes the queue with a column verdict (right, wrong, cannot be scored), which --verified reads.",
+    ),
     columns: str | None = options.LOG_COLUMNS,
     top: int | None = Option(
         None, metavar="N", min=0, help="Number of rows to show; by default 15, with --json all."
@@ -91,6 +97,7 @@ def audit(
     from olr_cli.analysis.audit import export as exports
     from olr_cli.analysis.audit.audit import audit as examine
     from olr_cli.analysis.audit.audit import audit_history, data_reading, with_labels_of
+    from olr_cli.analysis.audit.rewards import audit_rewards, rewards_answer, write_queue_table
     from olr_cli.analysis.report.texts import Sampled
     from olr_cli.answers import Judge
     from olr_cli.data.check import repeat_notes
@@ -115,10 +122,26 @@ def audit(
     settings = set_ or []
     waiting = Waiting()
     log_columns = options.read_log_columns(columns)
-    source = audit_history(history, settings, log_columns, waiting.say, keeps_responses=report is not None)
+    if rewards and (choice != exports.Choice(seed=seed) or export is not None or report is not None):
+        raise UserError(
+            "--rewards takes --columns, --data, --set, --out, --verified and --top; leave the others out"
+        )
+    source = audit_history(
+        history, settings, log_columns, waiting.say, keeps_responses=rewards or report is not None
+    )
     named = None if data is None else read_prompts(data, reading=data_reading(source))
     if named is not None:
         source = with_labels_of(source, named)
+    if rewards:
+        with Judge(ledger=source.given_up, keep=False, tolerance=source.recipe.data.tolerance) as judge:
+            of_rewards = audit_rewards(source, judge, verified or ())
+        waiting.done()
+        answer = rewards_answer(of_rewards, top)
+        if out is not None:
+            write_queue_table(of_rewards, out)
+            answer = replace(answer, files=[File(out, " (fill in the column verdict; --verified reads it)")])
+        show(answer, "json" if json else "terminal")
+        return
     sampled = Sampled(source.steps)
     source = replace(source, steps=sampled)
     rows = exports.data_of(source) if export is not None and named is None else named

@@ -22,6 +22,7 @@ from olr_cli.runs.writer import RunWriter
 from olr_cli.supervision import Supervisor, compose
 from olr_cli.supervision.own_rule import OwnRule
 from olr_cli.supervision.selection import keep_fraction
+from olr_cli.supervision.verifier import Verifier
 
 DUAL_CLIP = 3.0
 GRADIENT_CLIP = 1.0
@@ -156,6 +157,8 @@ def load_data(recipe: Recipe, kind: Kind = "training") -> DataSets:
     method = compose(recipe.method)
     if isinstance(method.rule, OwnRule):
         method.rule.load()  # before anything starts
+    if recipe.verifier is not None:
+        Verifier(recipe).require_numbers(train.prompts)
     if method.needs_labels and kind == "training":
         train.require_labels(f"method '{recipe.method.name}'")
     if "rephrased" in method.views:

@@ -167,6 +167,8 @@ def _type_and_range(value: Mapping[str, Any]) -> tuple[str, str]:
         return " or ".join(names), ", ".join(range_ for _, range_ in words if range_)
     if "enum" in value or "const" in value:
         return "choice", ", ".join(map(str, value.get("enum") or [value["const"]]))
+    if "$ref" in value:
+        return "rules", ""
     if value["type"] == "array":
         type_, range_ = _type_and_range(value["items"])
         return "list", f"list of {range_ or type_}"

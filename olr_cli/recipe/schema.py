@@ -104,6 +104,8 @@ Whole = Annotated[int, BeforeValidator(_require_number), Field(ge=-(2**63), lt=2
 Count = Annotated[Whole, Field(gt=0, lt=2**31)]
 Epochs = Annotated[Whole, Field(ge=0, lt=2**31)]
 Text = Annotated[str, AfterValidator(_require_text)]
+FUNCTION = r"^(.+\.py|[\w.]+):[^\W\d]\w*$"
+"""The pattern of `file.py:function` and `package.module:function`."""
 ExtractorText = Annotated[Text, BeforeValidator(_extractor_as_text)]
 """How answers are read, in a recipe as in a benchmark: a name, or a kind and its text (R6)."""
 
@@ -244,6 +246,54 @@ class MixedNoiseSection(NoiseSection):
     active_share: Ratio = _key(Decimal("0.5"), "Share of the marked prompts whose noise is active.")
 
 
+class VerifierRule(Section):
+    """Answers on which the verifier errs by rule: one condition, and the rates where it holds."""
+
+    error: tuple[Exact, ...] | None = _key(None, "Numbers that are off by exactly one of these distances.")
+    relative_error: Annotated[Exact, Field(gt=0)] | None = _key(
+        None, "Numbers that are off by less than this part of the label."
+    )
+    answer: Text | None = _key(None, "Answers in which this pattern (RE2) is found.")
+    response: Text | None = _key(None, "Responses in which this pattern (RE2) is found.")
+    function: Annotated[Text, Field(pattern=FUNCTION)] | None = _key(
+        None, "`file.py:function` of yours, which gets prompt, response, answer and label and returns a bool."
+    )
+    false_negative_rate: Ratio | None = _key(None, "There, in place of the section's; null: the section's.")
+    false_positive_rate: Ratio | None = _key(None, "There, in place of the section's; null: the section's.")
+
+    @model_validator(mode="after")
+    def _one_condition(self) -> VerifierRule:
+        named = [name for name in CONDITIONS if getattr(self, name) is not None]
+        if len(named) != 1:
+            raise ValueError(f"a rule has one of {', '.join(CONDITIONS)}, and here are {len(named)}")
+        if self.false_negative_rate is None and self.false_positive_rate is None:
+            raise ValueError("a rule needs false_negative_rate, false_positive_rate or both")
+        return self
+
+
+CONDITIONS = ("error", "relative_error", "answer", "response", "function")
+"""The keys of a `VerifierRule` that say where it holds."""
+
+
+class VerifierSection(Section):
+    """A verifier that errs, in rewards alone (R25)."""
+
+    false_negative_rate: Ratio = _key(
+        Decimal(0), "rho_1: how often an answer that matches the label gets reward 0."
+    )
+    false_positive_rate: Ratio = _key(
+        Decimal(0), "rho_0: how often an answer that does not match the label gets reward 1."
+    )
+    draw: Literal["rollout", "answer"] = _key(
+        "rollout", "Drawn anew for every rollout, or once: the same answer to a prompt always errs."
+    )
+    where: tuple[VerifierRule, ...] = _key(
+        (),
+        "Systematic errors, as `[{error: [10, 100], false_positive_rate: 1}]`; the first rule that fits decides, then"
+        " the rates above (docs/methods.md).",
+    )
+
+
 class ModelSection(Section):
     """The policy at the start."""
 
@@ -283,6 +333,11 @@ class MethodSection(Section):
     )
     smoothing: Number = _key(
         0.0, "Share of the uniform distribution in each token's target; 0: none.", ge=0, lt=1
+    )
+    majority_graded_by: Literal["class", "verifier"] = _key(
+        "class",
+        "Who grades rollouts by a majority label: its class, so that `verifier` errs on other labels alone (R16), or as"
+        " in the authors' code the verifier.",
     )
 
     @model_validator(mode="before")
@@ -366,9 +421,7 @@ class OwnMethod(MethodSection):
 
     model_config = ConfigDict(extra="allow")
 
-    name: str = _key(
-        "", "`file.py:function` or `package.module:function`.", pattern=r"^(.+\.py|[\w.]+):[^\W\d]\w*$"
-    )
+    name: str = _key("", "`file.py:function` or `package.module:function`.", pattern=FUNCTION)
     warmup_epochs: Epochs = _key(
         0, "The first T visits of a prompt keep the label, without asking the function."
     )
@@ -721,6 +774,7 @@ class Recipe(Section):
     seed: Whole = _key(0, "Seed of every draw that has no seed of its own.")
     data: DataSection = DataSection()
     noise: _Noise | None = _key(None, "Noise put on the training labels when the run starts; null: none.")
+    verifier: VerifierSection | None = _key(None, "Errors of the verifier; null: it makes none.")
     model: ModelSection = ModelSection()
     method: _Method = _key(PlainMethod(), "Which label counts, what is rewarded and which prompts train.")
     train: TrainSection = TrainSection()
@@ -735,6 +789,18 @@ class Recipe(Section):
         if self.method.prompts == "verified" and self.data.verified is None:
             raise ValueError(
                 "method.prompts is verified, and no label is verified; name a file of verified labels in data.verified"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _somebody_asks_the_verifier(self) -> Recipe:
+        asks = (
+            self.method.row.label in ("given", "refined", "own")
+            or self.method.majority_graded_by == "verifier"
+        )
+        if self.verifier is not None and not (asks and self.method.row.reward == "verifier"):
+            raise ValueError(
+                f"verifier is set, but {self.method.name} never asks a verifier; remove it, or take another method"
             )
         return self
 
@@ -761,9 +827,15 @@ class Recipe(Section):
         named = {
             "data.extractor": self.data.extractor if is_function(self.data.extractor) else None,
             "method.name": self.method.name if isinstance(self.method, OwnMethod) else None,
+            "verifier.where": ", ".join(self.verifier_functions) or None,
             "model.trust_remote_code": "true" if self.model.trust_remote_code else None,
         }
         return {key: value for key, value in named.items() if value is not None}
+
+    @property
+    def verifier_functions(self) -> list[str]:
+        """The functions that the verifier's rules name."""
+        return [rule.function for rule in self.verifier.where if rule.function] if self.verifier else []
 
     def require_named(self, *keys: str) -> None:
         """Refuse to run code that only a stored recipe names, which may be somebody else's; by default of any key."""

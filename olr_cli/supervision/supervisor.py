@@ -28,6 +28,7 @@ from olr_cli.supervision.history import History, Past
 from olr_cli.supervision.methods import Method, compose
 from olr_cli.supervision.selection import prompts_that_train
 from olr_cli.supervision.types import LABEL_COLUMNS, Decided, LabelSource, Step
+from olr_cli.supervision.verifier import Graded, Verifier
 from olr_cli.supervision.visit import Label, Visit
 
 Measure: TypeAlias = Callable[[str], AbstractContextManager[object]]
@@ -45,6 +46,7 @@ class Supervisor:
         extractor: name of the answer extractor; by default that of each prompt's data source (R6).
         keep_fraction: share of a step's prompts that train, if the method chooses among them.
         history: earlier visits, when a run is resumed.
+        verifier: what its errors make of rewards (R25); None: it makes none.
     """
 
     def __init__(
@@ -57,8 +59,10 @@ class Supervisor:
         extractor: str | None = None,
         keep_fraction: Fraction = Fraction(1),
         history: History | None = None,
+        verifier: Verifier | None = None,
     ) -> None:
         self.method = method
+        self._verifier = verifier
         self.judge = judge
         self.history = History() if history is None else history
         self._seed = seed
@@ -207,6 +211,7 @@ class Supervisor:
         """Labels and rewards of each visit; all prompts train. `texts` and `votes` are of each view of each group."""
         views, parts = len(self.method.views), step.parts
         rows, rewards, classes, is_correct = [], list[float](), list[str | None](), list[bool | None]()
+        oracle = list[float]()
         for group, (prompt, number) in enumerate(zip(step.prompts, step.visits, strict=True)):
             first, past, noisy_label = group * views, pasts[group], noisy_labels[group]
             of_views = range(first, first + views)
@@ -224,6 +229,11 @@ class Supervisor:
             of_visit = [
                 self._rewards(step, parts[view], texts[view], prompt, answer, label.source, verdicts)
                 for view, answer in zip(of_views, label.answers, strict=True)
+            ]
+            oracle += chain.from_iterable(of_visit)
+            of_visit = [
+                self._seen(step, group, parts[view], texts[view], answer, label.source, due, verdicts)
+                for view, answer, due in zip(of_views, label.answers, of_visit, strict=True)
             ]
             true, right = prompt.true_answer, verdicts.right(prompt, prompt.true_answer)
             for view, given in zip(of_views, of_visit, strict=True):
@@ -252,6 +262,7 @@ class Supervisor:
             answer_classes=classes,
             is_correct=is_correct,
             rewards=rewards,
+            oracle_rewards=None if self._verifier is None else oracle,
         )
 
     def _visit(
@@ -326,12 +337,33 @@ class Supervisor:
         right = verdicts.right(prompt, label)
         return [1.0 if answer in right else 0.0 for answer in answers]
 
+    def _seen(
+        self,
+        step: Step,
+        group: int,
+        start: int,
+        answers: Sequence[str | None],
+        label: str | None,
+        source: LabelSource,
+        due: list[float],
+        verdicts: _Verdicts,
+    ) -> list[float]:
+        """What the verifier makes of the rewards of one view, from `start` on (R25)."""
+        if self._verifier is None or not self._verifier.grades(source):
+            return due
+        first = step.starts[group]
+        graded = [
+            None if text is None else Graded(place - first, step.responses[place], text, verdicts.keys[text])
+            for place, text in enumerate(answers, start)
+        ]
+        return self._verifier.rewards(step.prompts[group], step.visits[group], label, graded, due)
+
 
 def make_supervisor(
     recipe: Recipe, keep_fraction: Fraction, judge: Judge, history: History | None
 ) -> Supervisor:
     """The supervisor that a recipe asks for, with the history of the visits so far."""
-    recipe.require_named("method.name")
+    recipe.require_named("method.name", "verifier.where")
     return Supervisor(
         compose(recipe.method),
         judge,
@@ -340,6 +372,7 @@ def make_supervisor(
         extractor=recipe.data.extractor,
         keep_fraction=keep_fraction,
         history=history,
+        verifier=None if recipe.verifier is None else Verifier(recipe),
     )
 
 

@@ -139,6 +139,7 @@ class RolloutRecord:
         mean_logprob: mean over response tokens of log pi(token) at the sampling temperature.
         entropy: mean over response tokens of the policy's entropy, in nats.
         self_certainty: mean over response tokens of KL(uniform || policy), in nats.
+        oracle_reward: what a verifier without errors gives; None in a recipe without `verifier` (R25).
     """
 
     prompt_id: str
@@ -156,6 +157,7 @@ class RolloutRecord:
     mean_logprob: float | None
     entropy: float | None
     self_certainty: float | None
+    oracle_reward: float | None = None
 
 
 LABEL_COLUMNS = tuple(field.name for field in fields(LabelRecord))
@@ -298,6 +300,7 @@ class Decided:
         answer_classes: R.
         is_correct: R.
         rewards: R.
+        oracle_rewards: R, without the verifier's errors; None if it makes none.
         timeouts: answers and pairs that verification gave up on, those of `Supervisor.read_ahead` included.
     """
 
@@ -307,6 +310,7 @@ class Decided:
     answer_classes: Sequence[str | None]
     is_correct: Sequence[bool | None]
     rewards: Sequence[float]
+    oracle_rewards: Sequence[float] | None = None
     timeouts: int = 0
 
     @cached_property
@@ -342,6 +346,7 @@ class Decided:
             "reward": self.rewards,
             "is_correct": self.is_correct,
             **{name: step.statistics.get(name, unknown) for name in MEASURED},
+            "oracle_reward": unknown if self.oracle_rewards is None else self.oracle_rewards,
         }
 
 

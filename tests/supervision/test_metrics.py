@@ -162,10 +162,33 @@ def test_rollout_metrics_are_means_over_rollouts_and_groups():
             "rollout/truncated": 0.5,
             "rollout/missing_answers": 1 / 3,
             "rollout/zero_variance_groups": 0.5,
+            "reward/tpr": 1 / 3,
         }
     )
     assert "rollout/length" not in rollout_metrics(groups, rollouts(replace(ROLLOUT, tokens=None)))
     assert rollout_metrics(labels(), rollouts()) == {}
+
+
+def test_rewards_are_measured_against_the_truth_and_against_a_verifier_without_errors():
+    """One label is wrong, which costs three right answers their reward; the verifier errs on two of five rollouts."""
+    step = rollouts(
+        *[replace(ROLLOUT, reward=reward, oracle_reward=1.0) for reward in (1.0, 0.0)],
+        *[replace(ROLLOUT, reward=0.0, oracle_reward=0.0)] * 2,
+        replace(ROLLOUT, is_correct=False, reward=1.0, oracle_reward=0.0),
+    )
+    found = rollout_metrics(labels(CLEAN), step)
+    expected = {
+        "reward/tpr": 1 / 4,
+        "reward/fpr": 1,
+        "reward/youden": -3 / 4,
+        "verifier/tpr": 1 / 2,
+        "verifier/fpr": 1 / 3,
+    }
+    assert {name: found[name] for name in expected} == pytest.approx(expected)
+    certain = rollouts(replace(ROLLOUT, reward=-0.3), replace(ROLLOUT, reward=0.5, is_correct=None))
+    assert not [
+        name for name in rollout_metrics(labels(CLEAN), certain) if name.startswith(("reward/", "verifier/"))
+    ]
 
 
 def test_an_epoch_has_the_metrics_of_its_rows(tmp_path):

@@ -1,0 +1,128 @@
+"""A verifier that errs (R25): errors on verdicts, after the reward of a rollout is decided.
+
+Votes, history and labels see nothing of it, since they read answers. A majority label rewards its class and asks no
+verifier, unless `method.majority_graded_by` says so. Every draw has a key of its own (R18), so that resume and replay
+repeat it; the rates are those of Cai et al. 2025 (arXiv:2510.00915).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import NamedTuple
+
+from olr_cli import seeding
+from olr_cli.answers import Key, exact_number, found_by
+from olr_cli.data.prompts import Prompt
+from olr_cli.errors import UserError, at
+from olr_cli.recipe.schema import Recipe, VerifierRule
+from olr_cli.supervision.types import LabelSource
+from olr_cli.user_code import load_function, raised_at
+
+
+class Graded(NamedTuple):
+    """A rollout as its verifier grades it: its number within the visit, and its answer with the answer's class."""
+
+    sample: int
+    response: str
+    answer: str
+    key: Key
+
+
+class Verifier:
+    """The verifier of a recipe; it errs as the recipe's section says."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        assert recipe.verifier is not None
+        self._section, self._seed = recipe.verifier, recipe.seed
+        self._grades_majorities = recipe.method.majority_graded_by == "verifier"
+        self._rules = [(rule, _condition(rule)) for rule in recipe.verifier.where]
+
+    def require_numbers(self, prompts: Sequence[Prompt]) -> None:
+        """Refuse rules about distances where no label is a number."""
+        if not any(rule.error or rule.relative_error for rule, _ in self._rules):
+            return
+        labels = (text for prompt in prompts for text in (prompt.given_label, prompt.true_answer) if text)
+        if all(exact_number(text) is None for text in labels):
+            raise UserError(
+                "error and relative_error compare numbers, and no label here is one; take answer, response or function",
+                "verifier.where",
+            )
+
+    def grades(self, source: LabelSource) -> bool:
+        """Whether it is asked about a label of this source."""
+        return source != "majority" or self._grades_majorities
+
+    def rewards(
+        self,
+        prompt: Prompt,
+        visit: int,
+        label: str | None,
+        graded: Sequence[Graded | None],
+        right: Sequence[float],
+    ) -> list[float]:
+        """The rewards of a visit's rollouts, in place of the right ones; a missing answer, None, is never accepted."""
+        return [
+            reward
+            if one is None
+            else float(bool(reward) != self._errs(prompt, visit, label, one, bool(reward)))
+            for one, reward in zip(graded, right, strict=True)
+        ]
+
+    def _errs(self, prompt: Prompt, visit: int, label: str | None, one: Graded, matches: bool) -> bool:
+        rate = self._rate(prompt, label, one, matches)
+        if rate in (0, 1):
+            return bool(rate)
+        drawn = (visit, one.sample) if self._section.draw == "rollout" else (one.key,)
+        return seeding.uniform("verifier", self._seed, prompt.prompt_id, *drawn) < rate
+
+    def _rate(self, prompt: Prompt, label: str | None, one: Graded, matches: bool) -> Decimal:
+        """The chance of an error: of the first rule that holds and names one, else the section's."""
+        for rule, holds in self._rules:
+            rate = rule.false_negative_rate if matches else rule.false_positive_rate
+            if rate is not None and holds(prompt, one, label):
+                return rate
+        return self._section.false_negative_rate if matches else self._section.false_positive_rate
+
+
+_Condition = Callable[[Prompt, Graded, str | None], bool]
+
+
+def _condition(rule: VerifierRule) -> _Condition:
+    """Where a rule holds."""
+    with at("verifier.where"):
+        if rule.answer is not None:
+            in_answer = found_by(rule.answer)
+            return lambda prompt, one, label: in_answer(one.answer)
+        if rule.response is not None:
+            in_response = found_by(rule.response)
+            return lambda prompt, one, label: in_response(one.response)
+        if rule.function is not None:
+            return _own_condition(rule.function)
+    distances = None if rule.error is None else {*map(Fraction, rule.error)}
+    part = Fraction(rule.relative_error or 0)
+
+    def is_near(prompt: Prompt, one: Graded, label: str | None) -> bool:
+        claimed, due = exact_number(one.answer), exact_number(label or "")
+        if claimed is None or due is None:
+            return False
+        distance = abs(claimed - due)
+        return distance < part * abs(due) if distances is None else distance in distances
+
+    return is_near
+
+
+def _own_condition(name: str) -> _Condition:
+    function = load_function(name)
+
+    def holds(prompt: Prompt, one: Graded, label: str | None) -> bool:
+        try:
+            return bool(function(prompt, one.response, one.answer, label))
+        except Exception as error:  # of any kind: it is the user's code
+            raise UserError(
+                f"{name}, prompt {prompt.prompt_id}: the function raised {raised_at(error)}; fix it",
+                "verifier.where",
+            ) from error
+
+    return holds

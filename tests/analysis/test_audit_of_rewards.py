@@ -1,0 +1,118 @@
+"""`olr audit --rewards`: how often rewards contradict the grader, and whose errors that are."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from commands import answered, done, refused
+
+
+def log_of(file, rows):
+    file.write_text("\n".join(json.dumps(row) for row in rows))
+    return file
+
+
+def rollout(prompt, answer, label, reward, step=1):
+    response = "no idea" if answer is None else f"So \\boxed{{{answer}}}."
+    return {
+        "prompt": f"What is {prompt}?",
+        "response": response,
+        "label": label,
+        "reward": reward,
+        "step": step,
+    }
+
+
+@pytest.fixture
+def log(tmp_path):
+    """150 prompts of 20 rollouts: 3 in 10 right answers rejected at random, and 30 always accepted."""
+    draw = np.random.default_rng(0)
+    rows = []
+    for prompt in range(150):
+        for answer in ["20"] * 10 + ["30"] * 4 + ["22"] * 4 + [None] * 2:
+            right = answer == "20" and draw.random() > 0.3
+            rows.append(rollout(prompt, answer, "20", float(right or answer == "30")))
+    return log_of(tmp_path / "log.jsonl", rows)
+
+
+def audited(*words):
+    return answered("audit", *words, "--rewards")[0]
+
+
+def test_both_rates_are_found_with_their_intervals_and_nothing_is_blamed_where_no_answer_is_read(log):
+    found = audited(log)
+    missed, accepted = found["false_negative_rate"], found["false_positive_rate"]
+    assert missed["low"] < 0.3 < missed["high"] < missed["low"] + 0.06
+    assert accepted["mean"] == 0.5
+    assert found["youden"] == pytest.approx(1 - missed["mean"] - 0.5)
+    assert (found["rewards"], found["without_answer"], found["undecided"]) == (3000, 300, 0)
+    assert found["kinds"] == {"other value": 600, "spelling": found["kinds"]["spelling"]}
+    first = found["queue"][0]
+    assert {name: first[name] for name in ("answer", "label", "is_rewarded", "kind")} == {
+        "answer": "20", "label": "20", "is_rewarded": False, "kind": "spelling",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("is_drawn", "low", "high"), [(True, 0.2, 0.4), (False, 1, 1)])
+def test_drawn_errors_are_told_from_systematic_ones(tmp_path, is_drawn, low, high):
+    draw = np.random.default_rng(0)
+    rows = [
+        rollout(prompt, "20", "20", float(draw.random() > 0.3 if is_drawn else prompt % 3 > 0))
+        for prompt in range(60)
+        for _ in range(10)
+    ]
+    assert low <= audited(log_of(tmp_path / "log.jsonl", rows))["contradicted_again"] <= high
+
+
+def test_an_extractor_that_is_not_the_verifiers_is_said_first(tmp_path):
+    rows = [
+        {"prompt": f"{n}?", "response": f"It is {n}", "label": str(n), "reward": 1.0} for n in range(20)
+    ] + [rollout("x", "3", "4", 0.0)]
+    log = log_of(tmp_path / "log.jsonl", rows)
+    said = done("audit", log, "--rewards").stdout
+    assert said.index("in 100% of the rewarded rollouts olr reads no answer") < said.index("Audited")
+    better = done("audit", log, "--rewards", "--set", "data.extractor=last_number").stdout
+    assert "Warning" not in better
+
+
+def test_peoples_verdicts_tell_the_verifiers_errors_from_the_graders(log, tmp_path):
+    """People say that 30 is right too, so the verifier was right to accept it, and the grader was not to refuse it."""
+    queue = tmp_path / "queue.csv"
+    done("audit", log, "--rewards", "--out", queue)
+    table = pl.read_csv(queue, infer_schema=False)
+    assert set(table["verdict"]) <= {"", None}
+    table.with_columns(verdict=pl.lit("right")).write_csv(tmp_path / "judged.csv")
+    found = audited(log, "--verified", tmp_path / "judged.csv")["verified"]
+    rejected = sum(row["rollouts"] for row in audited(log)["queue"] if not row["is_rewarded"])
+    assert found["verifier"]["false_negative_rate"]["mean"] == pytest.approx(rejected / 2100)
+    assert found["verifier"]["false_positive_rate"]["mean"] == 0
+    assert found["grader"]["false_negative_rate"]["mean"] == pytest.approx(600 / 2100)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"verdict": pl.lit("perhaps")}, "verdict 'perhaps' is none of right, wrong, cannot be scored"),
+        ({"prompt_id": pl.lit("other"), "verdict": pl.lit("right")}, "no verdict is about an answer of this"),
+    ],
+)
+def test_verdicts_that_say_nothing_of_it_are_refused(log, tmp_path, change, said):
+    done("audit", log, "--rewards", "--out", tmp_path / "queue.csv")
+    pl.read_csv(tmp_path / "queue.csv", infer_schema=False).with_columns(**change).write_csv(
+        tmp_path / "judged.csv"
+    )
+    assert said in refused("audit", log, "--rewards", "--verified", tmp_path / "judged.csv")
+
+
+def test_a_log_without_rewards_or_labels_has_nothing_to_audit(tmp_path):
+    for left_out in ("label", "reward"):
+        rows = [rollout(n, "1", "1", float(n % 2)) for n in range(4)]
+        log = log_of(
+            tmp_path / f"{left_out}.jsonl", [{k: v for k, v in r.items() if k != left_out} for r in rows]
+        )
+        assert "has no rewards of 0 and 1 beside labels" in refused("audit", log, "--rewards")
+
+
+def test_it_takes_nothing_that_is_about_labels(log):
+    assert "--rewards takes --columns" in refused("audit", log, "--rewards", "--export", "x.jsonl")
