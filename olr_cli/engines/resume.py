@@ -149,7 +149,7 @@ def _require_whole(path: Path, kind: Kind, done: int, last: int, newest: int) ->
     missing = set(range(1, done + 1)) - (measured & set(stored_steps(path)))
     if missing:
         raise UserError(
-            f"{path} goes on after step {done}, but shards or the line in metrics.jsonl of step {min(missing)} have"
+            f"{path} continues after step {done}, but shards or the line in metrics.jsonl of step {min(missing)} have"
             " gone; restore them"
         )
     # The recipe on the disk is the last attempt's: no more steps than between its checkpoints can be ahead of them.

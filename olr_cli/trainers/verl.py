@@ -213,8 +213,8 @@ class RewardServer:
         last = max((line.get(GLOBAL_STEP, 0) for line in read_metrics(path)), default=0)
         if last < global_step:
             raise UserError(
-                f"verl goes on after step {global_step}, and {path} ends with step {last:.0f}; name the run_dir of the"
-                " run that the checkpoint is of"
+                f"verl continues after step {global_step}, and {path} ends with step {last:.0f}; name the run_dir of"
+                " the run that the checkpoint is of"
             )
         olr.load_state_dict({"run": read_manifest(path)["id"], "step": max(steps)})
 

@@ -345,7 +345,7 @@ class OpenRlhfRunner:
         saved = max(checkpoint_steps(files.run), default=0)
         resume = f"--resume --run-dir {files.run}"
         after = (
-            f"{resume} goes on after step {saved}"
+            f"{resume} continues after step {saved}"
             if saved
             else f"no checkpoint was due yet, {resume} starts anew"
         )

@@ -228,7 +228,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         loaded = {state.get("global_step", 0) for state in states}
         if loaded != {self._done}:
             raise UserError(
-                f"{self.run_path} goes on after step {self._done}, but DeepSpeed loaded the state of step"
+                f"{self.run_path} continues after step {self._done}, but DeepSpeed loaded the state of step"
                 f" {', '.join(map(str, sorted(loaded)))}; restore the checkpoint's folder"
             )
         return {

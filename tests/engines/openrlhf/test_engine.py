@@ -290,7 +290,7 @@ def test_however_a_job_ends_it_is_a_sentence_with_the_log_and_the_way_on(
         train(script)
     files, text = train.launched.files, str(failed.value)
     assert text.startswith(f"{said} {files.log}; ")
-    way = f"--resume --run-dir {files.run} " + ("goes on after step 2" if checkpoint else "starts anew")
+    way = f"--resume --run-dir {files.run} " + ("continues after step 2" if checkpoint else "starts anew")
     assert text.endswith(way)
     assert ("no checkpoint was due yet" in text) != checkpoint
     assert "\n" not in text
