@@ -247,7 +247,8 @@ def _last_words(died: Process, text: str, log: str) -> str:
         if is_users:  # raised where an actor is made, and Ray has kept its text alone
             return sentence
         return f"{who} died of {exceptions[0][:300].rstrip('.')}"
-    last = f"; its last line: {said[-1][:300]}" if said else ""
+    words = [line for line in said if "Warning" not in line]
+    last = f"; its last line: {words[-1][:300]}" if words else ""
     return f"{who} was killed, often for want of memory{last}"
 
 
