@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from olr_cli.analysis.histories import RolloutHistory
 from olr_cli.answers import Judge, exact_number
 from olr_cli.data.prompts import SENTINEL
+from olr_cli.data.rows import read_table
 from olr_cli.errors import UserError
 from olr_cli.files import make_folder_of, write_whole
 from olr_cli.runs.store import scan_labels, scan_rollouts
@@ -141,11 +142,7 @@ def read_verdicts(files: Sequence[Path]) -> pl.DataFrame:
     """
     tables = []
     for file in files:
-        table = (
-            pl.read_csv(file, infer_schema=False)
-            if file.suffix == ".csv"
-            else pl.read_parquet(file, glob=False)
-        )
+        table = pl.DataFrame(pl.from_arrow(read_table([file])))
         if missing := {"prompt_id", "answer", "verdict"} - {*table.columns}:
             raise UserError(
                 f"{file} has no column {min(missing)}; take the table that --out wrote, with its verdicts"
