@@ -23,6 +23,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from olr_cli.analysis.audit.calibration import Estimate
 from olr_cli.analysis.histories import RolloutHistory
 from olr_cli.answers import Judge, exact_number
 from olr_cli.data.prompts import SENTINEL
@@ -48,33 +49,15 @@ VERDICTS = ("right", "wrong", "cannot be scored")
 
 
 @dataclass(frozen=True)
-class Rate:
-    """A share with its 95 % interval, prompts resampled; None where nothing could be counted."""
-
-    mean: float | None
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def text(self) -> str:
-        """In percent."""
-        return (
-            "unknown"
-            if self.mean is None
-            else f"{percent(self.mean)} % ({percent(self.low)} to {percent(self.high)})"
-        )
-
-
-@dataclass(frozen=True)
 class RewardAudit:
     """What came of it.
 
     Attributes:
-        rows: a row a rollout whose reward is known: ``prompt_id``, ``label``, ``answer``, ``is_rewarded``, ``verdict``
-            (null: no answer, or undecided).
+        rows: one row per rollout whose reward is known: ``prompt_id``, ``label``, ``answer``, ``is_rewarded``,
+            ``verdict`` (null: no answer, or undecided).
         queue: contradictions by prompt and answer, the most frequent first.
         false_negative, false_positive: how often what the grader calls right is not rewarded, and what it calls wrong
-            is.
+            is; prompts are resampled for the intervals. None where nothing can be counted.
         again: where an answer to a prompt was contradicted, how often another rollout with it is too.
         verified: rates by what people say: ``verifier`` and ``grader``, each false negatives and false positives.
     """
@@ -82,17 +65,18 @@ class RewardAudit:
     source: Path
     rows: pl.DataFrame
     queue: pl.DataFrame
-    false_negative: Rate
-    false_positive: Rate
+    false_negative: Estimate | None
+    false_positive: Estimate | None
     again: float | None
-    verified: Mapping[str, tuple[Rate, Rate]]
+    verified: Mapping[str, tuple[Estimate, Estimate]]
     notes: Sequence[str]
 
     @property
     def youden(self) -> float | None:
         """TPR - FPR of the rewards against the grader."""
-        missed, accepted = self.false_negative.mean, self.false_positive.mean
-        return None if missed is None or accepted is None else 1 - missed - accepted
+        if self.false_negative is None or self.false_positive is None:
+            return None
+        return 1 - self.false_negative.mean - self.false_positive.mean
 
 
 def audit_rewards(history: RolloutHistory, judge: Judge, verified: Sequence[Path] = ()) -> RewardAudit:
@@ -211,16 +195,16 @@ def _resampled(prompts: NDArray[Any], *counts: NDArray[Any]) -> list[NDArray[np.
     return [np.concatenate([[column.sum()], column[drawn].sum(1)]) for column in sums]
 
 
-def _rate(bad: NDArray[np.bool_], of: NDArray[np.bool_], prompts: NDArray[Any]) -> Rate:
+def _rate(bad: NDArray[np.bool_], of: NDArray[np.bool_], prompts: NDArray[Any]) -> Estimate | None:
     """The share of `of` that is `bad`; where none is, the upper end is exact, as each prompt is one draw."""
     if not of.any():
-        return Rate(None)
+        return None
     some, all_ = _resampled(prompts, bad, of)
     rates = some / np.maximum(all_, 1)
     low, high = np.quantile(rates[1:], [0.025, 0.975])
     if not bad.any():
         high = 1 - 0.05 ** (1 / len(np.unique(prompts[of].astype(str))))
-    return Rate(float(rates[0]), float(low), float(high))
+    return Estimate(float(rates[0]), float(low), float(high))
 
 
 def _again(known: pl.DataFrame) -> float | None:
@@ -232,7 +216,7 @@ def _again(known: pl.DataFrame) -> float | None:
     return int((bad * (bad - 1)).sum()) / pairs if pairs else None
 
 
-def _by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, tuple[Rate, Rate]]:
+def _by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, tuple[Estimate, Estimate]]:
     """The verifier's and the grader's false negatives and positives, by what people say of some answers.
 
     In each cell (reward, verdict) the share of right ones is that of the rollouts whose answers people have judged;
@@ -257,11 +241,11 @@ def _by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, tuple[Rat
     right_ones = {cell: sizes[cell] * share for cell, share in shares.items()}
     wrong_ones = {cell: sizes[cell] * (1 - share) for cell, share in shares.items()}
 
-    def rate(parts: Mapping[Any, Any], cells: Sequence[tuple[bool, bool]]) -> Rate:
+    def rate(parts: Mapping[Any, Any], cells: Sequence[tuple[bool, bool]]) -> Estimate:
         of = sum(parts.values())
         rates = sum(parts[cell] for cell in cells) / np.maximum(of, 1)
         low, high = np.quantile(rates[1:], [0.025, 0.975])
-        return Rate(float(rates[0]), float(low), float(high))
+        return Estimate(float(rates[0]), float(low), float(high))
 
     return {
         "verifier": (
@@ -298,8 +282,8 @@ def rewards_answer(audit: RewardAudit, top: int | None) -> Answer:
     lines.append(Line("Audited", text, is_wrapped=True))
     youden = "" if audit.youden is None else f"; TPR - FPR {audit.youden:.3f}"
     text = (
-        f"right by the grader, not rewarded: {audit.false_negative.text}; wrong, rewarded:"
-        f" {audit.false_positive.text}{youden}"
+        f"right by the grader, not rewarded: {_said(audit.false_negative)}; wrong, rewarded:"
+        f" {_said(audit.false_positive)}{youden}"
     )
     lines.append(Line("Contradicted", text, is_wrapped=True))
     if audit.again is not None:
@@ -308,7 +292,7 @@ def rewards_answer(audit: RewardAudit, top: int | None) -> Answer:
             Line("Systematic", f"{text}; errors drawn anew would have the rates above", is_wrapped=True)
         )
     for who, (missed, accepted) in audit.verified.items():
-        text = f"by people's verdicts: false negatives {missed.text}, false positives {accepted.text}"
+        text = f"by people's verdicts: false negatives {_said(missed)}, false positives {_said(accepted)}"
         lines.append(Line(who.capitalize(), text, is_wrapped=True))
     shown = audit.queue.head(_ROWS if top is None else top)
     parts: list[Line | Table | str] = [*lines]
@@ -334,6 +318,12 @@ def rewards_answer(audit: RewardAudit, top: int | None) -> Answer:
     return Answer(parts, _plain(audit, top), audit.notes, indent=_INDENT + 1)
 
 
+def _said(rate: Estimate | None) -> str:
+    if rate is None:
+        return "unknown"
+    return f"{percent(rate.mean)} % ({percent(rate.low)} to {percent(rate.high)})"
+
+
 def _plain(audit: RewardAudit, top: int | None) -> dict[str, Any]:
     queue = audit.queue if top is None else audit.queue.head(top)
     return {
@@ -342,8 +332,8 @@ def _plain(audit: RewardAudit, top: int | None) -> dict[str, Any]:
         "prompts": audit.rows["prompt_id"].n_unique(),
         "without_answer": audit.rows["answer"].null_count(),
         "undecided": audit.rows.filter(pl.col("answer").is_not_null(), pl.col("verdict").is_null()).height,
-        "false_negative_rate": vars(audit.false_negative),
-        "false_positive_rate": vars(audit.false_positive),
+        "false_negative_rate": audit.false_negative and vars(audit.false_negative),
+        "false_positive_rate": audit.false_positive and vars(audit.false_positive),
         "youden": audit.youden,
         "contradicted_again": audit.again,
         "kinds": dict(audit.queue.group_by("kind").agg(pl.col("rollouts").sum()).sort("kind").iter_rows()),
