@@ -19,12 +19,13 @@ import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, DynamicCache
 from transformers.cache_utils import DynamicLayer
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -217,30 +218,31 @@ class Policy:
         """Have the update's passes compute activations twice to keep fewer (`recomputing`).
 
         Raises:
-            UserError: transformers cannot do that with this architecture.
+            UserError: transformers does not say which the layers of this architecture are.
         """
-        layers = any(isinstance(module, GradientCheckpointingLayer) for module in self.model.modules())
-        if not layers or not self.model.supports_gradient_checkpointing:
+        if not self._layers:
             raise UserError(
                 f"engine.gradient_checkpointing: transformers has none for {self.name}"
                 f" ({self.model.config.model_type}); leave it out"
             )
-        self.model.gradient_checkpointing_enable({"use_reentrant": False})
         self.recomputes = True
+
+    @property
+    def _layers(self) -> list[Any]:
+        return [module for module in self.model.modules() if isinstance(module, GradientCheckpointingLayer)]
 
     @contextmanager
     def recomputing(self) -> Iterator[None]:
         """Meanwhile passes without a cache keep what is between layers alone, if `recompute` was called."""
-        modules = self.model.modules() if self.recomputes and torch.is_grad_enabled() else ()
-        # Of these modules alone: those inside them, dropout among them, stay as they are.
-        layers = [module for module in modules if isinstance(module, GradientCheckpointingLayer)]
+        # By ourselves: transformers ties it to training mode, which brings dropout, and renamed it in 5.24.
+        layers = self._layers if self.recomputes and torch.is_grad_enabled() else []
         for layer in layers:
-            layer.training = True
+            layer.forward = partial(checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False)
         try:
             yield
         finally:
             for layer in layers:
-                layer.training = False
+                del layer.forward
 
     def read(self, prompts: Sequence[Sequence[int]]) -> Context:
         """Read every prompt (token ids) once, and tokens that all of them begin with once for all."""
