@@ -109,7 +109,7 @@ def timed(work: Callable[[], Any]) -> tuple[float, float | None]:
 
 
 def keys_of(prompts: int, rollouts: int) -> Any:
-    """A key a rollout."""
+    """One key per rollout."""
     keys = [[seeding.key("benchmark", p, g) for g in range(rollouts)] for p in range(prompts)]
     return np.array(keys, dtype=np.uint64)
 

@@ -186,8 +186,12 @@ def stored(audit: Audit) -> pl.DataFrame:
 
 def write_prompts(audit: Audit, target: Path) -> None:
     """Write the table of all prompts: as CSV if the name ends so, else Parquet."""
+    write_table(stored(audit), target)
+
+
+def write_table(table: pl.DataFrame, target: Path) -> None:
+    """Write a table: as CSV if the name ends so, else Parquet."""
     make_folder_of(target)
-    table = stored(audit)
     write_whole(target, table.write_csv if target.suffix == ".csv" else table.write_parquet)
 
 

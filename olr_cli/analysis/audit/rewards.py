@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +23,17 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from olr_cli.analysis.audit.answer import write_table
 from olr_cli.analysis.audit.calibration import Estimate
 from olr_cli.analysis.histories import RolloutHistory
 from olr_cli.answers import Judge, exact_number
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.data.rows import read_table
 from olr_cli.errors import UserError
-from olr_cli.files import make_folder_of, write_whole
 from olr_cli.runs.store import scan_labels, scan_rollouts
 from olr_cli.tables import Answer, Block, Cell, Column, Line, Row, Table, one_line, percent
 
-_INDENT = 12
+_INDENT = 13
 _ROWS = 15
 _DRAWS = 2000
 _NEAR = 0.1
@@ -200,10 +200,16 @@ def _rate(bad: NDArray[np.bool_], of: NDArray[np.bool_], prompts: NDArray[Any]) 
     if not of.any():
         return None
     some, all_ = _resampled(prompts, bad, of)
-    rates = some / np.maximum(all_, 1)
+    rate = _estimate(some, all_)
+    if bad.any():
+        return rate
+    return replace(rate, high=1 - 0.05 ** (1 / len(np.unique(prompts[of].astype(str)))))
+
+
+def _estimate(some: NDArray[np.float64], of: NDArray[np.float64]) -> Estimate:
+    """A share, with an interval from the draws behind the first value of each (`_resampled`)."""
+    rates = some / np.maximum(of, 1)
     low, high = np.quantile(rates[1:], [0.025, 0.975])
-    if not bad.any():
-        high = 1 - 0.05 ** (1 / len(np.unique(prompts[of].astype(str))))
     return Estimate(float(rates[0]), float(low), float(high))
 
 
@@ -241,11 +247,8 @@ def _by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, tuple[Est
     right_ones = {cell: sizes[cell] * share for cell, share in shares.items()}
     wrong_ones = {cell: sizes[cell] * (1 - share) for cell, share in shares.items()}
 
-    def rate(parts: Mapping[Any, Any], cells: Sequence[tuple[bool, bool]]) -> Estimate:
-        of = sum(parts.values())
-        rates = sum(parts[cell] for cell in cells) / np.maximum(of, 1)
-        low, high = np.quantile(rates[1:], [0.025, 0.975])
-        return Estimate(float(rates[0]), float(low), float(high))
+    def rate(parts: Mapping[tuple[bool, bool], Any], cells: Sequence[tuple[bool, bool]]) -> Estimate:
+        return _estimate(sum(parts[cell] for cell in cells), sum(parts.values()))
 
     return {
         "verifier": (
@@ -315,7 +318,7 @@ def rewards_answer(audit: RewardAudit, top: int | None) -> Answer:
             ).iter_rows()
         ]
         parts += ["", Table([Block([*columns, Column("rollouts")], cells)], {}), ""]
-    return Answer(parts, _plain(audit, top), audit.notes, indent=_INDENT + 1)
+    return Answer(parts, _plain(audit, top), audit.notes, indent=_INDENT)
 
 
 def _said(rate: Estimate | None) -> str:
@@ -347,6 +350,4 @@ def _plain(audit: RewardAudit, top: int | None) -> dict[str, Any]:
 
 def write_queue_table(audit: RewardAudit, target: Path) -> None:
     """Write the whole queue, with an empty column `verdict` for people: as CSV if the name ends so, else Parquet."""
-    make_folder_of(target)
-    table = audit.queue.with_columns(verdict=pl.lit("", pl.String))
-    write_whole(target, table.write_csv if target.suffix == ".csv" else table.write_parquet)
+    write_table(audit.queue.with_columns(verdict=pl.lit("", pl.String)), target)
