@@ -21,7 +21,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from olr_cli.engines.local.policy import Context, Policy
-from olr_cli.engines.local.responses import Responses, ends_with_stop_text, self_certainty_of
+from olr_cli.engines.local.responses import Drawing, Responses, ends_with_stop_text, self_certainty_of
 from olr_cli.engines.run import LOGITS, NonFinite
 from olr_cli.seeding import uniform_streams
 
@@ -37,20 +37,17 @@ def respond(
     policy: Policy,
     prompts: Sequence[list[int]],
     keys_PG: NDArray[np.uint64],
-    limit: int,
-    temperature: float,
-    truncate: Callable[[Tensor], Tensor],
-    stop: Sequence[str],
+    drawing: Drawing,
     report: Callable[[int], None],
 ) -> Responses:
-    """The responses of one batch, B = P * G; arguments as of `olr_cli.engines.local.sampler.sample`.
+    """The responses of one batch, B = P * G.
 
     Raises:
         NonFinite: logits are NaN or infinite.
     """
-    keys_B = keys_PG.ravel()
+    keys_B, limit, stop = keys_PG.ravel(), drawing.limit, drawing.stop
     written = Responses.none(keys_B.size, limit, policy)
-    decoding = _Decoding(policy, policy.read(prompts), keys_PG.shape[1], written, temperature, truncate)
+    decoding = _Decoding(policy, policy.read(prompts), keys_PG.shape[1], written, drawing)
     end_ids = torch.tensor(policy.end_ids, device=policy.device)
     goes_on_B = torch.ones_like(written.truncated_B)
     for start in range(0, limit, LOOK):
@@ -101,11 +98,10 @@ class _Decoding:
         context: Context,
         G: int,
         written: Responses,
-        temperature: float,
-        truncate: Callable[[Tensor], Tensor],
+        drawing: Drawing,
     ) -> None:
         """Continue each of P sequences in G rows."""
-        self.policy, self.written, self.temperature, self.truncate = policy, written, temperature, truncate
+        self.policy, self.written, self.drawing = policy, written, drawing
         self.entropy_BT = torch.zeros_like(written.logprobs_BT)
         (B, limit), S, device = written.tokens_BT.shape, context.cache.get_seq_length(), policy.device
         self._used, self._room = S, S + limit + -(S + limit) % _STEP
@@ -176,11 +172,11 @@ class _Decoding:
     def _step(self) -> None:
         """Draw a token of every row, write it down, and read it."""
         written, window = self.written, self._window
-        log_pi_BV = torch.log_softmax(self._logits_BV.float() / (self.temperature or 1.0), dim=-1)
+        log_pi_BV = torch.log_softmax(self._logits_BV.float() / (self.drawing.temperature or 1.0), dim=-1)
         pi_BV = log_pi_BV.exp()
-        if self.temperature:
+        if self.drawing.temperature:
             # As in the sampler's `_draw`: in float64, and in a row of NaN the last token.
-            cumulative_BV = self.truncate(pi_BV).double().cumsum(-1)
+            cumulative_BV = self.drawing.truncate(pi_BV).double().cumsum(-1)
             uniform_B1 = self._uniforms_LB.index_select(0, self._draw).T
             threshold_B1 = (uniform_B1 * cumulative_BV[:, -1:]).contiguous()
             tokens_B1 = torch.searchsorted(cumulative_BV, threshold_B1, right=True)

@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from olr_cli.engines.local.policy import Policy
+
+
+class Drawing(NamedTuple):
+    """How responses are drawn; arguments as of `olr_cli.engines.local.sampler.sample`.
+
+    Attributes:
+        limit: the most tokens of a response.
+        truncate: leaves of a distribution what may be drawn.
+    """
+
+    limit: int
+    temperature: float
+    truncate: Callable[[Tensor], Tensor]
+    stop: Sequence[str]
 
 
 class Responses(NamedTuple):

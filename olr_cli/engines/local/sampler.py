@@ -20,7 +20,7 @@ from torch import Tensor
 
 from olr_cli.engines.local import captured
 from olr_cli.engines.local.policy import Context, Policy
-from olr_cli.engines.local.responses import Responses, ends_with_stop_text, self_certainty_of
+from olr_cli.engines.local.responses import Drawing, Responses, ends_with_stop_text, self_certainty_of
 from olr_cli.engines.local.room import rows_to_sample
 from olr_cli.engines.prompt_text import before_stop
 from olr_cli.engines.run import LOGITS, NonFinite
@@ -105,6 +105,7 @@ def sample(
     rows = rows_to_sample(policy, longest) if batch_tokens is None else batch_tokens // longest
     at_once = max(1, rows // G)
     truncate = partial(truncated, top_p=top_p, top_k=top_k, min_p=min_p)
+    drawing = Drawing(max_new_tokens, temperature, truncate, stop)
     respond = captured.respond if policy.has_fixed_places else _respond
     with torch.inference_mode(), policy.precision():
         chunks = [
@@ -112,10 +113,7 @@ def sample(
                 policy,
                 prompts[first : first + at_once],
                 keys_PG[first : first + at_once],
-                max_new_tokens,
-                temperature,
-                truncate,
-                stop,
+                drawing,
                 lambda ended, before=first * G: report(before + ended),  # type: ignore[misc]
             )
             for first in range(0, P, at_once)
@@ -140,13 +138,11 @@ def _respond(
     policy: Policy,
     prompts: Sequence[list[int]],
     keys_PG: NDArray[np.uint64],
-    limit: int,
-    temperature: float,
-    truncate: Callable[[Tensor], Tensor],
-    stop: Sequence[str],
+    drawing: Drawing,
     report: Callable[[int], None],
 ) -> Responses:
     """The responses of one batch, B = P * G."""
+    limit, temperature, truncate, stop = drawing
     keys_B, B, device = keys_PG.ravel(), keys_PG.size, policy.device
     written = Responses.none(B, limit, policy)
     end_ids = torch.tensor(policy.end_ids, device=device)
