@@ -129,8 +129,8 @@ def _train_one(
             return
     progress = choose_progress(as_json=as_json)
     words = ["olr", "train", "--resume", "--run-dir", str(path)]
-    for key, value in recipe.code().items():
-        words += ["--set", f"{key}={value}"]
+    for setting in recipe.code_settings().values():
+        words += ["--set", setting]
     with shown_until_stopped(progress, path, words):
         launch(recipe, path, engine_of(recipe), progress, resume=resume, arm=arm)
     answer = run_summary(path)

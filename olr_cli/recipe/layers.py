@@ -150,17 +150,22 @@ def _with_layers(path: str | Path, overrides: Iterable[str]) -> tuple[Recipe, li
 def _marked(recipe: Recipe, layers: Sequence[Layer]) -> Recipe:
     """A recipe that knows which code only stored layers name; a sweep of the user's names code too."""
     keys = [pair for layer in layers if not layer.is_stored for pair in flatten(dict(layer.keys)).items()]
-    named = [
-        (key, "true" if it is True else it)
-        for key, value in keys
-        for it in (value if isinstance(value, list) else [value])
-    ]
+    named = [(key, name) for key, value in keys for name in _leaves(value)]
     return recipe.of_strangers(
         place
-        for place, code in recipe.code().items()
+        for place, names in recipe.code().items()
         # By value: a key that the user sets to one function grants no other, which an arm may get from below.
-        if not any(place in key and code == value for key, value in named)
+        if not all(any(place in key and name == set_to for key, set_to in named) for name in names)
     )
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    """Every value within lists and dictionaries, as `Recipe.code` names it."""
+    if isinstance(value, list | dict):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(inner)
+    else:
+        yield "true" if value is True else str(value)
 
 
 def _merged(layers: Iterable[Layer]) -> dict[str, Any]:

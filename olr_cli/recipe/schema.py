@@ -822,27 +822,33 @@ class Recipe(Section):
         """The keys of `code` that stand in a stored file alone."""
         return self._of_strangers
 
-    def code(self) -> dict[str, str]:
+    def code(self) -> dict[str, list[str]]:
         """The keys that make code run which is not olr's, and what they name."""
+        rules = self.verifier.where if self.verifier else ()
         named = {
-            "data.extractor": self.data.extractor if is_function(self.data.extractor) else None,
-            "method.name": self.method.name if isinstance(self.method, OwnMethod) else None,
-            "verifier.where": ", ".join(self.verifier_functions) or None,
-            "model.trust_remote_code": "true" if self.model.trust_remote_code else None,
+            "data.extractor": [self.data.extractor if is_function(self.data.extractor) else None],
+            "method.name": [self.method.name if isinstance(self.method, OwnMethod) else None],
+            "verifier.where": [rule.function for rule in rules],
+            "model.trust_remote_code": ["true" if self.model.trust_remote_code else None],
         }
-        return {key: value for key, value in named.items() if value is not None}
+        code = {key: [name for name in names if name is not None] for key, names in named.items()}
+        return {key: names for key, names in code.items() if names}
 
-    @property
-    def verifier_functions(self) -> list[str]:
-        """The functions that the verifier's rules name."""
-        return [rule.function for rule in self.verifier.where if rule.function] if self.verifier else []
+    def code_settings(self) -> dict[str, str]:
+        """For every key of `code` the words that set it again, after ``--set``."""
+        texts = {key: names[0] for key, names in self.code().items()}
+        if "verifier.where" in texts:
+            assert self.verifier is not None
+            rules = [rule.model_dump(mode="json", exclude_none=True) for rule in self.verifier.where]
+            texts["verifier.where"] = json.dumps(rules)
+        return {key: f"{key}={text}" for key, text in texts.items()}
 
     def require_named(self, *keys: str) -> None:
         """Refuse to run code that only a stored recipe names, which may be somebody else's; by default of any key."""
         for key in sorted(self._of_strangers.intersection(keys or self._of_strangers)):
             what = "trusts code that comes with the model" if key.startswith("model") else "names a function"
             raise UserError(
-                f"only a stored file {what}; if you trust it too, set {key}={self.code()[key]} again", key
+                f"only a stored file {what}; if you trust it too, set {self.code_settings()[key]} again", key
             )
 
     @property

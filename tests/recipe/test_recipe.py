@@ -422,3 +422,22 @@ def test_a_sweep_of_the_users_grants_only_the_functions_that_it_names(tmp_path, 
     assert run.recipe.strangers == ({"data.extractor"} if refused else set())
     assert load_recipe(mine, ["data.extractor=mine:read"]).strangers == set()
     assert load_recipe(mine, ["data.extractor=mine:other"]).strangers == set()
+
+
+def test_the_functions_of_a_verifier_are_granted_by_who_names_them(tmp_path):
+    where = (
+        "{where: [{function: 'mine:errs', false_positive_rate: 1}, {answer: '1$', false_negative_rate: 1}]}"
+    )
+    stored = tmp_path / "stored"
+    stored.mkdir()
+    (stored / "manifest.json").touch()
+    write(stored, f"verifier: {where}\n", "recipe.yaml")
+    mine = write(tmp_path, "base: stored/recipe.yaml\n")
+    with pytest.raises(
+        UserError, match=r"a stored file names a function; .* set verifier\.where=\[.*\] again"
+    ) as refused:
+        load_recipe(mine).require_named()
+    again = str(refused.value).partition(" set ")[2].removesuffix(" again")
+    assert load_recipe(mine, [again]).strangers == set()
+    (run,) = expand_sweep(write(tmp_path, f"sweep: {{arms: {{a: {{verifier: {where}}}}}}}\n", "sweep.yaml"))
+    assert run.recipe.strangers == set()
