@@ -27,6 +27,9 @@ SCHEMA = {"arm": pl.String, "seed": pl.Int64, "metric": pl.String, "at": pl.Int6
 SPREAD = {"mean": float, "sd": float, "runs": int}
 """Columns of a figure's rows: mean, sd (null for one run) and number of the runs that have a value."""
 
+SMALLEST_GAP = 0.05
+"""Below it a share of the gap says nothing: an error of two points would be half of it."""
+
 ONE_SEED = "One seed gives no sd and no interval: train more seeds."
 """Said of differences with a single pair."""
 
@@ -48,10 +51,13 @@ def frame(rows: Iterable[tuple[str, int, str, int | None, float | None]]) -> pl.
     return pl.DataFrame([row for row in rows if row[-1] is not None], schema=SCHEMA, orient="row")
 
 
-def summarise(values: pl.DataFrame, references: Mapping[str, str] | None = None) -> dict[Key, Cell]:
+def summarise(
+    values: pl.DataFrame, references: Mapping[str, str] | None = None, best: str = ""
+) -> dict[Key, Cell]:
     """Every metric of every arm over its seeds, at each `at`, in the order in which they first appear.
 
-    `references`: arm -> the arm that it is compared with, seed by seed.
+    `references`: arm -> the arm that it is compared with, seed by seed. `best`: an arm, of whose distance to these the
+    share is counted that others recover.
     """
     by_seed = {
         Key(metric, arm, at): dict(zip(seeds, numbers, strict=True))
@@ -59,9 +65,14 @@ def summarise(values: pl.DataFrame, references: Mapping[str, str] | None = None)
     }
     cells = {}
     for key, numbers in by_seed.items():
-        reference = key._replace(arm=(references or {}).get(key.arm, ""))
-        change = difference(numbers, by_seed.get(reference, {}))
-        cells[key] = replace(mean_cell(list(numbers.values())), change=change)
+        baseline, top = (
+            by_seed.get(key._replace(arm=arm), {}) for arm in ((references or {}).get(key.arm, ""), best)
+        )
+        cells[key] = replace(
+            mean_cell(list(numbers.values())),
+            change=difference(numbers, baseline),
+            recovered=recovered(numbers, baseline, top),
+        )
     return cells
 
 
@@ -112,6 +123,24 @@ def difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Ce
     if not paired:
         return None
     mean = mean_cell(paired, "points")
+    return replace(mean, sd=None, ends=mean_interval(mean))
+
+
+def recovered(
+    values: Mapping[int, float], baseline: Mapping[int, float], top: Mapping[int, float]
+) -> Cell | None:
+    """The share of the gap between baseline and top that is closed: mean (value - baseline) / mean (top - baseline).
+
+    Of the seeds that all three have, with Student's interval by the delta method; None where they have no seed in
+    common or the gap is below `SMALLEST_GAP`.
+    """
+    seeds = sorted(values.keys() & baseline.keys() & top.keys())
+    gains, gaps = ([others[seed] - baseline[seed] for seed in seeds] for others in (values, top))
+    if not seeds or fmean(gaps) < SMALLEST_GAP:
+        return None
+    share = fmean(gains) / fmean(gaps)
+    errors = [(gain - share * gap) / fmean(gaps) for gain, gap in zip(gains, gaps, strict=True)]
+    mean = replace(mean_cell(errors), value=share)
     return replace(mean, sd=None, ends=mean_interval(mean))
 
 

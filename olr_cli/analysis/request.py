@@ -34,6 +34,7 @@ class Request:
     table: str | None = None
     paper: bool = False
     baseline: str | None = None
+    reference: str | None = None
     out: Path | None = None
     report: bool = False
     shape: str = "terminal"
@@ -42,6 +43,11 @@ class Request:
     labels: Sequence[str] = ()
     verified: Path | None = None
     captions: bool = True
+
+    @property
+    def names_an_arm(self) -> bool:
+        """Whether others are to be compared with an arm."""
+        return self.baseline is not None or self.reference is not None
 
     @property
     def wanted_figures(self) -> Sequence[str]:
@@ -54,7 +60,7 @@ class Request:
         """The table; by default that of the arms, where there is something to compare or nothing else to print."""
         if self.table is not None:
             return [self.table]
-        wants_arms = len(arms) > 1 or self.baseline is not None or self.shape in STANDING_ALONE
+        wants_arms = len(arms) > 1 or self.names_an_arm or self.shape in STANDING_ALONE
         if any(arm.log is not None for arm in arms):
             return []
         return ["arms"] if wants_arms else []
@@ -81,7 +87,7 @@ def carry_out(request: Request) -> Answer:
     unlabelled = group(runs)
     arms = relabel(unlabelled, request.labels)
     renamed = {old.name: arm.name for old, arm in zip(unlabelled, arms, strict=True)}
-    baseline = renamed.get(request.baseline or "", request.baseline)
+    baseline, reference = (renamed.get(name or "", name) for name in (request.baseline, request.reference))
     _require_runs(request, arms)
     names = figures.known("table", request.tables(arms), TABLES)
     if (models or request.paper) and set(PUBLISHED_TABLES).isdisjoint(names):
@@ -102,10 +108,10 @@ def carry_out(request: Request) -> Answer:
     tables = {}
     for name in names:
         try:
-            tables[name] = count(name, arms, baseline, models, with_published=request.paper)
+            tables[name] = count(name, arms, baseline, reference, models, with_published=request.paper)
         except Lack as lack:
             # A table that nobody asked for is left out.
-            if request.table is not None or request.baseline is not None or request.shape in STANDING_ALONE:
+            if request.table is not None or request.names_an_arm or request.shape in STANDING_ALONE:
                 raise UserError(f"this needs {lack}", f"table {name}") from None
     saved = [chart for name, charts in drawn.items() if name in wanted or "all" in wanted for chart in charts]
     written = figures.save(saved, folder)
@@ -122,7 +128,7 @@ def carry_out(request: Request) -> Answer:
 def _require_runs(request: Request, arms: Sequence[Arm]) -> None:
     """Refuse what other trainers' logs cannot show."""
     log = next((arm.log for arm in arms if arm.log is not None), None)
-    needs_runs = request.table or request.report or request.baseline or request.shape in STANDING_ALONE
+    needs_runs = request.table or request.report or request.names_an_arm or request.shape in STANDING_ALONE
     if log is not None and needs_runs:
         raise UserError(
             f"tables, reports and baselines need runs of olr, and {log.source} is a log of answers; its labels"

@@ -45,6 +45,12 @@ def analyze(
         metavar="ARM",
         help="For --table arms: compare the other arms with this one; by default the first.",
     ),
+    reference: str | None = Option(
+        None,
+        metavar="ARM",
+        help="For --table arms: compare an arm X+METHOD with the arm X, and say which share of the gap between X and"
+        " this arm, such as clean, METHOD recovers.",
+    ),
     label: list[str] | None = Option(
         None,
         metavar="ARM=LABEL",
@@ -99,6 +105,7 @@ def analyze(
         table=table or ("arms" if csv_file else None),
         paper=paper,
         baseline=baseline,
+        reference=reference,
         out=None if csv_file else out,
         report=report,
         shape=options.shape_of(format_, as_json=json),

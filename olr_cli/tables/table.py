@@ -63,6 +63,7 @@ class Cell:
         ends: of an interval around the value.
         n: how many numbers the value was made of (seeds, problems; of a change: pairs).
         change: the difference to a baseline, paired.
+        recovered: the share that the change is of the gap between the baseline and the best that can be had.
         short: a text for a terminal, where the column has no room for the value.
     """
 
@@ -72,6 +73,7 @@ class Cell:
     ends: Ends | None = None
     n: int = 0
     change: Cell | None = None
+    recovered: Cell | None = None
     short: str = ""
 
     @property

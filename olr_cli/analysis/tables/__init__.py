@@ -35,27 +35,29 @@ def count(
     name: str,
     arms: Sequence[Arm],
     baseline: str | None = None,
+    reference: str | None = None,
     models: Sequence[Path] = (),
     *,
     with_published: bool = False,
 ) -> Table:
     """One of `TABLES`.
 
-    `baseline` is for ``arms``: the arm that others are compared to, by default the first. `models` are for the paper's
-    tables of scores: evaluations of policies before training. `with_published` adds the paper's numbers.
+    `baseline` and `reference` are for ``arms``, as `arms_table` says. `models` are for the paper's tables of scores:
+    evaluations of policies before training. `with_published` adds the paper's numbers.
     A `Lack` says that the table needs other runs.
     """
     if name == "arms":
         from olr_cli.analysis.tables.arms_table import arms_table
 
-        return arms_table(arms, baseline)
+        return arms_table(arms, baseline, reference)
     from olr_cli.analysis.frame import Lack
     from olr_cli.analysis.tables.cost_table import cost_table
-    from olr_cli.analysis.tables.paper import PaperTable, reference
+    from olr_cli.analysis.tables.paper import PaperTable, compared_with
 
-    if baseline is not None:
-        compares = f"with {reference(name)[1]}" if name in PAPER_TABLES else "no arms"
-        raise UserError(f"this is for the table arms; {name} compares {compares}", f"baseline {baseline}")
+    if baseline is not None or reference is not None:
+        compares = f"with {compared_with(name)[1]}" if name in PAPER_TABLES else "no arms"
+        option = f"baseline {baseline}" if reference is None else f"reference {reference}"
+        raise UserError(f"this is for the table arms; {name} compares {compares}", option)
     if name == "cost":
         return cost_table(arms, with_published=with_published)
     # In runs of `olr rollouts` the recipe's method trained nothing.

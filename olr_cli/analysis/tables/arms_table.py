@@ -5,24 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from olr_cli.analysis.arms import Arm
-from olr_cli.analysis.frame import ONE_SEED, Key, Lack, flat, no_seed_in_common, summarise
+from olr_cli.analysis.frame import ONE_SEED, SMALLEST_GAP, Key, Lack, flat, no_seed_in_common, summarise
 from olr_cli.analysis.outcomes import TITLES, at_the_end
-from olr_cli.errors import unknown
+from olr_cli.errors import UserError, unknown
 from olr_cli.tables import NOTHING, UNKNOWN, Block, Cell, Column, Row, Table
 from olr_cli.tables.table import joined
 
 
-def arms_table(arms: Sequence[Arm], baseline: str | None = None) -> Table:
+def arms_table(arms: Sequence[Arm], baseline: str | None = None, reference: str | None = None) -> Table:
     """In a terminal one block per metric; elsewhere one row per arm. A metric without any value is left out.
 
-    The others are compared with the arm named `baseline`, by default the first. No run with a value is a `Lack`.
+    The others are compared with the arm named `baseline`, by default the first. With a `reference`, an arm named as
+    ``X+method`` is compared with ``X`` and the others with the reference, and the table says which share of the gap
+    between ``X`` and the reference the method recovers. No run with a value is a `Lack`.
     """
     names = [arm.name for arm in arms]
-    baseline = names[0] if baseline is None else baseline
-    if baseline not in names:
-        raise unknown("baseline", baseline, names)
-    references = {name: baseline for name in names if name != baseline}
-    known = summarise(at_the_end(arms), references)
+    if baseline is not None and reference is not None:
+        raise UserError(
+            "both say what arms are compared with; leave one of them out", "baseline and reference"
+        )
+    best = next(filter(None, (reference, baseline)), names[0])
+    if best not in names:
+        raise unknown("baseline" if reference is None else "reference", best, names)
+    plain = _plain_arms(names, reference) if reference else {}
+    references = {name: plain.get(name, best) for name in names if name != best}
+    known = summarise(at_the_end(arms), references, best if reference else "")
     metrics = [metric for metric in TITLES if any(key.metric == metric for key in known)]
     if not metrics:
         raise Lack("held-out accuracy (data.test), true answers or labels, and these runs have none")
@@ -32,11 +39,17 @@ def arms_table(arms: Sequence[Arm], baseline: str | None = None) -> Table:
     for arm in names:
         of_arm = [cells[Key(metric, arm)] for metric in metrics]
         rows.append(Row([arm, str(max(cell.n for cell in of_arm)), *map(_with_change, of_arm)]))
-    heads = [Column(head) for head in ("arm", "n", "mean", "sd", "difference", "95 % interval")]
+    whom = f"X for an arm X+method, else to {best}" if reference else best
+    heads = ["arm", "n", "mean", "sd", "difference", "95 % interval", "gap\nrecovered, %"][
+        : 7 if reference else 6
+    ]
     in_detail = [
         Block(
-            heads,
-            [_in_detail(arm, cells[Key(metric, arm)], is_baseline=arm == baseline) for arm in names],
+            [*map(Column, heads)],
+            [
+                Row(_in_detail(arm, cells[Key(metric, arm)], is_baseline=arm == best)[: len(heads)])
+                for arm in names
+            ],
             f"{TITLES[metric]}, %",
             only="terminal",
         )
@@ -45,31 +58,55 @@ def arms_table(arms: Sequence[Arm], baseline: str | None = None) -> Table:
     return Table(
         blocks=[*in_detail, Block(columns, rows, only="document")],
         data={
-            "baseline": baseline,
-            "rows": [{"metric": key.metric, "arm": key.arm, **flat(cell)} for key, cell in cells.items()],
+            "baseline": best,
+            "rows": [
+                {"metric": key.metric, "arm": key.arm, **flat(cell), **(_share(cell) if reference else {})}
+                for key, cell in cells.items()
+            ],
         },
         notes=[
-            f"Mean ± sd; in brackets the difference to {baseline}, paired by seed, with Student's 95 % interval."
+            f"Mean ± sd; in brackets the difference to {whom}, paired by seed, with Student's 95 % interval."
         ],
-        footnotes=[*_footnotes(cells, baseline)],
+        footnotes=[*_footnotes(cells, references, whom, reference)],
     )
 
 
-def _in_detail(arm: str, cell: Cell, *, is_baseline: bool) -> Row:
-    change = cell.change or UNKNOWN
+def _plain_arms(names: Sequence[str], reference: str) -> dict[str, str]:
+    """For every arm ``X+method`` its ``X``; an error if there is none."""
+    plain = {name: name.rpartition("+")[0] for name in names if name != reference}
+    plain = {name: arm for name, arm in plain.items() if arm in names and arm != reference}
+    if not plain:
+        raise UserError(
+            "no arm is named after another one, as active+olr is after active; name them so with --label",
+            f"reference {reference}",
+        )
+    return plain
+
+
+def _in_detail(arm: str, cell: Cell, *, is_baseline: bool) -> list[str]:
+    change, share = cell.change or UNKNOWN, cell.recovered or UNKNOWN
     compared = ["baseline", ""] if is_baseline else [change.brief, change.interval or NOTHING]
-    return Row([arm, str(cell.n), cell.brief, cell.text(cell.sd), *compared])
+    return [arm, str(cell.n), cell.brief, cell.text(cell.sd), *compared, share.full]
+
+
+def _share(cell: Cell) -> dict[str, float | None]:
+    return (cell.recovered or UNKNOWN).flat("recovered", "recovered_low", "recovered_high")
 
 
 def _with_change(cell: Cell) -> str:
-    return joined(cell.full, f"({cell.change.full})" if cell.change else "")
+    share = f"; {cell.recovered.full} % of the gap" if cell.recovered else ""
+    return joined(cell.full, f"({cell.change.full}{share})" if cell.change else "")
 
 
-def _footnotes(cells: Mapping[Key, Cell], baseline: str) -> Iterator[str]:
+def _footnotes(
+    cells: Mapping[Key, Cell], references: Mapping[str, str], whom: str, reference: str | None
+) -> Iterator[str]:
     changes = {key.arm: cell.change for key, cell in cells.items() if cell.change}
     if changes:
-        yield f"Differences are to {baseline}, in points, paired by seed, with Student's 95 % interval."
+        yield f"Differences are to {whom}, in points, paired by seed, with Student's 95 % interval."
+    if reference:
+        yield f"Recovered: of the gap from X to {reference}, by X+method; no share of a gap below {100 * SMALLEST_GAP:.0f} points."
     if any(cell.change and cell.change.n == 1 for cell in cells.values()):
         yield ONE_SEED
-    for arm in sorted({key.arm for key in cells} - {baseline, *changes}):
-        yield no_seed_in_common(arm, baseline)
+    for arm in sorted(references.keys() - changes.keys()):
+        yield no_seed_in_common(arm, references[arm])

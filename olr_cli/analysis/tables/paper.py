@@ -140,7 +140,7 @@ class PaperTable:
         others = (key for key in _WORDS if key != "noise_ratio" and values[key] - {getattr(_USUAL, key)})
         self._varies = next(others, "")
         self._name, self._arms = name, arms
-        self._reference, self._in_words = reference(name)
+        self._reference, self._in_words = compared_with(name)
         self._source = source_of(arms, models)
         self._published = self._source.published if with_published else ()
         self._printed = {self._key(row.setting): row for row in printed}
@@ -364,7 +364,7 @@ class PaperTable:
                 yield no_seed_in_common(arm.name, other.name)
 
 
-def reference(table: str) -> tuple[str, str]:
+def compared_with(table: str) -> tuple[str, str]:
     """The method that the others of one of the paper's tables are compared with, and how a sentence says so."""
     methods = {row.setting.method for row in published_table(table)}
     return next(named for named in _REFERENCES.items() if named[0] in methods)

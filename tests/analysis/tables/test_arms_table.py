@@ -8,7 +8,8 @@ from rendered import rendered
 from scipy import stats
 
 from olr_cli import tables
-from olr_cli.analysis.frame import difference
+from olr_cli.analysis.arms import relabel
+from olr_cli.analysis.frame import difference, recovered
 from olr_cli.analysis.outcomes import TITLES
 from olr_cli.analysis.tables.arms_table import arms_table
 from olr_cli.errors import UserError
@@ -57,6 +58,39 @@ def test_one_pair_has_no_interval_equal_ones_one_of_no_width_and_none_no_differe
     equal = Cell(0.25, "points", ends=(0.25, 0.25), n=2)
     assert difference({1: 0.75, 2: 0.5}, {1: 0.5, 2: 0.25}) == equal
     assert difference({1: 0.6}, {2: 0.5}) is None
+
+
+def test_the_share_of_the_gap_is_the_ratio_of_means_over_the_seeds_that_all_three_have():
+    plain, best = {1: 0.50, 2: 0.52, 3: 0.60, 9: 0.1}, {1: 0.90, 2: 0.92, 3: 0.91, 8: 0.5}
+    share = recovered({1: 0.70, 2: 0.72, 3: 0.80, 4: 0.99}, plain, best)
+    assert (share.n, share.value) == (3, pytest.approx(0.6 / 1.11))
+    assert share.ends[0] < share.value < share.ends[1]
+    proportional = {seed: plain[seed] + (best[seed] - plain[seed]) / 2 for seed in (1, 2, 3)}
+    assert recovered(proportional, plain, best).ends == pytest.approx((0.5, 0.5))
+    assert recovered({1: 0.7}, plain, best) == Cell(pytest.approx(0.5), n=1)
+    assert recovered({1: 0.7}, {1: 0.51}, {1: 0.55}) is None, "a gap of four points"
+    assert recovered({4: 0.7}, plain, best) is None
+
+
+def test_with_a_reference_a_method_is_compared_with_its_plain_arm(folder):
+    labels = ["grpo=noisy", "olr=noisy+olr"]
+    table = arms_table(relabel(arms_of(folder), labels), None, "clean")
+    method, plain = (line(table, "eval/avg", arm) for arm in ("noisy+olr", "noisy"))
+    alone = line(compared(folder), "eval/avg", "olr")
+    assert (method["difference"], method["pairs"]) == (alone["difference"], 3)
+    assert plain["pairs"] == 1, "the plain arm itself is compared with the reference"
+    gap = (
+        line(table, "eval/avg", "clean")["mean"] - line(compared(folder, "clean"), "eval/avg", "grpo")["mean"]
+    )
+    assert (method["recovered"] is None) == (gap < 0.05)
+    assert "recovered" not in alone
+    for reference, baseline, sentence in (
+        ("noisy+olr", None, "no arm is named after another one"),
+        ("clean", "noisy", "leave one of them out"),
+        ("claen", None, r"reference.*did you mean 'clean'"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            arms_table(relabel(arms_of(folder), labels), baseline, reference)
 
 
 def test_means_are_of_the_last_logged_values_and_of_those_of_the_last_epoch(folder, table):
