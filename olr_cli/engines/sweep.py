@@ -1,12 +1,18 @@
-"""All runs of a sweep, each in a process of its own, a few at a time."""
+"""All runs of a sweep, each in a process of its own, a few at a time.
+
+The processes are forks of one that has torch and transformers imported: a run of a toy would spend half of its time on
+that.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from shlex import quote
 
@@ -21,6 +27,13 @@ from olr_cli.runs.metrics import accuracy_fall, read_metrics
 from olr_cli.runs.progress import headline, rough_duration
 
 _POLL_SECONDS = 0.05
+_SERVER = multiprocessing.get_context("forkserver")
+_PRELOADED = (
+    "olr_cli.cli.train",
+    "olr_cli.engines.local.engine",
+    "olr_cli.runs.summary",
+    "transformers.models.auto",
+)
 _STOPPED = [
     sign for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) for sign in (128 + number, -number)
 ]
@@ -50,17 +63,19 @@ def train_all(recipe: str, settings: Sequence[str], runs: Sequence[SweepRun], fo
         (folder / "logs").mkdir(parents=True, exist_ok=True)
 
     waiting = [(number, run.place) for number, run in enumerate(runs) if run.place not in finished]
-    training: dict[str, subprocess.Popen[bytes]] = {}
+    training: dict[str, BaseProcess] = {}
     ended: dict[str, int] = {}
     began = time.monotonic()
+    if all(run.recipe.engine.name == "local" for run in runs):
+        _SERVER.set_forkserver_preload([*_PRELOADED])
     with stop_requests() as stop:
         try:
             while (waiting or training) and stop.signal_number is None:
                 while waiting and len(training) < jobs:
                     number, place = waiting.pop(0)
-                    training[place] = _start(_command(recipe, settings, number, folder), _log(folder, place))
+                    training[place] = _start(_words(recipe, settings, number, folder), _log(folder, place))
                 time.sleep(_POLL_SECONDS)
-                for place in [place for place, child in training.items() if child.poll() is not None]:
+                for place in [place for place, child in training.items() if not child.is_alive()]:
                     ended[place] = _report(folder, place, training.pop(place))
                     if left := len(waiting) + len(training):
                         duration = rough_duration((time.monotonic() - began) / len(ended) * left)
@@ -83,20 +98,34 @@ def _takes_all_gpus(recipe: Recipe) -> bool:
     return isinstance(engine, OpenRlhfEngine) and engine.device == "cuda" and cluster_address(recipe) is None
 
 
-def _command(recipe: str, settings: Sequence[str], number: int, folder: Path) -> list[str]:
+def _words(recipe: str, settings: Sequence[str], number: int, folder: Path) -> list[str]:
     options = [part for setting in settings for part in ("--set", setting)]
-    command = [sys.executable, "-m", "olr_cli", "train", recipe, *options]
-    return [*command, "--sweep", "--index", str(number), "--run-dir", str(folder)]
+    return ["train", recipe, *options, "--sweep", "--index", str(number), "--run-dir", str(folder)]
 
 
-def _start(command: list[str], log: Path) -> subprocess.Popen[bytes]:
-    with writing(log), log.open("ab") as output:
-        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+def _start(words: list[str], log: Path) -> BaseProcess:
+    with writing(log):
+        log.touch()
+    child = _SERVER.Process(target=_be_olr, args=(words, log))
+    child.start()
+    return child
 
 
-def _report(folder: Path, place: str, child: subprocess.Popen[bytes]) -> int:
+def _be_olr(words: list[str], log: Path) -> None:
+    """Be `olr` with these words, in the process that was forked for it."""
+    with open(os.devnull, "rb") as nothing, log.open("ab") as output:
+        for number, file in enumerate((nothing, output, output)):
+            os.dup2(file.fileno(), number)
+    sys.argv = ["olr", *words]
+    from olr_cli.__main__ import main
+
+    main()
+
+
+def _report(folder: Path, place: str, child: BaseProcess) -> int:
     """Wait for a run's end and print a line about it; returns its exit status."""
-    status = child.wait()
+    child.join()
+    status = child.exitcode or 0
     if status == 0:
         outcome = _outcome(folder / place)
     elif status in _STOPPED:

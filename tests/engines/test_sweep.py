@@ -23,15 +23,19 @@ time.sleep(60)
 """
 
 
+def run_code(words, log):
+    """What stands for `olr` in the processes of these tests."""
+    with log.open("a") as sys.stdout:
+        exec(words[0], {})
+
+
 @pytest.fixture
 def train(tmp_path, monkeypatch):
     """Train `RUNS`, each process running the code that is given for it."""
 
     def train(*codes, jobs=1):
-        def command(_recipe, _settings, number, _folder):
-            return [sys.executable, "-c", codes[number]]
-
-        monkeypatch.setattr(sweep, "_command", command)
+        monkeypatch.setattr(sweep, "_words", lambda _recipe, _settings, number, _folder: [codes[number]])
+        monkeypatch.setattr(sweep, "_be_olr", run_code)
         return sweep.train_all("recipe", [], RUNS, tmp_path, jobs)
 
     return train

@@ -105,7 +105,8 @@ def _footnotes(
     if changes:
         yield f"Differences are to {whom}, in points, paired by seed, with Student's 95 % interval."
     if reference:
-        yield f"Recovered: of the gap from X to {reference}, by X+method; no share of a gap below {100 * SMALLEST_GAP:.0f} points."
+        least = f"{100 * SMALLEST_GAP:.0f} points"
+        yield f"Recovered: of the gap from X to {reference}, by X+method; no share of a gap below {least}."
     if any(cell.change and cell.change.n == 1 for cell in cells.values()):
         yield ONE_SEED
     for arm in sorted(references.keys() - changes.keys()):
