@@ -47,10 +47,10 @@ def test_both_rates_are_found_with_their_intervals_and_nothing_is_blamed_where_n
     assert accepted["mean"] == 0.5
     assert found["youden"] == pytest.approx(1 - missed["mean"] - 0.5)
     assert (found["rewards"], found["without_answer"], found["undecided"]) == (3000, 300, 0)
-    assert found["kinds"] == {"other value": 600, "spelling": found["kinds"]["spelling"]}
+    assert found["kinds"] == {"other value": 600, "same text": found["kinds"]["same text"]}
     first = found["queue"][0]
     assert {name: first[name] for name in ("answer", "label", "is_rewarded", "kind")} == {
-        "answer": "20", "label": "20", "is_rewarded": False, "kind": "spelling",
+        "answer": "20", "label": "20", "is_rewarded": False, "kind": "same text",
     }  # fmt: skip
 
 
@@ -94,7 +94,10 @@ def test_peoples_verdicts_tell_the_verifiers_errors_from_the_graders(log, tmp_pa
     ("change", "said"),
     [
         ({"verdict": pl.lit("perhaps")}, "verdict 'perhaps' is none of right, wrong, cannot be scored"),
-        ({"prompt_id": pl.lit("other"), "verdict": pl.lit("right")}, "no verdict is about an answer of this"),
+        (
+            {"prompt_id": pl.lit("other"), "verdict": pl.lit("right")},
+            "judge some in the table that --out writes for this history",
+        ),
     ],
 )
 def test_verdicts_that_say_nothing_of_it_are_refused(log, tmp_path, change, said):
