@@ -153,7 +153,7 @@ def _rows(history: RolloutHistory) -> pl.DataFrame:
     keys = ("prompt_id", "visit", "view", "sample")
     columns = (*keys, "answer", "is_rewarded", "response")
     rows = pl.concat(step.select(c for c in columns if c in step.columns) for step in history.steps)
-    remedy = "name them with --columns {reward: COLUMN, given_label: COLUMN}"
+    remedy = "name --columns {reward: COLUMN, given_label: COLUMN}, or in --data the data set with all labels"
     if history.is_run:
         remedy = "a majority label asks no verifier"
         unasked = ("none", "majority") if history.recipe.method.majority_graded_by == "class" else ("none",)
@@ -237,19 +237,24 @@ def _by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, Rates]:
     In each cell (reward, verdict) the share of right ones is that of the rollouts whose answers people have judged;
     where they judged none of a cell in which both agree, both are taken to be right.
     """
-    judged, is_in = known.join(people, on=["prompt_id", "answer"]), _in_cells()
-    sizes = np.array(known.select(cell.sum().alias(str(i)) for i, cell in enumerate(is_in)).row(0))
-    sums = _resampled(judged, [*(cell & pl.col("is_right") for cell in is_in), *is_in])
-    said, asked = sums[:, :4], sums[:, 4:]
+    judged, is_in, is_right = (
+        known.join(people, on=["prompt_id", "answer"], how="left"),
+        _in_cells(),
+        pl.col("is_right"),
+    )
+    is_asked = [cell & is_right.is_not_null() for cell in is_in]
+    sums = _resampled(judged, [*is_in, *(cell & is_right for cell in is_in), *is_asked])
+    sizes, said, asked = np.split(sums, 3, axis=1)
     for cell, (reward, verdict) in enumerate(_CELLS):
-        if reward != verdict and sizes[cell] and not asked[0, cell]:
+        if reward != verdict and sizes[0, cell] and not asked[0, cell]:
             raise UserError(
-                f"none of the {sizes[cell]:,} rollouts in the queue with reward {int(reward)} has an answer that people"
-                " call right or wrong; judge some in the table that --out writes for this history"
+                f"none of the {sizes[0, cell]:,.0f} rollouts in the queue with reward {int(reward)} has an answer that"
+                " people call right or wrong; judge some in the table that --out writes for this history"
             )
     of_all = np.where(asked[0] > 0, said[0] / np.maximum(asked[0], 1), [0, 0, 0, 1])
     shares = np.where(asked > 0, said / np.maximum(asked, 1), of_all)
-    right, wrong, prompts = sizes * shares, sizes * (1 - shares), judged["prompt_id"].n_unique()
+    right, wrong = sizes * shares, sizes * (1 - shares)
+    prompts = judged.drop_nulls("is_right")["prompt_id"].n_unique()
     of_grader = [0, 2, 1, 3]  # whose verdict takes the place of the reward
     return {
         "verifier": _verifiers(right, wrong, prompts, prompts),
