@@ -237,11 +237,8 @@ def _by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, Rates]:
     In each cell (reward, verdict) the share of right ones is that of the rollouts whose answers people have judged;
     where they judged none of a cell in which both agree, both are taken to be right.
     """
-    judged, is_in, is_right = (
-        known.join(people, on=["prompt_id", "answer"], how="left"),
-        _in_cells(),
-        pl.col("is_right"),
-    )
+    judged = known.join(people, on=["prompt_id", "answer"], how="left")
+    is_in, is_right = _in_cells(), pl.col("is_right")
     is_asked = [cell & is_right.is_not_null() for cell in is_in]
     sums = _resampled(judged, [*is_in, *(cell & is_right for cell in is_in), *is_asked])
     sizes, said, asked = np.split(sums, 3, axis=1)
