@@ -59,11 +59,12 @@ def write_history(
     kind: str = "training",
     data: Mapping[str, Any] | None = None,
     train: Mapping[str, Any] | None = None,
+    verifier: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a run directory as `olr train`, or `kind`, would have left it, without checkpoints; returns `run`.
 
     The recipe has noise of type `noise` (None: clean labels) and method OLR with threshold 0.02 after 3 epochs, unless
-    `method` is its section; `data` and `train` have more keys of these; `seed` is also that of everything drawn
+    `method` is its section, as `verifier` is; `data` and `train` have more keys of these; `seed` is that of all drawn
     here. The run is finished, or stopped after so many `steps`; `arm` is as in the manifest of a sweep's run. Without
     `knows_truth` or `knows_noise` the data don't have true answers, or don't say which labels are noise. Without
     `store_rollouts` the shards of rollouts have no rows. `kind` rollouts: of a policy that was not trained.
@@ -72,6 +73,7 @@ def write_history(
         "name": run.name,
         "seed": seed,
         "data": {"limit": prompts, **(data or {})},
+        "verifier": verifier,
         "method": dict(method or {"name": "olr", "slope_threshold": 0.02, "warmup_epochs": 3}),
         "train": {
             "epochs": epochs,

@@ -104,12 +104,16 @@ class Run:
 
     @cached_property
     def noise(self) -> str:
-        """Kind and ratio of the noise: the recipe's, else what the training file marks among labels not verified."""
-        noise = self.recipe.noise
+        """Kind and ratio of the labels' noise, the recipe's or, where the training file marks labels, the share of the
+        unverified ones; and the verifier's errors.
+        """
+        noise, verifier = self.recipe.noise, self.recipe.verifier
         if noise is not None and noise.ratio is not None:
-            return f"{noise.type} {noise.ratio}"
-        marked = marked_noise(self.labels)
-        return f"{marked[0]} {marked[1]:.2g}" if marked else ""
+            of_labels = f"{noise.type} {noise.ratio}"
+        else:
+            marked = marked_noise(self.labels)
+            of_labels = f"{marked[0]} {marked[1]:.2g}" if marked else ""
+        return ", ".join(filter(None, (of_labels, "" if verifier is None else verifier.brief)))
 
 
 def _complete(visits: pl.DataFrame) -> int:

@@ -22,7 +22,7 @@ _WIDTH = 60
 def check(
     source: str = Argument(
         metavar="SOURCE",
-        help="The data set: a Parquet, JSON or CSV file, a folder of such files, or a hub id (org/name).",
+        help="The data set: a Parquet, JSON or CSV file, a folder of them, a hub id (org/name), or a built-in set.",
     ),
     columns: str | None = options.DATA_COLUMNS,
     export: Path | None = Option(

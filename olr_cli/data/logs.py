@@ -563,5 +563,11 @@ def _with_verdicts(rows: pl.DataFrame, layout: _Layout) -> tuple[pl.DataFrame, l
         return kept, []
     low, high = min(0.0, *different), max(0.0, *different)
     verdicts = (rewards > (low + high) / 2).alias("is_rewarded")
+    notes = []
+    if not {*different} <= {-1.0, 0.0, 1.0}:
+        values = ", ".join(f"{value:g}" for value in sorted(different))
+        notes = [
+            f"Rewards are {values}; those above {(low + high) / 2:g} are taken to say that an answer is right."
+        ]
     is_named = column is not None and source == "is_correct" and layout.format is TABLE
-    return kept.with_columns(verdicts.alias("is_correct") if is_named else verdicts), []
+    return kept.with_columns(verdicts.alias("is_correct") if is_named else verdicts), notes

@@ -460,7 +460,9 @@ def read_prompts(
 
 
 def load_rows(text: str, split: str) -> tuple[Rows, str, str, str | None]:
-    """The rows in a file or on the hub, their name, the default of their data source, and their revision."""
+    """The rows of a built-in set, in a file or on the hub, their name, data source by default, and revision."""
+    if parse_source(text) is not None:
+        return Rows(read_prompts(text, split=split).table, Origins(text)), text, SOURCE, None
     if _is_local(text):
         path = Path(text).absolute()
         if os.path.isfile(path / "manifest.json"):

@@ -110,6 +110,8 @@ class Rehearsal:
             yield f"{amount['prompts']} prompts from {source}, {marked}{verified}"
             if (test := self.data.test) is not None:
                 yield f"{len(test)} held-out prompts from {test.source}"
+        if (verifier := self.recipe.verifier) is not None:
+            yield f"a verifier that errs: {verifier.brief or 'never'}"
         yield f"{amount['steps']} steps, {amount['rollouts']:,} rollouts"
         if (before := self._earlier_run()) is not None:
             path, seconds = before

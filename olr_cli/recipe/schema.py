@@ -293,6 +293,15 @@ class VerifierSection(Section):
         " the rates above (docs/methods.md).",
     )
 
+    @property
+    def brief(self) -> str:
+        """``FN 0.3 FP 0.1 by answer, 2 rules``, as in names; empty if it makes no errors."""
+        rates = {"FN": self.false_negative_rate, "FP": self.false_positive_rate}
+        words = [f"{name} {rate}" for name, rate in rates.items() if rate]
+        words += ["by answer"] if words and self.draw == "answer" else []
+        rules = f"{len(self.where)} rule{'s' * (len(self.where) > 1)}" if self.where else ""
+        return ", ".join(filter(None, (" ".join(words), rules)))
+
 
 class ModelSection(Section):
     """The policy at the start."""

@@ -351,12 +351,16 @@ class Supervisor:
         """What the verifier makes of the rewards of one view, from `start` on (R25)."""
         if self._verifier is None or not self._verifier.grades(source):
             return due
-        first = step.starts[group]
-        graded = [
-            None if text is None else Graded(place - first, step.responses[place], text, verdicts.keys[text])
-            for place, text in enumerate(answers, start)
+        prompt, visit, first = step.prompts[group], step.visits[group], step.starts[group]
+        return [
+            # A missing answer is never accepted.
+            reward
+            if text is None
+            else self._verifier.reward(
+                Graded(prompt, visit, i - first, step.responses[i], text, verdicts.keys[text], label), reward
+            )
+            for i, (text, reward) in enumerate(zip(answers, due, strict=True), start)
         ]
-        return self._verifier.rewards(step.prompts[group], step.visits[group], label, graded, due)
 
 
 def make_supervisor(

@@ -22,12 +22,15 @@ from olr_cli.user_code import load_function, raised_at
 
 
 class Graded(NamedTuple):
-    """A rollout as its verifier grades it: its number within the visit, and its answer with the answer's class."""
+    """A rollout as its verifier grades it: its number within the visit, its answer with its class, and the label."""
 
+    prompt: Prompt
+    visit: int
     sample: int
     response: str
     answer: str
     key: Key
+    label: str | None
 
 
 class Verifier:
@@ -54,39 +57,22 @@ class Verifier:
         """Whether it is asked about a label of this source."""
         return source != "majority" or self._grades_majorities
 
-    def rewards(
-        self,
-        prompt: Prompt,
-        visit: int,
-        label: str | None,
-        graded: Sequence[Graded | None],
-        right: Sequence[float],
-    ) -> list[float]:
-        """The rewards of a visit's rollouts, in place of the right ones; a missing answer, None, is never accepted."""
-        return [
-            reward
-            if one is None
-            else float(bool(reward) != self._errs(prompt, visit, label, one, bool(reward)))
-            for one, reward in zip(graded, right, strict=True)
-        ]
+    def reward(self, one: Graded, right: float) -> float:
+        """The reward of a rollout, in place of the right one."""
+        drawn = (one.visit, one.sample) if self._section.draw == "rollout" else (one.key,)
+        number = seeding.uniform("verifier", self._seed, one.prompt.prompt_id, *drawn)
+        return 1 - right if number < self._rate(one, bool(right)) else right
 
-    def _errs(self, prompt: Prompt, visit: int, label: str | None, one: Graded, matches: bool) -> bool:
-        rate = self._rate(prompt, label, one, matches)
-        if rate in (0, 1):
-            return bool(rate)
-        drawn = (visit, one.sample) if self._section.draw == "rollout" else (one.key,)
-        return seeding.uniform("verifier", self._seed, prompt.prompt_id, *drawn) < rate
-
-    def _rate(self, prompt: Prompt, label: str | None, one: Graded, matches: bool) -> Decimal:
+    def _rate(self, one: Graded, matches: bool) -> Decimal:
         """The chance of an error: of the first rule that holds and names one, else the section's."""
         for rule, holds in self._rules:
             rate = rule.false_negative_rate if matches else rule.false_positive_rate
-            if rate is not None and holds(prompt, one, label):
+            if rate is not None and holds(one):
                 return rate
         return self._section.false_negative_rate if matches else self._section.false_positive_rate
 
 
-_Condition = Callable[[Prompt, Graded, str | None], bool]
+_Condition = Callable[[Graded], bool]
 
 
 def _condition(rule: VerifierRule) -> _Condition:
@@ -94,17 +80,17 @@ def _condition(rule: VerifierRule) -> _Condition:
     with at("verifier.where"):
         if rule.answer is not None:
             in_answer = found_by(rule.answer)
-            return lambda prompt, one, label: in_answer(one.answer)
+            return lambda one: in_answer(one.answer)
         if rule.response is not None:
             in_response = found_by(rule.response)
-            return lambda prompt, one, label: in_response(one.response)
+            return lambda one: in_response(one.response)
         if rule.function is not None:
             return _own_condition(rule.function)
     distances = None if rule.error is None else {*map(Fraction, rule.error)}
     part = Fraction(rule.relative_error or 0)
 
-    def is_near(prompt: Prompt, one: Graded, label: str | None) -> bool:
-        claimed, due = exact_number(one.answer), exact_number(label or "")
+    def is_near(one: Graded) -> bool:
+        claimed, due = exact_number(one.answer), exact_number(one.label or "")
         if claimed is None or due is None:
             return False
         distance = abs(claimed - due)
@@ -116,12 +102,12 @@ def _condition(rule: VerifierRule) -> _Condition:
 def _own_condition(name: str) -> _Condition:
     function = load_function(name)
 
-    def holds(prompt: Prompt, one: Graded, label: str | None) -> bool:
+    def holds(one: Graded) -> bool:
         try:
-            return bool(function(prompt, one.response, one.answer, label))
+            return bool(function(one.prompt, one.response, one.answer, one.label))
         except Exception as error:  # of any kind: it is the user's code
             raise UserError(
-                f"{name}, prompt {prompt.prompt_id}: the function raised {raised_at(error)}; fix it",
+                f"{name}, prompt {one.prompt.prompt_id}: the function raised {raised_at(error)}; fix it",
                 "verifier.where",
             ) from error
 

@@ -32,6 +32,20 @@ def names_of(*places):
 # Arms and their names -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("verifier", "name"),
+    [
+        ({"false_negative_rate": 0.3, "false_positive_rate": 0.1}, "active 0.5, FN 0.3 FP 0.1 olr"),
+        ({"false_positive_rate": 0.1, "draw": "answer"}, "active 0.5, FP 0.1 by answer olr"),
+        ({"where": [{"error": [10], "false_positive_rate": 1}]}, "active 0.5, 1 rule olr"),
+        ({}, "active 0.5 olr"),
+    ],
+)
+def test_an_arm_is_named_by_its_verifiers_errors_too(tmp_path, verifier, name):
+    write(tmp_path / "run", verifier=verifier)
+    assert names_of(tmp_path) == [name]
+
+
 def test_runs_that_differ_only_in_name_and_seed_are_one_arm(tmp_path):
     for seed in (2, 0, 1):
         write(tmp_path / f"any-name-{seed}", seed=seed)

@@ -7,6 +7,8 @@ import polars as pl
 import pytest
 from commands import answered, done, refused
 
+from olr_cli.api import OnlineLabelRefinement, Prompt
+
 
 def log_of(file, rows):
     file.write_text("\n".join(json.dumps(row) for row in rows))
@@ -47,10 +49,10 @@ def test_both_rates_are_found_with_their_intervals_and_nothing_is_blamed_where_n
     assert accepted["mean"] == 0.5
     assert found["youden"] == pytest.approx(1 - missed["mean"] - 0.5)
     assert (found["rewards"], found["without_answer"], found["undecided"]) == (3000, 300, 0)
-    assert found["kinds"] == {"other value": 600, "spelling": found["kinds"]["spelling"]}
+    assert found["kinds"] == {"other value": 600, "same text": found["kinds"]["same text"]}
     first = found["queue"][0]
     assert {name: first[name] for name in ("answer", "label", "is_rewarded", "kind")} == {
-        "answer": "20", "label": "20", "is_rewarded": False, "kind": "spelling",
+        "answer": "20", "label": "20", "is_rewarded": False, "kind": "same text",
     }  # fmt: skip
 
 
@@ -83,25 +85,35 @@ def test_peoples_verdicts_tell_the_verifiers_errors_from_the_graders(log, tmp_pa
     table = pl.read_csv(queue, infer_schema=False)
     assert set(table["verdict"]) <= {"", None}
     table.with_columns(verdict=pl.lit("right")).write_csv(tmp_path / "judged.csv")
-    found = audited(log, "--verified", tmp_path / "judged.csv")["verified"]
+    audit = audited(log, "--verified", tmp_path / "judged.csv")
+    found, missed = audit["verified"], audit["false_negative_rate"]
     rejected = sum(row["rollouts"] for row in audited(log)["queue"] if not row["is_rewarded"])
     assert found["verifier"]["false_negative_rate"]["mean"] == pytest.approx(rejected / 2100)
     assert found["verifier"]["false_positive_rate"]["mean"] == 0
+    width = found["verifier"]["false_negative_rate"]["high"] - found["verifier"]["false_negative_rate"]["low"]
+    assert width > 0.5 * (missed["high"] - missed["low"])  # no surer than the rewards are many
     assert found["grader"]["false_negative_rate"]["mean"] == pytest.approx(600 / 2100)
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        (
+            {"verdict": pl.when("is_rewarded").then(pl.lit("")).otherwise(pl.lit("right"))},
+            "none of the 600 rollouts in the queue with reward 1 has an answer that people call right or wrong",
+        ),
         ({"verdict": pl.lit("perhaps")}, "verdict 'perhaps' is none of right, wrong, cannot be scored"),
-        ({"prompt_id": pl.lit("other"), "verdict": pl.lit("right")}, "no verdict is about an answer of this"),
+        (
+            {"prompt_id": pl.lit("other"), "verdict": pl.lit("right")},
+            "judge some in the table that --out writes for this history",
+        ),
     ],
 )
 def test_verdicts_that_say_nothing_of_it_are_refused(log, tmp_path, change, said):
     done("audit", log, "--rewards", "--out", tmp_path / "queue.csv")
-    pl.read_csv(tmp_path / "queue.csv", infer_schema=False).with_columns(**change).write_csv(
-        tmp_path / "judged.csv"
-    )
+    pl.read_csv(tmp_path / "queue.csv", schema_overrides={"prompt_id": pl.String}).with_columns(
+        **change
+    ).write_csv(tmp_path / "judged.csv")
     assert said in refused("audit", log, "--rewards", "--verified", tmp_path / "judged.csv")
 
 
@@ -116,3 +128,26 @@ def test_a_log_without_rewards_or_labels_has_nothing_to_audit(tmp_path):
 
 def test_it_takes_nothing_that_is_about_labels(log):
     assert "--rewards takes --columns" in refused("audit", log, "--rewards", "--export", "x.jsonl")
+
+
+@pytest.mark.parametrize(("graded_by", "rewards"), [("class", 1600), ("verifier", 4800)])
+def test_a_runs_own_rewards_give_the_rates_of_its_verifier_and_majorities_count_if_it_grades_them(
+    tmp_path, graded_by, rewards
+):
+    method = {"criteria": [], "warmup_epochs": 1, "majority_graded_by": graded_by}
+    verifier = {"false_negative_rate": 0.3, "false_positive_rate": 0.1}
+    with OnlineLabelRefinement(tmp_path / "run", recipe={"method": method, "verifier": verifier}) as olr:
+        prompts = [Prompt(str(n), (), "1", "1", "clean") for n in range(100)]
+        for _ in range(3):  # from the second visit on the majority counts
+            olr.supervise([(prompt, [r"\boxed{2}"] * 9 + [r"\boxed{1}"] * 7) for prompt in prompts])
+    found = audited(tmp_path / "run")
+    assert found["rewards"] == rewards
+    for name, rate in (("false_negative_rate", 0.3), ("false_positive_rate", 0.1)):
+        assert found[name]["low"] < rate < found[name]["high"] < rate + 0.06
+
+
+def test_labels_of_a_data_set_count_though_the_log_has_none(tmp_path):
+    rows = [rollout(n, answer, "1", float(answer == 1)) for n in range(4) for answer in (1, 2)]
+    bare = log_of(tmp_path / "log.jsonl", [{k: v for k, v in row.items() if k != "label"} for row in rows])
+    data = log_of(tmp_path / "data.jsonl", [{"question": row["prompt"], "answer": "1"} for row in rows[::2]])
+    assert audited(bare, "--data", data)["youden"] == 1

@@ -202,3 +202,8 @@ def test_what_an_export_leaves_out_is_chosen_by_the_names_of_the_findings(tmp_pa
 
 def test_every_finding_has_a_name_that_an_export_knows(tmp_path):
     assert {*FOUND, *IN_NUMBERS, *FAULTS} <= {*KINDS}
+
+
+@pytest.mark.parametrize("name", ["arithmetic", "arithmetic:maxima"])
+def test_built_in_sets_are_checked_as_files_are_and_nothing_is_wrong_with_them(name):
+    assert checked(name) == (0, {})

@@ -341,10 +341,10 @@ def with_labels_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
             )
         else:
             prompts[prompt_id] = replace(prompts[prompt_id], messages=in_data[prompt_id].messages)
-    notes = history.notes
-    if prompts.keys() <= in_data.keys():  # no label is guessed from rewards any more
-        notes = [note for note in notes if not note.startswith(NO_LABELS)]
-    return replace(history, prompts=prompts, notes=notes)
+    if not prompts.keys() <= in_data.keys():
+        return replace(history, prompts=prompts)
+    notes = [note for note in history.notes if not note.startswith(NO_LABELS)]  # none is guessed any more
+    return replace(history, prompts=prompts, knows_labels=True, notes=notes)
 
 
 def _with_repeated(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
