@@ -125,7 +125,8 @@ def chart(rows: pl.DataFrame) -> style.Chart:
         axes.spines[:].set_visible(False)
         seeds = sorted({*rows.filter(task=task, is_own=True)["n"]})
         count = f"{seeds[-1]}" if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
-        axes.set_title(style.lettered(number, f"{task} ({count} seeds)"), pad=4 if number else 26)
+        title = f"{task} ({count} seed{'s' * (seeds[-1] > 1)})"
+        axes.set_title(style.lettered(number, title), pad=4 if number else 22)
     caption = (
         "Held-out accuracy at the end, %, mean over seeds; the colour is the distance to GRPO without noise, white to"
         f" red: 0 to {100 * DARKEST:.0f} points and more."

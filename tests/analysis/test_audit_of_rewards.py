@@ -78,6 +78,16 @@ def test_an_extractor_that_is_not_the_verifiers_is_said_first(tmp_path):
     assert "Warning" not in better
 
 
+def test_an_extractor_that_reads_another_answer_than_the_verifier_is_said_first(tmp_path):
+    rows = [rollout(n, str(n), str(n), 1.0) for n in range(10, 30)]
+    for row in rows:
+        row["response"] += " That took 3 steps."
+    log = log_of(tmp_path / "log.jsonl", rows)
+    said = done("audit", log, "--rewards", "--set", "data.extractor=last_number").stdout
+    assert said.index("100% of the rewarded responses whose answer is wrong") < said.index("Audited")
+    assert "--set data.extractor=boxed" in said and "Warning" not in done("audit", log, "--rewards").stdout
+
+
 def test_peoples_verdicts_tell_the_verifiers_errors_from_the_graders(log, tmp_path):
     """People say that 30 is right too, so the verifier was right to accept it, and the grader was not to refuse it."""
     queue = tmp_path / "queue.csv"

@@ -20,7 +20,7 @@ import polars as pl
 from olr_cli.analysis.audit.annotators import Floats
 from olr_cli.analysis.audit.answer import write_table
 from olr_cli.analysis.histories import RolloutHistory
-from olr_cli.answers import Judge, exact_number
+from olr_cli.answers import EXTRACTORS, Judge, exact_number, extract
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.data.rows import read_table
 from olr_cli.errors import UserError
@@ -40,6 +40,9 @@ _MOST_UNREAD = 0.1
 _UNIT = re.compile(r"[A-Za-z]{2}|[%$\N{DEGREE SIGN}]")
 _ENDING = 200
 """Characters of a response that people see in the queue: its end, where the answer is."""
+
+_TRIED, _FEWEST = 200, 5
+"""Answers on which other extractors are tried, the most frequent ones; from how many on they say something."""
 
 VERDICTS = ("right", "wrong", "cannot be scored")
 """What people say of an answer."""
@@ -77,6 +80,8 @@ class RewardAudit:
             ``verdict`` (null: no answer, or undecided).
         queue: contradictions by prompt and answer, the most frequent first.
         rates: of the rewards, as if every verdict of the grader were right.
+        extractor: another one, and in which share of the wrong but rewarded responses it reads a right answer, if that
+            is more than half: then the verifier probably reads answers as it does.
         again: where an answer to a prompt was contradicted, how often another rollout with it is too.
         verified: rates by what people say, of the ``verifier`` and of the ``grader``.
     """
@@ -85,6 +90,7 @@ class RewardAudit:
     rows: pl.DataFrame
     queue: pl.DataFrame
     rates: Rates
+    extractor: tuple[str, float] | None
     again: float | None
     verified: Mapping[str, Rates]
     notes: Sequence[str]
@@ -119,6 +125,7 @@ def audit_rewards(history: RolloutHistory, judge: Judge, verified: Sequence[Path
         rows,
         queue.insert_column(4, pl.Series("kind", kinds, dtype=pl.String)),
         _by_grader(known),
+        _other_extractor(queue.filter("is_rewarded").drop_nulls("response").head(_TRIED), history, judge),
         again / pairs if pairs else None,
         {} if people is None else _by_people(known, people),
         history.notes,
@@ -178,6 +185,25 @@ def _rows(history: RolloutHistory) -> pl.DataFrame:
     response = pl.col("response") if "response" in rows.columns else pl.lit(None, pl.String)
     ending = response.cast(pl.String).str.slice(-_ENDING).alias("response")
     return rows.select("prompt_id", "label", pl.col("answer").cast(pl.String), "is_rewarded", ending)
+
+
+def _other_extractor(
+    accepted: pl.DataFrame, history: RolloutHistory, judge: Judge
+) -> tuple[str, float] | None:
+    """See `RewardAudit`; of what was rewarded and is wrong."""
+    found = {}
+    for name in EXTRACTORS:
+        answers = [extract(response, name) for response in accepted["response"]]
+        pairs = [
+            (history.prompts[prompt].asked(label), answer)
+            for (prompt, label), answer in zip(
+                accepted.select("prompt_id", "label").iter_rows(), answers, strict=True
+            )
+            if answer is not None
+        ]
+        found[name] = sum(map(bool, judge.matches(pairs)))
+    best = max(found, key=found.__getitem__)
+    return (best, found[best] / len(accepted)) if 2 * found[best] > len(accepted) >= _FEWEST else None
 
 
 def _kind(answer: str, label: str) -> str:
@@ -295,6 +321,14 @@ def _lines(audit: RewardAudit) -> Iterator[Line]:
             "Warning",
             f"in {blind:.0%} of the rewarded rollouts olr reads no answer: its extractor is not the verifier's, and"
             " what follows is about the others alone; --set data.extractor=NAME names another (docs/grading.md)",
+            "yellow",
+        )
+    if audit.extractor is not None:
+        name, share = audit.extractor
+        yield line(
+            "Warning",
+            f"in {share:.0%} of the rewarded responses whose answer is wrong the extractor {name} reads a right one, so"
+            f" this may be how the verifier reads; --set data.extractor={name}",
             "yellow",
         )
     yield line(
