@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from olr_cli.analysis import figures
-from olr_cli.analysis.arms import Arm, Run, begun, find_runs, group, newest_of_each, relabel
+from olr_cli.analysis.arms import Arm, begun, find_runs, group, newest_of_each, relabel
 from olr_cli.analysis.frame import Lack
 from olr_cli.analysis.histories import EXAMPLE
 from olr_cli.analysis.tables import PUBLISHED_TABLES, TABLES, count
 from olr_cli.data.arithmetic import mixture_note
 from olr_cli.errors import UserError
 from olr_cli.evaluation.scores import is_evaluation
+from olr_cli.runs.stored import Run
 from olr_cli.tables import Answer, File, Table
 
 STANDING_ALONE = ("markdown", "latex", "csv")

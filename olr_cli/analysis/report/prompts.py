@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from olr_cli.analysis.arms import Arm, Run, find_runs
+from olr_cli.analysis.arms import Arm, find_runs
 from olr_cli.analysis.audit.audit import Audit, audit, audit_history
 from olr_cli.analysis.audit.calibration import is_right
 from olr_cli.analysis.audit.export import evidence
@@ -30,6 +30,7 @@ from olr_cli.answers import Judge
 from olr_cli.data.logs import natural
 from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL, Prompt
 from olr_cli.errors import UserError
+from olr_cli.runs.stored import Run
 from olr_cli.supervision.types import LabelSource
 from olr_cli.tables.html import element
 
