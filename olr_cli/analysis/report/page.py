@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
@@ -21,6 +22,7 @@ from olr_cli.analysis.audit.audit import Audit
 from olr_cli.analysis.figures import caption, style
 from olr_cli.analysis.histories import RolloutHistory
 from olr_cli.analysis.report.prompts import audit_data, prompt_list
+from olr_cli.analysis.report.words import STATUS_OPTIONS, VERDICT_OPTIONS, WORDS
 from olr_cli.analysis.tables import count
 from olr_cli.answers import Judge
 from olr_cli.files import make_folder_of, write_text, writing
@@ -151,6 +153,9 @@ def _page(
         before=html(before),
         after=html(after),
         runs=html(choices),
+        statuses=html(STATUS_OPTIONS),
+        verdicts=html(VERDICT_OPTIONS),
+        words=html([element("script", json.dumps(WORDS), type="text/plain", id="words")]),
         blocks=html(data),
         version=__version__,
     )
