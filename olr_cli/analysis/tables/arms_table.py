@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 from olr_cli.analysis.arms import Arm
-from olr_cli.analysis.frame import ONE_SEED, Key, Lack, flat, no_seed_in_common, summarise
+from olr_cli.analysis.frame import Key, Lack, flat, notes_on_differences, summarise, without_difference
 from olr_cli.analysis.outcomes import TITLES, at_the_end
 from olr_cli.errors import unknown
 from olr_cli.tables import NOTHING, UNKNOWN, Block, Cell, Column, Row, Table
@@ -51,7 +51,10 @@ def arms_table(arms: Sequence[Arm], baseline: str | None = None) -> Table:
         notes=[
             f"Mean ± sd; in brackets the difference to {baseline}, paired by seed, with Student's 95 % interval."
         ],
-        footnotes=[*_footnotes(cells, baseline)],
+        footnotes=[
+            *notes_on_differences(cells.values(), baseline),
+            *sorted(without_difference(known, references)),
+        ],
     )
 
 
@@ -63,13 +66,3 @@ def _in_detail(arm: str, cell: Cell, *, is_baseline: bool) -> Row:
 
 def _with_change(cell: Cell) -> str:
     return joined(cell.full, f"({cell.change.full})" if cell.change else "")
-
-
-def _footnotes(cells: Mapping[Key, Cell], baseline: str) -> Iterator[str]:
-    changes = {key.arm: cell.change for key, cell in cells.items() if cell.change}
-    if changes:
-        yield f"Differences are to {baseline}, in points, paired by seed, with Student's 95 % interval."
-    if any(cell.change and cell.change.n == 1 for cell in cells.values()):
-        yield ONE_SEED
-    for arm in sorted({key.arm for key in cells} - {baseline, *changes}):
-        yield no_seed_in_common(arm, baseline)
