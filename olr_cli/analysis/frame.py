@@ -112,11 +112,11 @@ def difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Ce
     return replace(mean, sd=None, ends=mean_interval(mean))
 
 
-def notes_on_differences(cells: Iterable[Cell | None], reference: str) -> Iterator[str]:
+def notes_on_differences(cells: Iterable[Cell | None], reference: str, whose: str = "") -> Iterator[str]:
     """What follows from the pairs of cells that are compared: what with, and where there is no interval."""
     changes = [cell.change for cell in cells if cell and cell.change]
     if changes:
-        yield f"Differences are to {reference}, in points, paired by seed, with Student's 95 % interval."
+        yield f"Differences are to {reference}, in points, {whose}paired by seed, with Student's 95 % interval."
     if any(change.n == 1 for change in changes):
         yield "One seed gives no sd and no interval: train more seeds."
 

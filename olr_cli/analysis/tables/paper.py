@@ -331,7 +331,7 @@ class PaperTable:
                 " benchmarks; orders and signs of differences do."
             )
         cells = [row.cells.get(score.name) for row in self.rows for score in self._source.columns]
-        yield from notes_on_differences(cells, self._in_words)
+        yield from notes_on_differences(cells, self._in_words, "ours " if self._published else "")
         if self._source.is_held_out:
             yield "Below start: how many of the n runs ended below their own accuracy before training."
         yield from self._gaps()
