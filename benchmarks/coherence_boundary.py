@@ -28,11 +28,12 @@ import polars as pl
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
 from olr_cli import tables
-from olr_cli.analysis.arms import Run, find_runs
+from olr_cli.analysis.arms import find_runs
 from olr_cli.analysis.figures import style
 from olr_cli.errors import UserError
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import scan_rollouts
+from olr_cli.runs.stored import Run
 from olr_cli.tables import Block, Cell, Column, Row, Table
 
 ARM = ["task", "noise", "prompts", "visits"]

@@ -32,7 +32,6 @@ from benchmarks.theory.policy_tables import print_critical, print_errors, print_
 from benchmarks.theory.simulation import Simulation, simulate
 from benchmarks.theory.table import crossing
 from olr_cli import seeding
-from olr_cli.analysis.arms import Run
 from olr_cli.answers.extraction import reversed_digits
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.data.sets import noise_draw, training_prompts
@@ -43,6 +42,7 @@ from olr_cli.engines.local.sampler import SampledRollouts, sample
 from olr_cli.engines.run import ADAM_BETAS
 from olr_cli.recipe.schema import NoiseDraw
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
+from olr_cli.runs.stored import Run
 from olr_cli.supervision.rewards import group_advantages
 
 MOST_DIGITS = 4

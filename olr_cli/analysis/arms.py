@@ -5,11 +5,10 @@ Everything a figure or table shows is read from run directories; nothing here ne
 
 from __future__ import annotations
 
-import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -20,106 +19,13 @@ import polars as pl
 from olr_cli.analysis.frame import SCHEMA, frame
 from olr_cli.data.logs import RolloutLog, is_log, read_log
 from olr_cli.errors import UserError, unknown
-from olr_cli.evaluation.published import marked_noise
-from olr_cli.recipe.schema import UNDECIDING, OlrMethod, Recipe, flatten
-from olr_cli.runs.directory import (
-    Kind,
-    has_run,
-    is_run,
-    kind_note,
-    kind_of,
-    read_manifest,
-    read_recipe,
-    require_run,
-    rules_note,
-)
-from olr_cli.runs.metrics import read_metrics
-from olr_cli.runs.store import scan_labels, scan_labels_of, stored_steps
-from olr_cli.supervision import compose
+from olr_cli.recipe.schema import OlrMethod, Recipe
+from olr_cli.runs.directory import has_run, is_run, kind_note, require_run, rules_note
+from olr_cli.runs.store import scan_labels_of, stored_steps
+from olr_cli.runs.stored import Run, arm_name, complete_epochs, read_run, runs_below
 from olr_cli.supervision.metrics import LABEL_METRICS, all_metrics, by_visit
 
 _ACRONYM = re.compile("(?<![A-Za-z0-9])(grpo|olr|ttrl)(?![A-Za-z0-9])")
-
-_SAME_ARM = UNDECIDING | {
-    "seed",
-    "noise.seed",
-    "engine.device",
-    "engine.dtype",
-    "engine.threads",
-}
-"""Keys, or sections of keys, in which runs of one arm may differ: the seeds, and what changes rounding alone."""
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run directory.
-
-    Attributes:
-        arm: what its sweep calls runs of this recipe; empty for a run of its own.
-        created: when it was made, as an ISO time; empty if unknown.
-        log: what another trainer logged, in place of a run directory; its recipe says nothing.
-    """
-
-    path: Path
-    recipe: Recipe
-    arm: str
-    created: str
-    kind: Kind = "training"
-    log: RolloutLog | None = field(default=None, compare=False)
-
-    @property
-    def seed(self) -> int:
-        """The seed, by which runs of several arms are paired."""
-        return self.recipe.seed
-
-    @cached_property
-    def method(self) -> str:
-        """The method's name, with what is added to it."""
-        return compose(self.recipe.method).name
-
-    @cached_property
-    def labels(self) -> pl.LazyFrame:
-        """The labels table (`LabelRecord`)."""
-        return scan_labels(self.path)
-
-    @cached_property
-    def epochs(self) -> int:
-        """How many epochs all prompts have gone through; 1 at least, even if the first is under way."""
-        return _complete(by_visit(self.labels, {}))
-
-    def last_logged(self, name: str) -> float | None:
-        """The last value of a metric in metrics.jsonl; None if there is none since training began (step 0)."""
-        lines = reversed(read_metrics(self.path, name))
-        return next((line[name] for line in lines if line["step"] > 0), None)
-
-    def logged_before_training(self, name: str) -> float | None:
-        """The value of a metric at step 0, of the policy before training; None if it was not measured."""
-        return next((line[name] for line in read_metrics(self.path, name) if line["step"] == 0), None)
-
-    @cached_property
-    def settings(self) -> dict[str, Any]:
-        """What makes the run's arm: its recipe's dotted keys but those in which runs of one arm may differ."""
-        flat = flatten(self.recipe.plain())
-        return {k: v for k, v in flat.items() if k not in _SAME_ARM and k.split(".")[0] not in _SAME_ARM}
-
-    @cached_property
-    def noise(self) -> str:
-        """Kind and ratio of the labels' noise, the recipe's or, where the training file marks labels, the share of the
-        unverified ones; and the verifier's errors.
-        """
-        noise, verifier = self.recipe.noise, self.recipe.verifier
-        if noise is not None and noise.ratio is not None:
-            of_labels = f"{noise.type} {noise.ratio}"
-        else:
-            marked = marked_noise(self.labels)
-            of_labels = f"{marked[0]} {marked[1]:.2g}" if marked else ""
-        return ", ".join(filter(None, (of_labels, "" if verifier is None else verifier.brief)))
-
-
-def _complete(visits: pl.DataFrame) -> int:
-    """How many rows of `by_visit` have all prompts; the first always counts."""
-    prompts = visits["prompts"].to_list()
-    return sum(count >= prompts[0] for count in prompts)
 
 
 @dataclass(frozen=True)
@@ -173,7 +79,7 @@ class Arm:
     @property
     def epochs(self) -> int:
         """The epochs that all runs have gone through."""
-        return min(map(_complete, self._visits))
+        return min(map(complete_epochs, self._visits))
 
     @cached_property
     def _visits(self) -> list[pl.DataFrame]:
@@ -184,14 +90,14 @@ class Arm:
 
     def by_epoch(self) -> list[pl.DataFrame]:
         """Of each run a row a complete epoch: ``visit``, ``prompts`` and all metrics of labels."""
-        return [visits.head(_complete(visits)) for visits in self._visits]
+        return [visits.head(complete_epochs(visits)) for visits in self._visits]
 
     @cached_property
     def unfinished(self) -> dict[Path, str]:
         """The runs that have not gone through all the epochs their recipe asks for, and a sentence about each."""
         sentences = {}
         for run, visits in zip(self.runs, self._visits, strict=True):
-            epochs, planned = _complete(visits), run.recipe.train.epochs
+            epochs, planned = complete_epochs(visits), run.recipe.train.epochs
             if epochs != planned:
                 more = f"; epoch {epochs + 1} is under way and left out" if visits.height > epochs else ""
                 sentences[run.path] = f"{run.path} has gone through {epochs} of {planned} epochs{more}."
@@ -204,7 +110,7 @@ class Arm:
         notes = list(self.unfinished.values())
         notes += [note for run in self.runs if (note := kind_note(run.path, run.kind))]
         notes += [note for run in self.runs for note in rules_note(run.path)]
-        if len(set(map(_complete, self._visits))) > 1:
+        if len(set(map(complete_epochs, self._visits))) > 1:
             notes.append(
                 f"Arm '{self.name}' is drawn up to epoch {self.epochs}, which all its runs have finished."
             )
@@ -272,14 +178,6 @@ def begun(runs: Sequence[Run], named: Iterable[Path]) -> tuple[list[Run], list[s
     return [run for run in runs if run not in waiting], notes
 
 
-def runs_below(folder: Path) -> Iterator[Path]:
-    """The run directories at or below a folder; a run is not searched for others."""
-    for place, below, _ in os.walk(folder):
-        if is_run(place):
-            below.clear()
-            yield Path(place)
-
-
 def _holds_log(place: Path) -> bool:
     is_of_run = has_run(place) or (place.is_dir() and has_run(place.parent))
     return place.name not in _BESIDE_RUNS and not is_of_run and is_log(place)
@@ -289,13 +187,6 @@ def _read_log(places: Sequence[Path], columns: Mapping[str, str] | None) -> Run:
     log = read_log(places, columns, wanted=("reward", "tokens", "truncated"), extractor="text")
     name = log.source.resolve().stem
     return Run(log.source, Recipe(name=name), f"{log.trainer}: {name}", "", log=log)
-
-
-def read_run(path: Path) -> Run:
-    """A run by its recipe and manifest."""
-    manifest = read_manifest(path)
-    arm, created = (str(manifest.get(key) or "") for key in ("arm", "created"))
-    return Run(path, read_recipe(path), arm, created, kind_of(manifest))
 
 
 def group(runs: Iterable[Run]) -> list[Arm]:
@@ -351,14 +242,6 @@ def newest_of_each(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
 
 def _arm_key(run: Run) -> tuple[str, str]:
     return arm_name(run), repr(sorted(run.settings.items()))
-
-
-def arm_name(run: Run) -> str:
-    """The arm as the sweep calls it, else noise and method; two arms may have one name (`tell_apart`)."""
-    if run.arm:
-        return run.arm
-    method = "rollouts" if run.kind == "rollouts" else run.method
-    return f"{run.noise} {method}" if run.noise else method
 
 
 @dataclass(frozen=True)

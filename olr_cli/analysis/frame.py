@@ -11,7 +11,7 @@ vary less than the runs do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
@@ -29,9 +29,6 @@ SPREAD = {"mean": float, "sd": float, "runs": int}
 
 SMALLEST_GAP = 0.05
 """Below it a share of the gap says nothing: an error of two points would be half of it."""
-
-ONE_SEED = "One seed gives no sd and no interval: train more seeds."
-"""Said of differences with a single pair."""
 
 
 class Lack(Exception):
@@ -144,9 +141,22 @@ def recovered(
     return replace(mean, sd=None, ends=mean_interval(mean))
 
 
-def no_seed_in_common(arm: str, other: str) -> str:
-    """Said where `difference` is None."""
-    return f"{arm} has no seed in common with {other}: no paired difference."
+def notes_on_differences(cells: Iterable[Cell | None], reference: str, whose: str = "") -> Iterator[str]:
+    """What follows from the pairs of cells that are compared: what with, and where there is no interval."""
+    changes = [cell.change for cell in cells if cell and cell.change]
+    if changes:
+        yield f"Differences are to {reference}, in points, {whose}paired by seed, with Student's 95 % interval."
+    if any(change.n == 1 for change in changes):
+        yield "One seed gives no sd and no interval: train more seeds."
+
+
+def without_difference(cells: Mapping[Key, Cell], references: Mapping[str, str]) -> Iterator[str]:
+    """Sentences on arms that have values, and no seed in common with the arm that they are compared with."""
+    compared = {key.arm for key, cell in cells.items() if cell.change}
+    known = {key.arm for key in cells}
+    for arm, other in references.items():
+        if arm in known - compared and other in known:
+            yield f"{arm} has no seed in common with {other}: no paired difference."
 
 
 def mean_interval(mean: Cell) -> Ends | None:

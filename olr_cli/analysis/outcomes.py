@@ -10,12 +10,13 @@ from typing import Any
 
 import polars as pl
 
-from olr_cli.analysis.arms import Arm, Run, measured, telling_settings
+from olr_cli.analysis.arms import Arm, measured, telling_settings
 from olr_cli.analysis.frame import mean_cell
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER, registry
 from olr_cli.evaluation.published import model_name
 from olr_cli.evaluation.scores import ScoreColumn, StoredScores, stored_scores
+from olr_cli.runs.stored import Run
 from olr_cli.supervision.metrics import LABEL_METRICS
 from olr_cli.tables import Cell
 

@@ -6,16 +6,22 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from olr_cli.analysis import figures
-from olr_cli.analysis.arms import Arm, Run, begun, find_runs, group, newest_of_each, relabel
+from olr_cli.analysis.arms import Arm, begun, find_runs, group, newest_of_each, relabel
 from olr_cli.analysis.frame import Lack
 from olr_cli.analysis.histories import EXAMPLE
 from olr_cli.analysis.tables import PUBLISHED_TABLES, TABLES, count
 from olr_cli.data.arithmetic import mixture_note
 from olr_cli.errors import UserError
 from olr_cli.evaluation.scores import is_evaluation
-from olr_cli.tables import Answer, File, Table
+from olr_cli.files import make_folder_of, require_new, write_text
+from olr_cli.runs.stored import Run
+from olr_cli.tables import Answer, File, Table, comma_separated
+
+if TYPE_CHECKING:
+    from olr_cli.analysis.figures.style import Chart
 
 STANDING_ALONE = ("markdown", "latex", "csv")
 """Formats in which standard output has a table and nothing else."""
@@ -23,9 +29,13 @@ STANDING_ALONE = ("markdown", "latex", "csv")
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments and options of the command line.
+    """The arguments and options of the command line, by their names.
 
-    `shape` is the format of the tables: terminal, markdown, latex, csv or json; `places` may be evaluations too.
+    Attributes:
+        places: runs, folders of runs, logs; evaluations too.
+        columns: of logs (`olr_cli.data.logs.read_log`).
+        out, csv: the folder of the figures; the file of the table.
+        shape: the format of the tables: terminal, markdown, latex, csv or json.
     """
 
     places: Sequence[Path]
@@ -35,41 +45,44 @@ class Request:
     paper: bool = False
     baseline: str | None = None
     reference: str | None = None
-    out: Path | None = None
     report: bool = False
-    shape: str = "terminal"
+    verified: Path | None = None
+    label: Sequence[str] = ()
     newest: bool = False
     columns: Mapping[str, str] | None = None
-    labels: Sequence[str] = ()
-    verified: Path | None = None
-    captions: bool = True
+    no_caption: bool = False
+    pdf: bool = False
+    out: Path | None = None
+    csv: Path | None = None
+    shape: str = "terminal"
 
     @property
-    def names_an_arm(self) -> bool:
-        """Whether others are to be compared with an arm."""
-        return self.baseline is not None or self.reference is not None
+    def named_figures(self) -> Sequence[str]:
+        """The figures that are asked for."""
+        return [*self.figure, *(f"{figures.OVER}{key}" for key in self.over)]
 
     @property
     def wanted_figures(self) -> Sequence[str]:
         """The figures; how training went, unless something else alone is asked for."""
-        something_else = self.table is not None or self.report or self.shape in STANDING_ALONE
-        named = [*self.figure, *(f"{figures.OVER}{key}" for key in self.over)]
-        return named or ([] if something_else else ["learning"])
+        something_else = self.table or self.report or self.shape in STANDING_ALONE
+        return self.named_figures or ([] if something_else else ["learning"])
+
+    @property
+    def must_compare(self) -> bool:
+        """Whether a table of the arms is asked for, in one way or another."""
+        names_an_arm = self.baseline is not None or self.reference is not None
+        return bool(self.table or names_an_arm or self.shape in STANDING_ALONE)
 
     def tables(self, arms: Sequence[Arm]) -> list[str]:
         """The table; by default that of the arms, where there is something to compare or nothing else to print."""
-        if self.table is not None:
-            return [self.table]
-        wants_arms = len(arms) > 1 or self.names_an_arm or self.shape in STANDING_ALONE
-        if any(arm.log is not None for arm in arms):
-            return []
-        return ["arms"] if wants_arms else []
+        is_wanted = self.must_compare or (len(arms) > 1 and all(arm.log is None for arm in arms))
+        return [self.table or "arms"] if is_wanted else []
 
 
 def carry_out(request: Request) -> Answer:
     """Count the tables, draw the figures, write the report."""
-    wanted = request.wanted_figures
-    figures.known_figures(wanted)
+    require_new({"out": request.csv})
+    figures.known_figures(request.wanted_figures)
     if request.verified is not None and not request.report:
         raise UserError(
             "this is for a report; to audit one run alone: olr audit RUN --verified FILE", "verified"
@@ -85,10 +98,45 @@ def carry_out(request: Request) -> Answer:
         runs, older = newest_of_each(runs)
         left_out = [*left_out, *older]
     unlabelled = group(runs)
-    arms = relabel(unlabelled, request.labels)
+    arms = relabel(unlabelled, request.label)
+    _require_runs(request, arms)
     renamed = {old.name: arm.name for old, arm in zip(unlabelled, arms, strict=True)}
     baseline, reference = (renamed.get(name or "", name) for name in (request.baseline, request.reference))
-    _require_runs(request, arms)
+    tables = _tables(request, arms, baseline, reference, models)
+    wanted, drawn = _drawn(request, arms)
+    charts = [chart for name in drawn if name in wanted or "all" in wanted for chart in drawn[name]]
+    notes = [*_notes(runs, left_out, arms), *(chart.note for chart in charts if chart.note)]
+    folder = _folder(request, places, runs) if charts or request.report else Path()
+    has_pdf = request.pdf or (len(request.named_figures) == 1 and "all" not in wanted)
+    written = figures.save(charts, folder, pdf=has_pdf)
+    beside = ", .pdf and .csv" if has_pdf else " and .csv"
+    files = [File(file, beside) for file in written if file.suffix == ".png"]
+    if request.report:
+        from olr_cli.analysis.report.page import write_report
+
+        page, left_out = write_report(arms, folder, drawn, notes, tables, request.verified)
+        written.append(page)
+        files.append(File(page, f" ({page.stat().st_size / 1e6:.1f} MB), for any browser"))
+        notes += left_out
+    if request.csv is not None:
+        make_folder_of(request.csv)
+        write_text(request.csv, comma_separated(*tables.values()) + "\n")
+        files.append(File(request.csv))
+    data = {
+        "tables": {name: table.data for name, table in tables.items()},
+        "written": [str(file) for file in written],
+        "notes": notes,
+    }
+    return Answer(list(tables.values()), data, notes, files, dict(_next(request, arms, [*tables])))
+
+
+def _tables(
+    request: Request,
+    arms: Sequence[Arm],
+    baseline: str | None,
+    reference: str | None,
+    models: Sequence[Path],
+) -> dict[str, Table]:
     names = figures.known("table", request.tables(arms), TABLES)
     if (models or request.paper) and set(PUBLISHED_TABLES).isdisjoint(names):
         raise UserError(
@@ -96,48 +144,43 @@ def carry_out(request: Request) -> Answer:
             " name one",
             "table",
         )
-    folder = (request.out or _default_folder(places, runs)) if wanted or request.report else Path()
-    try:
-        drawn = figures.draw([*wanted, *(["all"] if request.report else [])], arms, captions=request.captions)
-    except UserError:
-        if request.figure or request.over or not wanted:
-            raise
-        # Runs that have no metrics by step may have other figures.
-        wanted = ["all"]
-        drawn = figures.draw(wanted, arms, captions=request.captions)
     tables = {}
     for name in names:
         try:
             tables[name] = count(name, arms, baseline, reference, models, with_published=request.paper)
         except Lack as lack:
             # A table that nobody asked for is left out.
-            if request.table is not None or request.names_an_arm or request.shape in STANDING_ALONE:
+            if request.must_compare:
                 raise UserError(f"this needs {lack}", f"table {name}") from None
-    saved = [chart for name, charts in drawn.items() if name in wanted or "all" in wanted for chart in charts]
-    written = figures.save(saved, folder)
-    notes = [*_notes(runs, left_out, arms), *(chart.note for chart in saved if chart.note)]
-    if request.report:
-        from olr_cli.analysis.report.page import write_report
+    return tables
 
-        page, left_out = write_report(arms, folder, drawn, notes, tables, request.verified)
-        written.append(page)
-        notes += left_out
-    return _answer(tables, written, notes, dict(_next(request, arms, [*tables])))
+
+def _drawn(request: Request, arms: Sequence[Arm]) -> tuple[Sequence[str], dict[str, list[Chart]]]:
+    """The names of the figures to save, and the charts of these, and of all where there is a report."""
+    wanted, more = request.wanted_figures, ["all"] if request.report else []
+    try:
+        return wanted, figures.draw([*wanted, *more], arms, captions=not request.no_caption)
+    except UserError:
+        if request.named_figures or not wanted:
+            raise
+        # Runs that have no metrics by step may have other figures.
+        return ["all"], figures.draw(["all"], arms, captions=not request.no_caption)
 
 
 def _require_runs(request: Request, arms: Sequence[Arm]) -> None:
     """Refuse what other trainers' logs cannot show."""
     log = next((arm.log for arm in arms if arm.log is not None), None)
-    needs_runs = request.table or request.report or request.names_an_arm or request.shape in STANDING_ALONE
-    if log is not None and needs_runs:
+    if log is not None and (request.must_compare or request.report):
         raise UserError(
             f"tables, reports and baselines need runs of olr, and {log.source} is a log of answers; its labels"
             f" are checked with `olr audit {shlex.quote(str(log.source))} --report queue.html`"
         )
 
 
-def _default_folder(places: Sequence[Path], runs: Sequence[Run]) -> Path:
+def _folder(request: Request, places: Sequence[Path], runs: Sequence[Run]) -> Path:
     """Where figures go: into the run; for several runs into the folder that was named, or that they stand in."""
+    if request.out is not None:
+        return request.out
     if len(runs) == 1:
         place = runs[0].path
         return (place.parent if place.is_file() else place) / "figures"
@@ -147,23 +190,6 @@ def _default_folder(places: Sequence[Path], runs: Sequence[Run]) -> Path:
     if len(parents) > 1:
         raise UserError("the runs stand in several folders; say where their figures should go", "out")
     return runs[0].path.parent / "figures"
-
-
-def _answer(
-    tables: Mapping[str, Table], written: Sequence[Path], notes: Sequence[str], commands: Mapping[str, str]
-) -> Answer:
-    texts = {".png": ", .pdf and .csv", ".html": " ({:.1f} MB), for any browser"}
-    files = [
-        File(file, texts[file.suffix].format(file.stat().st_size / 1e6))
-        for file in written
-        if file.suffix in texts
-    ]
-    data = {
-        "tables": {name: table.data for name, table in tables.items()},
-        "written": [str(file) for file in written],
-        "notes": list(notes),
-    }
-    return Answer(list(tables.values()), data, notes, files, commands)
 
 
 def _notes(runs: Sequence[Run], left_out: Sequence[str], arms: Sequence[Arm]) -> Iterator[str]:

@@ -13,7 +13,7 @@ import os
 import re
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 from olr_cli.answers.classes import Key, short, unread
 from olr_cli.answers.matching import PLAIN_NUMBER, decide
 from olr_cli.answers.notation import normal_text, tidy
-from olr_cli.answers.pool import GAVE_UP, TaskCounter, WorkerPool
+from olr_cli.answers.pool import GAVE_UP, WorkerPool
 from olr_cli.answers.reading import NeedsAlgebra
 
 RULES = 1
@@ -51,7 +51,7 @@ class Judge(AbstractContextManager["Judge"]):
         ledger: a file of what was given up, one line per task; made when there is something to write.
         keep: write what is given up into the ledger; otherwise it is only read.
         tolerance: of verdicts, where `matches` is given none.
-        report: takes how many answers of a call that need a worker are done, and how many there are.
+        report: takes a sentence on how many answers that need a worker are done, now and then.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Judge(AbstractContextManager["Judge"]):
         ledger: Path | None = None,
         keep: bool = True,
         tolerance: float = 0,
-        report: TaskCounter | None = None,
+        report: Callable[[str], None] | None = None,
     ) -> None:
         if workers is None:
             cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()

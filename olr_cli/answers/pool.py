@@ -21,7 +21,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from olr_cli.answers.worker import SPENT
 
@@ -48,8 +48,6 @@ if {root!r} not in sys.path:
 from olr_cli.answers import worker
 worker.main()
 """
-
-TaskCounter: TypeAlias = Callable[[int, int], None]
 
 GAVE_UP: Final = object()
 """Stands for the result of a task that cost too much or ended its worker."""
@@ -133,10 +131,10 @@ class WorkerPool:
     Args:
         size: most workers that work at a time.
         time_limit: seconds of processor time that a task may take, about, for they are counted in calls.
-        report: called repeatedly with the numbers of tasks done and of all tasks of a run.
+        report: takes a sentence on how many tasks of a run are done, now and then.
     """
 
-    def __init__(self, size: int, time_limit: float, report: TaskCounter | None = None) -> None:
+    def __init__(self, size: int, time_limit: float, report: Callable[[str], None] | None = None) -> None:
         self.size = size
         self.time_limit = time_limit
         self.report = report
@@ -219,7 +217,8 @@ class WorkerPool:
                     pending.extendleft(reversed(worker.tasks))
             if self.report is not None:
                 waiting = len(pending) + len(failed) + sum(len(worker.tasks) for worker in workers)
-                self.report(len(tasks) - waiting, len(tasks))
+                done = len(tasks) - waiting
+                self.report(f"Verified {done:,} of {len(tasks):,} answers that need computer algebra")
         return failed
 
     def _start_worker(self) -> _Worker:

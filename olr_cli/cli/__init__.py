@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import re
 import sys
@@ -139,6 +140,9 @@ def _root(
 
 def main() -> None:
     """Entry point of the `olr` command."""
+    # Prompts and labels live until the end, and every collection walks them all to find nothing. A replay of 100,000
+    # prompts, 3 visits and 4 rollouts takes 24.8 CPU s in place of 26.9 so, in the same memory.
+    gc.set_threshold(100_000, 50, 100)
     # A package that OpenRLHF needs makes torch warn at every start.
     warnings.filterwarnings("ignore", message="The pynvml package is deprecated")
     # transformers 5.24 asks for another name, which the oldest that olr works with does not have.

@@ -36,7 +36,7 @@ def benchmarks(
             raise UserError("name the benchmark of which to show a prompt: olr benchmarks NAME")
         answer = listing()
     else:
-        prompting = read_prompting(prompts.system, prompts.chat_template, prompts.template or ())
+        prompting = read_prompting(prompts.system, prompts.chat_template, prompts.template)
         request = EvaluationRequest(models=[] if model is None else [model], data=data, prompting=prompting)
         answer = show_prompt(request, name, trust_remote_code=trust_remote_code)
     show(answer, "json" if json else "terminal")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import typer
 from typer import Argument, Option
@@ -16,8 +16,8 @@ from olr_cli.cli.printing import show
 class Problems(NamedTuple):
     """What is scored."""
 
-    benchmarks: list[str] | None = Option(
-        None,
+    benchmarks: list[str] = Option(
+        [],
         metavar="NAME|FILE",
         help="Benchmark names or your own files (YAML, Parquet, JSONL), separated by commas; may be repeated. By"
         " default what a run holds out, a built-in policy's own task, else the paper's nine.",
@@ -31,16 +31,22 @@ class Problems(NamedTuple):
     limit: int | None = Option(
         None, metavar="N", min=1, help="Use only the first N problems of each benchmark."
     )
-    checkpoint: list[str] | None = Option(
-        None,
+    checkpoint: list[str] = Option(
+        [],
         metavar="NAME|STEP",
-        help="Checkpoint of the run: last, best or a step; may be repeated. By default last.",
+        help="Checkpoint of the run: last, best or a step, separated by commas; may be repeated. By default last.",
     )
 
 
 class Draws(NamedTuple):
     """How responses are drawn."""
 
+    protocol: str | None = Option(
+        None,
+        metavar="NAME",
+        help="paper: the samples and prompts behind the paper's scores; by default standard, or as the evaluation was"
+        " begun.",
+    )
     samples: int | None = Option(
         None,
         metavar="N",
@@ -86,7 +92,7 @@ class Results(NamedTuple):
     paper: bool = Option(
         False,
         "--paper",
-        help="Show the paper's scores beside these; a new evaluation takes the samples and prompts behind them.",
+        help="Show the paper's scores beside these; --protocol paper samples as they were.",
     )
     out: Path | None = Option(
         None, metavar="DIR", help="Folder for the results; by default in the run, or evaluations/<model>."
@@ -104,8 +110,8 @@ class Prompts(NamedTuple):
         help="System message of every problem, instead of the benchmark's or the data's; none: no system message.",
     )
     chat_template: str | None = options.CHAT_TEMPLATE
-    template: list[str] | None = Option(
-        None,
+    template: list[str] = Option(
+        [],
         metavar="KEY=VALUE",
         help="Variable of the chat template, e.g. enable_thinking=false; may be repeated.",
     )
@@ -125,7 +131,7 @@ class More(NamedTuple):
         metavar="P",
         help="Draw from tokens at least P times as likely as the most likely token; 0: from all.",
     )
-    stop: list[str] | None = options.STOP
+    stop: list[str] = options.STOP
     seed_each: bool = Option(
         False,
         "--seed-each",
@@ -133,8 +139,8 @@ class More(NamedTuple):
         " with the same samples.",
     )
     tolerance: float | None = options.TOLERANCE
-    vllm: list[str] | None = Option(
-        None,
+    vllm: list[str] = Option(
+        [],
         metavar="KEY=VALUE",
         help="Setting of vLLM's engine, e.g. tensor_parallel_size=2,"
         " gpu_memory_utilization=0.8, quantization=fp8, or lora=DIR; may be repeated.",
@@ -149,6 +155,10 @@ class More(NamedTuple):
         help="Seconds in which the server must have replied to a request; by default 600.",
     )
     trust_remote_code: bool = options.TRUST_REMOTE_CODE
+
+
+_AS_GIVEN = ("data", "limit", "samples", "seed", "protocol", "extractor", "tolerance", "out")
+"""Options that the request takes as they are."""
 
 
 @options.grouped
@@ -167,9 +177,11 @@ def evaluate(
     more: More,
 ) -> None:
     """Score a model, or a run's checkpoints, on benchmarks; after an interruption, the same command resumes."""
+    from dataclasses import fields
+
     from olr_cli.data.arithmetic import mixture_note
     from olr_cli.errors import at, printable
-    from olr_cli.evaluation.backends import BACKENDS, BackendOptions
+    from olr_cli.evaluation.backends import BACKENDS, BackendOptions, Sampling
     from olr_cli.evaluation.evaluate import Progress
     from olr_cli.evaluation.evaluate import evaluate as evaluate_one
     from olr_cli.evaluation.plan import EvaluationRequest, plan
@@ -179,44 +191,24 @@ def evaluate(
     from olr_cli.recipe.layers import read_pairs
     from olr_cli.runs.interrupts import Interrupted, exit_status
 
-    if place.backend is not None:
-        options.require_known("backend", place.backend, BACKENDS)
+    asked = options.given(problems, draws, place, results, prompts, more)
+    options.require_known("backend", place.backend, BACKENDS)
     options.require_known("device", place.device, options.DEVICES)
+    options.require_known("protocol", draws.protocol, ("standard", "paper"))
     options.require_extractor(results.extractor)
     shape = options.shape_of(results.format_, as_json=results.json)
     with at("vllm"):
-        vllm = read_pairs(more.vllm or ())
-    drawn = {
-        "temperature": draws.temperature,
-        "max_new_tokens": draws.max_new_tokens,
-        "top_p": more.top_p,
-        "top_k": more.top_k,
-        "min_p": more.min_p,
-        "stop": None if more.stop is None else tuple(more.stop),
-    }
+        asked["vllm"] = read_pairs(more.vllm)
+    asked["name"], asked["stop"] = asked.pop("backend"), tuple(more.stop) or None
+    drawn = {field.name: asked.pop(field.name) for field in fields(Sampling)}
     request = EvaluationRequest(
         models=models,
-        checkpoints=problems.checkpoint or (),
-        benchmarks=",".join(problems.benchmarks or ()) or None,
-        data=problems.data,
-        limit=problems.limit,
-        samples=draws.samples,
+        checkpoints=options.read_list(problems.checkpoint),
+        benchmarks=",".join(problems.benchmarks) or None,
+        **{name: asked[name] for name in _AS_GIVEN},
         drawn={key: value for key, value in drawn.items() if value is not None},
-        seed=draws.seed,
-        prompting=read_prompting(prompts.system, prompts.chat_template, prompts.template or ()),
-        backend=BackendOptions(
-            cast(Any, place.backend),
-            cast(Any, place.device),
-            more.trust_remote_code,
-            vllm,
-            more.seed_each,
-            place.url,
-            more.concurrency,
-            more.timeout,
-        ),
-        extractor=results.extractor,
-        tolerance=more.tolerance,
-        out=results.out,
+        prompting=read_prompting(prompts.system, prompts.chat_template, prompts.template),
+        backend=BackendOptions(**{field.name: asked[field.name] for field in fields(BackendOptions)}),
         compare=reference_of(results.compare, paper=results.paper),
     )
     evaluated, progress = [], Progress()

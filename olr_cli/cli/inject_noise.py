@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from shlex import quote
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from typer import Option
 
 from olr_cli.cli import options
 from olr_cli.cli.printing import show
-
-if TYPE_CHECKING:
-    from olr_cli.answers import Pair
-    from olr_cli.data.prompts import NoiseType, PromptSet
-    from olr_cli.tables import Answer, Line
-
-_EXAMPLES = 3
-_PROMPT_WIDTH = 68
 
 
 def inject_noise(
@@ -51,13 +41,13 @@ def inject_noise(
         metavar="FILE",
         help="New .parquet or .jsonl file; by default in data/, named after source, type and ratio.",
     ),
-    columns: str | None = options.DATA_COLUMNS,
+    columns: list[str] = options.DATA_COLUMNS,
     system: str | None = options.SYSTEM_PROMPT,
     json: bool = options.JSON_OBJECT,
 ) -> None:
     """Mark an exact share of a data set's labels as noise, and write the result to a new file."""
     from olr_cli.data.check import repeat_notes
-    from olr_cli.data.noise import default_target, inject
+    from olr_cli.data.noise import default_target, inject, noise_answer
     from olr_cli.data.prompt_files import Reading, read_prompts
     from olr_cli.data.writers import write_prompts
     from olr_cli.errors import at
@@ -79,84 +69,4 @@ def inject_noise(
     with at("out"):
         is_new = write_prompts(noisy, target)
     notes = [f"{note}." for note in (*clean.notes, *repeat_notes(clean))]
-    show(_answer(noisy, target, is_new, notes, refused), "json" if json else "terminal")
-
-
-_MEANINGS = {
-    "inactive": "the label is a string that no policy gives",
-    "active": "olr train draws the label at every visit from that visit's wrong answers (to other trainers such rows"
-    " are inactive noise; --rollouts RUN writes wrong answers into the file)",
-    "active_frozen": "the label is a wrong answer from the stored rollouts",
-}
-
-
-def _answer(
-    noisy: PromptSet, target: Path, is_new: bool, notes: Sequence[str], refused: Sequence[Pair] | None
-) -> Answer:
-    from olr_cli.data.noise import counts, examples
-    from olr_cli.tables import Answer, File, Line, one_line
-
-    counted, shown = counts(noisy), examples(noisy, _EXAMPLES)
-    is_addition = noisy.source in ("arithmetic", "arithmetic:addition")
-    recipe = "laptop/quickstart" if is_addition else "own-data --set model.path=MODEL"
-    command = f"olr train {recipe} --set {quote(f'data.train={target}')} --set noise=null"
-    data = {
-        **{key: getattr(noisy, key) for key in ("source", "revision", "digest", "label_column")},
-        "prompts": len(noisy),
-        "marked": len(noisy) - counted.get("clean", 0),
-        "counts": counted,
-        "facts": dict(noisy.facts),
-        "refused": None if refused is None else len(refused),
-        "examples": [
-            {
-                "prompt_id": prompt.prompt_id,
-                "prompt": prompt.messages[-1].content,
-                "true_answer": prompt.true_answer,
-                "given_label": prompt.given_label,
-                "noise_type": prompt.noise_type,
-            }
-            for prompt in shown
-        ],
-        "file": str(target),
-        "written": is_new,
-        "next": command,
-    }
-    remark = " (olr train and verl read it)" if is_new else " is already there with these bytes"
-    lines: list[Line | str] = [*_summary(noisy, counted, refused)]
-    for prompt in shown:
-        lines += [
-            "",
-            Line("Prompt", one_line(prompt.messages[-1].content, _PROMPT_WIDTH)),
-            Line("", f"true answer {one_line(str(prompt.true_answer), 40)}"),
-            Line("", f"file says   {one_line(str(prompt.given_label), 40)} ({prompt.noise_type})"),
-        ]
-    files = [File(target, remark, is_new)]
-    return Answer([*lines, ""], data, notes=notes, files=files, next={command: ""}, indent=10)
-
-
-def _summary(
-    noisy: PromptSet, counted: Mapping[NoiseType, int], refused: Sequence[Pair] | None
-) -> Iterator[Line]:
-    from fractions import Fraction
-
-    from olr_cli.tables import Line
-
-    prompts, marked, ratio = len(noisy), len(noisy) - counted.get("clean", 0), noisy.facts["noise.ratio"]
-    realised = Fraction(marked, prompts)
-    exactly = "" if realised == Fraction(ratio) else f", realised {float(realised):.4f}"
-    labels = f", labels in {noisy.label_column}" if noisy.label_column else ""
-    yield Line("Read", f"{noisy.source}: {prompts} prompts{labels}")
-    yield Line("Marked", f"{marked} of {prompts} (ratio {ratio}{exactly}, seed {noisy.facts['noise.seed']})")
-    if not marked and Fraction(ratio):
-        yield Line("", f"the ratio {ratio} of {prompts} prompts rounds to none", "yellow")
-    yield Line("", ", ".join(f"{count} {kind}" for kind, count in counted.items()))
-    for kind, meaning in _MEANINGS.items():
-        if kind in counted:
-            yield Line("", f"{kind}: {meaning}", "dim")
-    without = noisy.facts.get("noise.without_wrong_answer", "0")
-    if without != "0":
-        yield Line("", f"{without} prompts without a wrong answer in the rollouts became inactive")
-    if refused is not None:
-        such = "".join(f", such as {answer} for {label}" for label, answer in refused[:1])
-        count = f"{len(refused)} wrong answer{'s' * (len(refused) != 1)}"
-        yield Line("Refused", f"{count} of the rollouts that another grader may call right{such}")
+    show(noise_answer(noisy, target, is_new, notes, refused), "json" if json else "terminal")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from pathlib import Path
@@ -45,23 +46,23 @@ RECIPE_NAME = Argument(
     help="A recipe file, or the name of a recipe that comes with olr.", autocompletion=recipe_names
 )
 SETTINGS = Option(
-    None,
+    [],
     "--set",
     metavar="KEY=VALUE",
     help="Override a recipe key, e.g. method.slope_threshold=0.1; may be repeated.",
 )
 LOG_COLUMNS = Option(
-    None,
+    [],
     "--columns",
-    metavar="{ROLE: COLUMN}",
+    metavar="ROLE=COLUMN,...",
     help="For the log of another trainer: which columns hold its prompt, response, step, reward, given_label, …,"
-    " as in '{prompt: query, response: generation}'. Logs of TRL, verl, ms-swift, NeMo-RL, AReaL,"
+    " as in prompt=query,response=generation. Logs of TRL, verl, ms-swift, NeMo-RL, AReaL,"
     " verifiers and prime-rl are recognised without.",
 )
 DATA_COLUMNS = Option(
-    None,
-    metavar="{ROLE: COLUMN}",
-    help="Which columns hold what, as in '{question: Question, answer: Answer, id: uid}'.",
+    [],
+    metavar="ROLE=COLUMN,...",
+    help="Which columns hold what, as in question=Question,answer=Answer,id=uid.",
 )
 JSON_OBJECT = Option(False, "--json", help="Print one JSON object to standard output.")
 JSON_LINES = Option(False, "--json", help="Print JSON lines to standard output.")
@@ -96,7 +97,7 @@ TOLERANCE = Option(
 COMPARE = Option(
     None, metavar="DIR", help="Show the scores of another evaluation, and the paired differences to it."
 )
-STOP = Option(None, metavar="TEXT", help="End a response before this text; may be repeated.")
+STOP = Option([], metavar="TEXT", help="End a response before this text; may be repeated.")
 MAX_NEW_TOKENS = Option(4096, metavar="N", min=1, help="Maximum length of a response, in tokens.")
 SEED = Option(0, metavar="N", help="Random seed of the samples.")
 DEVICE_NAME = Option("auto", metavar="NAME", help="Device of the model: auto, cpu or cuda.")
@@ -134,40 +135,53 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     return flat
 
 
+def given(*groups: Any) -> dict[str, Any]:
+    """The values of groups, by the names of the options."""
+    return {name: value for group in groups for name, value in group._asdict().items()}
+
+
 # Values of options ------------------------------------------------------------------------------------------------
 
 
-def read_columns(text: str | None) -> dict[ColumnRole, str] | None:
+def read_list(values: Sequence[str]) -> list[str]:
+    """The items of a list: ``a,b``, or an option that is repeated, or both."""
+    return [item.strip() for value in values for item in value.split(",")]
+
+
+def read_columns(values: Sequence[str]) -> dict[ColumnRole, str] | None:
     """The value of `--columns` for files of prompts; errors as of `read_log_columns`."""
     from olr_cli.recipe.schema import OTHER_ROLES, ColumnRole
 
-    columns = _columns(text, get_args(ColumnRole), OTHER_ROLES, "{question: Question, answer: Answer}")
-    return cast("dict[ColumnRole, str] | None", columns)
+    columns = _columns(values, get_args(ColumnRole), OTHER_ROLES, "question=Question,answer=Answer")
+    return cast("dict[ColumnRole, str] | None", columns or None)
 
 
-def read_log_columns(text: str | None) -> dict[str, str]:
+def read_log_columns(values: Sequence[str]) -> dict[str, str]:
     """The value of `--columns` for a log of another trainer."""
     from olr_cli.data.log_formats import COLUMNS
 
     names = {"question": "prompt", "id": "prompt_id", "label": "given_label"}
-    return _columns(text, COLUMNS, names, "{prompt: query, response: generation}") or {}
+    return _columns(values, COLUMNS, names, "prompt=query,response=generation")
 
 
 def _columns(
-    text: str | None, roles: Sequence[str], names: Mapping[str, str], example: str
-) -> dict[str, str] | None:
+    values: Sequence[str], roles: Sequence[str], names: Mapping[str, str], example: str
+) -> dict[str, str]:
     """Role -> path; `names` are what other commands call some of the roles."""
     from olr_cli.errors import UserError, did_you_mean
     from olr_cli.recipe.layers import NotPlain, parse_yaml
 
-    if text is None:
-        return None
+    if not (text := ",".join(values)):
+        return {}
     try:
-        columns = parse_yaml(text)
-    except NotPlain as error:
-        raise UserError(f"--columns {text} {error}; write it as '{example}'") from None
+        if text.startswith("{"):  # as recipes have it, and errors that propose what to paste
+            columns = parse_yaml(text)
+        else:  # the name of a column may have a comma
+            columns = dict(pair.split("=", 1) for pair in re.split(r",\s*(?=\w+=)", text))
+    except (NotPlain, ValueError):
+        columns = None
     if not isinstance(columns, dict) or not all(isinstance(path, str) and path for path in columns.values()):
-        raise UserError(f"--columns {text} is not a mapping from roles to columns; write it as '{example}'")
+        raise UserError(f"--columns {text} does not say which column holds what; write it as {example}")
     ours = {names.get(role, role): path for role, path in columns.items()}
     strange = [f"'{role}'{did_you_mean(str(role), roles)}" for role in ours if role not in roles]
     if strange:
@@ -205,9 +219,9 @@ def require_extractor(text: str | None) -> None:
             find_extractor(text)
 
 
-def require_known(name: str, value: str, known: tuple[str, ...]) -> None:
+def require_known(name: str, value: str | None, known: tuple[str, ...]) -> None:
     """Refuse a value that an option does not know; the likely one is suggested."""
     from olr_cli.errors import unknown
 
-    if value not in known:
+    if value is not None and value not in known:
         raise unknown(name, value, known)

@@ -116,10 +116,6 @@ class Waiting:
         self._due = time.monotonic() + _FIRST
         self._is_shown = False
 
-    def verified(self, done: int, total: int) -> None:
-        """So many of the answers that need computer algebra are read or verified."""
-        self.say(f"Verified {done:,} of {total:,} answers that need computer algebra")
-
     def done(self) -> None:
         """Clear the line in a terminal."""
         if self._is_shown and self._is_live:

@@ -123,7 +123,7 @@ def cp(
 @ends_well
 def validate(
     recipe: str = options.RECIPE_NAME,
-    set_: list[str] | None = options.SETTINGS,
+    set_: list[str] = options.SETTINGS,
     json: bool = options.JSON_OBJECT,
 ) -> None:
     """Check a recipe for unknown keys, wrong values and likely mistakes, without starting anything."""
@@ -131,13 +131,13 @@ def validate(
     from olr_cli.recipe.layers import expand_sweep, load_recipe
     from olr_cli.tables import Answer
 
-    resolved = load_recipe(recipe, set_ or ())
-    count = len(expand_sweep(recipe, set_ or ())) if resolved.sweep else 1
+    resolved = load_recipe(recipe, set_)
+    count = len(expand_sweep(recipe, set_)) if resolved.sweep else 1
     runs = f", a sweep of {count} runs" if resolved.sweep else ""
     warnings = recipe_warnings(resolved)
     lines = [f"Warning: {warning}" for warning in warnings]
     lines.append(f"{recipe} is a valid recipe{runs} (digest {resolved.digest()}).")
-    words = [word for setting in set_ or () for word in ("--set", setting)]
+    words = [word for setting in set_ for word in ("--set", setting)]
     command = shlex.join(
         ["olr", "train", recipe, *words, *(["--sweep"] if resolved.sweep else []), "--dry-run"]
     )

@@ -62,6 +62,6 @@ def regrade(
             if value is not None:
                 raise UserError(f"{option} is for a log of lm-eval, and {place} is none; leave it out")
         waiting = Waiting()
-        answer = grade_again(request, place, say, waiting.verified)
+        answer = grade_again(request, place, say, waiting.say)
         waiting.done()
     show(answer, shape)

@@ -16,8 +16,8 @@ def replay(
         metavar="HISTORY",
         help="A run directory, or the rollouts that another trainer logged: a folder, or Parquet/JSON files.",
     ),
-    set_: list[str] | None = options.SETTINGS,
-    columns: str | None = options.LOG_COLUMNS,
+    set_: list[str] = options.SETTINGS,
+    columns: list[str] = options.LOG_COLUMNS,
     out: Path | None = Option(
         None, metavar="FILE", help="New file for the labels table: Parquet, or CSV (x.csv)."
     ),
@@ -32,9 +32,9 @@ def replay(
 
     options.require_no_file(out, "the labels table", as_json=json)
     require_new({"out": out})
-    source = read_history(history, set_ or (), options.read_log_columns(columns), report=waiting.say)
+    source = read_history(history, set_, options.read_log_columns(columns), report=waiting.say)
     tolerance = source.recipe.data.tolerance
-    with Judge(ledger=source.given_up, keep=False, tolerance=tolerance, report=waiting.verified) as judge:
+    with Judge(ledger=source.given_up, keep=False, tolerance=tolerance, report=waiting.say) as judge:
         if not json:
             answer = replay_answer(source, judge, out or replay_file(source))
             waiting.done()

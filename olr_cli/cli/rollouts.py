@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from typer import Argument, Option
 
@@ -13,12 +13,15 @@ from olr_cli.cli import options
 from olr_cli.cli.errors import shown_until_stopped
 from olr_cli.cli.printing import show, show_dry_run
 
+if TYPE_CHECKING:
+    from olr_cli.recipe.schema import Recipe
+
 
 class Prompts(NamedTuple):
     """What is asked."""
 
     limit: int | None = Option(None, metavar="N", min=1, help="Use only the first N prompts.")
-    columns: str | None = options.DATA_COLUMNS
+    columns: list[str] = options.DATA_COLUMNS
     system: str | None = options.SYSTEM_PROMPT
     chat_template: str | None = options.CHAT_TEMPLATE
     extractor: str | None = options.EXTRACTOR
@@ -30,7 +33,7 @@ class Draws(NamedTuple):
     visits: int = Option(5, metavar="N", min=1, help="Number of visits to each prompt.")
     samples: int = Option(8, metavar="K", min=2, help="Rollouts per prompt and visit.")
     temperature: float = Option(1.0, metavar="T", help="Sampling temperature.")
-    stop: list[str] | None = options.STOP
+    stop: list[str] = options.STOP
     max_new_tokens: int = options.MAX_NEW_TOKENS
     seed: int = options.SEED
 
@@ -86,38 +89,16 @@ def rollouts(
     from olr_cli.engines.launch import launch, unfinished_run, unused_run_path
     from olr_cli.engines.rehearse import rehearse
     from olr_cli.engines.resume import check_same_recipe, is_complete
-    from olr_cli.evaluation.rollouts import RolloutSampler, backend_of, rollouts_recipe, rollouts_summary
+    from olr_cli.evaluation.rollouts import RolloutSampler, backend_of, rollouts_summary
     from olr_cli.evaluation.targets import origin
     from olr_cli.runs.progress import ROLLOUTS, choose_progress
 
     backend, run_dir, resume = place.backend, storage.run_dir, storage.resume
     shape = "event" if storage.json else "terminal"
-    if backend is not None:
-        options.require_known("backend", backend, ("vllm", "transformers"))
+    options.require_known("backend", backend, ("vllm", "transformers"))
     options.require_known("device", place.device, options.DEVICES)
     options.require_extractor(prompts.extractor)
-    recipe = rollouts_recipe(
-        model,
-        {
-            "train": data,
-            "limit": prompts.limit,
-            "columns": options.read_columns(prompts.columns),
-            "system_prompt": prompts.system,
-            "extractor": prompts.extractor,
-        },
-        {
-            "epochs": draws.visits,
-            "prompts_per_step": place.prompts_per_step,
-            "rollouts_per_prompt": draws.samples,
-            "temperature": draws.temperature,
-            "max_new_tokens": draws.max_new_tokens,
-            "stop": draws.stop or [],
-        },
-        seed=draws.seed,
-        chat_template=prompts.chat_template,
-        device=place.device,
-        trust_remote_code=place.trust_remote_code,
-    )
+    recipe = _recipe(model, data, prompts, draws, place)
     if resume and not storage.dry_run:
         run_dir = run_dir or unfinished_run(recipe, kind="rollouts")
         check_same_recipe(run_dir, recipe, "rollouts")
@@ -139,3 +120,21 @@ def rollouts(
     with shown_until_stopped(progress, run_dir, words, kept_at_once="complete step"):
         launch(recipe, run_dir, make_engine, progress, kind="rollouts", resume=resume)
     show(rollouts_summary(run_dir, mixture_note(origin(model))), shape)
+
+
+def _recipe(model: str, data: str, prompts: Prompts, draws: Draws, place: Place) -> Recipe:
+    from olr_cli.evaluation.rollouts import rollouts_recipe
+
+    keys = {"system": "system_prompt", "visits": "epochs", "samples": "rollouts_per_prompt"}
+    of_data = {"train": data, **prompts._asdict(), "columns": options.read_columns(prompts.columns)}
+    of_data = {keys.get(name, name): value for name, value in of_data.items() if name != "chat_template"}
+    of_train = {**draws._asdict(), "prompts_per_step": place.prompts_per_step}
+    return rollouts_recipe(
+        model,
+        of_data,
+        {keys.get(name, name): value for name, value in of_train.items() if name != "seed"},
+        seed=draws.seed,
+        chat_template=prompts.chat_template,
+        device=place.device,
+        trust_remote_code=place.trust_remote_code,
+    )

@@ -29,7 +29,7 @@ def runs(
     json: bool = options.JSON_OBJECT,
 ) -> None:
     """List runs: arm, seed, status, epoch, held-out accuracy, wrong labels, when they were made, and their size."""
-    from olr_cli.analysis.listing import list_runs, runs_answer
+    from olr_cli.runs.listing import list_runs, runs_answer
 
     places = folders or [Path("runs")]
     if not places[0].is_dir() and (left := departed(f"olr runs {places[0]}")):

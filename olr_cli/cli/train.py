@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 from typer import Argument, Option
@@ -18,43 +18,61 @@ if TYPE_CHECKING:
     from olr_cli.recipe.schema import Recipe
 
 
+class Recipes(NamedTuple):
+    """What is trained."""
+
+    set_: list[str] = options.SETTINGS
+    sweep: bool = Option(
+        False,
+        "--sweep",
+        help="Train every run of the recipe's `sweep`, as `sweep: {grid: {seed: [0, 1, 2]}}` for three seeds; resumes"
+        " automatically.",
+    )
+    index_: int | None = Option(
+        None,
+        "--index",
+        metavar="I",
+        help="With --sweep: train only this run, counted from 0 (for job arrays).",
+    )
+    jobs: int | None = Option(
+        None, metavar="N", min=1, help="With --sweep: number of runs to train at a time; by default 1."
+    )
+
+
+class Storage(NamedTuple):
+    """The run."""
+
+    run_dir: Path | None = Option(
+        None, metavar="DIR", help="Run directory; by default runs/<name>, or runs/<name>-2, … if that exists."
+    )
+    resume: bool = Option(
+        False,
+        "--resume",
+        help="Continue the run at --run-dir, or this recipe's unfinished run; with --set train.epochs=N also a"
+        " finished one.",
+    )
+    dry_run: bool = options.DRY_RUN
+    json: bool = options.JSON_LINES
+
+
+@options.grouped
 def train(
     recipe: str | None = Argument(
         None,
         help="A recipe file, or the name of a recipe that comes with olr; --resume --run-dir DIR needs none.",
         autocompletion=options.recipe_names,
     ),
-    set_: list[str] | None = options.SETTINGS,
-    run_dir: Path | None = Option(
-        None, metavar="DIR", help="Run directory; by default runs/<name>, or runs/<name>-2, … if that exists."
-    ),
-    resume: bool = Option(
-        False,
-        "--resume",
-        help="Continue the run at --run-dir, or this recipe's unfinished run; with --set train.epochs=N also a"
-        " finished one.",
-    ),
-    dry_run: bool = options.DRY_RUN,
-    sweep: bool = Option(
-        False,
-        "--sweep",
-        help="Train every run of the recipe's `sweep`, as `sweep: {grid: {seed: [0, 1, 2]}}` for three seeds; resumes"
-        " automatically.",
-    ),
-    index: int | None = Option(
-        None, metavar="I", help="With --sweep: train only this run, counted from 0 (for job arrays)."
-    ),
-    jobs: int | None = Option(
-        None, metavar="N", min=1, help="With --sweep: number of runs to train at a time; by default 1."
-    ),
-    json: bool = options.JSON_LINES,
+    *,
+    recipes: Recipes,
+    storage: Storage,
 ) -> None:
     """Train a policy with the settings of a recipe."""
     from olr_cli.errors import UserError
     from olr_cli.recipe.layers import expand_sweep, load_recipe
     from olr_cli.runs.directory import read_recipe
 
-    settings = set_ or []
+    settings, sweep, index, jobs = recipes
+    run_dir, resume, dry_run, json = storage
     if recipe is None:
         if not resume or run_dir is None:
             raise UserError(
@@ -78,28 +96,34 @@ def train(
         raise UserError("--sweep resumes automatically; leave --resume out")
     if json and index is None and not dry_run:
         raise UserError("--json shows one run; choose one of the sweep's with --index")
+    _sweep(recipe, recipes, storage)
+
+
+def _sweep(recipe: str, recipes: Recipes, storage: Storage) -> None:
+    from olr_cli.engines.sweep import train_all
+    from olr_cli.errors import UserError
+    from olr_cli.recipe.layers import expand_sweep, load_recipe
+    from olr_cli.tables import Answer
+
+    settings, _, index, jobs = recipes
+    run_dir, _, dry_run, as_json = storage
     runs = expand_sweep(recipe, settings)
     if index is not None and not 0 <= index < len(runs):
         raise UserError(f"--index {index}: {recipe} has runs 0 to {len(runs) - 1}")
     folder = run_dir or Path("runs") / load_recipe(recipe, settings).name
-    if dry_run and index is None:
-        from olr_cli.tables import Answer
-
+    if index is not None:
+        chosen, path = runs[index], folder / runs[index].place
+        resume = (path / "manifest.json").exists()
+        _train_one(chosen.recipe, path, resume=resume, dry_run=dry_run, arm=chosen.arm, as_json=as_json)
+    elif dry_run:
         lines = [f"{number:>4}  {run.arm:<32} {folder / run.place}" for number, run in enumerate(runs)]
         rows = [
             {"index": number, "arm": run.arm, "run": str(folder / run.place), "digest": run.recipe.digest()}
             for number, run in enumerate(runs)
         ]
-        show(Answer(lines, {"folder": str(folder), "runs": rows}), "json" if json else "terminal")
-        return
-    if index is None:
-        from olr_cli.engines.sweep import train_all
-
+        show(Answer(lines, {"folder": str(folder), "runs": rows}), "json" if as_json else "terminal")
+    else:
         raise typer.Exit(train_all(recipe, settings, runs, folder, jobs or 1))
-    chosen = runs[index]
-    path = folder / chosen.place
-    resume_it = (path / "manifest.json").exists()
-    _train_one(chosen.recipe, path, resume=resume_it, dry_run=dry_run, arm=chosen.arm, as_json=json)
 
 
 def _train_one(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from html import unescape
 from itertools import chain
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from olr_cli.answers import Judge, is_read, shared_judge
@@ -29,8 +30,10 @@ from olr_cli.data.prompt_files import (
 from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet
 from olr_cli.data.questions import normal_question, question_of
 from olr_cli.data.rows import Origins, Rows
+from olr_cli.data.writers import write_rows
 from olr_cli.errors import UserError, did_you_mean, no_rows, shortened
 from olr_cli.recipe.schema import ColumnRole, DataSection
+from olr_cli.tables import Answer, File, Line, one_line
 
 _NO_ANSWER = re.compile(
     r"(?i)[\s$({\[]*(?:\\text\w*\{)?(?:n/?a|nan|null|none|unknown|tbd|todo|error|no answer|not available"
@@ -52,6 +55,8 @@ _MOSTLY = 0.8
 """From this share of numbers among the labels on, a label without any digit is unusual."""
 _SHOWN = 3
 """Rows that are shown of each kind."""
+_WIDTH = 60
+"""Characters of each."""
 _GRADED_AT_START = 2_000
 """Labels that are graded before a run, which should start at once: a quarter of a second if all are formulas."""
 _READ_AT_START = 100
@@ -103,6 +108,11 @@ class Checked:
     columns: Mapping[str, str]
     findings: Sequence[Finding]
 
+    @property
+    def is_log(self) -> bool:
+        """Whether it holds answers, and labels beside them."""
+        return self.columns["answer"] == "given_label"
+
     def without(self, kinds: Collection[str]) -> list[int]:
         """The rows without these findings, of a question that is asked again the first, of one with other labels none.
 
@@ -122,6 +132,51 @@ class Checked:
         if not (kept := sorted({*range(len(self.rows))} - out)):
             raise UserError("no row is left; keep more", "drop")
         return kept
+
+    def export(self, target: Path, dropped: Iterable[str]) -> File:
+        """Write the rows that can be graded, without those of some kinds of findings besides."""
+        if self.is_log:
+            raise UserError(
+                f"{self.source} is a log of answers; olr audit exports what is left of it", "export"
+            )
+        kept = self.without([*UNUSABLE, *dropped])
+        write_rows(self.rows, kept, target)
+        return File(target, f" ({len(kept):,} of {len(self.rows):,} rows)")
+
+    def answer(self, named: str, columns: str, export: Path | None) -> Answer:
+        """What was found; the data set was named so, with these columns, and is exported to a file, if at all."""
+        size, name = len(self.rows), partial(self.rows.origins.name, is_short=True)
+        read = ", ".join(f"{role} in {path}" for role, path in self.columns.items())
+        counted = " (counted from 1)" * any(name(it.rows[0]).startswith("row") for it in self.findings)
+        lines = [Line("Checked", f"{self.source}: {size:,} row{'s' * (size != 1)}{counted}; {read}")]
+        for finding in self.findings:
+            more = ", …" if len(finding.rows) > len(finding.examples) else ""
+            rows = ", ".join(map(name, finding.rows[: len(finding.examples)]))
+            lines.append(Line(finding.kind, f"{finding.says} ({rows}{more})"))
+            texts = filter(None, dict.fromkeys(finding.examples))
+            lines += [Line("", f"  {one_line(text, _WIDTH)}", "dim") for text in texts]
+        if not self.findings:
+            lines.append(Line("", "Nothing was found that looks wrong."))
+        data = {
+            "source": self.source,
+            "rows": size,
+            "columns": dict(self.columns),
+            "findings": [
+                {"kind": it.kind, "count": len(it.rows), "rows": list(it.rows), "says": it.says}
+                for it in self.findings
+            ],
+        }
+        return Answer(lines, data, next=self._next(named, columns, export), indent=14)
+
+    def _next(self, named: str, columns: str, export: Path | None) -> dict[str, str]:
+        data_set = shlex.join([str(export or named), *(("--columns", columns) if columns else ())])
+        if self.is_log:
+            return {f"olr audit {data_set}": "which labels its answers contradict"}
+        if export is None and any(finding.kind in UNUSABLE for finding in self.findings):
+            suffix = Path(named).suffix if Path(named).suffix in (".csv", ".tsv", ".parquet") else ".jsonl"
+            return {f"olr check {data_set} --export clean{suffix}": "without what cannot be graded"}
+        sampling = f"olr rollouts MODEL {data_set} --visits 4"
+        return {sampling: "then olr audit: which labels the answers contradict"}
 
 
 def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -> Checked:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -152,7 +152,7 @@ def regrade(
     folder: Path,
     benchmarks: Sequence[Benchmark] | None = None,
     extractor: str | None = None,
-    report: Callable[[int, int], None] | None = None,
+    report: Say | None = None,
     tolerance: float | None = None,
 ) -> Regraded:
     """Grade an evaluation's finished benchmarks again, by the golds that are stored with them.
@@ -203,9 +203,7 @@ def regrade(
     )
 
 
-def grade_again(
-    request: EvaluationRequest, place: Path, say: Say, report: Callable[[int, int], None] | None = None
-) -> Answer:
+def grade_again(request: EvaluationRequest, place: Path, say: Say, report: Say | None = None) -> Answer:
     """Grade the stored evaluations at a place again, with the request's benchmarks and extractor."""
     found = evaluations_at(place)
     # If none is done, regrading the first raises the error.

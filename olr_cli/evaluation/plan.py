@@ -1,6 +1,6 @@
 """What a call of `olr evaluate` asks for, and the evaluations that it means: models, benchmarks, problems, protocol.
 
-Compared with the paper, samples and templates are those behind the paper's printed scores. docs/evaluation.md
+Under the protocol `paper`, samples and templates are those behind the paper's printed scores. docs/evaluation.md
 ("Beside the paper's scores") lists where the authors' files depart from the paper's text, and what else differs.
 """
 
@@ -68,7 +68,7 @@ class EvaluationRequest:
         drawn: fields of `Sampling` that the command names.
         sampling: how responses are drawn, decided by `plan`.
         seed: every sample's seed is made from it (`olr_cli.evaluation.pool.sample_seed`).
-        protocol: whose choices the defaults are, decided by `plan`.
+        protocol: whose choices the defaults are; None: those of an evaluation that goes on, else the standard ones.
         extractor, tolerance: in place of the benchmarks' own.
     """
 
@@ -82,7 +82,7 @@ class EvaluationRequest:
     sampling: Sampling = field(default_factory=Sampling)
     seed: int = 0
     prompting: Prompting = field(default_factory=Prompting)
-    protocol: Protocol = "standard"
+    protocol: Protocol | None = None
     backend: BackendOptions = field(default_factory=BackendOptions)
     extractor: str | None = None
     tolerance: float | None = None
@@ -133,7 +133,7 @@ class Evaluation:
             sampling=request.sampling,
             seed=request.seed,
             prompting=request.prompting.settings(),
-            protocol=request.protocol,
+            protocol=request.protocol or "standard",
             benchmarks={task.benchmark.name: task.record() for task in self.tasks},
         )
 
@@ -153,7 +153,7 @@ def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
     for note in filter(None, (chosen.note, *(note for it in chosen.benchmarks for note in it.notes))):
         say(note)
     request = request.sampled(chosen.held_out)
-    protocol = protocol_of(request.compare, every_target)
+    protocol = protocol_of(request.protocol, every_target)
     if protocol == "paper":
         say("Samples and prompts are those behind the paper's scores")
     if (request.samples or 1) > 1 and request.sampling.temperature == 0:
@@ -200,7 +200,8 @@ def _benchmarks(request: EvaluationRequest) -> Chosen:
         known = file_benchmarks(request.data, request.benchmarks.split(","))
         chosen = Chosen(choose(request.benchmarks, known))
     else:
-        chosen = default_benchmarks(request.models, request.data, of_the_paper=request.compare == "paper")
+        of_the_paper = "paper" in (request.compare, request.protocol)
+        chosen = default_benchmarks(request.models, request.data, of_the_paper=of_the_paper)
     return chosen._replace(benchmarks=read_by(request.extractor, chosen.benchmarks, request.tolerance))
 
 
@@ -268,15 +269,19 @@ def _task_of(start: str) -> str:
     return "arithmetic" if kind == "addition" else f"arithmetic:{kind}"
 
 
-def protocol_of(compare: Compared, targets: Sequence[Target]) -> Protocol:
-    """The protocol of a command: that of the evaluation it goes on with; else the paper's if it is compared with it."""
+def protocol_of(asked: Protocol | None, targets: Sequence[Target]) -> Protocol:
+    """The protocol of a command: that of the evaluation it goes on with, else the one that is asked for."""
     begun = {target.store.record().protocol for target in targets if is_evaluation(target.folder)}
     if len(begun) > 1:
         raise UserError(
             "some of these evaluations were begun with the paper's samples and others without; evaluate them one at a"
             " time"
         )
-    return begun.pop() if begun else "paper" if compare == "paper" else "standard"
+    if asked and begun - {asked}:
+        raise UserError(
+            f"this evaluation was begun as {begun.pop()}; leave it out, or name another folder", "protocol"
+        )
+    return begun.pop() if begun else asked or "standard"
 
 
 def paper_benchmark(benchmark: Benchmark) -> Benchmark:

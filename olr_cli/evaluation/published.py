@@ -18,6 +18,7 @@ from olr_cli.evaluation.scores import groups
 from olr_cli.recipe.schema import OlrMethod
 from olr_cli.runs.directory import read_recipe
 from olr_cli.runs.store import scan_labels
+from olr_cli.runs.stored import marked_noise
 from olr_cli.supervision import compose
 
 RESULTS = Path(__file__).with_name("published") / "results.csv"
@@ -162,16 +163,6 @@ def setting_of(run: Path) -> Setting:
         slope_threshold=olr.slope_threshold if olr and "slope" in olr.criteria else None,
         warmup_epochs=olr.warmup_epochs if olr else None,
     )
-
-
-def marked_noise(labels: pl.LazyFrame) -> tuple[str, float] | None:
-    """Kind and share of the noise that a training file marks among labels that nobody verified; None without marks."""
-    first = labels.filter(pl.col("visit") == 1, pl.col("label_source") != "verified")
-    kinds = first.select("noise_type").collect()["noise_type"]
-    marks = kinds.filter(kinds.is_not_null() & (kinds != "clean"))
-    if marks.is_empty():
-        return None
-    return marks[0] if marks.n_unique() == 1 else "mixed", len(marks) / len(kinds)
 
 
 def model_name(model: str) -> str:

@@ -10,7 +10,7 @@ from olr_cli.runs.directory import read_manifest, read_recipe
 from olr_cli.runs.metrics import Metrics, accuracy_fall, read_metrics
 from olr_cli.runs.store import scan_labels
 from olr_cli.runs.throughput import QUANTITIES, medians
-from olr_cli.supervision.metrics import label_metrics
+from olr_cli.supervision.metrics import LABEL_METRICS, label_metrics
 from olr_cli.tables import Answer
 from olr_cli.tables.table import three_digits
 
@@ -44,7 +44,9 @@ def outcomes(run: Path) -> list[tuple[str, str]]:
     """Held-out accuracy before and after, accuracy of selected labels, effective noise against initial noise."""
     import polars as pl
 
-    labels = scan_labels(run).collect()
+    # Without the texts, which are most of what a large run would take.
+    counted = {name for metric in LABEL_METRICS.values() for name in metric.meta.root_names()}
+    labels = scan_labels(run).select("visit", *sorted(counted | {"is_selected"})).collect()
     facts = _held_out(read_metrics(run))
     selected = labels["is_selected"].sum()
     if selected:

@@ -225,3 +225,12 @@ def test_the_last_logged_value_is_one_since_training_began(tmp_path):
     assert run.last_logged("eval/unheard_of") is None
     file.write_text('{"step": 0, "epoch": 0, "eval/avg": 0.4}\n{"step": 1, "epoch": 1}\n')
     assert run.last_logged("eval/avg") is None
+
+
+def test_links_to_runs_are_followed_and_a_loop_ends(tmp_path):
+    run = write(tmp_path / "elsewhere" / "run")
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    (linked / "mine").symlink_to(run)
+    (linked / "above").symlink_to(tmp_path)
+    assert [found.path.resolve() for found in find_runs([linked])] == [run]

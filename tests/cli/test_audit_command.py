@@ -127,13 +127,21 @@ def test_without_answers_it_says_so_and_the_export_keeps_every_label(here):
 
 
 def test_json_has_everything(here, log):
-    found = json.loads(audit(log, "--json").output)
+    found = json.loads(audit(log, "--json").stdout)
     assert found["labels"] == {"doubted": 2, "questionable": 0, "undecided": 0, "fine": 28, "missing": 0}
     assert found["changes"] == {"changed": 0, "added": 0, "kept": 30}
     assert (found["verified"], found["noise_ratio"], found["gain"]) == (0, None, None)
     assert [row["prompt_id"] for row in found["ranked"][:2]] in (["p4", "p8"], ["p8", "p4"])
     assert len(found["ranked"]) == 30
-    assert len(json.loads(audit(log, "--json", "--top", "4").output)["ranked"]) == 4
+    assert len(json.loads(audit(log, "--json", "--top", "4").stdout)["ranked"]) == 4
+
+
+def test_beside_what_is_written_the_queue_is_printed_only_if_it_is_asked_for(here, log):
+    assert "p4 8" not in told(log, "--export", "rows.jsonl")
+    assert "p4 8" in told(log, "--report", "queue.html", "--top", "1")
+    found = json.loads(audit(log, "--json", "--export", "more.jsonl", "--drop", "doubted").stdout)
+    assert (len(found["ranked"]), found["written"]) == (30, ["more.jsonl"])
+    assert found["next"][0].startswith("olr train own-data --set model.path=MODEL")
 
 
 # What is left of the data set -------------------------------------------------------------------------------------
@@ -160,12 +168,13 @@ def test_an_export_says_of_every_row_what_was_found(here, log):
     ("options", "kept"),
     [
         (["--drop", "doubted,questionable"], {f"p{n}" for n in range(30)} - {"p4", "p8"}),
+        (["--drop", "fine", "--drop", "questionable, undecided"], {"p4", "p8"}),
         (["--only", "doubted"], {"p4", "p8"}),
         (["--first", "2"], {"p4", "p8"}),
         (["--pass-rate", "0.1:0.9"], {f"p{n}" for n in range(30)} - {"p4", "p8"}),
         (["--pass-rate", "0.2:0.9", "--drop", "fine"], set()),
     ],
-    ids=["drop", "only", "first", "pass-rate", "none"],
+    ids=["drop", "repeated", "only", "first", "pass-rate", "none"],
 )
 def test_rows_are_kept_by_what_is_known(here, log, options, kept):
     if not kept:
@@ -416,10 +425,10 @@ def test_labels_are_data(here):
         (("log.jsonl", "--data", "nowhere.jsonl"), "nowhere.jsonl"),
         (("log.jsonl", "--verified", "nowhere.jsonl"), "nowhere.jsonl is no file"),
         (("log.jsonl", "--columns", "{answers: x}"), "did you mean 'answer'"),
-        (("log.jsonl", "--columns", "{answer: x}"), "log.jsonl has no 'x'; its columns are"),
+        (("log.jsonl", "--columns", "answer=x"), "log.jsonl has no 'x'; its columns are"),
         (
-            ("log.jsonl", "--columns", "answer=x"),
-            "not a mapping from roles to columns; write it as '{prompt: query",
+            ("log.jsonl", "--columns", "answer"),
+            "does not say which column holds what; write it as prompt=query,",
         ),
         (("log.jsonl", "--set", "data.extractor"), "expected key=value"),
         (("log.jsonl", "--drop", "doubted"), "choose the rows of --export FILE"),

@@ -304,9 +304,9 @@ def test_what_cannot_work_is_one_sentence_status_2_and_nothing_written(words, me
             "check x --columns '{questoin: a, anser: b}'",
             "'questoin' (did you mean 'question'?), 'anser' (did you",
         ),
-        ("check x --columns '{question: a, prompt: b}'", "names two columns for one role; leave one out"),
+        ("check x --columns question=a,prompt=b", "names two columns for one role; leave one out"),
         ("benchmarks --system s", "name the benchmark of which to show a prompt: olr benchmarks NAME"),
-        ("check x --columns question", "--columns question is not a mapping from roles to columns"),
+        ("check x --columns question", "--columns question does not say which column holds what"),
     ],
 )
 def test_a_mistyped_command_is_refused_like_any_other_mistake(words, message):

@@ -14,6 +14,7 @@ from olr_cli.engines.models import policy_path
 from olr_cli.evaluation.benchmark import find_benchmark
 from olr_cli.evaluation.plan import paper_benchmark
 
+AS_PAPER = ("--protocol", "paper")
 SHORT = ("--max-new-tokens", "2", "--limit", "1")
 QWEN, LLAMA = "Qwen3-4B-Base", "DeepSeek-R1-Distill-Llama-8B"
 
@@ -54,13 +55,13 @@ def somewhere(tmp_path, monkeypatch):
         Path(name, "config.json").write_text(json.dumps(config))
 
 
-def test_beside_the_paper_aime_is_sampled_8_times_and_the_command_says_so():
-    words = (QWEN, "--data", "problems.parquet", *SHORT, "--paper")
+def test_as_in_the_paper_aime_is_sampled_8_times_and_the_command_says_so():
+    words = (QWEN, "--data", "problems.parquet", *SHORT, "--paper", *AS_PAPER)
     plain, said = answered(*words)
     assert samples(plain) == {"aime24": 8, "math500": 1}
     assert "those behind the paper's scores" in said
     assert any("8 samples of AIME and AMC, the authors' grader" in note for note in plain["notes"])
-    again, said = answered(*words[:-1])
+    again, said = answered(*words[:-3])
     assert samples(again) == samples(plain), "an evaluation goes on under its own protocol"
 
 
@@ -71,19 +72,20 @@ def test_an_evaluation_made_otherwise_stays_as_it_is():
     plain, said = answered(*words, "--paper")
     assert samples(plain) == {"aime24": 32}
     assert "behind the paper" not in said
+    assert "begun as standard; leave it out" in commands.refused("evaluate", *words, *AS_PAPER)
 
 
 def test_what_the_command_line_sets_counts_under_any_protocol():
     words = (QWEN, "--data", "problems.parquet", "--benchmarks", "aime24", *SHORT, "--samples", "2")
-    plain, _ = answered(*words, "--paper")
+    plain, _ = answered(*words, "--paper", *AS_PAPER)
     assert samples(plain) == {"aime24": 2}
 
 
 def test_the_llama_model_reads_message_and_question_joined():
     words = (LLAMA, "--data", "problems.parquet", "--benchmarks", "aime24", *SHORT, "--samples", "1")
-    answered(*words, "--paper")
+    answered(*words, "--paper", *AS_PAPER)
     assert prompts(LLAMA).to_list() == [f"<bos>{SYSTEM_PROMPT}What is 0 + 1?"]
-    answered(*words, "--chat-template", "none", "--out", "evaluations/plain", "--paper")
+    answered(*words, "--chat-template", "none", "--out", "evaluations/plain", "--paper", *AS_PAPER)
     assert prompts("plain").to_list() == [f"{SYSTEM_PROMPT}\n\nWhat is 0 + 1?"]
 
 

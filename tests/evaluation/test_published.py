@@ -15,13 +15,13 @@ from olr_cli.evaluation.benchmark import PAPER
 from olr_cli.evaluation.published import (
     RESULTS,
     Setting,
-    marked_noise,
     model_name,
     published_row,
     published_rows,
     setting_of,
 )
 from olr_cli.runs.store import scan_labels
+from olr_cli.runs.stored import marked_noise
 
 SHARED = Path(__file__).parents[3] / "shared" / "paper" / "results.csv"
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from shlex import quote
 from typing import Any
 
 import polars as pl
@@ -14,12 +13,8 @@ from rich.cells import cell_len, set_cell_size
 
 from olr_cli.analysis.audit.audit import Audit
 from olr_cli.analysis.audit.calibration import Estimate
-from olr_cli.data.arithmetic import toy_kind
-from olr_cli.data.logs import common_place
 from olr_cli.data.prompts import NEVER_REWARDED
 from olr_cli.files import make_folder_of, write_whole
-from olr_cli.recipe.schema import ExternalEngine
-from olr_cli.runs.directory import HELD_OUT_FILE, read_recipe
 from olr_cli.tables import Answer, Block, Cell, Column, Line, Row, Table, one_line
 
 _INDENT, _WIDTH = 12, 80
@@ -37,10 +32,10 @@ NOT_VERIFIED = (
 )
 
 
-def audit_answer(audit: Audit, top: int | None) -> Answer:
-    """What an audit says; JSON has the `top` rows of the queue, by default all, a terminal 15."""
+def audit_answer(audit: Audit, top: int | None, *, is_brief: bool = False) -> Answer:
+    """What an audit says; JSON has the `top` rows of the queue, by default all, a terminal 15, or none in brief."""
     parts: list[Line | Table | str] = [*_summary(audit)]
-    table = queue(audit, _ROWS if top is None else top)
+    table = queue(audit, 0 if is_brief else _ROWS if top is None else top)
     if table.blocks[0].rows:
         parts += ["", table, ""]
     return Answer(parts, _plain(audit, top), audit.notes, indent=_INDENT)
@@ -212,43 +207,3 @@ def _plain(audit: Audit, top: int | None) -> dict[str, Any]:
         "truth": audit.truth,
         "ranked": (prompts if top is None else prompts.head(top)).to_dicts(),
     }
-
-
-# What comes next --------------------------------------------------------------------------------------------------
-
-
-def audit_command(places: Sequence[Path], options: Sequence[str], *more: str) -> str:
-    """An audit of the same places with the same options, and more."""
-    named = places if len(places) < 4 else [common_place(places)]
-    return " ".join(["olr audit", *map(quote, [*map(str, named), *options, *more])])
-
-
-def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str | None:
-    """The command that trains on the exported data: the run's own recipe, else one for the policy of the rollouts.
-
-    None for a run of another trainer, which olr cannot start.
-    """
-    data = [f"data.train={export}", *settings]
-    recipe = None if audit.was_training is None else read_recipe(audit.source)
-    if recipe is not None and isinstance(recipe.engine, ExternalEngine):
-        return None
-    if recipe is not None and recipe.data.columns is not None:
-        data.append("data.columns=null")  # the export has the columns of the interchange format
-    if audit.was_training:
-        if (audit.source / HELD_OUT_FILE).exists():
-            data.append(f"data.test={audit.source / HELD_OUT_FILE}")  # measured on what it was measured on
-        again = f"runs/{audit.source.name}-audited"
-        words = [str(audit.source / "recipe.yaml"), *_sets(["noise=null", *data]), "--run-dir", again]
-        return " ".join(["olr train", *map(quote, words)])
-    policy = "MODEL"
-    if recipe is not None:
-        policy = recipe.model.path
-        if recipe.data.extractor is not None and not settings:
-            data.append(f"data.extractor={recipe.data.extractor}")
-    is_toy = toy_kind(policy) is not None
-    words = _sets([f"model.path={policy}", *(["noise=null"] if is_toy else []), *data])
-    return " ".join(["olr train", "laptop/quickstart" if is_toy else "own-data", *map(quote, words)])
-
-
-def _sets(settings: Sequence[str]) -> list[str]:
-    return [word for setting in settings for word in ("--set", setting)]

@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from olr_cli.analysis.audit import annotators, calibration
 from olr_cli.analysis.audit.annotators import AnnotatorModel, Bools, Floats, Numbers
@@ -134,25 +135,7 @@ def audit(history: RolloutHistory, judge: Judge, *, verified: Sequence[Path] = (
     trained = {name: prompt.true_answer for name, prompt in history.prompts.items() if prompt.is_verified}
     asked = [history.prompts[name] for name in counted.prompt_ids]
     notes = list(history.notes)
-
-    answers: dict[str, str | None] = {}
-    drawn: set[str] = set()
-    for file in verified:
-        with at("verified"):
-            labels = VerifiedLabels.read(file, data_reading(history))
-        found = labels.of(asked)
-        labels.require_some(asked)
-        notes.append(f"{labels.note}.")
-        for name, label in found.items():
-            answer, before = label.answer, answers.setdefault(name, label.answer)
-            if before != answer and not (before and answer and is_match(before, answer)):
-                said, other = ("another than its label" if it is None else it for it in (answer, before))
-                raise UserError(
-                    f"{file}: the true answer to prompt {name} is {said}, and {other} in another file of verified"
-                    " labels; leave one"
-                )
-            if label.is_drawn:
-                drawn.add(name)
+    answers, drawn = _verified(verified, asked, data_reading(history), notes)
     answers = {name: answer for name, answer in answers.items() if name not in trained}
     if trained:
         notes.append(
@@ -188,6 +171,30 @@ def audit(history: RolloutHistory, judge: Judge, *, verified: Sequence[Path] = (
     )
 
 
+def _verified(
+    files: Sequence[Path], prompts: Sequence[Prompt], reading: Reading, notes: list[str]
+) -> tuple[dict[str, str | None], set[str]]:
+    """prompt_id -> the true answer in files of verified labels, None for another than the label; and who was drawn."""
+    answers: dict[str, str | None] = {}
+    drawn: set[str] = set()
+    for file in files:
+        with at("verified"):
+            labels = VerifiedLabels.read(file, reading)
+        found = labels.of(prompts)
+        labels.require_some(prompts)
+        notes.append(f"{labels.note}.")
+        drawn |= {name for name, label in found.items() if label.is_drawn}
+        for name, label in found.items():
+            answer, before = label.answer, answers.setdefault(name, label.answer)
+            if before != answer and not (before and answer and is_match(before, answer)):
+                said, other = ("another than its label" if it is None else it for it in (answer, before))
+                raise UserError(
+                    f"{file}: the true answer to prompt {name} is {said}, and {other} in another file of verified"
+                    " labels; leave one"
+                )
+    return answers, drawn
+
+
 # The verdicts -----------------------------------------------------------------------------------------------------
 
 
@@ -221,26 +228,13 @@ def _verdicts(
         is_changed, gain = maps.changes(model.odds, is_other & ~is_missing & ~is_known)
     is_changed |= is_known & (known.is_wrong == 1) & is_other  # at worst another wrong label
     is_wrong = known.is_wrong
-    status = np.select(
-        [
-            is_known & (is_wrong == 1),
-            is_known & (is_wrong == 0),
-            is_missing,
-            ~model.is_settled & (is_other | (model.leaders < 0)),
-            ~model.is_settled | ~says_something,
-            is_other & is_doubted,
-            ~is_other & ~is_doubted,
-        ],
-        ["doubted", "fine", "missing", "questionable", "undecided", "doubted", "fine"],
-        default="undecided",
-    )
     truths = np.array(known.answers, dtype=object)
     is_true = is_known & (truths != None) & (is_wrong != 0)  # noqa: E711 - elementwise
     is_added = is_missing & (model.is_settled | is_true)
     table = pl.DataFrame(
         {
             "prompt_id": counted.prompt_ids,
-            "status": status,
+            "status": _statuses(known, model, is_missing, is_other, is_doubted, says_something),
             "given_label": pl.Series(counted.labels, dtype=pl.String),
             "proposed_label": pl.Series(
                 np.where(is_true, truths, np.array(proposed, dtype=object)).tolist(), dtype=pl.String
@@ -260,13 +254,36 @@ def _verdicts(
         },
         nan_to_null=True,
     ).cast({"given_count": pl.Int64, "proposed_count": pl.Int64})
-    table = pl.concat([table, counted.prompts.drop("prompt")], how="horizontal")
+    return _ranked(pl.concat([table, counted.prompts.drop("prompt")], how="horizontal")), gain
+
+
+def _statuses(
+    known: Verified,
+    model: AnnotatorModel,
+    is_missing: Bools,
+    is_other: Bools,
+    is_doubted: Bools,
+    says_something: Bools,
+) -> NDArray[np.str_]:
+    """(P,) of `STATUSES`; the first that holds."""
+    cases = {
+        "doubted": known.is_known & (known.is_wrong == 1),
+        "fine": known.is_known & (known.is_wrong == 0),
+        "missing": is_missing,
+        "questionable": ~model.is_settled & (is_other | (model.leaders < 0)),
+    }
+    is_sure = model.is_settled & says_something & (is_other == is_doubted)
+    return np.select([*cases.values(), is_sure & is_other, is_sure], [*cases, "doubted", "fine"], "undecided")
+
+
+def _ranked(table: pl.DataFrame) -> pl.DataFrame:
+    """The verdicts in the order of the queue, with their rank."""
     is_queued = ~pl.col("is_verified") & pl.col("log_odds").is_not_null()
     # What differs by the rounding of a processor's vector units alone is a tie, and stays in the order of the prompts.
     order = pl.when(is_queued).then(pl.col("log_odds").round(9))
     ranked = table.sort(order, descending=True, nulls_last=True, maintain_order=True)
     rank = pl.when(is_queued).then(pl.int_range(1, len(table) + 1))
-    return ranked.select(rank.alias("rank"), pl.all()), gain
+    return ranked.select(rank.alias("rank"), pl.all())
 
 
 def _of(values: Floats, answers: Numbers) -> Floats:

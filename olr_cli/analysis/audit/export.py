@@ -30,6 +30,7 @@ from olr_cli.data.prompt_files import PROMPT_COLUMNS, Reading, prompt_set, with_
 from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL, Prompt, PromptSet
 from olr_cli.data.writers import write_prompts
 from olr_cli.errors import UserError, at
+from olr_cli.tables import File
 
 Row = Mapping[str, Any]
 
@@ -45,44 +46,45 @@ _VERIFY = 50
 
 @dataclass(frozen=True)
 class Choice:
-    """Which rows an export keeps, and with which labels.
+    """Which rows an export keeps, and with which labels; the options of the command, by their names.
 
     Attributes:
-        dropped, only: statuses of rows that are left out, and of those that alone are kept (empty: all).
+        drop, only: statuses of rows that are left out, and of those that alone are kept (empty: all).
         first: the first rows of the queue alone.
         random: so many rows, drawn at random by the `seed`, alone.
-        pass_rates: the least and the largest share of rollouts that give the label.
+        pass_rate: the least and the largest share of rollouts that give the label: ``0.1:0.9``.
     """
 
-    dropped: frozenset[str] = frozenset()
-    only: frozenset[str] = frozenset()
+    drop: Sequence[str] = ()
+    only: Sequence[str] = ()
     first: int | None = None
     random: int | None = None
     seed: int = 0
-    pass_rates: tuple[float, float] | None = None
-    repairs: bool = False
+    pass_rate: str | None = None
+    repair: bool = False
 
-    @classmethod
-    def of(
-        cls,
-        drop: str | None,
-        only: str | None,
-        pass_rate: str | None,
-        *,
-        first: int | None,
-        random: int | None,
-        seed: int,
-        repair: bool,
-    ) -> Choice:
-        """Of the command's options: ``doubted,questionable``; the same; ``0.1:0.9``; numbers of rows."""
-        numbers = [name for name, rows in (("first", first), ("random", random)) if rows is not None]
-        if numbers and (len(numbers) > 1 or (drop, only, pass_rate) != (None, None, None)):
+    def __post_init__(self) -> None:
+        numbers = [name for name in ("first", "random") if getattr(self, name) is not None]
+        if numbers and (len(numbers) > 1 or self.drop or self.only or self.pass_rate):
             raise UserError("this takes of all rows; leave other choices out", numbers[0])
-        with at("only"):
-            kept = _statuses(only)
-        rates = None if pass_rate is None else _rates(pass_rate)
-        with at("drop"):
-            return cls(_statuses(drop), kept, first, random, seed, rates, repair)
+        for option, names in {"drop": self.drop, "only": self.only}.items():
+            if unknown := [name for name in names if name not in (*STATUSES, UNJUDGED)]:
+                known = ", ".join((*STATUSES, UNJUDGED))
+                raise UserError(f"there is no status '{unknown[0]}'; known: {known}", option)
+        low, high = self.rates
+        if not 0 <= low <= high <= 1:
+            raise UserError(
+                "name the least and the largest share, as in 0.1:0.9", f"pass_rate {self.pass_rate}"
+            )
+
+    @property
+    def rates(self) -> tuple[float, float]:
+        """The least and the largest share."""
+        try:
+            low, high = map(float, (self.pass_rate or "0:1").split(":"))
+        except ValueError:
+            return 1.0, 0.0
+        return low, high
 
     @property
     def is_to_check(self) -> bool:
@@ -105,31 +107,13 @@ class Choice:
         is_repaired = (
             row is not None and row["change"] != "kept" and (not row["is_verified"] or has_truth(row))
         )
-        if (status in self.dropped and not is_repaired) or (self.only and status not in self.only):
+        if (status in self.drop and not is_repaired) or (self.only and status not in self.only):
             return False
-        if self.pass_rates is None:
+        if self.pass_rate is None:
             return True
-        low, high = self.pass_rates
+        low, high = self.rates
         count = None if row is None else row["proposed_count" if is_repaired else "given_count"]
         return row is not None and count is not None and low <= count / row["rollouts"] <= high
-
-
-def _statuses(text: str | None) -> frozenset[str]:
-    names = [] if text is None else [name.strip() for name in text.split(",")]
-    for name in names:
-        if name not in (known := (*STATUSES, UNJUDGED)):
-            raise UserError(f"there is no status '{name}'; known: {', '.join(known)}")
-    return frozenset(names)
-
-
-def _rates(text: str) -> tuple[float, float]:
-    try:
-        low, high = (float(part) for part in text.split(":"))
-    except ValueError:
-        low, high = 1.0, 0.0
-    if not 0 <= low <= high <= 1:
-        raise UserError("name the least and the largest share, as in 0.1:0.9", f"pass_rate {text}")
-    return low, high
 
 
 def require_repairable(audit: Audit) -> str | None:
@@ -192,19 +176,16 @@ def _of_log(history: RolloutHistory) -> PromptSet:
     return prompt_set(prompts, history.source.name)
 
 
-def export(audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Choice) -> tuple[bool, int]:
+def export(audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Choice) -> File:
     """Write the rows that are kept: a .parquet or .jsonl file in the interchange format.
 
     A row's noise marks are mended with its label: of a run with active noise, whose label changed at every visit, the
     file holds the one that was audited, for good (R4).
 
     Where rows are kept to be checked, those that are verified have their true answers.
-
-    Returns:
-        Whether the file is new, and how many rows were kept.
     """
     by_id = {row["prompt_id"]: row for row in audit.prompts.iter_rows(named=True)}
-    if not choice.repairs:
+    if not choice.repair:
         by_id = {
             name: row if choice.is_to_check and has_truth(row) else {**row, "change": "kept"}
             for name, row in by_id.items()
@@ -231,7 +212,12 @@ def export(audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Ch
     whole = replace(data, table=table)
     whole = whole.with_prompts(_marked(prompts, data.prompts, judge), facts)
     with at("export"):
-        return write_prompts(whole.subset(chosen), target), len(chosen)
+        is_new = write_prompts(whole.subset(chosen), target)
+    changes = audit.changes if choice.repair else {}
+    made = "".join(
+        f", {n:,} label{'s' * (n != 1)} {name}" for name, n in changes.items() if n and name != "kept"
+    )
+    return File(target, f" ({len(chosen):,} of {len(data):,} rows{made})", is_new)
 
 
 def unjudged_note(audit: Audit, data: PromptSet, choice: Choice) -> str | None:
@@ -240,8 +226,9 @@ def unjudged_note(audit: Audit, data: PromptSet, choice: Choice) -> str | None:
     count = sum(prompt.prompt_id not in judged for prompt in data.prompts)
     if not count:
         return None
-    has_rates = choice.pass_rates is not None
-    fate = "they have no pass rate and are left out" if has_rates else "--drop unjudged leaves them out"
+    fate = (
+        "they have no pass rate and are left out" if choice.pass_rate else "--drop unjudged leaves them out"
+    )
     return (
         f"{count:,} of {len(data):,} rows of {data.source} are not judged, for nobody answered them; {fate}."
     )

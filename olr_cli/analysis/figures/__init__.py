@@ -40,6 +40,12 @@ OFTEN = ("method.slope_threshold", "method.warmup_epochs", "method.criteria", "n
 _SHOW_LOGS = ("learning",)
 """Figures for which the logs of other trainers will do."""
 
+_CHART_AN_ARM = ("dynamics",)
+"""Figures with one chart per arm."""
+
+_MOST_UNASKED = 10
+"""Arms of which ``all`` draws such a figure: those of a sweep of 40 take a minute, and nobody looks at them all."""
+
 
 def _function(figure: str) -> Callable[..., list[Chart]]:
     name = FIGURES.get(figure, "variations:over")
@@ -53,8 +59,8 @@ def caption(figure: str) -> str:
     return (_function(figure).__doc__ or "").partition("\n")[0]
 
 
-def charts_of(figure: str, arms: Sequence[Arm], *, captions: bool = True) -> list[Chart]:
-    """The charts of a figure, perhaps without what is written below them; a `Lack` if it needs other runs."""
+def charts_of(figure: str, arms: Sequence[Arm]) -> list[Chart]:
+    """The charts of a figure; a `Lack` if it needs other runs."""
     from olr_cli.analysis.figures.style import applied
     from olr_cli.analysis.frame import Lack
 
@@ -62,7 +68,7 @@ def charts_of(figure: str, arms: Sequence[Arm], *, captions: bool = True) -> lis
     if logs and figure not in _SHOW_LOGS:
         raise Lack(f"runs of olr, and {logs[0].source} is a log of {logs[0].trainer}")
     keys = [figure.removeprefix(OVER)] if figure.startswith(OVER) else []
-    with applied(captions=captions):
+    with applied():
         return _function(figure)(arms, *keys)
 
 
@@ -88,21 +94,31 @@ def known_figures(names: Sequence[str]) -> list[str]:
 
 def draw(names: Sequence[str], arms: Sequence[Arm], *, captions: bool = True) -> dict[str, list[Chart]]:
     """The charts of the figures of these names; ``all`` stands for every figure that these arms have the runs for."""
+    if not names:
+        return {}
+    from olr_cli.analysis.figures.style import applied
     from olr_cli.analysis.frame import Lack
 
     charts: dict[str, list[Chart]] = {}
     for name in known_figures(names):
+        is_cut = name in _CHART_AN_ARM and name not in names and len(arms) > _MOST_UNASKED
         try:
-            charts[name] = charts_of(name, arms, captions=captions)
+            with applied(captions=captions):
+                charts[name] = charts_of(name, arms[:_MOST_UNASKED] if is_cut else arms)
         except Lack as lack:
             if name in names:
                 place = f"over {name.removeprefix(OVER)}" if name.startswith(OVER) else f"figure {name}"
                 raise UserError(f"this needs {lack}", place) from None
+        else:
+            if is_cut:
+                note = f"{name} is drawn of the first {_MOST_UNASKED} of {len(arms)} arms; --figure {name} draws all."
+                last = charts[name][-1]
+                charts[name][-1] = replace(last, note=f"{last.note} {note}".lstrip())
     return charts
 
 
-def save(charts: Iterable[Chart], folder: Path) -> list[Path]:
-    """Save each chart as PNG, PDF and CSV; where names of arms give the same file name, the later ones get a number."""
+def save(charts: Iterable[Chart], folder: Path, *, pdf: bool = False) -> list[Path]:
+    """Save each chart (`style.save`); where names of arms give the same file name, the later ones get a number."""
     from olr_cli.analysis.figures import style
 
     files: list[Path] = []
@@ -110,5 +126,6 @@ def save(charts: Iterable[Chart], folder: Path) -> list[Path]:
     for chart in charts:
         names[chart.name.casefold()] += 1  # some file systems do not tell capitals apart
         number = names[chart.name.casefold()]
-        files += style.save(replace(chart, name=f"{chart.name}-{number}") if number > 1 else chart, folder)
+        named = replace(chart, name=f"{chart.name}-{number}") if number > 1 else chart
+        files += style.save(named, folder, pdf=pdf)
     return files

@@ -10,11 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
-from olr_cli.analysis.arms import Arm, Run
+from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.figures import style
 from olr_cli.analysis.figures.style import BLUE, Chart, Look
 from olr_cli.analysis.frame import Lack, frame, spreads
 from olr_cli.runs.metrics import read_metrics
+from olr_cli.runs.stored import Run
 from olr_cli.runs.throughput import GENERATED
 
 _WINDOWS = 15

@@ -146,9 +146,9 @@ _captions = ContextVar("captions", default=True)
 
 
 @contextmanager
-def applied(*, captions: bool = True) -> Iterator[None]:
-    """Draw in this style, whatever the user's matplotlib settings are, with or without captions below figures."""
-    token = _captions.set(captions)
+def applied(*, captions: bool | None = None) -> Iterator[None]:
+    """Draw in this style, whatever the user's matplotlib settings are; `captions` below figures, or as around it."""
+    token = _captions.set(_captions.get() if captions is None else captions)
     try:
         with matplotlib.rc_context():
             matplotlib.rcdefaults()
@@ -466,18 +466,19 @@ def darker(colour: str) -> str:
     return to_hex((red, green, blue))
 
 
-def save(chart: Chart, folder: Path) -> list[Path]:
-    """Write a chart as PNG (300 dpi), PDF and CSV; the same rows give the same bytes."""
+def save(chart: Chart, folder: Path, *, pdf: bool = False) -> list[Path]:
+    """Write a chart as PNG (300 dpi), perhaps PDF, and CSV; the same rows give the same bytes."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    png, pdf, csv = (folder / f"{chart.name}.{ending}" for ending in ("png", "pdf", "csv"))
+    undated = {"png": {"Software": None}, **({"pdf": {"CreationDate": None}} if pdf else {})}
+    files = [folder / f"{chart.name}.{ending}" for ending in (*undated, "csv")]
     with applied():
-        for file, metadata in ((png, {"Software": None}), (pdf, {"CreationDate": None})):
-            write = partial(chart.figure.savefig, format=file.suffix[1:], dpi=300, metadata=metadata)
-            write_whole(file, write)
+        for file, (ending, metadata) in zip(files, undated.items(), strict=False):
+            write_whole(file, partial(chart.figure.savefig, format=ending, dpi=300, metadata=metadata))
     # polars sums in parallel: without rounding, a mean that ends in a 5 at the seventh place is written either way.
-    write_text(csv, chart.data.with_columns(pl.selectors.float().round(12)).write_csv(float_precision=6))
-    return [png, pdf, csv]
+    data = chart.data.with_columns(pl.selectors.float().round(12))
+    write_text(files[-1], data.write_csv(float_precision=6))
+    return files
 
 
 def svg(chart: Chart) -> str:

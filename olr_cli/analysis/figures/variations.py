@@ -19,7 +19,6 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from olr_cli.analysis.arms import (
     Arm,
-    Run,
     Variation,
     grpo_beside,
     measured,
@@ -34,6 +33,7 @@ from olr_cli.analysis.frame import SPREAD, Key, Lack, spread, summarise
 from olr_cli.analysis.outcomes import HELD_OUT, TITLES, at_the_end, source_of
 from olr_cli.errors import unknown
 from olr_cli.recipe.schema import Criterion, OlrMethod
+from olr_cli.runs.stored import Run
 
 # Arms -------------------------------------------------------------------------------------------------------------
 

@@ -1,14 +1,8 @@
 // The data of a run: unpacked, searched, sorted and filtered.
 
-const NO_VISIT = 0, NO_MAJORITY = 1, RIGHT = 2, WRONG_LABEL = 3, GIVEN = 4, OTHER = 5;
-const KINDS = {
-  [RIGHT]: { css: "right", height: 1, name: "the true answer" },
-  [WRONG_LABEL]: { css: "wrong-label", height: 0.7, name: "a wrong label" },
-  [GIVEN]: { css: "given", height: 0.85, name: "the given label, truth unknown" },
-  [OTHER]: { css: "other", height: 0.45, name: "another answer" },
-  [NO_MAJORITY]: { css: "none", height: 0.2, name: "no majority" },
-};
 const $ = (id) => document.getElementById(id);
+const { kinds: KINDS, sources: SOURCES, verdicts: MARKS } = JSON.parse($("words").textContent);
+const [NO_VISIT, NO_MAJORITY, RIGHT] = KINDS.keys();
 const collator = new Intl.Collator("en", { numeric: true });
 let run;  // the one that is shown; p is a prompt of it, a cell one of its visits
 let searched, arranged;

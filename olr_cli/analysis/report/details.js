@@ -109,9 +109,7 @@ function labels(p) {
     const start = p * run.visits + first - 1, end = p * run.visits + last;
     const source = run.source[start];
     const item = make("li", "", `${span(first, last)}: `);
-    const names = { given: "the given label", noisy: "the noisy label", sentinel: "none, no answer is right",
-      majority: "the majority answer", none: "no label is used" };
-    item.append(names[run.sources[source]] ?? "unknown");
+    item.append(SOURCES[run.sources[source]] ?? "unknown");
     const words = new Set(run.label.slice(start, end));
     if (run.sources[source] !== "sentinel") {
       [...words].filter((word) => word > 0).slice(0, 20).forEach((word, i) => {

@@ -168,7 +168,7 @@ function sortBy(key, ascending) {
 function legend() {
   if (!run.kind) return;
   const there = new Set(run.kind);
-  const items = [RIGHT, WRONG_LABEL, GIVEN, OTHER, NO_MAJORITY].filter((kind) => there.has(kind)).map((kind) => {
+  const items = [...KINDS.keys()].slice(RIGHT).concat(NO_MAJORITY).filter((kind) => there.has(kind)).map((kind) => {
     const { css, name } = KINDS[kind];
     const item = make("span");
     item.append(make("span", `swatch ${css}`), name);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
@@ -15,19 +16,21 @@ from xml.etree.ElementTree import Element
 import polars as pl
 
 from olr_cli import __version__
-from olr_cli.analysis.arms import Arm, Run
+from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.audit.answer import NOT_VERIFIED
 from olr_cli.analysis.audit.audit import Audit
 from olr_cli.analysis.figures import caption, style
 from olr_cli.analysis.histories import RolloutHistory
-from olr_cli.analysis.listing import status_of
 from olr_cli.analysis.report.prompts import audit_data, prompt_list
+from olr_cli.analysis.report.words import STATUS_OPTIONS, VERDICT_OPTIONS, WORDS
 from olr_cli.analysis.tables import count
 from olr_cli.answers import Judge
 from olr_cli.files import make_folder_of, write_text, writing
 from olr_cli.runs.directory import kind_of, read_manifest, recipe_yaml
+from olr_cli.runs.listing import status_of
 from olr_cli.runs.metrics import Metrics, accuracy_fall, read_metrics
 from olr_cli.runs.progress import of_epoch
+from olr_cli.runs.stored import Run
 from olr_cli.runs.summary import outcomes
 from olr_cli.tables import Answer, Block, Column, Line, Row, Table, percent
 from olr_cli.tables.html import element, html, isolated, table_elements
@@ -150,6 +153,9 @@ def _page(
         before=html(before),
         after=html(after),
         runs=html(choices),
+        statuses=html(STATUS_OPTIONS),
+        verdicts=html(VERDICT_OPTIONS),
+        words=html([element("script", json.dumps(WORDS), type="text/plain", id="words")]),
         blocks=html(data),
         version=__version__,
     )

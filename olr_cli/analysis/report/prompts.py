@@ -12,25 +12,26 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from shlex import quote
-from typing import Any, get_args
+from typing import Any
 from xml.etree.ElementTree import Element
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from olr_cli.analysis.arms import Arm, Run, find_runs
+from olr_cli.analysis.arms import Arm, find_runs
 from olr_cli.analysis.audit.audit import Audit, audit, audit_history
 from olr_cli.analysis.audit.calibration import is_right
 from olr_cli.analysis.audit.export import evidence
 from olr_cli.analysis.audit.tally import Tally
 from olr_cli.analysis.histories import RolloutHistory
 from olr_cli.analysis.report import texts
+from olr_cli.analysis.report.words import GIVEN, NO_MAJORITY, OTHER, RIGHT, SOURCES, WRONG_LABEL
 from olr_cli.answers import Judge
 from olr_cli.data.logs import natural
 from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL, Prompt
 from olr_cli.errors import UserError
-from olr_cli.supervision.types import LabelSource
+from olr_cli.runs.stored import Run
 from olr_cli.tables.html import element
 
 Array = NDArray[Any]
@@ -49,13 +50,6 @@ MOST_TEXT = 16_000_000
 
 PROMPTS_A_BLOCK = 50
 """Responses are unpacked when a prompt is opened, those of so many prompts at once."""
-
-NO_VISIT, NO_MAJORITY, RIGHT, WRONG_LABEL, GIVEN, OTHER = range(6)
-"""Kinds of majority answers. RIGHT: the true answer; WRONG_LABEL: a label that is known to be wrong; GIVEN: the
-given label, which may be right; OTHER: another answer."""
-
-SOURCES: tuple[LabelSource, ...] = get_args(LabelSource)
-"""Where a visit's label comes from, as the arrays number it from 1; 0 without a visit."""
 
 _NO_QUESTIONS = (
     "The questions are not shown: the log has no column of prompts. An audit given the data set shows them."

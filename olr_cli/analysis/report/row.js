@@ -42,7 +42,7 @@ function picture(css, width, label) {
 /** A cell a visit; kinds differ in colour and in height. */
 function strip(p) {
   const kinds = stretches(p, (cell) => run.kind[cell]);
-  const told = kinds.map(([first, last, kind]) => `${span(first, last)}: ${KINDS[kind]?.name ?? "not visited"}`);
+  const told = kinds.map(([first, last, kind]) => `${span(first, last)}: ${KINDS[kind].name}`);
   const made = picture("strip", run.visits, told.join("; "));
   drawn("title", {}, made).textContent = told.join("\n");
   // One path a kind: a page of rows would have thousands of rectangles.

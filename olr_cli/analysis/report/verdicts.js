@@ -1,6 +1,5 @@
 // What the reader decides about labels, kept in the browser, and exported for `olr audit --verified`.
 
-const MARKS = { kept: ["\u2713", "right"], wrong: ["\u2717", "wrong"], flawed: ["!", "flawed question"], unsure: ["?", "unsure"] };
 const VERDICTS = [...Object.keys(MARKS), ""];
 let verdicts = new Map();  // prompt id -> { verdict, answer, label, drawn }, of the run that is shown
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 
 from olr_cli.analysis.arms import Arm
-from olr_cli.analysis.frame import ONE_SEED, SMALLEST_GAP, Key, Lack, flat, no_seed_in_common, summarise
+from olr_cli.analysis.frame import (
+    SMALLEST_GAP,
+    Key,
+    Lack,
+    flat,
+    notes_on_differences,
+    summarise,
+    without_difference,
+)
 from olr_cli.analysis.outcomes import TITLES, at_the_end
 from olr_cli.errors import UserError, unknown
 from olr_cli.tables import NOTHING, UNKNOWN, Block, Cell, Column, Row, Table
@@ -39,6 +47,7 @@ def arms_table(arms: Sequence[Arm], baseline: str | None = None, reference: str 
     for arm in names:
         of_arm = [cells[Key(metric, arm)] for metric in metrics]
         rows.append(Row([arm, str(max(cell.n for cell in of_arm)), *map(_with_change, of_arm)]))
+    least = f"{100 * SMALLEST_GAP:.0f} points"
     whom = f"X for an arm X+method, else to {best}" if reference else best
     heads = ["arm", "n", "mean", "sd", "difference", "95 % interval", "gap\nrecovered, %"][
         : 7 if reference else 6
@@ -67,7 +76,15 @@ def arms_table(arms: Sequence[Arm], baseline: str | None = None, reference: str 
         notes=[
             f"Mean ± sd; in brackets the difference to {whom}, paired by seed, with Student's 95 % interval."
         ],
-        footnotes=[*_footnotes(cells, references, whom, reference)],
+        footnotes=[
+            *notes_on_differences(cells.values(), whom),
+            *(
+                [f"Recovered: of the gap from X to {best}, by X+method; none of a gap below {least}."]
+                if reference
+                else []
+            ),
+            *sorted(without_difference(known, references)),
+        ],
     )
 
 
@@ -96,18 +113,3 @@ def _share(cell: Cell) -> dict[str, float | None]:
 def _with_change(cell: Cell) -> str:
     share = f"; {cell.recovered.full} % of the gap" if cell.recovered else ""
     return joined(cell.full, f"({cell.change.full}{share})" if cell.change else "")
-
-
-def _footnotes(
-    cells: Mapping[Key, Cell], references: Mapping[str, str], whom: str, reference: str | None
-) -> Iterator[str]:
-    changes = {key.arm: cell.change for key, cell in cells.items() if cell.change}
-    if changes:
-        yield f"Differences are to {whom}, in points, paired by seed, with Student's 95 % interval."
-    if reference:
-        least = f"{100 * SMALLEST_GAP:.0f} points"
-        yield f"Recovered: of the gap from X to {reference}, by X+method; no share of a gap below {least}."
-    if any(cell.change and cell.change.n == 1 for cell in cells.values()):
-        yield ONE_SEED
-    for arm in sorted(references.keys() - changes.keys()):
-        yield no_seed_in_common(arm, references[arm])

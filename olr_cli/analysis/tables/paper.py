@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from olr_cli.analysis.arms import Arm, measured, telling_settings
-from olr_cli.analysis.frame import ONE_SEED, Lack, flat, no_seed_in_common, summarise
+from olr_cli.analysis.frame import Lack, flat, notes_on_differences, summarise, without_difference
 from olr_cli.analysis.outcomes import BELOW_START, HELD_OUT, source_of, task
 from olr_cli.evaluation.published import PublishedRow, Setting, published_table, setting_of
 from olr_cli.recipe.schema import METHODS
@@ -149,9 +149,10 @@ class PaperTable:
         for arm in arms:
             self._by_key[self._key(self._settings[arm.name])].append(arm)
         self._references = {arm.name: other for arm in arms if (other := self._reference_arm(arm))}
-        names = {arm: other.name for arm, other in self._references.items()}
+        self._compared = {arm: other.name for arm, other in self._references.items()}
+        self._summary = summarise(measured(arms, self._source.values), self._compared)
         self._cells: defaultdict[str, dict[str, Cell]] = defaultdict(dict)
-        for key, cell in summarise(measured(arms, self._source.values), names).items():
+        for key, cell in self._summary.items():
             self._cells[key.arm][key.metric] = cell
         self.rows = [*self._all_rows()]
         self.notes = [*self._notes()]
@@ -330,14 +331,7 @@ class PaperTable:
                 " benchmarks; orders and signs of differences do."
             )
         cells = [row.cells.get(score.name) for row in self.rows for score in self._source.columns]
-        changes = [cell.change for cell in cells if cell and cell.change]
-        if changes:
-            yield (
-                f"Differences are to {self._in_words}, in points; ours are paired by seed, with"
-                " Student's 95 % interval."
-            )
-        if any(change.n == 1 for change in changes):
-            yield ONE_SEED
+        yield from notes_on_differences(cells, self._in_words, "ours " if self._published else "")
         if self._source.is_held_out:
             yield "Below start: how many of the n runs ended below their own accuracy before training."
         yield from self._gaps()
@@ -357,11 +351,7 @@ class PaperTable:
             if row.arm is not None and not row.cells:
                 place = f", {row.block.lower()}" if row.setting.noise_type and row.block != OTHERS else ""
                 yield f"No value of {row.name}{place}."
-        for arm in self._arms:
-            other = self._references.get(arm.name)
-            seeds = {run.seed for run in arm.runs if self._source.values(run)}
-            if other and seeds and seeds.isdisjoint(run.seed for run in other.runs):
-                yield no_seed_in_common(arm.name, other.name)
+        yield from without_difference(self._summary, self._compared)
 
 
 def compared_with(table: str) -> tuple[str, str]:

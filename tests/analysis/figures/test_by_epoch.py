@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from histories import arms_of, drawn, write_history
 
+from olr_cli.analysis import figures
 from olr_cli.analysis.figures import charts_of
 from olr_cli.runs.store import scan_labels
 from olr_cli.supervision.metrics import by_visit
@@ -273,6 +274,15 @@ def test_a_threshold_nobody_reaches_leaves_the_criteria_without_it(tmp_path):
     chart = drawn("dynamics", write_history(tmp_path / "run", method=never, **LARGER))
     assert set(chart.data.filter(panel="e")["metric"]) == {"ablation/consistency"}
     assert set(values(chart, "d", "label/selection_ratio_clean").values()) == {0.0}
+
+
+def test_all_figures_have_a_chart_of_the_first_arms_only_and_say_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(figures, "_MOST_UNASKED", 1)
+    for number, ratio in enumerate((0.25, 0.5)):
+        write_history(tmp_path / str(number), **SMALL, ratio=ratio)
+    (chart,) = figures.draw(["all"], arms_of(tmp_path))["dynamics"]
+    assert "dynamics is drawn of the first 1 of 2 arms; --figure dynamics draws all." in chart.note
+    assert len(figures.draw(["all", "dynamics"], arms_of(tmp_path))["dynamics"]) == 2
 
 
 def test_seeds_of_an_arm_are_averaged_and_several_arms_are_several_charts(tmp_path):

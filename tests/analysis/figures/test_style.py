@@ -31,7 +31,7 @@ def chart(name="chart"):
 
 
 def test_a_chart_is_saved_as_png_of_300_dpi_pdf_and_csv(tmp_path):
-    png, pdf, csv = style.save(chart(), tmp_path / "new" / "folder")
+    png, pdf, csv = style.save(chart(), tmp_path / "new" / "folder", pdf=True)
     header = png.read_bytes()[:24]
     assert header[:8] == b"\x89PNG\r\n\x1a\n"
     size = int.from_bytes(header[16:20], "big"), int.from_bytes(header[20:24], "big")

@@ -10,7 +10,10 @@ from histories import write_history
 from pages import read, report
 from typer.testing import CliRunner
 
+from olr_cli.analysis.audit.audit import STATUSES
+from olr_cli.analysis.report.words import RIGHT, SOURCES
 from olr_cli.cli import app
+from olr_cli.data.verified import VERDICTS
 from olr_cli.runs.locks import held
 
 SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 4}
@@ -53,6 +56,15 @@ def test_nothing_runs_or_looks_but_what_the_policy_names(page):
     assert page.elements.index(("style", {})) > page.elements.index(
         ("meta", {"http-equiv": "Content-Security-Policy", "content": policy})
     )
+
+
+def test_every_kind_source_status_and_verdict_has_its_word(page):
+    (words,) = re.findall(r'<script type="text/plain" id="words">(.*?)</script>', page.source)
+    words = json.loads(words)
+    assert set(words["sources"]) == set(SOURCES) and list(words["verdicts"]) == list(VERDICTS)
+    assert [kind["name"] for kind in words["kinds"]][RIGHT] == "the true answer"
+    offered = [own["value"] for own in page.all("option")]
+    assert {*STATUSES, *VERDICTS} <= {*offered}
 
 
 def test_the_page_needs_nothing_from_elsewhere(page):

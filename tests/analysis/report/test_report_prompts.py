@@ -8,18 +8,8 @@ from pages import label, rollout, write_run
 from olr_cli.analysis.arms import find_runs
 from olr_cli.analysis.audit.audit import audit, audit_history
 from olr_cli.analysis.report import texts
-from olr_cli.analysis.report.prompts import (
-    GIVEN,
-    NO_MAJORITY,
-    NO_VISIT,
-    OTHER,
-    RIGHT,
-    SOURCES,
-    WRONG_LABEL,
-    audited_labels,
-    prompt_histories,
-    prompt_list,
-)
+from olr_cli.analysis.report.prompts import audited_labels, prompt_histories, prompt_list
+from olr_cli.analysis.report.words import GIVEN, NO_MAJORITY, NO_VISIT, OTHER, RIGHT, SOURCES, WRONG_LABEL
 from olr_cli.answers import Judge
 from olr_cli.errors import UserError
 from olr_cli.runs.store import scan_labels

@@ -11,12 +11,12 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
-from olr_cli.analysis.arms import arm_name, read_run, runs_below
 from olr_cli.errors import UserError, no_path, unknown
 from olr_cli.runs.directory import is_run, read_manifest
 from olr_cli.runs.locks import is_held
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import of_epoch
+from olr_cli.runs.stored import arm_name, read_run, runs_below
 from olr_cli.tables import NOTHING, Answer, Block, Column, Row, Table, percent
 
 STATUSES = ("finished", "running", "stopped", "failed", "diverged", "crashed", "damaged")

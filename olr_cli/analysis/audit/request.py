@@ -1,0 +1,207 @@
+"""One call of `olr audit`: a history, what is known about its prompts, and what is written of what is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from shlex import quote
+
+from olr_cli.analysis.audit.answer import audit_answer, write_prompts
+from olr_cli.analysis.audit.audit import Audit, audit, audit_history, data_reading, with_labels_of
+from olr_cli.analysis.audit.export import (
+    Choice,
+    data_of,
+    export,
+    require_exportable,
+    require_repairable,
+    unjudged_note,
+)
+from olr_cli.analysis.audit.rewards import audit_rewards, rewards_answer, write_queue_table
+from olr_cli.analysis.histories import RolloutHistory
+from olr_cli.analysis.report.texts import Sampled
+from olr_cli.answers import Judge
+from olr_cli.data.arithmetic import toy_kind
+from olr_cli.data.check import repeat_notes
+from olr_cli.data.logs import Report, common_place
+from olr_cli.data.prompt_files import read_prompts
+from olr_cli.data.prompts import PromptSet
+from olr_cli.errors import UserError
+from olr_cli.files import require_new
+from olr_cli.recipe.schema import ExternalEngine
+from olr_cli.runs.directory import HELD_OUT_FILE, read_recipe
+from olr_cli.tables import Answer, File
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments and options of the command line, by their names.
+
+    Attributes:
+        columns: of logs (`olr_cli.data.logs.read_log`).
+        choice: which rows `export` keeps.
+        top: rows of the queue; by default all in JSON, in a terminal as many as it has room for, and none beside what
+            is written instead.
+    """
+
+    history: Sequence[Path]
+    data: str | None = None
+    columns: Mapping[str, str] | None = None
+    set_: Sequence[str] = ()
+    verified: Sequence[Path] = ()
+    rewards: bool = False
+    choice: Choice = field(default_factory=Choice)
+    export: Path | None = None
+    out: Path | None = None
+    report: Path | None = None
+    top: int | None = None
+
+    def require_sense(self) -> None:
+        """Refuse what cannot be, before an audit takes its time."""
+        require_new({"export": self.export, "report": self.report, "out": self.out}, repeatable=["export"])
+        if self.report is not None and self.report.suffix != ".html":
+            raise UserError(
+                f"--report {self.report}: the queue is written as a page; give it the ending .html"
+            )
+        chooses = any(value for name, value in vars(self.choice).items() if name != "seed")
+        if self.export is not None:
+            require_exportable(self.export)
+        elif chooses:
+            raise UserError(
+                "--drop, --only, --first, --random, --pass-rate and --repair choose the rows of --export FILE; add it"
+            )
+        if self.rewards and (chooses or self.export is not None or self.report is not None):
+            raise UserError(
+                "--rewards takes --columns, --data, --set, --out, --verified and --top; leave the others out"
+            )
+
+    def again(self, *more: str) -> str:
+        """The command with the same history and what is known about it, and more."""
+        places = self.history if len(self.history) < 4 else [common_place(self.history)]
+        columns = ",".join(f"{role}={path}" for role, path in (self.columns or {}).items())
+        given = [("--data", self.data), ("--columns", columns)]
+        given += [("--verified", str(file)) for file in self.verified]
+        given += [("--set", setting) for setting in self.set_]
+        words = [word for option, value in given if value for word in (option, value)]
+        return " ".join(["olr audit", *map(quote, [*map(str, places), *words, *more])])
+
+
+def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) -> Answer:
+    """Audit the labels, or the rewards, and write what is asked for.
+
+    `report` takes how far it is; `show` what was found if the table of prompts cannot be written.
+    """
+    request.require_sense()
+    keeps_responses = request.rewards or request.report is not None
+    source = audit_history(
+        request.history, request.set_, request.columns, report, keeps_responses=keeps_responses
+    )
+    named = None if request.data is None else read_prompts(request.data, reading=data_reading(source))
+    if named is not None:
+        source = with_labels_of(source, named)
+    tolerance = source.recipe.data.tolerance
+    with Judge(ledger=source.given_up, keep=False, tolerance=tolerance, report=report) as judge:
+        if request.rewards:
+            return _of_rewards(request, source, judge)
+        answer, result = _of_labels(request, source, named, judge)
+    with suppress(UserError):
+        repeated = repeat_notes(named or data_of(source, is_local=True))
+        notes = [f"{note}." for note in (*(named.notes if named else ()), *repeated)]
+        answer = replace(answer, notes=[*answer.notes, *notes])
+    if request.out is not None:
+        try:
+            write_prompts(result, request.out)
+        except UserError:
+            show(answer)  # which must not be lost
+            raise
+        answer = replace(answer, files=[*answer.files, File(request.out, " (a row for each prompt)")])
+    return replace(answer, next=_next(request, result))
+
+
+def _of_rewards(request: Request, source: RolloutHistory, judge: Judge) -> Answer:
+    found = audit_rewards(source, judge, request.verified)
+    answer = rewards_answer(found, request.top)
+    if request.out is None:
+        return answer
+    write_queue_table(found, request.out)
+    return replace(answer, files=[File(request.out, " (fill in the column verdict; --verified reads it)")])
+
+
+def _of_labels(
+    request: Request, source: RolloutHistory, named: PromptSet | None, judge: Judge
+) -> tuple[Answer, Audit]:
+    """What is found, with the export and the page, which need the judge."""
+    sampled = Sampled(source.steps)
+    source = replace(source, steps=sampled)
+    data = data_of(source) if request.export is not None and named is None else named
+    result = audit(source, judge, verified=request.verified)
+    is_written = request.export is not None or request.report is not None
+    answer = audit_answer(result, request.top, is_brief=is_written and request.top is None)
+    notes, files = [*answer.notes], []
+    if request.export is not None and data is not None:
+        why = require_repairable(result) if request.choice.repair else None
+        notes += [] if why is None else [f"Unverified labels stay as they are: {why}."]
+        files.append(export(result, data, request.export, judge, request.choice))
+    if data is not None:
+        notes += filter(None, [unjudged_note(result, data, request.choice)])
+    if request.report is not None:
+        from olr_cli.analysis.report.page import write_queue
+
+        answer = replace(answer, notes=notes)
+        command = request.again()
+        notes += write_queue(source, result, answer, judge, request.report, command, sampled.responses)
+        files.insert(0, File(request.report, " (the queue, for any browser)"))
+    return replace(answer, notes=notes, files=files), result
+
+
+# What comes next --------------------------------------------------------------------------------------------------
+
+
+def _next(request: Request, result: Audit) -> dict[str, str]:
+    if request.export is not None:
+        if request.choice.is_to_check:
+            return {request.again("--verified", str(request.export)): "once its labels are corrected"}
+        command = training_command(result, request.export, request.set_)
+        return {} if command is None else {command: ""}
+    following = {}
+    if request.report is None:
+        following[request.again("--report", "queue.html")] = "check labels in a browser"
+    elif not request.verified:
+        following[request.again("--verified", "selection.json")] = (
+            "once labels are checked there and exported"
+        )
+    return following | {
+        request.again("--drop", "doubted,questionable", "--export", "rest.jsonl"): "what is left"
+    }
+
+
+def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str | None:
+    """The command that trains on the exported data: the run's own recipe, else one for the policy of the rollouts.
+
+    None for a run of another trainer, which olr cannot start.
+    """
+    data = [f"data.train={export}", *settings]
+    recipe = None if audit.was_training is None else read_recipe(audit.source)
+    if recipe is not None and isinstance(recipe.engine, ExternalEngine):
+        return None
+    if recipe is not None and recipe.data.columns is not None:
+        data.append("data.columns=null")  # the export has the columns of the interchange format
+    if audit.was_training:
+        if (audit.source / HELD_OUT_FILE).exists():
+            data.append(f"data.test={audit.source / HELD_OUT_FILE}")  # measured on what it was measured on
+        again = f"runs/{audit.source.name}-audited"
+        words = [str(audit.source / "recipe.yaml"), *_sets(["noise=null", *data]), "--run-dir", again]
+        return " ".join(["olr train", *map(quote, words)])
+    policy = "MODEL"
+    if recipe is not None:
+        policy = recipe.model.path
+        if recipe.data.extractor is not None and not settings:
+            data.append(f"data.extractor={recipe.data.extractor}")
+    is_toy = toy_kind(policy) is not None
+    words = _sets([f"model.path={policy}", *(["noise=null"] if is_toy else []), *data])
+    return " ".join(["olr train", "laptop/quickstart" if is_toy else "own-data", *map(quote, words)])
+
+
+def _sets(settings: Sequence[str]) -> list[str]:
+    return [word for setting in settings for word in ("--set", setting)]

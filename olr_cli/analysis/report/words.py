@@ -1,0 +1,53 @@
+"""The words of the page, for what is made here and for its script, which has them as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_args
+
+from olr_cli.analysis.audit.audit import STATUSES
+from olr_cli.data.verified import VERDICTS
+from olr_cli.supervision.types import LabelSource
+from olr_cli.tables.html import element
+
+NO_VISIT, NO_MAJORITY, RIGHT, WRONG_LABEL, GIVEN, OTHER = range(6)
+"""Kinds of majority answers. RIGHT: the true answer; WRONG_LABEL: a label that is known to be wrong; GIVEN: the
+given label, which may be right; OTHER: another answer."""
+
+SOURCES: tuple[LabelSource, ...] = get_args(LabelSource)
+"""Where a visit's label comes from, as the arrays number it from 1; 0 without a visit."""
+
+_KINDS = {
+    NO_VISIT: ("", 0, "not visited"),
+    NO_MAJORITY: ("none", 0.2, "no majority"),
+    RIGHT: ("right", 1, "the true answer"),
+    WRONG_LABEL: ("wrong-label", 0.7, "a wrong label"),
+    GIVEN: ("given", 0.85, "the given label, truth unknown"),
+    OTHER: ("other", 0.45, "another answer"),
+}
+"""Kind -> its class, height and name."""
+
+_SOURCES: Mapping[LabelSource, str] = {
+    "given": "the given label",
+    "noisy": "the noisy label",
+    "verified": "the verified answer",
+    "majority": "the majority answer",
+    "sentinel": "none, no answer is right",
+    "none": "no label is used",
+}
+
+_VERDICTS = dict(
+    zip(VERDICTS, (("✓", "right"), ("✗", "wrong"), ("!", "flawed question"), ("?", "unsure")), strict=True)
+)
+"""Verdict -> the sign of its button, and its name."""
+
+WORDS: Mapping[str, Any] = {
+    "kinds": [{"css": css, "height": height, "name": name} for css, height, name in _KINDS.values()],
+    "sources": _SOURCES,
+    "verdicts": _VERDICTS,
+}
+
+STATUS_OPTIONS = [
+    element("option", "no label" if status == "missing" else status, value=status) for status in STATUSES
+]
+VERDICT_OPTIONS = [element("option", name, value=verdict) for verdict, (_, name) in _VERDICTS.items()]
