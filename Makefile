@@ -1,6 +1,6 @@
-# `make quickstart` runs the main job, `make smollm` the same on a pretrained model, `make test` every check,
-# `make test-openrlhf` the tests of the OpenRLHF engine on a CPU, `make test-trainers` olr in TRL and verl, `make test-gpu`
-# what only a GPU can show. Each sets up what it needs.
+# `make quickstart` runs the main job, `make smollm` the same on a pretrained model, `make test` every check but the slow
+# tests, which `make test-slow` runs, `make test-openrlhf` the tests of the OpenRLHF engine on a CPU, `make test-trainers`
+# olr in TRL and verl, `make test-gpu` what only a GPU can show. Each sets up what it needs.
 PYTHON ?= python3.11
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -20,7 +20,7 @@ TRAINERS_PIP   = $(TRAINERS_VENV)/bin/python -m pip install --quiet
 GPU_VENV   ?= .venv-gpu
 GPU_REPORT ?= gpu-report.md
 
-.PHONY: quickstart smollm gallery test types tests test-lowest hard fuzz test-openrlhf test-trainers test-gpu install release clean no-gpu
+.PHONY: quickstart smollm gallery test types tests test-slow test-lowest hard fuzz test-openrlhf test-trainers test-gpu install release clean no-gpu
 
 define train-and-draw
 @$(BIN)/olr train recipes/laptop/$(1).yaml --run-dir $(RUN) $(if $(wildcard $(RUN)/manifest.json),--resume) \
@@ -74,10 +74,14 @@ test: $(VENV)/.installed-dev
 types:
 	$(BIN)/mypy
 
-# loadfile: the tests of a file share a process, which makes what they have in common once. Files begin in the order of
-# tests/conftest.py.
+# worksteal: each process begins with its half, so that the tests of a file share what they have in common, and takes
+# over from the other at the end.
 tests:
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow"
+
+# What takes minutes: judged corpora as a whole, and what the tests of hard use do to whole commands.
+test-slow: $(VENV)/.installed-dev
+	$(BIN)/pytest -n 2 --dist worksteal -m slow
 
 # The tests with the lowest versions of its dependencies that pyproject.toml admits. Of torch 2.10 PyPI has CUDA's build
 # alone, 3.5 GB; PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu takes the CPU's.
@@ -85,7 +89,7 @@ test-lowest:
 	$(PYTHON) -m venv --clear $(LOWEST_VENV)
 	$(PYTHON) requirements/lowest.py > $(LOWEST_VENV)/constraints.txt
 	$(LOWEST_VENV)/bin/python -m pip install --quiet --constraint $(LOWEST_VENV)/constraints.txt --editable '.[dev]'
-	$(LOWEST_VENV)/bin/pytest -n 2 --dist loadfile
+	$(LOWEST_VENV)/bin/pytest -n 2 --dist worksteal
 
 # The tests of hard use at length, one after the other: docs/hard-use.md says how long it takes and what it found.
 hard: $(VENV)/.installed-dev

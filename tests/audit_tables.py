@@ -5,16 +5,12 @@ import json
 
 def rollouts(prompt_id, visits, **labels):
     """Rows of one prompt: for each visit a list of answers, None for a response without one."""
-    return [
-        {
-            "prompt_id": prompt_id,
-            "visit": visit,
-            "response": "I give up" if answer is None else f"\\boxed{{{answer}}}",
-            **labels,
-        }
-        for visit, answers in enumerate(visits, start=1)
-        for answer in answers
-    ]
+    rows = []
+    for visit, answers in enumerate(visits, start=1):
+        for answer in answers:
+            response = "I give up" if answer is None else f"\\boxed{{{answer}}}"
+            rows.append({"prompt_id": prompt_id, "visit": visit, "response": response, **labels})
+    return rows
 
 
 def write(file, rows):

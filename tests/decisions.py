@@ -17,34 +17,12 @@ def make_method(name: str, **keys: Any) -> MethodSection:
 
 
 LABEL = LabelRecord(
-    prompt_id="clean",
-    visit=2,
-    step=2,
-    noise_type="clean",
-    true_answer="1",
-    given_label="1",
-    noisy_label=None,
-    noisy_label_count=None,
-    true_answer_count=3,
-    given_label_count=3,
-    majority_answer="1",
-    majority_count=3,
-    rollouts=4,
-    answered=4,
-    pass_rate=0.75,
-    slope=0.25,
-    historical_majority="1",
-    is_consistent=True,
-    is_selected=False,
-    effective_label="1",
-    label_source="given",
-    majority_is_correct=True,
-    majority_is_noisy_label=None,
-    effective_label_is_correct=True,
-    reward_mean=0.75,
-    has_zero_variance=False,
-    trains=True,
-)
+    prompt_id="clean", visit=2, step=2, noise_type="clean", true_answer="1", given_label="1", noisy_label=None,
+    noisy_label_count=None, true_answer_count=3, given_label_count=3, majority_answer="1", majority_count=3, rollouts=4,
+    answered=4, pass_rate=0.75, slope=0.25, historical_majority="1", is_consistent=True, is_selected=False,
+    effective_label="1", label_source="given", majority_is_correct=True, majority_is_noisy_label=None,
+    effective_label_is_correct=True, reward_mean=0.75, has_zero_variance=False, trains=True,
+)  # fmt: skip
 """A clean prompt's second visit, at which three of four rollouts are right."""
 ROLLOUT = RolloutRecord(
     "clean", 2, 2, 0, "original", "\\boxed{1}", "1", "1", 1.0, True, 6, False, None, None, None

@@ -10,18 +10,10 @@ from transformers import AutoTokenizer, GraniteConfig, GraniteForCausalLM
 from olr_cli.engines.models import policy_path
 
 SETTINGS = {
-    "data.limit": "40",
-    "method.name": "ttrl",
-    "noise": "null",
-    "train.epochs": "3",
-    "train.prompts_per_step": "8",
-    "train.mini_batch_prompts": "8",
-    "train.max_new_tokens": "1",
-    "train.learning_rate": "1",
-    "train.checkpoint_every": "1",
-    "train.keep_checkpoints": "100",
-    "train.evaluate_every": "100",
-}
+    "data.limit": "40", "method.name": "ttrl", "noise": "null", "train.epochs": "3", "train.prompts_per_step": "8",
+    "train.mini_batch_prompts": "8", "train.max_new_tokens": "1", "train.learning_rate": "1",
+    "train.checkpoint_every": "1", "train.keep_checkpoints": "100", "train.evaluate_every": "100",
+}  # fmt: skip
 """Of `laptop/quickstart`, with which it diverges after some steps."""
 
 
@@ -38,19 +30,11 @@ def save_diverging_model(folder: Path, scaling: float = 3e-37, *, heads: int = 4
     """
     tokenizer = AutoTokenizer.from_pretrained(policy_path("addition-easier"))
     config = GraniteConfig(
-        vocab_size=64,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=1,
-        num_attention_heads=heads,
-        num_key_value_heads=max(1, heads // 2),
-        max_position_embeddings=64,
-        logits_scaling=scaling,
-        tie_word_embeddings=False,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
+        vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=heads,
+        num_key_value_heads=max(1, heads // 2), max_position_embeddings=64, logits_scaling=scaling,
+        tie_word_embeddings=False, bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
-    )
+    )  # fmt: skip
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = GraniteForCausalLM(config)

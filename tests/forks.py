@@ -63,6 +63,13 @@ def preload(*modules: str) -> None:
     _SERVER.set_forkserver_preload([*_PRELOADED, *modules])
 
 
+def is_alive(process: int | str) -> bool:
+    """Whether a process is there and no zombie."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return "State:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    return False
+
+
 def fork(function: Callable[..., object], *arguments: object) -> BaseProcess:
     """A process that calls a function of a module, started."""
     process = _SERVER.Process(target=function, args=arguments, daemon=True)

@@ -5,6 +5,7 @@ import resource
 
 import pytest
 import torch
+from cases import each
 
 from olr_cli.errors import UserError
 from olr_cli.files import disk_problem, naming_the_disks_error, writing
@@ -14,20 +15,13 @@ def fail(number):
     raise OSError(number, "told by the system")
 
 
-@pytest.mark.parametrize(
-    ("number", "remedy"),
-    [
-        (errno.ENOSPC, "make room"),
-        (errno.EFBIG, "ulimit -f"),
-        (errno.EIO, "the disk reports an error"),
-        (errno.EISDIR, "there is a folder of that name"),
-        (errno.ENAMETOOLONG, "choose a shorter one"),
-        (errno.EXDEV, "two file systems"),
-        (errno.ESTALE, "file server"),
-        (errno.EAGAIN, "try again"),
-        (errno.EMFILE, "ulimit -n"),
-    ],
-)
+@each(
+    "number, remedy",
+    (errno.ENOSPC, "make room"), (errno.EFBIG, "ulimit -f"), (errno.EIO, "the disk reports an error"),
+    (errno.EISDIR, "there is a folder of that name"), (errno.ENAMETOOLONG, "choose a shorter one"),
+    (errno.EXDEV, "two file systems"), (errno.ESTALE, "file server"), (errno.EAGAIN, "try again"),
+    (errno.EMFILE, "ulimit -n"),
+)  # fmt: skip
 def test_what_the_user_can_mend_is_a_sentence(tmp_path, number, remedy):
     with pytest.raises(UserError, match=remedy), writing(tmp_path):
         fail(number)
@@ -66,8 +60,6 @@ def test_where_the_disk_has_room_an_error_is_its_own(tmp_path):
         raise RuntimeError("of another kind")
 
 
-@pytest.mark.parametrize(
-    "number", [errno.EBADF, errno.ECONNREFUSED, errno.ENOENT, errno.EADDRINUSE, errno.EMFILE]
-)
+@each("number", errno.EBADF, errno.ECONNREFUSED, errno.ENOENT, errno.EADDRINUSE, errno.EMFILE)
 def test_what_is_not_of_a_disk_is_no_problem_of_one(number):
     assert disk_problem(OSError(number, "told by the system")) is None

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from cases import each
+from forks import is_alive
 from gpu import matrix
 from gpu.matrix import CASES, HALF_BILLION, TINY, Case, Finding, left_out, markdown, random_model, settings_of
 from histories import write_history
@@ -76,10 +78,10 @@ def test_what_cannot_be_shown_is_left_out_with_the_reason(monkeypatch):
     assert why(device="cpu") == "a CPU cannot show it"
 
 
-@pytest.mark.parametrize(
-    ("mebibytes", "too_large"),
-    [("24564", [8, 9]), ("16376", [1, 2, 3, 8, 9]), ("143771\n24564", [8, 9]), ("143771", []), ("[N/A]", [])],
-)
+@each(
+    "mebibytes, too_large",
+    ("24564", [8, 9]), ("16376", [1, 2, 3, 8, 9]), ("143771\n24564", [8, 9]), ("143771", []), ("[N/A]", []),
+)  # fmt: skip
 def test_what_does_not_fit_the_smallest_card_is_left_out(mebibytes, too_large, tmp_path, monkeypatch):
     write_programs(tmp_path, monkeypatch, {"nvidia-smi": f"#!/bin/sh\necho '{mebibytes}'\n"})
     cards = matrix.memory_of_cards("total")
@@ -125,9 +127,7 @@ def write_run(folder, gap, kl):
     return folder
 
 
-@pytest.mark.parametrize(
-    ("gap", "kl", "right"), [(0.003, 0.02, True), (0.2, 0.02, False), (0.01, 1e-5, False)]
-)
+@each("gap, kl, right", (0.003, 0.02, True), (0.2, 0.02, False), (0.01, 1e-5, False))
 def test_weights_that_stayed_behind_or_never_moved_are_wrong(tmp_path, gap, kl, right):
     assert matrix._weights_arrive(CASES[0], write_run(tmp_path, gap, kl)).is_right is right
 
@@ -187,11 +187,6 @@ def machine(tmp_path, monkeypatch, and_then):
     cases = [Case(number, "plain", ("engine.attention=sdpa",)) for number in (1, 2, 3)]
     monkeypatch.setattr(matrix, "CASES", cases)
     return tmp_path
-
-
-def is_alive(process):
-    command = Path("/proc", process, "cmdline")
-    return command.exists() and command.read_bytes() != b""
 
 
 def test_a_case_that_hangs_is_wrong_and_leaves_no_process_and_the_others_run(machine, monkeypatch):

@@ -3,7 +3,7 @@
 import csv
 import io
 
-import pytest
+from cases import each
 
 from olr_cli import tables
 from olr_cli.tables import Block, Cell, Column, Row, Table
@@ -86,17 +86,15 @@ def test_blocks_stay_apart_in_html_each_under_its_title_with_its_notes_below():
     assert nothing.find("bdi").text == "No runs."
 
 
-@pytest.mark.parametrize(
-    ("cell", "brief", "full"),
-    [
-        (Cell(0.45, sd=0.012, n=3), "45.0", "45.0 ± 1.2"),
-        (Cell(0.45, ends=(0.4, 0.5)), "45.0", "45.0 [40.0, 50.0]"),
-        (Cell(-0.031, "points", ends=(-0.05, 0.001)), "-3.1", "-3.1 [-5.0, +0.1]"),
-        (Cell(0.25, "percent"), "25.0%", "25.0%"),
-        (Cell(13000.0, "seconds"), "3.61 h", "3.61 h"),
-        (Cell(0.022, short="2.2%"), "2.2%", "2.2"),
-        (Cell(), "–", "–"),
-    ],
+@each(
+    "cell, brief, full",
+    (Cell(0.45, sd=0.012, n=3), "45.0", "45.0 ± 1.2"),
+    (Cell(0.45, ends=(0.4, 0.5)), "45.0", "45.0 [40.0, 50.0]"),
+    (Cell(-0.031, "points", ends=(-0.05, 0.001)), "-3.1", "-3.1 [-5.0, +0.1]"),
+    (Cell(0.25, "percent"), "25.0%", "25.0%"),
+    (Cell(13000.0, "seconds"), "3.61 h", "3.61 h"),
+    (Cell(0.022, short="2.2%"), "2.2%", "2.2"),
+    (Cell(), "–", "–"),
 )
 def test_a_cell_says_how_sure_its_value_is_where_there_is_room(cell, brief, full):
     assert (cell.brief, cell.full) == (brief, full)

@@ -5,7 +5,6 @@ import shlex
 import shutil
 from pathlib import Path
 
-import pytest
 from commands import done
 
 ROOT = Path(__file__).parents[1]
@@ -14,7 +13,7 @@ COMMANDS = [shlex.split(line)[1:] for line in re.findall(r"(?m)^    (olr .*)$", 
 SHORT = ("--set", "train.epochs=4")
 
 
-def test_the_tutorial_can_be_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tutorial_can_be_typed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("sums.csv", "sums.yaml"):
         shutil.copy(ROOT / "examples" / name, name)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from decimal import Decimal
 
 import pytest
+from cases import each, refusal
 from histories import arms_of, write_history
 from polars.testing import assert_frame_equal
 
@@ -65,9 +66,8 @@ def test_settings_that_do_not_change_a_result_do_not_split_an_arm_and_others_nam
     assert names_of(tmp_path) == [f"active 0.5 olr temperature={value}" for value in (1.0, 0.9)]
     named = changed.replace("data:\n", "data:\n  columns: {question: Q, answer: A}\n")
     recipe.write_text(named)
-    assert names_of(tmp_path) == [
-        f"active 0.5 olr {cells}" for cells in ("answer=unset question=unset", "answer=A question=Q")
-    ]
+    by_columns = ["answer=unset question=unset", "answer=A question=Q"]
+    assert names_of(tmp_path) == [f"active 0.5 olr {columns}" for columns in by_columns]
     recipe.write_text(named.replace("temperature: 1.0", "temperature: 0.9"))  # which says enough
     assert names_of(tmp_path) == [f"active 0.5 olr temperature={value}" for value in (1.0, 0.9)]
 
@@ -140,15 +140,10 @@ def test_what_is_no_run_and_two_runs_of_one_seed_are_refused(tmp_path):
     others.mkdir()
     assert [found.path for found in find_runs([figures, run])] == [run], "folders that olr makes are no runs"
     for places in ([figures], [run, others]):
-        with pytest.raises(UserError, match="is not a run directory"):
-            find_runs(places)
+        assert "is not a run directory" in refusal(find_runs, places)
     (others / "manifest.json").write_text("{}")
-    for place, words in (
-        (tmp_path / "nowhere", "nowhere does not exist"),
-        (others, "is not a run directory"),
-    ):
-        with pytest.raises(UserError, match=words):
-            find_runs([place])
+    assert "is not a run directory" in refusal(find_runs, [others])
+    assert "nowhere does not exist" in refusal(find_runs, [tmp_path / "nowhere"])
     again = write(tmp_path / "two")
     with pytest.raises(UserError, match=r"run and .*two are both seed 0 of arm 'active 0.5 olr'"):
         arms_of(run, again)
@@ -187,20 +182,17 @@ def test_runs_keep_their_epochs_however_many_are_read_at_once(tmp_path, monkeypa
     for seed, steps in enumerate((8, 5, 8)):
         write(tmp_path / f"run-{seed}", seed=seed, steps=steps)
     (arm,) = arms_of(tmp_path)
-    alone = [
-        by_visit(scan_labels(run.path)).head(epochs) for run, epochs in zip(arm.runs, (4, 2, 4), strict=True)
-    ]
+    epochs = zip(arm.runs, (4, 2, 4), strict=True)
+    alone = [by_visit(scan_labels(run.path)).head(number) for run, number in epochs]
     for together, rows in zip(arm.by_epoch(), alone, strict=True):
         assert_frame_equal(together.select(rows.columns), rows)
 
 
-@pytest.mark.parametrize(
-    ("steps", "epochs", "note"),
-    [
-        (1, 1, None),
-        (5, 2, "has gone through 2 of 4 epochs; epoch 3 is under way and left out."),
-        (8, 4, None),
-    ],
+@each(
+    "steps, epochs, note",
+    (1, 1, None),
+    (5, 2, "has gone through 2 of 4 epochs; epoch 3 is under way and left out."),
+    (8, 4, None),
 )
 def test_an_epoch_under_way_is_left_out_and_said_unless_it_is_the_first(tmp_path, steps, epochs, note):
     run = write(tmp_path / "run", steps=steps)

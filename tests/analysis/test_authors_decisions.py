@@ -20,29 +20,13 @@ FIXTURE = Path(__file__).parents[1] / "fixtures" / "authors_decisions.parquet"
 NO_MAJORITY = "__NoMajorityAnswer__"
 
 AGREEMENT = {  # visits that agree, of all visits
-    "int": (65, 67),
-    "negative": (30, 37),
-    "bigint": (24, 38),
-    "frac_vs_decimal": (56, 59),
-    "frac_vs_slash": (43, 45),
-    "units": (46, 51),
-    "interval_tuple_set": (47, 57),
-    "expr": (53, 71),
-    "equation": (41, 49),
-    "thousands_sci": (41, 46),
-    "text_letter": (51, 55),
-    "matrix": (29, 31),
-    "unparseable": (59, 66),
-    "style_missing": (54, 54),
-    "style_nobox": (48, 55),
-    "style_odd": (45, 52),
-    "vote_tie": (100, 148),
-    "history_tie": (179, 181),
-    "slope_exact": (221, 266),
-    "sentinel_history": (48, 80),
-    "rep_spelling": (45, 80),
-    "static_wrong": (39, 40),
-}
+    "int": (65, 67), "negative": (30, 37), "bigint": (24, 38), "frac_vs_decimal": (56, 59),
+    "frac_vs_slash": (43, 45), "units": (46, 51), "interval_tuple_set": (47, 57), "expr": (53, 71),
+    "equation": (41, 49), "thousands_sci": (41, 46), "text_letter": (51, 55), "matrix": (29, 31),
+    "unparseable": (59, 66), "style_missing": (54, 54), "style_nobox": (48, 55), "style_odd": (45, 52),
+    "vote_tie": (100, 148), "history_tie": (179, 181), "slope_exact": (221, 266), "sentinel_history": (48, 80),
+    "rep_spelling": (45, 80), "static_wrong": (39, 40),
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -50,15 +34,10 @@ def ours(judge, tmp_path_factory):
     """Our label record of every (case, visit), through `olr replay`'s own path."""
     observed = pl.read_parquet(FIXTURE)
     table = observed.select(
-        prompt_id=pl.col("case").cast(pl.String),
-        visit="visit",
-        response="responses",
-        given_label="given_label",
-        true_answer="true_answer",
-        noise_type=pl.col("noise_type").replace("inactive_static", "inactive"),
-        warmup_epochs="warmup_epochs",
-        slope_threshold="slope_threshold",
-    ).explode("response")
+        prompt_id=pl.col("case").cast(pl.String), visit="visit", response="responses", given_label="given_label",
+        true_answer="true_answer", noise_type=pl.col("noise_type").replace("inactive_static", "inactive"),
+        warmup_epochs="warmup_epochs", slope_threshold="slope_threshold",
+    ).explode("response")  # fmt: skip
     folder = tmp_path_factory.mktemp("tables")
     found = {}
     for (warmup, threshold), rows in table.group_by(["warmup_epochs", "slope_threshold"]):

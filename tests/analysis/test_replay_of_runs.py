@@ -6,6 +6,7 @@ from io import StringIO
 
 import polars as pl
 import pytest
+from cases import each, refusal
 from decisions import table_of
 from histories import replayed
 
@@ -33,15 +34,9 @@ MIXES = [
 ]
 NOW = ["method.warmup_epochs=0", "method.slope_threshold=-1", "method.criteria=[]"]
 RESPONSES = (
-    "\\boxed{1/2}",
-    "so \\boxed{0.5}",
-    "\\boxed{7}",
-    "or \\boxed{7}",
-    "\\boxed{8}",
-    "\\boxed{0.5\\%}",
-    "I give up",
+    "\\boxed{1/2}", "so \\boxed{0.5}", "\\boxed{7}", "or \\boxed{7}", "\\boxed{8}", "\\boxed{0.5\\%}", "I give up",
     f"\\boxed{{{SENTINEL}}}",
-)
+)  # fmt: skip
 PROMPTS = [
     Prompt(f"{kind}-{i}", question, label, "0.5", kind, rephrased=(Message("user", "again"),))
     for kind, label in {"clean": "1/2", "inactive": SENTINEL, "active": SENTINEL}.items()
@@ -198,24 +193,17 @@ def test_of_a_co_reward_run_other_methods_see_the_original_prompts_responses(tmp
     assert votes == list(stored(run).select("majority_answer", "rollouts").iter_rows())
 
 
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("name=co_reward", "no responses of the view rephrased at visit 1, which method co_reward needs"),
-        ("name=self_certainty", "method self_certainty needs self_certainty of every rollout"),
-        ("name=small_loss_selection", "method small_loss_selection needs tokens"),
-        (
-            "penalty_weight=0.1",
-            "set method.penalty_weight: the stored rollouts are as they are, and no loss",
-        ),
-        ("smoothing=0.1", "set method.smoothing: the stored rollouts are as they are, and no loss"),
-    ],
+@each(
+    "setting, message",
+    ("name=co_reward", "no responses of the view rephrased at visit 1, which method co_reward needs"),
+    ("name=self_certainty", "method self_certainty needs self_certainty of every rollout"),
+    ("name=small_loss_selection", "method small_loss_selection needs tokens"),
+    ("penalty_weight=0.1", "set method.penalty_weight: the stored rollouts are as they are, and no loss"),
+    ("smoothing=0.1", "set method.smoothing: the stored rollouts are as they are, and no loss"),
 )
 def test_what_the_rollouts_lack_and_what_decides_nothing_is_one_sentence(tmp_path, judge, setting, message):
     run = write_run(tmp_path / "run", judge, {"name": "grpo"}, without=("self_certainty", "tokens"))
-    with pytest.raises(UserError) as error:
-        decide(judge, run, f"method.{setting}")
-    assert message in str(error.value)
+    assert message in refusal(decide, judge, run, f"method.{setting}")
 
 
 def test_json_lines_are_the_labels_tables_columns(tmp_path, judge):

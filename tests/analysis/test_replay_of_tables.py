@@ -4,6 +4,7 @@ import json
 
 import polars as pl
 import pytest
+from cases import each, refusal
 from histories import replayed, write_history
 
 from olr_cli.analysis.histories import read_history
@@ -53,9 +54,11 @@ def test_answers_alone_serve_too(decide):
     assert (label.majority_answer, label.majority_count, label.answered, label.rollouts) == ("7", 2, 2, 3)
 
 
-@pytest.mark.parametrize(
-    ("column", "value", "is_shared"),
-    [("answer", "7", False), ("response", "\\boxed{7}", True), ("response", None, True)],
+@each(
+    "column, value, is_shared",
+    ("answer", "7", False),
+    ("response", "\\boxed{7}", True),
+    ("response", None, True),
 )
 def test_only_responses_that_are_known_to_be_equal_share_a_reward(decide, column, value, is_shared):
     rows = [{column: value, "entropy": entropy} for entropy in (1, 1.000001)]
@@ -117,28 +120,22 @@ def test_a_table_may_have_views_and_statistics(decide):
 ROW = {"prompt_id": "a", "visit": 1, "response": "\\boxed{1}"}
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([{"id": "a"}], "has no column prompt and no column response; its columns are id"),
-        ([ROW, ROW | {"visit": None}], "rows without prompt_id or visit"),
-        ([ROW | {"visit": 1.5}, ROW | {"visit": 1.2}], "visit must hold whole numbers"),
-        (
-            [ROW | {"given_label": "1"}, ROW | {"given_label": "2"}],
-            "prompt a has several values of given_label",
-        ),
-        ([ROW | {"noise_type": "loud"}], "noise_type 'loud' of prompt a is not one of clean"),
-        ([ROW | {"view": "upside down"}], "view 'upside down' is not one of original, rephrased"),
-        ([ROW | {"entropy": "low"}], "is 'low', and it should be a finite number"),
-    ],
+@each(
+    "rows, message",
+    ([{"id": "a"}], "has no column prompt and no column response; its columns are id"),
+    ([ROW, ROW | {"visit": None}], "rows without prompt_id or visit"),
+    ([ROW | {"visit": 1.5}, ROW | {"visit": 1.2}], "visit must hold whole numbers"),
+    ([ROW | {"given_label": "1"}, ROW | {"given_label": "2"}], "prompt a has several values of"),
+    ([ROW | {"noise_type": "loud"}], "noise_type 'loud' of prompt a is not one of clean"),
+    ([ROW | {"view": "upside down"}], "view 'upside down' is not one of original, rephrased"),
+    ([ROW | {"entropy": "low"}], "is 'low', and it should be a finite number"),
 )
 def test_a_table_that_is_no_history_is_refused(tmp_path, rows, message):
     file = tmp_path / "log.json"
     file.write_text(json.dumps(rows))
-    with pytest.raises(UserError) as error:
-        read_history(file)
-    assert message in str(error.value)
-    assert str(file) in str(error.value)
+    error = refusal(read_history, file)
+    assert message in error
+    assert str(file) in error
 
 
 def test_what_is_no_history_is_refused(tmp_path):
@@ -152,26 +149,19 @@ def test_what_is_no_history_is_refused(tmp_path):
         read_history(tmp_path / "runs")
 
 
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        (
-            "train.epochs=3",
-            "train.epochs: the stored rollouts are as they are, and no loss is computed; a replay can set method",
-        ),
-        ("noise.ratio=0.5", "noise.ratio: the stored"),
-        ("name=other", "name: the stored"),
-        ("seed", "expected key=value, not seed"),
-        ("method.slope_treshold=0", "did you mean 'method.slope_threshold'"),
-        ("noise.draw=often", "noise.draw is 'often'"),
-    ],
+@each(
+    "setting, message",
+    ("train.epochs=3", "train.epochs: the stored rollouts are as they are, and no loss is computed; a"),
+    ("noise.ratio=0.5", "noise.ratio: the stored"),
+    ("name=other", "name: the stored"),
+    ("seed", "expected key=value, not seed"),
+    ("method.slope_treshold=0", "did you mean 'method.slope_threshold'"),
+    ("noise.draw=often", "noise.draw is 'often'"),
 )
 def test_a_setting_without_effect_is_refused(tmp_path, setting, message):
     table = write_table(tmp_path / "log.jsonl", [ROW])
     for source in (table, write_history(tmp_path / "run", prompts=2, epochs=1)):
-        with pytest.raises(UserError) as error:
-            read_history(source, [setting])
-        assert message in str(error.value)
+        assert message in refusal(read_history, source, [setting])
 
 
 def test_settings_that_one_kind_of_history_ignores_are_refused_for_it(tmp_path):

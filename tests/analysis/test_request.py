@@ -33,15 +33,10 @@ def test_how_training_went_is_shown_unless_something_else_alone_is_wanted():
 
 
 def test_after_one_run_come_other_criteria_and_the_report_unless_it_was_made(run, tmp_path):
-    quoted = f"'{run}'"
+    replay = f"olr replay '{run}' --set method.slope_threshold=0.1"
     asked = {"figure": ["coherence"], "out": tmp_path / "out"}
-    assert proposals(run, **asked) == [
-        f"olr replay {quoted} --set method.slope_threshold=0.1",
-        f"olr analyze {quoted} --report",
-    ]
-    assert proposals(run, report=True, out=tmp_path / "out") == [
-        f"olr replay {quoted} --set method.slope_threshold=0.1"
-    ]
+    assert proposals(run, **asked) == [replay, f"olr analyze '{run}' --report"]
+    assert proposals(run, report=True, out=tmp_path / "out") == [replay]
 
 
 def test_after_rollouts_without_training_comes_the_audit(run, tmp_path):
@@ -55,9 +50,8 @@ def test_rollouts_without_training_are_no_method_in_the_papers_tables(run, tmp_p
     make_rollouts(write_history(tmp_path / "rollouts", method=grpo, **(SMALL | {"epochs": 2})))
     answer = carry_out(Request([run, tmp_path / "rollouts"], table="noise_ratios"))
     rows = answer.data["tables"]["noise_ratios"]["rows"]
-    assert {(row["method"], row["noise"]) for row in rows if row["n"] and row["method"] != "base"} == {
-        ("olr", "active 0.5")
-    }
+    found = {(row["method"], row["noise"]) for row in rows if row["n"] and row["method"] != "base"}
+    assert found == {("olr", "active 0.5")}
     assert any("rollouts holds rollouts without training" in note for note in answer.notes)
     assert not any("different numbers of epochs" in note for note in answer.notes)
     with pytest.raises(UserError, match=r"table ablation: this needs training runs; .* holds rollouts"):
@@ -74,18 +68,11 @@ def test_after_a_table_come_the_published_numbers_then_markdown(run):
 def test_a_table_without_a_value_is_refused_in_a_sentence_and_left_out_where_nobody_asked(tmp_path):
     for name, method in (("a", "grpo"), ("b", "olr")):
         run = write_history(
-            tmp_path / name,
-            method={"name": method},
-            noise=None,
-            knows_truth=False,
-            knows_noise=False,
-            **SMALL,
-        )
+            tmp_path / name, method={"name": method}, noise=None, knows_truth=False, knows_noise=False, **SMALL,
+        )  # fmt: skip
         (run / "metrics.jsonl").write_text('{"step": 1, "epoch": 1, "rollout/reward": 0.5}\n')
     for table in ("arms", "noise_ratios"):
-        with pytest.raises(
-            UserError, match=f"table {table}: this needs held-out accuracy .*, and these runs have none"
-        ):
+        with pytest.raises(UserError, match=f"table {table}: this needs held-out accuracy .*, and these"):
             carry_out(Request([tmp_path], table=table))
     answer = carry_out(Request([tmp_path], out=tmp_path / "out"))
     assert answer.data["tables"] == {} and next(iter(answer.next)).endswith("--figure all")

@@ -3,9 +3,17 @@ import pytest
 from olr_cli.answers import Judge, pool
 
 
+@pytest.fixture
+def quick_start(monkeypatch):
+    """Here every pool has a process of its own that forks its workers, which need no warm-up."""
+    program = pool._PROGRAM.replace("worker.main", "worker._WARM_UP = (); worker.main")
+    monkeypatch.setattr(pool, "_PROGRAM", program)
+
+
 @pytest.fixture(scope="session")
 def judge():
     with Judge(time_limit=30.0, workers=1) as judge:
+        judge.keys(["x+1"])  # before `quick_start`: this one reads thousands
         yield judge
 
 
@@ -21,10 +29,3 @@ def same(judge):
 @pytest.fixture(scope="session")
 def match(judge):
     return lambda gold, answer: judge.matches([(gold, answer)])[0]
-
-
-@pytest.fixture
-def quick_start(monkeypatch):
-    """Workers that start without warming up, where many have to."""
-    program = pool._PROGRAM.replace("worker.main", "worker._WARM_UP = (); worker.main")
-    monkeypatch.setattr(pool, "_PROGRAM", program)

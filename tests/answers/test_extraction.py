@@ -3,6 +3,7 @@ r"""Which part of a response is its answer (R6)."""
 import time
 
 import pytest
+from cases import each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,71 +11,53 @@ from olr_cli.answers import EXTRACTORS, default_extractor, extract, extraction, 
 from olr_cli.errors import UserError
 
 
-@pytest.mark.parametrize(
-    ("response", "answer"),
-    [
-        (r"so \boxed{42}.", "42"),
-        (r"\boxed{1} or rather \boxed{2}", "2"),
-        (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
-        (r"\boxed {7}", "7"),
-        ("\\boxed\n{7}", "7"),
-        (r"\boxed{ 7 }", "7"),
-        (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
-        (r"\boxed{\left\{ x : x > 0 \right\}}", r"\left\{ x : x > 0 \right\}"),
-        (r"\boxed{[0, 1\}}", r"[0, 1\}"),
-        (r"\boxed{a \\{b}}", r"a \\{b}"),
-        (r"\\boxed{5}", "5"),
-        (r"\\boxed{5} then \boxed{34", "5"),
-        (r"\boxed{a \\boxed{b} c} \boxed{", "b"),
-        (r"$\boxed{\boxed{5}}$", "5"),
-        (r"\boxed{first} and \boxed{second \boxed{third}", "third"),
-        (r"\boxed{12} then \boxed{34", "12"),
-        (r"\frac{1}{ \boxed{3}", "3"),
-        (r"} \boxed{3} }", "3"),
-        ("\\boxed{\ud800}", "\ud800"),
-    ],
-)
+@each(
+    "response, answer",
+    (r"so \boxed{42}.", "42"), (r"\boxed{1} or rather \boxed{2}", "2"), (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
+    (r"\boxed {7}", "7"), ("\\boxed\n{7}", "7"), (r"\boxed{ 7 }", "7"), (r"\boxed{\{1, 2\}}", r"\{1, 2\}"),
+    (r"\boxed{\left\{ x : x > 0 \right\}}", r"\left\{ x : x > 0 \right\}"), (r"\boxed{[0, 1\}}", r"[0, 1\}"),
+    (r"\boxed{a \\{b}}", r"a \\{b}"), (r"\\boxed{5}", "5"), (r"\\boxed{5} then \boxed{34", "5"),
+    (r"\boxed{a \\boxed{b} c} \boxed{", "b"), (r"$\boxed{\boxed{5}}$", "5"),
+    (r"\boxed{first} and \boxed{second \boxed{third}", "third"), (r"\boxed{12} then \boxed{34", "12"),
+    (r"\frac{1}{ \boxed{3}", "3"), (r"} \boxed{3} }", "3"), ("\\boxed{\ud800}", "\ud800"),
+)  # fmt: skip
 def test_the_answer_is_the_content_of_the_last_complete_box(response, answer):
     assert extract(response) == answer
 
 
-@pytest.mark.parametrize(
-    ("response", "extractor", "answer"),
-    [
-        (r"<think>\boxed{1}?</think> \boxed{2}", "boxed", "2"),
-        (r"\boxed{1}? </think> It is \boxed{2}.", "boxed", "2"),  # the prompt ends with <think>
-        (r"<think>\boxed{1}</think> That is it.", "boxed", None),
-        (r"<think>\boxed{1}", "boxed", None),
-        (r"<think>1</think>\boxed{2} <think>No, \boxed{3}", "boxed", None),
-        (r"<think>1</think>\boxed{2} <think>No.</think> \boxed{3}", "boxed", "3"),
-        ("<think>7 or 8</think> 9", "last_number", "9"),
-        ("<think>7 or 8</think>", "last_number", None),
-        ("<think>…</think>\n975", "reversed_digits", "579"),
-    ],
+@each(
+    "response, extractor, answer",
+    (r"<think>\boxed{1}?</think> \boxed{2}", "boxed", "2"),
+    (r"\boxed{1}? </think> It is \boxed{2}.", "boxed", "2"),  # the prompt ends with <think>
+    (r"<think>\boxed{1}</think> That is it.", "boxed", None),
+    (r"<think>\boxed{1}", "boxed", None),
+    (r"<think>1</think>\boxed{2} <think>No, \boxed{3}", "boxed", None),
+    (r"<think>1</think>\boxed{2} <think>No.</think> \boxed{3}", "boxed", "3"),
+    ("<think>7 or 8</think> 9", "last_number", "9"),
+    ("<think>7 or 8</think>", "last_number", None),
+    ("<think>…</think>\n975", "reversed_digits", "579"),
 )
 def test_what_a_model_thinks_is_no_answer(response, extractor, answer):
     assert extract(response, extractor) == answer
 
 
-@pytest.mark.parametrize(
-    ("response", "answer"),
-    [
-        (r"\boxed{7}, so #### 8", "7"),
-        ("12 + 5 = 17\n#### 17", "17"),
-        ("#### 17\nThat is what was asked for.", "17"),
-        ("#### Step 1\nAdd.\n#### Step 2\nTogether they have **17**.", "17"),
-        ("**Step 1** Add. **Answer: 17 m**", "17 m"),
-        ("**Final Answer:** $\\frac{1}{2}$. I hope it is correct.", "$\\frac{1}{2}$"),
-        ("The answer is 5? No, the answer is 6.5.", "6.5"),
-        ("Answer:\n\n**17**\n\nLet me know.", "17"),
-        ("答案：17。", "17"),
-        ("It prints\n```text\n17\n```\nas expected", "17"),
-        ("```python\nx = 8\nprint(x)\n```", None),
-        ("<think>8? No.</think>\nI added.\n\nThere are 17.", "There are 17."),
-        ("<think>**8**</think>", None),
-        ("I think there are 17", None),
-        ("####", None),
-    ],
+@each(
+    "response, answer",
+    (r"\boxed{7}, so #### 8", "7"),
+    ("12 + 5 = 17\n#### 17", "17"),
+    ("#### 17\nThat is what was asked for.", "17"),
+    ("#### Step 1\nAdd.\n#### Step 2\nTogether they have **17**.", "17"),
+    ("**Step 1** Add. **Answer: 17 m**", "17 m"),
+    ("**Final Answer:** $\\frac{1}{2}$. I hope it is correct.", "$\\frac{1}{2}$"),
+    ("The answer is 5? No, the answer is 6.5.", "6.5"),
+    ("Answer:\n\n**17**\n\nLet me know.", "17"),
+    ("答案：17。", "17"),
+    ("It prints\n```text\n17\n```\nas expected", "17"),
+    ("```python\nx = 8\nprint(x)\n```", None),
+    ("<think>8? No.</think>\nI added.\n\nThere are 17.", "There are 17."),
+    ("<think>**8**</think>", None),
+    ("I think there are 17", None),
+    ("####", None),
 )
 def test_the_last_answer_is_read_in_the_layouts_of_other_trainers_logs(response, answer):
     assert extract(response, "last_answer") == answer
@@ -94,10 +77,10 @@ def test_what_follows_a_closed_box_without_another_box_changes_nothing(before, a
     assert extract(f"{before} \\boxed{{5}} {after}") == "5"
 
 
-@pytest.mark.parametrize(
-    ("response", "answer"),
-    [("975", "579"), ("5-", "-5"), ("0", "0"), ("0-", "0"), ("021", "120"), ("970", "79"), (" 975\n", "579")],
-)
+@each(
+    "response, answer",
+    ("975", "579"), ("5-", "-5"), ("0", "0"), ("0-", "0"), ("021", "120"), ("970", "79"), (" 975\n", "579"),
+)  # fmt: skip
 def test_arithmetic_answers_are_read_from_the_least_significant_digit(response, answer):
     assert extract(response, "reversed_digits") == answer
 
@@ -122,14 +105,12 @@ def test_the_arithmetic_task_has_its_own_extractor(source, extractor):
     assert default_extractor(source) == extractor
 
 
-@pytest.mark.parametrize(
-    ("response", "extractor"),
-    [
-        ("6 * 12 = 72\n#### 72", "after:####"),
-        (r"\boxed{7}", "boxed"),
-        ("it is 7", "last_number"),
-        ("dunno", None),
-    ],
+@each(
+    "response, extractor",
+    ("6 * 12 = 72\n#### 72", "after:####"),
+    (r"\boxed{7}", "boxed"),
+    ("it is 7", "last_number"),
+    ("dunno", None),
 )
 def test_the_extractor_that_reads_a_sample_is_named(response, extractor):
     sentence = reading_more([response] * 98 + [""] * 2)
@@ -141,76 +122,72 @@ def test_an_unknown_extractor_is_named():
         extract("5", "boxd")
 
 
-@pytest.mark.parametrize(
-    ("extractor", "response", "answer"),
-    [
-        ("first_integer", "-1,234 apples, not 5", "-1234"),
-        ("first_integer", "3.5 then 7", "7"),
-        ("first_integer", "x2 or 3.5", None),
-        ("last_number", "so 2 * 3 = $1,234.50.", "1234.50"),
-        ("last_number", "12 - 5", "5"),
-        ("last_number", "it is -3/4", "-3/4"),
-        ("last_number", "no 2nd", "2"),
-        ("choice", r"so \boxed{\text{(b)}}", "B"),
-        ("choice", r"The answer is A. \boxed{B) Planets}", "B"),
-        ("choice", "The answer is (C). No, the **answer is: D**.", "D"),
-        ("choice", "The answer is a planet", None),
-        ("choice", "It orbits\nB. Planets", "B"),
-        ("last_number", "so $9{,}500$", "9500"),
-        ("last_number", r"10\,000 m", "10000"),
-        ("last_number", "x = 1.5e-3.", "1.5e-3"),
-        ("last_number", "it takes 1 1/2 hours", "1 1/2"),
-        ("choice", "The answer is B. Note that option A is close.", "B"),
-        ("choice", "The correct option is C, for option A is wrong.", "C"),
-        ("choice", "Option A is wrong", None),
-        ("choice", "Option A is wrong, so option B.", "B"),
-        ("choice", "Answer seems to be Sodium.\nAnswer: B", "B"),
-        ("choice", "The answer is for sure D, it can't be A or B", "D"),
-        ("choice", "I would pick B (a safe choice)", "B"),
-        ("choice", "C is correct", "C"),
-        ("choice", "The answer is A or B", None),
-        ("choice", "It is either option A or option B.", None),
-        ("choice", "Answer: A, C", None),
-        ("choice", "The answer is not B", None),
-        ("choice", r"\boxed{A \gg B}. **Answer: D**", "D"),
-        ("choice", r"Answer: D. \boxed{planet}", None),
-        ("choice", "The answer is A planet", None),
-        ("choice", "Answer: I think so", None),
-        ("choice", "The answer is A because it orbits", "A"),
-        ("choice", "答案：B", "B"),
-        ("choice", "Die Antwort ist C.", "C"),
-        ("choice", "Réponse : C", "C"),
-        ("choice", "B。", "B"),
-        ("after:####", "7 + 1\n#### 8\n", "8"),
-        ("after:Answer:", "Answer: 1. Answer:\n$\\boxed{5}$\nQuestion:", "5"),
-        ("after:####", "8", None),
-        ("tag:answer", "<answer>1</answer><answer> 5 </answer> </answer>", "5"),
-        ("tag:answer", r"<answer>so \boxed{5}</answer>", "5"),
-        ("tag:answer", "<answer>5", None),
-        (r"regex:answer is (-?\d+)", "the answer is 4, no, the answer is 55", "55"),
-        (r"regex:\d+", "#### 7 \ud800", "7"),
-        (r"regex:é (\w)", "é a é b", "b"),
-        (r"regex:answer is (\d*)", "the answer is five", None),
-        (r"regex:is (?:(\d+)|(\w+))", "it is five", "five"),
-    ],
+@each(
+    "extractor, response, answer",
+    ("first_integer", "-1,234 apples, not 5", "-1234"),
+    ("first_integer", "3.5 then 7", "7"),
+    ("first_integer", "x2 or 3.5", None),
+    ("last_number", "so 2 * 3 = $1,234.50.", "1234.50"),
+    ("last_number", "12 - 5", "5"),
+    ("last_number", "it is -3/4", "-3/4"),
+    ("last_number", "no 2nd", "2"),
+    ("choice", r"so \boxed{\text{(b)}}", "B"),
+    ("choice", r"The answer is A. \boxed{B) Planets}", "B"),
+    ("choice", "The answer is (C). No, the **answer is: D**.", "D"),
+    ("choice", "The answer is a planet", None),
+    ("choice", "It orbits\nB. Planets", "B"),
+    ("last_number", "so $9{,}500$", "9500"),
+    ("last_number", r"10\,000 m", "10000"),
+    ("last_number", "x = 1.5e-3.", "1.5e-3"),
+    ("last_number", "it takes 1 1/2 hours", "1 1/2"),
+    ("choice", "The answer is B. Note that option A is close.", "B"),
+    ("choice", "The correct option is C, for option A is wrong.", "C"),
+    ("choice", "Option A is wrong", None),
+    ("choice", "Option A is wrong, so option B.", "B"),
+    ("choice", "Answer seems to be Sodium.\nAnswer: B", "B"),
+    ("choice", "The answer is for sure D, it can't be A or B", "D"),
+    ("choice", "I would pick B (a safe choice)", "B"),
+    ("choice", "C is correct", "C"),
+    ("choice", "The answer is A or B", None),
+    ("choice", "It is either option A or option B.", None),
+    ("choice", "Answer: A, C", None),
+    ("choice", "The answer is not B", None),
+    ("choice", r"\boxed{A \gg B}. **Answer: D**", "D"),
+    ("choice", r"Answer: D. \boxed{planet}", None),
+    ("choice", "The answer is A planet", None),
+    ("choice", "Answer: I think so", None),
+    ("choice", "The answer is A because it orbits", "A"),
+    ("choice", "答案：B", "B"),
+    ("choice", "Die Antwort ist C.", "C"),
+    ("choice", "Réponse : C", "C"),
+    ("choice", "B。", "B"),
+    ("after:####", "7 + 1\n#### 8\n", "8"),
+    ("after:Answer:", "Answer: 1. Answer:\n$\\boxed{5}$\nQuestion:", "5"),
+    ("after:####", "8", None),
+    ("tag:answer", "<answer>1</answer><answer> 5 </answer> </answer>", "5"),
+    ("tag:answer", r"<answer>so \boxed{5}</answer>", "5"),
+    ("tag:answer", "<answer>5", None),
+    (r"regex:answer is (-?\d+)", "the answer is 4, no, the answer is 55", "55"),
+    (r"regex:\d+", "#### 7 \ud800", "7"),
+    (r"regex:é (\w)", "é a é b", "b"),
+    (r"regex:answer is (\d*)", "the answer is five", None),
+    (r"regex:is (?:(\d+)|(\w+))", "it is five", "five"),
 )
 def test_an_extractor_with_a_setting_reads_what_it_says(extractor, response, answer):
     assert extract(response, extractor) == answer
 
 
-@pytest.mark.parametrize(
+@each(
     "response",
-    [
-        "answer" + " " * 500_000 + "?",
-        "answer is " * 50_000,
-        "1," * 200_000,
-        "-" * 500_000,
-        "<answer>" * 100_000,
-        "\\boxed{" * 40_000 + "5}",
-        "\\boxed{5}" + "\\boxed{" * 40_000,
-        "\\" * 500_000,
-        "{}" * 250_000,
-    ],
+    "answer" + " " * 500_000 + "?",
+    "answer is " * 50_000,
+    "1," * 200_000,
+    "-" * 500_000,
+    "<answer>" * 100_000,
+    "\\boxed{" * 40_000 + "5}",
+    "\\boxed{5}" + "\\boxed{" * 40_000,
+    "\\" * 500_000,
+    "{}" * 250_000,
     ids=lambda response: response[:16],
 )
 def test_half_a_megabyte_takes_every_extractor_little_time(response):
@@ -220,14 +197,12 @@ def test_half_a_megabyte_takes_every_extractor_little_time(response):
     assert time.process_time() - started < 5
 
 
-@pytest.mark.parametrize(
-    ("pattern", "response", "answer"),
-    [
-        ("((?:a+)+)$", "a" * 100_000 + "b", None),
-        ("(?:1|11)+$", "1" * 100_000 + "2", None),
-        ("(?:1|11)+$", "2" + "1" * 5_000, "1" * 5_000),
-        ("x[^y]*y|x|z", "x" * 20_000 + "z", "z"),
-    ],
+@each(
+    "pattern, response, answer",
+    ("((?:a+)+)$", "a" * 100_000 + "b", None),
+    ("(?:1|11)+$", "1" * 100_000 + "2", None),
+    ("(?:1|11)+$", "2" + "1" * 5_000, "1" * 5_000),
+    ("x[^y]*y|x|z", "x" * 20_000 + "z", "z"),
 )
 def test_a_regular_expression_takes_time_in_proportion_to_its_response(
     monkeypatch, pattern, response, answer
@@ -239,25 +214,23 @@ def test_a_regular_expression_takes_time_in_proportion_to_its_response(
     assert time.process_time() - started < 5
 
 
-@pytest.mark.parametrize(
-    ("extractor", "message"),
-    [
-        ("regex:(", r"'\(' is not valid \(missing \): \("),
-        (
-            r"regex:(?<=#### )\d+",
-            r"is not valid \(invalid perl .*look-around .* do not exist in RE2.*take a group",
-        ),
-        ("regex:(a)\\1", "back-references do not exist"),
-        ("regex: ", "nothing follows the colon"),
-        ("tag:<answer>", "without brackets, as in tag:answer"),
-        ("no_such_module:read", "importing no_such_module from .* fails .*No module named"),
-        ("numpy:read", "has no function read"),
-        ("os:system", "a function of a module of your own"),
-        ("olr_cli.errors:shown", "a function of a module of your own"),
-        ("broken:read", r"importing broken from .* fails \(ZeroDivisionError: .*broken\.py line 1\)"),
-        ("mine:fails", r"fails on a response \(ValueError: no answer, .*mine\.py line 6\)"),
-        ("mine:counts", "returns a int; it must return text, or None"),
-    ],
+@each(
+    "extractor, message",
+    ("regex:(", r"'\(' is not valid \(missing \): \("),
+    (
+        r"regex:(?<=#### )\d+",
+        r"is not valid \(invalid perl .*look-around .* do not exist in RE2.*take a group",
+    ),
+    ("regex:(a)\\1", "back-references do not exist"),
+    ("regex: ", "nothing follows the colon"),
+    ("tag:<answer>", "without brackets, as in tag:answer"),
+    ("no_such_module:read", "importing no_such_module from .* fails .*No module named"),
+    ("numpy:read", "has no function read"),
+    ("os:system", "a function of a module of your own"),
+    ("olr_cli.errors:shown", "a function of a module of your own"),
+    ("broken:read", r"importing broken from .* fails \(ZeroDivisionError: .*broken\.py line 1\)"),
+    ("mine:fails", r"fails on a response \(ValueError: no answer, .*mine\.py line 6\)"),
+    ("mine:counts", "returns a int; it must return text, or None"),
 )
 def test_a_mistake_in_an_extractor_is_named(tmp_path, monkeypatch, extractor, message):
     monkeypatch.chdir(tmp_path)

@@ -18,6 +18,11 @@ LIMIT = 0.2
 ENDLESS = r"\sum_{k=1}^{5000} \frac{1}{k^2+1}"
 
 
+@pytest.fixture
+def quick_start():
+    """Limits are met here, so workers warm up as a user's do."""
+
+
 def decide_all(answers):
     with Judge(time_limit=30.0, workers=1) as judge:
         judge.keys(["x+1"])
@@ -66,14 +71,12 @@ def test_what_is_given_up_stays_so_in_a_run(monkeypatch, tmp_path):
     ledger, hostile, pair = tmp_path / "given_up.jsonl", ENDLESS, (r"\sqrt 7", "y+1")
     with Judge(time_limit=LIMIT, workers=1, ledger=ledger) as judge:
         run = judge._pool.run
-        monkeypatch.setattr(
-            judge._pool,
-            "run",
-            lambda tasks: [
-                GAVE_UP if task[-1] in ("x+1", "y+1") else reply
-                for task, reply in zip(tasks, run(tasks), strict=True)
-            ],
-        )
+
+        def giving_up(tasks):
+            replies = zip(tasks, run(tasks), strict=True)
+            return [GAVE_UP if task[-1] in ("x+1", "y+1") else reply for task, reply in replies]
+
+        monkeypatch.setattr(judge._pool, "run", giving_up)
         before = judge.keys([hostile, "x+1"])
         assert judge.matches([pair]) == [None]
         assert judge.timeouts == 3
@@ -87,9 +90,7 @@ def test_what_is_given_up_stays_so_in_a_run(monkeypatch, tmp_path):
 
 
 def test_a_worker_that_is_stopped_for_a_while_gives_nothing_up():
-    with Judge(
-        time_limit=8.0, workers=1
-    ) as judge:  # half a second a task among others, by the processor's time
+    with Judge(time_limit=8.0, workers=1) as judge:  # half a second a task among others, of processor time
         judge.keys(["x+1"])
         (pid,) = judge._pool.process_ids
         os.kill(pid, signal.SIGSTOP)
@@ -114,28 +115,12 @@ def test_long_and_deep_answers_are_never_parsed(answer):
     assert not is_read(keys[answer])
 
 
-TOO_LARGE = [
-    "9^{9^{9^9}}",
-    "8**8**8**8",
-    r"5^{10^3 \cdot 10^4}",
-    r"\left(\frac{2}{3}\right)^{-10^6}",
-    r"\frac{1}{1+\frac{1}{10^{10^6}}}",
-    "1.00001^{10^5}",
-    "(10^6)!",
-    "((10!)!)!",
-    r"\Gamma(10^8)",
-    r"\binom{10^9}{10^8}",
-    r"\binom{10^7}{\pi}",
-    r"\sum_{k=1}^{10^9} \frac{1}{k^2+1}",
-    r"\sum_{k=1}^{20} 3^{2^k}",
-    r"\prod_{k=2}^{10^7} k",
-    "e^{e^{e^{100}}}",
-    r"\sqrt{10^{9000}+1}",
-    r"\begin{pmatrix}1&1\\1&1\end{pmatrix}^{10^7}",
-    "(x+1)^{10^6}",
-    "(2, 9^{9^{9^9}})",
-    "[7^{7^{7^7}}, 9^{9^{9^9}}]",
-]
+TOO_LARGE = ["9^{9^{9^9}}", "8**8**8**8", r"5^{10^3 \cdot 10^4}", r"\left(\frac{2}{3}\right)^{-10^6}",
+             r"\frac{1}{1+\frac{1}{10^{10^6}}}", "1.00001^{10^5}", "(10^6)!", "((10!)!)!", r"\Gamma(10^8)",
+             r"\binom{10^9}{10^8}", r"\binom{10^7}{\pi}", r"\sum_{k=1}^{10^9} \frac{1}{k^2+1}", "(x+1)^{10^6}",
+             r"\sum_{k=1}^{20} 3^{2^k}", r"\prod_{k=2}^{10^7} k", "e^{e^{e^{100}}}", r"\sqrt{10^{9000}+1}",
+             r"\begin{pmatrix}1&1\\1&1\end{pmatrix}^{10^7}", "(2, 9^{9^{9^9}})",
+             "[7^{7^{7^7}}, 9^{9^{9^9}}]"]  # fmt: skip
 """Of more than 100,000 digits, or of more than sympy can take a root or a product of."""
 
 
@@ -149,19 +134,9 @@ def test_the_size_of_a_number_is_known_before_it_is_computed(answer):
     assert time.process_time() - started < 5
 
 
-LARGE = [
-    *(
-        "10^{20000}",
-        "2^{300000}",
-        "9999!",
-        r"\binom{2024}{1012}",
-        r"\binom{2024}{k}",
-        "10^{123.456}",
-        r"1.05^{360}",
-    ),
-    *(r"e^{-t/10^{6}}", r"e^{2\ln 1000}", r"x^{y^{z^w}}", r"2^{2^{2^n}}"),
-    *(r"\sum_{k=1}^{99} \frac1k", r"\sum_{k=1}^{\infty} 2^{-k}"),
-]
+LARGE = ["10^{20000}", "2^{300000}", "9999!", r"\binom{2024}{1012}", r"\binom{2024}{k}", "10^{123.456}",
+         "1.05^{360}", "e^{-t/10^{6}}", r"e^{2\ln 1000}", "x^{y^{z^w}}", "2^{2^{2^n}}",
+         r"\sum_{k=1}^{99} \frac1k", r"\sum_{k=1}^{\infty} 2^{-k}"]  # fmt: skip
 
 
 @pytest.mark.parametrize("answer", LARGE)

@@ -9,12 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
+from forks import is_alive
 
 import olr_cli
 from olr_cli.answers import Judge, judge, pool
 from olr_cli.answers.pool import GAVE_UP, WorkerPool
-
-pytestmark = pytest.mark.usefixtures("quick_start")
 
 LIMIT = 2.0
 SLOW = ("key", r"\sum_{k=1}^{5000} \frac{1}{k^2+1}")
@@ -32,15 +31,6 @@ def workers(shared):
     """One worker, which may be running already."""
     shared.time_limit = LIMIT
     return shared
-
-
-def is_alive(pid):
-    """Whether a process is there and no zombie."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return status.rsplit(")", 1)[1].split()[0] != "Z"
 
 
 def wait_until(condition, seconds=60.0):

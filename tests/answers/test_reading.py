@@ -10,6 +10,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+from cases import each
 
 from olr_cli.answers.classes import Form, number
 from olr_cli.answers.notation import tidy
@@ -62,31 +63,27 @@ def tuple_of(*values):
     return Form("tuple", parts=numbers(*values))
 
 
-@pytest.mark.parametrize(
-    ("answer", "form"),
-    [
-        ("(1,2)", tuple_of(1, 2)),
-        (r"\left( \frac12, 0.5, 4/8 \right)", tuple_of("1/2", "1/2", "1/2")),
-        (r"\langle 1, 2 \rangle", tuple_of(1, 2)),
-        ("2,1", Form("set", parts=numbers(1, 2))),
-        (r"\{2,1,2\}", Form("set", parts=numbers(1, 2))),
-        ("$1$, $2$", Form("set", parts=numbers(1, 2))),
-        ("5, 5", number(Fraction(5))),
-        ("[0, 1)", Form("interval", "[)", numbers(0, 1))),
-        (r"(-\infty, 3]", Form("interval", "(]", (Form("value", "-oo"), *numbers(3)))),
-        (r"(3, \infty)", Form("tuple", parts=(*numbers(3), Form("value", "oo")))),
-        ("(1,2),(3,4)", Form("set", parts=(tuple_of(1, 2), tuple_of(3, 4)))),
-        ("(1{,}234, 5)", tuple_of(1234, 5)),
-        ("1,234, 5", Form("set", parts=numbers(1, 234, 5))),
-    ],
+@each(
+    "answer, form",
+    ("(1,2)", tuple_of(1, 2)),
+    (r"\left( \frac12, 0.5, 4/8 \right)", tuple_of("1/2", "1/2", "1/2")),
+    (r"\langle 1, 2 \rangle", tuple_of(1, 2)),
+    ("2,1", Form("set", parts=numbers(1, 2))),
+    (r"\{2,1,2\}", Form("set", parts=numbers(1, 2))),
+    ("$1$, $2$", Form("set", parts=numbers(1, 2))),
+    ("5, 5", number(Fraction(5))),
+    ("[0, 1)", Form("interval", "[)", numbers(0, 1))),
+    (r"(-\infty, 3]", Form("interval", "(]", (Form("value", "-oo"), *numbers(3)))),
+    (r"(3, \infty)", Form("tuple", parts=(*numbers(3), Form("value", "oo")))),
+    ("(1,2),(3,4)", Form("set", parts=(tuple_of(1, 2), tuple_of(3, 4)))),
+    ("(1{,}234, 5)", tuple_of(1234, 5)),
+    ("1,234, 5", Form("set", parts=numbers(1, 234, 5))),
 )
 def test_tuples_lists_and_intervals_of_numbers_need_no_algebra_either(answer, form):
     assert read(answer) == form
 
 
-@pytest.mark.parametrize(
-    "answer", ["(1,x^2)", "(,)", "(1,2", "1,2)", "2x,1", "(1,2]3,4", "x+1", r"\sqrt2\text{ cm}"]
-)
+@each("answer", "(1,x^2)", "(,)", "(1,2", "1,2)", "2x,1", "(1,2]3,4", "x+1", r"\sqrt2\text{ cm}")
 def test_other_answers_are_left_to_computer_algebra(answer):
     with pytest.raises(NeedsAlgebra):
         read(answer)

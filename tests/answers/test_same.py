@@ -37,13 +37,11 @@ def test_what_says_nothing_or_cant_be_read_is_a_class_by_its_text(judge, same, a
 SPELLINGS = [answer for answers in CLASSES for answer in answers] + ["??", "", "5", "1/0", "a=1, b=2"]
 
 
-@pytest.mark.usefixtures("quick_start")
 def test_keys_are_the_same_in_another_process_and_order(judge):
     with Judge(time_limit=30.0, workers=2) as fresh:
         assert fresh.keys(reversed(SPELLINGS[::3])) == judge.keys(SPELLINGS[::3])
 
 
-@pytest.mark.usefixtures("quick_start")
 def test_threads_may_share_a_judge(judge):
     answers = SPELLINGS[::3]
     expected, results = judge.keys(answers), []

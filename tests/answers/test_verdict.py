@@ -1,31 +1,20 @@
 """What `verify` says of an answer: right, wrong, or why it cannot be scored."""
 
-import pytest
+from cases import each
 
 from olr_cli.answers import Verdict, judge, parse, verify
 
 
-@pytest.mark.parametrize(
-    ("gold", "answer", "verdict"),
-    [
-        ("0.5", r"\frac{1}{2}", Verdict.RIGHT),
-        (["1", "2"], "2", Verdict.RIGHT),
-        (r"(x+1)^2", "x^2+2x+1", Verdict.RIGHT),
-        (r"\frac{1}{", r"\frac{1}{", Verdict.RIGHT),
-        ("5", "6", Verdict.WRONG),
-        (["1", "2"], "3", Verdict.WRONG),
-        ("5", "five or so", Verdict.WRONG),
-        ("5", None, Verdict.NO_ANSWER),
-        (r"\frac{1}{", None, Verdict.NO_GOLD),
-        (r"\frac{1}{", "1", Verdict.NO_GOLD),
-        (None, "1", Verdict.NO_GOLD),
-        ([], "1", Verdict.NO_GOLD),
-        ([r"\frac{1}{", "2"], "2", Verdict.RIGHT),
-        ([r"\frac{1}{", "2"], None, Verdict.NO_ANSWER),
-        ("5", "1" * 2000, Verdict.GIVEN_UP),
-        ("5", r"\frac{1}{", Verdict.GIVEN_UP),
-    ],
-)
+@each(
+    "gold, answer, verdict",
+    ("0.5", r"\frac{1}{2}", Verdict.RIGHT), (["1", "2"], "2", Verdict.RIGHT),
+    (r"(x+1)^2", "x^2+2x+1", Verdict.RIGHT), (r"\frac{1}{", r"\frac{1}{", Verdict.RIGHT), ("5", "6", Verdict.WRONG),
+    (["1", "2"], "3", Verdict.WRONG), ("5", "five or so", Verdict.WRONG), ("5", None, Verdict.NO_ANSWER),
+    (r"\frac{1}{", None, Verdict.NO_GOLD), (r"\frac{1}{", "1", Verdict.NO_GOLD), (None, "1", Verdict.NO_GOLD),
+    ([], "1", Verdict.NO_GOLD), ([r"\frac{1}{", "2"], "2", Verdict.RIGHT),
+    ([r"\frac{1}{", "2"], None, Verdict.NO_ANSWER), ("5", "1" * 2000, Verdict.GIVEN_UP),
+    ("5", r"\frac{1}{", Verdict.GIVEN_UP),
+)  # fmt: skip
 def test_a_verdict_is_right_wrong_or_names_why_there_is_none(gold, answer, verdict):
     found = verify(gold, answer)
     assert found is verdict

@@ -13,14 +13,9 @@ def counted(judge, answers):
 
 def test_the_class_with_the_most_rollouts_is_the_majority(judge):
     result, keys = counted(judge, ["1/2", "0.5", "3", None, r"\frac12", "3", "4", None])
-    assert result == Vote(
-        majority=keys["0.5"],
-        majority_count=3,
-        rollouts=8,
-        answered=6,
-        counts={keys["0.5"]: 3, keys["3"]: 2, keys["4"]: 1},
-        spelling={keys["0.5"]: "0.5", keys["3"]: "3", keys["4"]: "4"},
-    )
+    half, three, four = (keys[answer] for answer in ("0.5", "3", "4"))
+    counts, spelling = {half: 3, three: 2, four: 1}, {half: "0.5", three: "3", four: "4"}
+    assert result == Vote(half, 3, rollouts=8, answered=6, counts=counts, spelling=spelling)
 
 
 def test_a_tie_for_the_top_has_no_majority(judge):

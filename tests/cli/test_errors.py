@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import typer
+from cases import each
 
 from olr_cli.cli.errors import ends_well
 from olr_cli.errors import UserError, at
@@ -40,15 +41,13 @@ def fails(number):
     return command
 
 
-@pytest.mark.parametrize(
-    ("place", "spelled"),
-    [
-        ("run_dir", "--run-dir: no"),
-        ("set train.epochs", "--set train.epochs: no"),
-        ("data.columns", "data.columns: no"),
-        ("mine.yaml", "mine.yaml: no"),
-        ("", "no"),
-    ],
+@each(
+    "place, spelled",
+    ("run_dir", "--run-dir: no"),
+    ("set train.epochs", "--set train.epochs: no"),
+    ("data.columns", "data.columns: no"),
+    ("mine.yaml", "mine.yaml: no"),
+    ("", "no"),
 )
 def test_an_argument_is_spelled_as_its_option(place, spelled, capsys):
     def command(set_: str = "", run_dir: str = "", columns: str = "") -> None:
@@ -72,9 +71,7 @@ def takes_columns(columns: str = "") -> None:
     no_question()
 
 
-@pytest.mark.parametrize(
-    ("command", "giving"), [(takes_keys, "--set data.columns="), (takes_columns, "--columns ")]
-)
+@each("command, giving", (takes_keys, "--set data.columns="), (takes_columns, "--columns "))
 def test_an_example_of_a_value_can_be_pasted(command, giving, capsys):
     with pytest.raises(typer.Exit):
         ends_well(command)()
@@ -91,17 +88,15 @@ def test_a_key_is_spelled_as_an_option_where_the_command_sets_no_keys(key, optio
     assert capsys.readouterr().err == f"Error: {option}: no\n"
 
 
-@pytest.mark.parametrize(
-    ("deed", "sentence"),
-    [
-        (lambda: Path("/").read_text(), "/: Is a directory"),
-        (lambda: Path("x" * 300).is_dir(), "xxx...: File name too long"),
-        (to_a_full_disk, "[Errno 28] No space left on device: the disk is full; make room and try again"),
-        (fails(errno.EXDEV), "run/x: the folder reaches over two file systems; choose another folder"),
-        (fails(errno.ESTALE), "run/x: the file server does not find it any more; try again"),
-        (fails(errno.EAGAIN), "run/x: the system is out of resources for the moment; try again"),
-        (fails(errno.EMFILE), "run/x: too many files are open; end other commands"),
-    ],
+@each(
+    "deed, sentence",
+    (lambda: Path("/").read_text(), "/: Is a directory"),
+    (lambda: Path("x" * 300).is_dir(), "xxx...: File name too long"),
+    (to_a_full_disk, "[Errno 28] No space left on device: the disk is full; make room and try again"),
+    (fails(errno.EXDEV), "run/x: the folder reaches over two file systems; choose another folder"),
+    (fails(errno.ESTALE), "run/x: the file server does not find it any more; try again"),
+    (fails(errno.EAGAIN), "run/x: the system is out of resources for the moment; try again"),
+    (fails(errno.EMFILE), "run/x: too many files are open; end other commands"),
 )
 def test_what_the_system_refuses_is_named_as_that(deed, sentence, capsys):
     with pytest.raises(typer.Exit) as ended:

@@ -11,6 +11,7 @@ from pathlib import Path
 import commands
 import polars as pl
 import pytest
+from cases import each
 from commands import contents
 from histories import write_history
 from samples import json_lines
@@ -126,13 +127,8 @@ def test_checkpoints_of_a_run_are_scored_in_one_call_into_the_run(trained):
     assert difference["interval"][0] < difference["mean"] < difference["interval"][1]
 
 
-@pytest.mark.parametrize(
-    ("shape", "start"),
-    [
-        ("markdown", "|  | Addition |"),
-        ("latex", "% Scores"),
-        ("csv", "model,benchmark,avg,low"),
-    ],
+@each(
+    "shape, start", ("markdown", "|  | Addition |"), ("latex", "% Scores"), ("csv", "model,benchmark,avg,low")
 )
 def test_tables_for_other_programs_stand_alone_on_standard_output(evaluated, shape, start):
     for words in (("evaluate", MODEL, *SMALL, "--out", evaluated), ("regrade", evaluated)):
@@ -161,10 +157,8 @@ def test_what_a_run_holds_out_is_sampled_as_in_training(tmp_path):
     assert {file.name for file in run.glob("evaluation/*")} == {"step-000004", "step-000004-benchmarks"}
     for models in ((MODEL,), (MODEL, run)):
         done(*models, "--limit", "6")
-    assert {file.name for file in Path("evaluations").iterdir()} == {
-        "builtin-addition-easier",
-        "builtin-addition-easier-held-out",
-    }
+    made = {file.name for file in Path("evaluations").iterdir()}
+    assert made == {"builtin-addition-easier", "builtin-addition-easier-held-out"}
     hotter = write_history(tmp_path / "hotter", steps=2, data={"test": "arithmetic"})
     shutil.copytree(policy_path("addition-easier"), checkpoint_path(hotter, 2))
     assert "or measure them in different ways" in refused(run, hotter)
@@ -191,10 +185,8 @@ def test_a_benchmark_of_ones_own_is_a_yaml_file():
     names = ("--benchmarks", "mine.yaml", "--benchmarks", "arithmetic")
     result = done(MODEL, *names, "--limit", "2", "--json")
     [scored] = json.loads(result.stdout)["evaluations"]
-    assert [(each["benchmark"], each["problems"], each["samples"]) for each in scored["scores"]] == [
-        ("mine", 2, 2),
-        ("arithmetic", 2, 1),
-    ]
+    found = [(one["benchmark"], one["problems"], one["samples"]) for one in scored["scores"]]
+    assert found == [("mine", 2, 2), ("arithmetic", 2, 1)]
     shown = commands.done("benchmarks", "mine.yaml", MODEL)
     assert shown.stdout == "123+478=\ngold: 601\n"
     assert (
@@ -210,40 +202,30 @@ def test_a_file_of_questions_and_answers_is_a_benchmark_and_several_models_are_o
     json_lines(Path("sums.jsonl"), *rows)
     words = (MODEL, "builtin:addition-harder", "--data", "sums.jsonl", "--samples", "2")
     evaluations = json.loads(done(*words, "--json").stdout)["evaluations"]
-    assert [each["name"] for each in evaluations] == [MODEL, "builtin:addition-harder"]
-    for each in evaluations:
-        assert [(score["benchmark"], score["problems"]) for score in each["scores"]] == [("sums", 10)]
+    assert [one["name"] for one in evaluations] == [MODEL, "builtin:addition-harder"]
+    for one in evaluations:
+        assert [(score["benchmark"], score["problems"]) for score in one["scores"]] == [("sums", 10)]
     assert f"benchmark {MODEL} builtin:addition-harder" in done(*words).stdout
     assert "10 problems" not in done(*words, "--benchmarks", "sums").stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("./nowhere",), "./nowhere does not exist"),
-        (
-            ("nowhere",),
-            "there is no model folder, run or built-in policy 'nowhere', and no such model on the",
-        ),
-        (("org/nowhere", "--benchmarks", "math500"), "no such model on the Hugging Face hub"),
-        (("org/a--b",), "no such model on the Hugging Face hub (Cannot have -- or .. in repo_id: 'org/a--b'"),
-        (("a" * 99,), "no such model on the Hugging Face hub (Repo id must use"),
-        *((("org/model", "--tolerance", it), "--tolerance: ") for it in ("1", "-0.1", "nan")),
-        ((".",), "neither a model (it has no config.json) nor a run"),
-        ((MODEL, "--benchmarks", "math500"), "math500: "),
-        ((MODEL, "--data", "nowhere.parquet"), "nowhere.parquet does not exist"),
-        ((MODEL, "--format", "cvs"), "--format: there is no 'cvs' (did you mean 'csv'?)"),
-        ((MODEL, "--backend", "vlm"), "--backend: there is no 'vlm' (did you mean 'vllm'?)"),
-        ((MODEL, "--stop", ""), "a stop text is empty"),
-        ((MODEL, "--concurrency", "3"), "--concurrency: this is for a server"),
-        ((MODEL, "--backend", "transformers", "--vllm", "lora=a"), "--vllm: this is for the vllm backend"),
-        (
-            (MODEL, "--url", "http://localhost:1/v1", "--seed-each"),
-            "--seed-each: this is for a model that olr loads",
-        ),
-        ((MODEL, "--paper", "--compare", "x"), "--compare: the paper's scores are a reference already"),
-        ((MODEL, "--paper"), "the paper has no scores of 'addition-easier'"),
-    ],
+@each(
+    "words, sentence",
+    (("nowhere",), "there is no model folder, run or built-in policy 'nowhere', and no such model on"),
+    (("org/nowhere", "--benchmarks", "math500"), "no such model on the Hugging Face hub"),
+    (("org/a--b",), "no such model on the Hugging Face hub (Cannot have -- or .. in repo_id: 'org/a--b'"),
+    (("a" * 99,), "no such model on the Hugging Face hub (Repo id must use"),
+    *((("org/model", "--tolerance", it), "--tolerance: ") for it in ("1", "-0.1", "nan")),
+    ((MODEL, "--benchmarks", "math500"), "math500: "),
+    ((MODEL, "--data", "nowhere.parquet"), "nowhere.parquet does not exist"),
+    ((MODEL, "--format", "cvs"), "--format: there is no 'cvs' (did you mean 'csv'?)"),
+    ((MODEL, "--backend", "vlm"), "--backend: there is no 'vlm' (did you mean 'vllm'?)"),
+    ((MODEL, "--stop", ""), "a stop text is empty"),
+    ((MODEL, "--concurrency", "3"), "--concurrency: this is for a server"),
+    ((MODEL, "--backend", "transformers", "--vllm", "lora=a"), "--vllm: this is for the vllm backend"),
+    ((MODEL, "--url", "http://localhost:1/v1", "--seed-each"), "--seed-each: this is for a model that"),
+    ((MODEL, "--paper", "--compare", "x"), "--compare: the paper's scores are a reference already"),
+    ((MODEL, "--paper"), "the paper has no scores of 'addition-easier'"),
 )
 def test_mistakes_are_one_sentence_and_status_2_and_leave_nothing(somewhere, words, sentence):
     before = sorted(somewhere.iterdir())

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from commands import olr, refused
+from cases import each
+from commands import answered, olr, refused
 from samples import SAMPLE, json_lines
 
 from olr_cli.data.prompt_files import read_prompts
@@ -33,7 +34,7 @@ def files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
-def test_type_and_ratio_are_enough_and_a_second_time_changes_nothing(here: Path) -> None:
+def test_type_and_ratio_are_enough_and_a_second_time_changes_nothing(here):
     first = inject_noise("--type", "active", "--ratio", "0.5")
     assert first.exit_code == 0, first.output
     assert "200 of 400" in first.output and "200 active, 200 clean" in first.output
@@ -47,7 +48,7 @@ def test_type_and_ratio_are_enough_and_a_second_time_changes_nothing(here: Path)
     assert (here / "data/arithmetic-active-0.5.parquet").stat().st_mtime_ns == before
 
 
-def test_other_noise_does_not_take_the_name(here: Path) -> None:
+def test_other_noise_does_not_take_the_name(here):
     inject_noise("--type", "active", "--ratio", "0.5")
     words = ("--type", "active", "--ratio", "0.5", "--seed", "1")
     assert "--out: data/" in refused("inject-noise", *words)
@@ -55,11 +56,9 @@ def test_other_noise_does_not_take_the_name(here: Path) -> None:
     assert files(here) == ["data/arithmetic-active-0.5.parquet", "other.jsonl"]
 
 
-def test_the_file_holds_what_was_said(here: Path) -> None:
-    done = inject_noise(
-        "--type", "mixed", "--ratio", "0.5", "--dataset", SAMPLE, "--active-share", "0.25", "--json"
-    )
-    said = json.loads(done.output)
+def test_the_file_holds_what_was_said(here):
+    share = ("--active-share", "0.25")
+    said, _ = answered("inject-noise", "--type", "mixed", "--ratio", "0.5", "--dataset", SAMPLE, *share)
     assert (said["prompts"], said["marked"], said["written"]) == (24, 12, True)
     assert said["counts"] == {"inactive": 9, "active": 3, "clean": 12}
     assert said["file"] == "data/dapo_sample-mixed-0.5.parquet"
@@ -72,7 +71,7 @@ def test_the_file_holds_what_was_said(here: Path) -> None:
         assert (example["true_answer"], example["given_label"]) == (prompt.true_answer, SENTINEL)
 
 
-def test_a_file_and_a_recipe_with_the_same_seed_are_the_same_training_set(here: Path) -> None:
+def test_a_file_and_a_recipe_with_the_same_seed_are_the_same_training_set(here):
     noise = {"type": "active", "ratio": "0.5"}
     inject_noise("--type", "active", "--ratio", "0.5", "--seed", "3", "--out", "noisy.parquet")
     from_recipe = training_prompts(Recipe.model_validate({"seed": 3, "noise": noise}))
@@ -80,7 +79,7 @@ def test_a_file_and_a_recipe_with_the_same_seed_are_the_same_training_set(here: 
     assert from_file.prompts == from_recipe.prompts
 
 
-def test_a_sample_is_marked_exactly(here: Path) -> None:
+def test_a_sample_is_marked_exactly(here):
     words = ("--dataset", SAMPLE, "--sample", "15", "--out", "my data/x y.parquet")
     done = inject_noise("--type", "inactive", "--ratio", "0.3", *words)
     assert "5 of 15 (ratio 0.3, realised 0.3333, seed 0)" in done.output
@@ -88,7 +87,7 @@ def test_a_sample_is_marked_exactly(here: Path) -> None:
     assert len(read_prompts(here / "my data/x y.parquet")) == 15
 
 
-def test_stored_rollouts_give_labels_for_good(here: Path) -> None:
+def test_stored_rollouts_give_labels_for_good(here):
     answers = ({"prompt_id": "16", "answer": answer, "is_correct": False} for answer in ("[b]11", "10\\%"))
     json_lines(Path("log.jsonl"), *answers)
     done = inject_noise("--type", "active", "--ratio", "1", "--dataset", SAMPLE, "--rollouts", "log.jsonl")
@@ -100,7 +99,7 @@ def test_stored_rollouts_give_labels_for_good(here: Path) -> None:
     assert files(here) == ["data/dapo_sample-active-frozen-1.parquet", "log.jsonl"]
 
 
-def test_prompts_are_shown_as_data(here: Path) -> None:
+def test_prompts_are_shown_as_data(here):
     question = "[red]What[/red] is [/] \x1b[31m1+1?\nAnswer:" + " x" * 100
     Path("rows.jsonl").write_text(json.dumps({"question": question, "answer": "[b]2"}))
     shown = inject_noise("--type", "inactive", "--ratio", "1", "--dataset", "rows.jsonl").output
@@ -110,26 +109,19 @@ def test_prompts_are_shown_as_data(here: Path) -> None:
     assert all(len(line) <= 80 for line in shown.splitlines() if line.startswith("Prompt"))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["--ratio", "many"], "the ratio is many; give a number from 0 to 1"),
-        (["--ratio", "0.5", "--dataset", "nowhere.parquet"], "nowhere.parquet does not exist"),
-        (["--ratio", "0.5", "--dataset", "unlabelled.jsonl"], "unlabelled.jsonl has no column of labels"),
-        (["--ratio", "0.5", "--dataset", "torn.parquet"], "torn.parquet is not a whole Parquet file"),
-        (["--ratio", "0.5", "--active-share", "2"], "the active share is 2"),
-        (["--ratio", "0.5", "--out", "noise.csv"], "written as .parquet or .jsonl"),
-        (["--ratio", "0.5", "--rollouts", "nowhere"], "nowhere does not exist"),
-        (["--ratio", "0.5", "--dataset", "mine.jsonl"], "its columns are Frage, meta.gold"),
-        (
-            ["--ratio", "0.5", "--dataset", "mine.jsonl", "--columns", "{question: Frag}"],
-            "has no 'Frag' (did you mean",
-        ),
-    ],
+@each(
+    "arguments, expected",
+    (["--ratio", "many"], "the ratio is many; give a number from 0 to 1"),
+    (["--ratio", "0.5", "--dataset", "nowhere.parquet"], "nowhere.parquet does not exist"),
+    (["--ratio", "0.5", "--dataset", "unlabelled.jsonl"], "unlabelled.jsonl has no column of labels"),
+    (["--ratio", "0.5", "--dataset", "torn.parquet"], "torn.parquet is not a whole Parquet file"),
+    (["--ratio", "0.5", "--active-share", "2"], "the active share is 2"),
+    (["--ratio", "0.5", "--out", "noise.csv"], "written as .parquet or .jsonl"),
+    (["--ratio", "0.5", "--rollouts", "nowhere"], "nowhere does not exist"),
+    (["--ratio", "0.5", "--dataset", "mine.jsonl"], "its columns are Frage, meta.gold"),
+    (["--ratio", "0.5", "--dataset", "mine.jsonl", "--columns", "{question: Frag}"], "has no 'Frag' (did"),
 )
-def test_bad_input_is_one_sentence_and_writes_nothing(
-    here: Path, arguments: list[str], expected: str
-) -> None:
+def test_bad_input_is_one_sentence_and_writes_nothing(here, arguments, expected):
     json_lines(Path("unlabelled.jsonl"), {"question": "1+1"})
     json_lines(Path("mine.jsonl"), {"Frage": "1+1", "meta": {"gold": 2}})
     Path("torn.parquet").write_bytes(SAMPLE.read_bytes()[:-9])
@@ -138,7 +130,7 @@ def test_bad_input_is_one_sentence_and_writes_nothing(
     assert files(here) == before
 
 
-def test_a_file_we_wrote_differs_from_its_source_in_the_labels_alone(here: Path) -> None:
+def test_a_file_we_wrote_differs_from_its_source_in_the_labels_alone(here):
     source = pq.read_table(SAMPLE)
     inject_noise("--type", "inactive", "--ratio", "0.5", "--dataset", SAMPLE, "--out", "n.parquet")
     noisy = pq.read_table("n.parquet")
@@ -150,7 +142,7 @@ def test_a_file_we_wrote_differs_from_its_source_in_the_labels_alone(here: Path)
     assert [row["index"] for row in extra] == [row["index"] for row in source["extra_info"].to_pylist()]
 
 
-def test_columns_and_the_system_message_are_options(here: Path) -> None:
+def test_columns_and_the_system_message_are_options(here):
     json_lines(Path("mine.jsonl"), *({"Frage": f"{n} + {n}", "meta": {"gold": 2 * n}} for n in range(10)))
     words = ("--type", "inactive", "--ratio", "0.5", "--dataset", "mine.jsonl", "--out", "noisy.parquet")
     columns = ("--columns", "{question: Frage, answer: meta.gold}")

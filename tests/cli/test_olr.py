@@ -4,14 +4,18 @@ import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from cases import each
 from commands import done, olr, refused
+from forks import Command
 from samples import json_lines
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from olr_cli.cli import app
 from olr_cli.data.prompt_files import read_prompts
@@ -23,25 +27,11 @@ from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import scan_labels, stored_steps
 
 HEAVY = (
-    "torch",
-    "transformers",
-    "polars",
-    "matplotlib",
-    "scipy",
-    "pyarrow",
-    "math_verify",
-    "pydantic",
-    "numpy",
-)
+    "math_verify", "matplotlib", "numpy", "polars", "pyarrow", "pydantic", "scipy", "torch", "transformers",
+)  # fmt: skip
 MODEL = "builtin:addition-easier"
-SMALL = [
-    "data.limit=12",
-    "train.prompts_per_step=6",
-    "train.mini_batch_prompts=6",
-    "train.epochs=2",
-    "method.warmup_epochs=1",
-]
-SMALL += ["method.slope_threshold=0", "data.test=null"]
+SMALL = ["data.limit=12", "train.prompts_per_step=6", "train.mini_batch_prompts=6", "train.epochs=2",
+         "method.warmup_epochs=1", "method.slope_threshold=0", "data.test=null"]  # fmt: skip
 
 
 def train(*arguments, settings=SMALL):
@@ -67,24 +57,11 @@ def test_help_imports_nothing_heavy():
 def test_a_terminal_that_lacks_a_character_shows_another(encoding):
     environment = os.environ | {"PYTHONIOENCODING": encoding}
     words = [sys.executable, "-m", "olr_cli", "analyze", "--help"]
-    assert "--figure" in subprocess.run(
-        words, capture_output=True, check=True, env=environment
-    ).stdout.decode(encoding)
+    shown = subprocess.run(words, capture_output=True, check=True, env=environment).stdout
+    assert "--figure" in shown.decode(encoding)
 
 
 def test_help_and_version():
-    result = done("--help")
-    for command in (
-        "inject-noise",
-        "train",
-        "analyze",
-        "rollouts",
-        "audit",
-        "replay",
-        "recipes",
-        "runs",
-    ):
-        assert command in result.output
     for command in ("evaluate", "rollouts"):
         assert re.search("How responses are drawn(.|\n)*Where it runs", done(command, "--help").output)
     assert re.fullmatch(r"olr \d+\.\d+\.\d+\n", olr("--version").output)
@@ -96,13 +73,14 @@ def test_commands_stand_in_three_groups_and_each_has_an_example_that_it_can_take
     assert places == sorted(places)
     for command in get_command(app).commands:
         shown = done(command, "--help").output
+        assert f" {command} " in whole
         assert f"Example: olr {command}" in shown
         assert not re.search(r"<(bool|int|float|str|path|list)", whole + shown)
 
 
 def test_a_run_says_what_happened_and_what_comes_next(run):
     result = train("--run-dir", run.parent / "again")
-    assert re.search(r"^ +2 +\d\.\d\d +\d+%", result.output, re.MULTILINE)
+    assert re.search(r"(?m)^ +2 +\d\.\d\d +\d+%", result.output)
     assert max(map(len, result.output.split("\n\n")[0].splitlines())) <= 80
     assert "wrong labels, last epoch" in result.output
     assert f"Next: olr analyze {run.parent / 'again'}" in result.output
@@ -173,12 +151,8 @@ def test_own_data_get_an_accuracy_without_a_second_file_and_it_is_evaluated_on_t
     rows = [{"question": f"{a}+{a}=", "answer": str(2 * a)[::-1]} for a in range(100, 120)]
     file = json_lines(tmp_path / "mine.jsonl", *rows)
     small = "train.epochs=1 train.max_new_tokens=5 data.system_prompt=none data.extractor=reversed_digits"
-    words = [
-        "own-data",
-        f"--set=data.train={file}",
-        f"--set=model.path={MODEL}",
-        *(f"--set={s}" for s in small.split()),
-    ]
+    settings = [f"data.train={file}", f"model.path={MODEL}", *small.split()]
+    words = ["own-data", *(f"--set={setting}" for setting in settings)]
     assert "2 held-out prompts from mine.jsonl (held out)" in done("train", *words, "--dry-run").stdout
     run = tmp_path / "run"
     assert "held-out accuracy (avg)" in done("train", *words, "--run-dir", run).stdout
@@ -215,21 +189,10 @@ def test_the_manifest_and_metrics_tell_the_run(run):
     assert manifest["data"]["train"]["prompts"] == 12
     assert len(manifest["data"]["train"]["digest"]) == 64
     last = read_metrics(run)[-1]
-    assert {
-        "majority/accuracy",
-        "label/effective_noise",
-        "policy/kl",
-        "rollout/reward",
-        "time/rollouts",
-        "time/verification",
-        "time/labels",
-        "time/update",
-        "time/store",
-        "time/step",
-        "speed/generated_tokens",
-        "speed/trained_tokens",
-        "speed/samples",
-    } <= set(last)
+    times = ("rollouts", "verification", "labels", "update", "store", "step")
+    speeds = ("generated_tokens", "trained_tokens", "samples")
+    of_each_step = {"majority/accuracy", "label/effective_noise", "policy/kl", "rollout/reward"}
+    assert of_each_step | {f"time/{t}" for t in times} | {f"speed/{s}" for s in speeds} <= set(last)
     # Unknown on a CPU: there in the file, as null.
     written = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     assert written["memory/gpu_peak"] is None
@@ -259,17 +222,15 @@ OPTIONS = [
     (("laptop/quickstart", "--index", 0), "--index goes with --sweep"),
     (("laptop/coherence", "--sweep", "--index", 0, "--jobs", 1), "leave --jobs out"),
     (("laptop/coherence", "--sweep", "--resume"), "leave --resume out"),
-    (
-        ("laptop/quickstart", "--sweep"),
-        "such as `sweep: {grid: {method.name: [grpo, olr], seed: [0, 1, 2]}}` for six",
-    ),
+    (("laptop/quickstart", "--sweep"), "such as `sweep: {grid: {method.name: [grpo, olr], seed:"),
     (("laptop/coherence", "--sweep", "--json"), "choose one of the sweep's"),
 ]
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [*(((*QUICKSTART, "--run-dir", "run", "--set", setting), said) for setting, said in KEYS), *OPTIONS],
+@each(
+    "words, message",
+    *(((*QUICKSTART, "--run-dir", "run", "--set", setting), said) for setting, said in KEYS),
+    *OPTIONS,
 )
 def test_what_cannot_work_is_one_sentence_status_2_and_nothing_written(words, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -281,33 +242,22 @@ def test_what_cannot_work_is_one_sentence_status_2_and_nothing_written(words, me
     assert sorted(tmp_path.iterdir()) == before
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("trian", "no such command 'trian'. Did you mean 'train'? `olr --help`"),
-        ("train --jbos 2", "no such option: --jbos (Possible options: --jobs"),
-        ("train x --index one", "invalid value for '--index'"),
-        ("check", "missing argument 'SOURCE'; `olr check --help` lists what it takes"),
-        (
-            "check my data.csv",
-            "extra argument(s) (data.csv); `olr check --help` lists what it takes, and a name with",
-        ),
-        ("audit log --only first:25", "--only first:25 is now --first 25"),
-        (
-            "train examples/sums.csv",
-            "to train on it: olr train own-data --set data.train=examples/sums.csv --set",
-        ),
-        ("inject-noise --ratio .5 --type aktive", "'--type': 'aktive' is not one of 'inactive', 'active'"),
-        ("rollouts m d --samples 1", "'--samples': Input should be greater than or equal to 2"),
-        ("recipes keys --format json", "--format: there is no 'json'; known: terminal, markdown"),
-        (
-            "check x --columns '{questoin: a, anser: b}'",
-            "'questoin' (did you mean 'question'?), 'anser' (did you",
-        ),
-        ("check x --columns question=a,prompt=b", "names two columns for one role; leave one out"),
-        ("benchmarks --system s", "name the benchmark of which to show a prompt: olr benchmarks NAME"),
-        ("check x --columns question", "--columns question does not say which column holds what"),
-    ],
+@each(
+    "words, message",
+    ("trian", "no such command 'trian'. Did you mean 'train'? `olr --help`"),
+    ("train --jbos 2", "no such option: --jbos (Possible options: --jobs"),
+    ("train x --index one", "invalid value for '--index'"),
+    ("check", "missing argument 'SOURCE'; `olr check --help` lists what it takes"),
+    ("check my data.csv", "extra argument(s) (data.csv); `olr check --help` lists what it takes, and a"),
+    ("audit log --only first:25", "--only first:25 is now --first 25"),
+    ("train examples/sums.csv", "to train on it: olr train own-data --set data.train=examples/sums.csv"),
+    ("inject-noise --ratio .5 --type aktive", "'--type': 'aktive' is not one of 'inactive', 'active'"),
+    ("rollouts m d --samples 1", "'--samples': Input should be greater than or equal to 2"),
+    ("recipes keys --format json", "--format: there is no 'json'; known: terminal, markdown"),
+    ("check x --columns '{questoin: a, anser: b}'", "(did you mean 'question'?), 'anser' (did you"),
+    ("check x --columns question=a,prompt=b", "names two columns for one role; leave one out"),
+    ("benchmarks --system s", "name the benchmark of which to show a prompt: olr benchmarks NAME"),
+    ("check x --columns question", "--columns question does not say which column holds what"),
 )
 def test_a_mistyped_command_is_refused_like_any_other_mistake(words, message):
     assert message in refused(*shlex.split(words))
@@ -319,30 +269,41 @@ def test_a_run_directory_in_use_is_refused(run):
     assert "holds a run already (finished)" in train("--run-dir", run).stderr
 
 
-def test_a_sweep_trains_every_run_and_goes_on_where_it_stopped(tmp_path):
+class Child(Command):
+    """A run of a sweep, forked from a server that has imported torch; it is asked what a sweep asks of `Popen`."""
+
+    def __init__(self, command, log):
+        super().__init__(log.parent, *command[3:])
+
+    def poll(self):
+        return self._process.exitcode
+
+    def terminate(self):
+        self.signal(signal.SIGTERM)
+
+
+SWEEP = """
+name: tiny
+data: {train: arithmetic, limit: 6}
+noise: {type: active, ratio: 0.5}
+train: {epochs: 1, prompts_per_step: 6, max_new_tokens: 5, learning_rate: 2.0e-4}
+engine: {name: local, device: cpu, threads: 1}
+sweep: {arms: {clean: {noise: null}, active: {}}, grid: {seed: [1]}}
+"""
+
+
+def test_a_sweep_trains_every_run_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr("olr_cli.engines.sweep._start", Child)
     recipe = tmp_path / "sweep.yaml"
-    settings = "\n".join(
-        [
-            "name: tiny",
-            "data: {train: arithmetic, limit: 6}",
-            "noise: {type: active, ratio: 0.5}",
-            "train: {epochs: 1, prompts_per_step: 6, max_new_tokens: 5, learning_rate: 2.0e-4}",
-            "engine: {name: local, device: cpu, threads: 1}",
-            "sweep:",
-            "  arms: {clean: {noise: null}, active: {}}",
-            "  grid: {seed: [1]}",
-        ]
-    )
-    recipe.write_text(settings)
+    recipe.write_text(SWEEP)
     assert "is a sweep of 2 runs; add --sweep" in olr("train", recipe).stderr
-    done("train", recipe, "--sweep", "--run-dir", tmp_path / "runs")
-    assert {read_manifest(tmp_path / "runs" / p)["arm"] for p in ("clean_seed-1", "active_seed-1")} == {
+    words = ("train", recipe, "--sweep", "--run-dir", tmp_path / "runs")
+    done(*words)
+    assert [read_manifest(tmp_path / "runs" / f"{arm}_seed-1")["arm"] for arm in ("clean", "active")] == [
         "clean",
         "active",
-    }
-    assert (
-        "2 of them finished already" in olr("train", recipe, "--sweep", "--run-dir", tmp_path / "runs").output
-    )
+    ]
+    assert "2 of them finished already" in olr(*words).output
 
 
 def test_make_quickstart_says_how_to_start_another_run_where_the_old_one_cannot_go_on(tmp_path):
@@ -375,40 +336,30 @@ def test_recipes_can_be_listed_shown_copied_and_validated(tmp_path):
     refused("recipes", "validate", mine)
 
 
-@pytest.mark.parametrize(
-    ("words", "offered"),
-    [
-        ("olr tr", ["train"]),
-        ("olr train laptop/q", ["laptop/quickstart"]),
-        ("olr recipes cp paper/qwen3-8", ["paper/qwen3-8b"]),
-        ("olr analyze runs --figure co", ["coherence", "composition"]),
-        ("olr analyze runs --table slope", ["slope_sensitivity"]),
-        ("olr train mine.ya", []),
-    ],
+@each(
+    "words, offered",
+    ("olr tr", ["train"]),
+    ("olr train laptop/q", ["laptop/quickstart"]),
+    ("olr recipes cp paper/qwen3-8", ["paper/qwen3-8b"]),
+    ("olr analyze runs --figure co", ["coherence", "composition"]),
+    ("olr analyze runs --table slope", ["slope_sensitivity"]),
+    ("olr train mine.ya", []),
 )
 def test_the_shell_completes_commands_recipes_figures_and_tables(words, offered):
     completing = {"_OLR_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
-    done = subprocess.run(
-        [sys.executable, "-c", "import sys; sys.argv[0] = 'olr'; from olr_cli.cli import main; main()"],
-        env=os.environ | completing,
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.split() == offered
+    assert CliRunner().invoke(app, env=completing, prog_name="olr").stdout.split() == offered
 
 
-@pytest.mark.parametrize(
-    ("words", "key", "following"),
-    [
-        (["recipes", "ls"], "recipes", None),
-        (["recipes", "show", "laptop/quickstart"], "recipe", None),
-        (["recipes", "show", "laptop/quickstart", "--resolved"], "recipe", None),
-        (["recipes", "validate", "laptop/coherence"], "runs", "olr train laptop/coherence --sweep --dry-run"),
-        (["recipes", "cp", "laptop/quickstart", "mine.yaml"], "written", "olr train mine.yaml"),
-        (["train", "laptop/quickstart", "--dry-run"], "prompt", None),
-        (["train", "laptop/coherence", "--sweep", "--dry-run"], "runs", None),
-        (["rollouts", "builtin:addition-easier", "arithmetic", "--dry-run"], "prompt", None),
-    ],
+@each(
+    "words, key, following",
+    (["recipes", "ls"], "recipes", None),
+    (["recipes", "show", "laptop/quickstart"], "recipe", None),
+    (["recipes", "show", "laptop/quickstart", "--resolved"], "recipe", None),
+    (["recipes", "validate", "laptop/coherence"], "runs", "olr train laptop/coherence --sweep --dry-run"),
+    (["recipes", "cp", "laptop/quickstart", "mine.yaml"], "written", "olr train mine.yaml"),
+    (["train", "laptop/quickstart", "--dry-run"], "prompt", None),
+    (["train", "laptop/coherence", "--sweep", "--dry-run"], "runs", None),
+    (["rollouts", "builtin:addition-easier", "arithmetic", "--dry-run"], "prompt", None),
 )
 def test_json_is_one_object_that_names_the_next_command(words, key, following, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -6,6 +6,7 @@ from functools import partial
 import commands
 import polars as pl
 import pytest
+from cases import each
 from histories import write_history
 
 replay = partial(commands.done, "replay")
@@ -31,15 +32,13 @@ def test_a_folder_in_the_way_of_the_labels_is_said(tmp_path, table):
     assert "could not be written" in commands.refused("replay", table)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("TABLE", "--out", "TABLE"), "exists already; choose another name"),
-        (("TABLE", "--out", "FOLDER"), "exists already; choose another name"),
-        (("TABLE", "--json", "--out", "FOLDER/labels.parquet"), "choose one of them"),
-        (("FOLDER/nowhere",), "does not exist"),
-        (("RUN", "--set", "train.epochs=3"), "the stored rollouts are as they are"),
-    ],
+@each(
+    "words, message",
+    (("TABLE", "--out", "TABLE"), "exists already; choose another name"),
+    (("TABLE", "--out", "FOLDER"), "exists already; choose another name"),
+    (("TABLE", "--json", "--out", "FOLDER/labels.parquet"), "choose one of them"),
+    (("FOLDER/nowhere",), "does not exist"),
+    (("RUN", "--set", "train.epochs=3"), "the stored rollouts are as they are"),
 )
 def test_a_refusal_is_one_sentence_and_overwrites_nothing(tmp_path, table, words, message):
     run = write_history(tmp_path / "run", prompts=12, epochs=4)
@@ -80,17 +79,11 @@ def test_a_csv_file_holds_what_the_parquet_file_does(tmp_path, run):
 
 def test_a_replay_of_a_log_says_how_many_labels_would_change_and_what_comes_next(tmp_path):
     """Two prompts, of which one is answered by 5 where the label is 7, and one as its label says in other words."""
-    rows = [
-        {
-            "question": question,
-            "given_label": label,
-            "response": f"The answer is \\boxed{{{answer}}}.",
-            "visit": visit,
-        }
-        for visit in (1, 2)
-        for question, label, answer in (("2+3=", "7", "5"), ("1/2=", "0.5", "1/2"))
-        for _ in range(4)
-    ]
+    rows = []
+    for visit in (1, 2):
+        for question, label, answer in (("2+3=", "7", "5"), ("1/2=", "0.5", "1/2")):
+            row = {"question": question, "given_label": label, "visit": visit}
+            rows += [row | {"response": f"The answer is \\boxed{{{answer}}}."}] * 4
     log = tmp_path / "log.parquet"
     pl.DataFrame(rows).write_parquet(log)
     settings = [w for s in ("warmup_epochs=0", "criteria=[consistency]") for w in ("--set", f"method.{s}")]

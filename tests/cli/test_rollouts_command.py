@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from cases import each
 from commands import done, olr, refused
 from histories import write_history
 from samples import json_lines
@@ -117,21 +118,16 @@ def test_what_is_finished_is_not_resumed(there):
     assert (event["event"], event["run"]) == ("finished", str(there))
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("no/such/model", "arithmetic"), "no/such/model does not exist"),
-        (("builtin:adition-easier", "arithmetic"), "did you mean 'addition-easier'?"),
-        ((MODEL, "nowhere.jsonl"), "nowhere.jsonl does not exist"),
-        ((MODEL, "empty.jsonl"), "empty.jsonl has no rows"),
-        (
-            (MODEL, "arithmetic", "--extractor", "boxd"),
-            "--extractor: there is no extractor 'boxd' (did you",
-        ),
-        ((MODEL, "arithmetic", "--temperature", "0"), "train.temperature is 0.0: input should be greater"),
-        ((MODEL, "arithmetic", "--resume"), "no unfinished run"),
-        ((MODEL, "arithmetic", "--resume", "--run-dir", "gone"), "gone does not exist"),
-    ],
+@each(
+    "words, message",
+    (("no/such/model", "arithmetic"), "no/such/model does not exist"),
+    (("builtin:adition-easier", "arithmetic"), "did you mean 'addition-easier'?"),
+    ((MODEL, "nowhere.jsonl"), "nowhere.jsonl does not exist"),
+    ((MODEL, "empty.jsonl"), "empty.jsonl has no rows"),
+    ((MODEL, "arithmetic", "--extractor", "boxd"), "--extractor: there is no extractor 'boxd' (did you"),
+    ((MODEL, "arithmetic", "--temperature", "0"), "train.temperature is 0.0: input should be greater"),
+    ((MODEL, "arithmetic", "--resume"), "no unfinished run"),
+    ((MODEL, "arithmetic", "--resume", "--run-dir", "gone"), "gone does not exist"),
 )
 def test_what_cannot_work_is_refused_in_a_sentence(somewhere, words, message):
     (somewhere / "empty.jsonl").write_text("")
@@ -163,6 +159,7 @@ def test_other_commands_know_rollouts_from_training(there):
     )
 
 
+@pytest.mark.real_figures
 def test_rollouts_are_analysed_and_replayed_with_a_note(there):
     analysed = done("analyze", there, "--figure", "coherence", "--figure", "composition")
     assert "slopes are chance" in analysed.stderr

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+from cases import each
 from commands import olr
 from histories import write_history
 
@@ -11,6 +12,8 @@ from olr_cli.runs.directory import read_manifest, write_manifest
 from olr_cli.runs.locks import held
 from olr_cli.runs.store import scan_labels
 from olr_cli.supervision.metrics import label_metrics
+
+STATUSES = {"done": "finished", "stopped": "stopped", "sweep/killed": "crashed", "torn": "damaged"}
 
 
 def entries(*words):
@@ -26,9 +29,8 @@ def runs(tmp_path, monkeypatch):
         [("done", "finished"), ("stopped", "interrupted"), ("sweep/killed", "running"), ("torn", "finished")]
     ):
         path = write_history(folder / name, seed=number, steps=None if status == "finished" else 5)
-        write_manifest(
-            path, read_manifest(path) | {"status": status, "created": f"2026-11-0{9 - number}T10:00"}
-        )
+        facts = {"status": status, "created": f"2026-11-0{9 - number}T10:00"}
+        write_manifest(path, read_manifest(path) | facts)
     (folder / "torn" / "recipe.yaml").write_text("---\nname: to")
     (folder / "figures").mkdir()
     return folder
@@ -36,12 +38,7 @@ def runs(tmp_path, monkeypatch):
 
 def test_every_run_is_listed_with_its_state(runs):
     listed = {run["name"]: run for run in entries()}
-    assert {name: run["status"] for name, run in listed.items()} == {
-        "done": "finished",
-        "stopped": "stopped",
-        "sweep/killed": "crashed",
-        "torn": "damaged",
-    }
+    assert {name: run["status"] for name, run in listed.items()} == STATUSES
     assert [listed["done"][key] for key in ("arm", "seed", "epoch", "epochs")] == ["active 0.5 olr", 0, 8, 8]
     assert (listed["stopped"]["epoch"], listed["torn"]["accuracy"]) == (3, None)
     labels = scan_labels(runs / "done").collect()
@@ -55,40 +52,30 @@ def test_every_run_is_listed_with_its_state(runs):
 
 def test_the_table_says_what_a_terminal_has_room_for_and_what_comes_next(runs):
     result = olr("runs")
-    assert [line.split()[0] for line in result.stdout.splitlines()[2:6]] == [
-        "torn",
-        "sweep/killed",
-        "stopped",
-        "done",
-    ]
-    assert (
-        "olr analyze runs" in result.stdout and "olr train --resume --run-dir runs/stopped" in result.stdout
-    )
+    assert [line.split()[0] for line in result.stdout.splitlines()[2:6]] == [*STATUSES][::-1]
+    assert "olr analyze runs" in result.stdout
+    assert "olr train --resume --run-dir runs/stopped" in result.stdout
     assert "torn/recipe.yaml is cut off" in result.stderr
     assert len(olr("runs", "--format", "csv").stdout.splitlines()) == 5
 
 
-@pytest.mark.parametrize(
-    ("words", "names"),
-    [
-        (["--sort", "name"], ["done", "stopped", "sweep/killed", "torn"]),
-        (["--status", "finished"], ["done"]),
-        (["runs/sweep"], ["killed"]),
-        (["runs/done", "runs"], ["torn", "sweep/killed", "stopped", "done"]),
-        (["--arm", "grpo"], []),
-    ],
+@each(
+    "words, names",
+    (["--sort", "name"], ["done", "stopped", "sweep/killed", "torn"]),
+    (["--status", "finished"], ["done"]),
+    (["runs/sweep"], ["killed"]),
+    (["runs/done", "runs"], ["torn", "sweep/killed", "stopped", "done"]),
+    (["--arm", "grpo"], []),
 )
 def test_runs_are_sorted_and_filtered(runs, words, names):
     assert [run["name"] for run in entries(*words)] == names
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["nowhere"], "nowhere does not exist"),
-        (["--status", "finishd"], "did you mean 'finished'"),
-        (["--sort", "date"], "--sort: there is no 'date'"),
-    ],
+@each(
+    "words, message",
+    (["nowhere"], "nowhere does not exist"),
+    (["--status", "finishd"], "did you mean 'finished'"),
+    (["--sort", "date"], "--sort: there is no 'date'"),
 )
 def test_what_cannot_be_listed_is_refused(runs, words, message):
     result = olr("runs", *words)
@@ -101,16 +88,10 @@ def test_a_folder_may_have_the_name_of_a_command_that_left(runs):
 
 
 def test_names_steer_no_terminal(runs):
-    write_manifest(
-        runs / "done", read_manifest(runs / "done") | {"arm": "a\x1b[31mb", "status": "fini\x1b[2J"}
-    )
-    for words in (
-        ["runs"],
-        ["runs", "--format", "markdown"],
-        ["runs", "--format", "csv"],
-        ["analyze", "runs/done"],
-    ):
-        assert "\x1b" not in olr(*words).output
+    hostile = {"arm": "a\x1b[31mb", "status": "fini\x1b[2J"}
+    write_manifest(runs / "done", read_manifest(runs / "done") | hostile)
+    for words in ("runs", "runs --format markdown", "runs --format csv", "analyze runs/done"):
+        assert "\x1b" not in olr(*words.split()).output
 
 
 def test_of_two_runs_of_one_arm_and_seed_the_newest_is_taken_if_asked_for(runs):

@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 import pytest
+from cases import each
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -122,9 +123,12 @@ def test_where_nothing_can_be_regrouped_an_addition_is_commuted():
     assert (rephrasing(one, "train"), rephrasing(other, "train")) == (other, one)
 
 
-@pytest.mark.parametrize(
-    ("kind", "left", "right"),
-    [("addition", 108, 109), ("addition", 109, 109), ("addition", 999, 999), ("subtraction", 970, 109)],
+@each(
+    "kind, left, right",
+    ("addition", 108, 109),
+    ("addition", 109, 109),
+    ("addition", 999, 999),
+    ("subtraction", 970, 109),
 )
 def test_an_expression_alone_with_its_answer_in_its_split_has_no_rephrasing(kind, left, right):
     expression = Expression(kind, left, right)
@@ -141,26 +145,19 @@ def test_a_rephrasing_depends_on_the_expression_alone(kind, seed, size, split):
         assert prompt.rephrased == (other and (Message("user", other.text),))
 
 
-@pytest.mark.parametrize(
-    ("source", "kind"),
-    [
-        ("arithmetic", "addition"),
-        ("arithmetic:addition", "addition"),
-        ("arithmetic:subtraction", "subtraction"),
-        ("arithmetic.parquet", None),
-        ("data/arithmetic", None),
-        ("owner/dataset", None),
-    ],
-)
+@each(
+    "source, kind",
+    ("arithmetic", "addition"), ("arithmetic:addition", "addition"), ("arithmetic:subtraction", "subtraction"),
+    ("arithmetic.parquet", None), ("data/arithmetic", None), ("owner/dataset", None),
+)  # fmt: skip
 def test_a_source_names_a_built_in_kind_or_something_else(source, kind):
     assert parse_source(source) == kind
 
 
 @pytest.mark.parametrize("source", ["arithmetic:subtracton", "arithmetic:"])
 def test_an_unknown_kind_is_refused_with_the_known_ones_and_the_closest(source):
-    with pytest.raises(
-        UserError, match="arithmetic:addition, arithmetic:subtraction, arithmetic:products"
-    ) as e:
+    known = "arithmetic:addition, arithmetic:subtraction, arithmetic:products"
+    with pytest.raises(UserError, match=known) as e:
         parse_source(source)
     assert ("did you mean 'subtraction'" in str(e.value)) == (source != "arithmetic:")
 

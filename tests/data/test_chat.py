@@ -1,11 +1,6 @@
 """Messages in every form that data sets, logs and trainers write, read by one reader."""
 
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
-
-import pytest
+from cases import each
 from samples import json_lines
 
 from olr_cli.api import OnlineLabelRefinement
@@ -20,26 +15,24 @@ PARTS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ({"role": "user", "content": "q"}, Message("user", "q")),
-        ({"from": "human", "value": "q"}, Message("user", "q")),
-        ({"from": "gpt", "value": "a"}, Message("assistant", "a")),
-        ({"role": "user", "content": PARTS}, Message("user", "What is 3+4?")),
-        ({"role": "user", "content": ["What is ", "3+4?"]}, Message("user", "What is 3+4?")),
-        ({"role": "assistant", "content": None, "tool_calls": []}, Message("assistant", "")),
-        ({"role": "user", "content": 3}, None),
-        ({"role": None, "content": "q"}, None),
-        ({"content": "q"}, None),
-        ("q", None),
-    ],
+@each(
+    "value, expected",
+    ({"role": "user", "content": "q"}, Message("user", "q")),
+    ({"from": "human", "value": "q"}, Message("user", "q")),
+    ({"from": "gpt", "value": "a"}, Message("assistant", "a")),
+    ({"role": "user", "content": PARTS}, Message("user", "What is 3+4?")),
+    ({"role": "user", "content": ["What is ", "3+4?"]}, Message("user", "What is 3+4?")),
+    ({"role": "assistant", "content": None, "tool_calls": []}, Message("assistant", "")),
+    ({"role": "user", "content": 3}, None),
+    ({"role": None, "content": "q"}, None),
+    ({"content": "q"}, None),
+    ("q", None),
 )
-def test_a_message_is_read_whoever_wrote_it(value: Any, expected: Message | None) -> None:
+def test_a_message_is_read_whoever_wrote_it(value, expected):
     assert message(value) == expected
 
 
-def test_a_prompt_as_one_text_is_read_back_and_a_text_is_no_message() -> None:
+def test_a_prompt_as_one_text_is_read_back_and_a_text_is_no_message():
     turns = [{"role": "system", "content": "Hi"}, {"role": "user", "content": PARTS}]
     text = as_text(turns)
     assert text is not None and turns_of(text) == prompt_messages(turns)
@@ -47,7 +40,7 @@ def test_a_prompt_as_one_text_is_read_back_and_a_text_is_no_message() -> None:
     assert as_text([]) is None and as_text(["q"]) is None
 
 
-def test_of_a_response_what_the_assistant_says_counts_a_line_each() -> None:
+def test_of_a_response_what_the_assistant_says_counts_a_line_each():
     said = [
         {"role": "assistant", "content": "a"},
         {"role": "tool", "content": "t"},
@@ -57,7 +50,7 @@ def test_of_a_response_what_the_assistant_says_counts_a_line_each() -> None:
     assert response_text("a") == "a" and response_text(said[1:2]) is None
 
 
-def test_a_question_in_parts_has_one_id_in_a_file_a_log_and_another_trainer(tmp_path: Path) -> None:
+def test_a_question_in_parts_has_one_id_in_a_file_a_log_and_another_trainer(tmp_path):
     chat = [{"role": "user", "content": PARTS}]
     rows = [{"prompt": chat, "response": rf"\boxed{{{n}}}", "step": 1} for n in (7, 8)]
     text = {"question": "What is 3+4?", "answer": "7"}

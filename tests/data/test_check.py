@@ -6,10 +6,10 @@ from unittest.mock import patch
 
 import polars as pl
 import pytest
-from typer.testing import CliRunner
+from cases import each
+from commands import olr
 
 from olr_cli.answers import Judge
-from olr_cli.cli import app
 from olr_cli.data.check import KINDS, check, label_notes
 from olr_cli.data.doubts import FAULTS
 from olr_cli.data.prompt_files import read_prompts
@@ -34,27 +34,15 @@ once more,11
 Which x?,x &lt; 5
 """
 FOUND = {
-    "no_question": [2],
-    "no_label": [3],
-    "no_answer": [4],
-    "ungradable": [10],
-    "unparsed": [14],
-    "conflict": [0],
-    "proof": [9],
-    "parts": [7],
-    "html": [14],
-    "cut": [10],
-    "words": [9],
-    "form": [11],
-    "to_prove": [9],
-    "no_figure": [8],
-    "repeat": [12],
-}
+    "no_question": [2], "no_label": [3], "no_answer": [4], "ungradable": [10], "unparsed": [14], "conflict": [0],
+    "proof": [9], "parts": [7], "html": [14], "cut": [10], "words": [9], "form": [11], "to_prove": [9],
+    "no_figure": [8], "repeat": [12],
+}  # fmt: skip
 IN_NUMBERS = {"word": [9, 10, 11], "decimal_comma": [5]}
 
 
 def checked(file, *words):
-    ended = CliRunner().invoke(app, ["check", str(file), *words, "--json"])
+    ended = olr("check", file, *words, "--json")
     found = {finding["kind"]: finding["rows"] for finding in json.loads(ended.stdout)["findings"]}
     return ended.exit_code, found
 
@@ -67,13 +55,13 @@ def test_each_kind_of_defect_is_found_with_its_rows(tmp_path):
 
 def test_rows_are_shown_as_the_lines_of_their_file(tmp_path):
     (tmp_path / "x.csv").write_text(ROWS)
-    said = CliRunner().invoke(app, ["check", str(tmp_path / "x.csv")]).output
+    said = olr("check", tmp_path / "x.csv").output
     assert "1 row without a label (line 5)" in said and "2 (line 2) and 3 (line 3): What is 1+1?" in said
     (tmp_path / "y.csv").write_text("question,answer\nWhat else?,TODO\n")
-    said = CliRunner().invoke(app, ["check", str(tmp_path)]).output
+    said = olr("check", tmp_path).output
     assert f"(line 6 of {tmp_path / 'x.csv'}, line 2 of {tmp_path / 'y.csv'})" in said
     pl.DataFrame({"question": ["q"], "answer": ["N/A"]}).write_parquet(tmp_path / "z.parquet")
-    said = CliRunner().invoke(app, ["check", str(tmp_path / "z.parquet")]).output
+    said = olr("check", tmp_path / "z.parquet").output
     assert "1 row (counted from 1); question" in said and "placeholder for a label (row 1)" in said
 
 
@@ -88,7 +76,7 @@ def test_in_a_sound_data_set_nothing_is_found(tmp_path):
     (tmp_path / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert checked(tmp_path / "x.jsonl", "--strict") == (0, {})
     words = (str(tmp_path / "x.jsonl"), "--columns", "{question: question, answer: answer}")
-    said = CliRunner().invoke(app, ["check", *words]).output
+    said = olr("check", *words).output
     assert "Nothing was found" in said and "8 rows" in said
     assert f"olr rollouts MODEL {shlex.join(words)} --visits 4" in said
 
@@ -103,18 +91,12 @@ def test_marked_labels_are_counted_and_what_they_were_is_looked_at(tmp_path):
     assert checked(tmp_path / "x.jsonl") == (0, {"sentinel": [0], "ungradable": [0], "cut": [0]})
 
 
-@pytest.mark.parametrize(
-    ("answer", "found"),
-    [
-        (["1/2", "0.5"], {}),
-        (["1/2", "0.3"], {"unread": [0]}),
-        (True, {"unread": [0]}),
-        ('{"ground_truth": "45"}', {}),
-        ("\frac{1}{2}", {"backslash": [0]}),
-        (r"It is \boxed{3} or \boxed{-3}.", {"boxes": [0]}),
-        (r"It is \boxed{\frac{1}{2}}, so \boxed{0.5}.", {}),
-    ],
-)
+@each(
+    "answer, found",
+    (["1/2", "0.5"], {}), (["1/2", "0.3"], {"unread": [0]}), (True, {"unread": [0]}),
+    ('{"ground_truth": "45"}', {}), ("\frac{1}{2}", {"backslash": [0]}),
+    (r"It is \boxed{3} or \boxed{-3}.", {"boxes": [0]}), (r"It is \boxed{\frac{1}{2}}, so \boxed{0.5}.", {}),
+)  # fmt: skip
 def test_a_cell_is_read_as_in_training_and_what_it_loses_is_found(tmp_path, answer, found):
     (tmp_path / "x.jsonl").write_text(json.dumps({"question": "What is it?", "answer": answer}))
     assert checked(tmp_path / "x.jsonl") == (0, found)
@@ -146,21 +128,15 @@ def test_the_judge_is_asked_once_about_all_repeated_questions(tmp_path):
     assert asked.call_count == 3  # once about labels that can't be graded, once about boxes
 
 
-@pytest.mark.parametrize(
-    ("content", "words", "says"),
-    [
-        (
-            "question,gold\nq,1\n",
-            [],
-            "say which hold what, as in --columns '{question: question, answer: gold}'",
-        ),
-        ("question,gold\n", ["--columns", "{question: question, answer: gold}"], "has no rows"),
-        ("question,gold\nq,1\n", ["--columns", "{question: question, answer: glod}"], "gold"),
-    ],
+@each(
+    "content, words, says",
+    ("question,gold\nq,1\n", [], "say which hold what, as in --columns '{question: question, answer"),
+    ("question,gold\n", ["--columns", "{question: question, answer: gold}"], "has no rows"),
+    ("question,gold\nq,1\n", ["--columns", "{question: question, answer: glod}"], "gold"),
 )
 def test_what_cannot_be_checked_is_a_sentence(tmp_path, content, words, says):
     (tmp_path / "x.csv").write_text(content)
-    ended = CliRunner().invoke(app, ["check", str(tmp_path / "x.csv"), *words])
+    ended = olr("check", tmp_path / "x.csv", *words)
     assert ended.exit_code == 2 and says in ended.output, ended.output
 
 
@@ -172,7 +148,7 @@ def test_of_a_log_of_answers_each_question_is_checked_once(tmp_path):
     ]
     log = tmp_path / "log.jsonl"
     log.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    ended = CliRunner().invoke(app, ["check", str(log)])
+    ended = olr("check", log)
     assert "1 placeholder for a label (line 4)" in ended.output and "repeated" not in ended.output
     assert f"olr audit {log}" in ended.output
 
@@ -181,7 +157,7 @@ def test_of_a_log_of_answers_each_question_is_checked_once(tmp_path):
 def test_an_export_keeps_the_rows_that_can_be_graded_as_they_are(tmp_path, suffix):
     (tmp_path / "x.csv").write_text(ROWS.replace("Which x?", '"Which\nx?"'))
     clean = tmp_path / f"clean{suffix}"
-    ended = CliRunner().invoke(app, ["check", str(tmp_path / "x.csv"), "--export", str(clean)])
+    ended = olr("check", tmp_path / "x.csv", "--export", clean)
     assert ended.exit_code == 0, ended.output
     assert f"{clean} (9 of 15 rows)" in ended.output and "olr rollouts MODEL" in ended.output
     assert not {"no_label", "conflict", "ungradable"} & checked(clean)[1].keys()
@@ -193,9 +169,9 @@ def test_an_export_keeps_the_rows_that_can_be_graded_as_they_are(tmp_path, suffi
 def test_what_an_export_leaves_out_is_chosen_by_the_names_of_the_findings(tmp_path):
     (tmp_path / "x.csv").write_text(ROWS)
     words = ["check", str(tmp_path / "x.csv"), "--export", str(tmp_path / "y.csv"), "--drop"]
-    ended = CliRunner().invoke(app, [*words, "repeat, html"])
+    ended = olr(*words, "repeat, html")
     assert "(7 of 15 rows)" in ended.output, "of a question that is asked again the first stays"
-    refused = CliRunner().invoke(app, [*words[:-2], str(tmp_path / "z.csv"), "--drop", "no_labels"])
+    refused = olr(*words[:-2], tmp_path / "z.csv", "--drop", "no_labels")
     assert refused.exit_code == 2 and "did you mean 'no_label'" in refused.output
     assert not (tmp_path / "z.csv").exists()
 

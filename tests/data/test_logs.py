@@ -7,6 +7,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from cases import each, refusal
 from samples import json_lines
 
 from olr_cli.data.chat import Message
@@ -39,7 +40,7 @@ def answers(log, question: str) -> list[list[str | None]]:
 
 
 @pytest.mark.parametrize("kind", ["text", "messages"])
-def test_completions_of_trl_are_groups_of_four_visits_counted_by_step(kind: str) -> None:
+def test_completions_of_trl_are_groups_of_four_visits_counted_by_step(kind):
     log = read_log([TRL / kind], extractor="reversed_digits")
     raw = pl.concat([pl.read_parquet(file) for file in sorted((TRL / kind).iterdir())])
     assert (log.trainer, len(log.rows)) == ("TRL", len(raw))
@@ -51,28 +52,25 @@ def test_completions_of_trl_are_groups_of_four_visits_counted_by_step(kind: str)
     assert "completion as response" in log.notes[0] and "told apart by their text" in log.notes[0]
 
 
-def test_several_reward_functions_add_up_and_the_one_about_answers_is_the_verdict() -> None:
+def test_several_reward_functions_add_up_and_the_one_about_answers_is_the_verdict():
     log = read_log([TRL / "messages"], extractor="reversed_digits")
     raw = pl.read_parquet(TRL / "messages" / "*.parquet")
-    assert log.rows["reward"].to_list() == pytest.approx(
-        (raw["accuracy_reward"] + raw["format_reward"]).to_list()
-    )
+    both = raw["accuracy_reward"] + raw["format_reward"]
+    assert log.rows["reward"].to_list() == pytest.approx(both.to_list())
     assert log.rows["given_label"].to_list() == raw["solution"].to_list()
     by_label = log.rows.filter(is_rewarded=True)
     assert by_label["answer"].to_list() == by_label["given_label"].to_list()
     assert "accuracy_reward + format_reward as reward" in log.notes[0]
 
 
-def test_rollouts_that_trl_logs_in_two_steps_count_once() -> None:
+def test_rollouts_that_trl_logs_in_two_steps_count_once():
     log = read_log([TRL / "iterations"], extractor="reversed_digits")
     assert log.rows["step"].unique().sort().to_list() == [1, 3]
     assert len(log.rows) == 2 * 48
     assert "2 steps (the first is 2) logged the rollouts of the step before once more" in log.notes[1]
 
 
-def test_the_folder_a_trainer_was_given_a_pattern_and_all_files_by_name_are_the_same_log(
-    tmp_path: Path,
-) -> None:
+def test_the_folder_a_trainer_was_given_a_pattern_and_all_files_by_name_are_the_same_log(tmp_path):
     (tmp_path / "completions").symlink_to(TRL / "text")
     files = sorted((TRL / "text").iterdir(), reverse=True)
     logs = [read_log(places) for places in ([tmp_path], [TRL / "text" / "*.parquet"], files)]
@@ -83,7 +81,7 @@ def test_the_folder_a_trainer_was_given_a_pattern_and_all_files_by_name_are_the_
 # verl, verifiers, prime-rl ------------------------------------------------------------------------------------------
 
 
-def test_dumps_of_verl_are_one_file_a_step_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+def test_dumps_of_verl_are_one_file_a_step_in_the_order_of_their_numbers(tmp_path):
     for step in (2, 10, 1):
         rows = verl(step, ("3+4", rf"so \boxed{{{step}}}", "7", -1.0), ("3+4", r"\boxed{7}", "7", 1.0))
         json_lines(tmp_path / f"{step}.jsonl", *rows)
@@ -93,20 +91,17 @@ def test_dumps_of_verl_are_one_file_a_step_in_the_order_of_their_numbers(tmp_pat
     assert log.rows["is_rewarded"].to_list() == [False, True] * 3
 
 
-def test_verls_accuracy_goes_before_a_shaped_score(tmp_path: Path) -> None:
+def test_verls_accuracy_goes_before_a_shaped_score(tmp_path):
     scores = [0.1, 0.2, 0.35, 0.4, 0.9]
     rows = [verl(1, ("3+4", "x", "7", score), acc=score > 0.3)[0] for score in scores]
     log = read_log([json_lines(tmp_path / "1.jsonl", *rows)])
     assert log.rows["is_rewarded"].to_list() == [False, False, True, True, True]
-    shaped = read_log(
-        [json_lines(tmp_path / "2.jsonl", *(verl(1, ("3+4", "x", "7", score))[0] for score in scores))]
-    )
+    rows = [verl(1, ("3+4", "x", "7", score))[0] for score in scores]
+    shaped = read_log([json_lines(tmp_path / "2.jsonl", *rows)])
     assert "is_rewarded" not in shaped.rows.columns, "a score says nothing of right and wrong"
 
 
-def test_several_groups_of_a_prompt_in_a_step_are_visits_and_two_labels_are_two_prompts(
-    tmp_path: Path,
-) -> None:
+def test_several_groups_of_a_prompt_in_a_step_are_visits_and_two_labels_are_two_prompts(tmp_path):
     step = [("3+4", rf"\boxed{{{n}}}", "7", 0.0) for n in range(4)]
     others = [(f"{n}+1", r"\boxed{1}", "1", 1.0) for n in (5, 6) for _ in range(2)]
     labels = [("8+8", r"\boxed{16}", label, 1.0) for label in ("16", "17") for _ in range(2)]
@@ -118,9 +113,7 @@ def test_several_groups_of_a_prompt_in_a_step_are_visits_and_two_labels_are_two_
     assert "1 prompt has different labels and counts once for each label." in log.notes
 
 
-def test_results_of_verifiers_and_the_rollouts_of_prime_rl_are_read_from_their_folders(
-    tmp_path: Path,
-) -> None:
+def test_results_of_verifiers_and_the_rollouts_of_prime_rl_are_read_from_their_folders(tmp_path):
     """`state_to_output` of verifiers, saved by prime-rl as rollouts/step_N/train_rollouts.jsonl."""
     for step in (1, 2, 10):
         for name in ("train", "eval"):
@@ -142,7 +135,7 @@ def test_results_of_verifiers_and_the_rollouts_of_prime_rl_are_read_from_their_f
 
 
 @pytest.mark.parametrize("place", [".", "rollout", "rollout/[0-9]*/*.jsonl"])
-def test_areal_stores_a_file_a_task_in_the_folder_of_a_version(tmp_path: Path, place: str) -> None:
+def test_areal_stores_a_file_a_task_in_the_folder_of_a_version(tmp_path, place):
     """[rollout|eval-rollout]/VERSION/TASK.jsonl, of AReaL's page on rollout workflows."""
     for version in (9, 10):
         for task in (1, 2):  # which ask the same here, as a data set may
@@ -161,17 +154,12 @@ def test_areal_stores_a_file_a_task_in_the_folder_of_a_version(tmp_path: Path, p
 # Any other --------------------------------------------------------------------------------------------------------
 
 
-def test_ms_swift_stores_a_line_a_step_with_a_list_of_every_column(tmp_path: Path) -> None:
+def test_ms_swift_stores_a_line_a_step_with_a_list_of_every_column(tmp_path):
     """`self.jsonl_writer.append(table)` of its GRPOTrainer (swift/rlhf_trainers/grpo_trainer.py)."""
+    same = {"MathAccuracy": [0.0, 1.0], "advantages": [-1.0, 1.0], "solution": ["7", "7"]}
+    same["prompt"] = [CHAT.format("3+4")] * 2
     steps = [
-        {
-            "step": [str(step)] * 2,
-            "prompt": [CHAT.format("3+4")] * 2,
-            "completion": [rf"\boxed{{{step}}}", r"\boxed{7}"],
-            "MathAccuracy": [0.0, 1.0],
-            "advantages": [-1.0, 1.0],
-            "solution": ["7", "7"],
-        }
+        {"step": [str(step)] * 2, "completion": [rf"\boxed{{{step}}}", r"\boxed{7}"], **same}
         for step in (1, 2)
     ]
     log = read_log([json_lines(tmp_path / "completions.jsonl", *steps)])
@@ -180,7 +168,7 @@ def test_ms_swift_stores_a_line_a_step_with_a_list_of_every_column(tmp_path: Pat
     assert set(log.rows["given_label"]) == {"7"}
 
 
-def test_nemo_rl_stores_a_file_a_step_with_the_response_as_the_last_text(tmp_path: Path) -> None:
+def test_nemo_rl_stores_a_file_a_step_with_the_response_as_the_last_text(tmp_path):
     """`log_batched_dict_as_jsonl` (nemo_rl/utils/logger.py): every value is a list of one; the index is not."""
     for step in (2, 10):
         rows = [
@@ -196,42 +184,29 @@ def test_nemo_rl_stores_a_file_a_step_with_the_response_as_the_last_text(tmp_pat
 OTHER = {"query": "3+4", "generation": [r"\boxed{7}"], "meta": {"gold": 7}, "passed": 1}
 
 
-def test_columns_can_be_named_also_those_in_an_object_or_a_list(tmp_path: Path) -> None:
+def test_columns_can_be_named_also_those_in_an_object_or_a_list(tmp_path):
     file = json_lines(tmp_path / "log.jsonl", OTHER, OTHER | {"generation": [r"\boxed{8}"], "passed": 0})
-    names = {
-        "prompt": "query",
-        "response": "generation.0",
-        "given_label": "meta.gold",
-        "is_correct": "passed",
-    }
+    names = {"prompt": "query", "response": "generation.0", "given_label": "meta.gold"}
+    names["is_correct"] = "passed"
     log = read_log([file], names)
     assert answers(log, "3+4") == [["7", "8"]]
     assert set(log.rows["given_label"]) == {"7"} and log.rows["is_correct"].to_list() == [True, False]
 
 
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        (
-            {},
-            "its columns are query, generation, meta, passed; say which of them it is, as in columns='{prompt: que",
-        ),
-        ({"prompt": "query"}, "has no column response; its columns are query, generation, meta, passed"),
-        ({"prompt": "question"}, "has no 'question'; its columns are"),
-        ({"prompt": "query", "response": "meta.none"}, "has no 'meta.none' (did you mean 'meta.gold'?)"),
-        (
-            {"prompt": "meta", "response": "generation.0"},
-            "line 1 of {file}: 'meta' is a dict, and it should be text",
-        ),
-    ],
+@each(
+    "columns, message",
+    ({}, "its columns are query, generation, meta, passed; say which of them it is, as in"),
+    ({"prompt": "query"}, "has no column response; its columns are query, generation, meta, passed"),
+    ({"prompt": "question"}, "has no 'question'; its columns are"),
+    ({"prompt": "query", "response": "meta.none"}, "has no 'meta.none' (did you mean 'meta.gold'?)"),
+    ({"prompt": "meta", "response": "generation.0"}, "line 1 of {file}: 'meta' is a dict, and it should"),
 )
-def test_columns_that_are_missing_are_listed_with_the_option_written_out(tmp_path, columns, message) -> None:
-    with pytest.raises(UserError) as error:
-        read_log([json_lines(tmp_path / "log.jsonl", OTHER)], columns)
-    assert message.replace("{file}", str(tmp_path / "log.jsonl")) in str(error.value)
+def test_columns_that_are_missing_are_listed_with_the_option_written_out(tmp_path, columns, message):
+    file = json_lines(tmp_path / "log.jsonl", OTHER)
+    assert message.replace("{file}", str(file)) in refusal(read_log, [file], columns)
 
 
-def test_logs_of_two_trainers_are_not_mixed(tmp_path: Path) -> None:
+def test_logs_of_two_trainers_are_not_mixed(tmp_path):
     one = json_lines(tmp_path / "1.jsonl", *verl(1, ("3+4", "x", "7", 1.0)))
     other = json_lines(tmp_path / "2.jsonl", {"example_id": 1, "prompt": "3+4", "completion": "x"})
     with pytest.raises(UserError, match=r"looks like a log of verifiers, and .* like one of verl"):
@@ -239,37 +214,33 @@ def test_logs_of_two_trainers_are_not_mixed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["given_label", "ground_truth", "gold_answer", "label"])
-@pytest.mark.parametrize(
+@each(
     "row",
-    [
-        {"prompt": "3+4", "response": "x", "step": 1},
-        {"task_id": 1, "sample_idx": 0, "prompt": "3+4", "completion": "x"},
-        {"content": [["3+4", "x"]], "rewards": [1.0], "idx": 1},
-        {"input": "3+4", "output": "x", "score": 1.0, "gts": None},
-    ],
+    {"prompt": "3+4", "response": "x", "step": 1},
+    {"task_id": 1, "sample_idx": 0, "prompt": "3+4", "completion": "x"},
+    {"content": [["3+4", "x"]], "rewards": [1.0], "idx": 1},
+    {"input": "3+4", "output": "x", "score": 1.0, "gts": None},
 )
-def test_a_column_that_is_called_like_labels_is_the_label_in_every_log(tmp_path, row, name) -> None:
+def test_a_column_that_is_called_like_labels_is_the_label_in_every_log(tmp_path, row, name):
     log = read_log([json_lines(tmp_path / "1.jsonl", row | {name: "7"})])
     assert log.rows["given_label"].to_list() == ["7"]
     assert name == "given_label" or f"{name} as given_label" in log.notes[0]
 
 
-@pytest.mark.parametrize(
-    ("cell", "label"),
-    [
-        ('["7"]', "7"),
-        (["7"], "7"),
-        ("3 + 4 = 7\n#### 7", "7"),
-        ("<answer> 7 </answer>", "7"),
-        ('["7", "8"]', '["7", "8"]'),
-    ],
+@each(
+    "cell, label",
+    ('["7"]', "7"),
+    (["7"], "7"),
+    ("3 + 4 = 7\n#### 7", "7"),
+    ("<answer> 7 </answer>", "7"),
+    ('["7", "8"]', '["7", "8"]'),
 )
-def test_a_label_of_a_log_is_read_as_in_a_file_of_prompts(tmp_path: Path, cell, label: str) -> None:
+def test_a_label_of_a_log_is_read_as_in_a_file_of_prompts(tmp_path, cell, label):
     log = read_log([json_lines(tmp_path / "1.jsonl", *verl(1, ("3+4", "x", cell, 1.0)))])
     assert log.rows["given_label"].to_list() == [label]
 
 
-def test_a_label_that_says_yes_or_no_is_none(tmp_path: Path) -> None:
+def test_a_label_that_says_yes_or_no_is_none(tmp_path):
     row = {"prompt": "3+4", "response": r"\boxed{7}", "step": 1}
     log = read_log([json_lines(tmp_path / "1.jsonl", row | {"label": None}, row | {"label": True})])
     assert "given_label" not in log.rows.columns and log.notes == []
@@ -279,7 +250,7 @@ def test_a_label_that_says_yes_or_no_is_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", [1, -9, -4])  # of the bytes of a line; -4 is within a character
-def test_a_last_line_that_a_kill_has_cut_is_a_note(tmp_path: Path, left: int) -> None:
+def test_a_last_line_that_a_kill_has_cut_is_a_note(tmp_path, left):
     row = json.dumps(
         verl(1, ("3+4", r"\boxed{7}", "七", 1.0))[0] | {"extra": "七"}, ensure_ascii=False
     ).encode()
@@ -297,13 +268,11 @@ def test_a_last_line_that_a_kill_has_cut_is_a_note(tmp_path: Path, left: int) ->
         read_log([cut])
 
 
-def test_rows_without_a_response_are_counted_whether_they_are_kept_or_not(tmp_path: Path) -> None:
+def test_rows_without_a_response_are_counted_whether_they_are_kept_or_not(tmp_path):
     failed = [{"input": CHAT.format("3+4"), "error": "timeout", "score": 0.0}] * 2
     log = read_log([json_lines(tmp_path / "1.jsonl", *verl(1, ("3+4", "x", "7", 1.0)), *failed)])
-    assert (
-        len(log.rows) == 1
-        and log.notes[1] == "2 rows without a response left out, as of rollouts that failed."
-    )
+    assert len(log.rows) == 1
+    assert log.notes[1] == "2 rows without a response left out, as of rollouts that failed."
     json_lines(tmp_path / "2.jsonl", *failed)  # all of a step
     json_lines(tmp_path / "3.jsonl", *verl(1, ("3+4", r"\boxed{7}", "7", 1.0)))
     log = read_log([tmp_path])
@@ -318,23 +287,21 @@ def test_rows_without_a_response_are_counted_whether_they_are_kept_or_not(tmp_pa
 # Questions --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
-    [
-        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhat is 3+4?<|im_end|>\n<|im_start|>assistant\n",
-        CHAT.format("What is 3+4?"),
-        "<|start_header_id|>user<|end_header_id|>\n\nWhat is 3+4?<|eot_id|><|start_header_id|>assistant",
-        "<s>[INST] What is 3+4? [/INST]",
-        "<bos><start_of_turn>user\nWhat is 3+4?<end_of_turn>\n<start_of_turn>model\n",
-        "A conversation between User and Assistant. User: What is 3+4?\nAssistant: <think>\n",
-        "What is 3+4?",
-    ],
+    "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhat is 3+4?<|im_end|>\n<|im_start|>assistant\n",
+    CHAT.format("What is 3+4?"),
+    "<|start_header_id|>user<|end_header_id|>\n\nWhat is 3+4?<|eot_id|><|start_header_id|>assistant",
+    "<s>[INST] What is 3+4? [/INST]",
+    "<bos><start_of_turn>user\nWhat is 3+4?<end_of_turn>\n<start_of_turn>model\n",
+    "A conversation between User and Assistant. User: What is 3+4?\nAssistant: <think>\n",
+    "What is 3+4?",
 )
-def test_the_question_is_what_the_template_was_put_around(text: str) -> None:
+def test_the_question_is_what_the_template_was_put_around(text):
     assert question_of([Message("user", text)]) == "What is 3+4?"
 
 
-def test_prompts_are_matched_by_text_also_inside_a_longer_one_and_by_label() -> None:
+def test_prompts_are_matched_by_text_also_inside_a_longer_one_and_by_label():
     def prompt(name: str, text: str, label: str | None = None) -> Prompt:
         return Prompt(name, (Message("system", "Be brief."), Message("user", text)), label, None, None)
 
@@ -357,7 +324,7 @@ def test_prompts_are_matched_by_text_also_inside_a_longer_one_and_by_label() -> 
 
 
 @pytest.mark.parametrize("count", [2, 20_000])  # at once, and more than are read at a time
-def test_a_key_that_comes_late_counts_for_the_rows_before_it(tmp_path: Path, count: int) -> None:
+def test_a_key_that_comes_late_counts_for_the_rows_before_it(tmp_path, count):
     one = {"step": 1, "response": "x", "question": "1+1"}
     late = one | {"question": "1+2", "prompt": "1+1", "noise_type": "clean"}
     file = json_lines(tmp_path / "log.jsonl", *[one] * count, late)
@@ -367,26 +334,19 @@ def test_a_key_that_comes_late_counts_for_the_rows_before_it(tmp_path: Path, cou
         read_log([file])
 
 
-@pytest.mark.parametrize(
-    ("first", "last", "message"),
-    [
-        ({"reward": 1.0}, {"reward": "high"}, "line 2 of {file}: 'reward' is 'high', and it should"),
-        (
-            {"given_label": None},
-            {"given_label": ["1", "2"]},
-            "line 2 of {file}: 'given_label' is a list of 2",
-        ),
-        ({}, {"prompt": 3}, "line 2 of {file}: 'prompt' is a int, and it should be text"),
-    ],
+@each(
+    "first, last, message",
+    ({"reward": 1.0}, {"reward": "high"}, "line 2 of {file}: 'reward' is 'high', and it should"),
+    ({"given_label": None}, {"given_label": ["1", "2"]}, "line 2 of {file}: 'given_label' is a list"),
+    ({}, {"prompt": 3}, "line 2 of {file}: 'prompt' is a int, and it should be text"),
 )
-def test_a_row_is_named_with_its_number(tmp_path, first, last, message) -> None:
+def test_a_row_is_named_with_its_number(tmp_path, first, last, message):
     row = {"step": 1, "response": "x", "prompt": "q"}
-    with pytest.raises(UserError) as error:
-        read_log([json_lines(tmp_path / "log.jsonl", row | first, row | last)])
-    assert message.replace("{file}", str(tmp_path / "log.jsonl")) in str(error.value)
+    file = json_lines(tmp_path / "log.jsonl", row | first, row | last)
+    assert message.replace("{file}", str(file)) in refusal(read_log, [file])
 
 
-def test_a_line_of_many_rollouts_is_named_as_the_line_that_it_is(tmp_path: Path) -> None:
+def test_a_line_of_many_rollouts_is_named_as_the_line_that_it_is(tmp_path):
     lines = [
         {"step": 1, "prompt": ["q", "r"], "completion": ["x", text], "advantages": [1, 1]}
         for text in ("y", 5)
@@ -395,7 +355,7 @@ def test_a_line_of_many_rollouts_is_named_as_the_line_that_it_is(tmp_path: Path)
         read_log([json_lines(tmp_path / "log.jsonl", *lines)])
 
 
-def test_rows_are_numbered_through_the_parts_of_a_file(tmp_path: Path) -> None:
+def test_rows_are_numbered_through_the_parts_of_a_file(tmp_path):
     many = 70_000  # more than are read at a time
     columns = {"prompt": ["q"] * many, "response": ["x"] * many, "reward": ["1"] * (many - 1) + ["high"]}
     pl.DataFrame(columns).write_parquet(tmp_path / "log.parquet")
@@ -403,7 +363,7 @@ def test_rows_are_numbered_through_the_parts_of_a_file(tmp_path: Path) -> None:
         read_log([tmp_path / "log.parquet"])
 
 
-def test_a_table_of_texts_is_a_log_too(tmp_path: Path) -> None:
+def test_a_table_of_texts_is_a_log_too(tmp_path):
     (tmp_path / "log.csv").write_text("question,step,generation,reward\n3+4,1,so 7,1\n3+4,2,8,0\n")
     log = read_log([tmp_path / "log.csv"], {"response": "generation"}, extractor="last_number")
     assert answers(log, "3+4") == [["7"], ["8"]] and log.rows["reward"].to_list() == [1, 0]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cases import each
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,9 +43,7 @@ def marked(prompts: PromptSet) -> set[str]:
 
 
 @given(sizes, ratios, kinds, seeds)
-def test_exactly_the_rounded_share_is_marked_and_every_type_marks_the_same_prompts(
-    size: int, ratio: Decimal, kind: NoiseKind, seed: int
-) -> None:
+def test_exactly_the_rounded_share_is_marked_and_every_type_marks_the_same_prompts(size, ratio, kind, seed):
     found = noisy(size, kind, ratio, seed)
     assert abs(len(marked(found)) - Fraction(ratio) * size) <= Fraction(1, 2)
     assert len(marked(found)) == marked_count(Fraction(ratio), size)
@@ -55,32 +53,28 @@ def test_exactly_the_rounded_share_is_marked_and_every_type_marks_the_same_promp
 
 
 @given(sizes, ratios, ratios, kinds, seeds)
-def test_a_larger_ratio_marks_what_a_smaller_one_marks_type_by_type(
-    size: int, one: Decimal, other: Decimal, kind: NoiseKind, seed: int
-) -> None:
+def test_a_larger_ratio_marks_what_a_smaller_one_marks_type_by_type(size, one, other, kind, seed):
     few, many = (noisy(size, kind, ratio, seed) for ratio in sorted((one, other)))
     assert of_type(few, "inactive") <= of_type(many, "inactive")
     assert of_type(few, "active") <= of_type(many, "active")
 
 
 @given(sizes, ratios, ratios, seeds)
-def test_mixed_noise_has_the_exact_share_of_active_prompts(
-    size: int, ratio: Decimal, share: Decimal, seed: int
-) -> None:
+def test_mixed_noise_has_the_exact_share_of_active_prompts(size, ratio, share, seed):
     mixed = noisy(size, "mixed", ratio, seed, active_share=share)
     assert len(of_type(mixed, "active")) == marked_count(Fraction(share), len(marked(mixed)))
 
 
-@pytest.mark.parametrize(
-    ("ratio", "size", "count"),
-    [("0.5", 7, 4), ("0.5", 5, 3), ("0.3", 5, 2), ("0.285", 200, 57), ("0.145", 100, 15), ("1", 9, 9)],
-)
-def test_halves_round_up_and_the_ratio_counts_as_written(ratio: str, size: int, count: int) -> None:
+@each(
+    "ratio, size, count",
+    ("0.5", 7, 4), ("0.5", 5, 3), ("0.3", 5, 2), ("0.285", 200, 57), ("0.145", 100, 15), ("1", 9, 9),
+)  # fmt: skip
+def test_halves_round_up_and_the_ratio_counts_as_written(ratio, size, count):
     """0.145 * 100 is 14.499... in doubles."""
     assert len(marked(noisy(size, ratio=ratio))) == len(marked(noisy(size, ratio=float(ratio)))) == count
 
 
-def test_marking_declares_the_old_labels_true() -> None:
+def test_marking_declares_the_old_labels_true():
     clean, changed = labelled(10), noisy(10, "mixed", "0.4", 3)
     for before, after in zip(clean.prompts, changed.prompts, strict=True):
         label = SENTINEL if after.is_marked else before.given_label
@@ -93,12 +87,12 @@ def test_marking_declares_the_old_labels_true() -> None:
 
 @pytest.mark.parametrize("share", ["1.5", "-0.1", "nan", "inf", "half", "", 1.0001])
 @pytest.mark.parametrize("which", ["ratio", "active_share"])
-def test_a_share_outside_its_range_is_refused(share: str | float, which: str) -> None:
+def test_a_share_outside_its_range_is_refused(share, which):
     with pytest.raises(UserError, match=which.replace("_", " ")):
         noisy(4, "mixed", **{which: share})
 
 
-def test_noise_is_put_on_labels_that_are_there_and_unmarked() -> None:
+def test_noise_is_put_on_labels_that_are_there_and_unmarked():
     """R1, R5."""
     with pytest.raises(UserError, match=r"sums is marked already \(2 active, 8 clean\)"):
         inject(noisy(10, ratio="0.2"), type="active", ratio="0.4", seed=0)
@@ -110,7 +104,7 @@ def test_noise_is_put_on_labels_that_are_there_and_unmarked() -> None:
 
 
 @given(ratios, seeds)
-def test_frozen_noise_writes_a_wrong_answer_of_the_prompts_own(ratio: Decimal, seed: int) -> None:
+def test_frozen_noise_writes_a_wrong_answer_of_the_prompts_own(ratio, seed):
     """R4."""
     wrong = {p.prompt_id: [f"{p.prompt_id}/{n}" for n in range(3)] for p in labelled(12).prompts}
     wrong["3"] += ["4", SENTINEL]  # its truth and no answer at all, which can't be wrong answers
@@ -128,7 +122,7 @@ def test_frozen_noise_writes_a_wrong_answer_of_the_prompts_own(ratio: Decimal, s
     assert frozen.facts["noise.without_wrong_answer"] == str(without)
 
 
-def test_frozen_labels_are_drawn_uniformly_and_in_no_order_of_the_rollouts() -> None:
+def test_frozen_labels_are_drawn_uniformly_and_in_no_order_of_the_rollouts():
     names = [p.prompt_id for p in labelled(600).prompts]
     frozen = noisy(600, ratio=1, wrong_answers={key: ["x", "y", "z"] for key in names})
     labels = [p.given_label for p in frozen.prompts]
@@ -137,7 +131,7 @@ def test_frozen_labels_are_drawn_uniformly_and_in_no_order_of_the_rollouts() -> 
     assert backwards.prompts == frozen.prompts
 
 
-def test_mixed_frozen_noise_keeps_its_inactive_part() -> None:
+def test_mixed_frozen_noise_keeps_its_inactive_part():
     wrong = {p.prompt_id: ["x"] for p in labelled(20).prompts}
     frozen = noisy(20, "mixed", wrong_answers=wrong)
     assert describe_counts(frozen) == "5 inactive, 5 active_frozen, 10 clean"
@@ -146,22 +140,18 @@ def test_mixed_frozen_noise_keeps_its_inactive_part() -> None:
         noisy(20, "inactive", wrong_answers=wrong)
 
 
-def test_examples_show_every_type_that_marks() -> None:
+def test_examples_show_every_type_that_marks():
     mixed = noisy(40, "mixed", active_share="0.05")
     assert describe_counts(mixed) == "19 inactive, 1 active, 20 clean"
     assert sorted(str(p.noise_type) for p in examples(mixed, 3)) == ["active", "inactive", "inactive"]
     assert [p.noise_type for p in examples(noisy(9, ratio=0), 3)] == ["clean"] * 3
 
 
-@pytest.mark.parametrize(
-    ("source", "kind", "ratio", "name"),
-    [
-        ("arithmetic:subtraction", "mixed", ".30", "arithmetic-subtraction-mixed-0.3.parquet"),
-        ("my maths.jsonl", "inactive", "1", "my-maths-inactive-1.parquet"),
-        ("org/name@v1.2", "active", "1e-1", "org-name-v1.2-active-0.1.parquet"),
-    ],
+@each(
+    "source, kind, ratio, name",
+    ("arithmetic:subtraction", "mixed", ".30", "arithmetic-subtraction-mixed-0.3.parquet"),
+    ("my maths.jsonl", "inactive", "1", "my-maths-inactive-1.parquet"),
+    ("org/name@v1.2", "active", "1e-1", "org-name-v1.2-active-0.1.parquet"),
 )
-def test_the_default_file_is_named_by_source_type_and_ratio(
-    source: str, kind: str, ratio: str, name: str
-) -> None:
+def test_the_default_file_is_named_by_source_type_and_ratio(source, kind, ratio, name):
     assert default_target(source, kind, ratio) == Path("data") / name

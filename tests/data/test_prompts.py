@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cases import each, refusal
 from samples import NOISY_SAMPLE, SAMPLE, json_lines
 
 from olr_cli.data.chat import Message
@@ -32,10 +32,7 @@ def read(folder: Path, *rows: object, **settings: Any) -> PromptSet:
 
 
 def interchange(label: object, **extra: object) -> dict[str, object]:
-    row: dict[str, object] = {
-        "prompt": [{"role": "user", "content": "1+1"}],
-        "reward_model": {"ground_truth": label},
-    }
+    row = {"prompt": [{"role": "user", "content": "1+1"}], "reward_model": {"ground_truth": label}}
     return row | ({"extra_info": extra} if extra else {})
 
 
@@ -50,7 +47,7 @@ def ids(prompts: PromptSet) -> list[str]:
 # Questions and labels ---------------------------------------------------------------------------------------------
 
 
-def test_interchange_rows_are_kept_as_they_are_and_their_labels_are_of_unknown_quality() -> None:
+def test_interchange_rows_are_kept_as_they_are_and_their_labels_are_of_unknown_quality():
     prompts = read_prompts(SAMPLE)
     rows = pq.read_table(SAMPLE).to_pylist()
     assert len(prompts) == 24
@@ -62,11 +59,14 @@ def test_interchange_rows_are_kept_as_they_are_and_their_labels_are_of_unknown_q
     assert (prompts.source, prompts.label_column) == ("dapo_sample.parquet", "reward_model.ground_truth")
 
 
-@pytest.mark.parametrize(
+@each(
+    "question, answer",
     ("question", "answer"),
-    [("question", "answer"), ("problem", "label"), ("prompt", "ground_truth"), ("prompt", "solution")],
+    ("problem", "label"),
+    ("prompt", "ground_truth"),
+    ("prompt", "solution"),
 )
-def test_a_plain_question_is_asked_with_the_system_prompt(tmp_path: Path, question: str, answer: str) -> None:
+def test_a_plain_question_is_asked_with_the_system_prompt(tmp_path, question, answer):
     """R21."""
     prompts = read(tmp_path, {question: "What is 1+1?", answer: "2"})
     (prompt,) = prompts.prompts
@@ -75,7 +75,7 @@ def test_a_plain_question_is_asked_with_the_system_prompt(tmp_path: Path, questi
     assert prompts.label_column == answer
 
 
-def test_a_row_may_name_the_arithmetic_task_and_a_file_may_not(tmp_path: Path) -> None:
+def test_a_row_may_name_the_arithmetic_task_and_a_file_may_not(tmp_path):
     sources = ("arithmetic-addition", "arithmetic", "aime")
     rows = [{"prompt": "1+1=", "reward_model": {"ground_truth": "2"}, "data_source": s} for s in sources]
     roles = [[m.role for m in p.messages] for p in read(tmp_path, *rows).prompts]
@@ -84,48 +84,31 @@ def test_a_row_may_name_the_arithmetic_task_and_a_file_may_not(tmp_path: Path) -
     assert prompt.data_source == "local/arithmetic"
 
 
-@pytest.mark.parametrize(
-    ("label", "text"),
-    [
-        (10.0, "10"),
-        ([7], "7"),
-        (" \n", None),
-        (10**400, str(10**400)),
-    ],
-)
-def test_a_label_becomes_text_or_nothing(tmp_path: Path, label: object, text: str | None) -> None:
+@each("label, text", (10.0, "10"), ([7], "7"), (" \n", None), (10**400, str(10**400)))
+def test_a_label_becomes_text_or_nothing(tmp_path, label, text):
     for row in ({"question": "q", "answer": label}, interchange(label)):
         assert read(tmp_path, row).prompts[0].given_label == text
 
 
-@pytest.mark.parametrize(
-    "solution", ["48+24 = 72\n#### 72", r"48+24, so \boxed{71}, no, \boxed{72}.", r"\boxed{72}", "#### 72"]
-)
-def test_of_a_worked_solution_the_final_answer_is_the_label(tmp_path: Path, solution: str) -> None:
+@each("solution", "48+24 = 72\n#### 72", r"48+24, so \boxed{71}, no, \boxed{72}.", r"\boxed{72}", "#### 72")
+def test_of_a_worked_solution_the_final_answer_is_the_label(tmp_path, solution):
     assert read(tmp_path, {"question": "q", "solution": solution}).prompts[0].given_label == "72"
 
 
-@pytest.mark.parametrize(
-    ("row", "columns"),
-    [
-        ({"Question": QUESTION, "Answer": 2}, {"question": "Question", "answer": "Answer"}),
-        (
-            {"data": {"q": QUESTION, "meta": {"gold": ["2"]}}},
-            {"question": "data.q", "answer": "data.meta.gold"},
-        ),
-        ({"q": QUESTION, "answers": ["2", "3"]}, {"question": "q", "answer": "answers.0"}),
-        ({"a.b": QUESTION, "answer": "2"}, {"question": "a.b"}),
-        ({"question": QUESTION, "prompt": "another", "answer": "2"}, {"question": "question"}),
-        ({"question": QUESTION, "answer": "another", "verified": "2"}, {"answer": "verified"}),
-        ({"messages": CHAT}, None),
-        ({"conversations": SHAREGPT}, None),
-        ({"chat": CHAT, "label": "2"}, {"question": "chat"}),
-        ({"prompt": CHAT[:1], "chat": CHAT}, {"answer": "chat.assistant"}),
-    ],
+@each(
+    "row, columns",
+    ({"Question": QUESTION, "Answer": 2}, {"question": "Question", "answer": "Answer"}),
+    ({"data": {"q": QUESTION, "meta": {"gold": ["2"]}}}, {"question": "data.q", "answer": "data.meta.gold"}),
+    ({"q": QUESTION, "answers": ["2", "3"]}, {"question": "q", "answer": "answers.0"}),
+    ({"a.b": QUESTION, "answer": "2"}, {"question": "a.b"}),
+    ({"question": QUESTION, "prompt": "another", "answer": "2"}, {"question": "question"}),
+    ({"question": QUESTION, "answer": "another", "verified": "2"}, {"answer": "verified"}),
+    ({"messages": CHAT}, None),
+    ({"conversations": SHAREGPT}, None),
+    ({"chat": CHAT, "label": "2"}, {"question": "chat"}),
+    ({"prompt": CHAT[:1], "chat": CHAT}, {"answer": "chat.assistant"}),
 )
-def test_question_and_answer_are_where_the_columns_say(
-    tmp_path: Path, row: dict[str, Any], columns: dict[Any, str] | None
-) -> None:
+def test_question_and_answer_are_where_the_columns_say(tmp_path, row, columns):
     prompts = read(tmp_path, row, columns=columns)
     (prompt,) = prompts.prompts
     assert (prompt.messages[-1], prompt.given_label) == (Message("user", QUESTION), "2")
@@ -135,7 +118,7 @@ def test_question_and_answer_are_where_the_columns_say(
     assert (again.messages, again.given_label) == (prompt.messages, prompt.given_label)
 
 
-def test_a_dialogue_is_asked_up_to_its_last_question(tmp_path: Path) -> None:
+def test_a_dialogue_is_asked_up_to_its_last_question(tmp_path):
     dialogue = [*CHAT, {"role": "user", "content": "And 2+2?"}]
     answered = {"messages": [*dialogue, {"role": "assistant", "content": "4"}]}
     for row in ({"messages": dialogue, "answer": "4"}, answered):
@@ -144,22 +127,20 @@ def test_a_dialogue_is_asked_up_to_its_last_question(tmp_path: Path) -> None:
         assert (prompt.messages[-1].content, prompt.given_label) == ("And 2+2?", "4")
 
 
-@pytest.mark.parametrize(
-    ("row", "settings", "system"),
-    [
-        ({"question": "?"}, {}, SYSTEM_PROMPT),
-        ({"question": "?"}, {"system_prompt": "none"}, None),
-        ({"question": "?"}, {"system_prompt": "Be brief."}, "Be brief."),
-        ({"prompt": CHAT[:1]}, {}, None),
-        ({"prompt": CHAT[:1]}, {"system_prompt": "Be brief."}, "Be brief."),
-        ({"prompt": [{"role": "system", "content": "Hi"}, *CHAT[:1]]}, {"system_prompt": "Be brief."}, "Hi"),
-        ({"question": "?", "context": "It rains."}, {"columns": {"system": "context"}}, "It rains."),
-        ({"question": "?", "context": " "}, {"columns": {"system": "context"}}, SYSTEM_PROMPT),
-    ],
+@each(
+    "row, settings, system",
+    ({"question": "?"}, {}, SYSTEM_PROMPT),
+    ({"question": "?"}, {"system_prompt": "none"}, None),
+    ({"question": "?"}, {"system_prompt": "Be brief."}, "Be brief."),
+    ({"prompt": CHAT[:1]}, {}, None),
+    ({"prompt": CHAT[:1]}, {"system_prompt": "Be brief."}, "Be brief."),
+    ({"prompt": [{"role": "system", "content": "Hi"}, *CHAT[:1]]}, {"system_prompt": "Be brief."}, "Hi"),
+    ({"question": "?", "context": "It rains."}, {"columns": {"system": "context"}}, "It rains."),
+    ({"question": "?", "context": " "}, {"columns": {"system": "context"}}, SYSTEM_PROMPT),
 )
 def test_the_system_message_is_the_rows_then_the_settings_then_that_of_plain_questions(
-    tmp_path: Path, row: dict[str, Any], settings: dict[str, Any], system: str | None
-) -> None:
+    tmp_path, row, settings, system
+):
     (prompt,) = read(tmp_path, row | {"answer": "2"}, **settings).prompts
     assert [m.content for m in prompt.messages if m.role == "system"] == ([] if system is None else [system])
 
@@ -168,49 +149,38 @@ def rephrased(value: object) -> dict[str, object]:
     return {"question": "q", "rephrased_prompt": value}
 
 
-@pytest.mark.parametrize(
-    ("row", "columns", "expected"),
-    [
-        (
-            {"question": "  ", "answer": "1"},
-            None,
-            "no row of {file} has a question: line 1 of {file} has no 'question'",
-        ),
-        ({"prompt": [], "answer": "1"}, None, "line 1 of {file} has no 'prompt'"),
-        ({"prompt": 5, "answer": "1"}, None, "line 1 of {file}: 'prompt' is of another form (int)"),
-        ({"prompt": [{"content": "q"}], "answer": "1"}, None, "is of another form (list)"),
-        ({"prompt": [{"role": "user", "content": 5}], "answer": "1"}, None, "with text in both"),
-        ({"question": "q", "answer": ["1", "2"]}, None, "line 1 of {file}: 'answer' is a list of 2"),
-        (interchange('["15", "alt"]'), None, "a list of 2 answers that differ ('15', 'alt')"),
-        ({"question": "q", "answer": True}, None, "line 1 of {file}: 'answer' is a bool"),
-        ({"prompt": "q", "reward_model": "rule"}, None, "column 'reward_model' holds string"),
-        (interchange("2", noise_type="loud"), None, "is 'loud', and it should be one of clean, inactive"),
-        (rephrased(5), None, "line 1 of {file}: 'rephrased_prompt' is of another form (int)"),
-        (rephrased([{"content": "q"}]), None, "(list)"),
-        (
-            {"Question": QUESTION, "Answer": 2, "uid": 7},
-            None,
-            "its columns are Question, Answer, uid; say which hold what,"
-            " as in data.columns='{question: Question, answer: Answer, id: uid}'",
-        ),
-        ({"x": {"the question": "?"}}, None, "'{question: \"x.the question\", answer: COLUMN}'"),
-        ({"Question": "?"}, {"question": "Qestion"}, "no 'Qestion' (did you mean"),
-        ({"question": "?", "answer": 2}, {"answer": "answer.gold"}, "no 'answer.gold'"),
-        ({"question": "?", "x": None}, {"id": "x"}, "is empty, and it should be an id that names one row"),
-    ],
+@each(
+    "row, columns, expected",
+    ({"question": "  ", "answer": "1"}, None, "no row of {file} has a question: line 1 of {file} has no"),
+    ({"prompt": [], "answer": "1"}, None, "line 1 of {file} has no 'prompt'"),
+    ({"prompt": 5, "answer": "1"}, None, "line 1 of {file}: 'prompt' is of another form (int)"),
+    ({"prompt": [{"content": "q"}], "answer": "1"}, None, "is of another form (list)"),
+    ({"prompt": [{"role": "user", "content": 5}], "answer": "1"}, None, "with text in both"),
+    ({"question": "q", "answer": ["1", "2"]}, None, "line 1 of {file}: 'answer' is a list of 2"),
+    (interchange('["15", "alt"]'), None, "a list of 2 answers that differ ('15', 'alt')"),
+    ({"question": "q", "answer": True}, None, "line 1 of {file}: 'answer' is a bool"),
+    ({"prompt": "q", "reward_model": "rule"}, None, "column 'reward_model' holds string"),
+    (interchange("2", noise_type="loud"), None, "is 'loud', and it should be one of clean, inactive"),
+    (rephrased(5), None, "line 1 of {file}: 'rephrased_prompt' is of another form (int)"),
+    (rephrased([{"content": "q"}]), None, "(list)"),
+    (
+        {"Question": QUESTION, "Answer": 2, "uid": 7},
+        None,
+        "its columns are Question, Answer, uid; say which hold what,"
+        " as in data.columns='{question: Question, answer: Answer, id: uid}'",
+    ),
+    ({"x": {"the question": "?"}}, None, "'{question: \"x.the question\", answer: COLUMN}'"),
+    ({"Question": "?"}, {"question": "Qestion"}, "no 'Qestion' (did you mean"),
+    ({"question": "?", "answer": 2}, {"answer": "answer.gold"}, "no 'answer.gold'"),
+    ({"question": "?", "x": None}, {"id": "x"}, "is empty, and it should be an id that names one row"),
 )
-def test_a_bad_row_or_column_is_named(
-    tmp_path: Path, row: Mapping[str, Any], columns: dict[Any, str] | None, expected: str
-) -> None:
-    with pytest.raises(UserError) as caught:
-        read(tmp_path, row, columns=columns)
-    assert expected.replace("{file}", str(tmp_path / "rows.jsonl")) in str(caught.value)
-    assert "rows.jsonl" in str(caught.value) and "\n" not in str(caught.value)
+def test_a_bad_row_or_column_is_named(tmp_path, row, columns, expected):
+    caught = refusal(read, tmp_path, row, columns=columns)
+    assert expected.replace("{file}", str(tmp_path / "rows.jsonl")) in caught
+    assert "rows.jsonl" in caught
 
 
-def test_rows_without_a_question_are_skipped_with_a_count_and_later_rows_keep_their_names(
-    tmp_path: Path,
-) -> None:
+def test_rows_without_a_question_are_skipped_with_a_count_and_later_rows_keep_their_names(tmp_path):
     (tmp_path / "a.csv").write_text('question,answer\n"1\n+1",2\n , \n,5\n2+2,4\n3+3,\n')
     prompts = read_prompts(tmp_path / "a.csv")
     (note,) = prompts.notes
@@ -221,13 +191,11 @@ def test_rows_without_a_question_are_skipped_with_a_count_and_later_rows_keep_th
     assert read(tmp_path, {"question": "q"}, {"question": " "}).notes[0].startswith("1 row without")
 
 
-def test_labels_and_rephrasings_that_are_missing_are_refused_only_where_they_count(tmp_path: Path) -> None:
+def test_labels_and_rephrasings_that_are_missing_are_refused_only_where_they_count(tmp_path):
     """R5: everything but injection, and methods that need a label, works on them."""
     bare = read(tmp_path, {"question": "q", "Ziel": 2, "target_value": 3})
-    some = read(
-        tmp_path,
-        *({"question": "q", "answer": text, "rephrased_prompt": text} for text in ("1", "", None, "2")),
-    )
+    texts = ("1", "", None, "2")
+    some = read(tmp_path, *({"question": "q", "answer": text, "rephrased_prompt": text} for text in texts))
     second = rf"\(the first: line 2 of .*rows.jsonl, prompt_id {some.prompts[1].prompt_id}\); fill them in"
     for require, expected in (
         (bare.require_labels, "has no column of .* its columns are question, Ziel, target_value; say which"),
@@ -243,14 +211,12 @@ def test_labels_and_rephrasings_that_are_missing_are_refused_only_where_they_cou
     some.subset([0, 3]).require_labels("this")
 
 
-def test_held_out_files_may_have_columns_of_standard_names_and_training_files_not(tmp_path: Path) -> None:
+def test_held_out_files_may_have_columns_of_standard_names_and_training_files_not(tmp_path):
     (tmp_path / "mine.csv").write_text("Question,Answer\n1+1,2\n")
     (tmp_path / "test.csv").write_text("question,answer\n2+2,4\n")
     columns = ["data.columns={question: Question, answer: Answer}"]
-    mine, test = (
-        validate(override({"data": {"train": str(tmp_path / name)}}, columns), "test")
-        for name in ("mine.csv", "test.csv")
-    )
+    trees = ({"data": {"train": str(tmp_path / name)}} for name in ("mine.csv", "test.csv"))
+    mine, test = (validate(override(tree, columns), "test") for tree in trees)
     assert training_prompts(mine).prompts[0].given_label == "2"
     assert held_out_prompts(mine, str(tmp_path / "test.csv"), "test").prompts[0].given_label == "4"
     with pytest.raises(UserError, match=r"test\.csv has no 'Question'"):
@@ -260,20 +226,13 @@ def test_held_out_files_may_have_columns_of_standard_names_and_training_files_no
 # Rephrasings ------------------------------------------------------------------------------------------------------
 
 
-def test_a_rephrased_question_takes_the_place_of_the_last_one_among_the_turns_of_its_prompt(
-    tmp_path: Path,
-) -> None:
+def test_a_rephrased_question_takes_the_place_of_the_last_one_among_the_turns_of_its_prompt(tmp_path):
     """R21: with the system message of the plain question, or the one that the row has; with none where it has none."""
     system, user = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1"}
     said = {"role": "assistant", "content": "So"}
-    plain = [
-        {"prompt": "1+1", "rephrased_prompt": "One and one?"},
-        {"prompt": "1+1=", "rephrased_prompt": "One and one?", "data_source": "arithmetic"},
-    ]
-    listed = [
-        {"prompt": turns, "rephrased_prompt": "One and one?"}
-        for turns in ([system, user], [user], [system], [user, said, user, said])
-    ]
+    plain = [{"prompt": "1+1"}, {"prompt": "1+1=", "data_source": "arithmetic"}]
+    listed = [{"prompt": turns} for turns in ([system, user], [user], [system], [user, said, user, said])]
+    plain, listed = ([row | {"rephrased_prompt": "One and one?"} for row in rows] for rows in (plain, listed))
     prompts = (*read(tmp_path, *plain).prompts, *read(tmp_path, *listed).prompts)
     brief, asked = Message("system", "Be brief."), Message("user", "One and one?")
     assert [prompt.turns("rephrased") for prompt in prompts] == [
@@ -290,7 +249,7 @@ def test_a_rephrased_question_takes_the_place_of_the_last_one_among_the_turns_of
 
 
 @pytest.mark.parametrize("value", [None, float("nan"), " \n", [], [{"role": "user"}]])
-def test_a_blank_rephrasing_is_none(tmp_path: Path, value: object) -> None:
+def test_a_blank_rephrasing_is_none(tmp_path, value):
     (prompt,) = read(tmp_path, rephrased(value)).prompts
     assert prompt.rephrased is None
     with pytest.raises(ValueError, match=f"prompt {prompt.prompt_id} has no rephrasing"):
@@ -300,31 +259,27 @@ def test_a_blank_rephrasing_is_none(tmp_path: Path, value: object) -> None:
 # Ids --------------------------------------------------------------------------------------------------------------
 
 
-def test_prompt_ids_are_indices_where_each_row_has_one_of_its_own(tmp_path: Path) -> None:
+def test_prompt_ids_are_indices_where_each_row_has_one_of_its_own(tmp_path):
     for first, second in ((7, 9), ("a", "b")):
         prompts = read(tmp_path, interchange("1", index=first), interchange("1", index=second))
         assert ids(prompts) == [str(first), str(second)]
 
 
 @pytest.mark.parametrize("indices", [(7, 7), (7, None), (None, None)])
-def test_else_prompt_ids_are_digests_of_the_questions(
-    tmp_path: Path, indices: tuple[int | None, ...]
-) -> None:
+def test_else_prompt_ids_are_digests_of_the_questions(tmp_path, indices):
     first, second = ids(read(tmp_path, *(interchange("1", index=index) for index in indices)))
     assert len(first) == len("q-") + 12
     assert second == f"{first}-2"  # the same question twice
 
 
 @pytest.mark.parametrize("name", ["id", "uid", "_id", "idx", "question_id"])
-def test_a_column_of_ids_names_the_prompts_if_it_has_another_one_in_every_row(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_column_of_ids_names_the_prompts_if_it_has_another_one_in_every_row(tmp_path, name):
     rows = [{"question": f"{n}+1", "answer": n + 1, name: f"x{n}"} for n in range(3)]
     assert ids(read(tmp_path, *rows)) == ["x0", "x1", "x2"]
     assert all(one.startswith("q-") for one in ids(read(tmp_path, *rows, rows[0])))
 
 
-def test_ids_follow_the_question_whatever_its_row_its_label_and_its_system_message(tmp_path: Path) -> None:
+def test_ids_follow_the_question_whatever_its_row_its_label_and_its_system_message(tmp_path):
     def by_question(*rows: dict[str, object]) -> dict[str, str]:
         return {p.messages[-1].content: p.prompt_id for p in read(tmp_path, *rows).prompts}
 
@@ -335,9 +290,7 @@ def test_ids_follow_the_question_whatever_its_row_its_label_and_its_system_messa
     assert ids(read(tmp_path, {"messages": turns, "answer": 4})) == [known["3+1 = ?"]]
 
 
-def test_ids_of_questions_that_differ_in_case_do_not_depend_on_the_order_of_rows_or_on_the_source(
-    tmp_path: Path,
-) -> None:
+def test_ids_of_questions_that_differ_in_case_do_not_depend_on_the_order_of_rows_or_on_the_source(tmp_path):
     questions = ("Next to a?", "other", "next to A", "other", "next to A")
     rows = [{"question": question, "answer": "1"} for question in questions]
     files, logs = [], []
@@ -352,7 +305,7 @@ def test_ids_of_questions_that_differ_in_case_do_not_depend_on_the_order_of_rows
     )
 
 
-def test_a_file_written_by_olr_keeps_the_ids(tmp_path: Path) -> None:
+def test_a_file_written_by_olr_keeps_the_ids(tmp_path):
     columns = {"question": "q", "answer": "a", "id": "name"}
     prompts = read(tmp_path, *({"q": str(n), "a": n, "name": f"x{n}"} for n in range(3)), columns=columns)
     (tmp_path / "written.parquet").write_bytes(encode(prompts, tmp_path / "written.parquet"))
@@ -360,12 +313,12 @@ def test_a_file_written_by_olr_keeps_the_ids(tmp_path: Path) -> None:
     assert again.prompts == prompts.prompts and again.prompts[0].prompt_id == "x0"
 
 
-def test_rows_are_numbered_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_rows_are_numbered_where_that_is_asked_for(tmp_path):
     numbered = read(tmp_path, *({"question": str(n), "id": n} for n in range(3)), are_numbered=True)
     assert [one.partition("-")[0] for one in ids(numbered)] == ["0", "1", "2"]
 
 
-def test_the_same_question_with_other_labels_is_said(tmp_path: Path) -> None:
+def test_the_same_question_with_other_labels_is_said(tmp_path):
     rows = [("What is $1+1$?", "2"), ("what is 1 + 1", "3"), ("2+2", "4"), ("2 + 2 = ?", "4"), ("2+2", "4.0")]
     prompts = read(tmp_path, *({"question": q, "answer": a} for q, a in rows))
     conflict, repetition = repeat_notes(prompts)
@@ -377,13 +330,13 @@ def test_the_same_question_with_other_labels_is_said(tmp_path: Path) -> None:
     assert named.endswith("(a), None (b)"), "which a file without ids has not"
 
 
-def test_a_limit_does_not_change_prompt_ids(tmp_path: Path) -> None:
+def test_a_limit_does_not_change_prompt_ids(tmp_path):
     file = json_lines(tmp_path / "rows.jsonl", *(interchange("1", index=index) for index in (1, 2, 2)))
     assert read_prompts(file, limit=2).prompts == read_prompts(file).prompts[:2]
     assert len(read_prompts(file, limit=10)) == 3
 
 
-def test_a_sample_is_an_exact_seeded_subset_in_file_order() -> None:
+def test_a_sample_is_an_exact_seeded_subset_in_file_order():
     whole = read_prompts(SAMPLE)
     small, large = (read_prompts(SAMPLE, sample=size, seed=1) for size in (5, 11))
     places = [ids(whole).index(one) for one in ids(large)]
@@ -398,7 +351,7 @@ def test_a_sample_is_an_exact_seeded_subset_in_file_order() -> None:
 # Marks ------------------------------------------------------------------------------------------------------------
 
 
-def test_rows_that_say_their_noise_type_are_believed(tmp_path: Path) -> None:
+def test_rows_that_say_their_noise_type_are_believed(tmp_path):
     prompts = read(
         tmp_path,
         interchange(SENTINEL, noise_type="active", original_ground_truth="2"),
@@ -415,7 +368,7 @@ def test_rows_that_say_their_noise_type_are_believed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("asked", ["inactive", "active"])
-def test_sentinel_rows_without_a_type_take_the_one_asked_for(tmp_path: Path, asked: NoiseType) -> None:
+def test_sentinel_rows_without_a_type_take_the_one_asked_for(tmp_path, asked):
     """R1, as in the authors' files."""
     file = json_lines(
         tmp_path / "rows.jsonl",
@@ -434,24 +387,22 @@ def test_sentinel_rows_without_a_type_take_the_one_asked_for(tmp_path: Path, ask
     ]
 
 
-@pytest.mark.parametrize(
-    ("label", "original", "noise_type"),
-    [
-        (r"\frac12", "1/2", "clean"),
-        ("3", "3.0", "clean"),
-        (r"\sqrt{8}", r"2\sqrt{2}", "clean"),
-        ("C", r"\text{(C)}", "clean"),
-        ("5", "2", "active_frozen"),  # R4: a file with wrong labels written into it, by whomever
-    ],
+@each(
+    "label, original, noise_type",
+    (r"\frac12", "1/2", "clean"),
+    ("3", "3.0", "clean"),
+    (r"\sqrt{8}", r"2\sqrt{2}", "clean"),
+    ("C", r"\text{(C)}", "clean"),
+    ("5", "2", "active_frozen"),  # R4: a file with wrong labels written into it, by whomever
 )
 def test_another_spelling_of_the_original_is_right_and_another_answer_wrong_for_good(
-    tmp_path: Path, label: str, original: str, noise_type: NoiseType
-) -> None:
+    tmp_path, label, original, noise_type
+):
     prompts = read(tmp_path, interchange(label, original_ground_truth=original))
     assert marks(prompts) == [(label, original, noise_type)]
 
 
-def test_in_a_file_that_names_noise_types_a_row_without_one_is_of_unknown_quality(tmp_path: Path) -> None:
+def test_in_a_file_that_names_noise_types_a_row_without_one_is_of_unknown_quality(tmp_path):
     """R5: written and read again it is so too, though its neighbours' true answers are in the file by then."""
     rows = [interchange("1", noise_type="clean"), interchange("2", index=5), interchange(SENTINEL)]
     expected = [("1", "1", "clean"), ("2", None, None), (SENTINEL, None, "inactive")]
@@ -464,7 +415,7 @@ def test_in_a_file_that_names_noise_types_a_row_without_one_is_of_unknown_qualit
 # Digests ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_digest_is_of_the_content_not_of_the_file(tmp_path: Path) -> None:
+def test_the_digest_is_of_the_content_not_of_the_file(tmp_path):
     rows = [{"question": f"{n}+1", "answer": n + 1} for n in range(5)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
     digest = read_prompts(tmp_path / "rows.parquet").digest
@@ -475,19 +426,14 @@ def test_the_digest_is_of_the_content_not_of_the_file(tmp_path: Path) -> None:
     assert read(tmp_path, *rows).digest != digest
 
 
-def test_the_digest_sees_every_field_of_a_prompt(tmp_path: Path) -> None:
+def test_the_digest_sees_every_field_of_a_prompt(tmp_path):
     base = Prompt("1", (Message("user", "q"),), "2", "2", "clean", "s")
     others = [
-        replace(base, prompt_id="2"),
-        replace(base, messages=(Message("system", "q"),)),
-        replace(base, messages=(Message("user", "q"), Message("user", ""))),
-        replace(base, given_label=None),
-        replace(base, true_answer=None),
-        replace(base, noise_type=None),
-        replace(base, data_source="t"),
-        replace(base, rephrased=base.messages),
-        replace(base, rephrased=(Message("user", "r"),)),
-    ]
+        replace(base, prompt_id="2"), replace(base, messages=(Message("system", "q"),)),
+        replace(base, messages=(Message("user", "q"), Message("user", ""))), replace(base, given_label=None),
+        replace(base, true_answer=None), replace(base, noise_type=None), replace(base, data_source="t"),
+        replace(base, rephrased=base.messages), replace(base, rephrased=(Message("user", "r"),)),
+    ]  # fmt: skip
     table = read(tmp_path, interchange("2")).table
     assert len({PromptSet((prompt,), table, "x").digest for prompt in [base, *others]}) == 10
 
@@ -495,7 +441,7 @@ def test_the_digest_sees_every_field_of_a_prompt(tmp_path: Path) -> None:
 # Sources ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_built_in_set_needs_no_file_and_rephrases_its_prompts() -> None:
+def test_the_built_in_set_needs_no_file_and_rephrases_its_prompts():
     prompts = read_prompts("arithmetic")
     assert len(prompts) == 400 and prompts.source == "arithmetic"
     assert {(p.noise_type, p.messages[0].role) for p in prompts.prompts} == {("clean", "user")}
@@ -508,30 +454,21 @@ def test_the_built_in_set_needs_no_file_and_rephrases_its_prompts() -> None:
         read_prompts("arithmetic", split="dev")
 
 
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("arithmetc", "did you mean 'arithmetic'?"),
-        ("arithmetic:additon", "did you mean 'addition'?"),
-        ("olympiads", "name a file, a folder or a hub id org/name"),
-        ("./no-such-file", "does not exist"),
-        (
-            "data/dapp",
-            "data/dapp does not exist (did you mean 'data/dapo'?",
-        ),  # no hub id: there is a folder data
-    ],
+@each(
+    "source, expected",
+    ("arithmetc", "did you mean 'arithmetic'?"),
+    ("arithmetic:additon", "did you mean 'addition'?"),
+    ("olympiads", "name a file, a folder or a hub id org/name"),
+    ("./no-such-file", "does not exist"),
+    ("data/dapp", "data/dapp does not exist (did you mean 'data/dapo'?"),  # no hub id: there is a folder data
 )
-def test_a_source_that_is_nothing_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, expected: str
-) -> None:
+def test_a_source_that_is_nothing_is_refused(tmp_path, monkeypatch, source, expected):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data" / "dapo").mkdir(parents=True)
-    with pytest.raises(UserError) as caught:
-        read_prompts(source)
-    assert expected in str(caught.value)
+    assert expected in refusal(read_prompts, source)
 
 
-def test_the_authors_marked_file_is_read_as_marked() -> None:
+def test_the_authors_marked_file_is_read_as_marked():
     prompts = read_prompts(NOISY_SAMPLE, noise_type_of_sentinel="active")
     clean = read_prompts(SAMPLE)
     assert sum(p.is_marked for p in prompts.prompts) == 8

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cases import each
+from commands import done
 from hypothesis import given
 from hypothesis import strategies as st
 from samples import SAME_QUESTION, json_lines, questions
-from typer.testing import CliRunner
 
 from olr_cli.api import OnlineLabelRefinement
-from olr_cli.cli import app
 from olr_cli.data.chat import Message
 from olr_cli.data.check import repeat_notes
 from olr_cli.data.prompt_files import read_prompts
@@ -44,19 +44,17 @@ def normal(text: str) -> str:
 
 
 @given(texts, st.sampled_from(["NFC", "NFD", "NFKC", "NFKD"]))
-def test_the_unicode_form_makes_no_other_question(text: str, form: str) -> None:
+def test_the_unicode_form_makes_no_other_question(text, form):
     assert normal(unicodedata.normalize(form, text)) == normal(text)
 
 
 @given(texts, spaces, spaces, spaces)
-def test_spaces_and_line_breaks_make_no_other_question(
-    text: str, before: str, between: str, after: str
-) -> None:
+def test_spaces_and_line_breaks_make_no_other_question(text, before, between, after):
     assert normal(before + between.join(text.split()) + after) == normal(" ".join(text.split()))
 
 
 @given(texts, unseen, st.integers(min_value=0))
-def test_format_characters_make_no_other_question(text: str, characters: str, place: int) -> None:
+def test_format_characters_make_no_other_question(text, characters, place):
     place %= len(text) + 1
     assert normal(text[:place] + characters + text[place:]) == normal(text)
 
@@ -64,41 +62,37 @@ def test_format_characters_make_no_other_question(text: str, characters: str, pl
 @given(
     st.text(st.characters(categories=["L", "N", "P", "Zs"], max_codepoint=0x24F, exclude_characters="ıſŉ"))
 )
-def test_case_makes_no_other_question(text: str) -> None:
+def test_case_makes_no_other_question(text):
     assert normal(text.upper()) == normal(text) == normal(text.lower())
 
 
 @given(st.lists(st.text("abc 1+", min_size=1).filter(str.strip), min_size=1))
-def test_question_marks_make_no_other_question(sentences: list[str]) -> None:
+def test_question_marks_make_no_other_question(sentences):
     assert normal("? ".join(sentences) + "?") == normal(" ".join(sentences))
 
 
 @given(st.text("abcxyz0123456789", min_size=1), st.text("abcxyz0123456789", min_size=1))
-def test_other_words_are_another_question(one: str, other: str) -> None:
+def test_other_words_are_another_question(one, other):
     assert (normal(one) == normal(other)) is (one == other)
     assert (normal(f"{one} {other}") == normal(one + other)) is False
 
 
 @given(texts, texts, st.sampled_from(["system", "assistant"]))
-def test_what_the_user_says_is_the_question_whatever_others_say(text: str, said: str, role: str) -> None:
+def test_what_the_user_says_is_the_question_whatever_others_say(text, said, role):
     assert normal_question([Message(role, said), Message("user", text)]) == normal(text)
 
 
-def test_every_turn_of_the_user_counts() -> None:
+def test_every_turn_of_the_user_counts():
     examples = [Message("user", "1+1"), Message("assistant", "2"), Message("user", "2+2")]
     assert normal_question(examples) == normal("1+1\n2+2") != normal("2+2")
 
 
-@pytest.mark.parametrize(
-    ("question", "text", "prompt_id"),
-    [
-        ("What is 3 + 4?", "what is 3+4", "q-2fecce3a5a2a"),
-        ("If $x = 2$, find \\( x^2 \\).", "if x=2,find x^2", "q-83ea9915ea6f"),
-    ],
+@each(
+    "question, text, prompt_id",
+    ("What is 3 + 4?", "what is 3+4", "q-2fecce3a5a2a"),
+    ("If $x = 2$, find \\( x^2 \\).", "if x=2,find x^2", "q-83ea9915ea6f"),
 )
-def test_ids_of_plain_questions_are_those_of_every_earlier_version(
-    question: str, text: str, prompt_id: str
-) -> None:
+def test_ids_of_plain_questions_are_those_of_every_earlier_version(question, text, prompt_id):
     assert normal(question) == text
     assert QuestionIds().next([Message("user", question)]) == prompt_id
 
@@ -111,7 +105,7 @@ def rows(path: Path, asked: list[str], **answers: str) -> Path:
 
 
 @forms
-def test_ids_and_repetitions(tmp_path: Path, form: Form) -> None:
+def test_ids_and_repetitions(tmp_path, form):
     once = questions(3)
     prompts = read_prompts(rows(tmp_path / "rows.jsonl", once + [form(question) for question in once]))
     names = [prompt.prompt_id.removesuffix("-2") for prompt in prompts.prompts]
@@ -122,7 +116,7 @@ def test_ids_and_repetitions(tmp_path: Path, form: Form) -> None:
 
 
 @forms
-def test_ids_in_a_loop_of_ones_own(form: Form) -> None:
+def test_ids_in_a_loop_of_ones_own(form):
     asked = [text for question in questions(2) for text in dict.fromkeys((question, form(question)))]
     with OnlineLabelRefinement() as olr:
         step = olr(
@@ -136,7 +130,7 @@ def test_ids_in_a_loop_of_ones_own(form: Form) -> None:
 
 
 @forms
-def test_a_share_that_is_held_out(tmp_path: Path, form: Form) -> None:
+def test_a_share_that_is_held_out(tmp_path, form):
     once = questions(40)
     file = rows(tmp_path / "rows.jsonl", once + [form(question) for question in once])
     train, held_out = training_data(Recipe.model_validate({"data": {"train": str(file), "held_out": 0.1}}))
@@ -151,7 +145,7 @@ def test_a_share_that_is_held_out(tmp_path: Path, form: Form) -> None:
 
 
 @forms
-def test_verified_labels(tmp_path: Path, form: Form) -> None:
+def test_verified_labels(tmp_path, form):
     asked = questions(3)
     prompts = read_prompts(rows(tmp_path / "train.jsonl", asked)).prompts
     file = rows(tmp_path / "verified.jsonl", [form(question) for question in asked[:2]], answer="7")
@@ -161,7 +155,7 @@ def test_verified_labels(tmp_path: Path, form: Form) -> None:
 
 
 @forms
-def test_logs_that_are_matched_by_text(form: Form) -> None:
+def test_logs_that_are_matched_by_text(form):
     data = [
         Prompt(f"p{at}", (Message("user", text),), "1", None, None) for at, text in enumerate(questions(12))
     ]
@@ -178,7 +172,7 @@ def test_logs_that_are_matched_by_text(form: Form) -> None:
 
 
 @pytest.mark.parametrize("form", ["case", "space", "no-break space", "decomposed", "zero-width space"])
-def test_a_question_that_stands_in_a_longer_text_of_a_log(form: str) -> None:
+def test_a_question_that_stands_in_a_longer_text_of_a_log(form):
     data = [
         Prompt(f"p{at}", (Message("user", text),), "1", None, None) for at, text in enumerate(questions(12))
     ]
@@ -188,10 +182,10 @@ def test_a_question_that_stands_in_a_longer_text_of_a_log(form: str) -> None:
 
 
 @forms
-def test_check(tmp_path: Path, form: Form) -> None:
+def test_check(tmp_path, form):
     (question,) = questions(1)
     file = tmp_path / "x.jsonl"
     for label, kind in (("1", "repeat"), ("2", "conflict")):
         json_lines(file, {"question": question, "answer": "1"}, {"question": form(question), "answer": label})
-        found = json.loads(CliRunner().invoke(app, ["check", str(file), "--json"]).output)["findings"]
+        found = json.loads(done("check", file, "--json").stdout)["findings"]
         assert [finding["kind"] for finding in found] == [kind]

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from samples import SAMPLE, json_lines
 
-from olr_cli.data.noise import NoiseKind, inject
+from olr_cli.data.noise import inject
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.data.writers import encode, write_prompts
@@ -32,13 +32,7 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str
     is_frozen=st.booleans(),
     suffix=st.sampled_from([".parquet", ".jsonl"]),
 )
-def test_prompts_survive_a_file(
-    rows: list[tuple[str, str]],
-    kind: NoiseKind | None,
-    is_frozen: bool,
-    suffix: str,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
+def test_prompts_survive_a_file(rows, kind, is_frozen, suffix, tmp_path_factory):
     folder = tmp_path_factory.mktemp("round")
     prompts = read_prompts(
         json_lines(folder / "plain.jsonl", *({"question": q, "answer": a} for q, a in rows))
@@ -55,7 +49,7 @@ def test_prompts_survive_a_file(
     assert encode(again, file) == encode(read_prompts(file), file)
 
 
-def test_the_file_is_the_interchange_format_and_keeps_what_it_does_not_know(tmp_path: Path) -> None:
+def test_the_file_is_the_interchange_format_and_keeps_what_it_does_not_know(tmp_path):
     source = tmp_path / "source.parquet"
     row = {
         "rephrased_prompt": [{"role": "user", "content": "one and one?"}],
@@ -77,7 +71,7 @@ def test_the_file_is_the_interchange_format_and_keeps_what_it_does_not_know(tmp_
     ]
 
 
-def test_plain_rows_become_interchange_rows(tmp_path: Path) -> None:
+def test_plain_rows_become_interchange_rows(tmp_path):
     prompts = read_prompts(
         json_lines(tmp_path / "plain.jsonl", {"question": "1+1", "answer": 2, "level": "easy"})
     )
@@ -90,7 +84,7 @@ def test_plain_rows_become_interchange_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
-def test_rephrasings_survive_a_file_whatever_happens_to_the_rows(tmp_path: Path, suffix: str) -> None:
+def test_rephrasings_survive_a_file_whatever_happens_to_the_rows(tmp_path, suffix):
     turns = [{"role": "user", "content": "Twice two?", "name": "Ann"}]
     columns = {"question": ["1+1", "2+2", "3+3"], "answer": [2, 4, 6]}
     mixed = pa.table({**columns, "rephrased_prompt": ["One and one?", None, " "]})
@@ -111,9 +105,7 @@ def test_rephrasings_survive_a_file_whatever_happens_to_the_rows(tmp_path: Path,
     assert kept.to_pylist() == [turns, None, []]
 
 
-def test_a_column_of_rephrasings_has_the_type_of_the_prompts_and_is_there_only_if_there_are_some(
-    tmp_path: Path,
-) -> None:
+def test_a_column_of_rephrasings_has_the_type_of_the_prompts_and_is_there_only_if_there_are_some(tmp_path):
     rows = pa.table({"question": ["1+1"], "answer": [2], "rephrased_prompt": pa.nulls(1)})
     pq.write_table(rows, tmp_path / "source.parquet")
     for source in (tmp_path / "source.parquet", "arithmetic", SAMPLE):
@@ -125,7 +117,7 @@ def test_a_column_of_rephrasings_has_the_type_of_the_prompts_and_is_there_only_i
             assert schema.field("rephrased_prompt").type == schema.field("prompt").type
 
 
-def test_the_columns_are_those_that_verl_reads(tmp_path: Path) -> None:
+def test_the_columns_are_those_that_verl_reads(tmp_path):
     """Verl takes the prompt as a list of turns, and calls a reward function with these three."""
     write_prompts(inject(read_prompts(SAMPLE), type="mixed", ratio="0.5", seed=0), tmp_path / "out.parquet")
     schema = pq.read_schema(tmp_path / "out.parquet")
@@ -137,29 +129,20 @@ def test_the_columns_are_those_that_verl_reads(tmp_path: Path) -> None:
     )
 
 
-def test_the_metadata_say_what_was_done_and_nothing_stale(tmp_path: Path) -> None:
+def test_the_metadata_say_what_was_done_and_nothing_stale(tmp_path):
     clean = read_prompts(SAMPLE, sample=10, seed=2)
     noisy = inject(clean, type="mixed", ratio="0.50", seed=4, active_share="0.2")
     write_prompts(noisy, tmp_path / "out.parquet")
     assert pq.read_schema(tmp_path / "out.parquet").metadata == {
-        b"olr.schema_version": b"1",
-        b"olr.source": b"dapo_sample.parquet",
-        b"olr.digest": noisy.digest.encode(),
-        b"olr.source_digest": clean.digest.encode(),
-        b"olr.sample.size": b"10",
-        b"olr.sample.seed": b"2",
-        b"olr.noise.type": b"mixed",
-        b"olr.noise.ratio": b"0.5",
-        b"olr.noise.seed": b"4",
-        b"olr.noise.marked": b"5",
+        b"olr.schema_version": b"1", b"olr.source": b"dapo_sample.parquet", b"olr.digest": noisy.digest.encode(),
+        b"olr.source_digest": clean.digest.encode(), b"olr.sample.size": b"10", b"olr.sample.seed": b"2",
+        b"olr.noise.type": b"mixed", b"olr.noise.ratio": b"0.5", b"olr.noise.seed": b"4", b"olr.noise.marked": b"5",
         b"olr.noise.active_share": b"0.2",
-    }
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
-def test_the_same_prompts_are_the_same_bytes_and_other_prompts_are_refused(
-    tmp_path: Path, suffix: str
-) -> None:
+def test_the_same_prompts_are_the_same_bytes_and_other_prompts_are_refused(tmp_path, suffix):
     file = tmp_path / "deep" / "er" / f"file{suffix}"
     prompts = read_prompts(SAMPLE)
     assert write_prompts(inject(prompts, type="active", ratio="0.5", seed=0), file) is True
@@ -171,7 +154,7 @@ def test_the_same_prompts_are_the_same_bytes_and_other_prompts_are_refused(
     assert os.listdir(file.parent) == [file.name]
 
 
-def test_a_folder_or_another_ending_is_no_target(tmp_path: Path) -> None:
+def test_a_folder_or_another_ending_is_no_target(tmp_path):
     prompts = read_prompts(SAMPLE)
     (tmp_path / "folder.parquet").mkdir()
     with pytest.raises(UserError, match="exists already"):
@@ -183,7 +166,7 @@ def test_a_folder_or_another_ending_is_no_target(tmp_path: Path) -> None:
         write_prompts(prompts, tmp_path / "file" / "out.parquet")
 
 
-def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -193,7 +176,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
     assert os.listdir(tmp_path) == []
 
 
-def test_columns_that_json_has_no_form_for_are_named(tmp_path: Path) -> None:
+def test_columns_that_json_has_no_form_for_are_named(tmp_path):
     source = tmp_path / "source.parquet"
     pq.write_table(pa.table({"question": ["q"], "answer": ["1"], "image": [b"\x89PNG"]}), source)
     with pytest.raises(UserError, match=r"does not fit JSON .*write \.parquet"):

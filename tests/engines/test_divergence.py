@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 import torch
+from cases import each
 from diverging import SETTINGS, save_diverging_model
 from forks import olr
 from safetensors.torch import load_file, save_file
@@ -18,13 +19,11 @@ WARM_UP = {"train.lr_warmup_ratio": "0.2"}
 HELD_OUT = {"train.evaluate_every": "1"}
 
 
-@pytest.mark.parametrize(
-    ("scaling", "changes", "step", "quantity", "good"),
-    [
-        (3e-37, {}, 2, "its loss or gradient is", None),
-        (3e-39, WARM_UP, 4, "its logits are", 2),
-        (3e-39, WARM_UP | HELD_OUT, 3, "its logits are", 2),
-    ],
+@each(
+    "scaling, changes, step, quantity, good",
+    (3e-37, {}, 2, "its loss or gradient is", None),
+    (3e-39, WARM_UP, 4, "its logits are", 2),
+    (3e-39, WARM_UP | HELD_OUT, 3, "its logits are", 2),
     ids=["gradient", "logits", "held-out logits"],
 )
 def test_a_run_that_diverges_keeps_its_last_good_checkpoint(tmp_path, scaling, changes, step, quantity, good):

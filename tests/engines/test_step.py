@@ -63,18 +63,9 @@ def test_a_step_is_stored_measured_logged_and_saved_in_this_order(done, tmp_path
     line = ["policy/kl", "rollout/reward", "time/store", "time/step", "speed/samples"]
     last = [*line[:2], "eval/avg", "time/store", "time/evaluation", *line[3:]]
     assert done == [
-        ("held out",),
-        ("log", 0, 0, ["eval/avg"]),
-        ("report", 0),
-        ("store", 1),
-        ("log", 1, 1, line),
-        ("report", 1),
-        ("store", 6),
-        ("held out",),
-        ("log", 6, 3, last),
-        ("report", 6),
-        ("save", 6),
-    ]
+        ("held out",), ("log", 0, 0, ["eval/avg"]), ("report", 0), ("store", 1), ("log", 1, 1, line), ("report", 1),
+        ("store", 6), ("held out",), ("log", 6, 3, last), ("report", 6), ("save", 6),
+    ]  # fmt: skip
 
 
 def test_a_stop_is_asked_for_once_a_step_and_saves_it_first(done, tmp_path):

@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+from cases import each
 
 from olr_cli.engines import sweep
 from olr_cli.errors import UserError
@@ -48,9 +49,7 @@ def put_run(path, recipe, *, finished):
             writer.close("finished")
 
 
-@pytest.mark.parametrize(
-    ("statuses", "expected"), [((0, 0, 0), 0), ((0, 2, 0), 2), ((2, 1, 0), 1), ((0, 2, -9), 1)]
-)
+@each("statuses, expected", ((0, 0, 0), 0), ((0, 2, 0), 2), ((2, 1, 0), 1), ((0, 2, -9), 1))
 def test_the_sweep_ends_as_its_worst_run(train, statuses, expected, capfd):
     codes = [
         f"import os; os.kill(os.getpid(), {-status})" if status < 0 else f"exit({status})"

@@ -11,14 +11,8 @@ RIGHT = ("itself", "restyled")
 """Kinds of answers that must be graded right."""
 
 WRONG = (
-    "sign",
-    "off by one",
-    "last digit",
-    "another gold",
-    "swapped pair",
-    "incomplete list",
-    "wrong letter",
-)
+    "sign", "off by one", "last digit", "another gold", "swapped pair", "incomplete list", "wrong letter",
+)  # fmt: skip
 """Kinds of answers that must be graded wrong."""
 
 _THOUSANDS = r"\d{1,3}(?:,(?:\\!)?\s?\d{3})+"
@@ -166,10 +160,6 @@ def _is_scalar(gold: str) -> bool:
 
 
 _RULES: dict[str, Callable[[str], str | None]] = {
-    "sign": _sign,
-    "off by one": _off_by_one,
-    "last digit": _last_digit,
-    "swapped pair": _swapped,
-    "incomplete list": _incomplete,
-    "wrong letter": _other_letter,
-}
+    "sign": _sign, "off by one": _off_by_one, "last digit": _last_digit, "swapped pair": _swapped,
+    "incomplete list": _incomplete, "wrong letter": _other_letter,
+}  # fmt: skip

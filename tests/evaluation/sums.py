@@ -79,17 +79,9 @@ class Silent:
 def sample(response: str, gold: str, choices: int | None = None, problem_id: str = "") -> Generation:
     """A sample to be graded; the problem's id is by default ``with gold <gold>``."""
     return Generation(
-        benchmark="sums",
-        problem_id=problem_id or f"with gold {gold}",
-        sample=0,
-        prompt="",
-        response=response,
-        gold=gold,
-        choices=choices,
-        tokens=1,
-        truncated=False,
-        seed=0,
-    )
+        benchmark="sums", problem_id=problem_id or f"with gold {gold}", sample=0, prompt="", response=response,
+        gold=gold, choices=choices, tokens=1, truncated=False, seed=0,
+    )  # fmt: skip
 
 
 def write_sums(folder: Path, name: str = "sums", problems: int = PROBLEMS, first: int = 0, **keys) -> Path:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from cases import each, refusal
 
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import (
@@ -39,16 +40,11 @@ def test_the_papers_nine_are_there_with_its_sizes_samples_and_groups():
         if name in PAPER
     }
     assert rows == {
-        "aime24": (30, 32, "in", "math"),
-        "aime25": (30, 32, "in", "math"),
-        "amc": (83, 32, "in", "math"),
-        "math500": (500, 1, "in", "math"),
-        "minerva": (272, 1, "in", "math"),
-        "olympiad": (675, 1, "in", "math"),
-        "arc_c": (1172, 1, "out", "choice"),
-        "gpqa_diamond": (198, 1, "out", "choice"),
+        "aime24": (30, 32, "in", "math"), "aime25": (30, 32, "in", "math"), "amc": (83, 32, "in", "math"),
+        "math500": (500, 1, "in", "math"), "minerva": (272, 1, "in", "math"), "olympiad": (675, 1, "in", "math"),
+        "arc_c": (1172, 1, "out", "choice"), "gpqa_diamond": (198, 1, "out", "choice"),
         "mmlu_pro": (12032, 1, "out", "choice"),
-    }
+    }  # fmt: skip
     assert tuple(rows) == PAPER
 
 
@@ -63,17 +59,11 @@ def test_every_hub_source_is_pinned_but_the_one_whose_file_says_why_and_has_lice
         assert benchmark.page == f"https://huggingface.co/datasets/{benchmark.source.hub}"
 
 
-@pytest.mark.parametrize(
-    ("alias", "name"),
-    [
-        ("aime", "aime24"),
-        ("math", "math500"),
-        ("olympiad_bench", "olympiad"),
-        ("gpqa", "gpqa_diamond"),
-        ("arithmetic-addition", "arithmetic"),
-        ("arithmetic:subtraction", "arithmetic:subtraction"),
-    ],
-)
+@each(
+    "alias, name",
+    ("aime", "aime24"), ("math", "math500"), ("olympiad_bench", "olympiad"), ("gpqa", "gpqa_diamond"),
+    ("arithmetic-addition", "arithmetic"), ("arithmetic:subtraction", "arithmetic:subtraction"),
+)  # fmt: skip
 def test_a_benchmark_is_found_by_the_names_that_files_give_it(alias, name):
     assert find_benchmark(alias).name == name
 
@@ -83,13 +73,10 @@ def test_no_name_means_two_benchmarks():
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize(
-    ("wrong", "expected"), [("olympiads", "did you mean 'olympiad'?"), ("xyz", "known: all, aime24")]
-)
+@each("wrong, expected", ("olympiads", "did you mean 'olympiad'?"), ("xyz", "known: all, aime24"))
 def test_an_unknown_name_is_refused_with_a_suggestion(wrong, expected):
-    with pytest.raises(UserError) as caught:
-        find_benchmark(wrong)
-    assert f"'{wrong}'" in str(caught.value) and expected in str(caught.value)
+    caught = refusal(find_benchmark, wrong)
+    assert f"'{wrong}'" in caught and expected in caught
 
 
 def test_all_means_the_papers_nine_in_its_order_each_once():
@@ -119,38 +106,35 @@ def test_the_file_of_an_own_benchmark_lies_beside_its_yaml(own, monkeypatch, tmp
     assert (benchmark.title, benchmark.samples, benchmark.distribution) == ("planets", 1, None)
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (OWN + "sample: 4", "unknown key 'sample' (did you mean 'samples'?)"),
-        (OWN + "samples: 0", "samples is 0: input should be greater than 0"),
-        ("name: planets", "field required"),
-        ("name: planets\nsource: {path: x}", "unknown key 'source.path'"),
-        ("name: planets\nsource: {file: x, task: y}", "'source' needs one of hub, file and task"),
-        ("name: planets\nsource: {hub: org/name, spilt: test}", "'source.spilt' (did you mean 'split'?)"),
-        ("name: planets\nsource: {hub: name}", "source.hub is 'name'"),
-        (OWN + "prompt: Answer!", "prompt has no {problem}"),
-        *(
-            (OWN + text, "multiple choice needs grader choice, fields.choices (the columns of the options)")
-            for text in (
-                "prompt: '{problem} {choices}'",
-                "fields: {problem: q, answer: a, choices: c}",
-                "fields: {problem: q, answer: a, shuffle: true}",
-                "fields: {problem: q, answer: a}\ngrader: choice",
-            )
-        ),
-        (OWN + "fields: {problem: q, answer: a, choice: c}", "'fields.choice' (did you mean 'choices'?)"),
-        (OWN + "extractor: boxd", "did you mean 'boxed'?"),
-        (OWN + "extractor: {regex: '('}", "regular expression '(' is not valid"),
-        (OWN + "extractor: {before: x}", "expected a name, or one of regex, after, tag, function"),
-        ("name: [", "is not valid YAML"),
-    ],
+@each(
+    "text, expected",
+    (OWN + "sample: 4", "unknown key 'sample' (did you mean 'samples'?)"),
+    (OWN + "samples: 0", "samples is 0: input should be greater than 0"),
+    ("name: planets", "field required"),
+    ("name: planets\nsource: {path: x}", "unknown key 'source.path'"),
+    ("name: planets\nsource: {file: x, task: y}", "'source' needs one of hub, file and task"),
+    ("name: planets\nsource: {hub: org/name, spilt: test}", "'source.spilt' (did you mean 'split'?)"),
+    ("name: planets\nsource: {hub: name}", "source.hub is 'name'"),
+    (OWN + "prompt: Answer!", "prompt has no {problem}"),
+    *(
+        (OWN + text, "multiple choice needs grader choice, fields.choices (the columns of the options)")
+        for text in (
+            "prompt: '{problem} {choices}'",
+            "fields: {problem: q, answer: a, choices: c}",
+            "fields: {problem: q, answer: a, shuffle: true}",
+            "fields: {problem: q, answer: a}\ngrader: choice",
+        )
+    ),
+    (OWN + "fields: {problem: q, answer: a, choice: c}", "'fields.choice' (did you mean 'choices'?)"),
+    (OWN + "extractor: boxd", "did you mean 'boxed'?"),
+    (OWN + "extractor: {regex: '('}", "regular expression '(' is not valid"),
+    (OWN + "extractor: {before: x}", "expected a name, or one of regex, after, tag, function"),
+    ("name: [", "is not valid YAML"),
 )
 def test_what_is_wrong_with_an_own_benchmark_is_one_sentence(own, text, expected):
     own.write_text(text)
-    with pytest.raises(UserError) as caught:
-        find_benchmark(str(own))
-    assert str(own) in str(caught.value) and expected in str(caught.value) and "\n" not in str(caught.value)
+    caught = refusal(find_benchmark, str(own))
+    assert str(own) in caught and expected in caught
 
 
 def test_only_the_placeholders_of_a_prompt_are_filled_in():

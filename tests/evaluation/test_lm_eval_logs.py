@@ -8,6 +8,7 @@ from pathlib import Path
 import commands
 import polars as pl
 import pytest
+from cases import each
 from samples import SAME_QUESTION, json_lines, questions
 
 LOGS = Path(__file__).parents[1] / "fixtures" / "logs"
@@ -46,10 +47,8 @@ def benchmark(tmp_path):
 def test_a_log_of_lm_eval_is_graded_by_value_and_by_letter():
     plain, said = answered(LM_EVAL)
     assert scores(plain) == {"science": (1, 0.5), "sums": (2, 0.75)}
-    assert (
-        "lm-eval 0.4.13 itself scored sums: exact_match,boxed 25.0, exact_match,last-number 25.0."
-        in plain["notes"]
-    )
+    itself = "lm-eval 0.4.13 itself scored sums: exact_match,boxed 25.0, exact_match,last-number 25.0."
+    assert itself in plain["notes"]
     assert "science_likelihood has likelihoods of given answers and no generated text; left out" in said
     record = json.loads(Path("evaluations/SmolLM2-135M-Instruct-lm-eval/evaluation.json").read_text())
     assert record["sampling"]["temperature"] == 0.6
@@ -60,7 +59,7 @@ def test_a_log_of_lm_eval_is_graded_by_value_and_by_letter():
 def test_what_a_log_does_not_say_is_unknown():
     plain, _ = answered(SUMS)
     [score] = plain["evaluations"][0]["scores"]
-    assert (score["truncated"], score["mean_tokens"]) == (None, None)
+    assert score["truncated"] is score["mean_tokens"] is None
     commands.done("regrade", "evaluations/SmolLM2-135M-Instruct-lm-eval")
 
 
@@ -85,12 +84,8 @@ def test_problems_of_a_benchmark_are_found_in_every_form_of_their_questions(tmp_
     )
     logged = [LINE | {"doc_id": at, "doc": {"q": form(questions(12)[at])}} for at in (10, 1)]
     answered(
-        write(tmp_path, "samples_x_1.jsonl", *map(json.dumps, logged)),
-        "--benchmarks",
-        "mine.yaml",
-        "--out",
-        "o",
-    )
+        write(tmp_path, "samples_x_1.jsonl", *map(json.dumps, logged)), "--benchmarks", "mine.yaml", "--out", "o",
+    )  # fmt: skip
     rows = pl.read_parquet("o/generations/mine.parquet")
     assert rows["problem_id"].unique(maintain_order=True).to_list() == ["p10", "p1"]
 
@@ -135,35 +130,31 @@ def write(tmp_path, name, *lines):
     return file
 
 
-@pytest.mark.parametrize(
+@each(
     "lines",
-    [
-        ["{"],
-        ["[1]"],
-        ['{"doc_id": 0}'],
-        [],
-        [json.dumps(LINE | {"resps": 7})],
-        [json.dumps(LINE | {"resps": [[{}]]})],
-        [json.dumps(LINE | {"resps": [[]]})],
-        ['{"doc_id": 0, "doc": ' + "[" * 900 + "]" * 900 + "}"],
-        [json.dumps(LINE | {"arguments": None})],
-        [json.dumps(LINE), json.dumps(LINE | {"doc_id": 1, "resps": [["1", "2"]]})],
-    ],
+    ["{"],
+    ["[1]"],
+    ['{"doc_id": 0}'],
+    [],
+    [json.dumps(LINE | {"resps": 7})],
+    [json.dumps(LINE | {"resps": [[{}]]})],
+    [json.dumps(LINE | {"resps": [[]]})],
+    ['{"doc_id": 0, "doc": ' + "[" * 900 + "]" * 900 + "}"],
+    [json.dumps(LINE | {"arguments": None})],
+    [json.dumps(LINE), json.dumps(LINE | {"doc_id": 1, "resps": [["1", "2"]]})],
 )
 def test_what_is_no_log_is_named(tmp_path, lines):
     file = write(tmp_path, "samples_x_1.jsonl", *lines)
     assert f"{file} is no sample log of lm-eval" in refused(file)
 
 
-@pytest.mark.parametrize(
-    ("target", "right"),
-    [
-        (["2", "7"], ["7", "2"]),
-        (["so\n#### 2", ["7"], 8], ["7", "8"]),
-        ("['2', \"7'\"]", ["2"]),
-        (["B", "(C)"], ["C", "B"]),
-        ("[2, 7]", ["[2, 7]"]),
-    ],
+@each(
+    "target, right",
+    (["2", "7"], ["7", "2"]),
+    (["so\n#### 2", ["7"], 8], ["7", "8"]),
+    ("['2', \"7'\"]", ["2"]),
+    (["B", "(C)"], ["C", "B"]),
+    ("[2, 7]", ["[2, 7]"]),
 )
 def test_any_answer_of_a_target_is_right_also_when_it_is_graded_again(tmp_path, target, right):
     asked = [f"\\boxed{{{answer}}}" for answer in [*right, "5"]]
@@ -179,23 +170,18 @@ def test_a_response_that_is_null_is_empty(tmp_path):
     assert (scores(plain), said) == ({"x": (1, 0.5)}, "")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "drawn"),
-    [
-        ({}, {"temperature": 0.0, "max_new_tokens": 256, "top_p": 1.0, "top_k": None, "stop": []}),
-        (
-            {"temperature": 0.7, "do_sample": False, "max_new_tokens": 9},
-            {"temperature": 0.0, "max_new_tokens": 9},
-        ),
-        (
-            {"temperature": 0.7, "top_p": 0.9, "top_k": 0, "until": ["Q:", ""]},
-            {"temperature": 0.7, "top_p": 0.9, "top_k": None, "min_p": "unknown", "stop": ["Q:"]},
-        ),
-        (
-            {"temperature": 0.7},
-            {"temperature": 0.7, "top_p": "unknown", "top_k": "unknown", "min_p": "unknown"},
-        ),
-    ],
+@each(
+    "arguments, drawn",
+    ({}, {"temperature": 0.0, "max_new_tokens": 256, "top_p": 1.0, "top_k": None, "stop": []}),
+    (
+        {"temperature": 0.7, "do_sample": False, "max_new_tokens": 9},
+        {"temperature": 0.0, "max_new_tokens": 9},
+    ),
+    (
+        {"temperature": 0.7, "top_p": 0.9, "top_k": 0, "until": ["Q:", ""]},
+        {"temperature": 0.7, "top_p": 0.9, "top_k": None, "min_p": "unknown", "stop": ["Q:"]},
+    ),
+    ({"temperature": 0.7}, {"temperature": 0.7, "top_p": "unknown", "top_k": "unknown", "min_p": "unknown"}),
 )
 def test_how_a_log_was_sampled_is_what_its_requests_say_and_else_unknown(tmp_path, arguments, drawn):
     asked = {"gen_args_0": {"arg_0": "?", "arg_1": arguments}}
@@ -213,9 +199,8 @@ def test_half_a_surrogate_pair_is_replaced(tmp_path):
     assert scores(plain) == {"x": (1, 1.0)}
 
 
-@pytest.mark.parametrize(
-    ("target", "score"),
-    [(["1", "1.0"], 0.5), (["7", "1"], 0.5), (["1", "2"], 1.0), ("so\n#### 2", 0.5), (3, 0.0)],
+@each(
+    "target, score", (["1", "1.0"], 0.5), (["7", "1"], 0.5), (["1", "2"], 1.0), ("so\n#### 2", 0.5), (3, 0.0)
 )
 def test_any_of_the_golds_of_a_log_is_right(tmp_path, target, score):
     line = LINE | {"target": target, "resps": [["\\boxed{1}", "\\boxed{2}"]]}
@@ -234,15 +219,13 @@ def test_a_target_that_is_no_gold_is_named_and_a_response_that_failed_is_empty(t
     assert f"row 1 of {file}, counted from 1: 'target' is a dict" in refused(file)
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ([LIKELIHOOD], "likelihoods of given answers and no generated text"),
-        (["nowhere"], "nowhere does not exist"),
-        ([LOGS.parent / "metrics"], "there is no evaluation at"),
-        ([SCIENCE, "--benchmarks", "mine.yaml"], "asks other problems than mine"),
-        ([SCIENCE, "--data", "mine.jsonl"], "--benchmarks: data are the problems of a benchmark"),
-    ],
+@each(
+    "words, sentence",
+    ([LIKELIHOOD], "likelihoods of given answers and no generated text"),
+    (["nowhere"], "nowhere does not exist"),
+    ([LOGS.parent / "metrics"], "there is no evaluation at"),
+    ([SCIENCE, "--benchmarks", "mine.yaml"], "asks other problems than mine"),
+    ([SCIENCE, "--data", "mine.jsonl"], "--benchmarks: data are the problems of a benchmark"),
 )
 def test_what_cannot_be_imported_is_refused(benchmark, words, sentence):
     assert sentence in refused(*words)

@@ -7,8 +7,10 @@ import threading
 import time
 from collections import Counter
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
+from cases import each
 from commands import contents, done, refused
 from sums import PROBLEMS, SAMPLES, sums
 
@@ -100,10 +102,8 @@ def completion(body):
     value = sum(map(int, question.removesuffix(" = ?").split(" + "))) + (seed % 3 == 0)
     said = {"role": "assistant", "content": f"It is \\boxed{{{value}}}."}
     reason = "length" if seed % 11 == 0 else "stop"
-    return {
-        "choices": [{"message": said, "finish_reason": reason}],
-        "usage": {"completion_tokens": 5 + seed % 7},
-    }
+    used = {"completion_tokens": 5 + seed % 7}
+    return {"choices": [{"message": said, "finish_reason": reason}], "usage": used}
 
 
 @pytest.fixture
@@ -161,14 +161,12 @@ def refusing(status, wording, *names):
     return refusal
 
 
-@pytest.mark.parametrize(
+@each(
     "refusal",
-    [
-        refusing(400, lambda name: {"error": {"message": f"Unknown parameter: '{name}'."}}, "top_k", "top_p"),
-        refusing(422, lambda name: {"detail": [{"loc": ["body", name], "msg": "no"}]}, "top_k", "top_p"),
-        refusing(400, lambda name: {"error": f"no '{name}', did you mean 'min_p'?"}, "top_p", "top_k"),
-        refusing(400, lambda name: [{"error": f"no {name.title().replace('_', '')}"}], "top_p", "top_k"),
-    ],
+    refusing(400, lambda name: {"error": {"message": f"Unknown parameter: '{name}'."}}, "top_k", "top_p"),
+    refusing(422, lambda name: {"detail": [{"loc": ["body", name], "msg": "no"}]}, "top_k", "top_p"),
+    refusing(400, lambda name: {"error": f"no '{name}', did you mean 'min_p'?"}, "top_p", "top_k"),
+    refusing(400, lambda name: [{"error": f"no {name.title().replace('_', '')}"}], "top_p", "top_k"),
 )
 def test_a_neutral_setting_that_a_server_refuses_is_the_servers_in_all_that_is_stored_and_shown(
     server, tmp_path, monkeypatch, refusal
@@ -184,9 +182,7 @@ def test_a_neutral_setting_that_a_server_refuses_is_the_servers_in_all_that_is_s
         assert "Sampled at temperature 0.6; the server's: top_k, top_p." in result.stdout
         assert ("the server refuses top_k, top_p, and" in result.stderr) == is_first
     assert "min_p" in server.asked[-1] and not {"top_k", "top_p"} & server.asked[-1].keys()
-    scores, record = (
-        json.loads((tmp_path / "o" / f"{name}.json").read_text()) for name in ("scores", "evaluation")
-    )
+    scores, record = (json.loads(Path("o", f"{name}.json").read_text()) for name in ("scores", "evaluation"))
     drawn = {"temperature": 0.6, "top_p": "the server's", "top_k": "the server's", "min_p": 0.0}
     assert drawn.items() <= scores["sampling"].items()
     [made] = record["generated_by"]
@@ -214,28 +210,26 @@ def test_no_more_requests_at_a_time_than_allowed(server, most):
     assert server.most_at_once == most
 
 
-@pytest.mark.parametrize(
+@each(
     "trouble",
-    [
-        (429, {"error": {"message": "slow down"}}),
-        (500, b"oh"),
-        (503, b"loading", {"Retry_After": "0.01"}),
-        *(
-            (503, b"", {"Retry_After": wish})
-            for wish in ("inf", "nan", "-1", "soon", "Mon, 01 Jan 1990 01:02:03 GMT")
-        ),
-        "hang up",
-        "cut",
-        (200, b"<html>"),
-        (200, b"[" * 100_000),
-        (200, b'{"choices": [{"message": {"content": ' + b"9" * 5000 + b"}}]}"),
-        (200, {"choices": [{"message": {"content": 7}}]}),
-        (200, {"choices": []}),
-        (200, b" " * (1 << 20) + b"{}"),
-        (200, gzip.compress(b" " * (1 << 21)), {"Content_Encoding": "gzip"}),
-        (200, gzip.compress(gzip.compress(b" " * (1 << 24))), {"Content_Encoding": "gzip, gzip"}),
-        (200, b"no gzip", {"Content_Encoding": "gzip"}),
-    ],
+    (429, {"error": {"message": "slow down"}}),
+    (500, b"oh"),
+    (503, b"loading", {"Retry_After": "0.01"}),
+    *(
+        (503, b"", {"Retry_After": wish})
+        for wish in ("inf", "nan", "-1", "soon", "Mon, 01 Jan 1990 01:02:03 GMT")
+    ),
+    "hang up",
+    "cut",
+    (200, b"<html>"),
+    (200, b"[" * 100_000),
+    (200, b'{"choices": [{"message": {"content": ' + b"9" * 5000 + b"}}]}"),
+    (200, {"choices": [{"message": {"content": 7}}]}),
+    (200, {"choices": []}),
+    (200, b" " * (1 << 20) + b"{}"),
+    (200, gzip.compress(b" " * (1 << 21)), {"Content_Encoding": "gzip"}),
+    (200, gzip.compress(gzip.compress(b" " * (1 << 24))), {"Content_Encoding": "gzip, gzip"}),
+    (200, b"no gzip", {"Content_Encoding": "gzip"}),
 )
 def test_what_passes_is_tried_again(server, monkeypatch, trouble):
     monkeypatch.setattr(openai_backend, "MOST_BYTES", 1 << 20)
@@ -256,20 +250,18 @@ def said(**message):
     return lambda reply: reply["choices"][0]["message"].update(message)
 
 
-@pytest.mark.parametrize(
-    ("change", "tokens", "response"),
-    [
-        (lambda reply: reply.pop("usage"), None, "It is \\boxed{7}."),
-        *(
-            (lambda reply, usage=usage: reply.update(usage=usage), None, "It is \\boxed{7}.")
-            for usage in (None, *({"completion_tokens": n} for n in (10**30, -1, "6", True)))
-        ),
-        (said(content=[{"type": "text", "text": "4"}, {"type": "text", "text": "2"}]), 6, "42"),
-        (said(content="4\ud8002"), 6, "4?2"),
-        (said(content=None), 6, ""),
-        (said(content="4", reasoning_content="hm"), 6, "<think>\nhm\n</think>\n\n4"),
-        (said(content=None, reasoning_content="hm"), 6, "<think>\nhm"),
-    ],
+@each(
+    "change, tokens, response",
+    (lambda reply: reply.pop("usage"), None, "It is \\boxed{7}."),
+    *(
+        (lambda reply, usage=usage: reply.update(usage=usage), None, "It is \\boxed{7}.")
+        for usage in (None, *({"completion_tokens": n} for n in (10**30, -1, "6", True)))
+    ),
+    (said(content=[{"type": "text", "text": "4"}, {"type": "text", "text": "2"}]), 6, "42"),
+    (said(content="4\ud8002"), 6, "4?2"),
+    (said(content=None), 6, ""),
+    (said(content="4", reasoning_content="hm"), 6, "<think>\nhm\n</think>\n\n4"),
+    (said(content=None, reasoning_content="hm"), 6, "<think>\nhm"),
 )
 def test_a_reply_may_say_less_or_otherwise(server, change, tokens, response):
     server.troubles = [lambda reply: (change(reply), reply)[1]]
@@ -277,13 +269,11 @@ def test_a_reply_may_say_less_or_otherwise(server, change, tokens, response):
     assert (rollout.tokens, rollout.response, len(server.asked)) == (tokens, response, 1)
 
 
-@pytest.mark.parametrize(
-    ("trouble", "pause", "timeout", "least", "most"),
-    [
-        ((429, b"", {"Retry_After": "1e9"}), 0, 0.2, 0.2, 9),
-        (None, 3, 0.2, 0.2, 2.9),
-        ((429, b"", {"Retry_After": "0.7"}), 0, None, 0.7, 9),
-    ],
+@each(
+    "trouble, pause, timeout, least, most",
+    ((429, b"", {"Retry_After": "1e9"}), 0, 0.2, 0.2, 9),
+    (None, 3, 0.2, 0.2, 2.9),
+    ((429, b"", {"Retry_After": "0.7"}), 0, None, 0.7, 9),
 )
 def test_waits_are_as_long_as_the_server_asks_and_never_longer_than_the_time_limit(
     server, trouble, pause, timeout, least, most
@@ -294,29 +284,15 @@ def test_waits_are_as_long_as_the_server_asks_and_never_longer_than_the_time_lim
     assert len(server.asked) == 2 and least <= time.monotonic() - began < most
 
 
-@pytest.mark.parametrize(
-    ("troubles", "told"),
-    [
-        (
-            [(400, {"error": {"message": "bad thing\nhere."}})],
-            "refuses a request (status 400: bad thing here)",
-        ),
-        ([(401, {"error": {"message": "no key"}})], "set the environment variable OPENAI_API_KEY"),
-        ([(400, b"[" * 100_000)], "refuses a request (status 400: [["),
-        (
-            [(401, {"error": "wrong key: top-secret"})],
-            "refuses the key in OPENAI_API_KEY (status 401: wrong key: …)",
-        ),
-        (
-            [(200, b"<html>")] * 99,
-            "otherwise than a chat completion, '<html>'; is the URL that of an OpenAI",
-        ),
-        (
-            [(500, {"detail": "engine died"})] * 99,
-            "8 requests in a row, in 8 attempts each (status 500: engine died)",
-        ),
-        (["cut"] * 8, "1 of 15 samples are lost: "),
-    ],
+@each(
+    "troubles, told",
+    ([(400, {"error": {"message": "bad thing\nhere."}})], "refuses a request (status 400: bad thing"),
+    ([(401, {"error": {"message": "no key"}})], "set the environment variable OPENAI_API_KEY"),
+    ([(400, b"[" * 100_000)], "refuses a request (status 400: [["),
+    ([(401, {"error": "wrong key: top-secret"})], "refuses the key in OPENAI_API_KEY (status 401: wrong"),
+    ([(200, b"<html>")] * 99, "otherwise than a chat completion, '<html>'; is the URL that of an OpenAI"),
+    ([(500, {"detail": "engine died"})] * 99, "8 requests in a row, in 8 attempts each (status 500"),
+    (["cut"] * 8, "1 of 15 samples are lost: "),
 )
 def test_what_does_not_pass_is_one_sentence(server, monkeypatch, troubles, told):
     if "the key" in told:
@@ -364,18 +340,16 @@ def test_user_password_and_query_of_the_address_are_sent_and_neither_stored_nor_
     assert set(server.paths) == {"/v1/models?token=hidden", "/v1/chat/completions?token=hidden"}
 
 
-@pytest.mark.parametrize(
-    ("model", "change", "told"),
-    [
-        ("org/ader", {}, "has no model 'org/ader' (did you mean 'org/adder'?)"),
-        (MODEL, {"url": "http://127.0.0.1:9/v1"}, "no server answers at http://127.0.0.1:9/v1"),
-        *(
-            (MODEL, {"url": url}, "url: this is no URL of a server")
-            for url in ("localhost", "http://me:pass@h:port", "http://h:99999999", "")
-        ),
-        (MODEL, {"chat": ChatFormat(template="{{ messages }}")}, "chat_template: a server renders"),
-        (MODEL, {"name": "vllm"}, "url: the backend openai is a server"),
-    ],
+@each(
+    "model, change, told",
+    ("org/ader", {}, "has no model 'org/ader' (did you mean 'org/adder'?)"),
+    (MODEL, {"url": "http://127.0.0.1:9/v1"}, "no server answers at http://127.0.0.1:9/v1"),
+    *(
+        (MODEL, {"url": url}, "url: this is no URL of a server")
+        for url in ("localhost", "http://me:pass@h:port", "http://h:99999999", "")
+    ),
+    (MODEL, {"chat": ChatFormat(template="{{ messages }}")}, "chat_template: a server renders"),
+    (MODEL, {"name": "vllm"}, "url: the backend openai is a server"),
 )
 def test_what_cannot_be_opened_is_one_sentence(server, model, change, told):
     options = {"name": "openai", "url": server.url, "chat": AS_THE_MODEL_HAS_IT} | change

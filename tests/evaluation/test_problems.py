@@ -8,6 +8,7 @@ from collections import Counter
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cases import each, refusal
 from samples import SAME_QUESTION, SHARED, json_lines, needs_shared, questions
 
 from olr_cli.data.chat import Message
@@ -39,9 +40,7 @@ def hub(monkeypatch):
 
 
 def row(question, gold, source="aime", system=True, **extra):
-    turns = [{"role": "user", "content": question}]
-    if system:
-        turns.insert(0, {"role": "system", "content": "Think."})
+    turns = [{"role": "system", "content": "Think."}] * system + [{"role": "user", "content": question}]
     return {
         "data_source": source,
         "prompt": turns,
@@ -77,11 +76,7 @@ def options(problem):
 def test_repeated_rows_are_one_problem_in_the_order_of_their_first_appearance(tmp_path):
     rows = [row(f"q{n}", str(n), index=n) for n in (5, 3, 5, 4, 3, 5)]
     problems = load_problems(find_benchmark("aime24"), data=write(tmp_path / "a.parquet", rows), limit=9)
-    assert [(p.prompt_id, p.gold, p.choices) for p in problems] == [
-        ("5", "5", None),
-        ("3", "3", None),
-        ("4", "4", None),
-    ]
+    assert [(p.prompt_id, p.gold, p.choices) for p in problems] == [(n, n, None) for n in "534"]
     assert problems[0].messages == (Message("system", "Think."), Message("user", "q5"))
 
 
@@ -123,38 +118,18 @@ def test_a_rows_own_system_message_wins_and_one_without_gets_the_benchmarks(tmp_
 QUESTION = "Which?\n\nA) a\nB) b\nC) c\n"
 
 
-@pytest.mark.parametrize(
-    ("name", "rows", "expected"),
-    [
-        (
-            "aime24",
-            [row("q", "1", "amc"), row("q", "1", "minerva")],
-            "is aime24 or aime (it has amc, minerva)",
-        ),
-        (
-            "aime24",
-            [row(f"q{n}", "1", index=n) for n in range(29)],
-            "aime24 has 30 problems, and 29 were found",
-        ),
-        *(
-            (
-                "aime24",
-                [row("q1", "1", index=1), row("q2", gold, index=2)],
-                "1 of 2 problems have no true answer",
-            )
-            for gold in (None, "  ", "__NoCorrectAnswer__")
-        ),
-        (
-            "arc_c",
-            [row(QUESTION, "D", "arc_c", index="Mercury_7")],
-            "answer to problem Mercury_7 is 'D', and its options are A, B, C",
-        ),
-    ],
+@each(
+    "name, rows, expected",
+    ("aime24", [row("q", "1", "amc"), row("q", "1", "minerva")], "is aime24 or aime (it has amc"),
+    ("aime24", [row(f"q{n}", "1", index=n) for n in range(29)], "aime24 has 30 problems, and 29 were"),
+    *(
+        ("aime24", [row("q1", "1", index=1), row("q2", gold, index=2)], "1 of 2 problems have no true")
+        for gold in (None, "  ", "__NoCorrectAnswer__")
+    ),
+    ("arc_c", [row(QUESTION, "D", "arc_c", index="Mercury_7")], "answer to problem Mercury_7 is 'D'"),
 )
 def test_data_that_are_not_the_benchmark_are_refused_in_a_sentence(tmp_path, name, rows, expected):
-    with pytest.raises(UserError) as caught:
-        load_problems(find_benchmark(name), data=write(tmp_path / "a.jsonl", rows))
-    assert expected in str(caught.value) and "\n" not in str(caught.value)
+    assert expected in refusal(load_problems, find_benchmark(name), data=write(tmp_path / "a.jsonl", rows))
 
 
 def test_the_first_problems_are_not_counted(tmp_path):
@@ -167,16 +142,14 @@ def test_a_marked_rows_gold_is_its_true_answer(tmp_path):
     assert load_problems(find_benchmark("aime24"), data=data, limit=1)[0].gold == "7"
 
 
-@pytest.mark.parametrize(
-    ("lines", "gold", "expected"),
-    [
-        (["A) slower", "B) faster", "C) the same"], "C", (3, "C")),
-        (["A) a", "B) b", "C) c", "D) d", "E) e"], "(e)", (5, "E")),
-        (["1) a", "2) b", "3) c"], "3", (3, "3")),
-        (["A) a", "B) b", "C) c"], "2", (3, "2")),
-        (["A) 1) heat 2) cool", "B) 1. heat", "2. cool", "C) none"], "B", (3, "B")),
-        (["I) yes", "II) no"], "B", (None, "B")),
-    ],
+@each(
+    "lines, gold, expected",
+    (["A) slower", "B) faster", "C) the same"], "C", (3, "C")),
+    (["A) a", "B) b", "C) c", "D) d", "E) e"], "(e)", (5, "E")),
+    (["1) a", "2) b", "3) c"], "3", (3, "3")),
+    (["A) a", "B) b", "C) c"], "2", (3, "2")),
+    (["A) 1) heat 2) cool", "B) 1. heat", "2. cool", "C) none"], "B", (3, "B")),
+    (["I) yes", "II) no"], "B", (None, "B")),
 )
 def test_the_options_of_a_multiple_choice_row_are_counted(tmp_path, lines, gold, expected):
     question = "Which? A) is no option here.\n\n" + "\n".join(lines) + "\n"
@@ -188,16 +161,14 @@ def test_the_options_of_a_multiple_choice_row_are_counted(tmp_path, lines, gold,
 # ---- the hub -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "hub_id", "row", "gold"),
-    [
-        ("aime24", "HuggingFaceH4/aime_2024", {"id": 60, "problem": "p", "answer": "025"}, "025"),
-        ("aime25", "math-ai/aime25", {"id": "0", "problem": "p", "answer": "70"}, "70"),
-        ("amc", "AI-MO/aimo-validation-amc", {"id": 0, "problem": "p", "answer": -4.0}, "-4"),
-        ("math500", "HuggingFaceH4/MATH-500", {"unique_id": "a/7", "problem": "p", "answer": "x^2"}, "x^2"),
-        ("minerva", "math-ai/minervamath", {"question": "p", "answer": "4.5e33"}, "4.5e33"),
-        ("olympiad", "zwhe99/simplerl-OlympiadBench", {"question": "p", "final_answer": ["$2n$"]}, "$2n$"),
-    ],
+@each(
+    "name, hub_id, row, gold",
+    ("aime24", "HuggingFaceH4/aime_2024", {"id": 60, "problem": "p", "answer": "025"}, "025"),
+    ("aime25", "math-ai/aime25", {"id": "0", "problem": "p", "answer": "70"}, "70"),
+    ("amc", "AI-MO/aimo-validation-amc", {"id": 0, "problem": "p", "answer": -4.0}, "-4"),
+    ("math500", "HuggingFaceH4/MATH-500", {"unique_id": "a/7", "problem": "p", "answer": "x^2"}, "x^2"),
+    ("minerva", "math-ai/minervamath", {"question": "p", "answer": "4.5e33"}, "4.5e33"),
+    ("olympiad", "zwhe99/simplerl-OlympiadBench", {"question": "p", "final_answer": ["$2n$"]}, "$2n$"),
 )
 def test_hub_rows_of_mathematics_become_problems(hub, name, hub_id, row, gold):
     hub[hub_id] = [row]
@@ -224,12 +195,8 @@ def test_arc_keeps_the_labels_of_its_options_letters_or_numbers_three_or_five(hu
 
 
 def gpqa_row(number):
-    wrong = {f"Incorrect Answer {n}": f"wrong {n} of {number}\n" for n in (1, 2, 3)}
-    return {
-        "Record ID": f"rec{number}",
-        "Question": f"Q{number}?\n",
-        "Correct Answer": f"right of {number}",
-    } | wrong
+    right = {"Record ID": f"rec{number}", "Question": f"Q{number}?\n", "Correct Answer": f"right of {number}"}
+    return right | {f"Incorrect Answer {n}": f"wrong {n} of {number}\n" for n in (1, 2, 3)}
 
 
 def test_gpqas_right_option_lies_at_a_drawn_place_that_never_changes(hub):
@@ -237,9 +204,7 @@ def test_gpqas_right_option_lies_at_a_drawn_place_that_never_changes(hub):
     problems = load_problems(find_benchmark("gpqa_diamond"))
     assert all(options(p)[p.gold].startswith("right of") and p.choices == 4 for p in problems)
     assert all(len(set(options(p).values())) == 4 for p in problems)
-    assert "\n\nA) " in problems[0].messages[-1].content and problems[0].messages[-1].content.startswith(
-        "Q0?\n\n"
-    )
+    assert problems[0].messages[-1].content.startswith("Q0?\n\nA) ")
     places = Counter(p.gold for p in problems)
     assert set(places) == set("ABCD") and min(places.values()) > 198 / 8
     hub["Idavidrein/gpqa"] = [gpqa_row(n) for n in reversed(range(198))]
@@ -258,34 +223,21 @@ def test_mmlu_pro_has_as_many_letters_as_options(hub):
     assert (three.prompt_id, three.gold, options(three)) == ("71", "B", {"A": "yes", "B": "no", "C": "both"})
 
 
-@pytest.mark.parametrize(
-    ("name", "rows", "expected"),
-    [
-        ("math500", None, "Couldn't reach 'HuggingFaceH4/MATH-500'"),
-        ("math500", None, "give a file that has its problems"),
-        (
-            "gpqa_diamond",
-            None,
-            "accept its terms at https://huggingface.co/datasets/Idavidrein/gpqa and set HF_TOKEN",
-        ),
-        (
-            "aime25",
-            [{"id": str(n), "problem": f"p{n}", "answer": "1"} for n in range(31)],
-            "aime25 has 30 problems, and 31 were found in math-ai/aime25",
-        ),
-        (
-            "aime25",
-            [{"question": "p", "answer": "1"}],
-            "math-ai/aime25 has no column 'problem'; its columns are question, answer",
-        ),
-    ],
+THIRTY_ONE = [{"id": str(n), "problem": f"p{n}", "answer": "1"} for n in range(31)]
+
+
+@each(
+    "name, rows, expected",
+    ("math500", None, "Couldn't reach 'HuggingFaceH4/MATH-500'"),
+    ("math500", None, "give a file that has its problems"),
+    ("gpqa_diamond", None, "accept its terms at https://huggingface.co/datasets/Idavidrein/gpqa and set"),
+    ("aime25", THIRTY_ONE, "aime25 has 30 problems, and 31 were found in math-ai/aime25"),
+    ("aime25", [{"question": "p", "answer": "1"}], "math-ai/aime25 has no column 'problem'; its columns"),
 )
 def test_what_the_hub_does_not_have_is_one_sentence(hub, name, rows, expected):
     if rows is not None:
         hub[find_benchmark(name).source.hub] = rows
-    with pytest.raises(UserError) as caught:
-        load_problems(find_benchmark(name))
-    assert expected in str(caught.value) and "\n" not in str(caught.value)
+    assert expected in refusal(load_problems, find_benchmark(name))
 
 
 # ---- built-in sets and benchmarks of one's own -------------------------------------------------------------------
@@ -334,29 +286,20 @@ def test_options_of_ones_own_may_lie_in_columns_with_the_index_of_the_right_one(
 CHOICE = "grader: choice\nprompt: '{problem} {choices}'\n"
 
 
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        ({"right": "D"}, "'D' in right is not the label of an option (A, B, C)"),
-        ({"right": None}, "1 of 1 problems have no true answer"),
-        ({"o": ["x"]}, "needs 2 to 10 options"),
-        ({"o": ["x", None, "z"]}, "needs 2 to 10 options"),
-        ({"o": None}, "needs 2 to 10 options"),
-        ({"q": " "}, "has no 'problem'"),
-    ],
+@each(
+    "fields, change, expected",
+    ("answer: right, choices: o", {"right": "D"}, "'D' in right is not the label of an option (A, B, C)"),
+    ("answer: right, choices: o", {"right": None}, "1 of 1 problems have no true answer"),
+    ("answer: right, choices: o", {"o": ["x"]}, "needs 2 to 10 options"),
+    ("answer: right, choices: o", {"o": ["x", None, "z"]}, "needs 2 to 10 options"),
+    ("answer: right, choices: o", {"o": None}, "needs 2 to 10 options"),
+    ("answer: right, choices: o", {"q": " "}, "has no 'problem'"),
+    ("answer: b, choices: [a, c, b]", {"a": "x", "c": "y", "b": None}, "has no b, the right option"),
 )
-def test_what_is_wrong_with_a_row_is_one_sentence(tmp_path, change, expected):
-    text = CHOICE + "fields: {problem: q, answer: right, choices: o}\n"
+def test_what_is_wrong_with_a_row_is_one_sentence(tmp_path, fields, change, expected):
+    text = f"{CHOICE}fields: {{problem: q, {fields}}}\n"
     benchmark = own(tmp_path, text, [{"q": "Which", "o": ["x", "y", "z"], "right": "A"} | change])
-    with pytest.raises(UserError) as caught:
-        load_problems(benchmark)
-    assert expected in str(caught.value) and "\n" not in str(caught.value)
-
-
-def test_a_missing_right_option_is_refused(tmp_path):
-    text = CHOICE + "fields: {problem: q, answer: b, choices: [a, c, b]}\n"
-    with pytest.raises(UserError, match="has no b, the right option"):
-        load_problems(own(tmp_path, text, [{"q": "Which", "a": "x", "c": "y", "b": None}]))
+    assert expected in refusal(load_problems, benchmark)
 
 
 def test_the_digest_changes_with_what_is_asked_or_right(tmp_path):

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from cases import each, refusal
 from commands import done, refused
 from make_toys import build_tokenizer
 from samples import json_lines
@@ -10,7 +11,6 @@ from sums import Backend, run, sums
 
 from olr_cli.data.chat import Message
 from olr_cli.engines.prompt_text import ChatFormat, render, render_all, tokenize
-from olr_cli.errors import UserError
 from olr_cli.evaluation.prompting import Prompting, read_prompting
 
 MODEL = "builtin:addition-easier"
@@ -30,39 +30,29 @@ def somewhere(tmp_path, monkeypatch):
 WORDS = ("benchmarks", "mine.yaml", MODEL)
 
 
-@pytest.mark.parametrize(
-    ("words", "prompt"),
-    [
-        ([], "1+1="),  # the built-in policy's template shows the question alone
-        (["--system", "none", "--chat-template", "none"], "1+1="),
-        (["--system", "Be quick.", "--chat-template", "none"], "Be quick.\n\n1+1="),
-        (["--chat-template", "none"], "Think.\n\n1+1="),
-        (["--chat-template", "t.jinja"], "<system>Think.<user>1+1=<quick>"),
-        (["--chat-template", "t.jinja", "--template", "deep=true"], "<system>Think.<user>1+1="),
-        (["--chat-template", "t.jinja", "--template", "deep=false"], "<system>Think.<user>1+1=<quick>"),
-    ],
+@each(
+    "words, prompt",
+    ([], "1+1="),  # the built-in policy's template shows the question alone
+    (["--system", "none", "--chat-template", "none"], "1+1="),
+    (["--system", "Be quick.", "--chat-template", "none"], "Be quick.\n\n1+1="),
+    (["--chat-template", "none"], "Think.\n\n1+1="),
+    (["--chat-template", "t.jinja"], "<system>Think.<user>1+1=<quick>"),
+    (["--chat-template", "t.jinja", "--template", "deep=true"], "<system>Think.<user>1+1="),
+    (["--chat-template", "t.jinja", "--template", "deep=false"], "<system>Think.<user>1+1=<quick>"),
 )
 def test_a_prompt_is_shown_as_the_settings_make_it(words, prompt):
     assert done(*WORDS, *words).stdout == f"{prompt}\ngold: 2\n"
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (["--system", " "], "--system: the text is empty"),
-        (["--chat-template", "nowhere.jinja"], "nowhere.jinja does not exist"),
-        (["--chat-template", "none", "--template", "deep=true"], "there is no chat template to take it"),
-        (
-            ["--chat-template", "t.jinja", "--template", "deap=true"],
-            "no such variable (did you mean 'deep'?)",
-        ),
-        (["--chat-template", "t.jinja", "--template", "messages=1"], "no such variable"),
-        (["--chat-template", "t.jinja", "--template", "deep"], "--template: expected key=value, not deep"),
-        (
-            ["--chat-template", "t.jinja", "--template", "deep=[1"],
-            "--template: deep: the value [1 is not valid",
-        ),
-    ],
+@each(
+    "words, sentence",
+    (["--system", " "], "--system: the text is empty"),
+    (["--chat-template", "nowhere.jinja"], "nowhere.jinja does not exist"),
+    (["--chat-template", "none", "--template", "deep=true"], "there is no chat template to take it"),
+    (["--chat-template", "t.jinja", "--template", "deap=true"], "no such variable (did you mean"),
+    (["--chat-template", "t.jinja", "--template", "messages=1"], "no such variable"),
+    (["--chat-template", "t.jinja", "--template", "deep"], "--template: expected key=value, not deep"),
+    (["--chat-template", "t.jinja", "--template", "deep=[1"], "--template: deep: the value [1 is not"),
 )
 def test_a_wrong_setting_is_one_sentence(words, sentence):
     assert sentence in refused(*WORDS, *words)
@@ -101,7 +91,6 @@ def test_an_evaluation_goes_on_with_the_prompts_that_it_began_with(tmp_path):
     prompting = Prompting("Add.", ChatFormat(TEMPLATE, {"deep": True}))
     run(folder, [benchmark], Backend(), prompting=prompting)
     run(folder, [benchmark], prompting=prompting)
-    with pytest.raises(UserError) as refusal:
-        run(folder, [benchmark], prompting=Prompting("", ChatFormat("")))
-    assert "(system: Add. -> none; chat_template: sha256:" in str(refusal.value)
-    assert "-> none; template: {'deep': True} -> default); ask as before" in str(refusal.value)
+    said = refusal(run, folder, [benchmark], prompting=Prompting("", ChatFormat("")))
+    assert "(system: Add. -> none; chat_template: sha256:" in said
+    assert "-> none; template: {'deep': True} -> default); ask as before" in said

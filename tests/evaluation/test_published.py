@@ -8,6 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from cases import each
 from histories import write_history
 
 from olr_cli.errors import UserError
@@ -65,21 +66,21 @@ def test_means_follow_from_the_scores():
     assert shares["amc"] == pytest.approx(0.482)
 
 
-@pytest.mark.parametrize(
-    ("setting", "words"),
-    [
-        (("Qwen3-4B-Bas",), r"no scores of 'Qwen3-4B-Bas' \(did you mean 'Qwen3-4B-Base'\?\); it has"),
-        (("Qwen3-8B-Base", "grpo"), "no row for Qwen3-8B-Base, grpo; the nearest are Qwen3-8B-Base; "),
-    ],
+@each(
+    "setting, words",
+    (("Qwen3-4B-Bas",), r"no scores of 'Qwen3-4B-Bas' \(did you mean 'Qwen3-4B-Base'\?\); it has"),
+    (("Qwen3-8B-Base", "grpo"), "no row for Qwen3-8B-Base, grpo; the nearest are Qwen3-8B-Base; "),
 )
 def test_what_was_not_published_is_one_sentence_with_what_was(setting, words):
     with pytest.raises(UserError, match=words):
         published_row(Setting(*setting))
 
 
-@pytest.mark.parametrize(
-    ("model", "name"),
-    [("Qwen/Qwen3-4B-Base", "Qwen3-4B-Base"), ("/models/Qwen3-8B-Base/", "Qwen3-8B-Base"), ("own", "own")],
+@each(
+    "model, name",
+    ("Qwen/Qwen3-4B-Base", "Qwen3-4B-Base"),
+    ("/models/Qwen3-8B-Base/", "Qwen3-8B-Base"),
+    ("own", "own"),
 )
 def test_a_model_is_called_what_the_tables_call_it(model, name):
     assert model_name(model) == name
@@ -89,15 +90,13 @@ OLR = {"name": "olr", "slope_threshold": 0.05, "warmup_epochs": 5}
 SMALL = {"prompts": 20, "prompts_per_step": 20, "epochs": 1, "store_rollouts": False}
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
-    [
-        ({"noise": "inactive", "ratio": 0.3, "method": OLR}, ("olr", "inactive", "0.3", "0.05", 5)),
-        ({"method": {"name": "grpo"}}, ("grpo", "active", "0.5", None, None)),
-        ({"noise": None, "method": {"name": "grpo"}}, ("grpo", None, None, None, None)),
-        ({"method": {**OLR, "criteria": ["consistency"]}}, ("olr_without_slope", "active", "0.5", None, 5)),
-        ({"method": {**OLR, "criteria": ["slope"]}}, ("olr_without_consistency", "active", "0.5", "0.05", 5)),
-    ],
+@each(
+    "changes, expected",
+    ({"noise": "inactive", "ratio": 0.3, "method": OLR}, ("olr", "inactive", "0.3", "0.05", 5)),
+    ({"method": {"name": "grpo"}}, ("grpo", "active", "0.5", None, None)),
+    ({"noise": None, "method": {"name": "grpo"}}, ("grpo", None, None, None, None)),
+    ({"method": {**OLR, "criteria": ["consistency"]}}, ("olr_without_slope", "active", "0.5", None, 5)),
+    ({"method": {**OLR, "criteria": ["slope"]}}, ("olr_without_consistency", "active", "0.5", "0.05", 5)),
 )
 def test_a_run_is_called_what_the_paper_calls_its_setting(tmp_path, changes, expected):
     found = setting_of(write_history(tmp_path / "run", **{**SMALL, **changes}))

@@ -28,12 +28,8 @@ def test_grading_again_with_the_same_grader_changes_nothing(folder):
     files = [folder / "scores.json", folder / "evaluation.json", folder / "generations" / "sums.parquet"]
     before = [file.read_bytes() for file in files]
     regraded = regrade(folder)
-    assert (regraded.samples, regraded.now_right, regraded.now_wrong, regraded.unfinished) == (
-        PROBLEMS * SAMPLES,
-        [],
-        [],
-        [],
-    )
+    assert regraded.samples == PROBLEMS * SAMPLES
+    assert regraded.now_right == regraded.now_wrong == regraded.unfinished == []
     assert [file.read_bytes() for file in files] == before
 
 
@@ -61,20 +57,16 @@ def test_grading_again_counts_what_could_not_be_scored_and_proposes_an_extractor
     rows[0] |= {"response": r"\boxed{7}", "gold": r"\frac{7}{"}
     pq.write_table(type(table).from_pylist(rows, table.schema), file)
     _, reasons, proposal, *_ = regrade(folder).sentences()
-    assert (
-        reasons
-        == f"  not scored, and counted as wrong: 1 (the gold cannot be read), {len(rows) - 1} (no answer)"
-    )
-    assert proposal == f"  The extractor after:#### reads {len(rows) - 1} of {len(rows) - 1} responses."
+    rest = len(rows) - 1
+    assert reasons == f"  not scored, and counted as wrong: 1 (the gold cannot be read), {rest} (no answer)"
+    assert proposal == f"  The extractor after:#### reads {rest} of {rest} responses."
 
 
 def test_a_benchmark_is_graded_as_it_is_defined_now_if_it_is_named(folder, benchmark):
     regraded = regrade(folder, [benchmark.model_copy(update={"extractor": "reversed_digits"})])
     assert regraded.scores[0].missing_answers == 1
     again = regrade(folder)
-    assert (again.now_right, again.now_wrong) == ([], []), (
-        "the definition it was graded by is the evaluation's now"
-    )
+    assert again.now_right == again.now_wrong == [], "the definition it was graded by is the evaluation's now"
     assert regrade(folder, [benchmark]).scores[0].missing_answers == 0
 
 

@@ -6,6 +6,7 @@ from functools import partial
 
 import polars as pl
 import pytest
+from cases import each
 from decisions import untimed
 from polars.testing import assert_frame_equal
 from samples import json_lines
@@ -40,13 +41,9 @@ def sample(path, a_recipe=None, *, resume=False):
     """Sample; returns what was shown."""
     shown = io.StringIO()
     launch(
-        a_recipe or recipe(),
-        path,
-        partial(RolloutSampler, backend="transformers"),
-        LineProgress(shown, ROLLOUTS),
-        kind="rollouts",
-        resume=resume,
-    )
+        a_recipe or recipe(), path, partial(RolloutSampler, backend="transformers"),
+        LineProgress(shown, ROLLOUTS), kind="rollouts", resume=resume,
+    )  # fmt: skip
     return shown.getvalue()
 
 
@@ -69,19 +66,14 @@ def whole(tmp_path_factory):
 
 def test_every_prompt_is_visited_as_often_as_asked_and_trains_never(whole):
     labels, records = tables(whole)
-    assert labels.group_by("visit").agg(pl.col("prompt_id").n_unique()).sort("visit").rows() == [
-        (1, 20),
-        (2, 20),
-    ]
+    prompts = labels.group_by("visit").agg(pl.col("prompt_id").n_unique()).sort("visit")
+    assert prompts.rows() == [(1, 20), (2, 20)]
     assert records.group_by("prompt_id", "visit").len()["len"].to_list() == [4] * 40
     assert not labels["trains"].any()
     assert set(labels["label_source"]) == {"given"}
     manifest = read_manifest(whole)
-    assert (manifest["kind"], manifest["status"], manifest["engine"]) == (
-        "rollouts",
-        "finished",
-        "transformers",
-    )
+    found = (manifest["kind"], manifest["status"], manifest["engine"])
+    assert found == ("rollouts", "finished", "transformers")
     assert not (whole / "checkpoints").exists()
 
 
@@ -126,12 +118,10 @@ class Killed(BaseException):
     """Ends a test's run as a kill would, at a place of our choice."""
 
 
-@pytest.mark.parametrize(
-    ("owner", "name", "call", "done"),
-    [
-        (writer, "append_metrics", 4, 3),  # stored, but without its line of metrics
-        (RunStore, "_write", 8, 3),  # rollouts without labels
-    ],
+@each(
+    "owner, name, call, done",
+    (writer, "append_metrics", 4, 3),  # stored, but without its line of metrics
+    (RunStore, "_write", 8, 3),  # rollouts without labels
 )
 def test_killed_anywhere_and_resumed_it_ends_as_uninterrupted(
     whole, tmp_path, monkeypatch, owner, name, call, done
@@ -176,15 +166,10 @@ def test_a_run_goes_on_with_its_own_backend(whole):
         backend_of(whole, "vllm")
 
 
-@pytest.mark.parametrize(
-    ("lost", "message"),
-    [
-        ("metrics.jsonl", "holds step 6 and would go on after step 0: lines of metrics.jsonl have gone"),
-        (
-            "labels/step-000002.parquet",
-            "shards or the line in metrics.jsonl of step 2 have gone; restore them",
-        ),
-    ],
+@each(
+    "lost, message",
+    ("metrics.jsonl", "holds step 6 and would go on after step 0: lines of metrics.jsonl have gone"),
+    ("labels/step-000002.parquet", "shards or the line in metrics.jsonl of step 2 have gone; restore"),
 )
 def test_a_resume_without_what_was_there_removes_nothing(whole, tmp_path, lost, message):
     run = tmp_path / "run"
@@ -236,14 +221,10 @@ def rows(file, count=6, **columns):
 def test_the_summary_says_what_is_unknown(tmp_path):
     data = rows(tmp_path / "mine.jsonl")
     shown = sample(tmp_path / "run", recipe(data, data_keys={"extractor": "reversed_digits"}))
-    last_row = shown.splitlines()[-1]
+    last_row = shown.splitlines()[-1].split()
     answer = rollouts_summary(tmp_path / "run", "a note")
     lines = "\n".join(answer.parts)
-    assert last_row.split()[:3] == [
-        "2",
-        "100%",
-        "0%",
-    ]  # differs, then agree: the shares of right ones are blank
+    assert last_row[:3] == ["2", "100%", "0%"]  # differs, then agree: the shares of right ones are blank
     assert "majority is right                 unknown" in lines
     assert "majority differs from the label   100.0%" in lines
     assert "6 prompts x 2 visits x 4 rollouts of builtin:addition-easier" in lines
@@ -271,20 +252,17 @@ def test_a_model_without_a_chat_template_is_warned_of(tmp_path):
     model = tmp_path / "model"
     shutil.copytree(policy_path("addition-easier"), model)
     (model / "chat_template.jinja").unlink()
-    assert "has no chat template: prompts are given to it as plain text" in sample(
-        tmp_path / "run", recipe(model=str(model))
-    )
+    shown = sample(tmp_path / "run", recipe(model=str(model)))
+    assert "has no chat template: prompts are given to it as plain text" in shown
 
 
-@pytest.mark.parametrize(
-    ("data", "name"),
-    [
-        ("arithmetic:subtraction", "rollouts-arithmetic-subtraction"),
-        ("data/dapo_800_noise_0.5.parquet", "rollouts-dapo_800_noise_0.5"),
-        ("someone/maths-v1.5:train", "rollouts-maths-v1.5-train"),
-        ("Übungen/*.jsonl", "rollouts"),
-        ("x" * 200, "rollouts-" + "x" * 91),
-    ],
+@each(
+    "data, name",
+    ("arithmetic:subtraction", "rollouts-arithmetic-subtraction"),
+    ("data/dapo_800_noise_0.5.parquet", "rollouts-dapo_800_noise_0.5"),
+    ("someone/maths-v1.5:train", "rollouts-maths-v1.5-train"),
+    ("Übungen/*.jsonl", "rollouts"),
+    ("x" * 200, "rollouts-" + "x" * 91),
 )
 def test_a_run_is_named_after_its_data(data, name):
     assert recipe(data).name == name

@@ -115,6 +115,14 @@ class Workshop:
         return (self.shared / f"{command}.operations").read_text().splitlines()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts whole commands is slow."""
+    for item in items:
+        if "workshop" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     folder, shared = tmp_path_factory.mktemp("workshop"), tmp_path_factory.getbasetemp()

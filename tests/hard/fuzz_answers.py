@@ -20,20 +20,8 @@ import time
 from pathlib import Path
 
 RUNS = 1_200_000
-SHARES = {
-    "extraction": 0.37,
-    "notation": 0.30,
-    "comparison": 0.30,
-    "parsing": 0.015,
-    "classes": 0.015,
-}
-LONGEST = {
-    "extraction": 2000,
-    "notation": 1500,
-    "comparison": 400,
-    "parsing": 120,
-    "classes": 240,
-}
+SHARES = {"extraction": 0.37, "notation": 0.30, "comparison": 0.30, "parsing": 0.015, "classes": 0.015}
+LONGEST = {"extraction": 2000, "notation": 1500, "comparison": 400, "parsing": 120, "classes": 240}
 """Bytes of a text."""
 SECONDS = {"parsing": 60, "classes": 60}
 """That a text may take; 5 without computer algebra."""
@@ -111,13 +99,9 @@ def run(law: str, runs: int, *, keep: bool) -> dict[str, object]:
         tokens = folder / "tokens"
         tokens.write_text("".join(f'"{_escaped(token)}"\n' for token in TOKENS))
         flags = [
-            f"-runs={runs}",
-            f"-max_len={LONGEST[law]}",
-            f"-timeout={SECONDS.get(law, 5)}",
-            "-rss_limit_mb=1500",
-            f"-dict={tokens}",
-            f"-artifact_prefix={folder}/broken-",
-        ]
+            f"-runs={runs}", f"-max_len={LONGEST[law]}", f"-timeout={SECONDS.get(law, 5)}", "-rss_limit_mb=1500",
+            f"-dict={tokens}", f"-artifact_prefix={folder}/broken-",
+        ]  # fmt: skip
         began = time.perf_counter()
         said = _child(law, runs, [*flags, str(seeds)], folder)
         seconds = time.perf_counter() - began

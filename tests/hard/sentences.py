@@ -7,10 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import commands
 import pytest
-from typer.testing import CliRunner
 
-from olr_cli.cli import app
 from olr_cli.errors import UserError
 
 HOSTILE = Path(__file__).parents[1] / "fixtures" / "hostile"
@@ -49,7 +48,5 @@ def options(*settings: str) -> list[str]:
 
 def olr(*words: object) -> tuple[int, str]:
     """The exit status and the output of a command, in this process; a bug's exception is raised."""
-    result = CliRunner().invoke(app, [str(word) for word in words])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
+    result = commands.olr(*words)
     return result.exit_code, result.output

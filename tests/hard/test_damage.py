@@ -118,7 +118,6 @@ def test_half_a_file_of_a_run_stops_a_resume_in_a_sentence_and_nothing_is_remove
         assert contents(run) == before
 
 
-@pytest.mark.slow
 def test_a_checkpoint_that_was_cut_off_later_is_passed_over(workshop, run, is_long):
     names = [file.name for file in checkpoint_path(run, 10).iterdir()]
     for name in names if is_long else ["optimizer.pt"]:
@@ -165,7 +164,6 @@ print(json.dumps(count))
 """
 
 
-@pytest.mark.slow
 def test_a_wrong_byte_in_a_footer_is_named_or_without_effect(run, is_long):
     """In a process with a limit on its memory, for a decoder may take any number for a length."""
     for table in TABLES:

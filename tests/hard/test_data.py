@@ -60,43 +60,31 @@ def columns_of_every_type() -> dict[str, pa.Array]:
     """Three values of each type that a Parquet file may have, nulls and strange values among them."""
     moment = datetime.datetime(2020, 1, 1)
     return {
-        "int8": pa.array([1, 2, 3], pa.int8()),
-        "int64": pa.array([1, 2, 3]),
-        "uint64": pa.array([1, 2, 2**64 - 1], pa.uint64()),
-        "int with null": pa.array([1, None, 3]),
-        "float": pa.array([1.0, 2.0, 3.0]),
-        "float with nan": pa.array([1.0, NAN, 3.0]),
-        "float with inf": pa.array([1.0, INF, -0.0]),
-        "large floats": pa.array([1e300, 2.5, 1e16]),
-        "half": pa.array([1.0, 2.0, 3.0]).cast(pa.float16()),
-        "text": pa.array(["a", "b", "c"]),
-        "text with null": pa.array(["a", None, ""]),
-        "blank": pa.array([" ", "\n", "\t"]),
+        "int8": pa.array([1, 2, 3], pa.int8()), "int64": pa.array([1, 2, 3]),
+        "uint64": pa.array([1, 2, 2**64 - 1], pa.uint64()), "int with null": pa.array([1, None, 3]),
+        "float": pa.array([1.0, 2.0, 3.0]), "float with nan": pa.array([1.0, NAN, 3.0]),
+        "float with inf": pa.array([1.0, INF, -0.0]), "large floats": pa.array([1e300, 2.5, 1e16]),
+        "half": pa.array([1.0, 2.0, 3.0]).cast(pa.float16()), "text": pa.array(["a", "b", "c"]),
+        "text with null": pa.array(["a", None, ""]), "blank": pa.array([" ", "\n", "\t"]),
         "large text": pa.array(["a", "b", "c"], pa.large_string()),
         "text view": pa.array(["a", "b", "c"], pa.string_view()),
         "control": pa.array(["a\0b", "\u202eabc", "\x1b[2J"]),
         "noise types": pa.array(["clean", "inactive", None]),
         "sentinel": pa.array([SENTINEL, None, "1"]),
-        "binary": pa.array([b"a", b"b", b"\xff"]),
+        "binary": pa.array([b"a", b"b", b"\xff"]), "bool": pa.array([True, False, None]), "null": pa.nulls(3),
         "large binary": pa.array([b"a", b"b", b"c"], pa.large_binary()),
         "fixed binary": pa.array([b"ab", b"cd", b"ef"], pa.binary(2)),
-        "bool": pa.array([True, False, None]),
-        "null": pa.nulls(3),
         "categories": pa.array(["a", "b", "a"]).dictionary_encode(),
         "categories with null": pa.array(["a", None, "b"]).dictionary_encode(),
         "numbers as categories": pa.array([1, 2, 1]).dictionary_encode(),
         "decimal": pa.array([Decimal("1.50"), Decimal("2.00"), Decimal("3.25")]),
         "whole decimal": pa.array([Decimal(1), Decimal(2), Decimal(3)]),
         "long decimal": pa.array([Decimal("1" * 50), Decimal(2), None], pa.decimal256(60, 0)),
-        "moment": pa.array([moment] * 3),
+        "moment": pa.array([moment] * 3), "date": pa.array([moment.date()] * 3), "time": pa.array([moment.time()] * 3),
         "moment far away": pa.array([2**62] * 3).cast(pa.timestamp("us")),
         "moment on Mars": pa.array([0, 1, 2], pa.timestamp("s", tz="Mars/Olympus")),
-        "date": pa.array([moment.date()] * 3),
-        "time": pa.array([moment.time()] * 3),
-        "duration": pa.array([datetime.timedelta(1)] * 3),
-        "list": pa.array([["a"], ["b", "c"], None]),
-        "list of one": pa.array([["a"], ["b"], []]),
-        "list of null": pa.array([[None], ["b"], None]),
+        "duration": pa.array([datetime.timedelta(1)] * 3), "list": pa.array([["a"], ["b", "c"], None]),
+        "list of one": pa.array([["a"], ["b"], []]), "list of null": pa.array([[None], ["b"], None]),
         "large list": pa.array([["a"], ["b"], ["c"]], pa.large_list(pa.string())),
         "fixed list": pa.array([["a"], ["b"], ["c"]], pa.list_(pa.string(), 1)),
         "list of lists": pa.array([[["a"]], [["b"]], []]),
@@ -111,7 +99,7 @@ def columns_of_every_type() -> dict[str, pa.Array]:
         "large messages": pa.array(
             MESSAGES, pa.large_list(pa.struct([("role", pa.string()), ("content", pa.large_string())]))
         ),
-    }
+    }  # fmt: skip
 
 
 TYPES = columns_of_every_type()
@@ -168,7 +156,7 @@ FIELDS_OF_ROLLOUTS = (
 
 
 @pytest.mark.parametrize("field", FIELDS_OF_PROMPTS.split())
-def test_a_column_of_any_type_is_understood_or_refused(tmp_path: Path, field: str, is_long: bool) -> None:
+def test_a_column_of_any_type_is_understood_or_refused(tmp_path, field, is_long):
     plain = {"question": TYPES["text"], "answer": TYPES["int64"]}
     read = of_types(tmp_path, is_long, plain, field, read_prompts)
     assert read
@@ -177,9 +165,7 @@ def test_a_column_of_any_type_is_understood_or_refused(tmp_path: Path, field: st
 
 
 @pytest.mark.parametrize("field", FIELDS_OF_ROLLOUTS.split())
-def test_a_history_with_a_column_of_any_type_is_understood_or_refused(
-    tmp_path: Path, field: str, is_long: bool
-) -> None:
+def test_a_history_with_a_column_of_any_type_is_understood_or_refused(tmp_path, field, is_long):
     plain = {"prompt_id": TYPES["text"], "visit": TYPES["int64"], "response": TYPES["text"]}
     for history in of_types(tmp_path, is_long, plain, field, read_history):
         rows = [row for step in history.steps for row in step.iter_rows(named=True)]
@@ -187,7 +173,7 @@ def test_a_history_with_a_column_of_any_type_is_understood_or_refused(
         assert all(p.given_label is None or p.given_label.strip() for p in history.prompts.values())
 
 
-def test_whole_numbers_that_an_exporter_made_floats_are_whole_numbers_again(tmp_path: Path) -> None:
+def test_whole_numbers_that_an_exporter_made_floats_are_whole_numbers_again(tmp_path):
     """An integer column in which one value is missing becomes floats in pandas and others: 14.0 is the id 14."""
     ids, labels = pa.array([14.0, 15.0]), pa.array([7.0, None])
     prompts = read_prompts(parquet(tmp_path, "p.parquet", prompt_id=ids, question=["a", "b"], answer=labels))
@@ -220,12 +206,12 @@ def test_whole_numbers_that_an_exporter_made_floats_are_whole_numbers_again(tmp_
         (pa.table({"x" * 10_000: ["q"]}), "no column of prompts"),
     ],
 )  # fmt: skip
-def test_a_table_that_is_none_of_prompts_is_refused(tmp_path: Path, table: pa.Table, expected: str) -> None:
+def test_a_table_that_is_none_of_prompts_is_refused(tmp_path, table, expected):
     pq.write_table(table, tmp_path / "x.parquet")
     assert expected in refusal(lambda: read_prompts(tmp_path / "x.parquet"))
 
 
-def test_a_torn_or_garbled_parquet_file_is_refused_wherever_it_is_torn(tmp_path: Path, is_long: bool) -> None:
+def test_a_torn_or_garbled_parquet_file_is_refused_wherever_it_is_torn(tmp_path, is_long):
     questions = [f"question {number}" for number in range(200)]
     path = parquet(tmp_path, question=questions, answer=list(range(200)))
     whole = path.read_bytes()
@@ -253,7 +239,7 @@ def test_a_torn_or_garbled_parquet_file_is_refused_wherever_it_is_torn(tmp_path:
             assert len(read_prompts(path).prompts) == 200, f"byte {place} of the footer"
 
 
-def test_lists_of_nulls_are_data(tmp_path: Path) -> None:
+def test_lists_of_nulls_are_data(tmp_path):
     path = parquet(tmp_path, question=["p", "q"], answer=[1, 2], hints=[[], [None] * 3])
     assert len(read_prompts(path).prompts) == 2
     pq.write_table(pq.read_table(path), path, use_dictionary=False)
@@ -280,7 +266,7 @@ DEEP = 100_000
         ('{"question":"q","extra_info":{"noise_type":"' + "x" * 10**6 + '"}}', "is 'xxx"),
     ],
 )  # fmt: skip
-def test_hostile_json_is_refused_in_a_sentence(tmp_path: Path, content: str | bytes, expected: str) -> None:
+def test_hostile_json_is_refused_in_a_sentence(tmp_path, content, expected):
     path = jsonl(tmp_path, content)
     message = refusal(lambda: read_prompts(path))
     assert expected in message and "x.jsonl" in message
@@ -291,7 +277,7 @@ UNICODE = ["e\u0301", "\u00e9", "\u202eright to left", "שלום", "👩\u200d�
            "|x|", "\U0010ffff"]  # fmt: skip
 
 
-def test_text_of_any_kind_comes_back_as_it_was_and_prompts_stay_apart(tmp_path: Path) -> None:
+def test_text_of_any_kind_comes_back_as_it_was_and_prompts_stay_apart(tmp_path):
     rows = [{"prompt_id": text, "question": text, "answer": f"{text}!"} for text in UNICODE]
     path = jsonl(tmp_path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     prompts = read_prompts(path)
@@ -316,9 +302,7 @@ def test_text_of_any_kind_comes_back_as_it_was_and_prompts_stay_apart(tmp_path: 
         ('{"question":"\\ud83d\\ude00","answer":1}', ["1"]),
     ],
 )  # fmt: skip
-def test_what_is_odd_but_means_something_is_read(
-    tmp_path: Path, content: str | bytes, labels: list[str | None]
-) -> None:
+def test_what_is_odd_but_means_something_is_read(tmp_path, content, labels):
     prompts = read_prompts(jsonl(tmp_path, content))
     assert [p.given_label for p in prompts.prompts] == labels
     require_sound(prompts, tmp_path)
@@ -350,9 +334,7 @@ ODD = st.dictionaries(st.sampled_from(["question", "answer", "prompt", "extra_in
 ROWS = st.lists(st.fixed_dictionaries({}, optional=LIKELY) | ODD, min_size=1, max_size=4)
 
 
-def test_any_rows_are_a_data_set_or_are_refused(
-    tmp_path_factory: pytest.TempPathFactory, is_long: bool
-) -> None:
+def test_any_rows_are_a_data_set_or_are_refused(tmp_path_factory, is_long):
     folder, read = tmp_path_factory.mktemp("rows"), []
 
     @settings(max_examples=5_000 if is_long else 120, suppress_health_check=list(HealthCheck))
@@ -373,7 +355,7 @@ def test_any_rows_are_a_data_set_or_are_refused(
     assert any(read)
 
 
-def test_what_is_no_file_of_data_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_file_of_data_is_refused(tmp_path):
     (tmp_path / "loop.jsonl").symlink_to("loop.jsonl")
     (tmp_path / "broken.jsonl").symlink_to("nowhere.jsonl")
     (tmp_path / "broken.parquet").symlink_to("nowhere.parquet")
@@ -384,7 +366,7 @@ def test_what_is_no_file_of_data_is_refused(tmp_path: Path) -> None:
         refusal(lambda source=source: read_prompts(source))
 
 
-def test_of_a_folder_the_data_files_are_read_and_nothing_else(tmp_path: Path) -> None:
+def test_of_a_folder_the_data_files_are_read_and_nothing_else(tmp_path):
     jsonl(tmp_path, ROW, "a.jsonl")
     parquet(tmp_path, "b.parquet", question=["p"], answer=[2])
     for name in ("c.csv", "_SUCCESS", "._a.parquet", ".hidden.jsonl"):
@@ -408,7 +390,7 @@ KEYS = [
 ]
 
 
-def test_a_benchmark_takes_what_a_key_means_and_refuses_all_else(tmp_path: Path, is_long: bool) -> None:
+def test_a_benchmark_takes_what_a_key_means_and_refuses_all_else(tmp_path, is_long):
     parquet(tmp_path, question=TYPES["text"], answer=TYPES["int64"])
     for path in KEYS:
         for value in WRONG if is_long else WRONG[::4]:
@@ -426,7 +408,7 @@ def test_a_benchmark_takes_what_a_key_means_and_refuses_all_else(tmp_path: Path,
         refusal(lambda name=name: choose(name))
 
 
-def test_options_of_any_type_are_understood_or_refused(tmp_path: Path, is_long: bool) -> None:
+def test_options_of_any_type_are_understood_or_refused(tmp_path, is_long):
     fields = {"problem": "question", "answer": "answer", "choices": "options", "id": "id"}
     tree = OWN | {"grader": "choice", "prompt": "{problem}\n{choices}", "problems": 3, "fields": fields}
     plain = {"question": TYPES["text"], "answer": pa.array(["A", "B", "A"]), "id": TYPES["text"],
@@ -441,9 +423,7 @@ def test_options_of_any_type_are_understood_or_refused(tmp_path: Path, is_long: 
 
 
 @pytest.mark.slow
-def test_no_id_or_text_of_the_data_leads_out_of_the_run_or_steers_the_terminal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_id_or_text_of_the_data_leads_out_of_the_run_or_steers_the_terminal(tmp_path, monkeypatch):
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.chdir(home)
@@ -471,7 +451,7 @@ def test_no_id_or_text_of_the_data_leads_out_of_the_run_or_steers_the_terminal(
     assert [p.prompt_id for p in read_prompts("repaired.jsonl").prompts] == UNICODE
 
 
-def test_a_command_that_refuses_data_says_so_with_status_2(tmp_path: Path) -> None:
+def test_a_command_that_refuses_data_says_so_with_status_2(tmp_path):
     path = jsonl(tmp_path, '{"a\\nb\\u001b[2J":1}')
     for command in (
         ("inject-noise", "--dataset", path, "--type", "active", "--ratio", "0.5"),
@@ -493,7 +473,7 @@ assert len(training_prompts(load_recipe("laptop/quickstart", changed))) == 1_000
 
 
 @pytest.mark.slow
-def test_a_million_rows_fit_in_eight_gigabytes(tmp_path: Path, is_long: bool) -> None:
+def test_a_million_rows_fit_in_eight_gigabytes(tmp_path, is_long):
     """Prompts through `olr inject-noise` and into a training run, and a log through an audit; memory is linear."""
     if not is_long:
         pytest.skip("it is about a million rows")

@@ -59,7 +59,6 @@ SHORT = ["open checkpoints/.step-#.tmp/optimizer.pt"]
 """Before which the disk fills up in the short version."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", ["train", "evaluate", "rollouts"])
 def test_a_run_that_met_a_full_disk_goes_on_with_room(command, workshop, disk, is_long):
     if command != "train" and not is_long:
@@ -115,7 +114,6 @@ def outputs(workshop, disk):
     }
 
 
-@pytest.mark.slow
 def test_figures_tables_and_data_sets_are_written_whole_or_not_at_all(workshop, disk, is_long):
     draw, faults, count = random.Random(3), [], Counter()
     ballast, log = disk / "ballast", workshop.folder / "operations"

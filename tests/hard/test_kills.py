@@ -73,7 +73,6 @@ def _kill_after(workshop, command, out, seconds) -> bool:
     return started.wait() == -signal.SIGKILL
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", ["train", "evaluate", "rollouts"])
 def test_killed_anywhere_and_started_again_it_ends_as_uninterrupted(command, workshop, is_long):
     whole = workshop.whole(command)
@@ -100,7 +99,6 @@ def test_killed_anywhere_and_started_again_it_ends_as_uninterrupted(command, wor
     assert not faults, "\n".join(faults)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [".files.json.", ".step-000006.removed"])
 def test_what_is_done_after_the_last_checkpoint_is_done_by_the_resume(name, workshop):
     """Its digests, and the removal of older ones: there is no step to come that would."""

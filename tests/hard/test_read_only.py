@@ -37,7 +37,6 @@ def read_only(workshop):
         subprocess.run(["chmod", "-R", "u+w", str(source)], check=True)
 
 
-@pytest.mark.slow
 def test_a_read_only_run_can_be_analysed_audited_replayed_evaluated_and_sampled_from(
     workshop, read_only, is_long
 ):

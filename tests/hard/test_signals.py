@@ -37,7 +37,6 @@ def shell(workshop, *words):
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", ["train", "rollouts", "evaluate"])
 def test_a_signal_at_any_moment_ends_with_a_sentence_and_goes_on_as_printed(command, workshop, is_long):
     if command == "evaluate" and not is_long:
@@ -102,7 +101,6 @@ def test_a_signal_while_torch_is_imported_ends_at_once_with_a_sentence(number, w
         assert not (workshop.folder / "places" / "none").exists()
 
 
-@pytest.mark.slow
 def test_a_sweep_stops_with_its_runs_and_the_same_command_goes_on(workshop, is_long):
     if not is_long:
         pytest.skip("two trainings from the shell; tests/engines/test_sweep.py has the short version")

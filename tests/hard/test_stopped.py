@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import polars as pl
+import pytest
 
 HOSTILE = ["x^{{{n}}} + {n}", "\\sqrt{{{n}}} + \\frac{{x}}{{{n}}}", "\\sin({n} x)", "(x+{n})^{{6}}"]
 
@@ -29,9 +30,8 @@ def _children(process: int | str) -> list[str]:
     return found
 
 
-def test_a_replay_that_is_stopped_and_continued_decides_as_one_that_is_not(
-    tmp_path: Path, is_long: bool
-) -> None:
+@pytest.mark.slow
+def test_a_replay_that_is_stopped_and_continued_decides_as_one_that_is_not(tmp_path, is_long):
     rows = [
         {
             "prompt_id": f"p{prompt}",

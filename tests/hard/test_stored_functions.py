@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from cases import each
 from conftest import MODEL
 
 READER = "odd_reader:read"
@@ -37,14 +38,12 @@ def stored(workshop):
     return workshop
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        (["evaluate", "odd-run", *SMALL], ["--extractor", READER]),
-        (["regrade", "odd-evaluation"], ["--extractor", READER]),
-        (["train", "--resume", "--run-dir", "odd-run", "--dry-run"], SETTING),
-        (["train", "odd-run/recipe.yaml", "--dry-run"], SETTING),
-    ],
+@each(
+    "words, named",
+    (["evaluate", "odd-run", *SMALL], ["--extractor", READER]),
+    (["regrade", "odd-evaluation"], ["--extractor", READER]),
+    (["train", "--resume", "--run-dir", "odd-run", "--dry-run"], SETTING),
+    (["train", "odd-run/recipe.yaml", "--dry-run"], SETTING),
 )
 def test_a_stored_function_runs_only_when_named_again(stored, words, named):
     mark = stored.folder / "ran"

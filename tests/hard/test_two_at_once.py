@@ -25,7 +25,6 @@ def started(workshop, command, out: Path) -> Command:
     return begun
 
 
-@pytest.mark.slow
 def test_a_second_training_leaves_the_first_alone_and_readers_read_it(workshop, is_long):
     whole, out = workshop.whole("train"), workshop.place("shared")
     first = started(workshop, "train", out)
@@ -56,7 +55,6 @@ def test_a_second_evaluation_leaves_the_first_alone(workshop):
     assert not differences("evaluate", out, workshop.whole("evaluate"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", ["train", "evaluate"])
 def test_of_several_that_start_at_the_same_moment_one_works(command, workshop, is_long):
     if not is_long:
@@ -77,7 +75,6 @@ def test_of_several_that_start_at_the_same_moment_one_works(command, workshop, i
         assert not differences(command, out, workshop.whole(command))
 
 
-@pytest.mark.slow
 def test_a_run_can_be_read_at_any_moment_while_it_trains_and_is_killed_and_resumed(workshop, is_long):
     """Read again and again while it trains; killed at step 2, then at step 4 of what is left, …"""
     out, looks = workshop.place("watched"), 0

@@ -56,14 +56,9 @@ def policy(
         port: where the ranks meet; None for one.
     """
     section = {
-        "name": "openrlhf",
-        "gpus_per_node": ranks,
-        "zero_stage": zero_stage,
-        "micro_batch_samples": 1,
-        "gradient_checkpointing": False,
-        "flags": flags or {},
-        "sleep": sleep,
-    }
+        "name": "openrlhf", "gpus_per_node": ranks, "zero_stage": zero_stage, "micro_batch_samples": 1,
+        "gradient_checkpointing": False, "flags": flags or {}, "sleep": sleep,
+    }  # fmt: skip
     train = {"learning_rate": learning_rate, "prompts_per_step": 1, "rollouts_per_prompt": samples}
     recipe = validate({"train": train, "engine": section}, "test")
     is_universal = checkpoint is not None and (checkpoint / "openrlhf/_actor/latest_universal").exists()
@@ -96,16 +91,9 @@ def main(rank, ranks, port, zero_stage, gradients, folder, checkpoint=None):
     place = {"rank": int(rank), "ranks": int(ranks)}
     folder, begun = Path(folder), None if checkpoint is None else Path(checkpoint)
     actor = policy(
-        int(zero_stage),
-        folder,
-        begun,
-        samples=SAMPLES,
-        flags={"ds.grad_accum_dtype": gradients},
-        sleep=False,
-        learning_rate=1e-3,
-        port=port,
-        **place,
-    )
+        int(zero_stage), folder, begun, samples=SAMPLES, flags={"ds.grad_accum_dtype": gradients}, sleep=False,
+        learning_rate=1e-3, port=port, **place,
+    )  # fmt: skip
     if begun is None:
         for number in (1, 2):
             update(actor, number, samples=SAMPLES, **place)

@@ -15,15 +15,9 @@ from pathlib import Path
 from typing import Any
 
 SMALL = (
-    "data.limit=80",
-    "train.epochs=8",
-    "train.prompts_per_step=40",
-    "train.mini_batch_prompts=40",
-    "train.checkpoint_every=4",
-    "train.evaluate_every=16",
-    "train.learning_rate=1e-3",
-    "noise.ratio=0.2",
-)
+    "data.limit=80", "train.epochs=8", "train.prompts_per_step=40", "train.mini_batch_prompts=40",
+    "train.checkpoint_every=4", "train.evaluate_every=16", "train.learning_rate=1e-3", "noise.ratio=0.2",
+)  # fmt: skip
 """80 prompts, 40 a step, 8 visits: 16 steps, in which the policy learns much more than chance makes of it."""
 
 START_SECONDS = 1200
@@ -52,22 +46,14 @@ class Train:
         with self._output.open("w") as output:
             self.process = subprocess.Popen(
                 [
-                    *launcher,
-                    sys.executable,
-                    "-m",
-                    "olr_cli",
-                    "train",
-                    "laptop/openrlhf",
-                    *words,
-                    "--run-dir",
-                    str(run),
-                    *options,
+                    *launcher, sys.executable, "-m", "olr_cli", "train", "laptop/openrlhf", *words, "--run-dir",
+                    str(run), *options,
                 ],
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=os.environ | {"OLR_TEST_RUN": str(run)} | (environment or {}),
                 cwd=folder,
-            )
+            )  # fmt: skip
 
     @property
     def output(self) -> str:

@@ -9,6 +9,7 @@ import time
 import urllib.request
 
 import pytest
+from cases import each
 
 from olr_cli.engines.models import policy_path
 
@@ -89,12 +90,10 @@ def test_vllms_server(server, tmp_path):
     assert stored == finished(tmp_path, tmp_path / "whole", *words)
 
 
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["other"], "has no model 'other'; it has adder"),
-        (["adder", "--max-new-tokens", "100000"], "request fewer output tokens"),
-    ],
+@each(
+    "words, told",
+    (["other"], "has no model 'other'; it has adder"),
+    (["adder", "--max-new-tokens", "100000"], "request fewer output tokens"),
 )
 def test_what_the_server_refuses_is_one_sentence(server, tmp_path, words, told):
     command = [sys.executable, "-m", "olr_cli", "evaluate", *words, "--url", server]

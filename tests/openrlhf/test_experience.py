@@ -61,14 +61,10 @@ STATISTICS = ["mean_logprob", "entropy", "self_certainty"]
 """Columns that are means over tokens: float32 in the local engine, double here."""
 OLR = {"name": "olr", "slope_threshold": 0.01, "warmup_epochs": 1}
 METHODS = {
-    "olr": OLR,
-    "co_reward": {"name": "co_reward"},
-    "small_loss_selection": {"name": "small_loss_selection"},
-    "random_selection": {"name": "random_selection"},
-    "self_certainty": {"name": "self_certainty"},
-    "token_entropy": {"name": "token_entropy"},
-    "sequence_entropy": {"name": "sequence_entropy"},
-}
+    "olr": OLR, "co_reward": {"name": "co_reward"}, "small_loss_selection": {"name": "small_loss_selection"},
+    "random_selection": {"name": "random_selection"}, "self_certainty": {"name": "self_certainty"},
+    "token_entropy": {"name": "token_entropy"}, "sequence_entropy": {"name": "sequence_entropy"},
+}  # fmt: skip
 POLICY = policy_path("addition-easier")
 
 
@@ -115,17 +111,13 @@ def recipe(method=OLR, **engine):
             "noise": {"type": "active", "ratio": 0.5},
             "method": method,
             "train": {
-                "epochs": VISITS,
-                "prompts_per_step": STEP,
-                "mini_batch_prompts": 1,
-                "rollouts_per_prompt": K,
-                "max_new_tokens": LONGEST,
-                "max_prompt_tokens": 1000,
+                "epochs": VISITS, "prompts_per_step": STEP, "mini_batch_prompts": 1, "rollouts_per_prompt": K,
+                "max_new_tokens": LONGEST, "max_prompt_tokens": 1000,
             },
             "engine": {"name": "openrlhf", "device": "cpu", "micro_batch_samples": 4, **engine},
         },
         "test",
-    )
+    )  # fmt: skip
 
 
 def logprob(token, place):

@@ -16,6 +16,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 import torch.distributed
+from cases import each
 from ray.exceptions import ActorDiedError, OutOfMemoryError, RayTaskError
 from stack import SMALL, Train, metrics, processes_of
 
@@ -62,8 +63,8 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 
 
 def test_a_submitted_job_goes_on_after_verification_timeouts_and_stops_when_a_reward_raises(
-    tmp_path: Path, cluster: str
-) -> None:
+    tmp_path, cluster
+):
     run, data = tmp_path / "run", tmp_path / "data.jsonl"
     rows = [{"question": f"{n}+{n}=", "answer": str(2 * n)} for n in range(101, 181)]
     rows[5]["answer"] = rows[50]["answer"] = r"\sum_{k=1}^{5000} \frac{1}{k^2+1}"  # too much work
@@ -106,9 +107,7 @@ around_import("olr_cli.engines.openrlhf.cpu_weights", with_another)
 """
 
 
-def test_a_vllm_that_dies_while_it_starts_ends_the_run_before_models_are_made_and_its_error_is_told(
-    tmp_path: Path,
-) -> None:
+def test_a_vllm_that_dies_while_it_starts_ends_the_run_before_models_are_made_and_its_error_is_told(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(HAS_ANOTHER_EXTENSION)
     (tmp_path / "extension_that_raises.py").write_text("raise OSError(9, 'Bad file descriptor')\n")
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
@@ -129,41 +128,31 @@ NCCL = (
 )
 
 
-@pytest.mark.parametrize(
-    ("error", "kind", "said"),
-    [
-        (OutOfMemoryError("1 worker(s) were killed (node low on memory)"), "worker", "not a GPU's"),
-        (
-            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
-            "user",
-            "a GPU ran out of memory",
-        ),
-        (ActorDiedError(), "worker", "a process of the job died"),
-        (
-            RuntimeError(GLOO),
-            "worker",
-            "a process of the job died, often for want of memory: [../third_party",
-        ),
-        (torch.distributed.DistBackendError(NCCL), "worker", "a process of the job died"),
-        (RuntimeError("no reward today"), "bug", "RuntimeError: no reward today"),
-        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "user", "the disk is full; make room"),
-        (
-            PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/x"),
-            "user",
-            "'/x'): you may not write there",
-        ),
-        (OSError(errno.EBADF, os.strerror(errno.EBADF)), "bug", "OSError: [Errno 9] Bad file descriptor"),
-        (FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "/x/nvcc"), "bug", "'/x/nvcc'"),
-        (TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)), "bug", "timed out"),
-    ],
+@each(
+    "error, kind, said",
+    (OutOfMemoryError("1 worker(s) were killed (node low on memory)"), "worker", "not a GPU's"),
+    (
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
+        "user",
+        "a GPU ran out of memory",
+    ),
+    (ActorDiedError(), "worker", "a process of the job died"),
+    (RuntimeError(GLOO), "worker", "a process of the job died, often for want of memory"),
+    (torch.distributed.DistBackendError(NCCL), "worker", "a process of the job died"),
+    (RuntimeError("no reward today"), "bug", "RuntimeError: no reward today"),
+    (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "user", "the disk is full; make room"),
+    (PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/x"), "user", "'/x'): you may not"),
+    (OSError(errno.EBADF, os.strerror(errno.EBADF)), "bug", "OSError: [Errno 9] Bad file descriptor"),
+    (FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "/x/nvcc"), "bug", "'/x/nvcc'"),
+    (TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)), "bug", "timed out"),
 )
-def test_how_the_job_ended_is_told_by_what_ended_it(error: Exception, kind: str, said: str) -> None:
+def test_how_the_job_ended_is_told_by_what_ended_it(error, kind, said):
     outcome = end_of(RayTaskError("train", "a traceback", error))
     assert outcome.kind == kind
     assert said in outcome.reason
 
 
-def test_a_full_disk_behind_another_libraries_error_is_told_by_the_traceback_that_ray_has_kept() -> None:
+def test_a_full_disk_behind_another_libraries_error_is_told_by_the_traceback_that_ray_has_kept():
     traceback = (
         "OSError: [Errno 28] No space left on device\n\nDuring handling of the above exception, another …"
     )
@@ -185,7 +174,7 @@ LOG = """\
 """
 
 
-def test_a_death_is_told_by_the_process_that_died_first_and_what_it_said_last() -> None:
+def test_a_death_is_told_by_the_process_that_died_first_and_what_it_said_last():
     follows = RayTaskError("train", "a traceback", OSError(errno.EPIPE, "Broken pipe"))
     assert end_of(follows, [VLLM, Process("PolicyActor", 18)], LOG) == JobEnd(
         "worker",
@@ -199,13 +188,13 @@ def test_a_death_is_told_by_the_process_that_died_first_and_what_it_said_last() 
     assert end_of(follows, [Process("PolicyActor", 18)]).reason == killed
 
 
-def test_a_mistake_of_the_user_that_an_actor_finds_while_it_is_made_is_told_as_such() -> None:
+def test_a_mistake_of_the_user_that_an_actor_finds_while_it_is_made_is_told_as_such():
     log = "(Trainer pid=16) olr_cli.errors.UserError: the data are others than the run's; give it its own\n"
     outcome = end_of(RayTaskError("train", "a traceback", ActorDiedError()), [Process("Trainer", 16)], log)
     assert outcome.reason == "the data are others than the run's; give it its own"
 
 
-def test_where_ray_has_noted_no_death_the_process_is_the_one_that_its_error_names() -> None:
+def test_where_ray_has_noted_no_death_the_process_is_the_one_that_its_error_names():
     class EngineDeadError(Exception):
         """As vLLM has one: its actor lives on."""
 

@@ -10,18 +10,12 @@ from types import SimpleNamespace
 import openrlhf.utils
 import pytest
 import ray
+from cases import each
 from openrlhf.utils.deepspeed import DeepspeedStrategy
 
 from olr_cli.engines.openrlhf.actor import FiniteSteps, PolicyActor, PolicyUpdate
 from olr_cli.engines.openrlhf.checks import RELIES_ON, check_arguments, check_flags, require_openrlhf
-from olr_cli.engines.openrlhf.flags import (
-    BY_KEYS,
-    BY_OLR,
-    Places,
-    arguments,
-    openrlhf_parser,
-    recipe_flags,
-)
+from olr_cli.engines.openrlhf.flags import BY_KEYS, BY_OLR, Places, arguments, openrlhf_parser, recipe_flags
 from olr_cli.engines.openrlhf.trainer import SupervisedExperienceMaker, SupervisedTrainer
 from olr_cli.engines.openrlhf.vllm_actor import AgentExecutor
 from olr_cli.errors import UserError
@@ -128,13 +122,8 @@ def test_this_is_the_openrlhf_that_the_engine_is_written_for():
 
 def test_every_method_that_is_overridden_is_among_the_names_that_are_required():
     ours = (
-        SupervisedTrainer,
-        SupervisedExperienceMaker,
-        PolicyUpdate,
-        PolicyActor,
-        AgentExecutor,
-        FiniteSteps,
-    )
+        SupervisedTrainer, SupervisedExperienceMaker, PolicyUpdate, PolicyActor, AgentExecutor, FiniteSteps,
+    )  # fmt: skip
     theirs = {name for names in RELIES_ON.values() for name in names}
     for cls in ours:
         bases = (DeepspeedStrategy,) if cls is FiniteSteps else cls.__mro__[1:]
@@ -227,9 +216,7 @@ def refusal(**flags):
     return str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("algo.kl.unbiased_gradient", True), ("algo.advantage.is_correction_level", "token")]
-)
+@each("name, value", ("algo.kl.unbiased_gradient", True), ("algo.advantage.is_correction_level", "token"))
 def test_what_compares_the_old_policy_with_another_cannot_be_had_with_smoothing(name, value):
     check_flags(Kind({"flags": {name: value}}).recipe, openrlhf_parser())
     smoothing = {"name": "grpo", "smoothing": 0.1}
@@ -250,13 +237,11 @@ def test_decided_and_refused_flags_are_flags_of_openrlhf():
     assert known >= BY_KEYS.keys() | BY_OLR.keys()
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        ({"actor.dual_clip": "many"}, "argument --actor.dual_clip: invalid float value: 'many'"),
-        ({"algo.advantage.estimator": "grpo"}, "argument --algo.advantage.estimator: invalid choice: 'grpo'"),
-        ({"ds.adam_offload": "yes"}, "unrecognized arguments: yes"),
-    ],
+@each(
+    "flags, said",
+    ({"actor.dual_clip": "many"}, "argument --actor.dual_clip: invalid float value: 'many'"),
+    ({"algo.advantage.estimator": "grpo"}, "argument --algo.advantage.estimator: invalid choice: 'grpo'"),
+    ({"ds.adam_offload": "yes"}, "unrecognized arguments: yes"),
 )
 def test_a_value_that_openrlhf_refuses_is_told_in_its_words(flags, said):
     kind = Kind({"flags": flags})

@@ -1,7 +1,7 @@
 """In what precision DeepSpeed adds up the gradients of a mini-batch, measured on its engine (`check_precision`)."""
 
-import pytest
 import torch
+from cases import each
 from deepspeed.utils import safe_get_full_grad
 from policy_rank import policy
 
@@ -24,14 +24,7 @@ def gradients_of_micro_batches(model):
     return total
 
 
-@pytest.mark.parametrize(
-    ("zero_stage", "flags", "is_exact"),
-    [
-        (3, FP32, True),
-        (3, {}, False),
-        (2, FP32, False),
-    ],
-)
+@each("zero_stage, flags, is_exact", (3, FP32, True), (3, {}, False), (2, FP32, False))
 def test_gradients_are_added_up_in_float32_with_the_flag_and_zero_3_alone(
     zero_stage, flags, is_exact, tmp_path
 ):

@@ -167,17 +167,13 @@ def update_of(actor, method, micro_batch, mini_batch, loss_average="token"):
         {
             "method": method,
             "train": {
-                "kl_weight": 0.1,
-                "loss_average": loss_average,
-                "temperature": TEMPERATURE,
-                "prompts_per_step": len(TEXTS),
-                "mini_batch_prompts": len(TEXTS),
-                "rollouts_per_prompt": G,
+                "kl_weight": 0.1, "loss_average": loss_average, "temperature": TEMPERATURE,
+                "prompts_per_step": len(TEXTS), "mini_batch_prompts": len(TEXTS), "rollouts_per_prompt": G,
             },
             "engine": {"name": "openrlhf", "device": "cpu", "micro_batch_samples": micro_batch},
         },
         "test",
-    )
+    )  # fmt: skip
     words = arguments(recipe_flags(recipe, Places("m", "p", None, None, "s", 64), "sdpa", 0))
     args = hierarchize(openrlhf_parser().parse_args(words))
     args.actor.eps_clip_low_high = (args.actor.eps_clip,) * 2  # as the command line goes on
@@ -189,25 +185,13 @@ def update_of(actor, method, micro_batch, mini_batch, loss_average="token"):
         ds_device_mesh={"dp": SimpleNamespace(get_group=lambda: torch.distributed.group.WORLD)},
     )
     return PolicyUpdate(
-        strategy,
-        actor,
-        None,
-        None,
-        SimpleNamespace(get_last_lr=lambda: [1e-6]),
-        micro_train_batch_size=micro_batch,
-        dataloader_pin_memory=False,
-        smoothing=recipe.method.smoothing,
-    )
+        strategy, actor, None, None, SimpleNamespace(get_last_lr=lambda: [1e-6]),
+        micro_train_batch_size=micro_batch, dataloader_pin_memory=False, smoothing=recipe.method.smoothing,
+    )  # fmt: skip
 
 
 def updated(
-    rollouts,
-    method,
-    micro_batch=2,
-    trains=ALL,
-    mini_batch=None,
-    places=PLACES,
-    loss_average="token",
+    rollouts, method, micro_batch=2, trains=ALL, mini_batch=None, places=PLACES, loss_average="token"
 ):
     """Gradients of the mini-batches and metrics of OpenRLHF's update of a policy that has moved on."""
     smoothing = method.get("smoothing", 0)
@@ -222,16 +206,12 @@ def updated(
         log_probs = smoothed(old.log_probs, old.self_certainties, smoothing) if smoothing else old.log_probs
         update.replay_buffer.append(
             Experience(
-                sequences=sequences,
-                attention_mask=attention_mask,
-                action_mask=action_mask * trains[p],
-                action_log_probs=log_probs,
-                base_action_log_probs=reference.log_probs,
-                advantages=advantages_PG[p][g] * action_mask,
-                total_length=torch.tensor([sequences.shape[1]]),
+                sequences=sequences, attention_mask=attention_mask, action_mask=action_mask * trains[p],
+                action_log_probs=log_probs, base_action_log_probs=reference.log_probs,
+                advantages=advantages_PG[p][g] * action_mask, total_length=torch.tensor([sequences.shape[1]]),
                 info={"reward": torch.tensor([REWARDS_PG[p][g]])},
             )
-        )
+        )  # fmt: skip
     torch.manual_seed(3)  # of the order in which OpenRLHF would take the samples
     return update.ppo_train(0.1), update.strategy.gradients
 
@@ -250,9 +230,7 @@ def updated_locally(rollouts, method, trains=ALL, loss_average="token"):
             loss_average=loss_average,
         ),
         MethodSection(
-            name="grpo",
-            penalty_weight=method.get("penalty_weight", 0),
-            smoothing=method.get("smoothing", 0),
+            name="grpo", penalty_weight=method.get("penalty_weight", 0), smoothing=method.get("smoothing", 0)
         ),
     )
     seen = {}

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import datasets
 import pytest
+from cases import each
 from openrlhf.datasets import PromptDataset
 from openrlhf.datasets.utils import blending_datasets
 from openrlhf.trainer.ppo_utils import samples_generator
@@ -20,24 +21,17 @@ from olr_cli.runs.schedule import Schedule
 EPOCHS, STEP = 3, 4
 PLACES = Places("model", Path("p"), None, None, Path("scratch"), 64)
 ODD = [
-    "1+1=",
-    "two\nlines \r\n and a \u2028 separator",
-    '"quoted" \\boxed{} Ü 漢 \x00',
-    " ",
-    "[1, 2]",
-    "null",
-]
+    "1+1=", "two\nlines \r\n and a \u2028 separator", '"quoted" \\boxed{} Ü 漢 \x00', " ", "[1, 2]", "null",
+]  # fmt: skip
 DAYS = [f"2024-01-0{day}" for day in range(1, 7)]
 
 
-@pytest.mark.parametrize(
-    ("texts", "labels"),
-    [
-        (ODD, ["1", "2", "row-3", "4.0", "true", "null"]),
-        (ODD, ["0", "1", "2", "3", "4", "5"]),
-        (ODD, DAYS),
-        (DAYS, ODD),
-    ],
+@each(
+    "texts, labels",
+    (ODD, ["1", "2", "row-3", "4.0", "true", "null"]),
+    (ODD, ["0", "1", "2", "3", "4", "5"]),
+    (ODD, DAYS),
+    (DAYS, ODD),
     ids=[
         "odd",
         "labels that look like numbers",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from cases import each
 
 from olr_cli.engines.openrlhf.job_files import put_together, saved_parts
 
@@ -54,10 +55,10 @@ IN_EVERY_RUN = [(3, "bf16", 1, 2)]
 """ZeRO 2 on fewer GPUs is in test_two_ranks.py, on the whole stack."""
 
 
-@pytest.mark.parametrize(
-    ("zero_stage", "gradients", "ranks", "ranks_later"),
-    [*IN_EVERY_RUN, (2, "fp32", 1, 2), (3, "bf16", 2, 1), (2, "bf16", 2, 1), (1, "fp32", 2, 1)],
-)
+@each(
+    "zero_stage, gradients, ranks, ranks_later",
+    *IN_EVERY_RUN, (2, "fp32", 1, 2), (3, "bf16", 2, 1), (2, "bf16", 2, 1), (1, "fp32", 2, 1),
+)  # fmt: skip
 def test_the_state_is_the_same_on_another_number_of_ranks_and_so_is_the_next_update(
     zero_stage, gradients, ranks, ranks_later, tmp_path, is_long
 ):

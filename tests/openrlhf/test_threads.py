@@ -1,7 +1,7 @@
 """How many threads the policy's processes have, in which Adam runs when its state is in host memory."""
 
-import pytest
 import ray
+from cases import each
 
 from olr_cli.engines.openrlhf.job import policy_threads
 from olr_cli.recipe.layers import validate
@@ -11,15 +11,13 @@ def node(alive=True, **resources):
     return {"Alive": alive, "Resources": resources}
 
 
-@pytest.mark.parametrize(
-    ("nodes", "gpus", "threads"),
-    [
-        ([node(CPU=96, GPU=8)], 8, 12),
-        ([node(CPU=96, GPU=8), node(CPU=64, GPU=8), node(CPU=4, GPU=8, alive=False)], 8, 8),
-        ([node(CPU=2), node(CPU=30, GPU=4)], 4, 7),  # a head without GPUs
-        ([node(CPU=8, GPU=8)], 8, 1),
-        ([node(CPU=2, GPU=4)], 4, 1),
-    ],
+@each(
+    "nodes, gpus, threads",
+    ([node(CPU=96, GPU=8)], 8, 12),
+    ([node(CPU=96, GPU=8), node(CPU=64, GPU=8), node(CPU=4, GPU=8, alive=False)], 8, 8),
+    ([node(CPU=2), node(CPU=30, GPU=4)], 4, 7),  # a head without GPUs
+    ([node(CPU=8, GPU=8)], 8, 1),
+    ([node(CPU=2, GPU=4)], 4, 1),
 )
 def test_the_policys_processes_of_a_node_share_its_cores(nodes, gpus, threads, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as Ray's job server does

@@ -22,19 +22,10 @@ from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.store import scan_labels, scan_rollouts, stored_steps
 
 SETTINGS = (
-    *SMALL,
-    "method.name=co_reward",
-    "method.prompts=random",
-    "method.keep_fraction=0.3",
-    "method.smoothing=0.1",
-    "method.penalty_weight=0.01",
-    "engine.colocate=false",
-    "engine.gpus_per_node=2",
-    "engine.vllm_engines=2",
-    "engine.micro_batch_samples=4",
-    "engine.zero_stage=2",
-    "train.checkpoint_every=2",
-)
+    *SMALL, "method.name=co_reward", "method.prompts=random", "method.keep_fraction=0.3", "method.smoothing=0.1",
+    "method.penalty_weight=0.01", "engine.colocate=false", "engine.gpus_per_node=2", "engine.vllm_engines=2",
+    "engine.micro_batch_samples=4", "engine.zero_stage=2", "train.checkpoint_every=2",
+)  # fmt: skip
 ONE_GPU = ("engine.gpus_per_node=1", "engine.vllm_engines=1")
 VIEWS = ("original", "rephrased")
 
@@ -62,7 +53,7 @@ def _ranks(run: Path) -> list[int]:
     raise AssertionError(titles)
 
 
-def test_the_death_of_a_rank_ends_the_run_in_a_sentence(story: tuple[Path, Train, int]) -> None:
+def test_the_death_of_a_rank_ends_the_run_in_a_sentence(story):
     run, train, rank = story
     assert train.process.returncode == 2
     assert f"PolicyModelActor (process {rank}) was killed, often for want of memory" in train.output
@@ -79,9 +70,7 @@ def test_the_death_of_a_rank_ends_the_run_in_a_sentence(story: tuple[Path, Train
     assert processes_of(run) == {}
 
 
-def test_both_views_of_every_prompt_are_rolled_out_and_rewarded_by_the_label(
-    story: tuple[Path, Train, int],
-) -> None:
+def test_both_views_of_every_prompt_are_rolled_out_and_rewarded_by_the_label(story):
     run, _, _ = story
     rollouts = scan_rollouts(run).filter(pl.col("step") <= 3).collect()
     groups = rollouts.sort("sample").group_by("prompt_id", "visit").agg("view", "sample")
@@ -94,7 +83,7 @@ def test_both_views_of_every_prompt_are_rolled_out_and_rewarded_by_the_label(
     assert (original["reward"] == original.select(is_label.cast(float)).to_series()).all()
 
 
-def test_a_share_of_each_steps_prompts_trains(story: tuple[Path, Train, int]) -> None:
+def test_a_share_of_each_steps_prompts_trains(story):
     run, _, _ = story
     labels = scan_labels(run).collect()
     assert set(labels.group_by("step").agg(pl.col("trains").sum())["trains"]) == {12}
@@ -104,7 +93,7 @@ def test_a_share_of_each_steps_prompts_trains(story: tuple[Path, Train, int]) ->
     assert all(line["policy/grad_norm"] > 0 for line in lines)
 
 
-def test_the_policys_entropy_is_that_of_the_stored_rollouts(story: tuple[Path, Train, int]) -> None:
+def test_the_policys_entropy_is_that_of_the_stored_rollouts(story):
     run, _, _ = story
     rollouts = scan_rollouts(run).collect()
     means = rollouts.group_by("step").agg(
@@ -114,9 +103,7 @@ def test_the_policys_entropy_is_that_of_the_stored_rollouts(story: tuple[Path, T
     assert found == {step: pytest.approx(mean, rel=1e-9) for step, mean in means.rows()}
 
 
-def test_a_resume_on_one_gpu_carries_adams_state_over_and_ctrl_c_leaves_it_whole(
-    story: tuple[Path, Train, int],
-) -> None:
+def test_a_resume_on_one_gpu_carries_adams_state_over_and_ctrl_c_leaves_it_whole(story):
     two_ranks, _, _ = story
     run = two_ranks.with_name("on-one-gpu")
     shutil.copytree(two_ranks, run)

@@ -38,7 +38,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_tables_are_complete(run: Path) -> None:
+def test_the_tables_are_complete(run):
     labels, rollouts = scan_labels(run).collect(), scan_rollouts(run).collect()
     assert stored_steps(run) == list(range(1, STEPS + 1))
     assert len(labels) == 80 * 8
@@ -53,7 +53,7 @@ def test_the_tables_are_complete(run: Path) -> None:
     assert (rollouts["mean_logprob"] <= 0).all()
 
 
-def test_every_step_has_its_metrics_once(run: Path) -> None:
+def test_every_step_has_its_metrics_once(run):
     lines = metrics(run)
     assert [line["step"] for line in lines] == list(range(STEPS + 1))
     for name in (
@@ -81,7 +81,7 @@ def test_every_step_has_its_metrics_once(run: Path) -> None:
     assert all(0 < line["rollout/sampler_gap"] < 0.05 for line in lines[1:])
 
 
-def test_the_manifest_tells_what_ran_and_how_it_departs(run: Path) -> None:
+def test_the_manifest_tells_what_ran_and_how_it_departs(run):
     manifest = read_manifest(run)
     assert manifest["status"] == "finished"
     assert manifest["engine"] == "openrlhf"
@@ -91,7 +91,7 @@ def test_the_manifest_tells_what_ran_and_how_it_departs(run: Path) -> None:
     assert outcomes == ["finished"]
 
 
-def test_new_weights_reach_vllm(run: Path) -> None:
+def test_new_weights_reach_vllm(run):
     """VLLM's held-out accuracy is that of the checkpoint's weights, sampled by another engine, not the start's."""
     from olr_cli.answers import Judge
     from olr_cli.data.sets import held_out_prompts
@@ -121,7 +121,7 @@ def test_new_weights_reach_vllm(run: Path) -> None:
     assert end - start > 0.045
 
 
-def test_the_last_checkpoint_is_a_model_in_hugging_face_layout(run: Path) -> None:
+def test_the_last_checkpoint_is_a_model_in_hugging_face_layout(run):
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     folder = checkpoint_path(run, STEPS)
@@ -131,7 +131,7 @@ def test_the_last_checkpoint_is_a_model_in_hugging_face_layout(run: Path) -> Non
     assert checkpoint_steps(run) == [12, 16]
 
 
-def test_a_replay_under_the_runs_own_criteria_decides_as_the_run_did(run: Path) -> None:
+def test_a_replay_under_the_runs_own_criteria_decides_as_the_run_did(run):
     ended = subprocess.run(
         [sys.executable, "-m", "olr_cli", "replay", str(run)], capture_output=True, text=True
     )
@@ -139,7 +139,7 @@ def test_a_replay_under_the_runs_own_criteria_decides_as_the_run_did(run: Path) 
     assert "640 of 640" in ended.stdout
 
 
-def test_a_finished_run_is_trained_further(run: Path, tmp_path: Path) -> None:
+def test_a_finished_run_is_trained_further(run, tmp_path):
     """Its first epochs stay as they were; the order of prompts in the next one is that of a longer run."""
     longer = tmp_path / "longer"
     shutil.copytree(run, longer)
@@ -155,7 +155,7 @@ def test_a_finished_run_is_trained_further(run: Path, tmp_path: Path) -> None:
     assert {line["policy/lr"] for line in metrics(longer)[1:]} == {1e-3}
 
 
-def test_a_chat_template_of_the_recipe_reaches_prompts_and_checkpoints(run: Path) -> None:
+def test_a_chat_template_of_the_recipe_reaches_prompts_and_checkpoints(run):
     from transformers import AutoTokenizer
 
     prompts = pl.read_parquet(JobFiles(run).prompts)["input"]

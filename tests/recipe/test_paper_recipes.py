@@ -8,6 +8,7 @@ import time
 from itertools import pairwise, product
 
 import pytest
+from cases import each
 
 from olr_cli.engines.openrlhf.checks import check_batches, check_gpus
 from olr_cli.recipe.checks import recipe_warnings, step_warnings
@@ -22,6 +23,9 @@ QWEN_4B, QWEN_8B = "Qwen/Qwen3-4B-Base", "Qwen/Qwen3-8B-Base"
 LLAMA_8B = "deepseek-ai/DeepSeek-R1-Distill-Llama-8B"
 NOISE = ("inactive", "active")
 GRPO, OLR = "grpo", "olr delta 0.05 T 5"
+SLOPES = [GRPO, *(f"olr delta {delta} T 5" for delta in ("0.0", "0.025", "0.05", "0.075", "0.1", "0.2"))]
+WARMUPS = [GRPO, *(f"olr delta 0.05 T {epochs}" for epochs in (3, 5, 7, 9))]
+ABLATIONS = [OLR, "olr_without_slope T 5", f"olr_without_consistency{OLR[3:]}"]
 UNSUPERVISED = ("ttrl", "co_reward", "self_certainty", "token_entropy", "sequence_entropy")
 ROBUST = ("confidence_penalty", "label_smoothing", "small_loss_selection", "random_selection")
 
@@ -32,27 +36,9 @@ PUBLISHED = {
     "scale-4k": set(product([QWEN_4B], [4000], NOISE, [None], [GRPO, OLR])),
     "qwen3-8b": set(product([QWEN_8B], [800], NOISE, ["0.5"], [GRPO, OLR])),
     "llama-8b": set(product([LLAMA_8B], [800], NOISE, ["0.5"], [GRPO, OLR])),
-    "slope-sensitivity": set(
-        product(
-            [QWEN_4B],
-            [800],
-            NOISE,
-            ["0.5"],
-            [GRPO, *(f"olr delta {d} T 5" for d in ("0.0", "0.025", "0.05", "0.075", "0.1", "0.2"))],
-        )
-    ),
-    "warmup-sensitivity": set(
-        product([QWEN_4B], [800], NOISE, ["0.5"], [GRPO, *(f"olr delta 0.05 T {t}" for t in (3, 5, 7, 9))])
-    ),
-    "ablation": set(
-        product(
-            [QWEN_4B],
-            [800],
-            NOISE,
-            ["0.5"],
-            [OLR, "olr_without_slope T 5", f"olr_without_consistency{OLR[3:]}"],
-        )
-    ),
+    "slope-sensitivity": set(product([QWEN_4B], [800], NOISE, ["0.5"], SLOPES)),
+    "warmup-sensitivity": set(product([QWEN_4B], [800], NOISE, ["0.5"], WARMUPS)),
+    "ablation": set(product([QWEN_4B], [800], NOISE, ["0.5"], ABLATIONS)),
     "baselines": {
         *product([QWEN_4B], [800], NOISE, ["0.5"], [GRPO, *ROBUST, OLR]),
         *product([QWEN_4B], [800], ["none"], ["0"], UNSUPERVISED),
@@ -75,9 +61,8 @@ def row(recipe):
 def runs(name, *overrides):
     """The recipes of a file: those of its sweep, or the one that it is."""
     alone = load_recipe(f"paper/{name}", overrides)
-    return (
-        [alone] if alone.sweep is None else [run.recipe for run in expand_sweep(f"paper/{name}", overrides)]
-    )
+    sweep = [] if alone.sweep is None else expand_sweep(f"paper/{name}", overrides)
+    return [run.recipe for run in sweep] or [alone]
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -96,14 +81,12 @@ def test_every_file_is_a_table_or_the_default_run_which_the_main_grid_has_too():
     assert {row(recipe) for name in default for recipe in runs(name)} <= PUBLISHED["noise-ratios"]
 
 
-@pytest.mark.parametrize(
-    ("name", "numbers"),
-    [
-        ("slope-sensitivity", (2, 8)),
-        ("warmup-sensitivity", (1, 5)),
-        ("ablation", (0, 3)),
-        ("baselines", (5, 10, 11, 16)),
-    ],
+@each(
+    "name, numbers",
+    ("slope-sensitivity", (2, 8)),
+    ("warmup-sensitivity", (1, 5)),
+    ("ablation", (0, 3)),
+    ("baselines", (5, 10, 11, 16)),
 )
 def test_the_runs_that_a_header_calls_the_main_grids_are_the_same_runs(name, numbers):
     main = {recipe.digest() for recipe in runs("noise-ratios")}
@@ -180,16 +163,9 @@ def cluster(tmp_path):
     def start(*words, **variables):
         calls.write_text("")
         environment = {"PATH": os.environ["PATH"], "OLR_VENV": str(tools.parent), "SLURM_JOB_ID": "41234"}
-        return subprocess.Popen(
-            ["bash", str(SCRIPT), *words],
-            cwd=tmp_path,
-            env=environment
-            | {"SLURM_GPUS_ON_NODE": "8", "SLURM_JOB_NODELIST": "first,second,third"}
-            | variables,
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        environment |= {"SLURM_GPUS_ON_NODE": "8", "SLURM_JOB_NODELIST": "first,second,third"} | variables
+        ends = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen(["bash", str(SCRIPT), *words], cwd=tmp_path, env=environment, **ends)
 
     start.calls = lambda: calls.read_text().splitlines()
     start.folder = tmp_path
@@ -214,9 +190,8 @@ def test_what_the_user_sets_comes_after_what_the_job_has_and_wins(cluster):
 
 
 def test_a_job_of_its_own_goes_on_where_it_stopped(cluster):
-    settings = (
-        "olr train paper/qwen3-4b --set engine.gpus_per_node=8 --set engine.nodes=1 --run-dir runs/qwen3-4b"
-    )
+    run = "--run-dir runs/qwen3-4b"
+    settings = f"olr train paper/qwen3-4b --set engine.gpus_per_node=8 --set engine.nodes=1 {run}"
     assert cluster("paper/qwen3-4b").wait(30) == 0
     assert cluster.calls() == [settings]
     (cluster.folder / "runs" / "qwen3-4b").mkdir(parents=True)
@@ -230,9 +205,7 @@ def test_several_nodes_get_one_ray_cluster_before_olr_starts(cluster):
     assert cluster("paper/qwen3-8b", SLURM_ARRAY_TASK_ID="0", **nodes).wait(30) == 0
     calls = cluster.calls()
     address = "10.0.0.1:21234"
-    head, others = sorted(
-        (call for call in calls if call.startswith("srun")), key=lambda call: "--exclude" in call
-    )
+    head, others = sorted((c for c in calls if c.startswith("srun")), key=lambda call: "--exclude" in call)
     assert "--nodelist=first ray start --head --node-ip-address=10.0.0.1 --port=21234" in head
     assert f"--nodes=2 --ntasks=2 --exclude=first ray start --address={address}" in others
     assert f"python - {address} 3" in calls
@@ -241,14 +214,12 @@ def test_several_nodes_get_one_ray_cluster_before_olr_starts(cluster):
     assert calls[-1].endswith(f"--sweep --index 0 --set engine.ray_address={address}")
 
 
-@pytest.mark.parametrize(
-    ("variables", "address"),
-    [
-        ({"ROUTE": "10.0.0.7"}, "10.0.0.7"),
-        ({"ROUTE": "127.0.1.1"}, "10.0.0.1"),
-        ({"ROUTE": ""}, "10.0.0.1"),
-        ({"ROUTE": "10.0.0.7", "OLR_HEAD_ADDRESS": "10.9.0.1"}, "10.9.0.1"),
-    ],
+@each(
+    "variables, address",
+    ({"ROUTE": "10.0.0.7"}, "10.0.0.7"),
+    ({"ROUTE": "127.0.1.1"}, "10.0.0.1"),
+    ({"ROUTE": ""}, "10.0.0.1"),
+    ({"ROUTE": "10.0.0.7", "OLR_HEAD_ADDRESS": "10.9.0.1"}, "10.9.0.1"),
 )
 def test_ray_gets_an_address_that_other_nodes_reach(cluster, variables, address):
     nodes = {"SLURM_JOB_NUM_NODES": "3", "SLURMD_NODENAME": "first"}

@@ -5,21 +5,13 @@ from decimal import Decimal
 from fractions import Fraction
 
 import pytest
+from cases import each, refusal
 
 from olr_cli.cli.options import read_columns, read_log_columns
 from olr_cli.errors import UserError
+from olr_cli.recipe import layers
 from olr_cli.recipe.checks import recipe_warnings, steepest_slope, step_warnings
-from olr_cli.recipe.layers import (
-    OTHER_NAMES,
-    expand_sweep,
-    find_recipe,
-    load_recipe,
-    merged_text,
-    overlay,
-    override,
-    recipes_by_name,
-    validate,
-)
+from olr_cli.recipe.layers import expand_sweep, find_recipe, load_recipe, overlay, override, validate
 from olr_cli.recipe.reference import key_table
 from olr_cli.recipe.schema import ActiveNoiseSection, OlrMethod, Recipe, changed_keys
 from olr_cli.runs.directory import recipe_yaml
@@ -43,13 +35,11 @@ def test_the_defaults_are_the_papers_settings():
     assert (method.slope_threshold, method.warmup_epochs) == (Decimal("0.05"), 5)
 
 
-@pytest.mark.parametrize(
+@each(
     "text",
-    [
-        "noise: {type: active, ratio: 0.3}\nmethod: {name: olr, slope_threshold: 0.05}\n",
-        "train: {mini_batch_prompts: null}\n",
-        "sweep: {arms: {clean: {noise: null}, noisy: {noise.type: active}}}\n",
-    ],
+    "noise: {type: active, ratio: 0.3}\nmethod: {name: olr, slope_threshold: 0.05}\n",
+    "train: {mini_batch_prompts: null}\n",
+    "sweep: {arms: {clean: {noise: null}, noisy: {noise.type: active}}}\n",
 )
 def test_a_resolved_recipe_is_a_recipe_and_means_the_same(tmp_path, text):
     recipe = load_recipe(write(tmp_path, text))
@@ -63,72 +53,41 @@ def test_decimals_are_taken_as_written(tmp_path):
     assert Fraction(noise.ratio) == Fraction(1, 10)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("trian: {epochs: 3}", "unknown key 'trian' (did you mean 'train'"),
-        ("train: {epoch: 3}", "unknown key 'train.epoch' (did you mean 'train.epochs'"),
-        (
-            "sweep: {seed: [1, 2]}",
-            "unknown key 'sweep.seed'; a sweep has a grid of keys and values, as sweep: {grid",
-        ),
-        ("method: {name: olr, slop: 1}", "did you mean 'method.slope_threshold'"),
-        ("method: {name: grop}", "method.name is 'grop' (did you mean 'grpo'?); known: 'grpo', 'olr'"),
-        ("noise: {type: active, ratio: 1.5}", "noise.ratio is 1.5: input should be less than or equal to 1"),
-        (
-            "train: {rollouts_per_prompt: 1}",
-            "train.rollouts_per_prompt is 1: input should be greater than or equal to 2",
-        ),
-        ("train: {epochs: many}", "train.epochs is 'many'"),
-        ("method: {name: olr, criteria: [slope, slope]}", "each criterion at most once"),
-        ("name: ../../etc", "name is '../../etc'"),
-        ("method: {name: grpo, keep_fraction: 0.5}", "method: keep_fraction is set, but prompts is all"),
-        (
-            "method: {name: random_selection, prompts: all}",
-            "is another method; input should be random",
-        ),
-        (
-            "method: {name: grpo, score_reduction: sum}",
-            "'method.score_reduction' is a key of method.name token_entropy and sequence_entropy",
-        ),
-        (
-            "base: laptop/quickstart\nengine: {nodes: 2}",
-            "'engine.nodes' is a key of engine.name openrlhf alone",
-        ),
-        ("engine: {name: openrlhf}\ntrain: {lora_rank: 8}", "train.lora_rank is a key of engine.name local"),
-        ("base: nowhere.yaml", "is neither a file"),
-        (
-            "data: {columns: {questions: x}}",
-            "data.columns.questions.[key] is 'questions' (did you mean 'question'?): expected",
-        ),
-        (
-            "data: {columns: {question: x, prompt: y}}",
-            "data.columns: two columns for one role; leave one out",
-        ),
-        ("noise: {type: active, draw: unifrm}", "noise.draw is 'unifrm' (did you mean 'uniform'?): expected"),
-        (
-            "trian: {}\nmodle: {}",
-            "unknown key 'trian' (did you mean 'train'?) (and 1 more: unknown key 'modle'",
-        ),
-        *((f"data: {{extractor: {text}}}", "data.extractor is ") for text in _NO_EXTRACTORS),
-    ],
+@each(
+    "text, message",
+    ("trian: {epochs: 3}", "unknown key 'trian' (did you mean 'train'"),
+    ("train: {epoch: 3}", "unknown key 'train.epoch' (did you mean 'train.epochs'"),
+    ("sweep: {seed: [1, 2]}", "unknown key 'sweep.seed'; a sweep has a grid of keys and values, as"),
+    ("method: {name: olr, slop: 1}", "did you mean 'method.slope_threshold'"),
+    ("method: {name: grop}", "method.name is 'grop' (did you mean 'grpo'?); known: 'grpo', 'olr'"),
+    ("noise: {type: active, ratio: 1.5}", "noise.ratio is 1.5: input should be less than or equal to 1"),
+    ("train: {rollouts_per_prompt: 1}", "train.rollouts_per_prompt is 1: input should be greater than"),
+    ("train: {epochs: many}", "train.epochs is 'many'"),
+    ("method: {name: olr, criteria: [slope, slope]}", "each criterion at most once"),
+    ("name: ../../etc", "name is '../../etc'"),
+    ("method: {name: grpo, keep_fraction: 0.5}", "method: keep_fraction is set, but prompts is all"),
+    ("method: {name: random_selection, prompts: all}", "is another method; input should be random"),
+    ("method: {name: grpo, score_reduction: sum}", "'method.score_reduction' is a key of method.name"),
+    ("base: laptop/quickstart\nengine: {nodes: 2}", "'engine.nodes' is a key of engine.name openrlhf"),
+    ("engine: {name: openrlhf}\ntrain: {lora_rank: 8}", "train.lora_rank is a key of engine.name local"),
+    ("base: nowhere.yaml", "is neither a file"),
+    ("data: {columns: {questions: x}}", "data.columns.questions.[key] is 'questions' (did you mean"),
+    ("data: {columns: {question: x, prompt: y}}", "data.columns: two columns for one role; leave one"),
+    ("noise: {type: active, draw: unifrm}", "noise.draw is 'unifrm' (did you mean 'uniform'?): expected"),
+    ("trian: {}\nmodle: {}", "unknown key 'trian' (did you mean 'train'?) (and 1 more: unknown key"),
+    *((f"data: {{extractor: {text}}}", "data.extractor is ") for text in _NO_EXTRACTORS),
 )
 def test_what_is_wrong_is_said_in_one_sentence(tmp_path, text, message):
-    with pytest.raises(UserError) as error:
-        load_recipe(write(tmp_path, text))
-    assert message in str(error.value)
-    assert "mine.yaml" in str(error.value)
-    assert "\n" not in str(error.value)
+    error = refusal(load_recipe, write(tmp_path, text))
+    assert message in error
+    assert "mine.yaml" in error
 
 
 def test_overrides_are_yaml_values_and_reach_every_section(tmp_path):
     path = write(tmp_path, "seed: 1")
     recipe = load_recipe(path, ["train.epochs=3", "noise.type=active", "noise.ratio=0.5", "data.test=null"])
-    assert (recipe.train.epochs, recipe.noise, recipe.data.test) == (
-        3,
-        ActiveNoiseSection(ratio=Decimal("0.5")),
-        None,
-    )
+    noise = ActiveNoiseSection(ratio=Decimal("0.5"))
+    assert (recipe.train.epochs, recipe.noise, recipe.data.test) == (3, noise, None)
     with pytest.raises(UserError, match=r"method\.name is \['a'\]; known: 'grpo', 'olr'"):
         load_recipe(write(tmp_path, "method: {name: olr}", "olr.yaml"), ["method.name=[a]"])
     with pytest.raises(UserError, match="expected key=value"):
@@ -145,11 +104,7 @@ def test_another_kind_drops_the_keys_it_does_not_have():
     changed = override(tree, ["method.name=grpo", "noise.type=inactive"])
     assert changed == {"method": {"name": "grpo"}, "noise": {"type": "inactive", "ratio": 0.5}}
     assert validate(changed, "x").method.name == "grpo"
-    assert overlay(tree, {"method": {"warmup_epochs": 2}})["method"] == {
-        "name": "olr",
-        "slope_threshold": 0.1,
-        "warmup_epochs": 2,
-    }
+    assert overlay(tree, {"method": {"warmup_epochs": 2}})["method"] == tree["method"] | {"warmup_epochs": 2}
 
 
 def test_an_error_names_the_layer_that_is_wrong(tmp_path):
@@ -170,8 +125,8 @@ def test_a_recipe_builds_on_its_base(tmp_path):
     path = write(tmp_path, "# mine\nbase: base.yaml\ntrain: {epochs: 4}\n")
     assert load_recipe(path).train.epochs == 4
     assert load_recipe(path).train.prompts_per_step == 8
-    assert merged_text(path).startswith("# mine\n")
-    assert load_recipe(write(tmp_path, merged_text(path), "copy.yaml")) == load_recipe(path)
+    assert layers.merged_text(path).startswith("# mine\n")
+    assert load_recipe(write(tmp_path, layers.merged_text(path), "copy.yaml")) == load_recipe(path)
     write(tmp_path, "base: mine.yaml", "base.yaml")
     with pytest.raises(UserError, match="leads back to itself"):
         load_recipe(path)
@@ -188,13 +143,9 @@ def test_a_sweep_is_arms_times_grid(tmp_path):
         "sweep:\n  arms: {clean: {noise: null}, olr: {method.name: olr}}\n  grid: {seed: [1, 2], train.epochs: [3]}\n",
     )
     runs = expand_sweep(path)
-    assert [run.place for run in runs] == [
-        "clean_epochs-3_seed-1",
-        "clean_epochs-3_seed-2",
-        "olr_epochs-3_seed-1",
-        "olr_epochs-3_seed-2",
-    ]
-    assert [run.arm for run in runs] == ["clean_epochs-3"] * 2 + ["olr_epochs-3"] * 2
+    arms = ["clean_epochs-3"] * 2 + ["olr_epochs-3"] * 2
+    assert [run.arm for run in runs] == arms
+    assert [run.place for run in runs] == [f"{arm}_seed-{n % 2 + 1}" for n, arm in enumerate(arms)]
     assert runs[0].recipe.noise is None
     assert runs[3].recipe.seed == 2
     assert runs[3].recipe.method == OlrMethod()
@@ -202,25 +153,17 @@ def test_a_sweep_is_arms_times_grid(tmp_path):
         expand_sweep(write(tmp_path, "seed: 1", "plain.yaml"))
 
 
-@pytest.mark.parametrize(
-    ("sweep", "message"),
-    [
-        ("{arms: {a/b: {}, a b: {}}}", "would be the folder of two runs"),
-        ("{grid: {data.train: [x/y, x:y]}}", "would be the folder of two runs"),
-        (
-            "{arms: {clean: {noise: null}}, grid: {noise.ratio: [0.1]}}",
-            "the sweep's arm 'clean': noise.ratio: 'noise' is set to a value and to a section at once",
-        ),
-        (
-            "{arms: {odd: {noise.ratio: 0.1, noise: null}}}",
-            "the sweep's arm 'odd': noise: 'noise' is set",
-        ),
-    ],
+@each(
+    "sweep, message",
+    ("{arms: {a/b: {}, a b: {}}}", "would be the folder of two runs"),
+    ("{grid: {data.train: [x/y, x:y]}}", "would be the folder of two runs"),
+    ("{arms: {clean: {noise: null}}, grid: {noise.ratio: [0.1]}}", "'clean': noise.ratio: 'noise' is"),
+    ("{arms: {odd: {noise.ratio: 0.1, noise: null}}}", "the sweep's arm 'odd': noise: 'noise' is set"),
 )
 def test_runs_that_share_a_folder_or_a_replaced_section_are_refused(tmp_path, sweep, message):
-    with pytest.raises(UserError) as error:
-        expand_sweep(write(tmp_path, f"noise: {{type: active, ratio: 0.5}}\nsweep: {sweep}"))
-    assert message in str(error.value)
+    assert message in refusal(
+        expand_sweep, write(tmp_path, f"noise: {{type: active, ratio: 0.5}}\nsweep: {sweep}")
+    )
 
 
 def test_keys_of_a_section_add_up_in_any_order(tmp_path):
@@ -267,14 +210,12 @@ DIGESTS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("setting", "key"),
-    [
-        ("num_generations=8", "train.rollouts_per_prompt"),
-        ("train.kl_loss_coef=0.1", "train.kl_weight"),
-        ("learning_rate=0.1", "train.learning_rate"),
-        ("model.top_p=0.9", "train.top_p"),
-    ],
+@each(
+    "setting, key",
+    ("num_generations=8", "train.rollouts_per_prompt"),
+    ("train.kl_loss_coef=0.1", "train.kl_weight"),
+    ("learning_rate=0.1", "train.learning_rate"),
+    ("model.top_p=0.9", "train.top_p"),
 )
 def test_the_names_of_other_trainers_are_understood_well_enough_to_suggest_ours(setting, key):
     with pytest.raises(UserError, match=rf"did you mean '{key}'"):
@@ -282,21 +223,19 @@ def test_the_names_of_other_trainers_are_understood_well_enough_to_suggest_ours(
 
 
 def test_every_key_with_other_names_exists():
-    known = {key for row in key_table().data["rows"] for key in [row["key"]]}
-    assert OTHER_NAMES.keys() <= known
+    known = {row["key"] for row in key_table().data["rows"]}
+    assert layers.OTHER_NAMES.keys() <= known
 
 
-@pytest.mark.parametrize(
-    ("text", "settings", "extractor"),
-    [
-        ("after: '####'", [], "after:####"),
-        ("tag: answer", [], "tag:answer"),
-        (r"regex: 'is (\d+)'", [], r"regex:is (\d+)"),
-        ("function: 'mine:read'", [], "mine:read"),
-        ("tag: answer", ["data.extractor.regex=x+"], "regex:x+"),
-        ("tag: answer", ["data.extractor=after:####"], "after:####"),
-        ("tag: answer", ["data.extractor=boxed"], "boxed"),
-    ],
+@each(
+    "text, settings, extractor",
+    ("after: '####'", [], "after:####"),
+    ("tag: answer", [], "tag:answer"),
+    (r"regex: 'is (\d+)'", [], r"regex:is (\d+)"),
+    ("function: 'mine:read'", [], "mine:read"),
+    ("tag: answer", ["data.extractor.regex=x+"], "regex:x+"),
+    ("tag: answer", ["data.extractor=after:####"], "after:####"),
+    ("tag: answer", ["data.extractor=boxed"], "boxed"),
 )
 def test_an_extractor_is_a_kind_and_its_text_and_another_replaces_it(tmp_path, text, settings, extractor):
     recipe = load_recipe(write(tmp_path, f"data:\n  extractor: {{{text}}}\n"), settings)
@@ -312,25 +251,17 @@ def test_a_recipe_keeps_its_digest_so_that_older_runs_can_be_resumed(tmp_path, t
     assert load_recipe(write(tmp_path, text)).digest() == digest
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("method: {name: olr, slope_threshold: 0.26}", "no slope exceeds 0.257 at visit 6"),
-        (
-            "method: {name: olr, slope_threshold: 0.05, warmup_epochs: 30}\ntrain: {epochs: 40}",
-            "exceeds 0.048 at visit 31",
-        ),
-        (
-            "method: {name: olr, warmup_epochs: 0}\ntrain: {epochs: 1}",
-            "at visit 1, and later ones are flatter; train",
-        ),
-        ("method: {name: olr, warmup_epochs: 10, slope_threshold: 9}", "leaves no epoch"),
-        ("method: {name: olr}\ntrain: {rollouts_per_prompt: 3}", "poor vote"),
-        ("method: {name: ttrl}\ntrain: {rollouts_per_prompt: 2}", "poor vote"),
-        ("train: {mini_batch_prompts: 48}", "does not divide"),
-        ("train: {mini_batch_prompts: 500}", "each step is one mini-batch"),
-        ("train: {lora_rank: 8}", "usually take ten times the learning rate of all weights"),
-    ],
+@each(
+    "text, message",
+    ("method: {name: olr, slope_threshold: 0.26}", "no slope exceeds 0.257 at visit 6"),
+    ("method: {name: olr, warmup_epochs: 30}\ntrain: {epochs: 40}", "exceeds 0.048 at visit 31"),
+    ("method: {name: olr, warmup_epochs: 0}\ntrain: {epochs: 1}", "at visit 1, and later ones are"),
+    ("method: {name: olr, warmup_epochs: 10, slope_threshold: 9}", "leaves no epoch"),
+    ("method: {name: olr}\ntrain: {rollouts_per_prompt: 3}", "poor vote"),
+    ("method: {name: ttrl}\ntrain: {rollouts_per_prompt: 2}", "poor vote"),
+    ("train: {mini_batch_prompts: 48}", "does not divide"),
+    ("train: {mini_batch_prompts: 500}", "each step is one mini-batch"),
+    ("train: {lora_rank: 8}", "usually take ten times the learning rate of all weights"),
 )
 def test_likely_mistakes_are_warned_of(tmp_path, text, message):
     (warning,) = recipe_warnings(load_recipe(write(tmp_path, text)))
@@ -357,7 +288,7 @@ def test_a_sound_recipe_gives_no_warning():
     assert "one step an epoch" in step_warnings(Recipe(), 100)[0]
 
 
-@pytest.mark.parametrize("path", recipes_by_name().values(), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", layers.recipes_by_name().values(), ids=lambda path: path.stem)
 def test_every_recipe_that_comes_with_olr_is_valid_and_says_how_to_launch_it(path):
     recipe = load_recipe(path)
     assert recipe_warnings(recipe) == []
@@ -367,9 +298,11 @@ def test_every_recipe_that_comes_with_olr_is_valid_and_says_how_to_launch_it(pat
         assert expand_sweep(path)
 
 
-@pytest.mark.parametrize(
-    ("method", "is_warned"),
-    [({"name": "ttrl"}, True), ({"name": "ttrl", "prompts": "random"}, False), ({"name": "grpo"}, False)],
+@each(
+    "method, is_warned",
+    ({"name": "ttrl"}, True),
+    ({"name": "ttrl", "prompts": "random"}, False),
+    ({"name": "grpo"}, False),
 )
 def test_noise_that_changes_nothing_in_training_is_warned_of(method, is_warned):
     """A random half of the prompts trains because half are marked."""
@@ -400,24 +333,23 @@ def test_a_mix_is_a_recipe_and_another_method_starts_from_its_own_defaults():
 def test_what_a_sweep_sets_itself_cannot_be_set_for_all_its_runs():
     with pytest.raises(UserError, match=r"^set method\.name: \d+ of the sweep's arms set that \(ttrl, …\)"):
         expand_sweep("laptop/baselines", ["method.name=grpo"])
-    with pytest.raises(
-        UserError, match=r"^set seed: the sweep's grid sets that; set 'sweep\.grid\.seed=\[…\]'"
-    ):
+    with pytest.raises(UserError, match=r"^set seed: the sweep's grid sets that; set 'sweep\.grid\.seed"):
         expand_sweep("laptop/baselines", ["seed=7"])
     seeds = {run.recipe.seed for run in expand_sweep("laptop/baselines", ["sweep.grid.seed=[7]"])}
     assert seeds == {7}
 
 
-@pytest.mark.parametrize(
-    ("sweep", "refused"),
-    [("{grid: {seed: [1]}}", True), ("{arms: {a: {data.extractor: 'mine:read'}}}", False)],
-)
+def on_a_stored_recipe(folder, stored, mine=""):
+    """A recipe whose base lies in a run directory."""
+    (folder / "stored").mkdir()
+    (folder / "stored" / "manifest.json").touch()
+    write(folder / "stored", stored, "recipe.yaml")
+    return write(folder, f"base: stored/recipe.yaml\n{mine}")
+
+
+@each("sweep, refused", ("{grid: {seed: [1]}}", True), ("{arms: {a: {data.extractor: 'mine:read'}}}", False))
 def test_a_sweep_of_the_users_grants_only_the_functions_that_it_names(tmp_path, sweep, refused):
-    stored = tmp_path / "stored"
-    stored.mkdir()
-    (stored / "manifest.json").touch()
-    write(stored, "data: {extractor: 'mine:read'}\n", "recipe.yaml")
-    mine = write(tmp_path, f"base: stored/recipe.yaml\nsweep: {sweep}\n")
+    mine = on_a_stored_recipe(tmp_path, "data: {extractor: 'mine:read'}\n", f"sweep: {sweep}\n")
     (run,) = expand_sweep(mine)
     assert run.recipe.strangers == ({"data.extractor"} if refused else set())
     assert load_recipe(mine, ["data.extractor=mine:read"]).strangers == set()
@@ -425,17 +357,11 @@ def test_a_sweep_of_the_users_grants_only_the_functions_that_it_names(tmp_path, 
 
 
 def test_the_functions_of_a_verifier_are_granted_by_who_names_them(tmp_path):
-    where = (
-        "{where: [{function: 'mine:errs', false_positive_rate: 1}, {answer: '1$', false_negative_rate: 1}]}"
-    )
-    stored = tmp_path / "stored"
-    stored.mkdir()
-    (stored / "manifest.json").touch()
-    write(stored, f"verifier: {where}\n", "recipe.yaml")
-    mine = write(tmp_path, "base: stored/recipe.yaml\n")
-    with pytest.raises(
-        UserError, match=r"a stored file names a function; .* set verifier\.where=\[.*\] again"
-    ) as refused:
+    function = "{function: 'mine:errs', false_positive_rate: 1}"
+    where = f"{{where: [{function}, {{answer: '1$', false_negative_rate: 1}}]}}"
+    mine = on_a_stored_recipe(tmp_path, f"verifier: {where}\n")
+    remedy = r"a stored file names a function; .* set verifier\.where=\[.*\] again"
+    with pytest.raises(UserError, match=remedy) as refused:
         load_recipe(mine).require_named()
     again = str(refused.value).partition(" set ")[2].removesuffix(" again")
     assert load_recipe(mine, [again]).strangers == set()

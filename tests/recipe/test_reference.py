@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from cases import each
 from commands import olr, refused
 
 from olr_cli.errors import UserError
@@ -61,19 +62,17 @@ def test_a_default_is_what_a_recipe_has_without_the_key(row):
     assert validate(written, "x") == validate(without, "x")
 
 
-@pytest.mark.parametrize(
-    ("key", "kind", "type_", "range_"),
-    [
-        ("seed", None, "whole number", ""),
-        ("train.mini_batch_prompts", None, "whole number or null", "at least 1"),
-        ("train.clip", None, "number", "above 0, below 1"),
-        ("noise.ratio", None, "number or null", "0 to 1"),
-        ("method.penalty_weight", "confidence_penalty", "number", "above 0"),
-        ("method.criteria", "olr", "list", "list of slope, consistency"),
-        ("engine.threads", "local", "whole number or null", "1 to 1024"),
-        ("engine.zero_stage", "openrlhf", "choice", "1, 2, 3"),
-        ("engine.flags", "openrlhf", "keys and values", ""),
-    ],
+@each(
+    "key, kind, type_, range_",
+    ("seed", None, "whole number", ""),
+    ("train.mini_batch_prompts", None, "whole number or null", "at least 1"),
+    ("train.clip", None, "number", "above 0, below 1"),
+    ("noise.ratio", None, "number or null", "0 to 1"),
+    ("method.penalty_weight", "confidence_penalty", "number", "above 0"),
+    ("method.criteria", "olr", "list", "list of slope, consistency"),
+    ("engine.threads", "local", "whole number or null", "1 to 1024"),
+    ("engine.zero_stage", "openrlhf", "choice", "1, 2, 3"),
+    ("engine.flags", "openrlhf", "keys and values", ""),
 )
 def test_types_and_ranges_are_those_of_the_schema(key, kind, type_, range_):
     (row,) = (row for row in ROWS if (row["key"], row["kind"]) == (key, kind))

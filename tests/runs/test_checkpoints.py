@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
+from cases import each
 
 from olr_cli.runs.checkpoints import (
     best_step,
@@ -35,37 +36,32 @@ def test_without_a_validation_set_nothing_is_best(tmp_path):
     assert checkpoint_steps(tmp_path) == [2]
 
 
-@pytest.mark.parametrize(
-    ("damage", "told"),
-    [
-        (lambda folder: (folder / "weights").write_bytes(b"123"), "weights has 3 of its 1000 bytes"),
-        (lambda folder: (folder / "state" / "of-0").unlink(), "state/of-0 has gone"),
-        (
-            lambda folder: (folder / "weights").write_bytes(bytes(999) + b"1"),
-            "weights has other bytes than were written",
-        ),
-        (
-            lambda folder: (folder / "state" / "of-0").write_bytes(b"1"),
-            "state/of-0 has other bytes than were written",
-        ),
-        *(
-            (
-                lambda folder, text=text: (folder / "files.json").write_text(text),
-                "files.json has gone, is cut off, or is no list of files",
-            )
-            for text in ("{", "[" * 99_999, "[]", '{"weights": "9"}', '{"weights": {}}', '{"weights": null}')
-        ),
-        (
-            lambda folder: (folder / "files.json").write_text('{"weights": {"bytes": 999, "sha256": ""}}'),
-            "weights has 1,000 of its 999 bytes",
-        ),
-        (lambda folder: ((folder / "weights").unlink(), os.mkfifo(folder / "weights")), "weights has gone"),
-        (
-            lambda folder: (folder / "files.json").unlink(),
-            "files.json has gone, is cut off, or is no list of files",
-        ),
-        (lambda folder: (folder / "notes.txt").write_text("mine"), None),
-    ],
+OTHER, NO_LIST = (
+    "has other bytes than were written",
+    "files.json has gone, is cut off, or is no list of files",
+)
+OF_WEIGHTS = '{{"weights": {}}}'.format
+
+
+def listing(text):
+    """A deed: another list of a checkpoint's files."""
+    return lambda folder: (folder / "files.json").write_text(text)
+
+
+@each(
+    "damage, told",
+    (lambda folder: (folder / "weights").write_bytes(b"123"), "weights has 3 of its 1000 bytes"),
+    (lambda folder: (folder / "state" / "of-0").unlink(), "state/of-0 has gone"),
+    (lambda folder: (folder / "weights").write_bytes(bytes(999) + b"1"), f"weights {OTHER}"),
+    (lambda folder: (folder / "state" / "of-0").write_bytes(b"1"), f"state/of-0 {OTHER}"),
+    *(
+        (listing(text), NO_LIST)
+        for text in ("{", "[" * 99_999, "[]", *map(OF_WEIGHTS, ('"9"', "{}", "null")))
+    ),
+    (listing(OF_WEIGHTS('{"bytes": 999, "sha256": ""}')), "weights has 1,000 of its 999 bytes"),
+    (lambda folder: ((folder / "weights").unlink(), os.mkfifo(folder / "weights")), "weights has gone"),
+    (lambda folder: (folder / "files.json").unlink(), NO_LIST),
+    (lambda folder: (folder / "notes.txt").write_text("mine"), None),
 )
 def test_a_checkpoint_that_was_cut_off_later_is_found_out(tmp_path, damage, told):
     def fill(folder):

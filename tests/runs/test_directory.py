@@ -7,16 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from cases import each
 
 from olr_cli.errors import UserError, no_path
 from olr_cli.recipe.layers import validate
 from olr_cli.recipe.schema import Recipe, changed_keys
-from olr_cli.runs.directory import (
-    create_run,
-    read_manifest,
-    read_recipe,
-    require_free,
-)
+from olr_cli.runs.directory import create_run, read_manifest, read_recipe, require_free
 from olr_cli.runs.locks import held, is_held
 from olr_cli.runs.writer import RunWriter
 
@@ -28,22 +24,22 @@ def finished(path, **facts):
     return path
 
 
-def test_recipe_and_manifest_come_back(tmp_path):
-    recipe, manifest = read_recipe(finished(tmp_path, device="cpu")), read_manifest(tmp_path)
+def test_recipe_and_manifest_come_back_and_two_runs_of_one_recipe_have_different_ids(tmp_path):
+    path, other = (finished(tmp_path / name, device="cpu") for name in "ab")
+    recipe, manifest = read_recipe(path), read_manifest(path)
+    assert manifest["id"] != read_manifest(other)["id"]
     assert (recipe.name, recipe.seed) == ("mine", 7)
     assert [manifest[key] for key in ("status", "arm", "device", "steps")] == ["finished", "clean", "cpu", 3]
     assert manifest["attempts"][0]["outcome"] == "finished"
     assert manifest["recipe_digest"] == recipe.digest()
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "decides"),
-    [
-        ("train.checkpoint_every", 7, False),
-        ("train.clip", 0.3, True),
-        ("engine.nodes", 4, False),
-        ("engine.zero_stage", 3, True),
-    ],
+@each(
+    "key, value, decides",
+    ("train.checkpoint_every", 7, False),
+    ("train.clip", 0.3, True),
+    ("engine.nodes", 4, False),
+    ("engine.zero_stage", 3, True),
 )
 def test_the_digest_tells_what_decides_the_result_and_no_more(key, value, decides):
     section, _, name = key.partition(".")
@@ -63,11 +59,6 @@ def test_every_attempt_keeps_what_it_worked_with(tmp_path):
     assert all(attempt["versions"]["torch"] for attempt in manifest["attempts"])
 
 
-def test_two_runs_of_one_recipe_have_different_ids(tmp_path):
-    first, second = (read_manifest(finished(tmp_path / name)) for name in "ab")
-    assert first["id"] != second["id"]
-
-
 def test_a_run_is_not_overwritten(tmp_path):
     create_run(tmp_path, Recipe())
     before = (tmp_path / "recipe.yaml").read_bytes()
@@ -76,8 +67,9 @@ def test_a_run_is_not_overwritten(tmp_path):
     assert (tmp_path / "recipe.yaml").read_bytes() == before
 
 
-def test_a_folder_with_other_things_in_it_is_refused(tmp_path):
-    (tmp_path / "thesis.txt").write_text("precious")
+@pytest.mark.parametrize("name", ["thesis.txt", "recipe.yaml"])
+def test_a_folder_with_other_things_in_it_is_refused(tmp_path, name):
+    (tmp_path / name).write_text("seed: 1\n")
     with pytest.raises(UserError, match="not an empty folder"):
         require_free(tmp_path)
 
@@ -110,24 +102,14 @@ def test_a_folder_that_a_kill_left_without_a_manifest_is_free(tmp_path):
     assert read_recipe(path).seed == 3
 
 
-def test_a_recipe_the_user_put_into_a_folder_is_not_taken_for_a_leftover(tmp_path):
-    (tmp_path / "recipe.yaml").write_text("seed: 1\n")
-    with pytest.raises(UserError, match="not an empty folder"):
-        require_free(tmp_path)
-
-
 def test_what_an_interrupted_write_left_goes_and_nothing_else(tmp_path):
     create_run(tmp_path, Recipe())
     for name in (".manifest.json.17.tmp", ".metrics.jsonl.17.tmp", ".notes.tmp"):
         (tmp_path / name).write_text("half")
     with held(tmp_path):
         pass
-    assert sorted(p.name for p in tmp_path.iterdir()) == [
-        ".lock",
-        ".notes.tmp",
-        "manifest.json",
-        "recipe.yaml",
-    ]
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [".lock", ".notes.tmp", "manifest.json", "recipe.yaml"]
 
 
 def test_a_name_that_is_too_long_is_said(tmp_path):
@@ -149,18 +131,16 @@ def test_a_process_that_is_refused_leaves_the_holders_folder_alone(tmp_path):
         assert is_held(path)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "not valid JSON"),
-        ('{"schema_version": 99}', "newer olr"),
-        ("[]", "is not a run's manifest"),
-        ('{"name": "webextension", "manifest_version": 3}', "is not a run's manifest"),
-        *(
-            (change, "is not a run's manifest")
-            for change in ({"seed": "1"}, {"data": {"train": {}}}, {"attempts": [3]}, {"status": "done"})
-        ),
-    ],
+@each(
+    "text, message",
+    ("{", "not valid JSON"),
+    ('{"schema_version": 99}', "newer olr"),
+    ("[]", "is not a run's manifest"),
+    ('{"name": "webextension", "manifest_version": 3}', "is not a run's manifest"),
+    *(
+        (change, "is not a run's manifest")
+        for change in ({"seed": "1"}, {"data": {"train": {}}}, {"attempts": [3]}, {"status": "done"})
+    ),
 )
 def test_a_manifest_that_cannot_be_read_is_named(tmp_path, text, message):
     manifest = read_manifest(finished(tmp_path))
@@ -176,14 +156,15 @@ def test_what_is_not_a_run_is_said(tmp_path):
         read_recipe(tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize(
-    ("path", "what"),
-    [("/dev/zero", "neither a file nor a folder"), ("file", "a file"), ("link", "a link that leads nowhere")],
+@each(
+    "path, what",
+    ("/dev/zero", "neither a file nor a folder"),
+    ("file", "a file"),
+    ("link", "a link that leads nowhere"),
 )
 def test_something_of_another_kind_is_not_said_to_be_missing(path, what, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
     Path("link").symlink_to("nowhere")
-    assert (
-        str(no_path(path, "name a folder")) == f"{path} is {what}, which cannot be used here; name a folder"
-    )
+    said = str(no_path(path, "name a folder"))
+    assert said == f"{path} is {what}, which cannot be used here; name a folder"

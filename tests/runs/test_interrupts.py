@@ -6,6 +6,7 @@ import signal
 import sys
 
 import pytest
+from cases import each
 
 from olr_cli.runs.interrupts import Interrupted, Stopped, exit_status, heed_signals, stop_requests
 
@@ -83,15 +84,13 @@ sys.exit(stop.interruption().exit_status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 129
 
 
-@pytest.mark.parametrize(
-    ("stop", "status"),
-    [
-        (Interrupted(signal.SIGTERM), 143),
-        (Stopped(signal.SIGTERM), 143),
-        (Stopped(signal.SIGINT), 130),
-        (KeyboardInterrupt(), 130),
-        (BrokenPipeError(), 141),
-    ],
+@each(
+    "stop, status",
+    (Interrupted(signal.SIGTERM), 143),
+    (Stopped(signal.SIGTERM), 143),
+    (Stopped(signal.SIGINT), 130),
+    (KeyboardInterrupt(), 130),
+    (BrokenPipeError(), 141),
 )
 def test_the_exit_status_tells_what_stopped_a_run(stop, status):
     assert exit_status(stop) == status

@@ -56,11 +56,10 @@ def test_a_lock_file_that_is_something_else_is_left_alone(tmp_path, kind):
     precious.write_text("precious")
     folder.mkdir()
     lock = folder / ".lock"
-    {
-        "link": lambda: lock.symlink_to(precious),
-        "notes": lambda: lock.write_text("my notes\n"),
-        "folder": lock.mkdir,
-    }[kind]()
+    if kind == "link":
+        lock.symlink_to(precious)
+    else:
+        lock.write_text("my notes\n") if kind == "notes" else lock.mkdir()
     with pytest.raises(UserError, match=r"not a lock file|cannot be locked|there is a folder"), held(folder):
         pass
     assert precious.read_text() == "precious"

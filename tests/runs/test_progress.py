@@ -4,6 +4,7 @@ import io
 import json
 
 import pytest
+from cases import each
 from rich.console import Console
 
 from olr_cli.runs.progress import (
@@ -72,17 +73,10 @@ def test_what_is_known_of_some_prompts_counts_by_how_many_they_are():
 
 
 EXTREME = {
-    "rollout/reward": -12.34,
-    "majority/accuracy_clean": 1.0,
-    "majority/accuracy_noisy": 1.0,
-    "label/selection_ratio": 1.0,
-    "label/selected_accuracy": 1.0,
-    "label/effective_noise": 1.0,
-    "eval/avg": 1.0,
-    "policy/entropy": 10.25,
-    "rollout/length": 4096.0,
-    "rollout/zero_variance_groups": 1.0,
-}
+    "rollout/reward": -12.34, "majority/accuracy_clean": 1.0, "majority/accuracy_noisy": 1.0,
+    "label/selection_ratio": 1.0, "label/selected_accuracy": 1.0, "label/effective_noise": 1.0, "eval/avg": 1.0,
+    "policy/entropy": 10.25, "rollout/length": 4096.0, "rollout/zero_variance_groups": 1.0,
+}  # fmt: skip
 
 
 def test_lines_fit_80_columns_and_cells_end_where_their_headings_end():
@@ -138,10 +132,7 @@ def test_without_a_test_set_nothing_is_shown_of_it_and_no_row_before_training():
     assert "held-out" not in stream.getvalue() and len(stream.getvalue().splitlines()) == 3
 
 
-@pytest.mark.parametrize(
-    ("reward", "shown"),
-    [(14.3467, "14.35"), (0.5, "0.50"), (-123.456, "-123.5"), (-1500.2, "-1500")],
-)
+@each("reward, shown", (14.3467, "14.35"), (0.5, "0.50"), (-123.456, "-123.5"), (-1500.2, "-1500"))
 def test_rewards_are_plain_numbers_because_not_all_are_shares(reward, shown):
     assert rows([{"rollout/reward": reward}], per_epoch=1) == [["1", shown]]
 

@@ -4,12 +4,11 @@ import threading
 from dataclasses import replace
 
 import pytest
+from commands import done, refused
 from decisions import LABEL, ROLLOUT, columns
-from histories import write_history
-from typer.testing import CliRunner
+from histories import SMALL, write_history
 
 from olr_cli.analysis import arms
-from olr_cli.cli import app
 from olr_cli.runs import store
 from olr_cli.runs.store import RunStore, scan_labels, scan_rollouts, table_shards
 from olr_cli.supervision import LabelRecord, RolloutRecord
@@ -82,14 +81,11 @@ def test_a_resume_while_a_figure_is_drawn_is_said_in_a_sentence(tmp_path, monkey
         return real(*of_labels)
 
     monkeypatch.setattr(arms, "by_visit", resumed_before)
-    result = CliRunner().invoke(app, ["analyze", str(run), "--figure", "coherence"])
-    assert result.exit_code == 2
-    assert "my runs/a/labels/step-000009.parquet was removed while the run was read" in result.output
+    said = refused("analyze", run, "--figure", "coherence")
+    assert "my runs/a/labels/step-000009.parquet was removed while the run was read" in said
     assert not (run / "figures").exists()
     monkeypatch.undo()
-    again = CliRunner().invoke(app, ["analyze", str(run), "--figure", "coherence"])
-    assert again.exit_code == 0
-    assert "has gone through 4 of 5 epochs" in again.output
+    assert "has gone through 4 of 5 epochs" in done("analyze", run, "--figure", "coherence").output
 
 
 def test_another_missing_file_stays_a_bug():
@@ -97,15 +93,12 @@ def test_another_missing_file_stays_a_bug():
 
 
 def test_a_run_that_its_sweep_has_just_started_is_left_out_and_named_itself_an_error(tmp_path):
-    small = {"prompts": 20, "prompts_per_step": 10, "epochs": 5, "store_rollouts": False}
     for seed in (1, 2, 3):
-        write_history(tmp_path / f"seed-{seed}", seed=seed, **small)
+        write_history(tmp_path / f"seed-{seed}", seed=seed, **SMALL)
     started = tmp_path / "seed-3"
     for shard in (started / "labels").iterdir():
         shard.unlink()
-    sweep = CliRunner().invoke(app, ["analyze", str(tmp_path), "--figure", "coherence"])
-    assert sweep.exit_code == 0, sweep.output
+    sweep = done("analyze", tmp_path, "--figure", "coherence")
     assert f"Note: {started} holds no complete step yet and is left out." in sweep.output
-    named = CliRunner().invoke(app, ["analyze", *map(str, tmp_path.glob("seed-*")), "--figure", "coherence"])
-    assert named.exit_code == 2
-    assert f"Error: {started} holds no complete step yet" in named.output
+    named = refused("analyze", *tmp_path.glob("seed-*"), "--figure", "coherence")
+    assert f"Error: {started} holds no complete step yet" in named

@@ -36,16 +36,14 @@ def test_it_is_resumed_to_the_end_that_it_had(run):
 
 
 def test_it_is_listed(run):
-    (listed,), _ = answered("runs", ".")[0]["runs"], None
+    (listed,) = answered("runs", ".")[0]["runs"]
     assert (listed["status"], listed["seed"]) == ("finished", 7)
 
 
 def test_it_is_replayed_to_its_own_labels(run):
     done("replay", run, "--out", "labels.parquet")
-    stored = scan_labels(run).collect()
-    assert_frame_equal(
-        pl.read_parquet("labels.parquet").select(stored.columns), stored, check_row_order=False
-    )
+    stored, again = scan_labels(run).collect(), pl.read_parquet("labels.parquet")
+    assert_frame_equal(again.select(stored.columns), stored, check_row_order=False)
 
 
 def test_it_is_audited_with_its_verified_labels(run):
@@ -68,9 +66,7 @@ def rewrite(shard, change):
 def test_a_column_that_a_shard_lacks_is_null_and_one_too_many_is_left_out(run):
     whole = scan_rollouts(run).collect()
     shard = shard_path(run / "rollouts", 2)
-    rewrite(
-        shard, lambda table: table.drop_columns(["self_certainty"]).append_column("later", table["entropy"])
-    )
+    rewrite(shard, lambda old: old.drop_columns(["self_certainty"]).append_column("later", old["entropy"]))
     there = scan_rollouts(run).collect()
     assert there.columns == whole.columns
     of_step = pl.col("step") == 2

@@ -1,6 +1,7 @@
 """One object writes a run directory: it holds the lock, and notes how an attempt ended."""
 
 import pytest
+from cases import each
 
 from olr_cli.engines.run import Diverged
 from olr_cli.errors import UserError
@@ -19,17 +20,11 @@ def begun(path):
     return writer
 
 
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [
-        (Interrupted(2), "interrupted"),
-        (KeyboardInterrupt(), "interrupted"),
-        (BrokenPipeError(), "interrupted"),
-        (Diverged("so"), "diverged"),
-        (UserError("so"), "failed"),
-        (MemoryError(), "failed"),
-    ],
-)
+@each(
+    "error, status",
+    (Interrupted(2), "interrupted"), (KeyboardInterrupt(), "interrupted"), (BrokenPipeError(), "interrupted"),
+    (Diverged("so"), "diverged"), (UserError("so"), "failed"), (MemoryError(), "failed"),
+)  # fmt: skip
 def test_an_error_names_the_status_of_the_run_that_it_ends(tmp_path, error, status):
     with pytest.raises(type(error)), begun(tmp_path / "run"):
         raise error
@@ -44,9 +39,8 @@ def test_a_run_is_held_until_it_is_closed(tmp_path):
             RunWriter.resume(tmp_path / "run", Recipe())
         writer.close("finished", steps=3)
         assert not is_held(tmp_path / "run")
-    assert read_manifest(tmp_path / "run") | {"status": "finished", "steps": 3} == read_manifest(
-        tmp_path / "run"
-    )
+    manifest = read_manifest(tmp_path / "run")
+    assert (manifest["status"], manifest["steps"]) == ("finished", 3)
 
 
 def test_an_error_before_the_attempt_began_leaves_the_manifest_as_it_was(tmp_path):

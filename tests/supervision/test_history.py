@@ -3,6 +3,7 @@
 from fractions import Fraction
 
 import pytest
+from cases import each
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import linregress
@@ -40,10 +41,10 @@ def test_a_visit_without_majority_counts_as_pass_rate_zero():
     assert (past.slope_ratio[0], past.historical_majority) == (0, "a")
 
 
-@pytest.mark.parametrize(
-    ("majorities", "expected"),
-    [("", None), ("a", "a"), ("ab", None), ("abb", "b"), ("aabbc", None), ("ABa", "a"), ("abAB", None)],
-)
+@each(
+    "majorities, expected",
+    ("", None), ("a", "a"), ("ab", None), ("abb", "b"), ("aabbc", None), ("ABa", "a"), ("abAB", None),
+)  # fmt: skip
 def test_historical_majority_is_one_class_however_spelled_or_none(majorities, expected):
     past = Past.of(MajorityVote(spelling.lower(), spelling, 3, 8) for spelling in majorities)
     assert past.historical_majority == expected

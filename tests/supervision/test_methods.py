@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cases import each
 from decisions import by_group, make_method
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,32 +32,25 @@ def test_every_method_of_a_recipe_can_be_composed():
     assert [compose(make_method(name)).name for name in METHODS] == [*METHODS]
 
 
-@pytest.mark.parametrize(
-    ("section", "name"),
-    [
-        ({"name": "grpo", "penalty_weight": 0.01}, "confidence_penalty"),
-        ({"name": "confidence_penalty", "smoothing": 0.1}, "confidence_penalty+label_smoothing"),
-        ({"name": "olr", "penalty_weight": 0.01}, "olr+confidence_penalty"),
-        (
-            {"name": "olr", "criteria": ["slope"], "prompts": "random"},
-            "olr_without_consistency+random_selection",
-        ),
-        ({"name": "ttrl", "prompts": "small_loss"}, "ttrl+small_loss_selection"),
-        ({"name": "random_selection"}, "random_selection"),
-    ],
+@each(
+    "section, name",
+    ({"name": "grpo", "penalty_weight": 0.01}, "confidence_penalty"),
+    ({"name": "confidence_penalty", "smoothing": 0.1}, "confidence_penalty+label_smoothing"),
+    ({"name": "olr", "penalty_weight": 0.01}, "olr+confidence_penalty"),
+    ({"name": "olr", "criteria": ["slope"], "prompts": "random"}, "olr_without_consistency+random_selection"),
+    ({"name": "ttrl", "prompts": "small_loss"}, "ttrl+small_loss_selection"),
+    ({"name": "random_selection"}, "random_selection"),
 )
 def test_a_mix_is_named_by_its_parts(section, name):
     assert compose(validate({"method": section}, "x").method).name == name
 
 
-@pytest.mark.parametrize(
-    ("answers", "label", "rewards"),
-    [
-        (["7", "7", "12", None], "7", (1, 1, 0, 0)),
-        (["7", "12", "12", "7"], "12", (0, 1, 1, 0)),  # a tie: 12 is the first to have two
-        (["12", "7", "7", "12"], "7", (0, 1, 1, 0)),
-        (["7", "12"], "7", (1, 0)),
-    ],
+@each(
+    "answers, label, rewards",
+    (["7", "7", "12", None], "7", (1, 1, 0, 0)),
+    (["7", "12", "12", "7"], "12", (0, 1, 1, 0)),  # a tie: 12 is the first to have two
+    (["12", "7", "7", "12"], "7", (0, 1, 1, 0)),
+    (["7", "12"], "7", (1, 0)),
 )
 def test_ttrl_rewards_the_majority_of_the_visit_in_a_tie_the_first_to_reach_it(
     judge, answers, label, rewards
@@ -117,15 +111,13 @@ STATISTICS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("method", "rewards"),
-    [
-        (make_method("self_certainty"), (2.0, 1.0, 7.0)),
-        (make_method("token_entropy"), (-0.9, -0.1, -0.4)),
-        (make_method("token_entropy", score_reduction="sum"), (-3.6, -0.1, -1.2000000000000002)),
-        (make_method("sequence_entropy"), (-0.5, -1.0, -0.1)),
-        (make_method("sequence_entropy", score_reduction="sum"), (-2.0, -1.0, -0.30000000000000004)),
-    ],
+@each(
+    "method, rewards",
+    (make_method("self_certainty"), (2.0, 1.0, 7.0)),
+    (make_method("token_entropy"), (-0.9, -0.1, -0.4)),
+    (make_method("token_entropy", score_reduction="sum"), (-3.6, -0.1, -1.2000000000000002)),
+    (make_method("sequence_entropy"), (-0.5, -1.0, -0.1)),
+    (make_method("sequence_entropy", score_reduction="sum"), (-2.0, -1.0, -0.30000000000000004)),
 )
 def test_intrinsic_rewards_are_the_rollouts_own_statistics_and_need_no_label(judge, method, rewards):
     decided = supervise(judge, method, STATISTICS, Prompt("p", (), None, None, None))
@@ -170,13 +162,11 @@ def step(judge, method, groups, **settings):
     return by_group(supervisor.supervise(Step.of(groups)))
 
 
-@pytest.mark.parametrize(
-    ("method", "label_of"),
-    [
-        (make_method("small_loss_selection"), make_method("grpo")),
-        (make_method("random_selection"), make_method("grpo")),
-        (OlrMethod(criteria=(), warmup_epochs=0, prompts="random"), OlrMethod(criteria=(), warmup_epochs=0)),
-    ],
+@each(
+    "method, label_of",
+    (make_method("small_loss_selection"), make_method("grpo")),
+    (make_method("random_selection"), make_method("grpo")),
+    (OlrMethod(criteria=(), warmup_epochs=0, prompts="random"), OlrMethod(criteria=(), warmup_epochs=0)),
 )
 def test_a_selection_marks_who_trains_and_leaves_labels_and_rewards_as_they_are(judge, method, label_of):
     groups = [

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import polars as pl
 import pytest
+from cases import each
 from decisions import LABEL as CLEAN
 from decisions import ROLLOUT, table_of
 from histories import write_history
@@ -15,15 +16,7 @@ from hypothesis import strategies as st
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.recipe.schema import OlrMethod
 from olr_cli.runs.store import arrow_table, scan_labels
-from olr_cli.supervision import (
-    MajorityVote,
-    Past,
-    Rollout,
-    RolloutGroup,
-    Step,
-    Supervisor,
-    compose,
-)
+from olr_cli.supervision import MajorityVote, Past, Rollout, RolloutGroup, Step, Supervisor, compose
 from olr_cli.supervision.metrics import (
     COMPOSITION,
     LABEL_METRICS,
@@ -35,28 +28,14 @@ from olr_cli.supervision.metrics import (
 )
 
 NOISY = replace(
-    CLEAN,
-    prompt_id="noisy",
-    noise_type="active",
-    given_label="__NoCorrectAnswer__",
-    given_label_count=0,
-    noisy_label="2",
-    noisy_label_count=1,
-    effective_label="2",
-    label_source="noisy",
-    majority_is_noisy_label=False,
-    effective_label_is_correct=False,
-    reward_mean=0.25,
-)
+    CLEAN, prompt_id="noisy", noise_type="active", given_label=SENTINEL, given_label_count=0, noisy_label="2",
+    noisy_label_count=1, effective_label="2", label_source="noisy", majority_is_noisy_label=False,
+    effective_label_is_correct=False, reward_mean=0.25,
+)  # fmt: skip
 UNKNOWN = replace(
-    CLEAN,
-    prompt_id="unknown",
-    noise_type=None,
-    true_answer=None,
-    true_answer_count=None,
-    majority_is_correct=None,
-    effective_label_is_correct=None,
-)
+    CLEAN, prompt_id="unknown", noise_type=None, true_answer=None, true_answer_count=None,
+    majority_is_correct=None, effective_label_is_correct=None,
+)  # fmt: skip
 KNOWN = {"majority/differs_from_label": 0.0, "label/selection_ratio": 0.0, "slope/unselected": 0.25}
 """What is known of `UNKNOWN`."""
 
@@ -70,14 +49,11 @@ def rollouts(*records):
 
 
 def selected(record):
-    label = record.majority_answer
-    return replace(
-        record,
-        is_selected=True,
-        effective_label=label,
-        label_source="majority",
-        effective_label_is_correct=record.majority_is_correct,
-    )
+    found = {
+        "effective_label": record.majority_answer,
+        "effective_label_is_correct": record.majority_is_correct,
+    }
+    return replace(record, is_selected=True, label_source="majority", **found)
 
 
 MIXED = (
@@ -92,27 +68,14 @@ MIXED = (
 
 
 def test_every_metric_of_a_mixed_step_is_what_one_counts_by_hand():
-    assert label_metrics(labels(*MIXED)) == pytest.approx(
-        {
-            "majority/accuracy": 3 / 7,
-            "majority/differs_from_label": 4 / 7,
-            "majority/accuracy_clean": 1 / 3,
-            "majority/accuracy_noisy": 2 / 4,
-            "majority/accuracy_selected": 1 / 2,
-            "majority/accuracy_unselected": 2 / 5,
-            "label/selection_ratio": 2 / 7,
-            "label/selection_ratio_clean": 1 / 3,
-            "label/selection_ratio_noisy": 1 / 4,
-            "label/selected_accuracy": 1 / 2,
-            "label/effective_noise": 4 / 7,
-            "label/initial_noise": 4 / 7,
-            "label/noise_realised": 3 / 4,
-            "slope/clean": 0.5 / 3,
-            "slope/noisy": 1.5 / 4,
-            "slope/selected": 1.25 / 2,
-            "slope/unselected": 0.75 / 5,
-        }
-    )
+    assert label_metrics(labels(*MIXED)) == pytest.approx({
+        "majority/accuracy": 3 / 7, "majority/differs_from_label": 4 / 7, "majority/accuracy_clean": 1 / 3,
+        "majority/accuracy_noisy": 2 / 4, "majority/accuracy_selected": 1 / 2, "majority/accuracy_unselected": 2 / 5,
+        "label/selection_ratio": 2 / 7, "label/selection_ratio_clean": 1 / 3, "label/selection_ratio_noisy": 1 / 4,
+        "label/selected_accuracy": 1 / 2, "label/effective_noise": 4 / 7, "label/initial_noise": 4 / 7,
+        "label/noise_realised": 3 / 4, "slope/clean": 0.5 / 3, "slope/noisy": 1.5 / 4, "slope/selected": 1.25 / 2,
+        "slope/unselected": 0.75 / 5,
+    })  # fmt: skip
 
 
 def test_verified_prompts_are_counted_apart():
@@ -155,16 +118,10 @@ def test_rollout_metrics_are_means_over_rollouts_and_groups():
         replace(ROLLOUT, reward=0.0, tokens=None, truncated=None),
     )
     groups = labels(CLEAN, replace(NOISY, has_zero_variance=True))
-    assert rollout_metrics(groups, step) == pytest.approx(
-        {
-            "rollout/reward": 1 / 3,
-            "rollout/length": 7.0,
-            "rollout/truncated": 0.5,
-            "rollout/missing_answers": 1 / 3,
-            "rollout/zero_variance_groups": 0.5,
-            "reward/tpr": 1 / 3,
-        }
-    )
+    assert rollout_metrics(groups, step) == pytest.approx({
+        "rollout/reward": 1 / 3, "rollout/length": 7.0, "rollout/truncated": 0.5, "rollout/missing_answers": 1 / 3,
+        "rollout/zero_variance_groups": 0.5, "reward/tpr": 1 / 3,
+    })  # fmt: skip
     assert "rollout/length" not in rollout_metrics(groups, rollouts(replace(ROLLOUT, tokens=None)))
     assert rollout_metrics(labels(), rollouts()) == {}
 
@@ -177,18 +134,12 @@ def test_rewards_are_measured_against_the_truth_and_against_a_verifier_without_e
         replace(ROLLOUT, is_correct=False, reward=1.0, oracle_reward=0.0),
     )
     found = rollout_metrics(labels(CLEAN), step)
-    expected = {
-        "reward/tpr": 1 / 4,
-        "reward/fpr": 1,
-        "reward/youden": -3 / 4,
-        "verifier/tpr": 1 / 2,
-        "verifier/fpr": 1 / 3,
-    }
+    expected = {"reward/tpr": 1 / 4, "reward/fpr": 1, "reward/youden": -3 / 4}
+    expected |= {"verifier/tpr": 1 / 2, "verifier/fpr": 1 / 3}
     assert {name: found[name] for name in expected} == pytest.approx(expected)
     certain = rollouts(replace(ROLLOUT, reward=-0.3), replace(ROLLOUT, reward=0.5, is_correct=None))
-    assert not [
-        name for name in rollout_metrics(labels(CLEAN), certain) if name.startswith(("reward/", "verifier/"))
-    ]
+    metrics = rollout_metrics(labels(CLEAN), certain)
+    assert not [name for name in metrics if name.startswith(("reward/", "verifier/"))]
 
 
 def test_an_epoch_has_the_metrics_of_its_rows(tmp_path):
@@ -221,18 +172,16 @@ def test_the_composition_of_a_mixed_step():
     assert unknown.select(x.alias(name) for name, x in COMPOSITION.items()).row(0) == (None,) * 5
 
 
-@pytest.mark.parametrize(
-    ("record", "criteria", "expected"),
-    [
-        (CLEAN, ("slope", "consistency"), True),
-        (replace(CLEAN, visit=1), ("slope", "consistency"), False),
-        (replace(CLEAN, slope=0.05), ("slope",), False),
-        (replace(CLEAN, slope=0.05), ("consistency",), True),
-        (replace(CLEAN, is_consistent=False), ("consistency",), False),
-        (replace(CLEAN, is_consistent=False), ("slope",), True),
-        (replace(CLEAN, is_consistent=False, slope=-1.0), (), True),
-        (replace(CLEAN, majority_answer=None, majority_count=0), (), False),
-    ],
+@each(
+    "record, criteria, expected",
+    (CLEAN, ("slope", "consistency"), True),
+    (replace(CLEAN, visit=1), ("slope", "consistency"), False),
+    (replace(CLEAN, slope=0.05), ("slope",), False),
+    (replace(CLEAN, slope=0.05), ("consistency",), True),
+    (replace(CLEAN, is_consistent=False), ("consistency",), False),
+    (replace(CLEAN, is_consistent=False), ("slope",), True),
+    (replace(CLEAN, is_consistent=False, slope=-1.0), (), True),
+    (replace(CLEAN, majority_answer=None, majority_count=0), (), False),
 )
 def test_what_a_criterion_would_select(record, criteria, expected):
     assert labels(record).select(selected_under(criteria, Decimal("0.05"), 1)).item() is expected
@@ -243,10 +192,7 @@ def test_the_accuracy_of_a_selection_is_the_share_of_right_majorities():
     assert rows.select(accuracy_among(selected_under(("slope",), 0.05, 1))).item() == pytest.approx(2 / 3)
 
 
-@given(
-    st.lists(st.integers(0, 8), min_size=2, max_size=12),
-    st.decimals("-0.3", "0.3", places=3),
-)
+@given(st.lists(st.integers(0, 8), min_size=2, max_size=12), st.decimals("-0.3", "0.3", places=3))
 def test_comparing_doubles_decides_as_comparing_exact_slopes_does(counts, threshold):
     exact = Fraction(*Past.of([MajorityVote("1", "1", count, 8) for count in counts]).slope_ratio)
     row = labels(replace(CLEAN, slope=float(exact)))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from cases import each
 from commands import done, olr, refused
 from histories import write_history
 from polars.testing import assert_frame_equal
@@ -59,13 +60,11 @@ def replayed(run, *words):
     return labels
 
 
-@pytest.mark.parametrize(
-    ("own", "built_in"),
-    [
-        ("olr", {}),
-        ("without_slope", {"criteria": ["consistency"]}),
-        ("without_consistency", {"criteria": ["slope"]}),
-    ],
+@each(
+    "own, built_in",
+    ("olr", {}),
+    ("without_slope", {"criteria": ["consistency"]}),
+    ("without_consistency", {"criteria": ["slope"]}),
 )
 @pytest.mark.parametrize("delta", [0.0, 0.05, -1.0])
 def test_the_papers_rule_and_its_ablations_written_as_rules_decide_as_the_built_in_ones(
@@ -120,17 +119,15 @@ def test_a_dry_run_and_the_first_line_of_a_run_say_which_code_runs(folder):
     assert done(*words).stderr.startswith(said) or done(*words).stdout.startswith(said)
 
 
-@pytest.mark.parametrize(
-    ("setting", "sentence"),
-    [
-        ("mine.py:raises", r"visit 2: the rule raised ZeroDivisionError: division by zero"),
-        ("mine.py:returns", "visit 1: the rule returned"),
-        ("mine.py:invents", "it must return keep(visit)"),
-        ("mine.py:absent", "has no function absent"),
-        ("yours.py:rule", "yours.py does not exist"),
-        ("no_module:rule", "importing no_module"),
-        ("os:getcwd", "a function of a module of your own"),
-    ],
+@each(
+    "setting, sentence",
+    ("mine.py:raises", r"visit 2: the rule raised ZeroDivisionError: division by zero"),
+    ("mine.py:returns", "visit 1: the rule returned"),
+    ("mine.py:invents", "it must return keep(visit)"),
+    ("mine.py:absent", "has no function absent"),
+    ("yours.py:rule", "yours.py does not exist"),
+    ("no_module:rule", "importing no_module"),
+    ("os:getcwd", "a function of a module of your own"),
 )
 def test_what_is_wrong_with_it_is_said_in_one_sentence(folder, setting, sentence):
     assert sentence in refused_train(f"method.name={setting}")

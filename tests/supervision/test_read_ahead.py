@@ -6,6 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from cases import each
 from decisions import by_group
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -118,9 +119,7 @@ def test_workers_that_cant_start_are_reported_to_who_waits_for_the_reading(pool,
     assert threading.active_count() == threads
 
 
-@pytest.mark.parametrize(
-    ("label", "is_needed"), [("12", False), ("-3/4", False), ("1.5", False), (SENTINEL, False), ("x+1", True)]
-)
+@each("label, is_needed", ("12", False), ("-3/4", False), ("1.5", False), (SENTINEL, False), ("x+1", True))
 def test_the_verifier_starts_early_only_if_labels_need_it(label, is_needed, monkeypatch):
     started = []
     monkeypatch.setattr(WorkerPool, "prepare", lambda self: started.append(self))

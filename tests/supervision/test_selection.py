@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from cases import each
 from decisions import make_method
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,12 +16,7 @@ from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.errors import UserError
 from olr_cli.supervision import Decided, Rollout, RolloutGroup, Step
 from olr_cli.supervision.rewards import group_advantages
-from olr_cli.supervision.selection import (
-    any_prompt,
-    keep_fraction,
-    prompts_that_train,
-    small_loss,
-)
+from olr_cli.supervision.selection import any_prompt, keep_fraction, prompts_that_train, small_loss
 
 HALF = Fraction(1, 2)
 
@@ -79,10 +75,7 @@ def test_the_prompts_with_the_smallest_loss_train():
     assert prompts_that_train(decided_on(step), small_loss, HALF, seed=0) == [False, True, True, False]
 
 
-@pytest.mark.parametrize(
-    ("prompts", "fraction", "kept"),
-    [(5, "0.5", 3), (4, "0.5", 2), (10, "0.25", 3), (3, "0.01", 1), (7, "1", 7)],
-)
+@each("prompts, fraction, kept", (5, "0.5", 3), (4, "0.5", 2), (10, "0.25", 3), (3, "0.01", 1), (7, "1", 7))
 def test_so_many_prompts_train_as_the_fraction_says_halves_up_and_at_least_one(prompts, fraction, kept):
     step = [candidate(str(number), [1, 0]) for number in range(prompts)]
     assert sum(prompts_that_train(decided_on(step), any_prompt, Fraction(fraction), seed=0)) == kept
@@ -116,16 +109,14 @@ MARKED = [*PROMPTS, Prompt("3", (), SENTINEL, "1", "inactive")]
 UNKNOWN = [replace(PROMPTS[0], noise_type=None)]
 
 
-@pytest.mark.parametrize(
-    ("method", "prompts", "expected"),
-    [
-        (make_method("grpo"), MARKED, Fraction(1)),
-        (make_method("random_selection"), MARKED, Fraction(3, 4)),
-        (make_method("small_loss_selection", keep_fraction=Decimal("0.3")), MARKED, Fraction(3, 10)),
-        (make_method("small_loss_selection", keep_fraction=Decimal("0.5")), UNKNOWN, HALF),
-        (make_method("small_loss_selection"), UNKNOWN, "not known of these data; set method.keep_fraction"),
-        (make_method("random_selection"), MARKED[3:], "which is none; set method.keep_fraction"),
-    ],
+@each(
+    "method, prompts, expected",
+    (make_method("grpo"), MARKED, Fraction(1)),
+    (make_method("random_selection"), MARKED, Fraction(3, 4)),
+    (make_method("small_loss_selection", keep_fraction=Decimal("0.3")), MARKED, Fraction(3, 10)),
+    (make_method("small_loss_selection", keep_fraction=Decimal("0.5")), UNKNOWN, HALF),
+    (make_method("small_loss_selection"), UNKNOWN, "not known of these data; set method.keep_fraction"),
+    (make_method("random_selection"), MARKED[3:], "which is none; set method.keep_fraction"),
 )
 def test_by_default_the_share_that_is_not_marked_trains(method, prompts, expected):
     if isinstance(expected, Fraction):

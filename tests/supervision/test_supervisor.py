@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import polars as pl
 import pytest
+from cases import each
 from decisions import by_group, make_method
 
 from olr_cli.data.chat import Message
@@ -34,9 +35,8 @@ def supervise(judge, method, prompt, visits, **kwargs):
 
 
 def test_grpo_rewards_the_given_label_whatever_the_majority_says(judge):
-    (decided,) = supervise(
-        judge, make_method("grpo"), prompt(given="7", true="12"), [["12", "12", "7", None]]
-    )
+    wrong = prompt(given="7", true="12")
+    (decided,) = supervise(judge, make_method("grpo"), wrong, [["12", "12", "7", None]])
     assert decided.rewards == (0.0, 0.0, 1.0, 0.0)
     assert decided.label.majority_answer == "12"
     assert decided.label.label_source == "given"
@@ -50,11 +50,7 @@ def test_answers_that_are_known_already_count_whatever_the_responses_say(judge):
     assert decided.rewards == (1.0, 0.0, 0.0)
 
 
-@pytest.mark.parametrize(
-    ("question", "reward"),
-    [("What percentage is it?", 1.0), ("What is it?", 0.0)],
-    ids=["asked", "not asked"],
-)
+@pytest.mark.parametrize(("question", "reward"), [("What percentage is it?", 1.0), ("What is it?", 0.0)])
 def test_a_percent_sign_is_right_where_the_question_asks_for_a_percentage(judge, question, reward):
     of_percent = replace(prompt(), messages=(Message("user", question),))
     (decided,) = supervise(judge, make_method("grpo"), of_percent, [[r"12\%", "12", "13", None]])
@@ -94,17 +90,15 @@ RISING, FALLING = ([["12"] * n + ["7"] * (8 - n) for n in rights] for rights in 
 CHANGING = [["7"] * 5 + ["12"] * 3] * 2 + [["12"] * 8]
 
 
-@pytest.mark.parametrize(
-    ("criteria", "threshold", "visits", "is_selected"),
-    [
-        (("slope", "consistency"), "0.125", RISING, False),  # which is its slope
-        (("slope", "consistency"), "0.124", RISING, True),
-        (("slope", "consistency"), "-1", RISING, True),
-        (("slope", "consistency"), "0", FALLING, False),
-        (("consistency",), "0", FALLING, True),
-        (("slope", "consistency"), "0", CHANGING, False),
-        (("slope",), "0", CHANGING, True),
-    ],
+@each(
+    "criteria, threshold, visits, is_selected",
+    (("slope", "consistency"), "0.125", RISING, False),  # which is its slope
+    (("slope", "consistency"), "0.124", RISING, True),
+    (("slope", "consistency"), "-1", RISING, True),
+    (("slope", "consistency"), "0", FALLING, False),
+    (("consistency",), "0", FALLING, True),
+    (("slope", "consistency"), "0", CHANGING, False),
+    (("slope",), "0", CHANGING, True),
 )
 def test_a_majority_is_selected_where_it_meets_every_criterion(
     judge, criteria, threshold, visits, is_selected
@@ -135,9 +129,8 @@ def test_an_active_noisy_label_is_a_wrong_answer_of_this_visit(judge):
 
 
 def test_without_a_wrong_answer_an_active_prompt_gets_the_sentinel(judge):
-    (decided,) = supervise(
-        judge, make_method("grpo"), prompt("active", SENTINEL, "12"), [["12", "12.0", None]]
-    )
+    marked = prompt("active", SENTINEL, "12")
+    (decided,) = supervise(judge, make_method("grpo"), marked, [["12", "12.0", None]])
     assert decided.label.noisy_label == SENTINEL
     assert decided.label.label_source == "sentinel"
     assert decided.rewards == (0.0, 0.0, 0.0)
@@ -208,12 +201,11 @@ def test_decisions_depend_neither_on_group_order_nor_on_rollout_order(judge):
             order = list(prompts)
             if shuffled:
                 rng.shuffle(order)
-            groups = []
-            for p in order:
-                own = list(answers[p.prompt_id])
-                if shuffled:
-                    rng.shuffle(own)
-                groups.append(group(p, t, own))
+            own = {p: list(answers[p.prompt_id]) for p in order}
+            if shuffled:
+                for said in own.values():
+                    rng.shuffle(said)
+            groups = [group(p, t, said) for p, said in own.items()]
             decided = by_group(supervisor.supervise(Step.of(groups)))
             found |= {(d.label.prompt_id, t): d.label for d in decided}
         return found
@@ -282,10 +274,8 @@ def test_history_puts_no_two_numbers_into_one_class(judge):
 
 def test_a_majority_label_rewards_its_class_and_a_label_whatever_matches_it(judge):
     answers = [r"5\text{ cm}", r"5\text{ cm}", "5", "7"]
-    (given,) = supervise(judge, make_method("grpo"), prompt(given="5", true="5"), [answers])
-    (voted,) = supervise(
-        judge, OlrMethod(criteria=(), warmup_epochs=0), prompt(given="5", true="5"), [answers]
-    )
+    methods = (make_method("grpo"), OlrMethod(criteria=(), warmup_epochs=0))
+    ((given,), (voted,)) = (supervise(judge, m, prompt(given="5", true="5"), [answers]) for m in methods)
     assert given.rewards == (1, 1, 1, 0)
     assert voted.label.label_source == "majority" and voted.rewards == (1, 1, 0, 0)
     assert voted.label.given_label_count == 3 and voted.label.effective_label_is_correct
@@ -352,11 +342,10 @@ def test_a_stored_step_keeps_its_prompts_apart_however_its_rows_lie(judge):
     for turn in range(20):
         shuffled = random.Random(turn).sample(rows, len(rows))
         step = Step.read(pl.DataFrame(shuffled, schema=names, orient="row"), prompts)
+        places = zip(step.prompts, step.visits, itertools.pairwise(step.starts), strict=True)
         found = [
             (one.prompt_id, visit, list(step.answers[start:end]), list(step.views[start:end]))
-            for one, visit, (start, end) in zip(
-                step.prompts, step.visits, itertools.pairwise(step.starts), strict=True
-            )
+            for one, visit, (start, end) in places
         ]
         assert step.number == 7
         assert sorted(found, key=lambda one: one[0]) == [

@@ -35,23 +35,16 @@ def visit(prompt, number, answers, label, *, kind="active", selected=False):
     effective = majority if selected else label if label is not None else "1"
     place = {"prompt_id": prompt, "visit": number, "step": number}
     label_of_visit = {
-        "noise_type": kind,
-        "true_answer": "1",
-        "noisy_label": label,
+        "noise_type": kind, "true_answer": "1", "noisy_label": label,
         "noisy_label_count": None if label is None else counts.get(label, 0),
-        "true_answer_count": counts.get("1", 0),
-        "majority_answer": majority,
-        "majority_count": top if majority else 0,
-        "rollouts": len(answers),
-        "answered": len(answers) - answers.count("-"),
-        "is_selected": selected,
-        "effective_label": effective,
-        "label_source": "majority" if selected else "noisy",
-        "majority_is_correct": majority == "1",
+        "true_answer_count": counts.get("1", 0), "majority_answer": majority,
+        "majority_count": top if majority else 0, "rollouts": len(answers),
+        "answered": len(answers) - answers.count("-"), "is_selected": selected, "effective_label": effective,
+        "label_source": "majority" if selected else "noisy", "majority_is_correct": majority == "1",
         "effective_label_is_correct": effective == "1",
         **dict.fromkeys(("pass_rate", "slope", "reward_mean"), 0.0),
         **dict.fromkeys(("is_consistent", "has_zero_variance", "trains"), False),
-    }
+    }  # fmt: skip
     rollouts = [
         {"sample": sample, "response": text, "answer": None if text == "-" else text, "reward": 0.0}
         for sample, text in enumerate(answers)
@@ -71,19 +64,12 @@ def record(kind, known):
 def run(tmp_path_factory):
     """A run of these visits alone."""
     visits = [
-        visit("a", 1, "1122", "2"),
-        visit("a", 2, "1112", "2", selected=True),
-        visit("a", 3, "1111", SENTINEL, selected=True),
-        visit("b", 1, "133-", "3"),
-        visit("b", 2, "2221", "2", selected=True),
-        visit("b", 3, "3311", "3"),
-        visit("c", 1, "1111", SENTINEL),
-        visit("c", 2, "1144", "4"),
-        visit("c", 3, "4444", "4"),
-        visit("d", 1, "1111", None, kind="clean"),
-        visit("d", 2, "1222", None, kind="clean", selected=True),
-        visit("d", 3, "1112", None, kind="clean"),
-    ]
+        visit("a", 1, "1122", "2"), visit("a", 2, "1112", "2", selected=True),
+        visit("a", 3, "1111", SENTINEL, selected=True), visit("b", 1, "133-", "3"),
+        visit("b", 2, "2221", "2", selected=True), visit("b", 3, "3311", "3"), visit("c", 1, "1111", SENTINEL),
+        visit("c", 2, "1144", "4"), visit("c", 3, "4444", "4"), visit("d", 1, "1111", None, kind="clean"),
+        visit("d", 2, "1222", None, kind="clean", selected=True), visit("d", 3, "1112", None, kind="clean"),
+    ]  # fmt: skip
     place = tmp_path_factory.mktemp("theory") / "run"
     write_history(place, prompts=4, epochs=3, method=OLR, rollouts=4)
     for shard in place.glob("*/*.parquet"):
@@ -143,26 +129,15 @@ def test_bins_of_delta_p_hold_their_upper_edge():
 
 def test_assumption_i_is_shown_with_the_labels_own_rollouts_and_without(run):
     assert about("start", run) == {
-        "prompts": 2,
-        "true_step_1": 3 / 8,
-        "true_1": 3 / 8,
-        "label_1": 4 / 8,
-        "true_2": 4 / 8,
-        "label_2": 1 / 8,
+        "prompts": 2, "true_step_1": 3 / 8, "true_1": 3 / 8, "label_1": 4 / 8, "true_2": 4 / 8, "label_2": 1 / 8,
         "holds": 1.0,
-    }
+    }  # fmt: skip
 
 
 def test_feasibility_has_the_footnotes_formula_with_the_runs_own_p(run):
-    assert about("feasibility", run) == pytest.approx(
-        {
-            "realised_first": 2 / 3,
-            "realised_last": 2 / 3,
-            "again": 0.5,
-            "expected": 1 - (7 / 8) ** 4,
-            "all": (1 - (7 / 8) ** 4) ** 2,
-        }
-    )
+    realised, expected = {"realised_first": 2 / 3, "realised_last": 2 / 3}, 1 - (7 / 8) ** 4
+    found = about("feasibility", run)
+    assert found == pytest.approx(realised | {"again": 0.5, "expected": expected, "all": expected**2})
 
 
 def test_delta_and_effective_noise_leave_warm_up_out(run):
@@ -170,16 +145,11 @@ def test_delta_and_effective_noise_leave_warm_up_out(run):
     predicted, counted = {2: 3 / 4 * 1 / 3, 3: 3 / 4 * 2 / 3}, {2: 3 / 4, 3: 2 / 4}
     assert about("refinement", run) == pytest.approx(
         {
-            "replaced": 3 / 6,
-            "right": 2 / 3,
-            "spoilt": 1 / 2,
-            "replaced_last": 1 / 3,
-            "initial": 3 / 4,
-            "predicted": predicted[3],
-            "counted": counted[3],
+            "replaced": 3 / 6, "right": 2 / 3, "spoilt": 1 / 2, "replaced_last": 1 / 3, "initial": 3 / 4,
+            "predicted": predicted[3], "counted": counted[3],
             "gap": sum(counted[visit] - predicted[visit] for visit in (2, 3)) / 2,
         }
-    )
+    )  # fmt: skip
     values = measured(run)
     for name, expected in (("predicted", predicted), ("counted", counted)):
         shown = {at: value for (metric, at), value in values.items() if metric == f"effective_noise_{name}"}

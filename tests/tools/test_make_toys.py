@@ -9,6 +9,7 @@ from collections import Counter
 import make_toys
 import pytest
 import torch
+from cases import each
 from hypothesis import given
 from hypothesis import strategies as st
 from make_toys import (
@@ -30,15 +31,13 @@ from olr_cli.engines.local.policy import Policy, digest
 from olr_cli.engines.models import policy_path
 
 
-@pytest.mark.parametrize(
-    ("expression", "wrong"),
-    [
-        (Expression("addition", 678, 543), 111),
-        (Expression("addition", 555, 555), 0),
-        (Expression("addition", 123, 456), 579),
-        (Expression("subtraction", 523, 487), 164),
-        (Expression("subtraction", 200, 199), 199),
-    ],
+@each(
+    "expression, wrong",
+    (Expression("addition", 678, 543), 111),
+    (Expression("addition", 555, 555), 0),
+    (Expression("addition", 123, 456), 579),
+    (Expression("subtraction", 523, 487), 164),
+    (Expression("subtraction", 200, 199), 199),
 )
 def test_the_wrong_procedure_drops_carries(expression, wrong):
     assert wrong_answer(expression) == wrong

@@ -5,9 +5,11 @@ from collections.abc import Sequence
 
 import polars as pl
 import pytest
+from cases import each
+from commands import done, refused
 from histories import write_history
 from recorded import METHOD, batches, decisions, feed
-from typer.testing import CliRunner
+from samples import json_lines
 
 from olr_cli.api import (
     SENTINEL,
@@ -22,7 +24,6 @@ from olr_cli.api import (
     UserError,
     compose,
 )
-from olr_cli.cli import app
 from olr_cli.data.logs import read_log
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.runs.directory import read_manifest
@@ -57,8 +58,7 @@ def trained_by_olr(run, prompts, **keys):
     of_train = {f"{'data' if key == 'limit' else 'train'}.{key}": value for key, value in sizes.items()}
     settings = {**of_train, "data.test": "null", **keys}
     words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    result = CliRunner().invoke(app, ["train", "laptop/quickstart", *words, "--run-dir", str(run)])
-    assert result.exit_code == 0, result.output
+    done("train", "laptop/quickstart", *words, "--run-dir", run)
     return read_manifest(run)["seed"]
 
 
@@ -90,25 +90,20 @@ def test_verified_labels_decide_here_as_in_an_engine(tmp_path):
         feed(again, trained, after=7)
     assert decisions(tmp_path / "run").equals(decisions(trained))
     assert {"verified", "majority"} < set(decisions(trained)["label_source"])
-    result = CliRunner().invoke(app, ["replay", str(tmp_path / "run")])
-    assert result.exit_code == 0, result.output
+    done("replay", tmp_path / "run")
 
 
 def test_verified_labels_are_found_by_question_too(tmp_path):
-    file = tmp_path / "verified.jsonl"
-    file.write_text('{"prompt_id": "another", "question": "3 + 4?", "answer": "8"}\n')
+    row = {"prompt_id": "another", "question": "3 + 4?", "answer": "8"}
+    file = json_lines(tmp_path / "verified.jsonl", row)
     with make(data={"verified": str(file)}) as olr:
         step = olr(["3+4 ?"] * 4 + ["5 + 5?"] * 4, BOXED * 2, ["7"] * 8)
-    assert [(label.label_source, label.effective_label) for label in step.labels] == [
-        ("verified", "8"),
-        ("given", "7"),
-    ]
+    sources = [(label.label_source, label.effective_label) for label in step.labels]
+    assert sources == [("verified", "8"), ("given", "7")]
     assert step.rewards == (0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0)
-    with pytest.raises(
-        UserError, match=r"data\.verified is 5, and labels can't be drawn before all prompts are known"
-    ):
+    with pytest.raises(UserError, match=r"data\.verified is 5, and labels can't be drawn before all prompts"):
         make(data={"verified": 5})
-    file.write_text('{"prompt_id": "x", "verdict": "wrong"}\n')
+    json_lines(file, {"prompt_id": "x", "verdict": "wrong"})
     with pytest.raises(UserError, match="has no true answer in any row"):
         make(data={"verified": str(file)})
 
@@ -119,9 +114,8 @@ def test_rewards_are_in_the_order_of_the_completions(recorded):
         result = feed(olr, recorded, until=1)
     assert list(result.rewards) == stored["reward"].to_list()
     assert result.trains == (True,) * len(stored)
-    assert [record.prompt_id for record in result.labels] == stored["prompt_id"].unique(
-        maintain_order=True
-    ).to_list()
+    names = stored["prompt_id"].unique(maintain_order=True).to_list()
+    assert [record.prompt_id for record in result.labels] == names
 
 
 def test_a_loaded_state_goes_on_as_if_nothing_had_happened(recorded, tmp_path):
@@ -174,23 +168,20 @@ def test_a_prompt_file_cut_off_by_a_kill_is_mended(recorded, tmp_path):
     assert len(file.read_text().splitlines()) == 20
 
 
-@pytest.mark.parametrize(
+@each(
     "words",
-    [
-        ["analyze", "{run}", "--figure", "dynamics"],
-        ["analyze", "{run}", "--report"],
-        ["audit", "{run}", "--export", "{out}/repaired.jsonl"],
-        ["replay", "{run}", "--set", "method.warmup_epochs=1"],
-        ["replay", "{run}", "--set", "data.extractor=text"],
-    ],
+    ["analyze", "{run}", "--figure", "dynamics"],
+    ["analyze", "{run}", "--report"],
+    ["audit", "{run}", "--export", "{out}/repaired.jsonl"],
+    ["replay", "{run}", "--set", "method.warmup_epochs=1"],
+    ["replay", "{run}", "--set", "data.extractor=text"],
     ids=" ".join,
 )
 def test_every_command_reads_its_run(recorded, tmp_path, words):
     run = tmp_path / "run"
     with make(run) as olr:
         feed(olr, recorded)
-    result = CliRunner().invoke(app, [word.format(run=run, out=tmp_path) for word in words])
-    assert result.exit_code == 0, result.output
+    result = done(*(word.format(run=run, out=tmp_path) for word in words))
     assert "epochs" not in result.stderr  # none is missing
     assert "olr train" not in result.output  # the run is another trainer's
     if "--report" in words:
@@ -199,11 +190,8 @@ def test_every_command_reads_its_run(recorded, tmp_path, words):
 
 @pytest.mark.parametrize("resumed", [False, True])
 def test_a_run_with_verified_labels_that_has_moved_can_be_exported(recorded, tmp_path, resumed):
-    labels = decisions(recorded)
-    verified = (
-        labels.select("prompt_id", true_answer="given_label").drop_nulls().unique(maintain_order=True).head(4)
-    )
-    verified.write_parquet(tmp_path / "verified.parquet")
+    labels = decisions(recorded).select("prompt_id", true_answer="given_label").drop_nulls()
+    labels.unique(maintain_order=True).head(4).write_parquet(tmp_path / "verified.parquet")
     olr = make(tmp_path / "run", data={"verified": str(tmp_path / "verified.parquet")})
     feed(olr, recorded, until=11)
     state = olr.state_dict()
@@ -215,23 +203,19 @@ def test_a_run_with_verified_labels_that_has_moved_can_be_exported(recorded, tmp
         with make(moved) as again:
             again.load_state_dict(state)
             feed(again, recorded, after=11)
-    words = ["audit", str(moved), "--export", str(tmp_path / "repaired.jsonl")]
-    result = CliRunner().invoke(app, words)
-    assert result.exit_code == 0, result.output
+    done("audit", moved, "--export", tmp_path / "repaired.jsonl")
 
 
 def test_olr_train_leaves_it_to_its_trainer(recorded, tmp_path):
     with make(tmp_path / "run") as olr:
         feed(olr, recorded, until=1)
-    result = CliRunner().invoke(app, ["train", str(tmp_path / "run" / "recipe.yaml"), "--dry-run"])
-    assert result.exit_code == 2
-    assert "mine 1.0 trains and takes its rewards from olr" in result.output.replace("\n", " ")
+    said = refused("train", tmp_path / "run" / "recipe.yaml", "--dry-run")
+    assert "mine 1.0 trains and takes its rewards from olr" in said
 
 
 def test_prompts_have_the_ids_that_a_file_without_ids_gives(tmp_path):
     questions = ["3 + 4?", "4 + 4?"]
-    file = tmp_path / "mine.jsonl"
-    file.write_text("".join(json.dumps({"question": text, "answer": "7"}) + "\n" for text in questions))
+    file = json_lines(tmp_path / "mine.jsonl", *({"question": text, "answer": "7"} for text in questions))
     wordings = ["3+4 ?", *questions]  # of which the first two ask the same
     prompts = [text for text in wordings for _ in range(4)]
     with make(tmp_path / "run") as olr:
@@ -306,17 +290,15 @@ def test_the_trainers_metrics_stand_beside_ours(recorded, tmp_path):
     assert second["rollout/groups"] == 10
 
 
-@pytest.mark.parametrize(
-    ("recipe", "message"),
-    [
-        ({"method": {"warmup_epoch": 1}}, "unknown key 'method.warmup_epoch' (did you mean"),
-        ({"engine": {"name": "openrlhf"}}, "engine.name has no effect under mine 1.0"),
-        ({"noise": {"ratio": 0.5}}, "noise.ratio has no effect under mine 1.0"),
-        ({"data": {"train": "arithmetic"}}, "data.train has no effect under mine 1.0"),
-        ({"data": {"extractor": "boxes"}}, "did you mean 'boxed'?"),
-        ({"method": {"name": "random_selection"}}, "set method.keep_fraction"),
-        ({"train": {"epochs": 5}}, "train.epochs is a setting of mine 1.0, which has 3"),
-    ],
+@each(
+    "recipe, message",
+    ({"method": {"warmup_epoch": 1}}, "unknown key 'method.warmup_epoch' (did you mean"),
+    ({"engine": {"name": "openrlhf"}}, "engine.name has no effect under mine 1.0"),
+    ({"noise": {"ratio": 0.5}}, "noise.ratio has no effect under mine 1.0"),
+    ({"data": {"train": "arithmetic"}}, "data.train has no effect under mine 1.0"),
+    ({"data": {"extractor": "boxes"}}, "did you mean 'boxed'?"),
+    ({"method": {"name": "random_selection"}}, "set method.keep_fraction"),
+    ({"train": {"epochs": 5}}, "train.epochs is a setting of mine 1.0, which has 3"),
 )
 def test_a_recipe_that_cannot_be_meant_is_refused(recipe, message):
     with pytest.raises(UserError, match="recipe: ") as refusal:
@@ -324,17 +306,15 @@ def test_a_recipe_that_cannot_be_meant_is_refused(recipe, message):
     assert message in str(refusal.value)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"completions": BOXED[:3]}, "4 prompts and 3 completions"),
-        ({"prompts": ["a", "b", "c", "d"]}, "has one completion, and a vote needs several"),
-        ({"labels": ["7", "7", "7", "8"]}, "has two labels, '7' and '8'"),
-        ({"labels": [None] * 4}, "has no label, which method olr needs"),
-        ({"prompts": ["a", "a", "b", "b"], "prompt_ids": ["x"] * 4}, "has two texts, 'a' and 'b'"),
-        ({"noise_types": ["wrong"] * 4}, "'wrong' is not one of clean, inactive"),
-        ({"step": 3}, "step 3 came where step 1 is due"),
-    ],
+@each(
+    "arguments, message",
+    ({"completions": BOXED[:3]}, "4 prompts and 3 completions"),
+    ({"prompts": ["a", "b", "c", "d"]}, "has one completion, and a vote needs several"),
+    ({"labels": ["7", "7", "7", "8"]}, "has two labels, '7' and '8'"),
+    ({"labels": [None] * 4}, "has no label, which method olr needs"),
+    ({"prompts": ["a", "a", "b", "b"], "prompt_ids": ["x"] * 4}, "has two texts, 'a' and 'b'"),
+    ({"noise_types": ["wrong"] * 4}, "'wrong' is not one of clean, inactive"),
+    ({"step": 3}, "step 3 came where step 1 is due"),
 )
 def test_arguments_that_do_not_fit_are_refused(arguments, message):
     with make() as olr, pytest.raises(UserError) as refusal:
@@ -365,9 +345,7 @@ def test_a_run_is_never_overwritten(recorded, tmp_path):
         make(tmp_path / "run", method={**METHOD, "warmup_epochs": 1}).load_state_dict(state)
     with pytest.raises(UserError, match=r"the state is of a run that is not in .*; name its run_dir"):
         make().load_state_dict(state)
-    with pytest.raises(
-        UserError, match=r"the state is of a run that is not in .*elsewhere; name its run_dir"
-    ):
+    with pytest.raises(UserError, match=r"the state is of a run that is not in .*elsewhere; name its"):
         make(tmp_path / "elsewhere").load_state_dict(state)
 
 
@@ -397,10 +375,9 @@ def test_supervisor_alone_takes_ten_lines():
 
 def test_a_question_without_an_id_has_the_same_one_in_a_file_a_log_and_a_loop(tmp_path):
     questions = ["What is 3 + 4?", "what is 3+4", "What is 8?"]
-    file, log = tmp_path / "data.jsonl", tmp_path / "log.jsonl"
-    file.write_text("".join(json.dumps({"question": q, "answer": "7"}) + "\n" for q in questions))
+    file = json_lines(tmp_path / "data.jsonl", *({"question": q, "answer": "7"} for q in questions))
     rows = [{"prompt": q, "response": text, "step": 1} for q in questions for text in BOXED]
-    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    log = json_lines(tmp_path / "log.jsonl", *rows)
     with make(tmp_path / "run") as olr:
         step = olr([q for q in questions for _ in BOXED], BOXED * 3, ["7"] * 12)
     ids = [label.prompt_id for label in step.labels]

@@ -26,9 +26,7 @@ def test_a_row_is_found_in_every_form_of_its_question(form):
 
 
 def test_rows_without_a_question_are_refused_where_a_trainer_samples_from_them():
-    with pytest.raises(
-        UserError, match=r"row 2 of the data, counted from 1 has no 'prompt'; remove such rows"
-    ):
+    with pytest.raises(UserError, match=r"row 2 of the data, counted from 1 has no 'prompt'; remove such"):
         index("What is 1+1?", " ")
 
 

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from cases import each
 
 from olr_cli.errors import UserError
 from olr_cli.trainers.grading import accuracy_reward, compute_score
@@ -35,9 +36,7 @@ def test_the_plain_reward_reads_golds_as_files_are_read():
         accuracy_reward(said[:2], answer=["1", True])
 
 
-@pytest.mark.parametrize(
-    "prompt", ["What percentage is it?", [{"role": "user", "content": "What percentage is it?"}]]
-)
+@each("prompt", "What percentage is it?", [{"role": "user", "content": "What percentage is it?"}])
 def test_the_plain_reward_knows_what_the_question_asks_for(prompt):
     said = [r"\boxed{20\%}", r"\boxed{20}", r"\boxed{2\%}"]
     assert accuracy_reward(said, prompts=[prompt] * 3, answer=[20] * 3) == [1.0, 1.0, 0.0]

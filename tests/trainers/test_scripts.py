@@ -57,23 +57,14 @@ def noisy(tmp_path):
 
 def test_no_script_has_more_than_30_lines():
     assert SCRIPTS.keys() == {
-        "accuracy_trl.py",
-        "own_loop.py",
-        "pairs.py",
-        "supervisor.py",
-        "train_trl.py",
-        "train_verl.sh",
-    }
+        "accuracy_trl.py", "own_loop.py", "pairs.py", "supervisor.py", "train_trl.py", "train_verl.sh",
+    }  # fmt: skip
     assert all(len(script.splitlines()) <= 30 for script in SCRIPTS.values())
 
 
 def test_supervisor_replaces_the_label(tmp_path):
     lines = run("supervisor.py", tmp_path).splitlines()
-    assert lines == [
-        "1 8 [0.0, 0.0, 1.0, 0.0]",
-        "2 7 [1.0, 1.0, 1.0, 0.0]",
-        "3 7 [1.0, 1.0, 1.0, 1.0]",
-    ]
+    assert lines == ["1 8 [0.0, 0.0, 1.0, 0.0]", "2 7 [1.0, 1.0, 1.0, 0.0]", "3 7 [1.0, 1.0, 1.0, 1.0]"]
 
 
 def test_own_loop_trains_and_goes_on(tmp_path):

@@ -4,6 +4,7 @@ import json
 
 import polars as pl
 import pytest
+from cases import refusal
 
 pytest.importorskip("trl")
 
@@ -152,9 +153,7 @@ def test_an_adapter_and_limits_of_sampling_train_and_are_noted(data, tmp_path):
 
 
 def refused(data, tmp_path, settings=None, **arguments):
-    with pytest.raises(UserError) as refusal:
-        make_trainer(tmp_path, data, settings or {}, **arguments).train()
-    return str(refusal.value)
+    return refusal(lambda: make_trainer(tmp_path, data, settings or {}, **arguments).train())
 
 
 def test_what_cannot_work_is_said_before_the_first_step(data, tmp_path, undisturbed):

@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 import pytest
+from cases import each
 
 pytest.importorskip("verl")
 
@@ -54,24 +55,17 @@ def configuration(files, run, *settings):
         return compose(
             "ppo_trainer",
             overrides=[
-                "reward.reward_manager.source=importlib",
-                "reward.reward_manager.name=OlrRewardManager",
+                "reward.reward_manager.source=importlib", "reward.reward_manager.name=OlrRewardManager",
                 "reward.reward_manager.module.path=pkg://olr_cli.trainers.verl",
-                f"+reward.reward_kwargs.run_dir={run}",
-                "+reward.reward_kwargs.recipe.method.warmup_epochs=1",
-                "+reward.reward_kwargs.recipe.method.slope_threshold=0.0",
-                "reward.num_workers=2",
-                f"data.train_files={files}/train.parquet",
-                f"data.val_files={files}/val.parquet",
-                f"data.train_batch_size={BATCH}",
-                f"actor_rollout_ref.rollout.n={K}",
+                f"+reward.reward_kwargs.run_dir={run}", "+reward.reward_kwargs.recipe.method.warmup_epochs=1",
+                "+reward.reward_kwargs.recipe.method.slope_threshold=0.0", "reward.num_workers=2",
+                f"data.train_files={files}/train.parquet", f"data.val_files={files}/val.parquet",
+                f"data.train_batch_size={BATCH}", f"actor_rollout_ref.rollout.n={K}",
                 f"actor_rollout_ref.model.path={policy_path('builtin:addition-easier')}",
-                "actor_rollout_ref.actor.optim.lr=1e-6",
-                f"trainer.default_local_dir={run.parent}/checkpoints",
-                "trainer.total_epochs=3",
-                *settings,
+                "actor_rollout_ref.actor.optim.lr=1e-6", f"trainer.default_local_dir={run.parent}/checkpoints",
+                "trainer.total_epochs=3", *settings,
             ],
-        )
+        )  # fmt: skip
 
 
 def response(prompt, step, sample):
@@ -180,15 +174,13 @@ def test_verls_workers_get_the_rewards_that_the_supervisor_decides(files, tmp_pa
     assert [line["trainer/global_step"] for line in read_metrics(tmp_path / "run")] == [1, 2, 3, 4, 5, 6]
 
 
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("trainer.use_v1=False", "set trainer.use_v1=True"),
-        ("trainer.v1.trainer_mode=colocate_async", "set it to sync"),
-        ("+reward.reward_kwargs.recipe.train.epochs=3", "train.epochs is a setting of verl"),
-        ("+reward.reward_kwargs.recipe.method.penalty_weight=0.1", "use olr, grpo or ttrl"),
-        ("data.val_files=${data.train_files}", "16 prompts of data.val_files are in data.train_files too"),
-    ],
+@each(
+    "setting, message",
+    ("trainer.use_v1=False", "set trainer.use_v1=True"),
+    ("trainer.v1.trainer_mode=colocate_async", "set it to sync"),
+    ("+reward.reward_kwargs.recipe.train.epochs=3", "train.epochs is a setting of verl"),
+    ("+reward.reward_kwargs.recipe.method.penalty_weight=0.1", "use olr, grpo or ttrl"),
+    ("data.val_files=${data.train_files}", "16 prompts of data.val_files are in data.train_files too"),
 )
 def test_what_cannot_work_is_said_before_anything_is_sampled(files, tmp_path, setting, message):
     with pytest.raises(UserError, match=message):

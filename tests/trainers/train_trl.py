@@ -53,14 +53,10 @@ def make_trainer(out, data, settings, callbacks=(), recipe=None, reward=None, ad
     )
     evaluation = settings.pop("eval_dataset", None)
     return GRPOTrainer(
-        str(policy_path("builtin:addition-easier")),
-        reward_funcs=reward,
-        callbacks=[reward, *callbacks],
-        args=GRPOConfig(**{**config, **settings}),
-        train_dataset=dataset,
-        eval_dataset=evaluation,
+        str(policy_path("builtin:addition-easier")), reward_funcs=reward, callbacks=[reward, *callbacks],
+        args=GRPOConfig(**{**config, **settings}), train_dataset=dataset, eval_dataset=evaluation,
         peft_config=adapter,
-    )
+    )  # fmt: skip
 
 
 def train(out, data, settings=None, *, kill=None, resume=False, ranks=1):

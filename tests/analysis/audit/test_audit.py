@@ -6,6 +6,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from audit_tables import many, rollouts, write
+from cases import each
 from histories import write_history
 from typer.testing import CliRunner
 
@@ -128,9 +129,7 @@ def test_labels_of_the_data_set_fill_in_what_a_table_lacks(tmp_path, judge):
     assert any("no labels" in note for note in examined(tmp_path / "rewarded.jsonl", judge).notes)
 
 
-@pytest.mark.parametrize(
-    ("label", "prompt_id", "complaint"), [("8", "p0", "has the label 7 in"), ("7", "q", "has no prompt of")]
-)
+@each("label, prompt_id, complaint", ("8", "p0", "has the label 7 in"), ("7", "q", "has no prompt of"))
 def test_a_data_set_that_does_not_fit_is_refused(tmp_path, judge, label, prompt_id, complaint):
     log = write(tmp_path / "log.jsonl", many(3))
     with pytest.raises(UserError, match=complaint):

@@ -6,6 +6,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cases import each
 from histories import arms_of, drawn, write_history
 
 from olr_cli.analysis import figures
@@ -64,13 +65,11 @@ def test_four_arms_are_four_panels_side_by_side(tmp_path):
     assert chart.data["sd"].null_count() == 0
 
 
-@pytest.mark.parametrize(
-    ("settings", "shown"),
-    [
-        ({"knows_truth": False}, ["needs true answers"]),
-        ({"knows_noise": False}, ["warm-up ends", "all prompts"]),
-        ({"noise": None}, ["warm-up ends", "clean"]),
-    ],
+@each(
+    "settings, shown",
+    ({"knows_truth": False}, ["needs true answers"]),
+    ({"knows_noise": False}, ["warm-up ends", "all prompts"]),
+    ({"noise": None}, ["warm-up ends", "clean"]),
 )
 def test_coherence_shows_what_is_known(tmp_path, settings, shown):
     known = write_history(tmp_path / "known", arm="known", **SMALL)
@@ -120,9 +119,7 @@ def test_each_arm_is_a_pair_of_panels_and_the_end_of_warmup_is_named_once(tmp_pa
     assert len(legend.texts) == len(named) == len(areas) == 3, "the areas of many arms are named once"
 
 
-@pytest.mark.parametrize(
-    "settings", [{"knows_truth": False}, {"knows_noise": False}, {"steps": 2}, {"noise": None}], ids=str
-)
+@each("settings", {"knows_truth": False}, {"knows_noise": False}, {"steps": 2}, {"noise": None}, ids=str)
 def test_a_panel_of_the_composition_without_numbers_says_why(tmp_path, settings):
     known = write_history(tmp_path / "known", arm="known", **SMALL)
     run = write_history(tmp_path / "run", arm="run", **{**SMALL, **settings})
@@ -164,25 +161,18 @@ def chart(run):
     return drawn("dynamics", run)
 
 
-@pytest.mark.parametrize(
-    ("panel", "metric", "keep", "value"),
-    [
-        ("a", "majority/accuracy_noisy", is_noisy, is_right),
-        ("b", "majority/accuracy_selected", lambda row: row["is_selected"], is_right),
-        ("b", "majority/accuracy_unselected", lambda row: not row["is_selected"], is_right),
-        ("c", "slope/noisy", is_noisy, lambda row: row["slope"]),
-        ("d", "label/selection_ratio_noisy", is_noisy, lambda row: row["is_selected"]),
-        ("e", "ablation/both", lambda row: row["slope"] > 0.02 and row["is_consistent"], is_right),
-        ("e", "ablation/slope", lambda row: row["slope"] > 0.02 and row["majority_answer"], is_right),
-        ("e", "ablation/consistency", lambda row: row["is_consistent"], is_right),
-        (
-            "f",
-            "label/effective_noise",
-            lambda row: True,
-            lambda row: row["effective_label"] != row["true_answer"],
-        ),
-        ("f", "label/initial_noise", lambda row: True, lambda row: row["given_label"] != row["true_answer"]),
-    ],
+@each(
+    "panel, metric, keep, value",
+    ("a", "majority/accuracy_noisy", is_noisy, is_right),
+    ("b", "majority/accuracy_selected", lambda row: row["is_selected"], is_right),
+    ("b", "majority/accuracy_unselected", lambda row: not row["is_selected"], is_right),
+    ("c", "slope/noisy", is_noisy, lambda row: row["slope"]),
+    ("d", "label/selection_ratio_noisy", is_noisy, lambda row: row["is_selected"]),
+    ("e", "ablation/both", lambda row: row["slope"] > 0.02 and row["is_consistent"], is_right),
+    ("e", "ablation/slope", lambda row: row["slope"] > 0.02 and row["majority_answer"], is_right),
+    ("e", "ablation/consistency", lambda row: row["is_consistent"], is_right),
+    ("f", "label/effective_noise", lambda _: True, lambda row: row["effective_label"] != row["true_answer"]),
+    ("f", "label/initial_noise", lambda _: True, lambda row: row["given_label"] != row["true_answer"]),
 )
 def test_panels_show_what_the_labels_table_says(run, chart, panel, metric, keep, value):
     shown = values(chart, panel, metric)
@@ -227,26 +217,17 @@ NO_CHOICE = "needs a method that selects labels, and"
 NO_LABELS = {"effective_label": None, "effective_label_is_correct": None, "label_source": "none"}
 
 
-@pytest.mark.parametrize(
-    ("settings", "columns", "said"),
-    [
-        (
-            {"method": {"name": "ttrl"}},
-            {"is_selected": True},
-            {"bd": f"{NO_CHOICE} ttrl takes every majority"},
-        ),
-        (
-            {"method": {"name": "token_entropy"}},
-            NO_LABELS,
-            {
-                "bd": f"{NO_CHOICE} token_entropy selects none",
-                "f": "needs labels, and token_entropy uses none",
-            },
-        ),
-        ({"knows_truth": False}, {}, {"abef": "needs true answers"}),
-        ({"steps": 2}, {}, {"c": "needs a second epoch", "bde": "needs an epoch after the warm-up of 3"}),
-        ({"kind": "rollouts"}, {}, {"c": "needs training, without which slopes are chance"}),
-    ],
+@each(
+    "settings, columns, said",
+    ({"method": {"name": "ttrl"}}, {"is_selected": True}, {"bd": f"{NO_CHOICE} ttrl takes every majority"}),
+    (
+        {"method": {"name": "token_entropy"}},
+        NO_LABELS,
+        {"bd": f"{NO_CHOICE} token_entropy selects none", "f": "needs labels, and token_entropy uses none"},
+    ),
+    ({"knows_truth": False}, {}, {"abef": "needs true answers"}),
+    ({"steps": 2}, {}, {"c": "needs a second epoch", "bde": "needs an epoch after the warm-up of 3"}),
+    ({"kind": "rollouts"}, {}, {"c": "needs training, without which slopes are chance"}),
     ids=["every majority", "no labels", "no truth", "warm-up", "rollouts"],
 )
 def test_panels_that_a_run_has_nothing_for_are_left_out_and_say_why(tmp_path, settings, columns, said):

@@ -4,6 +4,7 @@ import itertools
 
 import polars as pl
 import pytest
+from cases import each
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.lines import Line2D
@@ -30,6 +31,7 @@ def chart(name="chart"):
         return sheet.chart(name, ROWS)
 
 
+@pytest.mark.real_figures
 def test_a_chart_is_saved_as_png_of_300_dpi_pdf_and_csv(tmp_path):
     png, pdf, csv = style.save(chart(), tmp_path / "new" / "folder", pdf=True)
     header = png.read_bytes()[:24]
@@ -62,18 +64,13 @@ def spread(rows, limits=(0, 1)):
         return sheet.chart("chart", rows, caption="More.").caption
 
 
-@pytest.mark.parametrize(
-    ("rows", "caption"),
-    [
-        ([(1, 0.5, None, 1), (2, 0.7, None, 1)], "One run each. More."),
-        (
-            [(1, 0.5, 0.1, 3), (2, 0.7, 0.0, 3), (3, 0.7, None, 1)],
-            "Means of 1 to 3 runs; bands: ±1 sd. More.",
-        ),
-        ([(1, 0.5, 0.1, 3), (2, 0.7, None, 1)], "Means of 1 to 3 runs. More."),
-        ([(1, 0.5, 0.1, 3)], "Means of 3 runs. More."),
-        ([(1, 0.95, 0.1, 3), (2, 0.02, 0.1, 3)], "Means of 3 runs; bands: ±1 sd, cut at 0% and 100%. More."),
-    ],
+@each(
+    "rows, caption",
+    ([(1, 0.5, None, 1), (2, 0.7, None, 1)], "One run each. More."),
+    ([(1, 0.5, 0.1, 3), (2, 0.7, 0.0, 3), (3, 0.7, None, 1)], "Means of 1 to 3 runs; bands: ±1 sd. More."),
+    ([(1, 0.5, 0.1, 3), (2, 0.7, None, 1)], "Means of 1 to 3 runs. More."),
+    ([(1, 0.5, 0.1, 3)], "Means of 3 runs. More."),
+    ([(1, 0.95, 0.1, 3), (2, 0.02, 0.1, 3)], "Means of 3 runs; bands: ±1 sd, cut at 0% and 100%. More."),
 )
 def test_the_caption_says_how_many_runs_what_bands_are_and_where_they_are_cut(rows, caption):
     assert spread(rows) == caption
@@ -157,14 +154,12 @@ def test_labels_keep_their_order_do_not_overlap_and_stay_between_the_limits(labe
     assert placed[stack[-1]] + heights[stack[-1]] / 2 <= 200 + 1e-6
 
 
-@pytest.mark.parametrize(
-    ("wanted", "heights", "placed"),
-    [
-        ([50, 10, 30], [8, 8, 8], [50, 10, 30]),
-        ([30, 30], [10, 10], [35, 25]),
-        ([30, 30, 60], [20, 10, 10], [37.5, 22.5, 60]),
-        ([], [], []),
-    ],
+@each(
+    "wanted, heights, placed",
+    ([50, 10, 30], [8, 8, 8], [50, 10, 30]),
+    ([30, 30], [10, 10], [35, 25]),
+    ([30, 30, 60], [20, 10, 10], [37.5, 22.5, 60]),
+    ([], [], []),
 )
 def test_labels_with_room_stay_and_crowded_ones_share_the_displacement(wanted, heights, placed):
     assert declutter(wanted, heights, 0, 100) == pytest.approx(placed)

@@ -179,10 +179,8 @@ def test_accuracy_and_coverage_are_over_all_visits_after_warmup(choices, bars):
     accuracy = value(bars, "active 0.5", "both", "selection_accuracy")
     assert accuracy["mean"] == pytest.approx(sum(right) / 2)
     assert accuracy["sd"] == pytest.approx(abs(right[0] - right[1]) / 2**0.5)
-    both, none = (
-        value(bars, "inactive 0.5", name, "coverage")["mean"] for name in ("both", "every majority")
-    )
-    assert both < none
+    means = [value(bars, "inactive 0.5", name, "coverage")["mean"] for name in ("both", "every majority")]
+    assert means[0] < means[1]
 
 
 def test_a_row_of_panels_a_noise_and_a_bar_a_choice_with_grpo_in_the_scores_alone(bars):
@@ -225,10 +223,8 @@ def test_the_same_noise_on_two_policies_is_two_rows_that_are_told_apart(tmp_path
             run = write_history(tmp_path / f"{policy}{len(criteria)}", method=chosen(*criteria), **SMALL)
             recipe = run / "recipe.yaml"
             recipe.write_text(recipe.read_text().replace("addition-easier", f"addition-{policy}"))
-    assert names_of(drawn("over-method.criteria", tmp_path)) == [
-        "active 0.5 path=builtin:addition-easier",
-        "active 0.5 path=builtin:addition-harder",
-    ]
+    names = [f"active 0.5 path=builtin:addition-{policy}" for policy in ("easier", "harder")]
+    assert names_of(drawn("over-method.criteria", tmp_path)) == names
 
 
 # Over any key
@@ -238,10 +234,8 @@ def test_methods_are_drawn_over_the_noise_ratio_a_panel_a_number_of_verified_lab
     for verified in (None, 2):
         for ratio in (0.25, 0.75):
             for method, lift in (("grpo", 0.0), ("ttrl", 0.1)):
-                place, end = (
-                    tmp_path / f"{verified}-{ratio}-{method}",
-                    0.9 - ratio + lift + 0.05 * bool(verified),
-                )
+                end = 0.9 - ratio + lift + 0.05 * bool(verified)
+                place = tmp_path / f"{verified}-{ratio}-{method}"
                 write_run(place, method, end, ratio=ratio, data={"verified": verified})
     write_run(tmp_path / "alone", olr(), 0.5)
     chart = drawn("over-noise.ratio", tmp_path)

@@ -5,15 +5,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from cases import each
 from tiny import PROMPTS, keys, plain_logprobs, tiny_policy
 
 from olr_cli.engines.local import grpo as grpo_module
-from olr_cli.engines.local.grpo import (
-    Grpo,
-    clipped_surrogate,
-    k3_divergence,
-    response_statistics,
-)
+from olr_cli.engines.local.grpo import Grpo, clipped_surrogate, k3_divergence, response_statistics
 from olr_cli.engines.local.sampler import sample
 from olr_cli.engines.run import NonFinite
 from olr_cli.recipe.schema import MethodSection, TrainSection
@@ -41,15 +37,8 @@ def moved(policy, seed, distance):
 
 
 def grpo(policy, reference=None, micro_batch_tokens=16_384, penalty_weight=0.0, smoothing=0.0, **changes):
-    train = TrainSection(
-        **{
-            "learning_rate": 1e-3,
-            "kl_weight": 0.1 if reference else 0.0,
-            "mini_batch_prompts": 4,
-            "temperature": TEMPERATURE,
-            **changes,
-        }
-    )
+    usual = {"learning_rate": 1e-3, "kl_weight": 0.1 if reference else 0.0, "mini_batch_prompts": 4}
+    train = TrainSection(**usual | {"temperature": TEMPERATURE} | changes)
     method = MethodSection(name="grpo", penalty_weight=penalty_weight, smoothing=smoothing)
     return Grpo(policy, reference, train, method, micro_batch_tokens=micro_batch_tokens)
 
@@ -135,21 +124,19 @@ def assert_same_gradient(gradient, expected, atol=1e-6):
         )
 
 
-@pytest.mark.parametrize(
-    ("ratio", "advantage", "clip_high", "loss", "clipped"),
-    [
-        (1.1, 1.0, None, -1.1, False),
-        (1.5, 1.0, None, -1.2, True),
-        (0.5, 1.0, None, -0.5, False),
-        (0.5, -1.0, None, 0.8, True),
-        (1.5, -1.0, None, 1.5, False),
-        (5.0, -1.0, None, 3.0, False),  # the dual clip
-        (5.0, -2.0, None, 6.0, False),
-        (1.5, 0.0, None, 0.0, False),
-        (1.25, 1.0, 0.28, -1.25, False),  # unlikely tokens gain more
-        (1.5, 1.0, 0.28, -1.28, True),
-        (0.5, -1.0, 0.28, 0.8, True),  # and lose as before
-    ],
+@each(
+    "ratio, advantage, clip_high, loss, clipped",
+    (1.1, 1.0, None, -1.1, False),
+    (1.5, 1.0, None, -1.2, True),
+    (0.5, 1.0, None, -0.5, False),
+    (0.5, -1.0, None, 0.8, True),
+    (1.5, -1.0, None, 1.5, False),
+    (5.0, -1.0, None, 3.0, False),  # the dual clip
+    (5.0, -2.0, None, 6.0, False),
+    (1.5, 0.0, None, 0.0, False),
+    (1.25, 1.0, 0.28, -1.25, False),  # unlikely tokens gain more
+    (1.5, 1.0, 0.28, -1.28, True),
+    (0.5, -1.0, 0.28, 0.8, True),  # and lose as before
 )
 def test_the_surrogate_is_clipped_and_dual_clipped(ratio, advantage, clip_high, loss, clipped):
     value, holds = clipped_surrogate(
@@ -190,9 +177,7 @@ def test_logprobs_of_one_token_responses_need_no_second_pass():
         torch.testing.assert_close(logprobs[p, 0], plain_logprobs(policy, prompt, [7])[0])
 
 
-@pytest.mark.parametrize(
-    ("with_reference", "distance"), [(True, 0.01), (False, 0.02)], ids=["KL", "far off-policy"]
-)
+@each("with_reference, distance", (True, 0.01), (False, 0.02), ids=["KL", "far off-policy"])
 @pytest.mark.parametrize("shares_texts", [False, True])
 def test_the_gradient_is_that_of_a_plain_implementation(with_reference, distance, shares_texts):
     policy, reference, rollouts = off_policy_case(distance)
@@ -204,10 +189,7 @@ def test_the_gradient_is_that_of_a_plain_implementation(with_reference, distance
     assert_same_gradient(gradient, plain_gradient(policy, reference, rollouts))
 
 
-@pytest.mark.parametrize(
-    ("micro_batch_tokens", "groups_of_scores", "pieces"),
-    [(1, 9, 24), (40, 9, 12), (200, 9, 2), (16_384, 2, 2)],
-)
+@each("micro_batch_tokens, groups_of_scores, pieces", (1, 9, 24), (40, 9, 12), (200, 9, 2), (16_384, 2, 2))
 def test_a_gradient_accumulated_over_micro_batches_is_that_of_the_whole(
     micro_batch_tokens, groups_of_scores, pieces, monkeypatch
 ):
@@ -247,9 +229,7 @@ def test_without_kl_a_group_of_equal_rewards_only_counts_in_the_mean():
 
 
 @pytest.mark.parametrize("with_reference", [True, False])
-@pytest.mark.parametrize(
-    "terms", [{"penalty_weight": 0.3}, {"smoothing": 0.2}, {"penalty_weight": 0.3, "smoothing": 0.2}]
-)
+@each("terms", {"penalty_weight": 0.3}, {"smoothing": 0.2}, {"penalty_weight": 0.3, "smoothing": 0.2})
 def test_penalty_and_smoothing_have_the_gradient_of_their_formulas(terms, with_reference):
     policy, reference, rollouts = off_policy_case()
     reference = reference if with_reference else None
@@ -261,8 +241,7 @@ def test_penalty_and_smoothing_have_the_gradient_of_their_formulas(terms, with_r
     assert any((gradient[name] - plain[name]).abs().max() > 1e-3 for name in plain)
 
 
-@pytest.mark.parametrize("micro_batch_tokens", [40, 16_384])
-@pytest.mark.parametrize("trains", [ALL_TRAIN, [True, False, True, True]])
+@each("micro_batch_tokens, trains", (40, [True, False, True, True]), (16_384, ALL_TRAIN))
 @pytest.mark.parametrize("terms", [{}, {"penalty_weight": 0.3, "smoothing": 0.2}])
 def test_a_mean_over_responses_has_the_gradient_of_its_formula(terms, trains, micro_batch_tokens):
     policy, reference, rollouts = off_policy_case()
@@ -383,19 +362,12 @@ def test_metrics_are_those_of_the_step():
     metrics = grpo(policy, policy.frozen_copy(), learning_rate=0.01, mini_batch_prompts=2).update(
         rollouts, advantages(REWARDS), ALL_TRAIN
     )
-    entropies = [
-        -(log_pi.exp() * log_pi).sum(-1)
-        for p, prompt in enumerate(PROMPTS)
-        for g in range(6)
-        for _, log_pi in [
-            plain_logprobs(
-                tiny_policy(),
-                prompt,
-                rollouts.tokens_PGT[p, g, : rollouts.lengths_PG[p, g]].tolist(),
-                TEMPERATURE,
-            )
-        ]
-    ]
+    entropies, sampler = [], tiny_policy()
+    for p, prompt in enumerate(PROMPTS):
+        for g in range(6):
+            response = rollouts.tokens_PGT[p, g, : rollouts.lengths_PG[p, g]].tolist()
+            _, log_pi_TV = plain_logprobs(sampler, prompt, response, TEMPERATURE)
+            entropies.append(-(log_pi_TV.exp() * log_pi_TV).sum(-1))
     assert metrics["policy/entropy"] == pytest.approx(torch.cat(entropies).mean().item(), rel=1e-4)
     assert metrics["policy/lr"] == 0.01
     assert metrics["policy/kl"] > 0  # the second mini-batch sees a policy that has moved

@@ -6,23 +6,17 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
+from cases import each
 from decisions import by_group, make_method
-from polars.testing import assert_frame_equal
 from test_resume import recipe
 from tiny import PROMPTS, keys, plain_logprobs, tiny_policy
 
 from olr_cli.answers import Judge
 from olr_cli.data.prompts import Prompt
 from olr_cli.engines.launch import launch
-from olr_cli.engines.local import loop
 from olr_cli.engines.local.engine import LocalRunner
-from olr_cli.engines.local.loop import (
-    advantages_and_trains,
-    sampled_step,
-    training_keys,
-)
+from olr_cli.engines.local.loop import advantages_and_trains, sampled_step, training_keys
 from olr_cli.engines.local.sampler import sample
-from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import JsonProgress
 from olr_cli.runs.store import scan_labels, scan_rollouts
 from olr_cli.supervision import Supervisor, compose
@@ -45,15 +39,13 @@ def brute_force(policy, prompt, response):
     }
 
 
-@pytest.mark.parametrize(
-    ("method", "name"),
-    [
-        (make_method("self_certainty"), "self_certainty"),
-        (make_method("token_entropy"), "token_entropy"),
-        (make_method("token_entropy", score_reduction="sum"), "summed entropy"),
-        (make_method("sequence_entropy"), "mean"),
-        (make_method("sequence_entropy", score_reduction="sum"), "sum"),
-    ],
+@each(
+    "method, name",
+    (make_method("self_certainty"), "self_certainty"),
+    (make_method("token_entropy"), "token_entropy"),
+    (make_method("token_entropy", score_reduction="sum"), "summed entropy"),
+    (make_method("sequence_entropy"), "mean"),
+    (make_method("sequence_entropy", score_reduction="sum"), "sum"),
 )
 def test_intrinsic_rewards_are_what_their_definitions_say_over_response_tokens_alone(method, name):
     policy = tiny_policy()
@@ -92,14 +84,9 @@ def test_the_views_of_a_prompt_are_neighbours_and_have_rollouts_of_their_own():
     assert advantages.flatten().tolist() == decided.advantages
 
 
-def run(path, *, resume=False, **method):
-    data = {"train": "arithmetic", "limit": 20, "verified": 8 if method["name"] == "olr" else None}
-    launch(recipe(method=method, data=data), path, LocalRunner, JsonProgress(), resume=resume)
-    return path
-
-
 def test_co_reward_stores_both_views_and_the_label_is_the_other_views_majority(tmp_path):
-    place = run(tmp_path / "run", name="co_reward")
+    place = tmp_path / "run"
+    launch(recipe(method={"name": "co_reward"}), place, LocalRunner, JsonProgress())
     rollouts = scan_rollouts(place).collect()
     counts = rollouts.group_by("prompt_id", "visit", "view").len()
     assert set(counts["len"]) == {recipe().train.rollouts_per_prompt}
@@ -110,32 +97,3 @@ def test_co_reward_stores_both_views_and_the_label_is_the_other_views_majority(t
     assert rewarded.height > 0
     assert (rewarded["answer_class"] == rewarded["effective_label"]).all()
     assert rollouts.filter(view="rephrased")["reward"].sum() > 0
-
-
-@pytest.mark.parametrize(
-    "method",
-    [
-        {"name": "co_reward", "smoothing": 0.1},
-        {"name": "olr", "criteria": ["consistency"], "warmup_epochs": 1},
-    ],
-)
-def test_a_run_that_failed_and_was_resumed_has_the_tables_of_one_that_did_not(tmp_path, monkeypatch, method):
-    whole = run(tmp_path / "whole", **method)
-    written = []
-
-    def full(*arguments):
-        written.append(arguments)
-        if len(written) == 3:
-            raise OSError("as if the machine went down")
-        real(*arguments)
-
-    real = loop.save_checkpoint
-    with monkeypatch.context() as patched, pytest.raises(OSError, match="went down"):
-        patched.setattr(loop, "save_checkpoint", full)
-        run(tmp_path / "run", **method)
-    again = tmp_path / "run"
-    run(again, resume=True, **method)
-    for scan in (scan_labels, scan_rollouts):
-        assert_frame_equal(scan(again).collect(), scan(whole).collect(), check_row_order=False)
-    last = [read_metrics(path)[-1]["policy/entropy"] for path in (again, whole)]
-    assert last[0] == last[1]

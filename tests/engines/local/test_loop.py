@@ -5,6 +5,7 @@ import signal
 from contextlib import contextmanager
 
 import pytest
+from samples import json_lines
 from test_resume import STEPS, recipe
 
 from olr_cli.answers import Judge
@@ -62,7 +63,7 @@ def test_timeouts_are_counted_for_each_step(tmp_path, monkeypatch):
 
     monkeypatch.setattr(
         Judge, "keys", two_timeouts
-    )  # once a step, and once when the held-out prompts are measured
+    )  # once a step, and once where held-out prompts are measured
     go(tmp_path / "run", recipe())
     lines = read_metrics(tmp_path / "run")[1:]
     assert [line["rollout/verification_timeouts"] for line in lines] == [2] * STEPS
@@ -73,31 +74,32 @@ def test_throughput_counts_the_tokens_of_the_stored_rollouts(tmp_path):
     go(tmp_path / "run", some)
     prompts = load_data(some).train.prompts
     policy = Policy.load(policy_path("addition-easier"), device="cpu")
-    asked = dict(
-        zip(
-            (prompt.prompt_id for prompt in prompts),
-            map(len, encode_prompts(policy, prompts, some)),
-            strict=True,
-        )
-    )
-    trains = {
-        row[:2]: row[2] for row in scan_labels(tmp_path / "run").select(*KEYS, "trains").collect().rows()
-    }
+    lengths = map(len, encode_prompts(policy, prompts, some))
+    asked = dict(zip((prompt.prompt_id for prompt in prompts), lengths, strict=True))
+    labels = scan_labels(tmp_path / "run").select(*KEYS, "trains").collect()
+    trains = {row[:2]: row[2] for row in labels.rows()}
     rollouts = scan_rollouts(tmp_path / "run").select(*KEYS, "step", "tokens").collect().rows()
     for line in read_metrics(tmp_path / "run")[1:]:
         step = [row for row in rollouts if row[2] == line["step"]]
         seen = sum(asked[row[0]] + row[3] for row in step if trains[row[:2]])
         assert 0 < seen < sum(asked[row[0]] + row[3] for row in step)
-        assert line["speed/generated_tokens"] == pytest.approx(
-            sum(row[3] for row in step) / line["time/rollouts"]
-        )
+        generated = sum(row[3] for row in step) / line["time/rollouts"]
+        assert line["speed/generated_tokens"] == pytest.approx(generated)
         assert line["speed/trained_tokens"] == pytest.approx(seen / line["time/update"])
         whole = line["time/step"] - line.get("time/evaluation", 0)
         assert line["speed/samples"] == pytest.approx(len(step) / whole)
 
 
+@pytest.fixture
+def few(tmp_path):
+    """A data set for measuring, of six prompts."""
+    return str(
+        json_lines(tmp_path / "few.jsonl", *({"question": f"{n}+100=", "answer": n} for n in range(6)))
+    )
+
+
 @pytest.mark.parametrize(("samples", "expected"), [(None, 4), (3, 3)])
-def test_held_out_accuracy_has_its_own_number_of_samples(samples, expected, tmp_path, monkeypatch):
+def test_held_out_accuracy_has_its_own_number_of_samples(samples, expected, few, tmp_path, monkeypatch):
     plain, seen = recipe().plain(), []
     measure = loop.held_out_metrics
 
@@ -107,14 +109,14 @@ def test_held_out_accuracy_has_its_own_number_of_samples(samples, expected, tmp_
 
     monkeypatch.setattr(loop, "held_out_metrics", measuring)
     train = {**plain["train"], "rollouts_per_prompt": 4, "evaluation_samples": samples}
-    go(tmp_path / "run", recipe(train=train, data={**plain["data"], "test": "arithmetic"}))
+    go(tmp_path / "run", recipe(train=train, data={**plain["data"], "test": few}))
     assert seen and all(own == {expected} for own in seen)
 
 
-def test_the_best_policy_on_the_validation_set_is_saved_when_it_is_reached(tmp_path):
+def test_the_best_policy_on_the_validation_set_is_saved_when_it_is_reached(few, tmp_path):
     plain = recipe().plain()
     settings = {**plain["train"], "evaluate_every": 1, "checkpoint_every": 100, "keep_checkpoints": 1}
-    go(tmp_path / "run", recipe(train=settings, data={**plain["data"], "validation": "arithmetic"}))
+    go(tmp_path / "run", recipe(train=settings, data={**plain["data"], "validation": few}))
     best = best_step(tmp_path / "run")
     scores = {line["step"]: line["validation/avg"] for line in read_metrics(tmp_path / "run")[1:]}
     assert scores[best] == max(scores.values())

@@ -3,16 +3,13 @@
 import io
 from importlib.util import find_spec
 
-import polars as pl
 import pytest
 import torch
 from decisions import make_method
-from polars.testing import assert_frame_equal
 from tiny import PROMPTS, keys, plain_logprobs, tiny_policy
 from transformers import AutoModelForCausalLM
 
 from olr_cli.engines.launch import launch
-from olr_cli.engines.local import loop
 from olr_cli.engines.local.engine import LocalRunner
 from olr_cli.engines.local.grpo import Grpo
 from olr_cli.engines.local.lora import LoraPolicy
@@ -22,9 +19,7 @@ from olr_cli.errors import NotHere, UserError
 from olr_cli.recipe.layers import validate
 from olr_cli.recipe.schema import TrainSection
 from olr_cli.runs.checkpoints import checkpoint_path
-from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import LineProgress
-from olr_cli.runs.store import scan_labels, scan_rollouts
 
 needs_peft = pytest.mark.skipif(find_spec("peft") is None, reason="needs peft")
 
@@ -34,17 +29,9 @@ RANK = 4
 
 def recipe(seed=0, **train):
     train = {
-        "epochs": 2,
-        "prompts_per_step": 8,
-        "mini_batch_prompts": 4,
-        "rollouts_per_prompt": 4,
-        "max_new_tokens": 5,
-        "learning_rate": 1e-2,
-        "lora_rank": RANK,
-        "checkpoint_every": 2,
-        "keep_checkpoints": 9,
-        **train,
-    }
+        "epochs": 2, "prompts_per_step": 8, "mini_batch_prompts": 4, "rollouts_per_prompt": 4, "max_new_tokens": 5,
+        "learning_rate": 1e-2, "lora_rank": RANK, "checkpoint_every": 2, "keep_checkpoints": 9, **train,
+    }  # fmt: skip
     engine = {"name": "local", "device": "cpu", "threads": 1}
     return validate({"seed": seed, "data": {"limit": 20}, "train": train, "engine": engine}, "test")
 
@@ -95,10 +82,8 @@ def test_only_the_adapters_of_linear_layers_train():
     layers = {name.split(".lora_")[0].rsplit(".", 1)[1] for name in trained}
     assert layers == {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
     only = attached(lora_layers=".*[qv]_proj").model.named_parameters()
-    assert {n.split(".lora_")[0].rsplit(".", 1)[1] for n, w in only if w.requires_grad} == {
-        "q_proj",
-        "v_proj",
-    }
+    layers = {n.split(".lora_")[0].rsplit(".", 1)[1] for n, w in only if w.requires_grad}
+    assert layers == {"q_proj", "v_proj"}
 
 
 @needs_peft
@@ -110,48 +95,16 @@ def test_the_reference_stays_the_starting_policy_while_adapters_train():
     assert not torch.allclose(logprobs(policy), logprobs(tiny_policy()), atol=1e-2)
 
 
-def go(path, *, resume=False, a_recipe=None):
-    launch(a_recipe or recipe(), path, LocalRunner, LineProgress(io.StringIO()), resume=resume)
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    path = tmp_path_factory.mktemp("whole") / "run"
-    go(path)
-    return path
+def go(path):
+    launch(recipe(), path, LocalRunner, LineProgress(io.StringIO()))
 
 
 @needs_peft
-def test_a_run_that_stopped_and_went_on_equals_one_that_did_not(whole, tmp_path, monkeypatch):
-    save = loop.save_checkpoint
-
-    def only_the_first(run, step, *rest):
-        if step > 2:
-            raise RuntimeError
-        save(run, step, *rest)
-
-    path = tmp_path / "run"
-    monkeypatch.setattr(loop, "save_checkpoint", only_the_first)
-    with pytest.raises(RuntimeError):
-        go(path)
-    monkeypatch.undo()
-    go(path, resume=True)
-    for scan in (scan_labels, scan_rollouts):
-        tables = [scan(run).collect().sort(pl.all()) for run in (path, whole)]
-        assert_frame_equal(*tables)
-    policies = [
-        [{k: v for k, v in line.items() if k.startswith("policy/")} for line in read_metrics(run)]
-        for run in (path, whole)
-    ]
-    assert policies[0] == policies[1]
-    assert policies[0][-1]["policy/kl"] > 0
-
-
-@needs_peft
-def test_a_checkpoint_is_the_merged_model_and_beside_it_the_adapter(whole):
+def test_a_checkpoint_is_the_merged_model_and_beside_it_the_adapter(tmp_path):
     from peft import PeftModel
 
-    folder = checkpoint_path(whole, 6)
+    go(tmp_path / "run")
+    folder = checkpoint_path(tmp_path / "run", 6)
     assert not (folder / "adapter_config.json").exists()
     start, merged = (
         AutoModelForCausalLM.from_pretrained(at).eval() for at in (policy_path("addition-easier"), folder)
@@ -167,9 +120,8 @@ def test_a_checkpoint_is_the_merged_model_and_beside_it_the_adapter(whole):
 
 @needs_peft
 def test_layers_that_the_model_does_not_have_are_an_error(tmp_path):
-    with pytest.raises(
-        UserError, match=r"lora_layers 'nowhere' fits no layer of builtin:addition-easier \(.*all-linear"
-    ):
+    expected = r"lora_layers 'nowhere' fits no layer of builtin:addition-easier \(.*all-linear"
+    with pytest.raises(UserError, match=expected):
         attached(lora_layers="nowhere")
 
 

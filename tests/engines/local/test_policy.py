@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+from cases import each
 from tiny import PROMPTS, plain_logprobs, tiny_policy
 from transformers import (
     AutoModelForCausalLM,
@@ -73,12 +74,10 @@ def test_asking_for_a_gpu_that_is_not_there_is_the_users_error(saved, monkeypatc
         Policy.load(saved, device="cuda")
 
 
-@pytest.mark.parametrize(
+@each(
     "config",
-    [
-        BloomConfig(vocab_size=64, hidden_size=32, n_layer=1, n_head=2),
-        OpenAIGPTConfig(vocab_size=64, n_embd=32, n_layer=1, n_head=2),
-    ],
+    BloomConfig(vocab_size=64, hidden_size=32, n_layer=1, n_head=2),
+    OpenAIGPTConfig(vocab_size=64, n_embd=32, n_layer=1, n_head=2),
 )
 def test_a_model_without_numbered_positions_or_a_cache_is_refused(saved, tmp_path, config):
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
@@ -109,9 +108,8 @@ def test_a_full_gpu_or_a_bug_at_loading_is_no_wrong_path(saved, monkeypatch, err
 def test_a_generation_config_that_transformers_would_not_write_again_can_be_saved(saved, tmp_path):
     AutoTokenizer.from_pretrained(saved).save_pretrained(tmp_path / "given")
     AutoModelForCausalLM.from_pretrained(saved).save_pretrained(tmp_path / "given")
-    (tmp_path / "given/generation_config.json").write_text(
-        '{"temperature": 0.6, "do_sample": false, "eos_token_id": 2}'
-    )
+    settings = '{"temperature": 0.6, "do_sample": false, "eos_token_id": 2}'
+    (tmp_path / "given/generation_config.json").write_text(settings)
     Policy.load(tmp_path / "given", device="cpu").save(tmp_path / "again")
     assert (tmp_path / "again/generation_config.json").exists()
 
@@ -166,13 +164,9 @@ def of_architecture(config):
 
 
 SIZES = {
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
+    "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2,
-}
+}  # fmt: skip
 ARCHITECTURES = {
     "qwen3": tiny_policy,
     "llama": lambda: of_architecture(LlamaConfig(**SIZES)),
@@ -190,25 +184,18 @@ ARCHITECTURES = {
 
 def gpt_neo(window):
     return GPTNeoConfig(
-        vocab_size=64,
-        hidden_size=32,
-        num_layers=2,
-        num_heads=4,
-        attention_types=[[["global", "local"], 1]],
-        window_size=window,
-        max_position_embeddings=512,
-    )
+        vocab_size=64, hidden_size=32, num_layers=2, num_heads=4, attention_types=[[["global", "local"], 1]],
+        window_size=window, max_position_embeddings=512,
+    )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("config", "said"),
-    [
-        (BertConfig(**SIZES), r"\(bert\) scores a token by those after it too"),
-        (RobertaConfig(**SIZES), r"\(roberta\) scores a token by those after it too"),
-        # counts positions from the pad token's id on, where nobody says them
-        (RobertaConfig(**SIZES, is_decoder=True), r"\(roberta\).* scores a prompt differently than alone"),
-        (MoshiConfig(**SIZES, sliding_window=6), r"\(moshi\).* scores a prompt differently than alone"),
-    ],
+@each(
+    "config, said",
+    (BertConfig(**SIZES), r"\(bert\) scores a token by those after it too"),
+    (RobertaConfig(**SIZES), r"\(roberta\) scores a token by those after it too"),
+    # counts positions from the pad token's id on, where nobody says them
+    (RobertaConfig(**SIZES, is_decoder=True), r"\(roberta\).* scores a prompt differently than alone"),
+    (MoshiConfig(**SIZES, sliding_window=6), r"\(moshi\).* scores a prompt differently than alone"),
     ids=["bert", "roberta", "roberta as a decoder", "moshi"],
 )
 def test_a_model_whose_scores_depend_on_more_than_what_came_before_is_refused(config, said):
@@ -253,27 +240,20 @@ def test_continuing_a_padded_batch_of_shared_prompts_gives_each_sequence_its_own
     responses = torch.randint(3, 64, (len(PROMPTS) * 2, 6), generator=torch.Generator().manual_seed(0))
     context = policy.read(prompts)
     context.repeat(2)
-    logits = torch.cat(
-        [
-            context.logits_BV[:, None],
-            policy.extend(context, responses[:, :2]),
-            policy.extend(context, responses[:, 2:]),
-        ],
-        dim=1,
-    )
+    first = context.logits_BV[:, None]
+    parts = [policy.extend(context, responses[:, some]) for some in (slice(2), slice(2, None))]
+    logits = torch.cat([first, *parts], dim=1)
     for row, response in enumerate(responses.tolist()):
         _, expected = plain_logprobs(policy, prompts[row // 2], response)
         torch.testing.assert_close(logits[row, :-1].log_softmax(-1), expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("prompts", "shared"),
-    [
-        ([[1] * 30, [1] * 20], 19),  # the shorter one keeps a token whose scores are wanted
-        ([[1] * 15 + [2, 3], [1] * 15 + [3, 3]], 0),  # too few to be worth a pass of their own
-        ([[1] * 18 + [2, 3], [1] * 18 + [3], [1] * 17 + [2, 2]], 17),
-        ([[1] * 40], 0),
-    ],
+@each(
+    "prompts, shared",
+    ([[1] * 30, [1] * 20], 19),  # the shorter one keeps a token whose scores are wanted
+    ([[1] * 15 + [2, 3], [1] * 15 + [3, 3]], 0),  # too few to be worth a pass of their own
+    ([[1] * 18 + [2, 3], [1] * 18 + [3], [1] * 17 + [2, 2]], 17),
+    ([[1] * 40], 0),
 )
 def test_prompts_share_what_all_of_them_begin_with(prompts, shared):
     assert shared_prefix(prompts) == shared
@@ -340,10 +320,8 @@ def test_tokens_appended_one_by_one_rarely_move_those_before_them():
             places.append([layer.keys.data_ptr() for layer in context.cache.layers])
             assert max(place.shape[-2] for layer in context.cache.layers for place in layer._places) <= 37
     moves = [after != before for before, after in pairwise(places)]
-    assert [number for number, has_moved in enumerate(moves, 2) if has_moved] == [
-        10,
-        28,
-    ]  # beyond 16, then 34
+    moved = [number for number, has_moved in enumerate(moves, 2) if has_moved]
+    assert moved == [10, 28]  # beyond 16, then 34
 
 
 def test_selected_rows_continue_as_if_the_others_had_never_been():

@@ -36,13 +36,7 @@ def test_statistics_are_the_same_by_trees_and_by_rows():
     results = []
     for policy.shares_texts in (False, True):
         statistics = response_statistics(
-            policy,
-            prompts,
-            rollouts.tokens_PGT,
-            0.7,
-            lengths_PG=lengths_PG,
-            entropy=True,
-            self_certainty=True,
-        )
+            policy, prompts, rollouts.tokens_PGT, 0.7, lengths_PG=lengths_PG, entropy=True, self_certainty=True,
+        )  # fmt: skip
         results.append([values[is_response] for values in statistics])
     torch.testing.assert_close(*results, atol=1e-5, rtol=1e-5)

@@ -2,7 +2,6 @@
 
 import io
 import itertools
-import json
 import os
 import signal
 from functools import partial
@@ -10,8 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from cases import each
 from forks import fork, status
 from polars.testing import assert_frame_equal
+from samples import json_lines
 
 from olr_cli.engines import launch as launching
 from olr_cli.engines import step as step_module
@@ -39,34 +40,32 @@ def recipe(**changes):
         "noise": {"type": "active", "ratio": 0.5},
         "method": {"name": "olr", "slope_threshold": 0, "warmup_epochs": 1},
         "train": {
-            "epochs": 3,
-            "prompts_per_step": 8,
-            "mini_batch_prompts": 4,
-            "rollouts_per_prompt": 4,
-            "learning_rate": 1e-3,
-            "max_new_tokens": 5,
-            "checkpoint_every": 2,
+            "epochs": 3, "prompts_per_step": 8, "mini_batch_prompts": 4, "rollouts_per_prompt": 4,
+            "learning_rate": 1e-3, "max_new_tokens": 5, "checkpoint_every": 2,
         },
         "engine": {"name": "local", "device": "cpu", "threads": 1},
         **changes,
-    }
+    }  # fmt: skip
     return validate(tree, "test")
 
 
-SET_BY_TRL_USERS = {
-    "train": recipe().train.model_dump(mode="json")
-    | {
-        "lr_schedule": "cosine",
-        "lr_warmup_ratio": 0.3,
-        "clip_high": 0.28,
-        "prompts_per_step": 5,
-        "mini_batch_prompts": 2,
-        "top_p": 0.95,
-        "top_k": 40,
-        "min_p": 0.01,
-    },
-    "engine": {"name": "local", "device": "cpu", "threads": 1, "micro_batch_tokens": 40},
-}
+def of_epochs(epochs, engine=None, **train):
+    engine = {"name": "local", "device": "cpu", "threads": 1, **(engine or {})}
+    return recipe(train={**recipe().train.plain(), "epochs": epochs, **train}, engine=engine)
+
+
+OF_TWO_EPOCHS = {
+    "set by users of TRL": of_epochs(
+        2, lr_schedule="cosine", lr_warmup_ratio=0.3, clip_high=0.28, prompts_per_step=5, mini_batch_prompts=2,
+        top_p=0.95, top_k=40, min_p=0.01, engine={"micro_batch_tokens": 40},
+    ),
+    "two views": recipe(method={"name": "co_reward", "smoothing": 0.1}, train=of_epochs(2).train.plain()),
+    "verified labels": recipe(
+        method={"name": "olr", "criteria": ["consistency"], "warmup_epochs": 1},
+        data={"train": "arithmetic", "limit": 20, "verified": 8}, train=of_epochs(2).train.plain(),
+    ),
+    "LoRA": of_epochs(2, lora_rank=4, learning_rate=1e-2),
+}  # fmt: skip
 
 
 def go(path, *, resume=False, a_recipe=None):
@@ -131,20 +130,16 @@ def kill_inside_a_metrics_line(monkeypatch):
     monkeypatch.setattr(writer, "append_metrics", at_call(5, writer.append_metrics, half_a_line))
 
 
-@pytest.mark.parametrize(
+@each(
     "kill",
-    [
-        kill_between_the_tables,
-        kill_inside_a_checkpoint,
-        kill_before_the_first_checkpoint,
-        kill_inside_a_metrics_line,
-    ],
+    kill_between_the_tables,
+    kill_inside_a_checkpoint,
+    pytest.param(kill_before_the_first_checkpoint, marks=pytest.mark.slow),
+    pytest.param(kill_inside_a_metrics_line, marks=pytest.mark.slow),
 )
 def test_killed_and_resumed_equals_never_killed(kill, whole, tmp_path):
     path = tmp_path / "run"
-    assert status(fork(train, path, kill)) == -signal.SIGKILL, (
-        "the kill did not happen: the test tests nothing"
-    )
+    assert status(fork(train, path, kill)) == -signal.SIGKILL, "without a kill the test tests nothing"
     assert read_manifest(path)["status"] == "running"
     go(path, resume=True)
     for resumed, expected in zip(tables(path), tables(whole), strict=True):
@@ -188,10 +183,6 @@ def fail(reason, *_):
     raise OSError(reason)
 
 
-def of_epochs(epochs, **train):
-    return recipe(train={**recipe().train.plain(), "epochs": epochs, **train})
-
-
 @pytest.mark.parametrize("stopped", [False, True])
 def test_a_run_that_is_given_more_epochs_equals_one_of_as_many_from_the_start(
     stopped, whole, tmp_path, monkeypatch
@@ -218,14 +209,12 @@ def test_a_run_that_is_given_more_epochs_equals_one_of_as_many_from_the_start(
         unfinished_run(recipe(), tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("changed", "words"),
-    [
-        (recipe(seed=5), "seed: 0 -> 5"),
-        (recipe(seed=5), "a resume may raise train.epochs"),
-        (of_epochs(2), "train.epochs: 3 -> 2, which can only be raised"),
-        (of_epochs(5, lr_schedule="cosine"), "train.epochs: 3 -> 5, on which the schedule"),
-    ],
+@each(
+    "changed, words",
+    (recipe(seed=5), "seed: 0 -> 5"),
+    (recipe(seed=5), "a resume may raise train.epochs"),
+    (of_epochs(2), "train.epochs: 3 -> 2, which can only be raised"),
+    (of_epochs(5, lr_schedule="cosine"), "train.epochs: 3 -> 5, on which the schedule"),
 )
 def test_a_resume_with_another_recipe_names_the_changed_keys_and_those_that_may_change(changed, words, whole):
     before = {p: p.stat().st_mtime_ns for p in whole.rglob("*") if p.is_file()}
@@ -234,14 +223,7 @@ def test_a_resume_with_another_recipe_names_the_changed_keys_and_those_that_may_
     assert {p: p.stat().st_mtime_ns for p in whole.rglob("*") if p.is_file()} == before
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        torch.OutOfMemoryError("CUDA out of memory"),
-        RuntimeError("can't allocate memory"),
-        ZeroDivisionError(),
-    ],
-)
+@each("error", torch.OutOfMemoryError("CUDA out of memory"), RuntimeError("allocate"), ZeroDivisionError())
 def test_neither_a_full_memory_nor_a_bug_reads_as_a_damaged_checkpoint(error, tmp_path):
     def fail(_):
         raise error
@@ -293,10 +275,10 @@ def test_of_a_resume_on_other_labels_the_file_that_has_changed_is_named(key, col
         {"prompt_id": str(n), "question": f"{n}+2=", "answer": "3", "true_answer": "5"} for n in range(20)
     ]
     for file in files.values():
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        json_lines(file, *rows)
     a_recipe = recipe(data={name: str(file) for name, file in files.items()}, noise=None)
     interrupt(tmp_path / "run", monkeypatch, a_recipe)
-    files[key].write_text("".join(json.dumps(row | {column: "7"}) + "\n" for row in rows))
+    json_lines(files[key], *(row | {column: "7"} for row in rows))
     with pytest.raises(UserError, match=rf"{key}.jsonl has changed since .*\(data\.{key}\)"):
         go(tmp_path / "run", resume=True, a_recipe=a_recipe)
 
@@ -306,14 +288,23 @@ def policies(path):
     return [{k: v for k, v in line.items() if k.startswith("policy/")} for line in read_metrics(path)]
 
 
-def test_a_resume_goes_on_in_the_same_schedule(tmp_path, monkeypatch):
-    path, a_recipe = tmp_path / "run", recipe(**SET_BY_TRL_USERS)
+@each(
+    "name",
+    "set by users of TRL",
+    "LoRA",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("two views", "verified labels")),
+)
+def test_a_run_that_went_down_and_goes_on_equals_one_that_did_not(name, tmp_path, monkeypatch):
+    path, a_recipe = tmp_path / "run", OF_TWO_EPOCHS[name]
+    if name == "LoRA":
+        pytest.importorskip("peft")
     go(tmp_path / "whole", a_recipe=a_recipe)
     with monkeypatch.context() as patched, pytest.raises(OSError, match="went down"):
         failing = partial(fail, "as if the machine went down")
-        patched.setattr(RunWriter, "store", at_call(6, RunWriter.store, failing))
+        patched.setattr(RunWriter, "store", at_call(5, RunWriter.store, failing))
         go(path, a_recipe=a_recipe)
     go(path, resume=True, a_recipe=a_recipe)
     for resumed, expected in zip(tables(path), tables(tmp_path / "whole"), strict=True):
         assert_frame_equal(resumed, expected)
     assert policies(path) == policies(tmp_path / "whole")
+    assert policies(path)[-1]["policy/kl"] > 0

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from cases import each
 from tiny import PROMPTS, keys, plain_logprobs, tiny_policy
 from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
@@ -158,17 +159,15 @@ def test_tokens_are_drawn_with_the_policys_probabilities():
     assert np.abs(standard_errors_V[draws * pi_V > 20]).max() < 4
 
 
-@pytest.mark.parametrize(
+@each(
     "truncation",
-    [
-        {"top_p": 0.9},
-        {"top_p": 1e-6},
-        {"top_k": 1},
-        {"top_k": 5},
-        {"top_k": 10_000},
-        {"min_p": 0.3},
-        {"min_p": 0.05, "top_k": 12, "top_p": 0.8},
-    ],
+    {"top_p": 0.9},
+    {"top_p": 1e-6},
+    {"top_k": 1},
+    {"top_k": 5},
+    {"top_k": 10_000},
+    {"min_p": 0.3},
+    {"min_p": 0.05, "top_k": 12, "top_p": 0.8},
     ids=str,
 )
 def test_truncation_leaves_the_tokens_that_transformers_own_processors_leave(truncation):
@@ -209,9 +208,7 @@ def test_a_truncated_draw_reports_the_log_probabilities_of_all_tokens():
     assert np.abs((drawn_4 - draws * share_4) / np.sqrt(draws * share_4 * (1 - share_4))).max() < 4
 
 
-@pytest.mark.parametrize(
-    ("uniform", "token"), [(0.0, 1), (0.24, 1), (0.26, 3), (0.99, 3), (np.nextafter(1.0, 0.0), 3)]
-)
+@each("uniform, token", (0.0, 1), (0.24, 1), (0.26, 3), (0.99, 3), (np.nextafter(1.0, 0.0), 3))
 @pytest.mark.parametrize("total", [1.0, 0.9, 1.1, 1 - 2**-24])  # as rounding leaves it
 def test_a_token_without_probability_is_never_drawn(uniform, token, total):
     pi_BV = total * torch.tensor([[0.0, 0.25, 0.0, 0.75, 0.0]])

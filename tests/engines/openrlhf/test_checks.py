@@ -5,6 +5,7 @@ How OpenRLHF divides a step is simulated here from its sources: `RemoteExperienc
 """
 
 import pytest
+from cases import each
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -106,18 +107,12 @@ def test_what_divides_is_let_through(steps, mini, minis, rollouts, gpus, micro):
         require_whole_updates(a_recipe, prompts)
 
 
-@pytest.mark.parametrize(
-    ("a_recipe", "prompts", "said"),
-    [
-        (batches(), 30, "30 prompts leave 6 .* mini-batch of 4: .* set data.limit to a multiple of 4, or"),
-        (batches(size=10, mini=4), 40, "10 is not a multiple of .* 4, .*; choose a divisor of 10$"),
-        (
-            batches(mini=4, rollouts=6, micro=5, gpus_per_node=2),
-            40,
-            "a mini-batch of 4 prompts x 6 rollouts = 24 samples does not divide into micro-batches of 5 on 2 GPUs;",
-        ),
-        (batches(mini=1, rollouts=3, method="co_reward"), 40, "1 prompts x 3 rollouts x 2 views = 6 samples"),
-    ],
+@each(
+    "a_recipe, prompts, said",
+    (batches(), 30, "30 prompts leave 6 .* mini-batch of 4: .* set data.limit to a multiple of 4, or"),
+    (batches(size=10, mini=4), 40, "10 is not a multiple of .* 4, .*; choose a divisor of 10$"),
+    (batches(mini=4, rollouts=6, micro=5, gpus_per_node=2), 40, "a mini-batch of 4 prompts x 6 rollouts"),
+    (batches(mini=1, rollouts=3, method="co_reward"), 40, "1 prompts x 3 rollouts x 2 views = 6 samples"),
 )
 def test_batches_that_do_not_divide_are_refused_with_a_remedy(a_recipe, prompts, said):
     with pytest.raises(UserError, match=said):
@@ -135,15 +130,13 @@ def test_gradients_in_float32_that_deepspeed_ignores_are_refused(flags, stage):
     check_precision(recipe(zero_stage=stage, flags={"ds.grad_accum_dtype": "bf16"}))
 
 
-@pytest.mark.parametrize(
-    ("engine", "kl_weight", "gpus"),
-    [
-        ({}, 1e-3, 1),
-        ({"nodes": 2, "gpus_per_node": 8}, 1e-3, 16),
-        ({"gpus_per_node": 2, "colocate": False}, 1e-3, 2 + 2 + 1),
-        ({"gpus_per_node": 2, "colocate": False}, 0, 2 + 1),
-        ({"gpus_per_node": 4, "colocate": False, "vllm_engines": 3, "tensor_parallel": 2}, 1e-3, 4 + 4 + 6),
-    ],
+@each(
+    "engine, kl_weight, gpus",
+    ({}, 1e-3, 1),
+    ({"nodes": 2, "gpus_per_node": 8}, 1e-3, 16),
+    ({"gpus_per_node": 2, "colocate": False}, 1e-3, 2 + 2 + 1),
+    ({"gpus_per_node": 2, "colocate": False}, 0, 2 + 1),
+    ({"gpus_per_node": 4, "colocate": False, "vllm_engines": 3, "tensor_parallel": 2}, 1e-3, 4 + 4 + 6),
 )
 def test_the_gpus_of_all_models_are_counted(engine, kl_weight, gpus):
     assert gpus_needed(recipe({"kl_weight": kl_weight}, **engine)) == gpus
@@ -173,17 +166,15 @@ def test_a_rehearsal_needs_no_gpu_but_shows_no_tensor_parallelism():
     assert "engine.tensor_parallel" in refusal(check_gpus, recipe(device="cpu", tensor_parallel=2), 0)
 
 
-@pytest.mark.parametrize(
-    ("attention", "device", "has_flash_attention", "implementation"),
-    [
-        ("auto", "cuda", True, "flash_attention_2"),
-        ("auto", "cuda", False, "sdpa"),
-        ("auto", "cpu", True, "sdpa"),
-        ("sdpa", "cuda", True, "sdpa"),
-        ("flash_attention_2", "cuda", True, "flash_attention_2"),
-        ("flash_attention_2", "cuda", False, "flash-attn is not installed here; set it to auto or sdpa"),
-        ("flash_attention_2", "cpu", True, "flash-attn needs a GPU; set it to auto or sdpa"),
-    ],
+@each(
+    "attention, device, has_flash_attention, implementation",
+    ("auto", "cuda", True, "flash_attention_2"),
+    ("auto", "cuda", False, "sdpa"),
+    ("auto", "cpu", True, "sdpa"),
+    ("sdpa", "cuda", True, "sdpa"),
+    ("flash_attention_2", "cuda", True, "flash_attention_2"),
+    ("flash_attention_2", "cuda", False, "flash-attn is not installed here; set it to auto or sdpa"),
+    ("flash_attention_2", "cpu", True, "flash-attn needs a GPU; set it to auto or sdpa"),
 )
 def test_attention_is_the_fastest_that_there_is_or_the_one_that_is_named(
     attention, device, has_flash_attention, implementation

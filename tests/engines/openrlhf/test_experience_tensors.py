@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from cases import each
 
 from olr_cli.data.prompts import Prompt
 from olr_cli.engines.openrlhf.experience import (
@@ -98,13 +99,11 @@ def test_a_group_that_is_not_whole_is_a_bug(ids):
         step_of([sample(prompt_id, [1], [2]) for prompt_id in ids])
 
 
-@pytest.mark.parametrize(
-    ("rolled_out", "views", "said"),
-    [
-        ([("a", "original")], BOTH, "rephrased:a"),
-        ([("a", "original"), ("b", "rephrased")], BOTH, "original:b, rephrased:a"),
-        ([("a", "original"), ("a", "rephrased")], ("original",), "rephrased:a"),
-    ],
+@each(
+    "rolled_out, views, said",
+    ([("a", "original")], BOTH, "rephrased:a"),
+    ([("a", "original"), ("b", "rephrased")], BOTH, "original:b, rephrased:a"),
+    ([("a", "original"), ("a", "rephrased")], ("original",), "rephrased:a"),
 )
 def test_a_view_that_is_missing_or_was_not_asked_for_is_a_bug(rolled_out, views, said):
     samples = [sample(prompt_id, [1], [2], view=view) for prompt_id, view in rolled_out for _ in range(2)]
@@ -135,9 +134,7 @@ def four_rollouts():
     return [batch(index, [[0, 1, 1]] * len(index)) for index in ([3, 0], [2], [1])]
 
 
-@pytest.mark.parametrize(
-    ("normalised", "given"), [(True, [[-0.9, -0.7], [0.9], [0.7]]), (False, [[0.0, 0.25], [1.0], [0.5]])]
-)
+@each("normalised, given", (True, [[-0.9, -0.7], [0.9], [0.7]]), (False, [[0.0, 0.25], [1.0], [0.5]]))
 def test_advantages_or_rewards_go_to_the_rollouts_that_earned_them(normalised, given):
     batches = four_rollouts()
     give_rewards(batches, DECIDED, ORDER, normalised=normalised)

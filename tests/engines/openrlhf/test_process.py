@@ -6,9 +6,9 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+from forks import is_alive
 
 from olr_cli.engines.openrlhf import process
 from olr_cli.engines.openrlhf.process import started
@@ -73,14 +73,6 @@ def child_of(log):
     wait_until(lambda: log.exists() and "pids" in log.read_text() and log.read_text().endswith("\n"))
     line = next(line for line in log.read_text().splitlines() if line.startswith("pids"))
     return int(line.split()[1])
-
-
-def is_alive(pid):
-    """Whether a process is there and no zombie."""
-    try:
-        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def kill(pid):
