@@ -127,7 +127,10 @@ def _notes(target: Target) -> Iterator[str]:
     for name, how in record.not_as_asked.items():
         by_whom.setdefault(how, []).append(name)
     others = "".join(f"; {how}: {', '.join(names)}" for how, names in by_whom.items())
-    yield f"Sampled at temperature {record.sampling.temperature:g}{others}."
+    if "temperature" in record.not_as_asked:
+        yield "How the responses were drawn is unknown: the log does not say it."
+    else:
+        yield f"Sampled at temperature {record.sampling.temperature:g}{others}."
     for name, metrics in target.origin.get("metrics", {}).items():
         scores = ", ".join(f"{metric} {100 * value:.1f}" for metric, value in metrics.items())
         if scores:
