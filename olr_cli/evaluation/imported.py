@@ -11,6 +11,7 @@ with any other evaluation of that benchmark. Without, the golds are those of the
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -170,11 +171,16 @@ def _read_tasks(
         log = read_log([file], columns, wanted=_WANTED, extractor=extractor, keeps_responses=True)
         for note in log.notes:
             say(note)
+        if "response" not in log.rows.columns:
+            raise UserError(
+                f"{file} has answers and no responses; name the column with the latter", "columns"
+            )
         sampling, unknown, results = Sampling(), [*asdict(Sampling()), "seed"], dict[str, Any]()
         if log.trainer == LM_EVAL:
             sampling, unknown = _sampling(line, file)
             with suppress(UserError):  # there may be none
-                results = read_json(file.with_name(f"results_{date}.json"))
+                read = read_json(file.with_name(f"results_{date}.json"))
+                results = read if isinstance(read, dict) else {}
         problems = [*_problems(log.rows, log.questions, say)]
         tasks.append(_LoggedTask(name, file, log.trainer, problems, results, sampling, unknown))
     if not tasks:
@@ -203,7 +209,7 @@ def _problems(
         prompt_id, gold = str(logged[0]["prompt_id"]), logged[0]["gold"]
         prompt = Prompt(prompt_id, questions.get(prompt_id, ()), gold, gold, None)
         [text] = render_all(None, [prompt.messages], ChatFormat(template=""))
-        rollouts = [Rollout(it["response"], it.get("tokens"), it.get("truncated")) for it in logged]
+        rollouts = [Rollout(it["response"] or "", it.get("tokens"), it.get("truncated")) for it in logged]
         yield _Problem(prompt, text, json.loads(logged[0].get("doc") or "[]"), rollouts)
 
 
@@ -232,12 +238,17 @@ def _sampling(line: Mapping[str, Any], file: Path) -> tuple[Sampling, list[str]]
 
 def _metrics(task: _LoggedTask) -> dict[str, float]:
     """``metric,filter`` -> lm-eval's own score; the filter only where there is one."""
-    scores = task.results.get("results", {}).get(task.name, {})
-    return {
-        name.removesuffix(",none"): value
-        for name, value in scores.items()
-        if isinstance(value, float) and "_stderr," not in name
-    }
+    with suppress(AttributeError):  # of a file that is none of lm-eval's
+        scores = task.results.get("results", {}).get(task.name, {})
+        return {
+            name.removesuffix(",none"): value
+            for name, value in scores.items()
+            if "," in name
+            and "_stderr," not in name
+            and isinstance(value, int | float)
+            and math.isfinite(value)
+        }
+    return {}
 
 
 def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:

@@ -298,3 +298,11 @@ def test_the_columns_of_any_other_log_are_named(tmp_path):
     assert scores(answered(file, "--columns", names.format("right"), "--out", "o")[0]) == {"mine": (1, 1.0)}
     assert scores(answered(file, "--columns", names.format("letter"), "--out", "p")[0]) == {"mine": (1, 0.0)}
     assert "--columns is for a log" in refused("o", "--columns", names.format("right"))
+
+
+def test_a_table_needs_responses_of_which_one_may_be_missing(tmp_path):
+    row = {"prompt_id": "a", "visit": 1, "given_label": "7"}
+    answers = json_lines(tmp_path / "answers.jsonl", row | {"answer": "7"})
+    assert "answers.jsonl has answers and no responses" in refused(answers)
+    file = json_lines(tmp_path / "mine.jsonl", row | {"response": r"\boxed{7}"}, row | {"response": None})
+    assert scores(answered(file)[0]) == {"mine": (2, 0.5)}
