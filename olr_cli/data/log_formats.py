@@ -83,64 +83,53 @@ LM_EVAL = "lm-eval"
 TABLE = LogFormat("olr", frozenset())
 """A table with the names of `COLUMNS`."""
 
+_COMPLETION = {"prompt": ["prompt"], "response": ["completion"], "step": ["step"], "given_label": _LABELS}
+_REWARD = {"reward": ["reward"], "is_correct": ["reward"]}
+
 LOG_FORMATS: Sequence[LogFormat] = (
     LogFormat(
         "TRL",
         frozenset({"step", "prompt", "completion", "advantage"}),
-        {"prompt": ["prompt"], "response": ["completion"], "step": ["step"], "given_label": _LABELS},
+        _COMPLETION,
         has_reward_columns=True,
         repeats_steps=True,
     ),
     LogFormat(
         "verl",
         frozenset({"input", "output", "score"}),
-        {
-            **{"prompt": ["input"], "response": ["output"], "step": ["step"], "reward": ["score"]},
-            **{
-                "given_label": ["gts", *_GOLDS],
-                "is_correct": ["acc", "score"],
-                "data_source": ["data_source"],
-            },
-        },
+        {"prompt": ["input"], "response": ["output"], "step": ["step"], "reward": ["score"]}
+        | {"given_label": ["gts", *_GOLDS], "is_correct": ["acc", "score"], "data_source": ["data_source"]},
     ),
     LogFormat(
         "ms-swift",
         frozenset({"step", "prompt", "completion", "advantages"}),
-        {"prompt": ["prompt"], "response": ["completion"], "step": ["step"], "given_label": _LABELS},
+        _COMPLETION,
         has_reward_columns=True,
     ),
     LogFormat(
         "NeMo-RL",
         frozenset({"prompt", "response", "rewards", "idx"}),
-        {
-            **{"prompt": ["prompt"], "response": ["response"], "given_label": _GOLDS},
-            **{"reward": ["rewards"], "is_correct": ["rewards"]},
-        },
+        {"prompt": ["prompt"], "response": ["response"], "given_label": _GOLDS}
+        | {"reward": ["rewards"], "is_correct": ["rewards"]},
     ),
     LogFormat(
         "AReaL",
         frozenset({"task_id", "sample_idx", "prompt", "completion"}),
-        {
-            **{"prompt": ["prompt"], "response": ["completion"], "group": ["task_id"], "given_label": _GOLDS},
-            **{"reward": ["reward"], "is_correct": ["reward"]},
-        },
+        {"prompt": ["prompt"], "response": ["completion"], "group": ["task_id"], "given_label": _GOLDS}
+        | _REWARD,
     ),
     LogFormat(
         "verifiers",
         frozenset({"example_id", "prompt", "completion"}),
-        {
-            **{"prompt": ["prompt"], "response": ["completion"], "step": ["step"]},
-            **{"given_label": ["answer", *_GOLDS], "reward": ["reward"], "is_correct": ["reward"]},
-            **{"truncated": ["is_truncated"], "tokens": ["token_usage.output_tokens"]},
-        },
+        _COMPLETION
+        | {"given_label": ["answer", *_GOLDS], **_REWARD}
+        | {"truncated": ["is_truncated"], "tokens": ["token_usage.output_tokens"]},
     ),
     LogFormat(
         LM_EVAL,
         frozenset({"doc_id", "resps", "prompt", "response"}),
-        {
-            **{"prompt_id": ["prompt_id"], "prompt": ["prompt"], "response": ["response"]},
-            **{"given_label": ["target"], "filter": ["filter"], "doc": ["doc"]},
-        },
+        {"prompt_id": ["prompt_id"], "prompt": ["prompt"], "response": ["response"]}
+        | {"given_label": ["target"], "filter": ["filter"], "doc": ["doc"]},
     ),
 )
 
