@@ -1,4 +1,4 @@
-"""`olr regrade`: stored responses graded again, without a model; evaluations, or logs of lm-eval."""
+"""`olr regrade`: stored responses graded again, without a model; evaluations, or a log."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from olr_cli.cli.printing import Waiting, show
 def regrade(
     place: Path = Argument(
         metavar="DIR|LOG",
-        help="An evaluation, a run, or a folder of evaluations; or a sample log of lm-eval (--log_samples), a file"
-        " or a folder, which becomes an evaluation.",
+        help="An evaluation, a run, or a folder of evaluations; or a log of lm-eval (--log_samples) or of a trainer, a"
+        " file or a folder, which becomes an evaluation.",
         show_default=False,
     ),
     benchmarks: list[str] | None = Option(
@@ -30,17 +30,18 @@ def regrade(
         None, metavar="PATH", help="Of a log: where the problems of --benchmarks are."
     ),
     out: Path | None = Option(
-        None, metavar="DIR", help="Of a log: folder for the results; by default evaluations/<model>-lm-eval."
+        None, metavar="DIR", help="Of a log: folder for the results; by default evaluations/<name>-<trainer>."
     ),
+    columns: list[str] = options.LOG_COLUMNS,
     compare: Path | None = options.COMPARE,
     paper: bool = Option(False, "--paper", help="Show the paper's scores beside these."),
     format_: str = options.FORMAT,
     json: bool = options.JSON_OBJECT,
 ) -> None:
-    """Grade the stored responses of evaluations, or of logs of lm-eval, again without a model; show the scores."""
+    """Grade the stored responses of evaluations, or of a log, again without a model; show the scores."""
     from olr_cli.errors import UserError
     from olr_cli.evaluation.grading import grade_again
-    from olr_cli.evaluation.lm_eval import import_log, sample_logs
+    from olr_cli.evaluation.imported import holds_log, import_log
     from olr_cli.evaluation.plan import EvaluationRequest
     from olr_cli.evaluation.results import reference_of
 
@@ -55,12 +56,12 @@ def regrade(
         compare=reference_of(compare, paper=paper),
     )
     say = partial(typer.echo, err=True)
-    if sample_logs(place):
-        answer = import_log(request, place, say)
+    if holds_log(place):
+        answer = import_log(request, place, options.read_log_columns(columns), say)
     else:
-        for option, value in {"--data": data, "--out": out}.items():
-            if value is not None:
-                raise UserError(f"{option} is for a log of lm-eval, and {place} is none; leave it out")
+        for option, value in {"--data": data, "--out": out, "--columns": columns}.items():
+            if value:
+                raise UserError(f"{option} is for a log, and {place} is none; leave it out")
         waiting = Waiting()
         answer = grade_again(request, place, say, waiting.say)
         waiting.done()

@@ -8,19 +8,24 @@
 | NeMo-RL | content, rewards, idx | `log_batched_dict_as_jsonl` of `grpo_train` (nemo_rl/utils/logger.py): train_data_step*.jsonl, lists of one; the last text of `content` is the response |
 | AReaL | task_id, sample_idx, prompt, completion | `dump_to_file` of its inference engine: rollout/VERSION/TASK.jsonl |
 | verifiers | example_id, prompt, completion | `state_to_output` (verifiers/legacy/utils/save_utils.py): results.jsonl, and prime-rl's train_rollouts.jsonl |
+| lm-eval | doc_id, doc_hash, target, resps | `EvaluationTracker.save_results_samples` of lm-eval 0.4.13 (lm_eval/loggers/evaluation_tracker.py): samples_TASK_DATE.jsonl, a line for each filter of a problem, with all its responses |
 
 Every other table has to use olr's names (`COLUMNS`), or its columns are named.
 """  # noqa: E501
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from shlex import quote
 from typing import Any
 
+from olr_cli.data.labels import golds_of
 from olr_cli.data.rows import suggested
 from olr_cli.errors import UserError, no_rows
+from olr_cli.files import storable
 
 COLUMNS = (
     *("prompt_id", "prompt", "visit", "step", "group", "view", "model", "response", "answer", "answer_class"),
@@ -54,7 +59,8 @@ class LogFormat:
         name: of the trainer.
         marks: columns by which its logs are recognised.
         columns: name in `COLUMNS` -> names that the column may have, the first that is there counts; a dot leads into a
-            struct. Empty: the names are those of `COLUMNS`.
+            struct. Empty: the names are those of `COLUMNS`. lm-eval alone has a `filter`, of which the first of each
+            prompt counts, and a `doc`: texts in JSON, one of which is the bare question.
         has_reward_columns: each reward function has a column of its own.
         repeats_steps: a step may hold the rollouts of the step before once more.
     """
@@ -73,68 +79,70 @@ class LogFormat:
 
 _LABELS = (*_GOLDS, "target", "solution", "answer")
 
+LM_EVAL = "lm-eval"
 TABLE = LogFormat("olr", frozenset())
 """A table with the names of `COLUMNS`."""
+
+_COMPLETION = {"prompt": ["prompt"], "response": ["completion"], "step": ["step"], "given_label": _LABELS}
+_REWARD = {"reward": ["reward"], "is_correct": ["reward"]}
 
 LOG_FORMATS: Sequence[LogFormat] = (
     LogFormat(
         "TRL",
         frozenset({"step", "prompt", "completion", "advantage"}),
-        {"prompt": ["prompt"], "response": ["completion"], "step": ["step"], "given_label": _LABELS},
+        _COMPLETION,
         has_reward_columns=True,
         repeats_steps=True,
     ),
     LogFormat(
         "verl",
         frozenset({"input", "output", "score"}),
-        {
-            **{"prompt": ["input"], "response": ["output"], "step": ["step"], "reward": ["score"]},
-            **{
-                "given_label": ["gts", *_GOLDS],
-                "is_correct": ["acc", "score"],
-                "data_source": ["data_source"],
-            },
-        },
+        {"prompt": ["input"], "response": ["output"], "step": ["step"], "reward": ["score"]}
+        | {"given_label": ["gts", *_GOLDS], "is_correct": ["acc", "score"], "data_source": ["data_source"]},
     ),
     LogFormat(
         "ms-swift",
         frozenset({"step", "prompt", "completion", "advantages"}),
-        {"prompt": ["prompt"], "response": ["completion"], "step": ["step"], "given_label": _LABELS},
+        _COMPLETION,
         has_reward_columns=True,
     ),
     LogFormat(
         "NeMo-RL",
         frozenset({"prompt", "response", "rewards", "idx"}),
-        {
-            **{"prompt": ["prompt"], "response": ["response"], "given_label": _GOLDS},
-            **{"reward": ["rewards"], "is_correct": ["rewards"]},
-        },
+        {"prompt": ["prompt"], "response": ["response"], "given_label": _GOLDS}
+        | {"reward": ["rewards"], "is_correct": ["rewards"]},
     ),
     LogFormat(
         "AReaL",
         frozenset({"task_id", "sample_idx", "prompt", "completion"}),
-        {
-            **{"prompt": ["prompt"], "response": ["completion"], "group": ["task_id"], "given_label": _GOLDS},
-            **{"reward": ["reward"], "is_correct": ["reward"]},
-        },
+        {"prompt": ["prompt"], "response": ["completion"], "group": ["task_id"], "given_label": _GOLDS}
+        | _REWARD,
     ),
     LogFormat(
         "verifiers",
         frozenset({"example_id", "prompt", "completion"}),
-        {
-            **{"prompt": ["prompt"], "response": ["completion"], "step": ["step"]},
-            **{"given_label": ["answer", *_GOLDS], "reward": ["reward"], "is_correct": ["reward"]},
-            **{"truncated": ["is_truncated"], "tokens": ["token_usage.output_tokens"]},
-        },
+        _COMPLETION
+        | {"given_label": ["answer", *_GOLDS], **_REWARD}
+        | {"truncated": ["is_truncated"], "tokens": ["token_usage.output_tokens"]},
+    ),
+    LogFormat(
+        LM_EVAL,
+        frozenset({"doc_id", "resps", "prompt", "response"}),
+        {"prompt_id": ["prompt_id"], "prompt": ["prompt"], "response": ["response"]}
+        | {"given_label": ["target"], "filter": ["filter"], "doc": ["doc"]},
     ),
 )
 
 
 def unpacked(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rollouts of an object of JSON: ms-swift's and NeMo-RL's hold lists, with an item a rollout.
+    """The rollouts of an object of JSON: ms-swift's, NeMo-RL's and lm-eval's hold lists, with an item a rollout.
 
     Of NeMo-RL's `content`, the texts of all turns, the last is the response and the others are the prompt.
     """
+    if {"doc_id", "resps"} <= row.keys():
+        # What is none of lm-eval's lines stays as it is, without the columns of a log.
+        with suppress(TypeError, LookupError, AttributeError, StopIteration, RecursionError):
+            return _of_lm_eval(row)
     texts = row.get("completion", row.get("content"))
     if not isinstance(texts, list) or not ({"step", "advantages"} <= row.keys() or "rewards" in row):
         return [row]
@@ -146,6 +154,38 @@ def unpacked(row: dict[str, Any]) -> list[dict[str, Any]]:
             one |= {"prompt": "\n".join(turns[:-1]), "response": turns[-1]}
             del one["content"]
     return rows
+
+
+def _of_lm_eval(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rollouts of a problem of lm-eval's; none where it has likelihoods of given answers.
+
+    Problems have their hash in their names, since every task of a folder numbers its own from 0. A response that is
+    null is an API's reply without text.
+    """
+    texts = [text for part in row["resps"] for text in (part if isinstance(part, list) else [part])]
+    if any(isinstance(text, list | float) for text in texts):
+        return []
+    prompt, target = next(iter(row["arguments"].values()))["arg_0"], row["target"]
+    prompt = prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False)
+    if isinstance(target, list):
+        with suppress(ValueError):  # which is named with its row where golds are read
+            target = json.dumps(golds_of(target))
+    facts = {
+        "prompt_id": "-".join(map(str, filter(None, (str(row["doc_id"]), row.get("doc_hash", "")[:8])))),
+        "prompt": storable(prompt),
+        "target": storable(target) if isinstance(target, str) else target,
+        "doc": json.dumps([*_texts(row["doc"])]),
+    }
+    texts = [storable(text or "") if isinstance(text, str | None) else text for text in texts]
+    return [{**row, **facts, "response": text} for text in texts]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _texts(part)
 
 
 def recognised(names: Collection[str]) -> LogFormat:

@@ -42,8 +42,8 @@ _OUTPUT = re.compile(r"-(audit|replay)-[0-9a-f]{8}\.parquet$")
 """What olr writes beside a log."""
 
 _NESTED_LOGS = ("completions/*.parquet", "**/train_rollouts.jsonl", "**/results.jsonl",
-                "**/rollout/[0-9]*/[0-9]*.jsonl", "[0-9]*/[0-9]*.jsonl")  # fmt: skip
-"""Where the logs lie in the folder that a trainer was given: TRL's, verifiers', prime-rl's and AReaL's."""
+                "**/rollout/[0-9]*/[0-9]*.jsonl", "[0-9]*/[0-9]*.jsonl", "**/samples_*.jsonl")  # fmt: skip
+"""Where the logs lie in the folder that a trainer was given: TRL's, verifiers', prime-rl's, AReaL's and lm-eval's."""
 
 
 def common_place(places: Sequence[Path]) -> Path:
@@ -171,7 +171,7 @@ class _Layout:
         return f"{source} was read as {kind}{several}: {', '.join(renamed)}{identity}."
 
 
-_NEEDED = ("prompt_id", "prompt", "visit", "step", "group", "response", "answer", "data_source")
+_NEEDED = ("prompt_id", "prompt", "visit", "step", "group", "response", "answer", "data_source", "filter")
 
 
 def _chat_text(cell: Any, name: str, path: str, row: int, origins: Origins) -> str | None:
@@ -284,6 +284,9 @@ def read_log(
     if first is None or not sum(map(len, parts)):
         raise no_rows(source, "rollout")
     rows = pl.concat(parts, how="diagonal_relaxed")
+    if "filter" in rows.columns:  # the others have the same responses once more
+        is_first = pl.col("filter").eq_missing(pl.col("filter").first().over("prompt_id"))
+        rows = rows.filter(is_first).drop("filter")
     rows, texts = _with_ids(rows)
     if rows["prompt_id"].null_count() or ("visit" in rows.columns and rows["visit"].null_count()):
         raise UserError(f"{source} has rows without prompt_id or visit; remove or complete them")

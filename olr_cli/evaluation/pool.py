@@ -50,24 +50,10 @@ class PooledProblem:
 
         Samples that are stored are graded again with the others: how a class is spelt depends on all of them (R7).
         """
-        problem = self.problem
         yield from self.stored
         for (number, seed), rollout in zip(self.seeds.items(), rollouts, strict=True):
-            if rollout is None:
-                continue
-            assert problem.gold is not None  # a benchmark's problems have one
-            yield Generation(
-                benchmark=self.task.benchmark.name,
-                problem_id=problem.prompt_id,
-                sample=number,
-                prompt=prompt,
-                response=rollout.response,
-                gold=problem.gold,
-                choices=problem.choices,
-                tokens=rollout.tokens,
-                truncated=rollout.truncated,
-                seed=seed,
-            )
+            if rollout is not None:
+                yield Generation.of(self.task.benchmark, self.problem, number, prompt, rollout, seed)
 
 
 def pool_of(store: EvaluationStore, tasks: Sequence[Task], seed: int) -> list[PooledProblem]:

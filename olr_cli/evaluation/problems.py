@@ -143,12 +143,11 @@ def _of_table(
     is_plain, prompts_place = not _has_messages(table), place
     options: list[tuple[Any, Any]] | None = None
     if fields is not None:
-        _require_columns(benchmark, fields, table, place)
-        options = _options(fields, table, place) if fields.options else None
-        table, prompts_place = (
-            _renamed(fields, table, place),
-            f"{place} ({fields.problem} -> {fields.answer})",
-        )
+        rows = Rows(table, Origins(place))
+        _require_columns(benchmark, fields, rows)
+        options = _options(fields, rows) if fields.options else None
+        table = _renamed(fields, rows)
+        prompts_place = f"{place} ({fields.problem} -> {fields.answer})"
     prompts, numbers = _prompts(table, benchmark, prompts_place)
     # As many rows as problems are no repeats, even if the benchmark asks the same question twice.
     if fields is None and len(prompts) != benchmark.problems:
@@ -224,25 +223,22 @@ def _label(gold: str, labels: Sequence[str], problem_id: str, place: str) -> str
     )
 
 
-def _require_columns(benchmark: Benchmark, fields: ProblemFields, table: pa.Table, place: str) -> None:
-    rows = Rows(table, Origins(place))
+def _require_columns(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> None:
     for name in filter(None, (fields.problem, fields.answer, fields.id, *fields.options)):
         if not rows.has(name):
             raise UserError(
-                f"{place} has no column '{name}'; its columns are {', '.join(table.column_names)}; fix the fields of"
-                f" {benchmark.name}"
+                f"{rows.place} has no column '{name}'; its columns are {', '.join(rows.table.column_names)}; fix the"
+                f" fields of {benchmark.name}"
             )
 
 
-def _renamed(fields: ProblemFields, table: pa.Table, place: str) -> pa.Table:
+def _renamed(fields: ProblemFields, rows: Rows) -> pa.Table:
     """The columns of question, answer and id under names that `read_rows` knows."""
     import pyarrow as pa
 
     def column(path: str) -> pa.ChunkedArray:
-        named = path in table.column_names
-        return (
-            table[path] if named else pa.chunked_array([pa.array(Rows(table, Origins(place)).values(path))])
-        )
+        named = path in rows.table.column_names
+        return rows.table[path] if named else pa.chunked_array([pa.array(rows.values(path))])
 
     columns = {"problem": column(fields.problem)}
     if fields.right_option is None:
@@ -252,15 +248,15 @@ def _renamed(fields: ProblemFields, table: pa.Table, place: str) -> pa.Table:
     return pa.table(columns)
 
 
-def _options(fields: ProblemFields, table: pa.Table, place: str) -> list[tuple[Any, Any]]:
+def _options(fields: ProblemFields, rows: Rows) -> list[tuple[Any, Any]]:
     """Labels (None: A, B, C …) and texts of every row's options, as found."""
     if isinstance(fields.choices, tuple):
-        columns = [Rows(table, Origins(place)).values(name) for name in fields.choices]
+        columns = [rows.values(name) for name in fields.choices]
         return [(None, list(texts)) for texts in zip(*columns, strict=True)]
     [name] = fields.options
     return [
         (value.get("label"), value.get("text")) if isinstance(value, dict) else (None, value)
-        for value in Rows(table, Origins(place)).values(name)
+        for value in rows.values(name)
     ]
 
 

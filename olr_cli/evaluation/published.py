@@ -9,6 +9,7 @@ from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from statistics import fmean
+from typing import ClassVar
 
 import polars as pl
 from pydantic import TypeAdapter
@@ -20,6 +21,7 @@ from olr_cli.runs.directory import read_recipe
 from olr_cli.runs.store import scan_labels
 from olr_cli.runs.stored import marked_noise
 from olr_cli.supervision import compose
+from olr_cli.tables.table import Cell
 
 RESULTS = Path(__file__).with_name("published") / "results.csv"
 COST = Path(__file__).with_name("published") / "cost.csv"
@@ -67,6 +69,21 @@ class PublishedRow:
     setting: Setting
     tables: tuple[str, ...]
     scores: Mapping[str, float]
+    name: ClassVar[str] = "paper"
+    notes: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def sentence(self) -> str:
+        """What differences to these scores are."""
+        return (
+            f"The paper's row is {self.setting} ({', '.join(self.tables)}): 8 samples of AIME and AMC, the authors'"
+            " grader, no intervals; differences are in points."
+        )
+
+    @property
+    def cells(self) -> dict[str, Cell]:
+        """Scores and means, as those of an evaluation."""
+        return {name: Cell(share) for name, share in self.shares.items()}
 
     @property
     def shares(self) -> Mapping[str, float]:

@@ -77,7 +77,7 @@ def scores_answer(evaluated: Evaluated, compare: Compared, note: str | None = No
         for target, scores in evaluated
     }
     notes = [] if note is None else [note]
-    reference: NamedScores | PublishedRow | None = None
+    reference: Reference | None = None
     if compare == "paper":
         reference = paper_row(targets)
     elif compare is not None:
@@ -127,7 +127,10 @@ def _notes(target: Target) -> Iterator[str]:
     for name, how in record.not_as_asked.items():
         by_whom.setdefault(how, []).append(name)
     others = "".join(f"; {how}: {', '.join(names)}" for how, names in by_whom.items())
-    yield f"Sampled at temperature {record.sampling.temperature:g}{others}."
+    if "temperature" in record.not_as_asked:
+        yield "How the responses were drawn is unknown: the log does not say it."
+    else:
+        yield f"Sampled at temperature {record.sampling.temperature:g}{others}."
     for name, metrics in target.origin.get("metrics", {}).items():
         scores = ", ".join(f"{metric} {100 * value:.1f}" for metric, value in metrics.items())
         if scores:
@@ -201,7 +204,12 @@ class NamedScores:
         """Scores and averages."""
         return scoring.estimates(self.scores)
 
-    def compared(self, reference: NamedScores | PublishedRow | None) -> Cells:
+    @property
+    def sentence(self) -> str:
+        """What differences to these scores are."""
+        return f"Differences are to {self.name}, in points, paired by problem."
+
+    def compared(self, reference: Reference | None) -> Cells:
         """The cells with their differences to a reference's: to another evaluation's paired by problem."""
         changes: Cells = {}
         if isinstance(reference, NamedScores):
@@ -213,22 +221,11 @@ class NamedScores:
         return {name: replace(cell, change=changes.get(name)) for name, cell in self.cells.items()}
 
 
-@dataclass(frozen=True)
-class _Reference:
-    """What evaluations are compared with, and a sentence that says so."""
-
-    name: str
-    sentence: str
-    cells: Cells
-    notes: tuple[str, ...] = ()
-
-
+Reference: TypeAlias = NamedScores | PublishedRow
 _Rows: TypeAlias = Sequence[tuple[NamedScores, Cells]]
 
 
-def scores_table(
-    evaluations: Sequence[NamedScores], reference: NamedScores | PublishedRow | None = None
-) -> Table:
+def scores_table(evaluations: Sequence[NamedScores], reference: Reference | None = None) -> Table:
     """Evaluations side by side, with benchmarks in the paper's order.
 
     A terminal shows one evaluation in detail or several side by side, then the differences; a document a line each.
@@ -238,17 +235,16 @@ def scores_table(
     evaluations = [evaluation for evaluation in evaluations if evaluation is not reference] or evaluations
     columns = _columns(evaluations)
     rows: _Rows = [(evaluation, evaluation.compared(reference)) for evaluation in evaluations]
-    beside = None if reference is None else _beside(reference)
     if len(evaluations) == 1:
         blocks = [_in_detail(evaluations[0], columns)]
     else:
         firsts = range(0, len(evaluations), _SIDE_BY_SIDE)
         blocks = [_side_by_side(evaluations[first : first + _SIDE_BY_SIDE], columns) for first in firsts]
-    if beside is not None:
-        blocks += [_against(evaluation.name, beside, cells, columns) for evaluation, cells in rows]
-    blocks.append(_document(rows, beside, columns))
-    sentences = list(_sentences(rows, beside))
-    return Table(blocks, _data(rows, beside), notes=sentences, footnotes=sentences)
+    if reference is not None:
+        blocks += [_against(evaluation.name, reference, cells, columns) for evaluation, cells in rows]
+    blocks.append(_document(rows, reference, columns))
+    sentences = list(_sentences(rows, reference))
+    return Table(blocks, _data(rows, reference), notes=sentences, footnotes=sentences)
 
 
 def _columns(evaluations: Sequence[NamedScores]) -> list[ScoreColumn]:
@@ -264,18 +260,7 @@ def _columns(evaluations: Sequence[NamedScores]) -> list[ScoreColumn]:
     return columns
 
 
-def _beside(reference: NamedScores | PublishedRow) -> _Reference:
-    if isinstance(reference, NamedScores):
-        sentence = f"Differences are to {reference.name}, in points, paired by problem."
-        return _Reference(reference.name, sentence, reference.cells, reference.notes)
-    sentence = (
-        f"The paper's row is {reference.setting} ({', '.join(reference.tables)}): 8 samples of AIME and AMC, the"
-        " authors' grader, no intervals; differences are in points."
-    )
-    return _Reference("paper", sentence, {name: Cell(share) for name, share in reference.shares.items()})
-
-
-def _document(rows: _Rows, reference: _Reference | None, columns: Sequence[ScoreColumn]) -> Block:
+def _document(rows: _Rows, reference: Reference | None, columns: Sequence[ScoreColumn]) -> Block:
     """A row an evaluation; then the reference, and the differences to it."""
 
     def row(name: str, cells: Cells, kind: Literal["", "compared"] = "") -> Row:
@@ -317,7 +302,7 @@ def _side_by_side(evaluations: Sequence[NamedScores], columns: Sequence[ScoreCol
     return _block("avg@n, %", [evaluation.name for evaluation in evaluations], rows)
 
 
-def _against(name: str, reference: _Reference, cells: Cells, columns: Sequence[ScoreColumn]) -> Block:
+def _against(name: str, reference: Reference, cells: Cells, columns: Sequence[ScoreColumn]) -> Block:
     rows = []
     for column in columns:
         if (cell := cells.get(column.name)) is not None:
@@ -338,7 +323,7 @@ def _block(title: str, heads: Sequence[str], rows: Iterable[tuple[ScoreColumn, S
     return Block([*map(Column, ("benchmark", *heads))], shown, title, only="terminal")
 
 
-def _data(rows: _Rows, reference: _Reference | None) -> dict[str, Any]:
+def _data(rows: _Rows, reference: Reference | None) -> dict[str, Any]:
     """As JSON values; shares from 0 to 1."""
 
     def plain(cells: Cells) -> dict[str, Any]:
@@ -375,7 +360,7 @@ def _data(rows: _Rows, reference: _Reference | None) -> dict[str, Any]:
     }
 
 
-def _line(evaluation: NamedScores, name: str, cell: Cell, reference: _Reference | None) -> dict[str, Any]:
+def _line(evaluation: NamedScores, name: str, cell: Cell, reference: Reference | None) -> dict[str, Any]:
     facts = next((score.plain() for score in evaluation.scores if score.benchmark == name), {})
     line = {"model": evaluation.name, "benchmark": name, **cell.flat("avg", "low", "high")}
     line |= {key: facts.get(key) for key in _FACTS}
@@ -385,9 +370,9 @@ def _line(evaluation: NamedScores, name: str, cell: Cell, reference: _Reference 
     return line
 
 
-def _sentences(rows: _Rows, reference: _Reference | None, unit: str = "in percent") -> Iterator[str]:
+def _sentences(rows: _Rows, reference: Reference | None, unit: str = "in percent") -> Iterator[str]:
     yield f"Scores are avg@n {unit}; intervals are 95 % bootstrap intervals over problems."
-    noted: list[NamedScores | _Reference] = [evaluation for evaluation, _ in rows]
+    noted: list[Reference] = [evaluation for evaluation, _ in rows]
     if reference is not None:
         yield reference.sentence
         noted += [reference] if reference.notes else []

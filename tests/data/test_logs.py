@@ -181,6 +181,15 @@ def test_nemo_rl_stores_a_file_a_step_with_the_response_as_the_last_text(tmp_pat
     assert log.rows["is_rewarded"].to_list() == [False, True] * 2
 
 
+def test_lm_eval_stores_a_line_for_each_filter_of_a_problem_with_all_its_responses() -> None:
+    """Its folder has a file a task; tasks of likelihoods have no responses."""
+    log = read_log([TRL.parent / "lm-eval"])
+    assert (log.trainer, len(log.questions)) == ("lm-eval", 4 + 2)
+    assert answers(log, "12 = \\boxed{12}\n1/3 = \\boxed{1/3}\n2.0 = \\boxed{2.0}\n1/2 =") == [["1/2", "1/2"]]
+    assert log.rows.group_by("prompt_id").len()["len"].sort().to_list() == [1, 1, 2, 2, 2, 2]
+    assert {"5", "0.5", "3"} < set(log.rows["given_label"])
+
+
 OTHER = {"query": "3+4", "generation": [r"\boxed{7}"], "meta": {"gold": 7}, "passed": 1}
 
 

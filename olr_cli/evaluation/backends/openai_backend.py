@@ -15,12 +15,9 @@ import math
 import os
 import random
 import re
-import threading
 from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing, suppress
-from queue import Empty, SimpleQueue
 from typing import Any, TypeAlias
 
 import httpx
@@ -62,6 +59,7 @@ and llama.cpp its own (top_p 0.95, top_k 40, min_p 0.05)."""
 _CODINGS = {"", "identity", "gzip", "deflate"}
 """Of replies. One coding alone: two on top of each other make gigabytes of a few bytes."""
 _WAITED = 0.5
+"""Seconds after which what has arrived is handed on, and the caller may look after something else."""
 _TRANSIENT = {408, 409, 429, 500, 502, 503, 504, 529}
 _FAILURES = (httpx.TransportError, httpx.DecodingError, TimeoutError)
 _Answer: TypeAlias = tuple[int, int, Rollout | str]
@@ -150,10 +148,14 @@ class OpenAIBackend(Backend):
         wanted = left = sum(len(request.seeds) for request in requests)
         lost, in_a_row, reason = 0, 0, ""
         yield {number: [] for number, request in enumerate(requests) if not request.seeds}
-        with closing(self._arriving(requests, sampling)) as arriving:
+        arrived: list[_Answer] = []
+        loop = asyncio.new_event_loop()
+        asking = loop.create_task(self._ask_all(requests, sampling, arrived.append))
+        try:
             while left:
+                loop.run_until_complete(asyncio.wait({asking}, timeout=_WAITED))
                 finished: dict[int, list[Rollout | None]] = {}
-                for number, sample, answer in next(arriving):
+                for number, sample, answer in arrived:
                     left -= 1
                     is_lost = isinstance(answer, str)
                     lost, in_a_row = lost + is_lost, in_a_row + 1 if is_lost else 0
@@ -162,55 +164,24 @@ class OpenAIBackend(Backend):
                     if len(written[number]) == len(requests[number].seeds):
                         samples = written.pop(number)
                         finished[number] = [samples[sample] for sample in range(len(samples))]
+                arrived.clear()
                 yield finished
                 if in_a_row >= MOST_LOST:
                     raise UserError(
                         f"{self._shown} did not answer {in_a_row} requests in a row, in {ATTEMPTS} attempts each"
                         f" ({reason}); see to the server, or lower the concurrency, and run the same command again"
                     )
+                if asking.done() and (error := asking.exception()) is not None:
+                    raise error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+        finally:
+            asking.cancel()
+            loop.run_until_complete(asyncio.gather(asking, return_exceptions=True))
+            loop.close()
         if lost:
             raise UserError(
                 f"{lost} of {wanted} samples are lost: {self._shown} did not answer in {ATTEMPTS} attempts ({reason});"
                 " the others are stored, and the same command asks for these again"
             )
-
-    def _arriving(
-        self, requests: Sequence[GenerationRequest], sampling: Sampling
-    ) -> Generator[list[_Answer], None, None]:
-        """What has arrived of a stream; after a moment there may be nothing.
-
-        An event loop in a thread of its own sends the requests; closing the iterator cancels them.
-        """
-        arrived: SimpleQueue[_Answer | Exception] = SimpleQueue()
-        loop = asyncio.new_event_loop()
-        asking = loop.create_task(self._ask_all(requests, sampling, arrived.put))
-
-        def run() -> None:
-            try:
-                with suppress(asyncio.CancelledError):
-                    loop.run_until_complete(asking)
-            except Exception as error:
-                arrived.put(error.exceptions[0] if isinstance(error, ExceptionGroup) else error)
-            finally:
-                loop.close()
-
-        thread = threading.Thread(target=run, name="olr-requests", daemon=True)
-        thread.start()
-        try:
-            while True:
-                answers = []
-                with suppress(Empty):
-                    answer = arrived.get(timeout=_WAITED)
-                    while True:
-                        if isinstance(answer, Exception):
-                            raise answer
-                        answers.append(answer)
-                        answer = arrived.get_nowait()
-                yield answers
-        finally:
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(asking.cancel)
-            thread.join()
 
     async def _ask_all(
         self, requests: Sequence[GenerationRequest], sampling: Sampling, put: Callable[[_Answer], None]

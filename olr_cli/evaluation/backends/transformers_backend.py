@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import asdict, replace
 
 import numpy as np
 import torch
@@ -94,12 +95,7 @@ class TransformersBackend(Backend):
                 self._policy,
                 prompts,
                 np.array(seeds_PG, dtype=np.uint64),
-                max_new_tokens=limit,
-                temperature=sampling.temperature,
-                top_p=sampling.top_p,
-                top_k=sampling.top_k,
-                min_p=sampling.min_p,
-                stop=sampling.stop,
+                **asdict(replace(sampling, max_new_tokens=limit)),
                 batch_tokens=len(numbers) * rows * (max(map(len, prompts)) + limit),
             )
             names, values_PG = zip(*written.statistics.items(), strict=True)

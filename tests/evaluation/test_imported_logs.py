@@ -1,4 +1,4 @@
-"""Sample logs of lm-eval become evaluations."""
+"""Logs of lm-eval and of trainers become evaluations."""
 
 import json
 import shutil
@@ -141,11 +141,11 @@ def write(tmp_path, name, *lines):
     [json.dumps(LINE | {"resps": [[]]})],
     ['{"doc_id": 0, "doc": ' + "[" * 900 + "]" * 900 + "}"],
     [json.dumps(LINE | {"arguments": None})],
-    [json.dumps(LINE), json.dumps(LINE | {"doc_id": 1, "resps": [["1", "2"]]})],
+    [json.dumps(LINE | {"arguments": {"a": {"arg_0": "?", "arg_1": {"temperature": "hot"}}}})],
 )
 def test_what_is_no_log_is_named(tmp_path, lines):
     file = write(tmp_path, "samples_x_1.jsonl", *lines)
-    assert f"{file} is no sample log of lm-eval" in refused(file)
+    assert str(file) in refused(file)
 
 
 @each(
@@ -167,7 +167,7 @@ def test_any_answer_of_a_target_is_right_also_when_it_is_graded_again(tmp_path, 
 def test_a_response_that_is_null_is_empty(tmp_path):
     lines = (LINE | {"doc_id": at, "resps": [[text]]} for at, text in enumerate(["\\boxed{1}", None]))
     plain, said = answered(write(tmp_path, "samples_x_1.jsonl", *map(json.dumps, lines)))
-    assert (scores(plain), said) == ({"x": (1, 0.5)}, "")
+    assert scores(plain) == {"x": (1, 0.5)} and "without a response" not in said
 
 
 @each(
@@ -216,14 +216,14 @@ def test_a_target_that_is_no_gold_is_named_and_a_response_that_failed_is_empty(t
     ]
     assert scores(answered(write(tmp_path, "samples_x_1.jsonl", *lines))[0]) == {"x": (1, 0.5)}
     file = write(tmp_path, "samples_x_1.jsonl", json.dumps(LINE | {"target": {"a": 1}}))
-    assert f"row 1 of {file}, counted from 1: 'target' is a dict" in refused(file)
+    assert f"line 1 of {file}: 'target' is a dict" in refused(file)
 
 
 @each(
     "words, sentence",
     ([LIKELIHOOD], "likelihoods of given answers and no generated text"),
     (["nowhere"], "nowhere does not exist"),
-    ([LOGS.parent / "metrics"], "there is no evaluation at"),
+    ([LOGS.parent / "metrics"], "no column prompt and no column response"),
     ([SCIENCE, "--benchmarks", "mine.yaml"], "asks other problems than mine"),
     ([SCIENCE, "--data", "mine.jsonl"], "--benchmarks: data are the problems of a benchmark"),
 )
@@ -235,3 +235,57 @@ def test_logs_of_two_models_are_refused(tmp_path):
     for model in ("one", "two"):
         write(tmp_path, f"{model}/samples_x_1.jsonl", *SCIENCE.read_text().splitlines())
     assert "logs of 2 models; name one of" in refused(tmp_path)
+
+
+TRL = LOGS / "trl" / "messages"
+
+
+def test_a_trainers_log_is_one_benchmark_with_its_own_golds():
+    plain, said = answered(TRL, "--extractor", "reversed_digits")
+    right = pl.read_parquet(TRL / "*.parquet")["accuracy_reward"].eq(1).mean()
+    assert scores(plain) == {"messages": (4, pytest.approx(right))}
+    assert "was read as a log of TRL" in said
+    assert any("How the responses were drawn is unknown" in note for note in plain["notes"])
+    stored = json.loads(Path("evaluations/messages-TRL/scores.json").read_text())
+    assert {*stored["sampling"].values(), stored["seed"]} == {"unknown"}
+    assert "0 grades changed" in answered("evaluations/messages-TRL")[1]
+
+
+VERL = {"input": "3+4", "output": r"\boxed{7}", "gts": "7", "score": 1.0, "step": 2}
+
+
+def test_the_last_visits_are_scored_by_golds_and_not_by_rewards(tmp_path):
+    others = [VERL | {"input": "8+8", "gts": "16", "output": text} for text in (r"\boxed{16}", "16")]
+    before = [VERL | {"step": 1, "output": "none"}] * 2
+    file = json_lines(tmp_path / "dump.jsonl", *before, VERL | {"score": 0.0}, VERL, VERL, *others)
+    plain, said = answered(file)
+    assert scores(plain) == {"dump": (2, 0.75)}
+    assert "Of each prompt, the rollouts of its last visit count." in said
+    assert "Of each prompt, the first 2 rollouts count: some have no more." in said
+
+
+def test_a_trainers_log_is_compared_with_an_evaluation_of_the_benchmark_that_it_asks(benchmark, tmp_path):
+    file = json_lines(
+        tmp_path / "dump.jsonl", VERL | {"input": "10 - 4", "gts": None, "output": r"\boxed{6}"}
+    )
+    answered(SUMS, "--benchmarks", benchmark, "--out", "lm-eval")
+    plain, _ = answered(file, "--benchmarks", benchmark, "--out", "o", "--compare", "lm-eval")
+    [differences] = plain["reference"]["differences"].values()
+    assert (scores(plain)["mine"], differences["mine"]["pairs"]) == ((1, 1.0), 1)
+    assert "dump.jsonl: problem" in (sentence := refused(file, "--out", "p")) and "has no gold" in sentence
+
+
+def test_the_columns_of_any_other_log_are_named(tmp_path):
+    file = json_lines(tmp_path / "mine.jsonl", {"q": "3+4", "said": r"\boxed{7}", "right": 7, "letter": "B"})
+    names = "{{prompt: q, response: said, true_answer: {}}}"
+    assert scores(answered(file, "--columns", names.format("right"), "--out", "o")[0]) == {"mine": (1, 1.0)}
+    assert scores(answered(file, "--columns", names.format("letter"), "--out", "p")[0]) == {"mine": (1, 0.0)}
+    assert "--columns is for a log" in refused("o", "--columns", names.format("right"))
+
+
+def test_a_table_needs_responses_of_which_one_may_be_missing(tmp_path):
+    row = {"prompt_id": "a", "visit": 1, "given_label": "7"}
+    answers = json_lines(tmp_path / "answers.jsonl", row | {"answer": "7"})
+    assert "answers.jsonl has answers and no responses" in refused(answers)
+    file = json_lines(tmp_path / "mine.jsonl", row | {"response": r"\boxed{7}"}, row | {"response": None})
+    assert scores(answered(file)[0]) == {"mine": (2, 0.5)}
