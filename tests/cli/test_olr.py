@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shlex
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,6 @@ from pathlib import Path
 import pytest
 from cases import each
 from commands import done, olr, refused
-from forks import Command
 from samples import json_lines
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -269,19 +267,6 @@ def test_a_run_directory_in_use_is_refused(run):
     assert "holds a run already (finished)" in train("--run-dir", run).stderr
 
 
-class Child(Command):
-    """A run of a sweep, forked from a server that has imported torch; it is asked what a sweep asks of `Popen`."""
-
-    def __init__(self, command, log):
-        super().__init__(log.parent, *command[3:])
-
-    def poll(self):
-        return self._process.exitcode
-
-    def terminate(self):
-        self.signal(signal.SIGTERM)
-
-
 SWEEP = """
 name: tiny
 data: {train: arithmetic, limit: 6}
@@ -292,8 +277,7 @@ sweep: {arms: {clean: {noise: null}, active: {}}, grid: {seed: [1]}}
 """
 
 
-def test_a_sweep_trains_every_run_and_goes_on_where_it_stopped(tmp_path, monkeypatch):
-    monkeypatch.setattr("olr_cli.engines.sweep._start", Child)
+def test_a_sweep_trains_every_run_and_goes_on_where_it_stopped(tmp_path):
     recipe = tmp_path / "sweep.yaml"
     recipe.write_text(SWEEP)
     assert "is a sweep of 2 runs; add --sweep" in olr("train", recipe).stderr

@@ -316,8 +316,8 @@ def test_columns_of_logs_and_of_data_are_named_alike():
         for prompt, label in (("prompt", "label"), ("question", "answer"))
     )
     assert validate(theirs, "x") == validate(ours, "x")
-    assert read_columns("{prompt: q, given_label: a}") == {"question": "q", "answer": "a"}
-    assert read_log_columns("{question: q, label: a}") == {"prompt": "q", "given_label": "a"}
+    assert read_columns(["{prompt: q, given_label: a}"]) == {"question": "q", "answer": "a"}
+    assert read_log_columns(["question=q,label=a"]) == {"prompt": "q", "given_label": "a"}
 
 
 def test_a_mix_is_a_recipe_and_another_method_starts_from_its_own_defaults():

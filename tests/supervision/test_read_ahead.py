@@ -23,6 +23,11 @@ ANSWERS = ["1/2", "0.50", r"\sqrt{8}", r"2\sqrt{2}", "x+1", "1+x", r"\{1,2\}", "
 PROMPTS = [Prompt(f"p{n}", (), SENTINEL, "1/2", "active") for n in range(3)]
 
 
+@pytest.fixture
+def quick_start():
+    """Workers are killed and counted here, so each judge has its own."""
+
+
 @pytest.fixture(scope="module")
 def pool():
     """Workers that all judges here share, since each takes most of a second to start."""

@@ -417,7 +417,10 @@ def test_the_manifest_tells_what_ran():
 
 @each(
     "settings, said",
-    ({"engine": {"zero_stage": 3, "flags": {"ds.grad_accum_dtype": "fp32"}}}, "gradients are added up"),
+    (
+        {"engine": {"zero_stage": 3, "flags": {"ds.grad_accum_dtype": "fp32"}}},
+        "gradients are added up in float32 over",
+    ),
     ({"train": recipe().train.plain() | {"loss_average": "sequence"}}, "exactly a mean over a"),
     ({"engine": {"flags": {"actor.policy_loss_type": "gspo"}}}, "GSPO's own loss is a mean over"),
     (
