@@ -295,11 +295,12 @@ class VerifierSection(Section):
 
     @property
     def brief(self) -> str:
-        """``FN 0.3 FP 0.1 by answer, 2 rules``, as in names; empty if it makes no errors."""
+        """``FN 0.3 FP 0.1 by answer, rules on error and answer``, as in names; empty if it makes no errors."""
         rates = {"FN": self.false_negative_rate, "FP": self.false_positive_rate}
         words = [f"{name} {rate}" for name, rate in rates.items() if rate]
         words += ["by answer"] if words and self.draw == "answer" else []
-        rules = f"{len(self.where)} rule{'s' * (len(self.where) > 1)}" if self.where else ""
+        kinds = [next(name for name in CONDITIONS if getattr(rule, name) is not None) for rule in self.where]
+        rules = f"rule{'s' * (len(kinds) > 1)} on {' and '.join(dict.fromkeys(kinds))}" if kinds else ""
         return ", ".join(filter(None, (" ".join(words), rules)))
 
 

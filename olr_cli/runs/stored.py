@@ -92,7 +92,8 @@ class Run:
         else:
             marked = marked_noise(self.labels)
             of_labels = f"{marked[0]} {marked[1]:.2g}" if marked else ""
-        return ", ".join(filter(None, (of_labels, "" if verifier is None else verifier.brief)))
+        of_verdicts = f"verifier {verifier.brief}" if verifier is not None and verifier.brief else ""
+        return ", ".join(filter(None, (of_labels, of_verdicts)))
 
 
 def complete_epochs(visits: pl.DataFrame) -> int:

@@ -36,9 +36,9 @@ def names_of(*places):
 @pytest.mark.parametrize(
     ("verifier", "name"),
     [
-        ({"false_negative_rate": 0.3, "false_positive_rate": 0.1}, "active 0.5, FN 0.3 FP 0.1 olr"),
-        ({"false_positive_rate": 0.1, "draw": "answer"}, "active 0.5, FP 0.1 by answer olr"),
-        ({"where": [{"error": [10], "false_positive_rate": 1}]}, "active 0.5, 1 rule olr"),
+        ({"false_negative_rate": 0.3, "false_positive_rate": 0.1}, "active 0.5, verifier FN 0.3 FP 0.1 olr"),
+        ({"false_positive_rate": 0.1, "draw": "answer"}, "active 0.5, verifier FP 0.1 by answer olr"),
+        ({"where": [{"error": [10], "false_positive_rate": 1}]}, "active 0.5, verifier rule on error olr"),
         ({}, "active 0.5 olr"),
     ],
 )
