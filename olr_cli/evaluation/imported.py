@@ -39,7 +39,7 @@ from olr_cli.evaluation.plan import Evaluation, EvaluationRequest, Say
 from olr_cli.evaluation.problems import MOST_OPTIONS, load_problems
 from olr_cli.evaluation.published import model_name
 from olr_cli.evaluation.results import check_reference, scores_answer
-from olr_cli.evaluation.store import Generation, Target, Task, evaluations_at
+from olr_cli.evaluation.store import Generation, Target, Task, evaluation_folders
 from olr_cli.files import read_json, storable
 from olr_cli.recipe.layers import folder_name
 from olr_cli.runs.directory import GIVEN_UP, is_run
@@ -82,9 +82,8 @@ class _LoggedTask(NamedTuple):
 
 def holds_log(place: Path) -> bool:
     """Whether there is a log at a place, and neither a run nor an evaluation."""
-    with suppress(UserError):
-        return not evaluations_at(place)
-    return not is_run(place) and (bool(_sample_logs(place)) or is_log(place))
+    is_olrs = is_run(place) or bool(evaluation_folders(place))
+    return not is_olrs and (bool(_sample_logs(place)) or is_log(place))
 
 
 def import_log(request: EvaluationRequest, log: Path, columns: Mapping[str, str], say: Say) -> Answer:

@@ -453,13 +453,19 @@ class EvaluationStore:
             yield
 
 
-def evaluations_at(place: Path) -> list[Target]:
-    """The evaluations at or right below a place, or in a run, in the order of their folders' names."""
+def evaluation_folders(place: Path) -> list[Path]:
+    """The folders of `evaluations_at`, whatever version of olr wrote them."""
     for folder in (place, place / "evaluation"):
         below = sorted(file.parent for file in folder.glob("*/evaluation.json"))
-        evaluations = [folder] if is_evaluation(folder) else below
-        if evaluations:
-            return [EvaluationStore(evaluation).target() for evaluation in evaluations]
+        if folders := [folder] if is_evaluation(folder) else below:
+            return folders
+    return []
+
+
+def evaluations_at(place: Path) -> list[Target]:
+    """The evaluations at or right below a place, or in a run, in the order of their folders' names."""
+    if folders := evaluation_folders(place):
+        return [EvaluationStore(folder).target() for folder in folders]
     if not os.path.exists(place):
         raise no_path(place, "`olr evaluate` makes evaluations")
     raise UserError(f"there is no evaluation at {place}; `olr evaluate` makes one")
