@@ -40,6 +40,7 @@ def arms(tmp_path):
     return tmp_path
 
 
+@pytest.mark.real_figures
 def test_a_figure_of_one_run_goes_into_the_run(run):
     result = olr(run, "--figure", "dynamics")
     assert names(run / "figures") == ["dynamics.csv", "dynamics.pdf", "dynamics.png"]
