@@ -191,7 +191,9 @@ def _other_extractor(
     accepted: pl.DataFrame, history: RolloutHistory, judge: Judge
 ) -> tuple[str, float] | None:
     """See `RewardAudit`; of what was rewarded and is wrong."""
-    found = {}
+    if len(accepted) < _FEWEST:
+        return None
+    right = {}
     for name in EXTRACTORS:
         answers = [extract(response, name) for response in accepted["response"]]
         pairs = [
@@ -201,9 +203,9 @@ def _other_extractor(
             )
             if answer is not None
         ]
-        found[name] = sum(map(bool, judge.matches(pairs)))
-    best = max(found, key=found.__getitem__)
-    return (best, found[best] / len(accepted)) if 2 * found[best] > len(accepted) >= _FEWEST else None
+        right[name] = sum(map(bool, judge.matches(pairs)))
+    best = max(right, key=right.__getitem__)
+    return (best, right[best] / len(accepted)) if 2 * right[best] > len(accepted) else None
 
 
 def _kind(answer: str, label: str) -> str:

@@ -47,11 +47,12 @@ def arms_table(arms: Sequence[Arm], baseline: str | None = None, reference: str 
     for arm in names:
         of_arm = [cells[Key(metric, arm)] for metric in metrics]
         rows.append(Row([arm, str(max(cell.n for cell in of_arm)), *map(_with_change, of_arm)]))
-    least = f"{100 * SMALLEST_GAP:.0f} points"
-    whom = f"X for an arm X+method, else to {best}" if reference else best
-    heads = ["arm", "n", "mean", "sd", "difference", "95 % interval", "gap\nrecovered, %"][
-        : 7 if reference else 6
-    ]
+    heads, whom, on_shares = ["arm", "n", "mean", "sd", "difference", "95 % interval"], best, []
+    if reference:
+        heads.append("gap\nrecovered, %")
+        whom = f"X for an arm X+method, else to {best}"
+        least = f"{100 * SMALLEST_GAP:.0f} points"
+        on_shares = [f"Recovered: of the gap from X to {best}, by X+method; none of a gap below {least}."]
     in_detail = [
         Block(
             [*map(Column, heads)],
@@ -78,11 +79,7 @@ def arms_table(arms: Sequence[Arm], baseline: str | None = None, reference: str 
         ],
         footnotes=[
             *notes_on_differences(cells.values(), whom),
-            *(
-                [f"Recovered: of the gap from X to {best}, by X+method; none of a gap below {least}."]
-                if reference
-                else []
-            ),
+            *on_shares,
             *sorted(without_difference(known, references)),
         ],
     )
