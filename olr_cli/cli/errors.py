@@ -108,7 +108,10 @@ def _system_problem(error: BaseException) -> str | None:
     if isinstance(error, OSError) and (problem := system_problem(error)):
         return f"{error.filename or first_line(error)}: {problem}"
     if is_out_of_memory(error):
-        return f"there is not enough memory ({first_line(error)}); take smaller batches or a smaller model"
+        return (
+            f"there is not enough memory ({first_line(error)}); take smaller batches (of a training run:"
+            " engine.micro_batch_tokens, engine.max_batch_tokens) or a smaller model"
+        )
     return None
 
 

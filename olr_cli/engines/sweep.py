@@ -42,7 +42,7 @@ _STOPPED = [
 def train_all(recipe: str, settings: Sequence[str], runs: Sequence[SweepRun], folder: Path, jobs: int) -> int:
     """Train every run that is not finished yet; an interrupted sweep goes on where it stopped.
 
-    Run directories are made below `folder`, and `jobs` processes run at a time.
+    Run directories are made below `folder`, and `jobs` processes run at a time, which share a GPU's memory.
 
     Returns:
         The exit status: 0 if every run is finished; 130, 143 or 129 if a signal stopped the sweep, and its runs
@@ -73,7 +73,9 @@ def train_all(recipe: str, settings: Sequence[str], runs: Sequence[SweepRun], fo
             while (waiting or training) and stop.signal_number is None:
                 while waiting and len(training) < jobs:
                     number, place = waiting.pop(0)
-                    training[place] = _start(_words(recipe, settings, number, folder), _log(folder, place))
+                    training[place] = _start(
+                        _words(recipe, settings, number, folder), _log(folder, place), jobs
+                    )
                 time.sleep(_POLL_SECONDS)
                 for place in [place for place, child in training.items() if not child.is_alive()]:
                     ended[place] = _report(folder, place, training.pop(place))
@@ -103,22 +105,26 @@ def _words(recipe: str, settings: Sequence[str], number: int, folder: Path) -> l
     return ["train", recipe, *options, "--sweep", "--index", str(number), "--run-dir", str(folder)]
 
 
-def _start(words: list[str], log: Path) -> BaseProcess:
+def _start(words: list[str], log: Path, jobs: int) -> BaseProcess:
     with writing(log):
         log.touch()
-    child = _SERVER.Process(target=_be_olr, args=(words, log))
+    child = _SERVER.Process(target=_be_olr, args=(words, log, jobs))
     child.start()
     return child
 
 
-def _be_olr(words: list[str], log: Path) -> None:
-    """Be `olr` with these words, in the process that was forked for it."""
+def _be_olr(words: list[str], log: Path, jobs: int) -> None:
+    """Be `olr` with these words, in the process that was forked for it, one of so many on a GPU."""
     with open(os.devnull, "rb") as nothing, log.open("ab") as output:
         for number, file in enumerate((nothing, output, output)):
             os.dup2(file.fileno(), number)
     sys.argv = ["olr", *words]
     from olr_cli.__main__ import main
 
+    if jobs > 1:
+        from olr_cli.engines.local import room
+
+        room.share = 1 / jobs
     main()
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -24,10 +25,10 @@ time.sleep(60)
 """
 
 
-def run_code(words, log):
+def run_code(words, log, jobs):
     """What stands for `olr` in the processes of these tests."""
     with log.open("a") as sys.stdout:
-        exec(words[0], {})
+        exec(words[0], {"jobs": jobs})
 
 
 @pytest.fixture
@@ -98,3 +99,18 @@ def test_a_run_that_fails_is_told_with_its_reason(train, capfd):
     failing = "print('starting'); print('Error: mine.jsonl does not exist; check the name'); exit(2)"
     assert train(failing, "exit(0)", "exit(0)") == 2
     assert "failed with status 2: mine.jsonl does not exist; check the name" in capfd.readouterr().out
+
+
+def test_runs_that_train_at_a_time_share_a_gpus_memory(tmp_path):
+    program = "\n".join(
+        (
+            "from pathlib import Path",
+            "from olr_cli import __main__",
+            "from olr_cli.engines import sweep",
+            "from olr_cli.engines.local import room",
+            "__main__.main = lambda: print(room.share)",
+            f"sweep._be_olr([], Path({str(tmp_path / 'log')!r}), 4)",
+        )
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+    assert (tmp_path / "log").read_text() == "0.25\n"

@@ -9,6 +9,9 @@ from olr_cli.engines.local.policy import Policy
 ON_A_CPU = 65_536
 """Tokens at a time where memory is a CPU's."""
 
+share = 1.0
+"""Of a GPU's memory that is this run's. Runs that each take what is free at their start leave none to the next."""
+
 _PROBES = 256, 512
 """Tokens of two passes: what the second keeps beyond the first is due to its tokens."""
 
@@ -42,13 +45,15 @@ def tokens_to_train(policy: Policy) -> int:
     few, many = (_kept_bytes(policy, tokens) for tokens in _PROBES)
     of_a_token = max(1, (many - few) // (_PROBES[1] - _PROBES[0]))
     weights: int = sum(weight.numel() for weight in policy.model.parameters() if weight.requires_grad)
-    return max(1, (free_memory(policy) - _BYTES_TO_TRAIN * weights - _HEAD) // 2 // of_a_token)
+    # Where little is left, as many as the second probe had: a pass for each rollout is no use to anybody.
+    return max(_PROBES[1], (free_memory(policy) - _BYTES_TO_TRAIN * weights - _HEAD) // 2 // of_a_token)
 
 
 def free_memory(policy: Policy) -> int:
-    """Bytes that nothing uses, those included that torch keeps for later."""
-    free: int = torch.cuda.mem_get_info(policy.device)[0]
-    return free + torch.cuda.memory_reserved(policy.device) - torch.cuda.memory_allocated(policy.device)
+    """Bytes of this run's share that nothing uses, those included that torch keeps for later."""
+    free, total = torch.cuda.mem_get_info(policy.device)
+    used = torch.cuda.memory_allocated(policy.device)
+    return max(0, min(free + torch.cuda.memory_reserved(policy.device) - used, int(total * share) - used))
 
 
 def _kept_bytes(policy: Policy, tokens: int) -> int:

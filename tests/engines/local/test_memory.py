@@ -4,10 +4,12 @@ import ctypes
 import inspect
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+import torch
 
-from olr_cli.engines.local import engine
+from olr_cli.engines.local import engine, room
 
 PAGE_FAULTS = """
 import ctypes, resource
@@ -44,3 +46,12 @@ def test_memory_that_a_step_frees_serves_the_next_step_without_page_faults():
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     without, kept = map(int, ran.stdout.split())
     assert without > 1000 and kept < 100
+
+
+@pytest.mark.parametrize(("share", "free"), [(1.0, 52), (0.25, 15), (0.05, 0)])
+def test_of_a_gpus_memory_a_run_takes_no_more_than_its_share(share, free, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (50, 100))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 12)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 10)
+    monkeypatch.setattr(room, "share", share)
+    assert room.free_memory(SimpleNamespace(device="cuda")) == free
