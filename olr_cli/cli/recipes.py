@@ -92,7 +92,7 @@ def keys(
         print_answer(Answer([key_page(prefix)]))
     else:
         table = key_table(prefix)
-        print_answer(Answer([table], table.data), shape)
+        print_answer(Answer([table], table), shape)
 
 
 @app.command("cp", cls=Command)
