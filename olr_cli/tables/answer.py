@@ -72,9 +72,8 @@ class Answer:
     def plain(self) -> dict[str, Any]:
         """`result`, with notes, files and next commands where there are any and it has no such key."""
         rest = {"notes": self.notes, "written": [file.path for file in self.files], "next": [*self.next]}
-        said = {key: as_json(value) for key, value in rest.items() if value}
-        result = as_json(self.result)
-        return {"schema": SCHEMA, **result, **{key: said[key] for key in said if key not in result}}
+        result = {"schema": SCHEMA, **as_json(self.result)}
+        return result | {key: as_json(value) for key, value in rest.items() if value and key not in result}
 
 
 def as_json(value: Any) -> Any:
@@ -89,7 +88,7 @@ def as_json(value: Any) -> Any:
     if isinstance(value, Cell):
         return value.flat("mean", "low", "high")
     if is_dataclass(value):
-        return {field.name: as_json(getattr(value, field.name)) for field in fields(value) if field.repr}
+        return {one.name: as_json(getattr(value, one.name)) for one in fields(value) if one.repr}
     if isinstance(value, Mapping):
         return {str(key): as_json(inner) for key, inner in value.items()}
     if isinstance(value, Sequence):
