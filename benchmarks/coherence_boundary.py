@@ -173,7 +173,7 @@ def main(words: Sequence[str] | None = None) -> None:
     if rows.is_empty():
         parser.error("no run here has GRPO, active noise and held-out accuracy")
     visits = mean_visits(rows)
-    print(tables.markdown(Table([end_block(visits), change_block(visits)], {})))
+    print(tables.markdown(Table([end_block(visits), change_block(visits)])))
     with style.applied():
         style.save(chart(rows, visits), options.out)
 

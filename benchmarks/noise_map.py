@@ -56,7 +56,7 @@ def measured(task: str, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
     """One row per arm of a policy's runs; also for those that are trained once for several noises."""
     arms = {arm.name: arm for arm in group(runs)}
     table = arms_table([*arms.values()], reference=CLEAN)
-    scores = {row.pop("arm"): row for row in table.data["rows"] if row.pop("metric") == "eval/avg"}
+    scores = {row.pop("arm"): row for row in table.rows if row.pop("metric") == "eval/avg"}
     noises = [name for name in arms if "+" not in name]
     for name, score in scores.items():
         noise, _, method = name.partition("+")
@@ -153,7 +153,7 @@ def table(rows: pl.DataFrame) -> Table:
             texts = [_text(cells.get((noise, method))) for method in methods]
             lines.append(Row([NOISES.get(noise, noise), "" if youden is None else f"{youden:.2f}", *texts]))
         blocks.append(Block([*map(Column, heads)], lines, task))
-    return Table(blocks, {})
+    return Table(blocks)
 
 
 def _text(cell: dict[str, Any] | None) -> str:

@@ -10,6 +10,7 @@ from olr_cli.analysis.tables.paper import PaperTable
 from olr_cli.evaluation.benchmark import PAPER, find_benchmark
 from olr_cli.evaluation.scores import Score, averages
 from olr_cli.recipe.schema import METHODS
+from olr_cli.tables import as_json
 
 TINY = {"prompts": 4, "prompts_per_step": 4, "epochs": 1, "store_rollouts": False}
 OLR = {"name": "olr", "slope_threshold": 0.02, "warmup_epochs": 0}
@@ -68,7 +69,7 @@ def write_evaluated(folder, shares, *, name="model", step=None, problems=None, s
         )  # fmt: skip
         scores.append(score)
     origin = {} if step is None else {"run": "run", "step": step, "chosen": "last"}
-    stored = {"name": name, "origin": origin, "scores": [score.plain() for score in scores]}
+    stored = {"name": name, "origin": origin, "scores": as_json(scores)}
     (folder / "scores.json").write_text(json.dumps(stored | {"averages": averages(scores)}))
     (folder / "evaluation.json").write_text("{}")
     return folder

@@ -10,8 +10,8 @@ from olr_cli.tables import Block, Cell, Column, Row, Table
 from olr_cli.tables.html import html, table_elements
 
 
-def table(*rows, columns=("arm", "n"), **kwargs):
-    return Table([Block([*map(Column, columns)], [*rows])], **{"data": {"rows": []}, **kwargs})
+def table(*shown, columns=("arm", "n"), **kwargs):
+    return Table([Block([*map(Column, columns)], [*shown])], **kwargs)
 
 
 def test_a_bar_in_a_cell_ends_no_markdown_cell_and_a_name_is_no_markup():
@@ -21,7 +21,7 @@ def test_a_bar_in_a_cell_ends_no_markdown_cell_and_a_name_is_no_markup():
 
 def test_commas_quotes_and_line_breaks_come_back_from_csv():
     rows = [{"arm": 'a,"b"\nc', "n": 1}, {"arm": "d", "n": None}]
-    text = tables.comma_separated(table(data={"rows": rows}))
+    text = tables.comma_separated(table(rows=rows))
     assert list(csv.reader(io.StringIO(text))) == [["arm", "n"], ['a,"b"\nc', "1"], ["d", ""]]
 
 
@@ -37,7 +37,7 @@ def test_latex_escapes_names_and_sets_numbers_in_math_mode():
 
 def test_a_medium_shows_its_own_columns_and_texts():
     columns = [Column("arm"), Column("to\nGRPO", "to GRPO, %"), Column("steps", only="document")]
-    shown = Table([Block(columns, [Row(["a", Cell(0.01, "points", ends=(0.0, 0.02)), "7"])])], {"rows": []})
+    shown = Table([Block(columns, [Row(["a", Cell(0.01, "points", ends=(0.0, 0.02)), "7"])])])
     assert "| a | +1.0 [+0.0, +2.0] | 7 |" in tables.markdown(shown)
     assert [column.head for column in shown.blocks[0].grid("terminal")[0]] == ["arm", "to\nGRPO"]
     assert shown.blocks[0].grid("terminal")[1][0][1] == ["a", "+1.0"]
@@ -63,7 +63,7 @@ def test_a_note_stands_below_its_row_in_a_terminal_and_nowhere_else(capsys):
 def test_words_are_aligned_to_the_left_in_a_terminal_and_numbers_to_the_right(capsys):
     columns = [Column("key"), Column("value", is_text=True), Column("n")]
     tables.print_table(
-        Table([Block(columns, [Row(["a", "b", "1"]), Row(["c", "dddddd", "10"])])], {}), "terminal"
+        Table([Block(columns, [Row(["a", "b", "1"]), Row(["c", "dddddd", "10"])])]), "terminal"
     )
     assert [line.rstrip() for line in capsys.readouterr().out.splitlines()][1] == "a   b       1"
 
@@ -77,12 +77,12 @@ def test_blocks_stay_apart_in_html_each_under_its_title_with_its_notes_below():
     second = Block(
         [Column(""), Column("h", is_text=True)], [Row(["b", "2"])] * 41, "A run", notes=["Block's."]
     )
-    step, run, *notes = table_elements(Table([first, second], {}, notes=["Table's."]), "Cost")
+    step, run, *notes = table_elements(Table([first, second], notes=["Table's."]), "Cost")
     assert [element.find(".//caption").text for element in (step, run)] == ["Cost: A step", "Cost: A run"]
     assert [note.find("bdi").text for note in notes] == ["Block's.", "Table's."]
     assert [element.get("class") for element in (step, run)] == ["scroll", "scroll long"]
     assert [element.find(".//td").get("class") for element in (step, run)] == ["number", None]
-    (nothing,) = table_elements(Table([], {}, nothing="No runs."), "Cost")
+    (nothing,) = table_elements(Table([], nothing="No runs."), "Cost")
     assert nothing.find("bdi").text == "No runs."
 
 

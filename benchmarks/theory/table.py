@@ -123,7 +123,7 @@ def theory_table(arms: Sequence[Arm]) -> Table:
     explanation = "Means over seeds, shares in percent. For sd: --format markdown, latex or csv."
     return Table(
         blocks=blocks,
-        data={"rows": rows},
+        rows=rows,
         footnotes=[explanation if blocks else NOTHING],
         fields=("block", "line", "column", "n", "mean", "sd", "low", "high"),
         nothing=NOTHING,

@@ -122,12 +122,8 @@ def carry_out(request: Request) -> Answer:
         make_folder_of(request.csv)
         write_text(request.csv, comma_separated(*tables.values()) + "\n")
         files.append(File(request.csv))
-    data = {
-        "tables": {name: table.data for name, table in tables.items()},
-        "written": [str(file) for file in written],
-        "notes": notes,
-    }
-    return Answer(list(tables.values()), data, notes, files, dict(_next(request, arms, [*tables])))
+    result = {"tables": tables, "written": written, "notes": notes}
+    return Answer(list(tables.values()), result, notes, files, dict(_next(request, arms, [*tables])))
 
 
 def _tables(

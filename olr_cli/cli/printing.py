@@ -85,7 +85,7 @@ def show_dry_run(answer: Answer, *, as_json: bool) -> None:
 
     from olr_cli.errors import UserError
 
-    missing = answer.data["missing"]
+    missing = answer.result["missing"]
     words = [word for word in sys.argv[1:] if word not in ("--dry-run", "--json")]
     following = {} if missing else {shlex.join(["olr", *words]): "starts the run"}
     show(replace(answer, next=following), "json" if as_json else "terminal")

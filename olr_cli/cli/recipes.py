@@ -70,7 +70,7 @@ def show(
     else:
         text = read_text(find_recipe(recipe), at_most=MOST_BYTES)
         keys = read_tree(find_recipe(recipe)) if json else {}
-    data = {"name": recipe, "file": str(find_recipe(recipe)), "recipe": keys}
+    data = {"name": recipe, "file": find_recipe(recipe), "recipe": keys}
     print_answer(Answer([text.rstrip()], data), "json" if json else "terminal")
 
 
@@ -92,7 +92,7 @@ def keys(
         print_answer(Answer([key_page(prefix)]))
     else:
         table = key_table(prefix)
-        print_answer(Answer([table], table.data), shape)
+        print_answer(Answer([table], table), shape)
 
 
 @app.command("cp", cls=Command)

@@ -118,10 +118,10 @@ def _sweep(recipe: str, recipes: Recipes, storage: Storage) -> None:
     elif dry_run:
         lines = [f"{number:>4}  {run.arm:<32} {folder / run.place}" for number, run in enumerate(runs)]
         rows = [
-            {"index": number, "arm": run.arm, "run": str(folder / run.place), "digest": run.recipe.digest()}
+            {"index": number, "arm": run.arm, "run": folder / run.place, "digest": run.recipe.digest()}
             for number, run in enumerate(runs)
         ]
-        show(Answer(lines, {"folder": str(folder), "runs": rows}), "json" if as_json else "terminal")
+        show(Answer(lines, {"folder": folder, "runs": rows}), "json" if as_json else "terminal")
     else:
         raise typer.Exit(train_all(recipe, settings, runs, folder, jobs or 1))
 

@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from html import unescape
 from itertools import chain
@@ -101,10 +101,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class Checked:
-    """A data set by its name, its rows, which columns were read (role -> path), and what was found in it."""
+    """A data set by its name, how many rows it has, which columns were read (role -> path), and what was found."""
 
     source: str
-    rows: Rows
+    rows: int
+    table: Rows = field(repr=False)
     columns: Mapping[str, str]
     findings: Sequence[Finding]
 
@@ -129,7 +130,7 @@ class Checked:
         for finding in self.findings:
             if finding.kind in kinds:
                 out |= {*finding.others, *(finding.rows if finding.kind != "repeat" else ())}
-        if not (kept := sorted({*range(len(self.rows))} - out)):
+        if not (kept := sorted({*range(self.rows)} - out)):
             raise UserError("no row is left; keep more", "drop")
         return kept
 
@@ -140,12 +141,12 @@ class Checked:
                 f"{self.source} is a log of answers; olr audit exports what is left of it", "export"
             )
         kept = self.without([*UNUSABLE, *dropped])
-        write_rows(self.rows, kept, target)
-        return File(target, f" ({len(kept):,} of {len(self.rows):,} rows)")
+        write_rows(self.table, kept, target)
+        return File(target, f" ({len(kept):,} of {self.rows:,} rows)")
 
     def answer(self, named: str, columns: str, export: Path | None) -> Answer:
         """What was found; the data set was named so, with these columns, and is exported to a file, if at all."""
-        size, name = len(self.rows), partial(self.rows.origins.name, is_short=True)
+        size, name = self.rows, partial(self.table.origins.name, is_short=True)
         read = ", ".join(f"{role} in {path}" for role, path in self.columns.items())
         counted = " (counted from 1)" * any(name(it.rows[0]).startswith("row") for it in self.findings)
         lines = [Line("Checked", f"{self.source}: {size:,} row{'s' * (size != 1)}{counted}; {read}")]
@@ -157,16 +158,7 @@ class Checked:
             lines += [Line("", f"  {one_line(text, _WIDTH)}", "dim") for text in texts]
         if not self.findings:
             lines.append(Line("", "Nothing was found that looks wrong."))
-        data = {
-            "source": self.source,
-            "rows": size,
-            "columns": dict(self.columns),
-            "findings": [
-                {"kind": it.kind, "count": len(it.rows), "rows": list(it.rows), "says": it.says}
-                for it in self.findings
-            ],
-        }
-        return Answer(lines, data, next=self._next(named, columns, export), indent=14)
+        return Answer(lines, self, next=self._next(named, columns, export), indent=14)
 
     def _next(self, named: str, columns: str, export: Path | None) -> dict[str, str]:
         data_set = shlex.join([str(export or named), *(("--columns", columns) if columns else ())])
@@ -215,7 +207,7 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
         reading = Reading({role: path for role, path in (columns or {}).items() if role != "id"})
         prompts = read_rows(rows.take(kept), data_source=data_source, split="train", reading=reading).prompts
         findings += _findings([*zip(kept, prompts, strict=True)], judge, rows.origins, cells)
-    return Checked(name, rows, found, [finding for finding in findings if finding.rows])
+    return Checked(name, len(rows), rows, found, [finding for finding in findings if finding.rows])
 
 
 def _unread(rows: Iterable[int], cells: Sequence[Any]) -> Iterator[tuple[int, str]]:

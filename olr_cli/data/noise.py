@@ -164,27 +164,8 @@ def noise_answer(
     is_addition = noisy.source in ("arithmetic", "arithmetic:addition")
     recipe = "laptop/quickstart" if is_addition else "own-data --set model.path=MODEL"
     command = f"olr train {recipe} --set {quote(f'data.train={target}')} --set noise=null"
-    data = {
-        **{key: getattr(noisy, key) for key in ("source", "revision", "digest", "label_column")},
-        "prompts": len(noisy),
-        "marked": len(noisy) - counted.get("clean", 0),
-        "counts": counted,
-        "facts": dict(noisy.facts),
-        "refused": None if refused is None else len(refused),
-        "examples": [
-            {
-                "prompt_id": prompt.prompt_id,
-                "prompt": prompt.messages[-1].content,
-                "true_answer": prompt.true_answer,
-                "given_label": prompt.given_label,
-                "noise_type": prompt.noise_type,
-            }
-            for prompt in shown
-        ],
-        "file": str(target),
-        "written": is_new,
-        "next": command,
-    }
+    result = {key: getattr(noisy, key) for key in ("source", "revision", "digest", "label_column", "facts")}
+    result |= {"counts": counted, "refused": refused}
     remark = " (olr train and verl read it)" if is_new else " is already there with these bytes"
     lines: list[Line | str] = [*_summary(noisy, counted, refused)]
     for prompt in shown:
@@ -195,7 +176,7 @@ def noise_answer(
             Line("", f"file says   {one_line(str(prompt.given_label), 40)} ({prompt.noise_type})"),
         ]
     files = [File(target, remark, is_new)]
-    return Answer([*lines, ""], data, notes=notes, files=files, next={command: ""}, indent=10)
+    return Answer([*lines, ""], result, notes=notes, files=files, next={command: ""}, indent=10)
 
 
 def _summary(

@@ -84,8 +84,8 @@ class Rehearsal:
         if not self.is_example:
             extractor = extractor_of(self.recipe, prompt)
             example |= {"given_label": prompt.given_label, "extractor": extractor}
-        facts = {
-            "recipe": self.recipe.plain(),
+        result = {
+            "recipe": self.recipe,
             "digest": self.recipe.digest(),
             "warnings": self.warnings,
             **self.amount,
@@ -93,7 +93,7 @@ class Rehearsal:
             "prompt": example,
             "missing": self.missing,
         }
-        return Answer(lines, facts)
+        return Answer(lines, result)
 
     def amount_lines(self) -> Iterator[str]:
         """What the run would work through."""

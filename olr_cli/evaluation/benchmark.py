@@ -389,37 +389,25 @@ def _free_name(name: str) -> str:
 
 def listing() -> Answer:
     """The built-in benchmarks and their sources."""
-    rows = [_facts(benchmark) for benchmark in registry().values()]
+    benchmarks, averages = [*registry().values()], {"in": "in distribution", "out": "out of distribution"}
     lines = []
-    for row in rows:
-        aliases = f" (also: {', '.join(row['aliases'])})" if row["aliases"] else ""
-        facts = (f"{row['problems']:,} problems", row["metric"], row["grader"], row["average"])
+    for one in benchmarks:
+        aliases = f" (also: {', '.join(one.aliases)})" if one.aliases else ""
+        metric = f"avg@{one.samples}" if one.samples > 1 else "pass@1"
+        facts = (f"{one.problems:,} problems", metric, one.grader, averages.get(one.distribution or ""))
         lines += [
-            f"{row['name']}{aliases}: {row['title']}",
+            f"{one.name}{aliases}: {one.title}",
             f"    {', '.join(filter(None, facts))}",
-            f"    {row['source']}; {row['licence'] or 'licence not stated'}",
-            *([f"    {row['page']}"] if row["page"] else []),
+            f"    {_place(one.source)}; {one.licence or 'licence not stated'}",
+            *([f"    {one.page}"] if one.page else []),
         ]
-    return Answer(lines, {"benchmarks": rows})
+    return Answer(lines, {"benchmarks": benchmarks})
 
 
-def _facts(benchmark: Benchmark) -> dict[str, Any]:
-    source, samples = benchmark.source, benchmark.samples
-    place = source.file or f"built in: {source.task}"
-    if source.hub is not None:
-        revision = f"@{source.revision[:8]}" if source.revision else ""
-        gated = " (gated)" if source.gated else ""
-        place = "/".join(filter(None, (source.hub, source.config))) + f":{source.split}{revision}{gated}"
-    return {
-        "name": benchmark.name,
-        "aliases": list(benchmark.aliases),
-        "title": benchmark.title,
-        "problems": benchmark.problems,
-        "samples": samples,
-        "metric": f"avg@{samples}" if samples > 1 else "pass@1",
-        "grader": benchmark.grader,
-        "average": {"in": "in distribution", "out": "out of distribution", None: ""}[benchmark.distribution],
-        "source": place,
-        "licence": benchmark.licence,
-        "page": benchmark.page,
-    }
+def _place(source: ProblemSource) -> str:
+    """Return where problems come from, in one word: ``org/name/config:split@revision``."""
+    if source.hub is None:
+        return source.file or f"built in: {source.task}"
+    revision = f"@{source.revision[:8]}" if source.revision else ""
+    gated = " (gated)" if source.gated else ""
+    return "/".join(filter(None, (source.hub, source.config))) + f":{source.split}{revision}{gated}"

@@ -308,7 +308,7 @@ def show_prompt(request: EvaluationRequest, name: str, *, trust_remote_code: boo
     if not request.models:
         return Answer(
             [*(f"[{turn.role}]\n{turn.content}\n" for turn in problem.messages), gold],
-            {**facts, "messages": [{"role": it.role, "content": it.content} for it in problem.messages]},
+            {**facts, "messages": problem.messages},
             notes=[f"`olr benchmarks {name} MODEL` shows the prompt exactly as that model reads it"],
         )
     from olr_cli.engines import prompt_text

@@ -68,11 +68,10 @@ def scores_answer(evaluated: Evaluated, compare: Compared, note: str | None = No
             target.name if names.count(target.name) == 1 else str(target.folder),
             tuple(scores),
             tuple(_notes(target)),
-            {
-                "model": target.model,
-                **{key: target.origin[key] for key in ("run", "step") if key in target.origin},
-                "folder": str(target.folder),
-            },
+            target.model,
+            target.folder,
+            target.origin.get("run"),
+            target.origin.get("step"),
         )
         for target, scores in evaluated
     }
@@ -92,10 +91,9 @@ def scores_answer(evaluated: Evaluated, compare: Compared, note: str | None = No
             reference = NamedScores(name, tuple(other.store.scores()), tuple(_notes(other)))
         notes += _read_otherwise(targets, other)
     table = scores_table(list(shown.values()), reference)
-    plain = {key: value for key, value in table.data.items() if key != "rows"}
     return Answer(
         parts=[table],
-        data=plain | {"notes": [*table.data["notes"], *notes]},
+        result={"evaluations": [*shown.values()], "rows": table.rows, "notes": [*table.notes, *notes]},
         notes=notes,
         files=[_scores_file(target) for target in targets],
         next=_next_command(targets, compare),
@@ -191,13 +189,17 @@ Cells: TypeAlias = Mapping[str, Cell]
 class NamedScores:
     """The scores of one model or checkpoint, under a name that is unique in its table.
 
-    `notes` are sentences about how they were made, for under the table; `facts` stand beside the name in JSON.
+    `notes` are sentences about how they were made, for under the table. The rest is known of an evaluation on disk:
+    its model, its folder, and the run and step of a checkpoint.
     """
 
     name: str
     scores: tuple[Score, ...]
-    notes: tuple[str, ...] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = field(default=(), repr=False)
+    model: str | None = None
+    folder: Path | None = None
+    run: str | None = None
+    step: int | None = None
 
     @cached_property
     def cells(self) -> Cells:
@@ -244,7 +246,10 @@ def scores_table(evaluations: Sequence[NamedScores], reference: Reference | None
         blocks += [_against(evaluation.name, reference, cells, columns) for evaluation, cells in rows]
     blocks.append(_document(rows, reference, columns))
     sentences = list(_sentences(rows, reference))
-    return Table(blocks, _data(rows, reference), notes=sentences, footnotes=sentences)
+    lines = [
+        _line(evaluation, name, cell, reference) for evaluation, cells in rows for name, cell in cells.items()
+    ]
+    return Table(blocks, lines, notes=sentences, footnotes=sentences)
 
 
 def _columns(evaluations: Sequence[NamedScores]) -> list[ScoreColumn]:
@@ -273,7 +278,7 @@ def _document(rows: _Rows, reference: Reference | None, columns: Sequence[ScoreC
             name = f"difference: {evaluation.name}" if len(rows) > 1 else "difference"
             lines.append(row(name, _changes(cells), "compared"))
     heads = [Column(column.label, group=GROUPS[column.group], has_ends=True) for column in columns]
-    return Block([Column(""), *heads], lines, only="document")
+    return Block([Column("avg@n, %"), *heads], lines, only="document")
 
 
 def _changes(cells: Cells) -> dict[str, Cell]:
@@ -323,55 +328,19 @@ def _block(title: str, heads: Sequence[str], rows: Iterable[tuple[ScoreColumn, S
     return Block([*map(Column, ("benchmark", *heads))], shown, title, only="terminal")
 
 
-def _data(rows: _Rows, reference: Reference | None) -> dict[str, Any]:
-    """As JSON values; shares from 0 to 1."""
-
-    def plain(cells: Cells) -> dict[str, Any]:
-        return {name: {"share": cell.value, "interval": cell.ends} for name, cell in cells.items()}
-
-    def differences(cells: Cells) -> dict[str, Any]:
-        return {
-            name: {"mean": change.value, "interval": change.ends, "pairs": change.n or None}
-            for name, change in _changes(cells).items()
-        }
-
-    return {
-        "evaluations": [
-            {
-                "name": evaluation.name,
-                **evaluation.facts,
-                "scores": [score.plain() for score in evaluation.scores],
-                "averages": plain({name: cells[name] for name in ("in", "out") if name in cells}),
-            }
-            for evaluation, cells in rows
-        ],
-        "reference": reference
-        and {
-            "name": reference.name,
-            "values": plain(reference.cells),
-            "differences": {evaluation.name: differences(cells) for evaluation, cells in rows},
-        },
-        "notes": list(_sentences(rows, reference, "as shares from 0 to 1")),
-        "rows": [
-            _line(evaluation, name, cell, reference)
-            for evaluation, cells in rows
-            for name, cell in cells.items()
-        ],
-    }
-
-
 def _line(evaluation: NamedScores, name: str, cell: Cell, reference: Reference | None) -> dict[str, Any]:
-    facts = next((score.plain() for score in evaluation.scores if score.benchmark == name), {})
+    score = next((score for score in evaluation.scores if score.benchmark == name), None)
     line = {"model": evaluation.name, "benchmark": name, **cell.flat("avg", "low", "high")}
-    line |= {key: facts.get(key) for key in _FACTS}
+    line |= {fact: getattr(score, fact, None) for fact in _FACTS}
     if reference is not None:
         line |= {"reference": reference.name, "reference_avg": reference.cells.get(name, UNKNOWN).value}
-        line |= (cell.change or UNKNOWN).flat("difference", "difference_low", "difference_high")
+        change = cell.change or UNKNOWN
+        line |= {"pairs": change.n or None, **change.flat("difference", "difference_low", "difference_high")}
     return line
 
 
-def _sentences(rows: _Rows, reference: Reference | None, unit: str = "in percent") -> Iterator[str]:
-    yield f"Scores are avg@n {unit}; intervals are 95 % bootstrap intervals over problems."
+def _sentences(rows: _Rows, reference: Reference | None) -> Iterator[str]:
+    yield "Scores are avg@n; intervals are 95 % bootstrap intervals over problems."
     noted: list[Reference] = [evaluation for evaluation, _ in rows]
     if reference is not None:
         yield reference.sentence

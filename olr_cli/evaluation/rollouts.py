@@ -196,32 +196,30 @@ def rollouts_summary(run: Path, note: str | None) -> Answer:
     shares = scan_labels(run).select(
         prompts=pl.col("prompt_id").n_unique(),
         known=pl.col("majority_is_correct").is_not_null().mean(),
-        right=LABEL_METRICS["majority/accuracy"],
-        clean=LABEL_METRICS["majority/accuracy_clean"],
-        noisy=LABEL_METRICS["majority/accuracy_noisy"],
-        differs=LABEL_METRICS["majority/differs_from_label"],
-        none=(pl.col("majority_count") == 0).mean(),
+        accuracy=LABEL_METRICS["majority/accuracy"],
+        accuracy_clean=LABEL_METRICS["majority/accuracy_clean"],
+        accuracy_noisy=LABEL_METRICS["majority/accuracy_noisy"],
+        differs_from_label=LABEL_METRICS["majority/differs_from_label"],
+        no_majority=(pl.col("majority_count") == 0).mean(),
         answered=pl.col("answered").sum() / pl.col("rollouts").sum(),
     )
     labels = shares.collect().row(0, named=True)
-    labels["cut"] = scan_rollouts(run).select(pl.col("truncated").mean()).collect().item()
+    labels["truncated"] = scan_rollouts(run).select(pl.col("truncated").mean()).collect().item()
     shown = {name: "unknown" if labels[name] is None else f"{percent(labels[name])}%" for name in labels}
-    right = shown["right"]
-    if labels["noisy"] is not None:
-        right += f" (clean prompts {shown['clean']}, noisy {shown['noisy']})"
+    right = shown["accuracy"]
+    if labels["accuracy_noisy"] is not None:
+        right += f" (clean prompts {shown['accuracy_clean']}, noisy {shown['accuracy_noisy']})"
     if 0 < labels["known"] < 1:
         right += f", where the truth is known ({shown['known']})"
     facts = {
-        "majority differs from the label": f"{shown['differs']} of the visits that have both",
+        "majority differs from the label": f"{shown['differs_from_label']} of the visits that have both",
         "majority is right": right,
-        "no majority": f"{shown['none']} of the visits",
+        "no majority": f"{shown['no_majority']} of the visits",
         "responses with an answer": shown["answered"],
-        "responses cut by the length limit": shown["cut"],
+        "responses cut by the length limit": shown["truncated"],
     }
     visits, samples = recipe.train.epochs, recipe.train.rollouts_per_prompt
     size = f"{labels['prompts']:,} prompts x {visits} visits x {samples} rollouts of {recipe.model.path}"
     lines = ["", f"Finished {run}: {size}", *(f"  {name:<34}{value}" for name, value in facts.items())]
     notes = [sentence for sentence in (kind_note(run, "rollouts"), note) if sentence is not None]
-    return Answer(
-        lines, {"run": str(run), "summary": facts}, notes, next={f"olr audit {shlex.quote(str(run))}": ""}
-    )
+    return Answer(lines, {"run": run, **labels}, notes, next={f"olr audit {shlex.quote(str(run))}": ""})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from math import comb
 from pathlib import Path
 from statistics import fmean
@@ -87,11 +87,6 @@ class Score:
     def is_whole(self) -> bool:
         """Whether no problem was left out, as far as is known."""
         return self.whole is None or self.problems >= self.whole
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON values, without the problems."""
-        values = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "by_problem"}
-        return values | {"pass_at": {str(k): value for k, value in self.pass_at.items()}}
 
 
 def score(

@@ -39,6 +39,7 @@ from olr_cli.runs.directory import GIVEN_UP, versions
 from olr_cli.runs.locks import held
 from olr_cli.supervision import Rollout
 from olr_cli.supervision.types import arrow_schema
+from olr_cli.tables import as_json
 
 if TYPE_CHECKING:
     import polars as pl
@@ -428,7 +429,7 @@ class EvaluationStore:
         for name, how in record.not_as_asked.items():
             (plain if name == "seed" else plain["sampling"])[name] = how
         plain |= {
-            "scores": [score.plain() for score in scores],
+            "scores": as_json(scores),
             "averages": averages(scores),
             "versions": versions(),
         }

@@ -70,7 +70,7 @@ def key_table(prefix: str = "") -> Table:
         raise UserError(
             f"no key of a recipe begins with '{prefix}'{did_you_mean(prefix, names)}; `olr recipes keys` lists them all"
         )
-    return Table(blocks, {"rows": chosen})
+    return Table(blocks, chosen)
 
 
 def _rows(key: Key) -> tuple[Row, Row]:
@@ -88,7 +88,7 @@ def key_page(prefix: str = "") -> str:
     parts = [_INTRODUCTION]
     for block in key_table(prefix).blocks:
         title, _, summary = block.title.partition(": ")
-        parts += [f"## {title}", summary, markdown(Table([replace(block, title="", is_markdown=True)], {}))]
+        parts += [f"## {title}", summary, markdown(Table([replace(block, title="", is_markdown=True)]))]
     return "\n\n".join(parts)
 
 

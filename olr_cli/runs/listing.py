@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -87,11 +87,10 @@ def list_runs(
 
 def runs_answer(folders: Sequence[Path], entries: Sequence[RunEntry]) -> Answer:
     """The table of runs, and what to do with them."""
-    plain = [asdict(run) for run in entries]
     named = " ".join(quote(str(folder)) for folder in folders)
     table = Table(
         [Block(_COLUMNS, [Row(_cells(run)) for run in entries])] if entries else [],
-        {"rows": plain},
+        entries,
         fields=tuple(RunEntry.__dataclass_fields__),
         nothing=f"no runs below {named}",
     )
@@ -105,7 +104,7 @@ def runs_answer(folders: Sequence[Path], entries: Sequence[RunEntry]) -> Answer:
         last = unfinished[-1]
         command = "olr train" if last.kind == "training" else "olr rollouts MODEL DATA"
         commands[f"{command} --resume --run-dir {quote(last.path)}"] = "continue a run"
-    return Answer([table] if entries else [table.nothing], {"runs": plain}, notes, next=commands)
+    return Answer([table] if entries else [table.nothing], {"runs": entries}, notes, next=commands)
 
 
 _HEADS = ("run", "arm", "seed", "status", "epoch", "held-out\naccuracy", "wrong\nlabels", "created", "size")

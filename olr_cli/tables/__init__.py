@@ -6,7 +6,7 @@ A command returns an `Answer`: tables, lines, notes, files and next commands, pr
 Whoever counts decides what the cells say; how they are laid out is decided here, once for each medium.
 """
 
-from olr_cli.tables.answer import Answer, File, Line, one_line
+from olr_cli.tables.answer import Answer, File, Line, as_json, one_line
 from olr_cli.tables.render import comma_separated, latex, markdown, print_table, terminal
 from olr_cli.tables.table import NOTHING, UNKNOWN, Block, Cell, Column, Row, Table, percent
 
@@ -21,6 +21,7 @@ __all__ = [
     "Line",
     "Row",
     "Table",
+    "as_json",
     "comma_separated",
     "latex",
     "markdown",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
-from olr_cli.tables.table import Table
+from olr_cli.tables.table import Cell, Table
 
 SCHEMA = 1
 """Raised whenever what ``--json`` prints changes its meaning."""
@@ -50,14 +51,14 @@ class Answer:
     Attributes:
         parts: what a terminal shows, in order. A string is printed as it is; ``markdown``, ``latex`` and ``csv`` show
             the tables alone.
-        data: the JSON object.
+        result: the JSON object, as `as_json` makes it: a dataclass, or a mapping.
         notes: sentences about the input; on standard error, unless a table has the same sentence as its footnote.
         next: likely next commands, each with its purpose (or an empty string).
         indent: columns that the heads of lines take; 0 for ``Wrote FILE`` and ``Next: COMMAND``.
     """
 
     parts: Sequence[Line | Table | str] = ()
-    data: Mapping[str, Any] = field(default_factory=dict)
+    result: Any = field(default_factory=dict)
     notes: Sequence[str] = ()
     files: Sequence[File] = ()
     next: Mapping[str, str] = field(default_factory=dict)
@@ -69,17 +70,33 @@ class Answer:
         return [part for part in self.parts if isinstance(part, Table)]
 
     def plain(self) -> dict[str, Any]:
-        """`data`, with notes, files and next commands where there are any and `data` has no such key."""
-        rest = {
-            "notes": list(self.notes),
-            "written": [str(file.path) for file in self.files],
-            "next": list(self.next),
-        }
-        return {
-            "schema": SCHEMA,
-            **self.data,
-            **{key: value for key, value in rest.items() if value and key not in self.data},
-        }
+        """`result`, with notes, files and next commands where there are any and it has no such key."""
+        rest = {"notes": self.notes, "written": [file.path for file in self.files], "next": [*self.next]}
+        result = {"schema": SCHEMA, **as_json(self.result)}
+        return result | {key: as_json(value) for key, value in rest.items() if value and key not in result}
+
+
+def as_json(value: Any) -> Any:
+    """Return a result as JSON values: a dataclass as its fields, without those that its ``repr`` leaves out.
+
+    A data frame is a list of its rows, a cell its value and interval, a section of a recipe its keys; NaN is null.
+    """
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, Cell):
+        return value.flat("mean", "low", "high")
+    if is_dataclass(value):
+        return {one.name: as_json(getattr(value, one.name)) for one in fields(value) if one.repr}
+    if isinstance(value, Mapping):
+        return {str(key): as_json(inner) for key, inner in value.items()}
+    if isinstance(value, Sequence):
+        return [as_json(inner) for inner in value]
+    for name in ("to_dicts", "plain"):
+        if hasattr(value, name):
+            return as_json(getattr(value, name)())
+    return str(value) if isinstance(value, Path) else value
 
 
 def one_line(text: str | None, width: int | None = None) -> str:

@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from olr_cli.errors import printable
+from olr_cli.tables.answer import as_json
 from olr_cli.tables.table import Block, Column, Row, Table
 
 if TYPE_CHECKING:
@@ -210,8 +211,8 @@ def _latex_row(cells: Iterable[str]) -> str:
 
 
 def comma_separated(table: Table) -> str:
-    """A line for each row of the table's data, without a final line break; None is an empty cell."""
-    rows = table.data["rows"]
+    """Return a line for each of the table's rows, without a final line break; None is an empty cell."""
+    rows = as_json(table.rows)
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0] if rows else table.fields), lineterminator="\n")
     writer.writeheader()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from olr_cli.errors import printable
@@ -198,19 +198,19 @@ class Table:
     """Blocks, one below the other.
 
     Attributes:
-        data: the same as JSON values; ``rows`` has a flat object for each line of CSV.
+        rows: the same as flat mappings or dataclasses, one per line of CSV.
         notes: what a reader should know, where there is room.
         footnotes: what the reader of a terminal should know.
-        fields: the columns of CSV, where ``data`` may have no rows.
+        fields: the columns of CSV, where `rows` may be empty.
         nothing: printed where there are no blocks.
     """
 
-    blocks: Sequence[Block]
-    data: Mapping[str, Any]
+    blocks: Sequence[Block] = field(repr=False)
+    rows: Sequence[Any] = ()
     notes: Sequence[str] = ()
-    footnotes: Sequence[str] = ()
-    fields: Sequence[str] = ()
-    nothing: str = ""
+    footnotes: Sequence[str] = field(default=(), repr=False)
+    fields: Sequence[str] = field(default=(), repr=False)
+    nothing: str = field(default="", repr=False)
 
     def shown(self, medium: Medium) -> list[Block]:
         """The blocks that a medium shows."""

@@ -44,12 +44,13 @@ def audited(*words):
 
 def test_both_rates_are_found_with_their_intervals_and_nothing_is_blamed_where_no_answer_is_read(log):
     found = audited(log)
-    missed, accepted = found["false_negative_rate"], found["false_positive_rate"]
+    missed, accepted = found["rates"]["false_negative_rate"], found["rates"]["false_positive_rate"]
     assert missed["low"] < 0.3 < missed["high"] < missed["low"] + 0.06
     assert accepted["mean"] == 0.5
-    assert found["youden"] == pytest.approx(1 - missed["mean"] - 0.5)
+    assert found["rates"]["youden"] == pytest.approx(1 - missed["mean"] - 0.5)
     assert (found["rewards"], found["without_answer"], found["undecided"]) == (3000, 300, 0)
-    assert found["kinds"] == {"other value": 600, "same text": found["kinds"]["same text"]}
+    assert {row["kind"] for row in found["queue"]} == {"other value", "same text"}
+    assert sum(row["rollouts"] for row in found["queue"] if row["kind"] == "other value") == 600
     first = found["queue"][0]
     assert {name: first[name] for name in ("answer", "label", "is_rewarded", "kind")} == {
         "answer": "20", "label": "20", "is_rewarded": False, "kind": "same text",
@@ -96,7 +97,7 @@ def test_peoples_verdicts_tell_the_verifiers_errors_from_the_graders(log, tmp_pa
     assert set(table["verdict"]) <= {"", None}
     table.with_columns(verdict=pl.lit("right")).write_csv(tmp_path / "judged.csv")
     audit = audited(log, "--verified", tmp_path / "judged.csv")
-    found, missed = audit["verified"], audit["false_negative_rate"]
+    found, missed = audit["verified"], audit["rates"]["false_negative_rate"]
     rejected = sum(row["rollouts"] for row in audited(log)["queue"] if not row["is_rewarded"])
     assert found["verifier"]["false_negative_rate"]["mean"] == pytest.approx(rejected / 2100)
     assert found["verifier"]["false_positive_rate"]["mean"] == 0
@@ -153,11 +154,11 @@ def test_a_runs_own_rewards_give_the_rates_of_its_verifier_and_majorities_count_
     found = audited(tmp_path / "run")
     assert found["rewards"] == rewards
     for name, rate in (("false_negative_rate", 0.3), ("false_positive_rate", 0.1)):
-        assert found[name]["low"] < rate < found[name]["high"] < rate + 0.06
+        assert found["rates"][name]["low"] < rate < found["rates"][name]["high"] < rate + 0.06
 
 
 def test_labels_of_a_data_set_count_though_the_log_has_none(tmp_path):
     rows = [rollout(n, answer, "1", float(answer == 1)) for n in range(4) for answer in (1, 2)]
     bare = log_of(tmp_path / "log.jsonl", [{k: v for k, v in row.items() if k != "label"} for row in rows])
     data = log_of(tmp_path / "data.jsonl", [{"question": row["prompt"], "answer": "1"} for row in rows[::2]])
-    assert audited(bare, "--data", data)["youden"] == 1
+    assert audited(bare, "--data", data)["rates"]["youden"] == 1

@@ -49,7 +49,7 @@ def test_rollouts_without_training_are_no_method_in_the_papers_tables(run, tmp_p
     grpo = {"name": "grpo"}
     make_rollouts(write_history(tmp_path / "rollouts", method=grpo, **(SMALL | {"epochs": 2})))
     answer = carry_out(Request([run, tmp_path / "rollouts"], table="noise_ratios"))
-    rows = answer.data["tables"]["noise_ratios"]["rows"]
+    rows = answer.result["tables"]["noise_ratios"].rows
     found = {(row["method"], row["noise"]) for row in rows if row["n"] and row["method"] != "base"}
     assert found == {("olr", "active 0.5")}
     assert any("rollouts holds rollouts without training" in note for note in answer.notes)
@@ -75,13 +75,13 @@ def test_a_table_without_a_value_is_refused_in_a_sentence_and_left_out_where_nob
         with pytest.raises(UserError, match=f"table {table}: this needs held-out accuracy .*, and these"):
             carry_out(Request([tmp_path], table=table))
     answer = carry_out(Request([tmp_path], out=tmp_path / "out"))
-    assert answer.data["tables"] == {} and next(iter(answer.next)).endswith("--figure all")
+    assert answer.result["tables"] == {} and next(iter(answer.next)).endswith("--figure all")
 
 
 def test_a_table_of_the_paper_has_no_row_that_is_blank(run):
     def rows(**asked):
-        data = carry_out(Request([run], table="noise_ratios", **asked)).data["tables"]["noise_ratios"]
-        return {(row["method"], row["noise"]) for row in data["rows"]}, " ".join(data["notes"])
+        [table] = carry_out(Request([run], table="noise_ratios", **asked)).tables
+        return {(row["method"], row["noise"]) for row in table.rows}, " ".join(table.notes)
 
     ours, notes = rows()
     assert ours == {("base", ""), ("olr", "active 0.5")} and "No runs of inactive noise: GRPO at 0.1" in notes

@@ -130,17 +130,17 @@ def test_json_has_everything(here, log):
     found = json.loads(audit(log, "--json").stdout)
     assert found["labels"] == {"doubted": 2, "questionable": 0, "undecided": 0, "fine": 28, "missing": 0}
     assert found["changes"] == {"changed": 0, "added": 0, "kept": 30}
-    assert (found["verified"], found["noise_ratio"], found["gain"]) == (0, None, None)
-    assert [row["prompt_id"] for row in found["ranked"][:2]] in (["p4", "p8"], ["p8", "p4"])
-    assert len(found["ranked"]) == 30
-    assert len(json.loads(audit(log, "--json", "--top", "4").stdout)["ranked"]) == 4
+    assert (found["verified_labels"], found["noise_ratio"], found["gain"]) == (0, None, None)
+    assert [row["prompt_id"] for row in found["prompts"][:2]] in (["p4", "p8"], ["p8", "p4"])
+    assert len(found["prompts"]) == 30
+    assert len(json.loads(audit(log, "--json", "--top", "4").stdout)["prompts"]) == 4
 
 
 def test_beside_what_is_written_the_queue_is_printed_only_if_it_is_asked_for(here, log):
     assert "p4 8" not in told(log, "--export", "rows.jsonl")
     assert "p4 8" in told(log, "--report", "queue.html", "--top", "1")
     found = json.loads(audit(log, "--json", "--export", "more.jsonl", "--drop", "doubted").stdout)
-    assert (len(found["ranked"]), found["written"]) == (30, ["more.jsonl"])
+    assert (len(found["prompts"]), found["written"]) == (30, ["more.jsonl"])
     assert found["next"][0].startswith("olr train own-data --set model.path=MODEL")
 
 

@@ -119,16 +119,19 @@ def test_checkpoints_of_a_run_are_scored_in_one_call_into_the_run(trained):
     again = commands.done("regrade", trained, "--compare", folders[0], "--json")
     assert again.stderr.count("80 samples graded again, 0 grades changed") == 2
     table = json.loads(again.stdout)
-    [scored] = table["evaluations"]
+    _, scored = table["evaluations"]
     assert (scored["name"], scored["run"], scored["step"]) == ("mine step 4", str(trained), 4)
     assert (scored["model"], scored["folder"]) == (str(checkpoint_path(trained, 4)), str(folders[1]))
-    difference = table["reference"]["differences"]["mine step 4"]["arithmetic"]
-    assert difference["mean"] == pytest.approx(easier["scores"][0]["avg"] - harder["scores"][0]["avg"])
-    assert difference["interval"][0] < difference["mean"] < difference["interval"][1]
+    [row] = table["rows"]
+    assert row["difference"] == pytest.approx(easier["scores"][0]["avg"] - harder["scores"][0]["avg"])
+    assert row["difference_low"] < row["difference"] < row["difference_high"]
 
 
 @each(
-    "shape, start", ("markdown", "|  | Addition |"), ("latex", "% Scores"), ("csv", "model,benchmark,avg,low")
+    "shape, start",
+    ("markdown", "| avg@n, % | Addition |"),
+    ("latex", "% Scores"),
+    ("csv", "model,benchmark,avg,low"),
 )
 def test_tables_for_other_programs_stand_alone_on_standard_output(evaluated, shape, start):
     for words in (("evaluate", MODEL, *SMALL, "--out", evaluated), ("regrade", evaluated)):

@@ -349,7 +349,7 @@ def test_json_is_one_object_that_names_the_next_command(words, key, following, t
     monkeypatch.chdir(tmp_path)
     result = done(*words, "--json")
     answer = json.loads(result.stdout)
-    assert key in answer
+    assert answer["schema"] == 1 and key in answer
     assert following is None or answer["next"] == [following]
 
 

@@ -2,16 +2,18 @@
 
 import json
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from olr_cli.cli.printing import say, show
-from olr_cli.tables import Answer, Block, Column, File, Line, Row, Table
+from olr_cli.tables import Answer, Block, Cell, Column, File, Line, Row, Table
 
 TABLE = Table(
     [Block([Column("name"), Column("n")], [Row(["[red]a", "1"])])],
-    {"rows": [{"name": "[red]a", "n": 1}]},
+    [{"name": "[red]a", "n": 1}],
     footnotes=["known below the table"],
 )
 ANSWER = Answer(
@@ -54,7 +56,7 @@ def test_a_table_stands_alone_in_a_document(capsys):
     assert printed.err.splitlines()[-2:] == ["Wrote     out.csv (a row)", "Unchanged old.csv"]
 
 
-def test_json_has_what_a_terminal_shows_and_the_keys_of_the_data_win(capsys):
+def test_json_has_what_a_terminal_shows_and_the_keys_of_the_result_win(capsys):
     show(ANSWER, "json")
     printed = capsys.readouterr()
     assert json.loads(printed.out) == {
@@ -67,6 +69,28 @@ def test_json_has_what_a_terminal_shows_and_the_keys_of_the_data_win(capsys):
     assert printed.err == ""
 
 
+@dataclass(frozen=True)
+class Counted:
+    file: Path
+    rates: tuple
+    known: float | None
+    labels: pl.DataFrame
+    source: object = field(repr=False)
+
+
+def test_json_is_the_result_itself(capsys):
+    rates = (Cell(0.5, ends=(0.4, 0.6)), Cell())
+    result = Counted(Path("a.csv"), rates, None, pl.DataFrame({"x": [1.0, float("nan")]}), source=object())
+    show(Answer(result=result), "json")
+    assert json.loads(capsys.readouterr().out) == {
+        "schema": 1,
+        "file": "a.csv",
+        "rates": [{"mean": 0.5, "low": 0.4, "high": 0.6}, {"mean": None, "low": None, "high": None}],
+        "known": None,
+        "labels": [{"x": 1.0}, {"x": None}],
+    }
+
+
 @pytest.mark.parametrize("name", ["Größe", "half \udcff"])
 def test_json_takes_any_name(name, capsys):
     show(Answer(files=[File(Path(name))]), "json")
@@ -74,7 +98,7 @@ def test_json_takes_any_name(name, capsys):
 
 
 def test_the_last_json_line_of_a_run_is_an_event(capsys):
-    show(Answer(data={"run": "runs/a"}, next={"olr analyze runs/a": ""}), "event")
+    show(Answer(result={"run": "runs/a"}, next={"olr analyze runs/a": ""}), "event")
     (line,) = capsys.readouterr().out.splitlines()
     ended = {"event": "finished", "schema": 1, "run": "runs/a", "next": ["olr analyze runs/a"]}
     assert json.loads(line) == ended

@@ -20,6 +20,7 @@ from olr_cli.evaluation.pool import sample_seed
 from olr_cli.evaluation.store import EvaluationStore
 from olr_cli.runs.interrupts import Interrupted
 from olr_cli.runs.locks import held
+from olr_cli.tables import as_json
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ def test_every_sample_is_stored_with_its_prompt_its_grade_and_its_seed(folder, b
     assert score.avg == rows["is_correct"].mean()
     assert score.truncated == rows["truncated"].mean() > 0
     stored = json.loads((folder / "scores.json").read_text())["scores"]
-    assert stored == [json.loads(json.dumps(score.plain()))]
+    assert stored == [json.loads(json.dumps(as_json(score)))]
 
 
 def test_a_greedy_evaluation_takes_one_sample_unless_told_otherwise(folder, benchmark):

@@ -67,8 +67,8 @@ def test_a_log_of_a_benchmark_is_compared_problem_by_problem(benchmark):
     answered(SUMS, "--benchmarks", benchmark, "--out", "lm-eval")
     words = ["--benchmarks", benchmark, "--out", "again", "--compare", "lm-eval"]
     plain, _ = answered(SUMS, *words)
-    [differences] = plain["reference"]["differences"].values()
-    assert (differences["mine"]["mean"], differences["mine"]["pairs"]) == (0.0, 4)
+    [row] = plain["rows"]
+    assert (row["benchmark"], row["difference"], row["pairs"]) == ("mine", 0.0, 4)
     rows = pl.read_parquet("again/generations/mine.parquet")
     assert rows["problem_id"].unique(maintain_order=True).to_list() == ["p0", "p1", "p2", "p3"]
     assert rows["gold"].unique(maintain_order=True).to_list() == ["5", "0.5", "3", "6"]
@@ -270,8 +270,7 @@ def test_a_trainers_log_is_compared_with_an_evaluation_of_the_benchmark_that_it_
     )
     answered(SUMS, "--benchmarks", benchmark, "--out", "lm-eval")
     plain, _ = answered(file, "--benchmarks", benchmark, "--out", "o", "--compare", "lm-eval")
-    [differences] = plain["reference"]["differences"].values()
-    assert (scores(plain)["mine"], differences["mine"]["pairs"]) == ((1, 1.0), 1)
+    assert (scores(plain)["mine"], plain["rows"][0]["pairs"]) == ((1, 1.0), 1)
     assert "dump.jsonl: problem" in (sentence := refused(file, "--out", "p")) and "has no gold" in sentence
 
 

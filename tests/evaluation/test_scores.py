@@ -22,7 +22,7 @@ from olr_cli.evaluation.scores import (
     pass_at,
     score,
 )
-from olr_cli.tables import Cell
+from olr_cli.tables import Cell, as_json
 
 AMC = find_benchmark("amc")
 
@@ -64,7 +64,7 @@ def test_a_response_that_ends_inside_its_thinking_is_a_cut_one():
 @pytest.mark.parametrize("problems", [("RRRR", "RABC", "A-BC"), ("RRRR", "RRRR")])
 def test_a_score_is_read_as_it_was_written_but_for_its_problems(problems):
     written = of("amc", *problems)
-    assert TypeAdapter(Score).validate_python(json.loads(json.dumps(written.plain()))) == replace(
+    assert TypeAdapter(Score).validate_python(json.loads(json.dumps(as_json(written)))) == replace(
         written, by_problem={}
     )
 

@@ -95,6 +95,7 @@ def faults_for_readers(command: str, out: Path, *, is_idle: bool = True) -> list
 
 def _faults_of_evaluation(folder: Path) -> list[str]:
     from olr_cli.evaluation.store import EvaluationStore
+    from olr_cli.tables import as_json
 
     if not (folder / "evaluation.json").exists():
         return []
@@ -105,7 +106,7 @@ def _faults_of_evaluation(folder: Path) -> list[str]:
     except UserError as error:
         return [str(error)]
     scored = folder / "scores.json"
-    now = json.loads(json.dumps([each.plain() for each in scores]))
+    now = json.loads(json.dumps(as_json(scores)))
     if scored.exists() and json.loads(scored.read_text())["scores"] != now:
         return ["scores.json is not of these generations"]
     return []

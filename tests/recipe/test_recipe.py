@@ -223,7 +223,7 @@ def test_the_names_of_other_trainers_are_understood_well_enough_to_suggest_ours(
 
 
 def test_every_key_with_other_names_exists():
-    known = {row["key"] for row in key_table().data["rows"]}
+    known = {row["key"] for row in key_table().rows}
     assert layers.OTHER_NAMES.keys() <= known
 
 

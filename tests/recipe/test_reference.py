@@ -13,7 +13,7 @@ from olr_cli.recipe.reference import key_page, key_table
 from olr_cli.recipe.schema import KINDS, Recipe, SweepSection
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipe-keys.md"
-ROWS = key_table().data["rows"]
+ROWS = key_table().rows
 
 
 def tree(row, value):

@@ -48,7 +48,7 @@ def test_it_is_replayed_to_its_own_labels(run):
 
 def test_it_is_audited_with_its_verified_labels(run):
     found, _ = answered("audit", run)
-    assert found["prompts"] == 12 and sum(found["labels"].values()) == 12
+    assert len(found["prompts"]) == 12 and sum(found["labels"].values()) == 12
 
 
 def test_it_is_drawn_and_reported(run):

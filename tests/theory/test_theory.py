@@ -46,7 +46,7 @@ def test_one_command_prints_the_tables_and_draws_both_figures(folder, tmp_path, 
 
 def test_a_cell_is_the_mean_over_seeds_and_a_critical_ratio_that_of_each_seeds_changes(folder):
     arms = group(find_runs([folder]))
-    cells = {(row["line"], row["column"]): row for row in theory_table(arms).data["rows"]}
+    cells = {(row["line"], row["column"]): row for row in theory_table(arms).rows}
     values = measure(arms[:1]).filter(metric="log_ratio", at=5)["value"].to_list()
     assert cells[arms[0].name, "epoch_5"]["mean"] == pytest.approx(statistics.fmean(values))
     changes = {1: {}, 2: {}}

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 from rich.cells import cell_len, set_cell_size
@@ -38,7 +37,9 @@ def audit_answer(audit: Audit, top: int | None, *, is_brief: bool = False) -> An
     table = queue(audit, 0 if is_brief else _ROWS if top is None else top)
     if table.blocks[0].rows:
         parts += ["", table, ""]
-    return Answer(parts, _plain(audit, top), audit.notes, indent=_INDENT)
+    prompts = stored(audit)
+    shown = replace(audit, prompts=prompts if top is None else prompts.head(top))
+    return Answer(parts, shown, audit.notes, indent=_INDENT)
 
 
 # The summary ------------------------------------------------------------------------------------------------------
@@ -53,7 +54,7 @@ def _summary(audit: Audit) -> Iterator[Line]:
         f" in {_counted(audit.prompts['visits'], 'visit')}",
     )
     meanings = {"questionable": "questionable (no answer has a majority)", "missing": "without a label"}
-    counts = {name: count for name, count in audit.statuses.items() if count}
+    counts = {name: count for name, count in audit.labels.items() if count}
     yield _line(
         "Labels", ", ".join(f"{count:,} {meanings.get(name, name)}" for name, count in counts.items())
     )
@@ -71,7 +72,7 @@ def _summary(audit: Audit) -> Iterator[Line]:
 
 
 def _measured(audit: Audit) -> Iterator[Line]:
-    verified, ratio, gain = audit.verified, audit.ratio, audit.gain
+    verified, ratio, gain = audit.verified, audit.noise_ratio, audit.gain
     if verified is None:
         if audit.prompts["rank"].count():
             yield _line(None, NOT_VERIFIED)
@@ -140,7 +141,7 @@ def queue(audit: Audit, size: int) -> Table:
         if prompt_id in audit.questions:
             rows.append(Row([one_line(audit.questions[prompt_id], _QUESTION)], "note"))
     columns = [Column(head, is_text=head in _TEXTS) for head in cells]
-    return Table([Block(columns, rows)], {"rows": stored(audit).head(size).to_dicts()})
+    return Table([Block(columns, rows)])
 
 
 def _text_widths(texts: Mapping[str, Sequence[str]], room: int) -> dict[str, int]:
@@ -188,22 +189,3 @@ def write_table(table: pl.DataFrame, target: Path) -> None:
     """Write a table: as CSV if the name ends so, else Parquet."""
     make_folder_of(target)
     write_whole(target, table.write_csv if target.suffix == ".csv" else table.write_parquet)
-
-
-def _plain(audit: Audit, top: int | None) -> dict[str, Any]:
-    prompts, verified, gain = stored(audit), audit.verified, audit.gain
-    accuracies = dict(zip(audit.tally.models, audit.model.accuracies.tolist(), strict=True))
-    return {
-        "history": str(audit.source),
-        "prompts": len(prompts),
-        "policy_was_training": audit.was_training,
-        "models": accuracies if len(audit.tally.models) > 1 else None,
-        "labels": audit.statuses,
-        "changes": audit.changes,
-        "verified": 0 if verified is None else verified.labels,
-        "noise_ratio": None if audit.ratio is None else asdict(audit.ratio),
-        "gain": None if gain is None else asdict(gain),
-        "warnings": list(audit.warnings),
-        "truth": audit.truth,
-        "ranked": (prompts if top is None else prompts.head(top)).to_dicts(),
-    }

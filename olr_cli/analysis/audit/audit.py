@@ -19,7 +19,7 @@ The verdicts are one frame, one row per prompt in the order of the queue:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -58,40 +58,37 @@ class Audit:
     """The verdicts on the labels of a history.
 
     Attributes:
-        prompts: the verdicts, as this module describes them.
-        was_training: whether the rollouts are those of a policy in training; None where nobody knows.
+        labels, changes: how many labels there are of each of `STATUSES`, and of `CHANGES`.
+        models: estimated accuracy of each model that has a name.
+        policy_was_training: whether the rollouts are those of a policy in training; None where nobody knows.
         verified: labels that somebody verified; None without any.
-        ratio: share of wrong labels; None without a random draw.
+        verified_labels: how many of them are known to be right or wrong.
+        noise_ratio: share of wrong labels; None without a random draw.
         gain: how many more labels are right if proposals replace those that are likelier wrong, which is done only if
             it is surely above 0; None without verified labels, or such proposals.
         warnings: what makes the numbers doubtful, or the changes harmful.
         truth: None where no truth is stored, else ``labels``, ``wrong``, ``auroc``, and how many of the first 10, 20
             and 50 rows are wrong (``first_10`` …).
+        prompts: the verdicts, as this module describes them.
         questions: prompt_id -> the question; none where nobody knows them.
     """
 
     source: Path
-    prompts: pl.DataFrame
-    tally: Tally
-    model: AnnotatorModel
-    was_training: bool | None
-    verified: Verified | None
-    ratio: Estimate | None
+    labels: Mapping[str, int]
+    changes: Mapping[str, int]
+    models: Mapping[str, float]
+    tally: Tally = field(repr=False)
+    model: AnnotatorModel = field(repr=False)
+    policy_was_training: bool | None
+    verified: Verified | None = field(repr=False)
+    verified_labels: int
+    noise_ratio: Estimate | None
     gain: Estimate | None
     warnings: Sequence[str]
     truth: dict[str, float | None] | None
-    questions: Mapping[str, str]
-    notes: Sequence[str]
-
-    @property
-    def changes(self) -> dict[str, int]:
-        """How many labels there are of each of `CHANGES`."""
-        return {name: self.prompts["change"].to_list().count(name) for name in CHANGES}
-
-    @property
-    def statuses(self) -> dict[str, int]:
-        """How many labels there are of each of `STATUSES`."""
-        return {name: self.prompts["status"].to_list().count(name) for name in STATUSES}
+    prompts: pl.DataFrame
+    questions: Mapping[str, str] = field(repr=False)
+    notes: Sequence[str] = field(repr=False)
 
 
 def audit_history(
@@ -154,18 +151,26 @@ def audit(history: RolloutHistory, judge: Judge, *, verified: Sequence[Path] = (
     answered, rollouts = counted.prompts.select(pl.col("answered", "rollouts").sum()).row(0)
     return Audit(
         source=history.source,
-        prompts=verdicts,
+        labels={name: verdicts["status"].to_list().count(name) for name in STATUSES},
+        changes={name: verdicts["change"].to_list().count(name) for name in CHANGES},
+        models={
+            name: accuracy
+            for name, accuracy in zip(counted.models, model.accuracies.tolist(), strict=True)
+            if name
+        },
         tally=counted,
         model=model,
-        was_training=None if manifest is None else kind_of(manifest) == "training",
+        policy_was_training=None if manifest is None else kind_of(manifest) == "training",
         verified=measure,
-        ratio=None if measure is None else calibration.noise_ratio(measure, is_labelled),
+        verified_labels=0 if measure is None else measure.labels,
+        noise_ratio=None if measure is None else calibration.noise_ratio(measure, is_labelled),
         gain=gain,
         warnings=[
             *history.warns_of_no_answers(1 - answered / rollouts),
             *_warnings(is_labelled, measure, model),
         ],
         truth=_truth(history, verdicts, judge),
+        prompts=verdicts,
         questions={p.prompt_id: question_of(p.messages) for p in history.prompts.values() if p.messages},
         notes=notes,
     )

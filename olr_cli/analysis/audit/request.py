@@ -182,12 +182,12 @@ def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str
     None for a run of another trainer, which olr cannot start.
     """
     data = [f"data.train={export}", *settings]
-    recipe = None if audit.was_training is None else read_recipe(audit.source)
+    recipe = None if audit.policy_was_training is None else read_recipe(audit.source)
     if recipe is not None and isinstance(recipe.engine, ExternalEngine):
         return None
     if recipe is not None and recipe.data.columns is not None:
         data.append("data.columns=null")  # the export has the columns of the interchange format
-    if audit.was_training:
+    if audit.policy_was_training:
         if (audit.source / HELD_OUT_FILE).exists():
             data.append(f"data.test={audit.source / HELD_OUT_FILE}")  # measured on what it was measured on
         again = f"runs/{audit.source.name}-audited"

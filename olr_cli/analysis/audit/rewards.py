@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -53,22 +52,11 @@ _CELLS = ((False, False), (False, True), (True, False), (True, True))
 
 @dataclass(frozen=True)
 class Rates:
-    """How often right answers are not rewarded, and wrong ones are, with 95 % intervals."""
+    """How often right answers are not rewarded, and wrong ones are, with 95 % intervals; and TPR - FPR (Youden's J)."""
 
-    false_negative: Cell
-    false_positive: Cell
-
-    @property
-    def youden(self) -> float | None:
-        """TPR - FPR."""
-        if self.false_negative.value is None or self.false_positive.value is None:
-            return None
-        return 1 - self.false_negative.number - self.false_positive.number
-
-    def plain(self) -> dict[str, Any]:
-        """As JSON values."""
-        rates = {"false_negative_rate": self.false_negative, "false_positive_rate": self.false_positive}
-        return {name: cell.flat("mean", "low", "high") for name, cell in rates.items()}
+    false_negative_rate: Cell
+    false_positive_rate: Cell
+    youden: float | None
 
 
 @dataclass(frozen=True)
@@ -76,24 +64,29 @@ class RewardAudit:
     """How a history's rewards and the grader's verdicts differ.
 
     Attributes:
-        rows: one row per rollout whose reward is known: ``prompt_id``, ``label``, ``answer``, ``is_rewarded``,
-            ``verdict`` (null: no answer, or undecided).
-        queue: contradictions by prompt and answer, the most frequent first.
+        rewards, prompts: how many are audited.
+        without_answer, undecided: rollouts among them in which olr reads no answer, or whose answer it cannot grade.
+        rewarded_without_answer: share of the rewarded rollouts without an answer; None without any rewarded one.
         rates: of the rewards, as if every verdict of the grader were right.
         extractor: another one, and in which share of the wrong but rewarded responses it reads a right answer, if that
             is more than half: then the verifier probably reads answers as it does.
-        again: where an answer to a prompt was contradicted, how often another rollout with it is too.
+        contradicted_again: where an answer to a prompt was contradicted, how often another rollout with it is too.
         verified: rates by what people say, of the ``verifier`` and of the ``grader``.
+        queue: contradictions by prompt and answer, the most frequent first.
     """
 
     source: Path
-    rows: pl.DataFrame
-    queue: pl.DataFrame
+    rewards: int
+    prompts: int
+    without_answer: int
+    undecided: int
+    rewarded_without_answer: float | None
     rates: Rates
     extractor: tuple[str, float] | None
-    again: float | None
+    contradicted_again: float | None
     verified: Mapping[str, Rates]
-    notes: Sequence[str]
+    queue: pl.DataFrame
+    notes: Sequence[str] = field(repr=False)
 
 
 def audit_rewards(history: RolloutHistory, judge: Judge, verified: Sequence[Path] = ()) -> RewardAudit:
@@ -121,14 +114,20 @@ def audit_rewards(history: RolloutHistory, judge: Judge, verified: Sequence[Path
     )
     kinds = [_kind(answer, label) for answer, label in queue.select("answer", "label").iter_rows()]
     return RewardAudit(
-        history.source,
-        rows,
-        queue.insert_column(4, pl.Series("kind", kinds, dtype=pl.String)),
-        _by_grader(known),
-        _other_extractor(queue.filter("is_rewarded").drop_nulls("response").head(_TRIED), history, judge),
-        again / pairs if pairs else None,
-        {} if people is None else _by_people(known, people),
-        history.notes,
+        source=history.source,
+        rewards=len(rows),
+        prompts=rows["prompt_id"].n_unique(),
+        without_answer=rows["answer"].null_count(),
+        undecided=rows["verdict"].null_count() - rows["answer"].null_count(),
+        rewarded_without_answer=rows.filter("is_rewarded").select(pl.col("answer").is_null().mean()).item(),
+        rates=_by_grader(known),
+        extractor=_other_extractor(
+            queue.filter("is_rewarded").drop_nulls("response").head(_TRIED), history, judge
+        ),
+        contradicted_again=again / pairs if pairs else None,
+        verified={} if people is None else _by_people(known, people),
+        queue=queue.insert_column(4, pl.Series("kind", kinds, dtype=pl.String)),
+        notes=history.notes,
     )
 
 
@@ -289,10 +288,10 @@ def _by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, Rates]:
 
 def _verifiers(right: Floats, wrong: Floats, right_prompts: int, wrong_prompts: int) -> Rates:
     """The rates of the verifier, from how many rollouts of each cell are right and wrong, (1 + draws, 4)."""
-    return Rates(
-        _rate(right[:, :2].sum(1), right.sum(1), right_prompts),
-        _rate(wrong[:, 2:].sum(1), wrong.sum(1), wrong_prompts),
-    )
+    missed = _rate(right[:, :2].sum(1), right.sum(1), right_prompts)
+    passed = _rate(wrong[:, 2:].sum(1), wrong.sum(1), wrong_prompts)
+    is_known = missed.value is not None and passed.value is not None
+    return Rates(missed, passed, 1 - missed.number - passed.number if is_known else None)
 
 
 # What is printed --------------------------------------------------------------------------------------------------
@@ -310,19 +309,19 @@ def rewards_answer(audit: RewardAudit, top: int | None) -> Answer:
     ]
     parts: list[Line | Table | str] = [*_lines(audit)]
     if rows:
-        parts += ["", Table([Block([*columns, Column("rollouts")], rows)], {}), ""]
-    return Answer(parts, _plain(audit, top), audit.notes, indent=_INDENT)
+        parts += ["", Table([Block([*columns, Column("rollouts")], rows)]), ""]
+    shown = audit if top is None else replace(audit, queue=audit.queue.head(top))
+    return Answer(parts, shown, audit.notes, indent=_INDENT)
 
 
 def _lines(audit: RewardAudit) -> Iterator[Line]:
-    line, facts = partial(Line, is_wrapped=True), _plain(audit, 0)
-    rewarded = audit.rows.filter("is_rewarded")["answer"]
-    blind = rewarded.null_count() / max(1, len(rewarded))
-    if blind > _MOST_UNREAD:
+    line = partial(Line, is_wrapped=True)
+    blind = audit.rewarded_without_answer
+    if blind is not None and blind > _MOST_UNREAD:
         yield line(
             "Warning",
-            f"in {blind:.0%} of the rewarded rollouts olr reads no answer: its extractor is not the verifier's, and"
-            " what follows is about the others alone; --set data.extractor=NAME names another (docs/grading.md)",
+            f"in {blind:.0%} of the rewarded rollouts olr reads no answer: its extractor is not the verifier's,"
+            " and what follows is about the others alone; --set data.extractor=NAME names another (docs/grading.md)",
             "yellow",
         )
     if audit.extractor is not None:
@@ -335,44 +334,27 @@ def _lines(audit: RewardAudit) -> Iterator[Line]:
         )
     yield line(
         "Audited",
-        f"{facts['rewards']:,} rewards of {facts['prompts']:,} prompts; olr reads no answer in"
-        f" {facts['without_answer']:,} and cannot decide {facts['undecided']:,}",
+        f"{audit.rewards:,} rewards of {audit.prompts:,} prompts; olr reads no answer in"
+        f" {audit.without_answer:,} and cannot decide {audit.undecided:,}",
     )
     rates = audit.rates
     yield line(
         "Contradicted",
-        f"right by the grader, not rewarded: {rates.false_negative.full}; wrong, rewarded:"
-        f" {rates.false_positive.full}; TPR - FPR {Cell(rates.youden, 'number').full} (95 % intervals)",
+        f"right by the grader, not rewarded: {rates.false_negative_rate.full}; wrong, rewarded:"
+        f" {rates.false_positive_rate.full}; TPR - FPR {Cell(rates.youden, 'number').full} (95 % intervals)",
     )
-    if audit.again is not None:
+    if audit.contradicted_again is not None:
         yield line(
             "Systematic",
-            f"of rollouts with an answer that was contradicted once, {audit.again:.0%} are contradicted; errors drawn"
-            " anew would have the rates above",
+            f"of rollouts with an answer that was contradicted once, {audit.contradicted_again:.0%} are contradicted;"
+            " errors drawn anew would have the rates above",
         )
     for who, said in audit.verified.items():
         yield line(
             who.capitalize(),
-            f"by people's verdicts: false negatives {said.false_negative.full}, false positives"
-            f" {said.false_positive.full}",
+            f"by people's verdicts: false negatives {said.false_negative_rate.full}, false positives"
+            f" {said.false_positive_rate.full}",
         )
-
-
-def _plain(audit: RewardAudit, top: int | None) -> dict[str, Any]:
-    answers, queue = audit.rows["answer"], audit.queue
-    return {
-        "history": str(audit.source),
-        "rewards": len(answers),
-        "prompts": audit.rows["prompt_id"].n_unique(),
-        "without_answer": answers.null_count(),
-        "undecided": audit.rows["verdict"].null_count() - answers.null_count(),
-        **audit.rates.plain(),
-        "youden": audit.rates.youden,
-        "contradicted_again": audit.again,
-        "kinds": dict(queue.group_by("kind").agg(pl.col("rollouts").sum()).sort("kind").iter_rows()),
-        "verified": {who: rates.plain() for who, rates in audit.verified.items()},
-        "queue": queue.head(len(queue) if top is None else top).to_dicts(),
-    }
 
 
 def write_queue_table(audit: RewardAudit, target: Path) -> None:

@@ -260,14 +260,14 @@ def epochs(run: Run) -> Table:
     values = {name: [of_epoch(name, steps) for _, steps in sorted(by_epoch.items())] for name in _EPOCHS}
     shown = {name: of_epochs for name, of_epochs in values.items() if set(of_epochs) - {None}}
     if not shown:
-        return Table([], {}, nothing="metrics.jsonl has none of the metrics that are shown by epoch.")
+        return Table([], nothing="metrics.jsonl has none of the metrics that are shown by epoch.")
     names = [f"{epoch}" if epoch <= run.epochs else f"{epoch} (under way)" for epoch in sorted(by_epoch)]
     cells = [
         ["" if value is None else _EPOCHS[name][1](value) for value in of_epochs]
         for name, of_epochs in shown.items()
     ]
     columns = [Column("epoch"), *(Column(_EPOCHS[name][0]) for name in shown)]
-    return Table([Block(columns, [Row(row) for row in zip(names, *cells, strict=True)])], {})
+    return Table([Block(columns, [Row(row) for row in zip(names, *cells, strict=True)])])
 
 
 def status(run: Run) -> str:
@@ -344,4 +344,4 @@ def _runs(arms: Sequence[Arm]) -> Table:
         for run in arm.runs:
             values = [_with_arrow(outcomes_of[run.path].get(name, "")) for name in names]
             rows.append(Row([arm.name, str(run.seed), status(run), *values, run.created[:10], str(run.path)]))
-    return Table([Block(columns, rows)], {})
+    return Table([Block(columns, rows)])

@@ -67,13 +67,16 @@ def arms_table(arms: Sequence[Arm], baseline: str | None = None, reference: str 
     ]
     return Table(
         blocks=[*in_detail, Block(columns, rows, only="document")],
-        data={
-            "baseline": best,
-            "rows": [
-                {"metric": key.metric, "arm": key.arm, **flat(cell), **(_share(cell) if reference else {})}
-                for key, cell in cells.items()
-            ],
-        },
+        rows=[
+            {
+                "metric": key.metric,
+                "arm": key.arm,
+                "baseline": references.get(key.arm),
+                **flat(cell),
+                **(_share(cell) if reference else {}),
+            }
+            for key, cell in cells.items()
+        ],
         notes=[
             f"Mean ± sd; in brackets the difference to {whom}, paired by seed, with Student's 95 % interval."
         ],

@@ -42,7 +42,7 @@ def cost_table(arms: Sequence[Arm], *, with_published: bool = False) -> Table:
         lines += [_line("paper", phase) | {"published": published[phase]} for phase in PHASES]
     block = Block([Column(""), Column("n"), *map(Column, PHASES)], rows, "All steps of a run")
     notes = [*_notes(times, with_published=with_published)]
-    return Table([block], {"rows": lines, "notes": notes}, notes=notes, footnotes=notes)
+    return Table([block], lines, notes=notes, footnotes=notes)
 
 
 def _training_time(arm: Arm) -> TrainingTime | None:

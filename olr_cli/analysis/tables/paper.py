@@ -179,8 +179,9 @@ class PaperTable:
         footnotes = [*self.notes]
         if not self._source.is_held_out:
             footnotes.append("For sd and intervals: --format markdown, latex or csv.")
-        data = {"rows": [*self._lines()], "notes": self.notes}
-        return Table([Block([column for column, _ in columns], rows)], data, self.notes, footnotes)
+        return Table(
+            [Block([column for column, _ in columns], rows)], [*self._lines()], self.notes, footnotes
+        )
 
     def _columns(self) -> Iterator[tuple[Column, _Shown]]:
         to = f"to {_METHOD_TITLES[self._reference]}"

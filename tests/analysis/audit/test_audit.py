@@ -66,7 +66,7 @@ def test_of_a_single_visit_of_one_model_nothing_is_fine_or_doubted(tmp_path, jud
     found = examined(write(tmp_path / "log.jsonl", rows), judge)
     assert set(found.prompts["status"]) == {"undecided"} and found.prompts["prompt_id"][0] == "p3"
     again = [{**one, "model": name} for name in "ab" for one in rows]
-    assert examined(write(tmp_path / "two.jsonl", again), judge).statuses["fine"] == 19
+    assert examined(write(tmp_path / "two.jsonl", again), judge).labels["fine"] == 19
 
 
 def test_a_prompt_without_label_is_not_in_the_queue_and_gets_a_proposal(tmp_path, judge):
@@ -105,8 +105,8 @@ def test_the_truth_takes_no_part_and_shows_how_good_the_queue_is(tmp_path, judge
 def test_whether_a_policy_was_training_is_known_of_runs(tmp_path, judge):
     for kind in ("training", "rollouts"):
         run = write_history(tmp_path / kind, noise=None, prompts=20, epochs=2, kind=kind)
-        assert examined(run, judge).was_training is (kind == "training")
-    assert examined(write(tmp_path / "log.jsonl", many(5)), judge).was_training is None
+        assert examined(run, judge).policy_was_training is (kind == "training")
+    assert examined(write(tmp_path / "log.jsonl", many(5)), judge).policy_was_training is None
 
 
 # Labels of a data set ---------------------------------------------------------------------------------------------
@@ -152,9 +152,9 @@ def test_verified_labels_that_show_a_gain_change_labels(tmp_path, judge):
     changed = set(found.prompts.filter(change="changed")["prompt_id"])
     assert changed == {f"p{n}" for n in wrong}
     assert 0 < found.gain.low <= 35 <= found.gain.high + 1
-    assert found.ratio.low < 0.25 < found.ratio.high
+    assert found.noise_ratio.low < 0.25 < found.noise_ratio.high
     picked = examined(log, judge, verified=verifying(tmp_path, answers))
-    assert picked.ratio is None, "they may have been picked"
+    assert picked.noise_ratio is None, "they may have been picked"
     chances = {p: row(found, p)["confidence"] for p in ("p100", "p101")}
     assert chances["p100"] > 0.8 > 0.2 > chances["p101"]
 
@@ -213,7 +213,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 def test_the_first_rows_of_the_example_are_defective():
     ended = CliRunner().invoke(app, ["audit", str(EXAMPLES / "gsm8k.parquet"), "--top", "20", "--json"])
     assert ended.exit_code == 0, ended.output
-    queue = [row["prompt_id"] for row in json.loads(ended.stdout)["ranked"]]
+    queue = [row["prompt_id"] for row in json.loads(ended.stdout)["prompts"]]
     truth = pl.read_parquet(EXAMPLES / "gsm8k_truth.parquet").filter(
         pl.col("status").is_in(["revised", "rejected"])
     )

@@ -116,7 +116,7 @@ def test_the_audit_can_be_sorted_and_filtered(one, open_page):
     assert min(statuses["questionable"], statuses["fine"]) > 0
     tab.choose("audit", "questionable")
     tab.choose("sort", "wrong")
-    assert tab.ids() == [row["prompt_id"] for row in told["ranked"] if row["status"] == "questionable"]
+    assert tab.ids() == [row["prompt_id"] for row in told["prompts"] if row["status"] == "questionable"]
     evidence = tab.page.locator("#rows .cell.evidence").first.text_content()
     assert evidence.startswith("of 48 rollouts 5 × the label, ")
     marks = {"right": 0, "wrong": 0}
@@ -187,9 +187,9 @@ def test_verdicts_are_given_with_keys_and_exported_for_the_audit(one, open_page,
     assert [row["true_answer"] for row in rows] == [rows[0]["given_label"], None, "12", None, None]
     assert not any(row["drawn"] for row in rows)
     told = audited(run, "--verified", file)
-    ranked = {row["prompt_id"]: row for row in told["ranked"]}
+    ranked = {row["prompt_id"]: row for row in told["prompts"]}
     decided = [row for row in rows if row["given_label"] is not None and row["verdict"] != "unsure"]
-    assert told["verified"] == len(decided) > 2
+    assert told["verified_labels"] == len(decided) > 2
     for row in decided:
         assert ranked[row["prompt_id"]]["confidence"] == (row["verdict"] != "kept")
     assert ranked["5"]["status"] == "doubted", "so that --drop doubted leaves a flawed question out"
@@ -230,7 +230,7 @@ def test_a_row_shows_the_label_that_is_judged_and_without_one_there_is_nothing_t
     tab = open_page(two_arms)
     assert tab.page.locator("#run option").all_text_contents() == ["grpo, seed 0", "olr, seed 0"]
     assert tab.page.locator("#noise option").all_text_contents() == ["any", "active", "clean"]
-    judged = {row["prompt_id"]: row["given_label"] for row in audited(two_arms.parents[1] / "a")["ranked"]}
+    judged = {row["prompt_id"]: row["given_label"] for row in audited(two_arms.parents[1] / "a")["prompts"]}
     noisy = scan_labels(two_arms.parents[1] / "a").filter(pl.col("noisy_label").is_not_null())
     last = noisy.sort("visit").group_by("prompt_id").agg(pl.col("noisy_label").last()).collect()
     tab.page.locator("#noise").select_option(label="active")
@@ -321,7 +321,7 @@ def test_a_random_draw_is_exported_as_drawn_and_read_so(queue, open_page, tmp_pa
     assert {row["prompt_id"] for row in rows if row["drawn"]} == set(drawn)
     assert len(drawn) == 12 and len(rows) == 13 - ("p9" in drawn)
     told = audited(log, "--verified", file)
-    assert told["noise_ratio"] is not None and told["verified"] == len(rows)
+    assert told["noise_ratio"] is not None and told["verified_labels"] == len(rows)
     again = open_page(queue)
     again.page.goto(page.url)
     again.page.get_by_text("12 of 40 prompts").wait_for()

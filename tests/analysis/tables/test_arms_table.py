@@ -41,7 +41,7 @@ def table(folder):
 
 
 def line(table, metric, arm):
-    (found,) = (row for row in table.data["rows"] if (row["metric"], row["arm"]) == (metric, arm))
+    (found,) = (row for row in table.rows if (row["metric"], row["arm"]) == (metric, arm))
     return found
 
 
@@ -107,7 +107,7 @@ def test_means_are_of_the_last_logged_values_and_of_those_of_the_last_epoch(fold
 
 
 def test_arms_are_compared_to_the_first_or_to_the_one_named(folder, table):
-    assert table.data["baseline"] == "grpo"
+    assert [line(table, "eval/avg", arm)["baseline"] for arm in ("grpo", "olr")] == [None, "grpo"]
     assert line(table, "eval/avg", "grpo")["difference"] is None
     forth = line(table, "label/effective_noise", "olr")
     back = line(compared(folder, "olr"), "label/effective_noise", "grpo")
@@ -122,7 +122,7 @@ def test_a_value_that_does_not_exist_is_left_out(table, tmp_path):
     assert line(table, "eval/avg", "clean")["sd"] is None
     assert line(table, "eval/avg", "other")["difference"] is None
     write_history(tmp_path / "run", noise=None, method={"name": "grpo"}, **SMALL)
-    metrics = {row["metric"] for row in compared(tmp_path).data["rows"]}
+    metrics = {row["metric"] for row in compared(tmp_path).rows}
     assert metrics == {"eval/avg", "label/effective_noise"}
 
 

@@ -42,7 +42,7 @@ def sums(table):
 
 
 def line_of(table, arm, phase):
-    (line,) = (line for line in table.data["rows"] if (line["arm"], line["phase"]) == (arm, phase))
+    (line,) = (line for line in table.rows if (line["arm"], line["phase"]) == (arm, phase))
     return line
 
 
@@ -80,11 +80,11 @@ def test_a_note_says_which_arm_ran_on_which_machine(arms, tmp_path):
 
 
 def test_the_papers_times_stand_beside_on_request_as_printed(arms):
-    assert "3.8" not in rendered(table_of(arms)) + json.dumps(table_of(arms).data)
+    assert "3.8" not in rendered(table_of(arms)) + json.dumps(table_of(arms).rows)
     table = table_of(arms, with_published=True)
     (line,) = (line for line in rendered(table).splitlines() if line.startswith("paper"))
     assert line.split() == ["paper", "~3.8", "h", "negligible", "~3.8", "h"]
-    published = {line["phase"]: line["published"] for line in table.data["rows"] if line["published"]}
+    published = {line["phase"]: line["published"] for line in table.rows if line["published"]}
     assert published == {"RLVR training": "~3.8 h", "OLR update": "negligible", "Total": "~3.8 h"}
     assert "paper,Total,,,~3.8 h" in tables.comma_separated(table)
 

@@ -125,7 +125,7 @@ def test_thresholds_that_the_paper_has_not_come_after_it_in_their_order(sweep):
     assert change(table, expected[-1]) == 21.5, "to GRPO under the same noise"
     lines = [
         line
-        for line in table.table().data["rows"]
+        for line in table.table().rows
         if (line["method"], line["noise"], line["column"]) == ("olr", "active 0.5", "eval/avg")
     ]
     runs = {"0.05": 2, "0.1": 2, "0.01": 2, "0.02": 2}
@@ -390,7 +390,7 @@ def test_latex_is_plain_text_in_balanced_braces(sweep):
 
 
 def test_the_data_have_a_line_a_row_and_column(table):
-    rows = table.table().data["rows"]
+    rows = table.table().rows
     assert len(rows) == 3 * len(table.rows)
     lines = {(line["method"], line["noise"], line["column"]): line for line in rows}
     line, cell = lines["olr", "active 0.5", "eval/avg"], held_out(table, "OLR", ACTIVE)
