@@ -25,13 +25,13 @@ from olr_cli.answers import Judge
 from olr_cli.answers.extraction import option_letter
 from olr_cli.data.chat import Message
 from olr_cli.data.labels import golds_of, read_cells
-from olr_cli.data.log_formats import LM_EVAL, unpacked
+from olr_cli.data.log_formats import LM_EVAL
 from olr_cli.data.logs import is_log, read_log
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.questions import QuestionIndex
-from olr_cli.data.rows import Origins, is_json, json_batches
+from olr_cli.data.rows import Origins
 from olr_cli.engines.prompt_text import ChatFormat, render_all
-from olr_cli.errors import UserError, taken
+from olr_cli.errors import NoRows, UserError, taken
 from olr_cli.evaluation.backends import Sampling
 from olr_cli.evaluation.benchmark import Benchmark, ProblemSource, choose, read_by
 from olr_cli.evaluation.grading import any_of, grade
@@ -47,7 +47,7 @@ from olr_cli.supervision import Rollout
 from olr_cli.tables import Answer
 
 _PATTERN = "samples_*.jsonl"
-_WANTED = ("response", "true_answer", "given_label", "tokens", "truncated", "doc")
+_WANTED = ("response", "true_answer", "given_label", "tokens", "truncated", "doc", "request")
 _MAX_NEW_TOKENS = 256
 """The length limit that lm-eval takes where a task names none."""
 _LIMITS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
@@ -151,23 +151,25 @@ def _read_tasks(
     place: Path, columns: Mapping[str, str], extractor: str | None, say: Say
 ) -> list[_LoggedTask]:
     """The tasks of lm-eval's that have generated text, of each the latest run; any other log is one task."""
-    files = _sample_logs(place) or [place]
+    files = _sample_logs(place)
     folders = sorted({str(file.parent) for file in files})
     if len(folders) > 1:
         raise UserError(f"there are logs of {len(folders)} models; name one of {', '.join(folders)}")
     latest: dict[str, tuple[str, Path]] = {}
-    for file in files:
+    for file in files or [place]:
         # Such as samples_gsm8k_2026-01-31T12-00-00.123456.jsonl; a renamed one may lack the date.
         name, _, date = file.stem.removeprefix("samples_").rpartition("_")
         name, date = (name, date) if name and file.match(_PATTERN) else (file.stem, "")
         latest[name] = max(latest.get(name, ("", file)), (date, file))
     tasks = []
     for name, (date, file) in latest.items():
-        line = next(iter(next(json_batches(file))), {}) if file.is_file() and is_json(file) else {}
-        if "resps" in line and not unpacked(line):
+        try:
+            log = read_log([file], columns, wanted=_WANTED, extractor=extractor, keeps_responses=True)
+        except NoRows:
+            if not file.match(_PATTERN):
+                raise
             say(f"{name} has likelihoods of given answers and no generated text; left out")
             continue
-        log = read_log([file], columns, wanted=_WANTED, extractor=extractor, keeps_responses=True)
         for note in log.notes:
             say(note)
         if "response" not in log.rows.columns:
@@ -176,7 +178,7 @@ def _read_tasks(
             )
         sampling, unknown, results = Sampling(), [*asdict(Sampling()), "seed"], dict[str, Any]()
         if log.trainer == LM_EVAL:
-            sampling, unknown = _sampling(line, file)
+            sampling, unknown = _sampling(log.rows["request"][0], file)
             with suppress(UserError):  # there may be none
                 read = read_json(file.with_name(f"results_{date}.json"))
                 results = read if isinstance(read, dict) else {}
@@ -212,10 +214,10 @@ def _problems(
         yield _Problem(prompt, text, json.loads(logged[0].get("doc") or "[]"), rollouts)
 
 
-def _sampling(line: Mapping[str, Any], file: Path) -> tuple[Sampling, list[str]]:
-    """How a request's arguments draw a response, as lm-eval reads them, and the settings that they leave open."""
+def _sampling(request: str, file: Path) -> tuple[Sampling, list[str]]:
+    """How a request's settings draw a response, as lm-eval reads them, and the settings that they leave open."""
     try:
-        asked = next(iter(line["arguments"].values()))["arg_1"]
+        asked = json.loads(request)
         limit = next((int(asked[name]) for name in _LIMITS if asked.get(name) is not None), _MAX_NEW_TOKENS)
         temperature = 0.0 if asked.get("do_sample") is False else float(asked.get("temperature") or 0)
         until = asked.get("until") or []
