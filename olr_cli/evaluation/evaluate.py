@@ -100,10 +100,10 @@ def _sample(
         store.check_backend(record, backend.facts)
         progress.generating(list(dict.fromkeys(entry.task.benchmark.title for entry in pool)))
         prompts = backend.render([entry.problem.messages for entry in pool])
-        requests = [
-            GenerationRequest(entry.problem.messages, [*entry.seeds.values()], prompt)
-            for entry, prompt in zip(pool, prompts, strict=True)
-        ]
+        requests = []
+        for entry, prompt in zip(pool, prompts, strict=True):
+            seeds = [seed for seed in entry.seeds.values() if seed is not None]
+            requests.append(GenerationRequest(entry.problem.messages, seeds, prompt))
         with (
             Recorder(store, record, backend.facts, pool, judge, progress.advance, show_score) as recorder,
             closing(backend.stream(requests, request.sampling)) as stream,

@@ -36,10 +36,11 @@ from olr_cli.evaluation.backends import Sampling
 from olr_cli.evaluation.benchmark import Benchmark, ProblemSource, choose, read_by
 from olr_cli.evaluation.grading import any_of, grade
 from olr_cli.evaluation.plan import Evaluation, EvaluationRequest, Say
+from olr_cli.evaluation.pool import PooledProblem
 from olr_cli.evaluation.problems import MOST_OPTIONS, load_problems
 from olr_cli.evaluation.published import model_name
 from olr_cli.evaluation.results import check_reference, scores_answer
-from olr_cli.evaluation.store import Generation, Target, Task, evaluation_folders
+from olr_cli.evaluation.store import Target, Task, evaluation_folders
 from olr_cli.files import read_json, storable
 from olr_cli.recipe.layers import folder_name
 from olr_cli.runs.directory import GIVEN_UP, is_run
@@ -131,10 +132,13 @@ def import_log(request: EvaluationRequest, log: Path, columns: Mapping[str, str]
         if not store.is_empty:
             raise taken(folder, place="out")
         for (name, asked), it in zip(tasks.items(), logged, strict=True):
+            seeds = dict.fromkeys(range(asked.samples))
             samples = [
-                Generation.of(asked.benchmark, problem, number, logged_as.text, rollout)
+                sample
                 for problem, logged_as in zip(asked.problems, it.problems, strict=True)
-                for number, rollout in enumerate(logged_as.rollouts)
+                for sample in PooledProblem(asked, problem, seeds).generations(
+                    logged_as.text, logged_as.rollouts
+                )
             ]
             store.replace(name, grade(asked.benchmark, samples, judge))
         store.write_record(record)

@@ -36,24 +36,37 @@ class PooledProblem:
     """A problem of the pool.
 
     Attributes:
-        seeds: a seed for each missing sample, by the sample's number.
+        seeds: a seed for each missing sample, by the sample's number; None for one that was imported.
         stored: its samples of an earlier call that asked for fewer.
     """
 
     task: Task
     problem: Prompt
-    seeds: Mapping[int, int]
-    stored: Sequence[Generation]
+    seeds: Mapping[int, int | None]
+    stored: Sequence[Generation] = ()
 
     def generations(self, prompt: str, rollouts: Sequence[Rollout | None]) -> Iterator[Generation]:
         """All samples but those that are lost, the new ones not graded yet; `prompt` as the model read it.
 
         Samples that are stored are graded again with the others: how a class is spelt depends on all of them (R7).
         """
+        gold, problem = self.problem.gold, self.problem
+        assert gold is not None  # a benchmark's problems have one
         yield from self.stored
         for (number, seed), rollout in zip(self.seeds.items(), rollouts, strict=True):
             if rollout is not None:
-                yield Generation.of(self.task.benchmark, self.problem, number, prompt, rollout, seed)
+                yield Generation(
+                    benchmark=self.task.benchmark.name,
+                    problem_id=problem.prompt_id,
+                    sample=number,
+                    prompt=prompt,
+                    response=rollout.response,
+                    gold=gold,
+                    choices=problem.choices,
+                    tokens=rollout.tokens,
+                    truncated=rollout.truncated,
+                    seed=seed,
+                )
 
 
 def pool_of(store: EvaluationStore, tasks: Sequence[Task], seed: int) -> list[PooledProblem]:

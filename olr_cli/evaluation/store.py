@@ -37,7 +37,6 @@ from olr_cli.files import read_record, sweep, write_text, write_whole, writing
 from olr_cli.recipe.schema import Section
 from olr_cli.runs.directory import GIVEN_UP, versions
 from olr_cli.runs.locks import held
-from olr_cli.supervision import Rollout
 from olr_cli.supervision.types import arrow_schema
 
 if TYPE_CHECKING:
@@ -95,31 +94,6 @@ class Generation:
     truncated: bool | None
     seed: int | None
     unfinished_thought: bool | None = None
-
-    @classmethod
-    def of(
-        cls,
-        benchmark: Benchmark,
-        problem: Prompt,
-        sample: int,
-        prompt: str,
-        rollout: Rollout,
-        seed: int | None = None,
-    ) -> Generation:
-        """A sample that is not graded yet."""
-        assert problem.gold is not None  # a benchmark's problems have one
-        return cls(
-            benchmark=benchmark.name,
-            problem_id=problem.prompt_id,
-            sample=sample,
-            prompt=prompt,
-            response=rollout.response,
-            gold=problem.gold,
-            choices=problem.choices,
-            tokens=rollout.tokens,
-            truncated=rollout.truncated,
-            seed=seed,
-        )
 
 
 _TEXTS = ("prompt", "response", "gold")
