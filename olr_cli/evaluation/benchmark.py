@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr, TypeAdapter, ValidationError, model_serializer, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, model_serializer, model_validator
 
 from olr_cli.answers import ARITHMETIC_SOURCES, default_extractor, find_extractor
 from olr_cli.data.arithmetic import parse_source
@@ -250,15 +250,10 @@ def read_by(
     extractor: str | None, benchmarks: Sequence[Benchmark], tolerance: float | None
 ) -> list[Benchmark]:
     """Benchmarks with an extractor and a tolerance in place of their own; None: with their own."""
-    if tolerance is not None:
-        try:
-            TypeAdapter(Tolerance).validate_python(tolerance)
-        except ValidationError:
-            raise UserError(
-                f"{tolerance:g} is no tolerance; give a number from 0 to below 1", "tolerance"
-            ) from None
-    update = {"extractor": extractor, "tolerance": tolerance}
-    update = {name: value for name, value in update.items() if value is not None}
+    if tolerance is not None and not 0 <= tolerance < 1:
+        raise UserError(f"{tolerance:g} is no tolerance; give a number from 0 to below 1", "tolerance")
+    own = {"extractor": extractor, "tolerance": tolerance}.items()
+    update = {name: value for name, value in own if value is not None}
     read = [benchmark.model_copy(update=update) for benchmark in benchmarks]
     for benchmark in read:
         if extractor is None:

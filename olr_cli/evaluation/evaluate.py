@@ -116,11 +116,8 @@ def _sample(
                         f"Note: the server refuses {', '.join(own)}, and samples by its own defaults there"
                     )
                 recorder.add(
-                    [
-                        sample
-                        for number, rollouts in finished.items()
-                        for sample in pool[number].generations(prompts[number], rollouts)
-                    ]
+                    (pool[number], [*pool[number].generations(prompts[number], rollouts)])
+                    for number, rollouts in finished.items()
                 )
                 _heed(stop)
         del recorder.counted[Verdict.NO_ANSWER]  # the table has their share

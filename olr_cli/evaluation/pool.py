@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -75,8 +75,8 @@ def pool_of(store: EvaluationStore, tasks: Sequence[Task], seed: int) -> list[Po
     for task in tasks:
         name, missing = task.benchmark.name, store.missing(task)
         stored: dict[str, list[Generation]] = {}
-        if partial := [problem_id for problem_id, numbers in missing.items() if len(numbers) < task.samples]:
-            for sample in store.generations(name, partial):
+        if any(len(numbers) < task.samples for numbers in missing.values()):
+            for sample in store.generations(name):
                 stored.setdefault(sample.problem_id, []).append(sample)
         pool += [
             PooledProblem(
@@ -118,14 +118,9 @@ class Recorder(AbstractContextManager["Recorder"]):
         self._store, self._record, self._facts, self._judge = store, record, facts, judge
         self._on_stored, self._on_finished = stored, finished
         self._tasks = {entry.task.benchmark.name: entry.task for entry in pool}
-        self._left: Counter[str] = Counter()
+        self._left = Counter(entry.task.benchmark.name for entry in pool for _ in entry.seeds)
         """Missing samples of each benchmark."""
-        self._stored: dict[tuple[str, str], int] = {}
-        for entry in pool:
-            name = entry.task.benchmark.name
-            self._left[name] += len(entry.seeds)
-            self._stored[name, entry.problem.prompt_id] = len(entry.stored)
-        self._waiting: list[Generation] = []
+        self._waiting: list[tuple[PooledProblem, list[Generation]]] = []
         self._is_recorded = False
         self.counted: Counter[Verdict] = Counter()
         """The verdicts on all samples so far, but for multiple choice; complete after the block."""
@@ -143,12 +138,13 @@ class Recorder(AbstractContextManager["Recorder"]):
         finally:
             self._thread.shutdown(cancel_futures=True)
 
-    def add(self, samples: Sequence[Generation]) -> None:
-        """Take all samples of some problems."""
-        self._waiting += samples
+    def add(self, problems: Iterable[tuple[PooledProblem, list[Generation]]]) -> None:
+        """Take problems with all their samples."""
+        self._waiting += problems
         while self._jobs and self._jobs[0].done():
             self._jobs.pop(0).result()
-        if len(self._waiting) >= STORED_AT_ONCE or time.monotonic() - self._last > STORED_EVERY:
+        is_much = sum(len(samples) for _, samples in self._waiting) >= STORED_AT_ONCE
+        if is_much or time.monotonic() - self._last > STORED_EVERY:
             self._hand_over()
 
     def _hand_over(self) -> None:
@@ -158,20 +154,18 @@ class Recorder(AbstractContextManager["Recorder"]):
             self._jobs.append(self._thread.submit(self._grade, self._waiting))
             self._waiting = []
 
-    def _grade(self, samples: Sequence[Generation]) -> None:
-        of_benchmark: dict[str, list[Generation]] = {}
-        for sample in samples:
-            of_benchmark.setdefault(sample.benchmark, []).append(sample)
-        for name, rows in of_benchmark.items():
-            graded = grade(self._tasks[name].benchmark, rows, self._judge, self.counted)
+    def _grade(self, problems: Sequence[tuple[PooledProblem, list[Generation]]]) -> None:
+        for name in dict.fromkeys(entry.task.benchmark.name for entry, _ in problems):
+            part = [(entry, samples) for entry, samples in problems if entry.task.benchmark.name == name]
+            samples = [sample for _, of_problem in part for sample in of_problem]
+            graded = grade(self._tasks[name].benchmark, samples, self._judge, self.counted)
             record = self._store.with_backend(self._record, self._facts)
             if record is not self._record or not self._is_recorded:
                 # Not before there are samples: until then, nothing ties the user to these settings.
                 self._store.write_record(record)
                 self._record, self._is_recorded = record, True
             self._store.append(name, graded)
-            problems = {row.problem_id for row in graded}
-            new = len(graded) - sum(self._stored[name, problem_id] for problem_id in problems)
+            new = len(graded) - sum(len(entry.stored) for entry, _ in part)
             self._on_stored(new)
             self._left[name] -= new
             if not self._left[name]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -311,14 +311,9 @@ class EvaluationStore:
 
     def append(self, benchmark: str, rows: Sequence[Generation]) -> None:
         """Store all samples of some problems, or nothing."""
-        parts = self._parts(benchmark)
-        with writing(parts):
-            # Not the evaluation's folder, which may have been moved.
-            for folder in (parts.parent, parts):
-                folder.mkdir(exist_ok=True)
         # Not the number of parts: one may have been removed.
         numbers = [int(file.stem.removeprefix("part-")) for file in self._part_files(benchmark)]
-        _write(parts / f"part-{max(numbers, default=0) + 1:06d}.parquet", _table(rows))
+        self._write(self._parts(benchmark) / f"part-{max(numbers, default=0) + 1:06d}.parquet", _table(rows))
 
     def finish(self, task: Task) -> None:
         """Merge all parts of a task that is complete into one file, with its rows in the order of the problems."""
@@ -328,35 +323,35 @@ class EvaluationStore:
         if self._parts(benchmark).is_dir():
             places = pl.DataFrame({"problem_id": ids}).with_row_index("place")
             rows = self.read(benchmark).join(places, on="problem_id", how="left")
-            _write(self._whole(benchmark), rows.sort("place", "sample").drop("place").to_arrow())
+            self._write(self._whole(benchmark), rows.sort("place", "sample").drop("place").to_arrow())
             shutil.rmtree(self._parts(benchmark))
 
     def replace(self, benchmark: str, rows: Sequence[Generation]) -> None:
         """Write the rows of a finished benchmark, in place of any that are there."""
-        file = self._whole(benchmark)
-        with writing(file):
-            file.parent.mkdir(exist_ok=True)
-        _write(file, _table(rows))
+        self._write(self._whole(benchmark), _table(rows))
+
+    def _write(self, file: Path, table: pa.Table) -> None:
+        import pyarrow.parquet as pq
+
+        with writing(file.parent):
+            # Not the evaluation's folder, which may have been moved.
+            for folder in (self.folder / "generations", file.parent):
+                folder.mkdir(exist_ok=True)
+        marked = table.cast(_arrow_schema())
+        write_whole(file, lambda path: pq.write_table(marked, path, compression="zstd"))
 
     def missing(self, task: Task) -> dict[str, list[int]]:
         """The numbers of the samples that problems lack, by the id of each problem that lacks some."""
-        stored: dict[str, set[int]] = {}
-        for problem_id, sample in self.read(task.benchmark.name, ["problem_id", "sample"]).iter_rows():
-            stored.setdefault(problem_id, set()).add(sample)
+        stored = {*self.read(task.benchmark.name, ["problem_id", "sample"]).iter_rows()}
         missing = {
-            problem.prompt_id: sorted(set(range(task.samples)) - stored.get(problem.prompt_id, set()))
+            problem.prompt_id: [n for n in range(task.samples) if (problem.prompt_id, n) not in stored]
             for problem in task.problems
         }
         return {problem_id: numbers for problem_id, numbers in missing.items() if numbers}
 
-    def generations(self, benchmark: str, problem_ids: Collection[str] | None = None) -> list[Generation]:
-        """The stored samples, of some problems or of all; errors as of `read`."""
-        import polars as pl
-
-        rows = self.read(benchmark)
-        if problem_ids is not None:
-            rows = rows.filter(pl.col("problem_id").is_in(list(problem_ids)))
-        return [Generation(**row) for row in rows.iter_rows(named=True)]
+    def generations(self, benchmark: str) -> list[Generation]:
+        """The stored samples."""
+        return [Generation(**row) for row in self.read(benchmark).iter_rows(named=True)]
 
     def read(self, benchmark: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """All rows so far, in the order in which problems were worked on; `columns` have ``problem_id`` among them."""
@@ -462,13 +457,6 @@ def _table(rows: Sequence[Generation]) -> pa.Table:
 
     schema = _arrow_schema()
     return pa.table({name: [getattr(row, name) for row in rows] for name in schema.names}, schema=schema)
-
-
-def _write(file: Path, table: pa.Table) -> None:
-    import pyarrow.parquet as pq
-
-    marked = table.cast(_arrow_schema())
-    write_whole(file, lambda path: pq.write_table(marked, path, compression="zstd"))
 
 
 def _read(file: Path, columns: Sequence[str] | None) -> pl.DataFrame:
