@@ -128,7 +128,7 @@ def test_a_run_is_scored_on_what_it_holds_out(tmp_path):
     file = write_rows(tmp_path / "held out.jsonl", None, None)
     data = {"test": str(file), "extractor": "last_number", "system_prompt": "Think first."}
     run = write_history(tmp_path / "mine", data=data, steps=2)
-    (benchmark,), note, _ = default_benchmarks([str(run), "org/model"], None)
+    (benchmark,), note, *_ = default_benchmarks([str(run), "org/model"], None)
     assert (benchmark.name, benchmark.extractor) == ("held-out", "last_number")
     assert "is held out from training" in note
     held_out = held_out_prompts(read_recipe(run), str(file), "test").prompts

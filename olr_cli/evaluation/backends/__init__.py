@@ -62,19 +62,15 @@ class Sampling:
     stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        is_known = self.temperature == 0 or LEAST_TEMPERATURE <= self.temperature < math.inf
-        wrong = {
-            f"the temperature is {self.temperature}; give 0, or a number from {LEAST_TEMPERATURE} on": not is_known,
-            f"top_p is {self.top_p}; give a number above 0, and at most 1": not 0 < self.top_p <= 1,
-            f"top_k is {self.top_k}; give a number of tokens from 1 on, or leave it out for all": (
-                self.top_k is not None and self.top_k < 1
-            ),
-            f"min_p is {self.min_p}; give a number from 0 to 1": not 0 <= self.min_p <= 1,
-            "a stop text is empty; give at least one character": "" in self.stop,
-        }
-        for sentence, is_wrong in wrong.items():
-            if is_wrong:
-                raise UserError(sentence)
+        if not (self.temperature == 0 or LEAST_TEMPERATURE <= self.temperature < math.inf):
+            least = f"give 0, or a number from {LEAST_TEMPERATURE} on"
+            raise UserError(f"the temperature is {self.temperature}; {least}")
+        if not 0 < self.top_p <= 1:
+            raise UserError(f"top_p is {self.top_p}; give a number above 0, and at most 1")
+        if not 0 <= self.min_p <= 1:
+            raise UserError(f"min_p is {self.min_p}; give a number from 0 to 1")
+        if "" in self.stop:
+            raise UserError("a stop text is empty; give at least one character")
 
 
 @dataclass(frozen=True)

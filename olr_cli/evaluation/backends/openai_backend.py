@@ -56,8 +56,6 @@ _NEUTRAL = {
 }
 """Settings that change nothing. In place of missing ones, vLLM and SGLang take those of the model's generation config,
 and llama.cpp its own (top_p 0.95, top_k 40, min_p 0.05)."""
-_CODINGS = {"", "identity", "gzip", "deflate"}
-"""Of replies. One coding alone: two on top of each other make gigabytes of a few bytes."""
 _WAITED = 0.5
 """Seconds after which what has arrived is handed on, and the caller may look after something else."""
 _TRANSIENT = {408, 409, 429, 500, 502, 503, 504, 529}
@@ -109,14 +107,8 @@ class OpenAIBackend(Backend):
         self.headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         login, query = self._url.userinfo.decode(), self._url.query.decode()
         basic = b64encode(f"{self._url.username}:{self._url.password}".encode()).decode()
-        secrets = (
-            basic,
-            login,
-            login.partition(":")[2],
-            self._url.password,
-            query,
-            *self._url.params.values(),
-        )
+        passwords = (login.partition(":")[2], self._url.password)
+        secrets = (basic, login, *passwords, query, *self._url.params.values())
         # Shorter ones are parts of ordinary words.
         self._secrets = [*filter(None, [self._key]), *(it for it in secrets if len(it) > 3)]
         self.facts = {
@@ -259,9 +251,6 @@ class OpenAIBackend(Backend):
         content = bytearray()
         url = self._url.copy_with(path=f"{self._url.path.rstrip('/')}/{name}")
         async with asyncio.timeout(timeout), client.stream(method, url, json=body) as reply:
-            coding = reply.headers.get("content-encoding", "").lower()
-            if coding not in _CODINGS:
-                raise _BadReply(f"its reply is encoded as {shortened(coding)!r}, which was not asked for")
             async for chunk in reply.aiter_bytes():
                 content += chunk
                 if len(content) > MOST_BYTES:
@@ -273,8 +262,7 @@ class OpenAIBackend(Backend):
         """Connections to the server."""
         limits = httpx.Limits(max_connections=self.concurrency, max_keepalive_connections=self.concurrency)
         timeout = httpx.Timeout(CONNECTING, read=None, pool=None)  # `_send` limits how long a reply takes
-        headers = {"Accept-Encoding": "gzip, deflate", **self.headers}
-        return httpx.AsyncClient(headers=headers, timeout=timeout, limits=limits)
+        return httpx.AsyncClient(headers=self.headers, timeout=timeout, limits=limits)
 
     async def _served(self) -> dict[str, Any]:
         """What the server says about the model: the name behind it."""
@@ -366,9 +354,8 @@ def _refused_setting(reply: httpx.Response, sent: Mapping[str, Any]) -> str | No
     if "max_tokens" in sent and "max_completion_tokens" in reply.text:
         return "max_tokens"
     optional = [name for name, value in _NEUTRAL.items() if sent.get(name) == value]
-    named = {
-        name.replace("_", ""): name for name in (*optional, "seed") if name in sent
-    }  # xAI says presencePenalty
+    # xAI says presencePenalty.
+    named = {name.replace("_", ""): name for name in (*optional, "seed") if name in sent}
     # The first, since a refusal may go on with a suggestion, or with all that was sent.
     words = (word[0].replace("_", "").lower() for word in re.finditer(r"\w+", reply.text))
     return next((named[word] for word in words if word in named), None)
