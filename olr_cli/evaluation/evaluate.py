@@ -1,10 +1,7 @@
 """Evaluate a model: sample, grade and store the problems of all benchmarks; go on where an earlier call stopped.
 
-    prompts  →  backend: rollouts  →  grade: generations  →  store  →  score
-
-The first three steps are one pool (`olr_cli.evaluation.pool`). `olr_cli.evaluation.grading` does the last three again.
-
-A sample is a function of its prompt and its own seed, so an evaluation that was interrupted ends with the same bytes.
+A sample is a function of its prompt and its own seed, so an evaluation that was interrupted ends with the same bytes
+(`olr_cli.evaluation.pool`). `olr_cli.evaluation.grading` grades and scores again.
 """
 
 from __future__ import annotations

@@ -182,6 +182,8 @@ def _read_tasks(
             )
         sampling, unknown, results = Sampling(), [*asdict(Sampling()), "seed"], dict[str, Any]()
         if log.trainer == LM_EVAL:
+            if file.is_dir():  # whose tasks lie deeper
+                raise UserError(f"{file} is no sample log of {LM_EVAL}; name another")
             sampling, unknown = _sampling(log.rows["request"][0], file)
             with suppress(UserError):  # there may be none
                 read = read_json(file.with_name(f"results_{date}.json"))

@@ -99,10 +99,9 @@ def sample_seed(seed: int, benchmark: str, problem_id: str, sample: int) -> int:
 class Recorder(AbstractContextManager["Recorder"]):
     """Grades and stores finished problems in a thread of its own, while others are generated.
 
-    Leaving the context after an error that a user can mend, or a request to stop, stores what is finished. The record
-    is written with the first samples, and again if the backend's `facts` change: replies show what a server refuses.
-    In the thread, `stored` is called with the number of new samples after each part, and `finished` with a benchmark
-    when all its problems are stored.
+    The record is written with the first samples, and again if the backend's `facts` change: replies show what a server
+    refuses. In the thread, `stored` is called with the number of new samples after each part, and `finished` with a
+    benchmark when all its problems are stored.
     """
 
     def __init__(

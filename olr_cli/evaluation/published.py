@@ -8,14 +8,13 @@ from dataclasses import dataclass, fields
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
-from statistics import fmean
 from typing import ClassVar
 
 import polars as pl
 from pydantic import TypeAdapter
 
 from olr_cli.errors import UserError, did_you_mean
-from olr_cli.evaluation.scores import groups
+from olr_cli.evaluation.scores import averages
 from olr_cli.recipe.schema import OlrMethod, OwnMethod, Recipe, ScoreMethod
 from olr_cli.runs.directory import read_recipe
 from olr_cli.runs.store import scan_labels
@@ -93,10 +92,7 @@ class PublishedRow:
 
         The paper prints the means too, to one decimal, mostly those of the rounded scores.
         """
-        shares = dict(self.scores)
-        for group, names in groups(self.scores).items():
-            shares[group] = fmean(self.scores[name] for name in names)
-        return shares
+        return {**self.scores, **averages(self.scores)}
 
 
 @cache

@@ -398,7 +398,7 @@ class EvaluationStore:
             (plain if name == "seed" else plain["sampling"])[name] = how
         plain |= {
             "scores": [score.plain() for score in scores],
-            "averages": averages(scores),
+            "averages": averages({score.benchmark: score.avg for score in scores}),
             "versions": versions(),
         }
         _write_json(self.folder / "scores.json", plain)

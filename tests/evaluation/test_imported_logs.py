@@ -74,20 +74,21 @@ def test_a_log_of_a_benchmark_is_compared_problem_by_problem(benchmark):
     assert rows["gold"].unique(maintain_order=True).to_list() == ["5", "0.5", "3", "6"]
 
 
-@pytest.mark.parametrize("form", SAME_QUESTION.values(), ids=SAME_QUESTION)
-def test_problems_of_a_benchmark_are_found_in_every_form_of_their_questions(tmp_path, form):
+def test_problems_of_a_benchmark_are_found_in_every_form_of_their_questions(tmp_path):
     """R24."""
-    rows = [{"id": f"p{at}", "question": text, "answer": "1"} for at, text in enumerate(questions(12))]
+    asked = questions(2 * len(SAME_QUESTION))
+    rows = [{"id": f"p{at}", "question": text, "answer": "1"} for at, text in enumerate(asked)]
     json_lines(tmp_path / "mine.jsonl", *rows)
     (tmp_path / "mine.yaml").write_text(
         "name: mine\nsource: {file: mine.jsonl}\nfields: {id: id, problem: question, answer: answer}\n"
     )
-    logged = [LINE | {"doc_id": at, "doc": {"q": form(questions(12)[at])}} for at in (10, 1)]
+    texts = [form(text) for form, text in zip(SAME_QUESTION.values(), asked[::-2], strict=True)]
+    logged = [LINE | {"doc_id": at, "doc": {"q": text}} for at, text in enumerate(texts)]
     answered(
         write(tmp_path, "samples_x_1.jsonl", *map(json.dumps, logged)), "--benchmarks", "mine.yaml", "--out", "o",
     )  # fmt: skip
-    rows = pl.read_parquet("o/generations/mine.parquet")
-    assert rows["problem_id"].unique(maintain_order=True).to_list() == ["p10", "p1"]
+    found = pl.read_parquet("o/generations/mine.parquet")["problem_id"].to_list()
+    assert found == [f"p{at}" for at in range(len(asked))][::-2]
 
 
 def test_an_extractor_reads_the_answers_otherwise_also_afterwards(benchmark):
@@ -223,6 +224,7 @@ def test_a_target_that_is_no_gold_is_named_and_a_response_that_failed_is_empty(t
     "words, sentence",
     ([LIKELIHOOD], "likelihoods of given answers and no generated text"),
     (["nowhere"], "nowhere does not exist"),
+    ([LOGS], "logs is no sample log of lm-eval; name another"),
     ([LOGS.parent / "metrics"], "no column prompt and no column response"),
     ([SCIENCE, "--benchmarks", "mine.yaml"], "asks other problems than mine"),
     ([SCIENCE, "--data", "mine.jsonl"], "--benchmarks: data are the problems of a benchmark"),

@@ -215,10 +215,7 @@ def test_no_more_requests_at_a_time_than_allowed(server, most):
     (429, {"error": {"message": "slow down"}}),
     (500, b"oh"),
     (503, b"loading", {"Retry_After": "0.01"}),
-    *(
-        (503, b"", {"Retry_After": wish})
-        for wish in ("inf", "nan", "-1", "soon", "Mon, 01 Jan 1990 01:02:03 GMT")
-    ),
+    *((503, b"", {"Retry_After": wish}) for wish in ("nan", "-1", "Mon, 01 Jan 1990 01:02:03 GMT")),
     "hang up",
     "cut",
     (200, b"<html>"),
@@ -235,13 +232,6 @@ def test_what_passes_is_tried_again(server, monkeypatch, trouble):
     server.troubles = [trouble, trouble]
     assert ask(server, requests([1])) == {0: [Rollout("It is \\boxed{7}.", 6, False)]}
     assert len(server.asked) == 3
-
-
-def test_a_compressed_reply_is_read(server):
-    reply = {"choices": [{"message": {"content": "42"}, "finish_reason": "stop"}]}
-    server.troubles = [(200, gzip.compress(json.dumps(reply).encode()), {"Content_Encoding": "gzip"})]
-    assert ask(server, requests([1])) == {0: [Rollout("42", None, False)]}
-    assert len(server.asked) == 1
 
 
 def said(**message):
