@@ -170,8 +170,8 @@ class BackendOptions:
         vllm: settings of vLLM's engine, as in its `EngineArgs`; ``lora`` is the folder of an adapter.
         seed_each: vLLM on a GPU draws every sample from its own seed too, as vLLM on a CPU and transformers always do.
         url: an OpenAI-compatible server that responds instead.
-        concurrency: the most requests to the server at a time; by default 64.
-        timeout: the seconds in which a reply of the server must be there; by default 600.
+        concurrency: the most requests to the server at a time.
+        timeout: the seconds in which a reply of the server must be there.
     """
 
     name: BackendName | None = None
@@ -205,10 +205,9 @@ class BackendOptions:
         """Open a model: a folder in Hugging Face layout, a hub id, or the server's name for it."""
         backend: Backend
         if self.url is not None:
-            from olr_cli.evaluation.backends.openai_backend import TIMEOUT, OpenAIBackend
+            from olr_cli.evaluation.backends.openai_backend import OpenAIBackend
 
-            at_most, timeout = self.concurrency or 64, self.timeout or TIMEOUT
-            return OpenAIBackend(model, url=self.url, chat=chat, concurrency=at_most, timeout=timeout)
+            return OpenAIBackend(model, self, chat)
         if _choose("vllm" if self.vllm else self.name, self.device) == "vllm":
             from olr_cli.evaluation.backends.vllm_backend import VllmBackend
 
@@ -216,9 +215,7 @@ class BackendOptions:
         else:
             from olr_cli.evaluation.backends.transformers_backend import TransformersBackend
 
-            backend = TransformersBackend(
-                model, device=self.device, trust_remote_code=self.trust_remote_code, chat=chat
-            )
+            backend = TransformersBackend(model, self, chat)
         chat.check(backend.tokenizer)
         return backend
 
