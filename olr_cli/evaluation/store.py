@@ -264,8 +264,7 @@ class EvaluationStore:
         benchmarks = before.benchmarks | asked.benchmarks
         for task in tasks:
             name = task.benchmark.name
-            stored = before.benchmarks.get(name)
-            if stored is None:
+            if (stored := before.benchmarks.get(name)) is None:
                 continue
             for what, was, now in (
                 ("samples", stored.samples, task.samples),
@@ -273,8 +272,7 @@ class EvaluationStore:
             ):
                 if now < was:
                     changes.append(f"{what} of {name}: {was} -> {now}, which can only be raised")
-            known = digest(task.problems[: stored.problems])
-            if not changes and known != stored.problems_digest:
+            if not changes and digest(task.problems[: stored.problems]) != stored.problems_digest:
                 changes.append(f"{name} has other problems or golds")
             if task.samples == stored.samples:  # else all samples of a problem are graded again
                 rules = {"answer_rules": stored.answer_rules}

@@ -89,15 +89,6 @@ def test_what_is_not_done_is_left_out(folder, benchmark, tmp_path):
         regrade(folder, [sums(tmp_path, "more")])
 
 
-def test_a_missing_sample_is_an_error_and_nothing_is_renumbered(folder):
-    file = folder / "generations" / "sums.parquet"
-    table = pq.read_table(file)
-    pq.write_table(table.slice(1), file)
-    with pytest.raises(UserError, match="has 15 stored samples, not the 16"):
-        regrade(folder)
-    assert pl.read_parquet(file)["sample"].to_list() == table["sample"].to_pylist()[1:]
-
-
 def test_what_changed_is_said_and_the_rules_are_todays(folder, benchmark, capsys):
     file = folder / "generations" / "sums.parquet"
     table = pq.read_table(file)

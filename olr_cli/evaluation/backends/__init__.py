@@ -187,16 +187,12 @@ class BackendOptions:
         is_served = self.url is not None
         if self.name is not None and is_served != (self.name == "openai"):
             raise UserError("the backend openai is a server with a URL; give both, or the URL alone", "url")
-        for_a_server = {"concurrency": self.concurrency, "timeout": self.timeout}
-        for_a_model_here = {
-            "vllm": self.vllm,
-            "device": self.device != "auto",
-            "trust_remote_code": self.trust_remote_code,
-            "seed_each": self.seed_each,
-        }
-        kind = "a model that olr loads, not for a server" if is_served else "a server, and no URL names one"
-        for name, value in (for_a_model_here if is_served else for_a_server).items():
-            if value:
+        kind, others = "a server, and no URL names one", ["concurrency", "timeout"]
+        if is_served:
+            kind = "a model that olr loads, not for a server"
+            others = ["vllm", "device", "trust_remote_code", "seed_each"]
+        for name in others:
+            if getattr(self, name) not in (None, False, "auto", {}):
                 raise UserError(f"this is for {kind}; leave it out", name)
         if self.name == "transformers" and self.vllm:
             raise UserError("this is for the vllm backend, not for transformers; leave it out", "vllm")
