@@ -50,6 +50,8 @@ _METHOD_TITLES = {
     "olr_without_slope": "OLR without slope",
     "olr_without_consistency": "OLR without consistency",
     "olr_every_majority": "OLR, every majority",
+    "verified_only": "verified labels alone",
+    "graded_by_verifier": "graded by the verifier",
 }
 """What the paper calls the methods, and the parts of mixed ones."""
 

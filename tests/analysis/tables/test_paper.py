@@ -186,14 +186,17 @@ def test_runs_with_other_labels_or_rewards_have_rows_of_their_own(tmp_path):
         write_run(tmp_path / f"g{seed}", "grpo", 0.6, seed=seed)
         write_run(tmp_path / f"v{seed}", "grpo", 0.4, seed=seed, verifier=verifier)
         write_run(tmp_path / f"o{seed}", OLR, 0.5, seed=seed, verifier=verifier)
+        section = OLR | {"majority_graded_by": "verifier"}
+        write_run(tmp_path / f"b{seed}", section, 0.45, seed=seed, verifier=verifier)
         write_run(tmp_path / f"s{seed}", {"name": "token_entropy", "score_reduction": "sum"}, 0.3, seed=seed)
     table = table_of(tmp_path)
     assert held_out(table, "GRPO", ACTIVE).brief == "60.0"
-    others = ["GRPO, active 0.5, verifier FN 0.3", "OLR, active 0.5, verifier FN 0.3"]
+    methods = ("GRPO", "OLR + graded by the verifier", "OLR")
+    others = [f"{method}, active 0.5, verifier FN 0.3" for method in methods]
     assert names(table, OTHERS) == ["Token Entropy + sum", *others]
-    assert change(table, others[1]) == 10, "to GRPO with the same verifier"
+    assert [change(table, name) for name in others] == [None, 5, 10], "to GRPO with the same verifier"
     lines = [line for line in table.table().data["rows"] if line["noise"] == "active 0.5, verifier FN 0.3"]
-    assert {line["method"] for line in lines} == {"grpo", "olr"}
+    assert {line["method"] for line in lines} == {"grpo", "olr+graded_by_verifier", "olr"}
 
 
 def test_several_arms_of_one_row_are_told_apart_by_their_settings_or_names(tmp_path):
