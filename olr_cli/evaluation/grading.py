@@ -172,7 +172,7 @@ def _changes(pairs: Sequence[tuple[Generation, Generation]]) -> Iterator[str]:
     if 2 * len(unread) > len(pairs) and (proposal := reading_more(unread[:_READ])):
         yield proposal
     for is_right, verdict in ((True, "right"), (False, "wrong")):
-        rows = [new for old, new in pairs if old.is_correct != new.is_correct == is_right]
+        rows = [new for old, new in pairs if (old.is_correct, new.is_correct) == (not is_right, is_right)]
         for row in rows[:_SHOWN]:
             where = f"{row.benchmark}, problem {row.problem_id}, sample {row.sample}"
             yield f"now {verdict}: {row.answer} for {row.gold} ({where})"

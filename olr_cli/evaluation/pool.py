@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from olr_cli import seeding
@@ -96,33 +96,32 @@ def sample_seed(seed: int, benchmark: str, problem_id: str, sample: int) -> int:
     return seeding.key("evaluation", seed, benchmark, problem_id, sample) >> 1
 
 
+@dataclass
 class Recorder(AbstractContextManager["Recorder"]):
     """Grades and stores finished problems in a thread of its own, while others are generated.
 
     The record is written with the first samples, and again if the backend's `facts` change: replies show what a server
-    refuses. In the thread, `stored` is called with the number of new samples after each part, and `finished` with a
-    benchmark when all its problems are stored.
+    refuses.
+
+    Attributes:
+        stored: called in the thread with the number of new samples after each part.
+        finished: called in the thread with a benchmark when all its problems are stored.
+        counted: the verdicts on all samples so far, but for multiple choice; complete after the block.
     """
 
-    def __init__(
-        self,
-        store: EvaluationStore,
-        record: EvaluationRecord,
-        facts: Mapping[str, Any],
-        pool: Sequence[PooledProblem],
-        judge: Judge,
-        stored: Callable[[int], None],
-        finished: Callable[[Task], None],
-    ) -> None:
-        self._store, self._record, self._facts, self._judge = store, record, facts, judge
-        self._on_stored, self._on_finished = stored, finished
-        self._tasks = {entry.task.benchmark.name: entry.task for entry in pool}
-        self._left = Counter(entry.task.benchmark.name for entry in pool for _ in entry.seeds)
-        """Missing samples of each benchmark."""
+    store: EvaluationStore
+    record: EvaluationRecord
+    facts: Mapping[str, Any]
+    pool: Sequence[PooledProblem]
+    judge: Judge
+    stored: Callable[[int], None]
+    finished: Callable[[Task], None]
+    counted: Counter[Verdict] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self._left = Counter(entry.task.benchmark.name for entry in self.pool for _ in entry.seeds)
         self._waiting: list[tuple[PooledProblem, list[Generation]]] = []
         self._is_recorded = False
-        self.counted: Counter[Verdict] = Counter()
-        """The verdicts on all samples so far, but for multiple choice; complete after the block."""
         self._last = time.monotonic()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="olr-grading")
         self._jobs: list[Future[None]] = []
@@ -154,18 +153,18 @@ class Recorder(AbstractContextManager["Recorder"]):
             self._waiting = []
 
     def _grade(self, problems: Sequence[tuple[PooledProblem, list[Generation]]]) -> None:
-        for name in dict.fromkeys(entry.task.benchmark.name for entry, _ in problems):
-            part = [(entry, samples) for entry, samples in problems if entry.task.benchmark.name == name]
+        for task in {entry.task.benchmark.name: entry.task for entry, _ in problems}.values():
+            part = [(entry, samples) for entry, samples in problems if entry.task is task]
             samples = [sample for _, of_problem in part for sample in of_problem]
-            graded = grade(self._tasks[name].benchmark, samples, self._judge, self.counted)
-            record = self._store.with_backend(self._record, self._facts)
-            if record is not self._record or not self._is_recorded:
+            graded = grade(task.benchmark, samples, self.judge, self.counted)
+            record = self.store.with_backend(self.record, self.facts)
+            if record is not self.record or not self._is_recorded:
                 # Not before there are samples: until then, nothing ties the user to these settings.
-                self._store.write_record(record)
-                self._record, self._is_recorded = record, True
-            self._store.append(name, graded)
+                self.store.write_record(record)
+                self.record, self._is_recorded = record, True
+            self.store.append(task.benchmark.name, graded)
             new = len(graded) - sum(len(entry.stored) for entry, _ in part)
-            self._on_stored(new)
-            self._left[name] -= new
-            if not self._left[name]:
-                self._on_finished(self._tasks[name])
+            self.stored(new)
+            self._left[task.benchmark.name] -= new
+            if not self._left[task.benchmark.name]:
+                self.finished(task)
