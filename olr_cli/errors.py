@@ -68,6 +68,10 @@ class NotHere(UserError):
     """Something that this machine lacks and another one may have: a data file, a package, GPUs, a network."""
 
 
+class NoRows(UserError):
+    """A table without rows."""
+
+
 @contextmanager
 def noting(missing: list[str] | None) -> Iterator[None]:
     """Append what the block finds missing on this machine to a list, as a dry run does; with None it is raised."""
@@ -101,9 +105,9 @@ def taken(path: Path, detail: str = "", place: str = "") -> UserError:
     return UserError(f"{path} exists already{detail}; choose another name", place)
 
 
-def no_rows(path: Path | str, item: str) -> UserError:
+def no_rows(path: Path | str, item: str) -> NoRows:
     """The error for a table without rows, where at least one `item` is needed."""
-    return UserError(f"{path} has no rows; name a file with at least one {item}")
+    return NoRows(f"{path} has no rows; name a file with at least one {item}")
 
 
 def unknown(place: str, value: str, known: Iterable[str]) -> UserError:

@@ -70,6 +70,6 @@ def write_evaluated(folder, shares, *, name="model", step=None, problems=None, s
         scores.append(score)
     origin = {} if step is None else {"run": "run", "step": step, "chosen": "last"}
     stored = {"name": name, "origin": origin, "scores": as_json(scores)}
-    (folder / "scores.json").write_text(json.dumps(stored | {"averages": averages(scores)}))
+    (folder / "scores.json").write_text(json.dumps(stored | {"averages": averages(shares)}))
     (folder / "evaluation.json").write_text("{}")
     return folder

@@ -60,7 +60,7 @@ class LogFormat:
         marks: columns by which its logs are recognised.
         columns: name in `COLUMNS` -> names that the column may have, the first that is there counts; a dot leads into a
             struct. Empty: the names are those of `COLUMNS`. lm-eval alone has a `filter`, of which the first of each
-            prompt counts, and a `doc`: texts in JSON, one of which is the bare question.
+            prompt counts, and in JSON a `doc`, texts one of which is the bare question, and a `request`, its settings.
         has_reward_columns: each reward function has a column of its own.
         repeats_steps: a step may hold the rollouts of the step before once more.
     """
@@ -129,7 +129,7 @@ LOG_FORMATS: Sequence[LogFormat] = (
         LM_EVAL,
         frozenset({"doc_id", "resps", "prompt", "response"}),
         {"prompt_id": ["prompt_id"], "prompt": ["prompt"], "response": ["response"]}
-        | {"given_label": ["target"], "filter": ["filter"], "doc": ["doc"]},
+        | {"given_label": ["target"], "filter": ["filter"], "doc": ["doc"], "request": ["request"]},
     ),
 )
 
@@ -165,7 +165,8 @@ def _of_lm_eval(row: dict[str, Any]) -> list[dict[str, Any]]:
     texts = [text for part in row["resps"] for text in (part if isinstance(part, list) else [part])]
     if any(isinstance(text, list | float) for text in texts):
         return []
-    prompt, target = next(iter(row["arguments"].values()))["arg_0"], row["target"]
+    request, target = next(iter(row["arguments"].values())), row["target"]
+    prompt = request["arg_0"]
     prompt = prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False)
     if isinstance(target, list):
         with suppress(ValueError):  # which is named with its row where golds are read
@@ -175,6 +176,7 @@ def _of_lm_eval(row: dict[str, Any]) -> list[dict[str, Any]]:
         "prompt": storable(prompt),
         "target": storable(target) if isinstance(target, str) else target,
         "doc": json.dumps([*_texts(row["doc"])]),
+        "request": json.dumps(request.get("arg_1")),
     }
     texts = [storable(text or "") if isinstance(text, str | None) else text for text in texts]
     return [{**row, **facts, "response": text} for text in texts]

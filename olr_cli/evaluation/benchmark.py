@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PrivateAttr, TypeAdapter, ValidationError, model_serializer, model_validator
+from pydantic import Field, PrivateAttr, ValidationError, model_serializer, model_validator
 
 from olr_cli.answers import ARITHMETIC_SOURCES, default_extractor, find_extractor
 from olr_cli.data.arithmetic import parse_source
@@ -23,8 +23,8 @@ from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import SYSTEM_PROMPT, PromptSet
 from olr_cli.data.rows import SUFFIXES, Origins, Rows, matching_files, read_table
 from olr_cli.data.sets import held_out_prompts
-from olr_cli.errors import UserError, at, did_you_mean, no_path, shortened, shown
-from olr_cli.recipe.layers import folder_name, read_tree, require_plain
+from olr_cli.errors import UserError, at, did_you_mean, no_path, shortened
+from olr_cli.recipe.layers import folder_name, read_tree, require_plain, sentence_of
 from olr_cli.recipe.schema import ColumnRole, Count, ExtractorText, Section, Text, Tolerance
 from olr_cli.runs.directory import HELD_OUT_FILE, read_recipe
 from olr_cli.tables import Answer
@@ -250,15 +250,10 @@ def read_by(
     extractor: str | None, benchmarks: Sequence[Benchmark], tolerance: float | None
 ) -> list[Benchmark]:
     """Benchmarks with an extractor and a tolerance in place of their own; None: with their own."""
-    if tolerance is not None:
-        try:
-            TypeAdapter(Tolerance).validate_python(tolerance)
-        except ValidationError:
-            raise UserError(
-                f"{tolerance:g} is no tolerance; give a number from 0 to below 1", "tolerance"
-            ) from None
-    update = {"extractor": extractor, "tolerance": tolerance}
-    update = {name: value for name, value in update.items() if value is not None}
+    if tolerance is not None and not 0 <= tolerance < 1:
+        raise UserError(f"{tolerance:g} is no tolerance; give a number from 0 to below 1", "tolerance")
+    own = {"extractor": extractor, "tolerance": tolerance}.items()
+    update = {name: value for name, value in own if value is not None}
     read = [benchmark.model_copy(update=update) for benchmark in benchmarks]
     for benchmark in read:
         if extractor is None:
@@ -285,14 +280,11 @@ def read_benchmark(file: Path) -> Benchmark:
 
 
 def _sentence(detail: Any) -> str:
-    """One of pydantic's errors as a sentence that names the key."""
+    if detail["type"] != "extra_forbidden":
+        return sentence_of(detail)
+    known = (*Benchmark.model_fields, *ProblemSource.model_fields, *ProblemFields.model_fields)
     key = ".".join(map(str, detail["loc"]))
-    if detail["type"] == "value_error":
-        return str(detail["ctx"]["error"])
-    if detail["type"] == "extra_forbidden":
-        known = (*Benchmark.model_fields, *ProblemSource.model_fields, *ProblemFields.model_fields)
-        return f"unknown key '{key}'{did_you_mean(str(detail['loc'][-1]), known)}"
-    return f"{key} is {shown(detail['input'])}: {detail['msg'][0].lower()}{detail['msg'][1:]}"
+    return f"unknown key '{key}'{did_you_mean(str(detail['loc'][-1]), known)}"
 
 
 def file_benchmarks(data: Path | None, names: Iterable[str] | None = None) -> list[Benchmark]:

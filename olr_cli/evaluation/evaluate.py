@@ -1,10 +1,7 @@
 """Evaluate a model: sample, grade and store the problems of all benchmarks; go on where an earlier call stopped.
 
-    prompts  →  backend: rollouts  →  grade: generations  →  store  →  score
-
-The first three steps are one pool (`olr_cli.evaluation.pool`). `olr_cli.evaluation.grading` does the last three again.
-
-A sample is a function of its prompt and its own seed, so an evaluation that was interrupted ends with the same bytes.
+A sample is a function of its prompt and its own seed, so an evaluation that was interrupted ends with the same bytes
+(`olr_cli.evaluation.pool`). `olr_cli.evaluation.grading` grades and scores again.
 """
 
 from __future__ import annotations
@@ -100,10 +97,10 @@ def _sample(
         store.check_backend(record, backend.facts)
         progress.generating(list(dict.fromkeys(entry.task.benchmark.title for entry in pool)))
         prompts = backend.render([entry.problem.messages for entry in pool])
-        requests = [
-            GenerationRequest(entry.problem.messages, [*entry.seeds.values()], prompt)
-            for entry, prompt in zip(pool, prompts, strict=True)
-        ]
+        requests = []
+        for entry, prompt in zip(pool, prompts, strict=True):
+            seeds = [seed for seed in entry.seeds.values() if seed is not None]
+            requests.append(GenerationRequest(entry.problem.messages, seeds, prompt))
         with (
             Recorder(store, record, backend.facts, pool, judge, progress.advance, show_score) as recorder,
             closing(backend.stream(requests, request.sampling)) as stream,
@@ -116,11 +113,8 @@ def _sample(
                         f"Note: the server refuses {', '.join(own)}, and samples by its own defaults there"
                     )
                 recorder.add(
-                    [
-                        sample
-                        for number, rollouts in finished.items()
-                        for sample in pool[number].generations(prompts[number], rollouts)
-                    ]
+                    (pool[number], [*pool[number].generations(prompts[number], rollouts)])
+                    for number, rollouts in finished.items()
                 )
                 _heed(stop)
         del recorder.counted[Verdict.NO_ANSWER]  # the table has their share

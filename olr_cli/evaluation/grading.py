@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from olr_cli.answers import (
@@ -33,7 +33,7 @@ from olr_cli.evaluation.plan import EvaluationRequest, Say
 from olr_cli.evaluation.problems import MOST_OPTIONS
 from olr_cli.evaluation.results import check_reference, scores_answer
 from olr_cli.evaluation.scores import Score
-from olr_cli.evaluation.store import EvaluationStore, Generation, Target, evaluations_at
+from olr_cli.evaluation.store import EvaluationStore, Generation, evaluations_at
 from olr_cli.runs.directory import GIVEN_UP
 from olr_cli.tables import Answer
 
@@ -111,54 +111,19 @@ _SHOWN = 10
 """Changed grades that are shown of each kind."""
 
 
-@dataclass(frozen=True)
-class Regraded:
-    """An evaluation that was graded again.
-
-    Attributes:
-        now_right: samples that were graded wrong before and are right now; `now_wrong`: the other way round.
-        unfinished: benchmarks that were left out because they are not done.
-        counted: the verdicts on all samples but those of multiple choice.
-        proposal: an extractor that reads more, where most samples have no answer.
-    """
-
-    target: Target
-    scores: Sequence[Score]
-    samples: int
-    now_right: Sequence[Generation]
-    now_wrong: Sequence[Generation]
-    unfinished: Sequence[str]
-    counted: Counter[Verdict]
-    proposal: str | None
-
-    def sentences(self) -> Iterator[str]:
-        """How many grades changed, and the first of them."""
-        changed = len(self.now_right) + len(self.now_wrong)
-        left_out = f"; not done yet: {', '.join(self.unfinished)}" if self.unfinished else ""
-        yield f"{self.target.folder}: {self.samples:,} samples graded again, {changed:,} grades changed{left_out}"
-        if reasons := unscorable(self.counted):
-            yield f"  not scored, and counted as wrong: {reasons}"
-        if self.proposal:
-            yield f"  {self.proposal}"
-        for verdict, rows in (("right", self.now_right), ("wrong", self.now_wrong)):
-            for row in rows[:_SHOWN]:
-                where = f"{row.benchmark}, problem {row.problem_id}, sample {row.sample}"
-                yield f"  now {verdict}: {row.answer} for {row.gold} ({where})"
-            if len(rows) > _SHOWN:
-                yield f"  … and {len(rows) - _SHOWN:,} more that are now {verdict}"
-
-
 def regrade(
     folder: Path,
     benchmarks: Sequence[Benchmark] | None = None,
     extractor: str | None = None,
-    report: Say | None = None,
     tolerance: float | None = None,
-) -> Regraded:
-    """Grade an evaluation's finished benchmarks again, by the golds that are stored with them.
+    *,
+    say: Say = lambda sentence: None,
+    report: Say | None = None,
+) -> list[Score]:
+    """Grade an evaluation's finished benchmarks again, by the golds that are stored with them; their scores.
 
     `benchmarks`: only these, as they are defined now; by default all, as they were defined when they were graded.
-    `extractor` and `tolerance` take the place of the benchmarks' own.
+    `extractor` and `tolerance` take the place of the benchmarks' own. `say` takes what changed.
     """
     store = EvaluationStore(folder)
     store.record()  # or else a lock would be put into a folder of something else
@@ -189,18 +154,30 @@ def regrade(
         for name in done:
             store.replace(name, after[name])
         scores = store.rescore()
-    pairs = [pair for name in done for pair in zip(after[name], before[name], strict=True)]
-    unread = [new.response for new, _ in pairs if new.answer is None]
-    return Regraded(
-        store.target(),
-        [scores[name] for name in done],
-        samples=len(pairs),
-        now_right=[new for new, old in pairs if new.is_correct and not old.is_correct],
-        now_wrong=[new for new, old in pairs if old.is_correct and not new.is_correct],
-        unfinished=[name for name in chosen if name not in done],
-        counted=counted,
-        proposal=reading_more(unread[:_READ]) if 2 * len(unread) > len(pairs) else None,
-    )
+    pairs = [pair for name in done for pair in zip(before[name], after[name], strict=True)]
+    changed = sum(old.is_correct != new.is_correct for old, new in pairs)
+    unfinished = ", ".join(name for name in chosen if name not in done)
+    left_out = f"; not done yet: {unfinished}" if unfinished else ""
+    say(f"{folder}: {len(pairs):,} samples graded again, {changed:,} grades changed{left_out}")
+    if reasons := unscorable(counted):
+        say(f"  not scored, and counted as wrong: {reasons}")
+    for sentence in _changes(pairs):
+        say(f"  {sentence}")
+    return [scores[name] for name in done]
+
+
+def _changes(pairs: Sequence[tuple[Generation, Generation]]) -> Iterator[str]:
+    """An extractor that reads more where most samples have no answer, and the first changed grades."""
+    unread = [new.response for _, new in pairs if new.answer is None]
+    if 2 * len(unread) > len(pairs) and (proposal := reading_more(unread[:_READ])):
+        yield proposal
+    for is_right, verdict in ((True, "right"), (False, "wrong")):
+        rows = [new for old, new in pairs if (old.is_correct, new.is_correct) == (not is_right, is_right)]
+        for row in rows[:_SHOWN]:
+            where = f"{row.benchmark}, problem {row.problem_id}, sample {row.sample}"
+            yield f"now {verdict}: {row.answer} for {row.gold} ({where})"
+        if len(rows) > _SHOWN:
+            yield f"… and {len(rows) - _SHOWN:,} more that are now {verdict}"
 
 
 def grade_again(request: EvaluationRequest, place: Path, say: Say, report: Say | None = None) -> Answer:
@@ -219,10 +196,6 @@ def grade_again(request: EvaluationRequest, place: Path, say: Say, report: Say |
         if name not in registry()
     ]
     chosen = choose(request.benchmarks, definitions) if request.benchmarks else None
-    evaluated: list[tuple[Target, Sequence[Score]]] = []
-    for target in stored:
-        regraded = regrade(target.folder, chosen, request.extractor, report, request.tolerance)
-        evaluated.append((regraded.target, regraded.scores))
-        for sentence in regraded.sentences():
-            say(sentence)
+    how = chosen, request.extractor, request.tolerance
+    evaluated = [(target, regrade(target.folder, *how, say=say, report=report)) for target in stored]
     return scores_answer(evaluated, request.compare)

@@ -25,21 +25,22 @@ from olr_cli.answers import Judge
 from olr_cli.answers.extraction import option_letter
 from olr_cli.data.chat import Message
 from olr_cli.data.labels import golds_of, read_cells
-from olr_cli.data.log_formats import LM_EVAL, unpacked
+from olr_cli.data.log_formats import LM_EVAL
 from olr_cli.data.logs import is_log, read_log
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.questions import QuestionIndex
-from olr_cli.data.rows import Origins, is_json, json_batches
+from olr_cli.data.rows import Origins
 from olr_cli.engines.prompt_text import ChatFormat, render_all
-from olr_cli.errors import UserError, taken
+from olr_cli.errors import NoRows, UserError, taken
 from olr_cli.evaluation.backends import Sampling
 from olr_cli.evaluation.benchmark import Benchmark, ProblemSource, choose, read_by
 from olr_cli.evaluation.grading import any_of, grade
 from olr_cli.evaluation.plan import Evaluation, EvaluationRequest, Say
+from olr_cli.evaluation.pool import PooledProblem
 from olr_cli.evaluation.problems import MOST_OPTIONS, load_problems
 from olr_cli.evaluation.published import model_name
 from olr_cli.evaluation.results import check_reference, scores_answer
-from olr_cli.evaluation.store import Generation, Target, Task, evaluation_folders
+from olr_cli.evaluation.store import Target, Task, evaluation_folders
 from olr_cli.files import read_json, storable
 from olr_cli.recipe.layers import folder_name
 from olr_cli.runs.directory import GIVEN_UP, is_run
@@ -47,7 +48,7 @@ from olr_cli.supervision import Rollout
 from olr_cli.tables import Answer
 
 _PATTERN = "samples_*.jsonl"
-_WANTED = ("response", "true_answer", "given_label", "tokens", "truncated", "doc")
+_WANTED = ("response", "true_answer", "given_label", "tokens", "truncated", "doc", "request")
 _MAX_NEW_TOKENS = 256
 """The length limit that lm-eval takes where a task names none."""
 _LIMITS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
@@ -131,10 +132,13 @@ def import_log(request: EvaluationRequest, log: Path, columns: Mapping[str, str]
         if not store.is_empty:
             raise taken(folder, place="out")
         for (name, asked), it in zip(tasks.items(), logged, strict=True):
+            seeds = dict.fromkeys(range(asked.samples))
             samples = [
-                Generation.of(asked.benchmark, problem, number, logged_as.text, rollout)
+                sample
                 for problem, logged_as in zip(asked.problems, it.problems, strict=True)
-                for number, rollout in enumerate(logged_as.rollouts)
+                for sample in PooledProblem(asked, problem, seeds).generations(
+                    logged_as.text, logged_as.rollouts
+                )
             ]
             store.replace(name, grade(asked.benchmark, samples, judge))
         store.write_record(record)
@@ -151,23 +155,25 @@ def _read_tasks(
     place: Path, columns: Mapping[str, str], extractor: str | None, say: Say
 ) -> list[_LoggedTask]:
     """The tasks of lm-eval's that have generated text, of each the latest run; any other log is one task."""
-    files = _sample_logs(place) or [place]
+    files = _sample_logs(place)
     folders = sorted({str(file.parent) for file in files})
     if len(folders) > 1:
         raise UserError(f"there are logs of {len(folders)} models; name one of {', '.join(folders)}")
     latest: dict[str, tuple[str, Path]] = {}
-    for file in files:
+    for file in files or [place]:
         # Such as samples_gsm8k_2026-01-31T12-00-00.123456.jsonl; a renamed one may lack the date.
         name, _, date = file.stem.removeprefix("samples_").rpartition("_")
         name, date = (name, date) if name and file.match(_PATTERN) else (file.stem, "")
         latest[name] = max(latest.get(name, ("", file)), (date, file))
     tasks = []
     for name, (date, file) in latest.items():
-        line = next(iter(next(json_batches(file))), {}) if file.is_file() and is_json(file) else {}
-        if "resps" in line and not unpacked(line):
+        try:
+            log = read_log([file], columns, wanted=_WANTED, extractor=extractor, keeps_responses=True)
+        except NoRows:
+            if not file.match(_PATTERN):
+                raise
             say(f"{name} has likelihoods of given answers and no generated text; left out")
             continue
-        log = read_log([file], columns, wanted=_WANTED, extractor=extractor, keeps_responses=True)
         for note in log.notes:
             say(note)
         if "response" not in log.rows.columns:
@@ -176,7 +182,9 @@ def _read_tasks(
             )
         sampling, unknown, results = Sampling(), [*asdict(Sampling()), "seed"], dict[str, Any]()
         if log.trainer == LM_EVAL:
-            sampling, unknown = _sampling(line, file)
+            if file.is_dir():  # whose tasks lie deeper
+                raise UserError(f"{file} is no sample log of {LM_EVAL}; name another")
+            sampling, unknown = _sampling(log.rows["request"][0], file)
             with suppress(UserError):  # there may be none
                 read = read_json(file.with_name(f"results_{date}.json"))
                 results = read if isinstance(read, dict) else {}
@@ -212,10 +220,10 @@ def _problems(
         yield _Problem(prompt, text, json.loads(logged[0].get("doc") or "[]"), rollouts)
 
 
-def _sampling(line: Mapping[str, Any], file: Path) -> tuple[Sampling, list[str]]:
-    """How a request's arguments draw a response, as lm-eval reads them, and the settings that they leave open."""
+def _sampling(request: str, file: Path) -> tuple[Sampling, list[str]]:
+    """How a request's settings draw a response, as lm-eval reads them, and the settings that they leave open."""
     try:
-        asked = next(iter(line["arguments"].values()))["arg_1"]
+        asked = json.loads(request)
         limit = next((int(asked[name]) for name in _LIMITS if asked.get(name) is not None), _MAX_NEW_TOKENS)
         temperature = 0.0 if asked.get("do_sample") is False else float(asked.get("temperature") or 0)
         until = asked.get("until") or []

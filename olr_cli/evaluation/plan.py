@@ -48,13 +48,6 @@ Say = Callable[[str], None]
 """Shows a sentence to the user while something is done."""
 
 
-class HeldOut(NamedTuple):
-    """How a run's training measures what it holds out."""
-
-    sampling: Sampling
-    samples: int
-
-
 @dataclass(frozen=True)
 class EvaluationRequest:
     """The arguments and options of the command line, and what follows from them.
@@ -88,13 +81,6 @@ class EvaluationRequest:
     tolerance: float | None = None
     out: Path | None = None
     compare: Compared = None
-
-    def sampled(self, held_out: HeldOut | None) -> EvaluationRequest:
-        """The request with its sampling decided: as the command says, else as training measures these problems."""
-        by_default = Sampling() if held_out is None else held_out.sampling
-        sampling = replace(by_default, **self.drawn)
-        samples = self.samples or (held_out.samples if held_out and sampling.temperature else None)
-        return replace(self, sampling=sampling, samples=samples)
 
     def tasks(self, benchmarks: Sequence[Benchmark]) -> list[Task]:
         """The benchmarks with their problems, which are loaded, and their samples."""
@@ -144,15 +130,20 @@ def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
     is_served = request.backend.url is not None
     named = all_targets(request.models, request.checkpoints, request.out, is_served=is_served)
     if request.out is None:
+        is_held_out = chosen.samples is not None
         named = {
-            model: [_parted(target, chosen.held_out) for target in group] for model, group in named.items()
+            model: [_parted(target, is_held_out=is_held_out) for target in group]
+            for model, group in named.items()
         }
     every_target = [target for group in named.values() for target in group]
     check_reference(request.compare, every_target)
     require_models(every_target)
     for note in filter(None, (chosen.note, *(note for it in chosen.benchmarks for note in it.notes))):
         say(note)
-    request = request.sampled(chosen.held_out)
+    sampling, samples = replace(chosen.sampling, **request.drawn), request.samples
+    if samples is None and sampling.temperature:
+        samples = chosen.samples
+    request = replace(request, sampling=sampling, samples=samples)
     protocol = protocol_of(request.protocol, every_target)
     if protocol == "paper":
         say("Samples and prompts are those behind the paper's scores")
@@ -170,15 +161,15 @@ def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
     return evaluations
 
 
-def _parted(target: Target, held_out: HeldOut | None) -> Target:
+def _parted(target: Target, *, is_held_out: bool) -> Target:
     """The target, in another folder where it is not sampled as this model is by default.
 
     A run is asked what it holds out as in training, all else as any model: one evaluation has one sampling.
     """
     run = target.origin.get("run")
-    if (held_out is not None) == (run is not None and held_out_set(Path(run)) is not None):
+    if is_held_out == (run is not None and held_out_set(Path(run)) is not None):
         return target
-    folder = f"{target.folder.name}-{'benchmarks' if held_out is None else 'held-out'}"
+    folder = f"{target.folder.name}-{'held-out' if is_held_out else 'benchmarks'}"
     return replace(target, folder=target.folder.with_name(folder))
 
 
@@ -187,12 +178,14 @@ class Chosen(NamedTuple):
 
     Attributes:
         note: a sentence where the choice may surprise, for before anything starts.
-        held_out: how training measures these problems, if they are what runs hold out.
+        sampling: by default; that of training, like `samples` of a problem, of what runs hold out.
+        samples: None of everything else.
     """
 
     benchmarks: Sequence[Benchmark]
     note: str | None = None
-    held_out: HeldOut | None = None
+    sampling: Sampling = Sampling()
+    samples: int | None = None
 
 
 def _benchmarks(request: EvaluationRequest) -> Chosen:
@@ -216,7 +209,7 @@ def default_benchmarks(models: Sequence[str], data: Path | None, *, of_the_paper
     if data is not None:
         return Chosen(*_benchmarks_of(data))
     chosen: dict[str, Benchmark] = {}
-    measured: set[HeldOut] = set()
+    measured: set[tuple[Sampling, int]] = set()
     for model in () if of_the_paper else filter(is_run, models):
         try:
             benchmark = held_out_benchmark(Path(model))
@@ -225,21 +218,23 @@ def default_benchmarks(models: Sequence[str], data: Path | None, *, of_the_paper
         if benchmark is not None:
             train = read_recipe(Path(model)).train
             drawn = (train.max_new_tokens, train.top_p, train.top_k, train.min_p, train.stop)
-            measured.add(HeldOut(Sampling(train.evaluation_temperature, *drawn), train.held_out_rollouts))
+            measured.add((Sampling(train.evaluation_temperature, *drawn), train.held_out_rollouts))
             if chosen.setdefault(benchmark.name, benchmark) != benchmark or len(measured) > 1:
                 raise UserError(
                     f"these runs hold out different sets '{benchmark.name}', or measure them in different ways"
                     " (train.*); evaluate them one at a time, or name benchmarks"
                 )
     if chosen:
-        [held_out] = measured
+        [(sampling, samples)] = measured
         note = (
             f"{', '.join(chosen)} is held out from training, and no other benchmark is named; where no option says"
-            f" otherwise, it is asked as in training (temperature {held_out.sampling.temperature:g},"
-            f" {held_out.samples} samples of each problem)"
+            f" otherwise, it is asked as in training (temperature {sampling.temperature:g}, {samples} samples of each"
+            " problem)"
         )
-        return Chosen(list(chosen.values()), note, held_out)
-    of_models = {model: _task_of(origin(model)) for model in models}
+        return Chosen(list(chosen.values()), note, sampling, samples)
+    kinds = {model: toy_kind(origin(model)) for model in models}
+    words_of = {None: "all", "addition": "arithmetic"}
+    of_models = {model: words_of.get(kind, f"arithmetic:{kind}") for model, kind in kinds.items()}
     if len(set(of_models.values())) > 1:
         facts = ", ".join(f"{model}: {words}" for model, words in of_models.items())
         raise UserError(
@@ -260,13 +255,6 @@ def _benchmarks_of(data: Path) -> tuple[list[Benchmark], str | None]:
     if others := sorted(sources.difference(*(benchmark.names for benchmark in chosen))):
         note += f"; rows of {', '.join(others[:5])} are left out unless they are named as benchmarks"
     return chosen, note if others or len(names) < len(PAPER) else None
-
-
-def _task_of(start: str) -> str:
-    kind = toy_kind(start)
-    if kind is None:
-        return "all"
-    return "arithmetic" if kind == "addition" else f"arithmetic:{kind}"
 
 
 def protocol_of(asked: Protocol | None, targets: Sequence[Target]) -> Protocol:

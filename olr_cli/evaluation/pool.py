@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from olr_cli import seeding
@@ -36,24 +36,37 @@ class PooledProblem:
     """A problem of the pool.
 
     Attributes:
-        seeds: a seed for each missing sample, by the sample's number.
+        seeds: a seed for each missing sample, by the sample's number; None for one that was imported.
         stored: its samples of an earlier call that asked for fewer.
     """
 
     task: Task
     problem: Prompt
-    seeds: Mapping[int, int]
-    stored: Sequence[Generation]
+    seeds: Mapping[int, int | None]
+    stored: Sequence[Generation] = ()
 
     def generations(self, prompt: str, rollouts: Sequence[Rollout | None]) -> Iterator[Generation]:
         """All samples but those that are lost, the new ones not graded yet; `prompt` as the model read it.
 
         Samples that are stored are graded again with the others: how a class is spelt depends on all of them (R7).
         """
+        gold, problem = self.problem.gold, self.problem
+        assert gold is not None  # a benchmark's problems have one
         yield from self.stored
         for (number, seed), rollout in zip(self.seeds.items(), rollouts, strict=True):
             if rollout is not None:
-                yield Generation.of(self.task.benchmark, self.problem, number, prompt, rollout, seed)
+                yield Generation(
+                    benchmark=self.task.benchmark.name,
+                    problem_id=problem.prompt_id,
+                    sample=number,
+                    prompt=prompt,
+                    response=rollout.response,
+                    gold=gold,
+                    choices=problem.choices,
+                    tokens=rollout.tokens,
+                    truncated=rollout.truncated,
+                    seed=seed,
+                )
 
 
 def pool_of(store: EvaluationStore, tasks: Sequence[Task], seed: int) -> list[PooledProblem]:
@@ -62,8 +75,8 @@ def pool_of(store: EvaluationStore, tasks: Sequence[Task], seed: int) -> list[Po
     for task in tasks:
         name, missing = task.benchmark.name, store.missing(task)
         stored: dict[str, list[Generation]] = {}
-        if partial := [problem_id for problem_id, numbers in missing.items() if len(numbers) < task.samples]:
-            for sample in store.generations(name, partial):
+        if any(len(numbers) < task.samples for numbers in missing.values()):
+            for sample in store.generations(name):
                 stored.setdefault(sample.problem_id, []).append(sample)
         pool += [
             PooledProblem(
@@ -83,39 +96,32 @@ def sample_seed(seed: int, benchmark: str, problem_id: str, sample: int) -> int:
     return seeding.key("evaluation", seed, benchmark, problem_id, sample) >> 1
 
 
+@dataclass
 class Recorder(AbstractContextManager["Recorder"]):
     """Grades and stores finished problems in a thread of its own, while others are generated.
 
-    Leaving the context after an error that a user can mend, or a request to stop, stores what is finished. The record
-    is written with the first samples, and again if the backend's `facts` change: replies show what a server refuses.
-    In the thread, `stored` is called with the number of new samples after each part, and `finished` with a benchmark
-    when all its problems are stored.
+    The record is written with the first samples, and again if the backend's `facts` change: replies show what a server
+    refuses.
+
+    Attributes:
+        stored: called in the thread with the number of new samples after each part.
+        finished: called in the thread with a benchmark when all its problems are stored.
+        counted: the verdicts on all samples so far, but for multiple choice; complete after the block.
     """
 
-    def __init__(
-        self,
-        store: EvaluationStore,
-        record: EvaluationRecord,
-        facts: Mapping[str, Any],
-        pool: Sequence[PooledProblem],
-        judge: Judge,
-        stored: Callable[[int], None],
-        finished: Callable[[Task], None],
-    ) -> None:
-        self._store, self._record, self._facts, self._judge = store, record, facts, judge
-        self._on_stored, self._on_finished = stored, finished
-        self._tasks = {entry.task.benchmark.name: entry.task for entry in pool}
-        self._left: Counter[str] = Counter()
-        """Missing samples of each benchmark."""
-        self._stored: dict[tuple[str, str], int] = {}
-        for entry in pool:
-            name = entry.task.benchmark.name
-            self._left[name] += len(entry.seeds)
-            self._stored[name, entry.problem.prompt_id] = len(entry.stored)
-        self._waiting: list[Generation] = []
+    store: EvaluationStore
+    record: EvaluationRecord
+    facts: Mapping[str, Any]
+    pool: Sequence[PooledProblem]
+    judge: Judge
+    stored: Callable[[int], None]
+    finished: Callable[[Task], None]
+    counted: Counter[Verdict] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self._left = Counter(entry.task.benchmark.name for entry in self.pool for _ in entry.seeds)
+        self._waiting: list[tuple[PooledProblem, list[Generation]]] = []
         self._is_recorded = False
-        self.counted: Counter[Verdict] = Counter()
-        """The verdicts on all samples so far, but for multiple choice; complete after the block."""
         self._last = time.monotonic()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="olr-grading")
         self._jobs: list[Future[None]] = []
@@ -130,12 +136,13 @@ class Recorder(AbstractContextManager["Recorder"]):
         finally:
             self._thread.shutdown(cancel_futures=True)
 
-    def add(self, samples: Sequence[Generation]) -> None:
-        """Take all samples of some problems."""
-        self._waiting += samples
+    def add(self, problems: Iterable[tuple[PooledProblem, list[Generation]]]) -> None:
+        """Take problems with all their samples."""
+        self._waiting += problems
         while self._jobs and self._jobs[0].done():
             self._jobs.pop(0).result()
-        if len(self._waiting) >= STORED_AT_ONCE or time.monotonic() - self._last > STORED_EVERY:
+        is_much = sum(len(samples) for _, samples in self._waiting) >= STORED_AT_ONCE
+        if is_much or time.monotonic() - self._last > STORED_EVERY:
             self._hand_over()
 
     def _hand_over(self) -> None:
@@ -145,21 +152,19 @@ class Recorder(AbstractContextManager["Recorder"]):
             self._jobs.append(self._thread.submit(self._grade, self._waiting))
             self._waiting = []
 
-    def _grade(self, samples: Sequence[Generation]) -> None:
-        of_benchmark: dict[str, list[Generation]] = {}
-        for sample in samples:
-            of_benchmark.setdefault(sample.benchmark, []).append(sample)
-        for name, rows in of_benchmark.items():
-            graded = grade(self._tasks[name].benchmark, rows, self._judge, self.counted)
-            record = self._store.with_backend(self._record, self._facts)
-            if record is not self._record or not self._is_recorded:
+    def _grade(self, problems: Sequence[tuple[PooledProblem, list[Generation]]]) -> None:
+        for task in {entry.task.benchmark.name: entry.task for entry, _ in problems}.values():
+            part = [(entry, samples) for entry, samples in problems if entry.task is task]
+            samples = [sample for _, of_problem in part for sample in of_problem]
+            graded = grade(task.benchmark, samples, self.judge, self.counted)
+            record = self.store.with_backend(self.record, self.facts)
+            if record is not self.record or not self._is_recorded:
                 # Not before there are samples: until then, nothing ties the user to these settings.
-                self._store.write_record(record)
-                self._record, self._is_recorded = record, True
-            self._store.append(name, graded)
-            problems = {row.problem_id for row in graded}
-            new = len(graded) - sum(self._stored[name, problem_id] for problem_id in problems)
-            self._on_stored(new)
-            self._left[name] -= new
-            if not self._left[name]:
-                self._on_finished(self._tasks[name])
+                self.store.write_record(record)
+                self.record, self._is_recorded = record, True
+            self.store.append(task.benchmark.name, graded)
+            new = len(graded) - sum(len(entry.stored) for entry, _ in part)
+            self.stored(new)
+            self._left[task.benchmark.name] -= new
+            if not self._left[task.benchmark.name]:
+                self.finished(task)

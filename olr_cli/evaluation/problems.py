@@ -144,9 +144,8 @@ def _of_table(
     options: list[tuple[Any, Any]] | None = None
     if fields is not None:
         rows = Rows(table, Origins(place))
-        _require_columns(benchmark, fields, rows)
+        table = _renamed(benchmark, fields, rows)
         options = _options(fields, rows) if fields.options else None
-        table = _renamed(fields, rows)
         prompts_place = f"{place} ({fields.problem} -> {fields.answer})"
     prompts, numbers = _prompts(table, benchmark, prompts_place)
     # As many rows as problems are no repeats, even if the benchmark asks the same question twice.
@@ -223,18 +222,16 @@ def _label(gold: str, labels: Sequence[str], problem_id: str, place: str) -> str
     )
 
 
-def _require_columns(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> None:
+def _renamed(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> pa.Table:
+    """The columns of question, answer and id under names that `read_rows` knows."""
+    import pyarrow as pa
+
     for name in filter(None, (fields.problem, fields.answer, fields.id, *fields.options)):
         if not rows.has(name):
             raise UserError(
                 f"{rows.place} has no column '{name}'; its columns are {', '.join(rows.table.column_names)}; fix the"
                 f" fields of {benchmark.name}"
             )
-
-
-def _renamed(fields: ProblemFields, rows: Rows) -> pa.Table:
-    """The columns of question, answer and id under names that `read_rows` knows."""
-    import pyarrow as pa
 
     def column(path: str) -> pa.ChunkedArray:
         named = path in rows.table.column_names

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
-from statistics import fmean
 from typing import ClassVar
 
 import polars as pl
 from pydantic import TypeAdapter
 
 from olr_cli.errors import UserError, did_you_mean
-from olr_cli.evaluation.scores import groups
-from olr_cli.recipe.schema import OlrMethod
+from olr_cli.evaluation.scores import averages
+from olr_cli.recipe.schema import OlrMethod, OwnMethod, Recipe, ScoreMethod
 from olr_cli.runs.directory import read_recipe
 from olr_cli.runs.store import scan_labels
 from olr_cli.runs.stored import marked_noise
@@ -37,6 +36,7 @@ class Setting:
         noise_ratio: as printed.
         slope_threshold: delta.
         warmup_epochs: T, as visits that keep the label.
+        besides: what else decides labels or rewards, of which the paper has nothing; empty in its rows.
     """
 
     model: str
@@ -46,6 +46,7 @@ class Setting:
     train_prompts: int = 800
     slope_threshold: Decimal | None = None
     warmup_epochs: int | None = None
+    besides: str = ""
 
     def __str__(self) -> str:
         words = [self.model]
@@ -59,7 +60,7 @@ class Setting:
             words.append(f"slope threshold {self.slope_threshold}")
         if self.warmup_epochs not in (None, 5):
             words.append(f"{self.warmup_epochs} warm-up epochs")
-        return ", ".join(words)
+        return ", ".join(filter(None, (*words, self.besides)))
 
 
 @dataclass(frozen=True)
@@ -91,10 +92,7 @@ class PublishedRow:
 
         The paper prints the means too, to one decimal, mostly those of the rounded scores.
         """
-        shares = dict(self.scores)
-        for group, names in groups(self.scores).items():
-            shares[group] = fmean(self.scores[name] for name in names)
-        return shares
+        return {**self.scores, **averages(self.scores)}
 
 
 @cache
@@ -124,7 +122,7 @@ def _scores() -> list[tuple[str, Setting, str, Decimal]]:
         return [
             (
                 line["table"],
-                read({field.name: line[field.name] or None for field in fields(Setting)}),
+                read({f.name: line[f.name] or None for f in fields(Setting) if f.name in line}),
                 line["benchmark"],
                 Decimal(line["score"]),
             )
@@ -162,24 +160,49 @@ def published_row(setting: Setting) -> PublishedRow:
 def setting_of(run: Path) -> Setting:
     """What the paper would call a run, from its recipe and its labels."""
     recipe = read_recipe(run)
-    labels = scan_labels(run)
-    method, olr = compose(recipe.method), recipe.method if isinstance(recipe.method, OlrMethod) else None
+    labels, uses_labels = scan_labels(run), recipe.method.row.uses_labels
+    olr = recipe.method if isinstance(recipe.method, OlrMethod) else None
     noise_type: str | None = None
     noise_ratio = None
-    if method.needs_labels and recipe.noise is not None and recipe.noise.ratio is not None:
+    if uses_labels and recipe.noise is not None and recipe.noise.ratio is not None:
         noise_type, noise_ratio = recipe.noise.type, recipe.noise.ratio
-    elif method.needs_labels and (marked := marked_noise(labels)):
+    elif uses_labels and (marked := marked_noise(labels)):
         noise_type, share = marked
         noise_ratio = Decimal(share).quantize(Decimal("0.1"))  # as printed
     return Setting(
         model=model_name(recipe.model.path),
-        method=method.name,
+        method=_method(recipe),
         noise_type=noise_type,
         noise_ratio=noise_ratio,
         train_prompts=labels.filter(pl.col("visit") == 1).select(pl.len()).collect().item(),
         slope_threshold=olr.slope_threshold if olr and "slope" in olr.criteria else None,
         warmup_epochs=olr.warmup_epochs if olr else None,
+        besides=", ".join(_besides(recipe)),
     )
+
+
+def _method(recipe: Recipe) -> str:
+    """The method's name, with what tells it from the paper's method of that name."""
+    section = recipe.method
+    names = compose(section).name.split("+")
+    if isinstance(section, OwnMethod):
+        names[0] = section.name  # without its file it may be called like one of the paper's
+    if isinstance(section, ScoreMethod) and section.score_reduction == "sum":
+        names.append("sum")
+    if recipe.verifier is not None and section.majority_graded_by == "verifier":
+        names.append("graded_by_verifier")
+    return "+".join(names)
+
+
+def _besides(recipe: Recipe) -> Iterator[str]:
+    """What decides labels and rewards besides method and noise; runs that share it are compared with each other."""
+    draw = getattr(recipe.noise, "draw", "uniform")
+    if draw != "uniform" and recipe.method.row.uses_labels:
+        yield f"labels drawn by {draw}"
+    if recipe.data.verified is not None:
+        yield "verified labels"
+    if recipe.verifier is not None and recipe.verifier.brief:
+        yield f"verifier {recipe.verifier.brief}"
 
 
 def model_name(model: str) -> str:

@@ -210,9 +210,8 @@ def groups(names: Collection[str]) -> dict[Group, list[str]]:
     return {group: members[group] for group in members if set(members[group]) <= set(names)}
 
 
-def averages(scores: Iterable[Score]) -> dict[Group, float]:
+def averages(shares: Mapping[str, float]) -> dict[str, float]:
     """The paper's means over in- and out-of-distribution benchmarks, each only when all of its benchmarks are there."""
-    shares = {score.benchmark: score.avg for score in scores}
     return {group: fmean(shares[name] for name in names) for group, names in groups(shares).items()}
 
 
@@ -220,8 +219,9 @@ def estimates(scores: Iterable[Score]) -> dict[str, Cell]:
     """Scores by benchmark, and averages by ``in`` and ``out``, with their bootstrap intervals."""
     by_name = {score.benchmark: score for score in scores}
     shown = {name: Cell(score.avg, ends=score.interval) for name, score in by_name.items()}
-    for group, mean in averages(by_name.values()).items():
-        strata = [list(by_name[name].by_problem.values()) for name in groups(by_name)[group]]
+    for group, names in groups(by_name).items():
+        strata = [list(by_name[name].by_problem.values()) for name in names]
+        mean = fmean(by_name[name].avg for name in names)
         shown[group] = Cell(mean, ends=bootstrap_interval(strata, group))
     return shown
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -37,7 +37,6 @@ from olr_cli.files import read_record, sweep, write_text, write_whole, writing
 from olr_cli.recipe.schema import Section
 from olr_cli.runs.directory import GIVEN_UP, versions
 from olr_cli.runs.locks import held
-from olr_cli.supervision import Rollout
 from olr_cli.supervision.types import arrow_schema
 from olr_cli.tables import as_json
 
@@ -96,31 +95,6 @@ class Generation:
     truncated: bool | None
     seed: int | None
     unfinished_thought: bool | None = None
-
-    @classmethod
-    def of(
-        cls,
-        benchmark: Benchmark,
-        problem: Prompt,
-        sample: int,
-        prompt: str,
-        rollout: Rollout,
-        seed: int | None = None,
-    ) -> Generation:
-        """A sample that is not graded yet."""
-        assert problem.gold is not None  # a benchmark's problems have one
-        return cls(
-            benchmark=benchmark.name,
-            problem_id=problem.prompt_id,
-            sample=sample,
-            prompt=prompt,
-            response=rollout.response,
-            gold=problem.gold,
-            choices=problem.choices,
-            tokens=rollout.tokens,
-            truncated=rollout.truncated,
-            seed=seed,
-        )
 
 
 _TEXTS = ("prompt", "response", "gold")
@@ -291,8 +265,7 @@ class EvaluationStore:
         benchmarks = before.benchmarks | asked.benchmarks
         for task in tasks:
             name = task.benchmark.name
-            stored = before.benchmarks.get(name)
-            if stored is None:
+            if (stored := before.benchmarks.get(name)) is None:
                 continue
             for what, was, now in (
                 ("samples", stored.samples, task.samples),
@@ -300,8 +273,7 @@ class EvaluationStore:
             ):
                 if now < was:
                     changes.append(f"{what} of {name}: {was} -> {now}, which can only be raised")
-            known = digest(task.problems[: stored.problems])
-            if not changes and known != stored.problems_digest:
+            if not changes and digest(task.problems[: stored.problems]) != stored.problems_digest:
                 changes.append(f"{name} has other problems or golds")
             if task.samples == stored.samples:  # else all samples of a problem are graded again
                 rules = {"answer_rules": stored.answer_rules}
@@ -338,14 +310,9 @@ class EvaluationStore:
 
     def append(self, benchmark: str, rows: Sequence[Generation]) -> None:
         """Store all samples of some problems, or nothing."""
-        parts = self._parts(benchmark)
-        with writing(parts):
-            # Not the evaluation's folder, which may have been moved.
-            for folder in (parts.parent, parts):
-                folder.mkdir(exist_ok=True)
         # Not the number of parts: one may have been removed.
         numbers = [int(file.stem.removeprefix("part-")) for file in self._part_files(benchmark)]
-        _write(parts / f"part-{max(numbers, default=0) + 1:06d}.parquet", _table(rows))
+        self._write(self._parts(benchmark) / f"part-{max(numbers, default=0) + 1:06d}.parquet", _table(rows))
 
     def finish(self, task: Task) -> None:
         """Merge all parts of a task that is complete into one file, with its rows in the order of the problems."""
@@ -355,35 +322,35 @@ class EvaluationStore:
         if self._parts(benchmark).is_dir():
             places = pl.DataFrame({"problem_id": ids}).with_row_index("place")
             rows = self.read(benchmark).join(places, on="problem_id", how="left")
-            _write(self._whole(benchmark), rows.sort("place", "sample").drop("place").to_arrow())
+            self._write(self._whole(benchmark), rows.sort("place", "sample").drop("place").to_arrow())
             shutil.rmtree(self._parts(benchmark))
 
     def replace(self, benchmark: str, rows: Sequence[Generation]) -> None:
         """Write the rows of a finished benchmark, in place of any that are there."""
-        file = self._whole(benchmark)
-        with writing(file):
-            file.parent.mkdir(exist_ok=True)
-        _write(file, _table(rows))
+        self._write(self._whole(benchmark), _table(rows))
+
+    def _write(self, file: Path, table: pa.Table) -> None:
+        import pyarrow.parquet as pq
+
+        with writing(file.parent):
+            # Not the evaluation's folder, which may have been moved.
+            for folder in (self.folder / "generations", file.parent):
+                folder.mkdir(exist_ok=True)
+        marked = table.cast(_arrow_schema())
+        write_whole(file, lambda path: pq.write_table(marked, path, compression="zstd"))
 
     def missing(self, task: Task) -> dict[str, list[int]]:
         """The numbers of the samples that problems lack, by the id of each problem that lacks some."""
-        stored: dict[str, set[int]] = {}
-        for problem_id, sample in self.read(task.benchmark.name, ["problem_id", "sample"]).iter_rows():
-            stored.setdefault(problem_id, set()).add(sample)
+        stored = {*self.read(task.benchmark.name, ["problem_id", "sample"]).iter_rows()}
         missing = {
-            problem.prompt_id: sorted(set(range(task.samples)) - stored.get(problem.prompt_id, set()))
+            problem.prompt_id: [n for n in range(task.samples) if (problem.prompt_id, n) not in stored]
             for problem in task.problems
         }
         return {problem_id: numbers for problem_id, numbers in missing.items() if numbers}
 
-    def generations(self, benchmark: str, problem_ids: Collection[str] | None = None) -> list[Generation]:
-        """The stored samples, of some problems or of all; errors as of `read`."""
-        import polars as pl
-
-        rows = self.read(benchmark)
-        if problem_ids is not None:
-            rows = rows.filter(pl.col("problem_id").is_in(list(problem_ids)))
-        return [Generation(**row) for row in rows.iter_rows(named=True)]
+    def generations(self, benchmark: str) -> list[Generation]:
+        """The stored samples."""
+        return [Generation(**row) for row in self.read(benchmark).iter_rows(named=True)]
 
     def read(self, benchmark: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """All rows so far, in the order in which problems were worked on; `columns` have ``problem_id`` among them."""
@@ -430,7 +397,7 @@ class EvaluationStore:
             (plain if name == "seed" else plain["sampling"])[name] = how
         plain |= {
             "scores": as_json(scores),
-            "averages": averages(scores),
+            "averages": averages({score.benchmark: score.avg for score in scores}),
             "versions": versions(),
         }
         _write_json(self.folder / "scores.json", plain)
@@ -489,13 +456,6 @@ def _table(rows: Sequence[Generation]) -> pa.Table:
 
     schema = _arrow_schema()
     return pa.table({name: [getattr(row, name) for row in rows] for name in schema.names}, schema=schema)
-
-
-def _write(file: Path, table: pa.Table) -> None:
-    import pyarrow.parquet as pq
-
-    marked = table.cast(_arrow_schema())
-    write_whole(file, lambda path: pq.write_table(marked, path, compression="zstd"))
 
 
 def _read(file: Path, columns: Sequence[str] | None) -> pl.DataFrame:

@@ -65,12 +65,11 @@ def all_targets(
             f"only runs have checkpoints, and {', '.join(models)} is none (it has no manifest.json)",
             "checkpoint",
         )
-    if len(models) == 1:
-        return {models[0]: targets(models[0], checkpoints, out, is_served=is_served)}
+    are_several = len(models) > 1
     named: dict[str, list[Target]] = {}
     for model in models:
-        named[model] = targets(model, checkpoints, None, is_served=is_served)
-        if out is not None:
+        named[model] = targets(model, checkpoints, None if are_several else out, is_served=is_served)
+        if are_several and out is not None:
             run = f"{Path(model).absolute().name}-" if is_run(model) else ""
             named[model] = [
                 replace(target, folder=out / f"{run}{target.folder.name}") for target in named[model]

@@ -426,7 +426,7 @@ def _resolved(layers: Sequence[Layer]) -> Recipe:
         for detail in error.errors():
             places.setdefault(_dotted(detail["loc"]), detail)
         details = list(places.values())
-        first, *others = [_sentence(detail) for detail in details[:_MOST_PROBLEMS]]
+        first, *others = [sentence_of(detail) for detail in details[:_MOST_PROBLEMS]]
         more = f" (and {len(details) - 1} more: {'; '.join(others)})" if others else ""
         is_unknown = any(detail["type"] == "extra_forbidden" for detail in details)
         remedy = "; `olr recipes keys` lists all keys" if is_unknown else ""
@@ -444,7 +444,8 @@ def _source(detail: Any, sentence: str, layers: Sequence[Layer]) -> str:
     return layers[0].source
 
 
-def _sentence(detail: Any) -> str:
+def sentence_of(detail: Any) -> str:
+    """One of pydantic's errors as a sentence that names the key."""
     place = _dotted(detail["loc"])
     if detail["type"] == "extra_forbidden":
         return _unknown_key(place)

@@ -21,6 +21,8 @@ from olr_cli.evaluation.published import (
     published_rows,
     setting_of,
 )
+from olr_cli.recipe.layers import validate
+from olr_cli.runs.directory import recipe_yaml
 from olr_cli.runs.store import scan_labels
 from olr_cli.runs.stored import marked_noise
 
@@ -105,6 +107,47 @@ def test_a_run_is_called_what_the_paper_calls_its_setting(tmp_path, changes, exp
     assert found.noise_ratio == (ratio and Decimal(ratio))
     assert found.slope_threshold == (threshold and Decimal(threshold))
     assert found.train_prompts == 20
+
+
+@each(
+    "sections, words",
+    ({"verifier": {"false_negative_rate": 0.3}}, "olr, active noise 0.5, verifier FN 0.3"),
+    (
+        {"verifier": {"where": [{"answer": "5$", "false_negative_rate": 1}]}},
+        "olr, .*, verifier rule on answer",
+    ),
+    (
+        {"verifier": {"false_positive_rate": 0.1}, "method": {**OLR, "majority_graded_by": "verifier"}},
+        r"olr\+graded_by_verifier, active noise 0.5, verifier FP 0.1",
+    ),
+    ({"data": {"verified": 10}}, "olr, active noise 0.5, verified labels"),
+    (
+        {"data": {"verified": 10}, "method": {**OLR, "prompts": "verified"}},
+        r"olr\+verified_only, .*, verified labels",
+    ),
+    ({"noise": {"type": "active", "ratio": 0.5, "draw": "frequency"}}, "olr, .*, labels drawn by frequency"),
+    ({"noise": {"type": "mixed", "ratio": 0.5}}, "olr, mixed noise 0.5"),
+    ({"method": {"name": "mine.py:olr"}}, "mine.py:olr, active noise 0.5"),
+    ({"method": {"name": "token_entropy", "score_reduction": "sum"}}, r"token_entropy\+sum"),
+)
+def test_a_run_with_other_labels_or_rewards_is_no_row_of_the_paper(tmp_path, sections, words):
+    of_paper = {"data": {"limit": 800}, "model": {"path": "Qwen/Qwen3-4B-Base"}, "method": OLR}
+    run = write_history(tmp_path / "run", **{**SMALL, "prompts": 800})
+    noise = {"noise": {"type": "active", "ratio": 0.5}}
+    (run / "recipe.yaml").write_text(recipe_yaml(validate({**of_paper, **noise}, "")))
+    assert published_row(setting_of(run)).tables[0] == "noise_ratios"
+    (run / "recipe.yaml").write_text(recipe_yaml(validate({**of_paper, **noise, **sections}, "")))
+    with pytest.raises(
+        UserError, match=f"the paper has no row for Qwen3-4B-Base, {words}; the nearest are Qwen3"
+    ):
+        published_row(setting_of(run))
+
+
+def test_a_verifier_without_errors_changes_nothing(tmp_path):
+    method = {**OLR, "majority_graded_by": "verifier"}
+    runs = [write_history(tmp_path / name, **SMALL, method=it) for name, it in (("a", OLR), ("b", method))]
+    none = write_history(tmp_path / "c", **SMALL, method=OLR, verifier={"false_negative_rate": 0})
+    assert len({setting_of(run) for run in (*runs, none)}) == 1
 
 
 def test_marks_in_the_file_come_to_a_ratio_of_one_decimal(tmp_path):

@@ -97,23 +97,6 @@ def test_up_to_its_first_update_a_training_run_samples_the_same(whole, tmp_path)
         assert_frame_equal(ours[kept], theirs[kept], check_exact=False, rel_tol=1e-5)
 
 
-def test_metrics_tell_every_step(whole):
-    lines = read_metrics(whole)
-    assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
-    labels, records = tables(whole)
-    for line in lines:
-        own = labels.filter(pl.col("step") == line["step"])
-        assert line["majority/accuracy"] == pytest.approx(own["majority_is_correct"].mean())
-        voted = [
-            (row["majority_answer"], row["given_label"])
-            for row in own.iter_rows(named=True)
-            if row["majority_answer"] is not None
-        ]  # answers of the arithmetic task have one spelling
-        differs = sum(int(majority) != int(label) for majority, label in voted) / len(voted)
-        assert line["majority/differs_from_label"] == pytest.approx(differs)
-    assert 0 < records["is_correct"].mean() < 1
-
-
 class Killed(BaseException):
     """Ends a test's run as a kill would, at a place of our choice."""
 
@@ -143,14 +126,6 @@ def test_killed_anywhere_and_resumed_it_ends_as_uninterrupted(
     for ours, theirs in zip(tables(run), tables(whole), strict=True):
         assert_frame_equal(ours, theirs)
     assert untimed(read_metrics(run)) == untimed(read_metrics(whole))
-
-
-def test_a_resume_with_other_settings_names_them_and_touches_nothing(whole):
-    before = files(whole)
-    changed = r"seed: 3 -> 4; train.temperature: 1.0 -> 0.7; train.epochs: 2 -> 1, which can only be raised\)"
-    with pytest.raises(UserError, match=changed):
-        sample(whole, recipe(seed=4, epochs=1, temperature=0.7), resume=True)
-    assert files(whole) == before
 
 
 def test_a_run_that_is_given_more_visits_equals_one_of_as_many_from_the_start(whole, tmp_path):

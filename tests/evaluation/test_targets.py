@@ -128,7 +128,7 @@ def test_a_run_is_scored_on_what_it_holds_out(tmp_path):
     file = write_rows(tmp_path / "held out.jsonl", None, None)
     data = {"test": str(file), "extractor": "last_number", "system_prompt": "Think first."}
     run = write_history(tmp_path / "mine", data=data, steps=2)
-    (benchmark,), note, _ = default_benchmarks([str(run), "org/model"], None)
+    (benchmark,), note, *_ = default_benchmarks([str(run), "org/model"], None)
     assert (benchmark.name, benchmark.extractor) == ("held-out", "last_number")
     assert "is held out from training" in note
     held_out = held_out_prompts(read_recipe(run), str(file), "test").prompts
@@ -209,17 +209,17 @@ def test_evaluations_are_found_at_in_and_below_a_place(evaluated, tmp_path, trai
 
 
 def test_an_evaluation_among_those_shown_is_what_the_others_are_compared_with(evaluated):
-    data = scores_answer(evaluated, evaluated[0][0].folder).data
-    [name] = [each["name"] for each in data["evaluations"]]
-    assert name == str(evaluated[1][0].folder)
-    assert data["reference"]["differences"][name]["sums"]["pairs"] == 12
+    rows = scores_answer(evaluated, evaluated[0][0].folder).result["rows"]
+    assert {row["model"] for row in rows} == {str(evaluated[1][0].folder)}
+    assert next(row["pairs"] for row in rows if row["benchmark"] == "sums") == 12
 
 
 def test_the_last_evaluation_at_a_place_is_compared_with_and_named(evaluated, tmp_path):
     check_reference(tmp_path / "all", [evaluated[0][0]])
-    data = scores_answer(evaluated[:1], tmp_path / "all").data
-    assert [each["name"] for each in data["evaluations"]] == ["some model"]
-    assert data["reference"]["name"] == str(evaluated[1][0].folder), "both are called some model"
+    data = scores_answer(evaluated[:1], tmp_path / "all").result
+    assert {row["model"] for row in data["rows"]} == {"some model"}
+    second = str(evaluated[1][0].folder)
+    assert {row["reference"] for row in data["rows"]} == {second}, "both are called some model"
     last = evaluated[1][0].folder
     assert data["notes"][-1].endswith(f"all holds 2 evaluations; {last}, the last by name, is compared with.")
     assert "holds" not in str(scores_answer(evaluated[:1], last).notes)

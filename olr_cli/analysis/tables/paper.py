@@ -5,9 +5,10 @@
     runs ──► source (their scores) ──► cells by arm ──┘
 
 What a table varies, the order of its rows and what they are compared with follow from the published scores. Runs stand
-in the row of their method and noise, and of the one setting that the table varies besides. Other settings of ours may
-differ from the paper's, as those of laptop runs do: a note says so. Published scores, where they are shown, stand
-beside ours if ours are of another column, else on a row below.
+in the row of their method and noise, and of the one setting that the table varies besides; what else decides labels or
+rewards (`Setting.besides`) makes a row of its own. Other settings of ours may differ from the paper's, as those of
+laptop runs do: a note says so. Published scores, where they are shown, stand beside ours if ours are of another column,
+else on a row below.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ _METHOD_TITLES = {
     "olr_without_slope": "OLR without slope",
     "olr_without_consistency": "OLR without consistency",
     "olr_every_majority": "OLR, every majority",
+    "verified_only": "verified labels alone",
+    "graded_by_verifier": "graded by the verifier",
 }
 """What the paper calls the methods, and the parts of mixed ones."""
 
@@ -212,6 +215,7 @@ class PaperTable:
         names = dict.fromkeys(score.name for score in (*self._source.columns, *self._published))
         for row in self.rows:
             setting = row.setting
+            noise = f"{setting.noise_type} {setting.noise_ratio}" if setting.noise_type else ""
             varied = getattr(setting, self._varies) if self._varies else None
             # Decimals as they are written.
             varied = str(varied) if isinstance(varied, Decimal) else varied
@@ -226,7 +230,7 @@ class PaperTable:
                     "block": row.block,
                     "method": setting.method,
                     "detail": row.detail,
-                    "noise": f"{setting.noise_type} {setting.noise_ratio}" if setting.noise_type else "",
+                    "noise": ", ".join(filter(None, (noise, setting.besides))),
                     **({self._varies: varied} if self._varies else {}),
                     "column": name,
                     **flat(row.cells.get(name, UNKNOWN)),
@@ -240,7 +244,7 @@ class PaperTable:
     def _key(self, setting: Setting) -> Hashable:
         """What makes a row: runs and published scores with the same key stand together."""
         varied = getattr(setting, self._varies) if self._varies else None
-        return setting.method, setting.noise_type, setting.noise_ratio, varied
+        return setting.method, setting.noise_type, setting.noise_ratio, setting.besides, varied
 
     def _reference_key(self, setting: Setting) -> Hashable | None:
         """The key of the row that a row is compared with; None for no comparison."""
@@ -284,7 +288,8 @@ class PaperTable:
         """What a row is called that the paper's table doesn't have: method, noise, and what the table varies."""
         noise = f"{setting.noise_type} {setting.noise_ratio}" if setting.noise_type else "no marked labels"
         noise = "" if _uses_no_labels(setting) else noise
-        return ", ".join(filter(None, (_method_title(setting), noise, _words(setting, self._varies))))
+        words = (_method_title(setting), noise, setting.besides, _words(setting, self._varies))
+        return ", ".join(filter(None, words))
 
     def _papers(self, row: PublishedRow) -> dict[str, Cell]:
         """The paper's scores of one row, as far as they are shown, with the differences that follow from them."""
@@ -298,7 +303,7 @@ class PaperTable:
 
     def _place(self, setting: Setting) -> tuple[Any, ...]:
         """By noise; first what the others are compared with; then by what the table varies."""
-        noise = setting.noise_type or "", float(setting.noise_ratio or 0)
+        noise = setting.noise_type or "", float(setting.noise_ratio or 0), setting.besides
         is_compared = self._by_key[self._key(setting)][0].name in self._references
         value = getattr(setting, self._varies) if self._varies else None
         return *noise, is_compared, value is not None, value

@@ -62,19 +62,15 @@ class Sampling:
     stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        is_known = self.temperature == 0 or LEAST_TEMPERATURE <= self.temperature < math.inf
-        wrong = {
-            f"the temperature is {self.temperature}; give 0, or a number from {LEAST_TEMPERATURE} on": not is_known,
-            f"top_p is {self.top_p}; give a number above 0, and at most 1": not 0 < self.top_p <= 1,
-            f"top_k is {self.top_k}; give a number of tokens from 1 on, or leave it out for all": (
-                self.top_k is not None and self.top_k < 1
-            ),
-            f"min_p is {self.min_p}; give a number from 0 to 1": not 0 <= self.min_p <= 1,
-            "a stop text is empty; give at least one character": "" in self.stop,
-        }
-        for sentence, is_wrong in wrong.items():
-            if is_wrong:
-                raise UserError(sentence)
+        if not (self.temperature == 0 or LEAST_TEMPERATURE <= self.temperature < math.inf):
+            least = f"give 0, or a number from {LEAST_TEMPERATURE} on"
+            raise UserError(f"the temperature is {self.temperature}; {least}")
+        if not 0 < self.top_p <= 1:
+            raise UserError(f"top_p is {self.top_p}; give a number above 0, and at most 1")
+        if not 0 <= self.min_p <= 1:
+            raise UserError(f"min_p is {self.min_p}; give a number from 0 to 1")
+        if "" in self.stop:
+            raise UserError("a stop text is empty; give at least one character")
 
 
 @dataclass(frozen=True)
@@ -174,8 +170,8 @@ class BackendOptions:
         vllm: settings of vLLM's engine, as in its `EngineArgs`; ``lora`` is the folder of an adapter.
         seed_each: vLLM on a GPU draws every sample from its own seed too, as vLLM on a CPU and transformers always do.
         url: an OpenAI-compatible server that responds instead.
-        concurrency: the most requests to the server at a time; by default 64.
-        timeout: the seconds in which a reply of the server must be there; by default 600.
+        concurrency: the most requests to the server at a time.
+        timeout: the seconds in which a reply of the server must be there.
     """
 
     name: BackendName | None = None
@@ -191,16 +187,12 @@ class BackendOptions:
         is_served = self.url is not None
         if self.name is not None and is_served != (self.name == "openai"):
             raise UserError("the backend openai is a server with a URL; give both, or the URL alone", "url")
-        for_a_server = {"concurrency": self.concurrency, "timeout": self.timeout}
-        for_a_model_here = {
-            "vllm": self.vllm,
-            "device": self.device != "auto",
-            "trust_remote_code": self.trust_remote_code,
-            "seed_each": self.seed_each,
-        }
-        kind = "a model that olr loads, not for a server" if is_served else "a server, and no URL names one"
-        for name, value in (for_a_model_here if is_served else for_a_server).items():
-            if value:
+        kind, others = "a server, and no URL names one", ["concurrency", "timeout"]
+        if is_served:
+            kind = "a model that olr loads, not for a server"
+            others = ["vllm", "device", "trust_remote_code", "seed_each"]
+        for name in others:
+            if getattr(self, name) not in (None, False, "auto", {}):
                 raise UserError(f"this is for {kind}; leave it out", name)
         if self.name == "transformers" and self.vllm:
             raise UserError("this is for the vllm backend, not for transformers; leave it out", "vllm")
@@ -209,10 +201,9 @@ class BackendOptions:
         """Open a model: a folder in Hugging Face layout, a hub id, or the server's name for it."""
         backend: Backend
         if self.url is not None:
-            from olr_cli.evaluation.backends.openai_backend import TIMEOUT, OpenAIBackend
+            from olr_cli.evaluation.backends.openai_backend import OpenAIBackend
 
-            at_most, timeout = self.concurrency or 64, self.timeout or TIMEOUT
-            return OpenAIBackend(model, url=self.url, chat=chat, concurrency=at_most, timeout=timeout)
+            return OpenAIBackend(model, self, chat)
         if _choose("vllm" if self.vllm else self.name, self.device) == "vllm":
             from olr_cli.evaluation.backends.vllm_backend import VllmBackend
 
@@ -220,9 +211,7 @@ class BackendOptions:
         else:
             from olr_cli.evaluation.backends.transformers_backend import TransformersBackend
 
-            backend = TransformersBackend(
-                model, device=self.device, trust_remote_code=self.trust_remote_code, chat=chat
-            )
+            backend = TransformersBackend(model, self, chat)
         chat.check(backend.tokenizer)
         return backend
 

@@ -26,7 +26,7 @@ from olr_cli.data.chat import Message, message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.errors import UserError, did_you_mean, first_line, shortened
-from olr_cli.evaluation.backends import Backend, GenerationRequest, Sampling
+from olr_cli.evaluation.backends import Backend, BackendOptions, GenerationRequest, Sampling
 from olr_cli.files import storable
 from olr_cli.supervision import Rollout
 
@@ -41,8 +41,6 @@ LONGEST_PAUSE = 60.0
 """Seconds between two attempts; a server's own wish may be longer, up to the time limit of a reply."""
 CONNECTING = 20.0
 """Seconds to connect and to send, and for the list of models."""
-TIMEOUT = 600.0
-"""Seconds in which a reply must be there, by default."""
 MOST_BYTES = 2**26
 """Of a reply, decompressed."""
 _NEUTRAL = {
@@ -79,21 +77,20 @@ class OpenAIBackend(Backend):
 
     facts: dict[str, Any]
 
-    def __init__(self, model: str, *, url: str, concurrency: int, timeout: float, chat: ChatFormat) -> None:
+    def __init__(self, model: str, options: BackendOptions, chat: ChatFormat) -> None:
         """Ask the server for its models.
 
-        `url` is the API's address, such as ``http://localhost:8000/v1``; it may have a user, a password and a query,
-        which are not stored. `timeout` is in seconds, for a whole reply. `chat` has variables for the server's chat
-        template, which cannot be replaced.
+        The URL may have a user, a password and a query, which are not stored. `chat` has variables for the server's
+        chat template, which cannot be replaced.
         """
         if chat.template is not None:
             raise UserError(
                 "a server renders prompts by its own chat template; leave this out", "chat_template"
             )
         self.model, self.tokenizer, self.context, self.chat = model, None, None, chat
-        self.concurrency, self.timeout = concurrency, timeout
+        self.concurrency, self.timeout = options.concurrency or 64, options.timeout or 600.0
         try:
-            self._url = httpx.URL(url)
+            self._url = httpx.URL(options.url or "")
         except httpx.InvalidURL:
             self._url = httpx.URL()
         if self._url.scheme not in ("http", "https") or not self._url.host or (self._url.port or 0) > 65535:
@@ -109,14 +106,8 @@ class OpenAIBackend(Backend):
         self.headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         login, query = self._url.userinfo.decode(), self._url.query.decode()
         basic = b64encode(f"{self._url.username}:{self._url.password}".encode()).decode()
-        secrets = (
-            basic,
-            login,
-            login.partition(":")[2],
-            self._url.password,
-            query,
-            *self._url.params.values(),
-        )
+        passwords = (login.partition(":")[2], self._url.password)
+        secrets = (basic, login, *passwords, query, *self._url.params.values())
         # Shorter ones are parts of ordinary words.
         self._secrets = [*filter(None, [self._key]), *(it for it in secrets if len(it) > 3)]
         self.facts = {
@@ -366,9 +357,8 @@ def _refused_setting(reply: httpx.Response, sent: Mapping[str, Any]) -> str | No
     if "max_tokens" in sent and "max_completion_tokens" in reply.text:
         return "max_tokens"
     optional = [name for name, value in _NEUTRAL.items() if sent.get(name) == value]
-    named = {
-        name.replace("_", ""): name for name in (*optional, "seed") if name in sent
-    }  # xAI says presencePenalty
+    # xAI says presencePenalty.
+    named = {name.replace("_", ""): name for name in (*optional, "seed") if name in sent}
     # The first, since a refusal may go on with a suggestion, or with all that was sent.
     words = (word[0].replace("_", "").lower() for word in re.finditer(r"\w+", reply.text))
     return next((named[word] for word in words if word in named), None)

@@ -13,9 +13,8 @@ import transformers
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.room import free_memory, rows_in
 from olr_cli.engines.local.sampler import sample
-from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
-from olr_cli.evaluation.backends import Backend, GenerationRequest, Sampling, model_digest
-from olr_cli.recipe.schema import Device
+from olr_cli.engines.prompt_text import ChatFormat
+from olr_cli.evaluation.backends import Backend, BackendOptions, GenerationRequest, Sampling, model_digest
 from olr_cli.supervision import Rollout
 
 CPU_MEMORY = 2 * 1024**3
@@ -28,22 +27,14 @@ LEAST_ROWS = {"cpu": 64, "cuda": 256}
 
 
 class TransformersBackend(Backend):
-    """Generation on `olr_cli.engines.local`: slower than vLLM, and for models of attention layers only.
+    """Generation on `olr_cli.engines.local`: slower than vLLM, and for models of attention layers only."""
 
-    A sample's uniform numbers are a function of its seed, so it is the same in every batch.
-    """
-
-    def __init__(
-        self,
-        model: str,
-        *,
-        device: Device = "auto",
-        trust_remote_code: bool = False,
-        chat: ChatFormat = AS_THE_MODEL_HAS_IT,
-    ) -> None:
+    def __init__(self, model: str, options: BackendOptions, chat: ChatFormat) -> None:
         """Load the model."""
         self.chat = chat
-        self._policy = Policy.load(model, device=device, trust_remote_code=trust_remote_code, chat=chat)
+        self._policy = Policy.load(
+            model, device=options.device, trust_remote_code=options.trust_remote_code, chat=chat
+        )
         self.model, self.tokenizer, self.context = model, self._policy.tokenizer, self._policy.context_length
         self._on_gpu = self._policy.device.type == "cuda"
         self.facts = {

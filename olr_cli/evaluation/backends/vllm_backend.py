@@ -71,7 +71,7 @@ class VllmBackend(Backend):
     draws are a function of the engine's seed and of all that is sampled.
     """
 
-    def __init__(self, model: str, options: BackendOptions, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> None:
+    def __init__(self, model: str, options: BackendOptions, chat: ChatFormat) -> None:
         """Read tokenizer and configuration; the weights are loaded with the first prompts."""
         self.model, self.chat = model, chat
         self._remote = {"trust_remote_code": options.trust_remote_code}

@@ -180,6 +180,25 @@ def test_unsupervised_runs_count_once_whatever_noise_their_data_carry(tmp_path):
     assert ours(table_of(tmp_path)) == [f"TTRL ({noise})" for noise in noises]
 
 
+def test_runs_with_other_labels_or_rewards_have_rows_of_their_own(tmp_path):
+    verifier = {"false_negative_rate": "0.3"}
+    for seed in (1, 2):
+        write_run(tmp_path / f"g{seed}", "grpo", 0.6, seed=seed)
+        write_run(tmp_path / f"v{seed}", "grpo", 0.4, seed=seed, verifier=verifier)
+        write_run(tmp_path / f"o{seed}", OLR, 0.5, seed=seed, verifier=verifier)
+        section = OLR | {"majority_graded_by": "verifier"}
+        write_run(tmp_path / f"b{seed}", section, 0.45, seed=seed, verifier=verifier)
+        write_run(tmp_path / f"s{seed}", {"name": "token_entropy", "score_reduction": "sum"}, 0.3, seed=seed)
+    table = table_of(tmp_path)
+    assert held_out(table, "GRPO", ACTIVE).brief == "60.0"
+    methods = ("GRPO", "OLR + graded by the verifier", "OLR")
+    others = [f"{method}, active 0.5, verifier FN 0.3" for method in methods]
+    assert names(table, OTHERS) == ["Token Entropy + sum", *others]
+    assert [change(table, name) for name in others] == [None, 5, 10], "to GRPO with the same verifier"
+    lines = [line for line in table.table().rows if line["noise"] == "active 0.5, verifier FN 0.3"]
+    assert {line["method"] for line in lines} == {"grpo", "olr+graded_by_verifier", "olr"}
+
+
 def test_several_arms_of_one_row_are_told_apart_by_their_settings_or_names(tmp_path):
     for weight in (0.001, 0.01):
         write_run(tmp_path / f"{weight}", {"name": "confidence_penalty", "penalty_weight": weight})
