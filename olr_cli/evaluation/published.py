@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 
 from olr_cli.errors import UserError, did_you_mean
 from olr_cli.evaluation.scores import averages
-from olr_cli.recipe.schema import OlrMethod, OwnMethod, Recipe, ScoreMethod
+from olr_cli.recipe.schema import OlrMethod, Recipe, ScoreMethod
 from olr_cli.runs.directory import read_recipe
 from olr_cli.runs.store import scan_labels
 from olr_cli.runs.stored import marked_noise
@@ -185,8 +185,6 @@ def _method(recipe: Recipe) -> str:
     """The method's name, with what tells it from the paper's method of that name."""
     section = recipe.method
     names = compose(section).name.split("+")
-    if isinstance(section, OwnMethod):
-        names[0] = section.name  # without its file it may be called like one of the paper's
     if isinstance(section, ScoreMethod) and section.score_reduction == "sum":
         names.append("sum")
     if recipe.verifier is not None and section.majority_graded_by == "verifier":

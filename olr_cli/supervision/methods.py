@@ -18,7 +18,15 @@ from fractions import Fraction
 from typing import assert_never
 
 from olr_cli.data.prompts import View
-from olr_cli.recipe.schema import LabelChoice, MethodSection, OlrMethod, OwnMethod, PromptRule, ScoreMethod
+from olr_cli.recipe.schema import (
+    METHODS,
+    LabelChoice,
+    MethodSection,
+    OlrMethod,
+    OwnMethod,
+    PromptRule,
+    ScoreMethod,
+)
 from olr_cli.supervision.own_rule import OwnRule
 from olr_cli.supervision.rewards import SCORES, Score
 from olr_cli.supervision.selection import RankRule, any_prompt, small_loss, verified_only
@@ -163,7 +171,8 @@ def _name(section: MethodSection, label: LabelChoice) -> str:
     additions = [name for name, is_there in added.items() if is_there]
     if label == "given":
         return "+".join(additions) or "grpo"
-    name = section.name.rpartition(":")[2]  # of a function, its own
+    name = section.name.rpartition(":")[2]  # of a function, its own, unless a method of olr has it
+    name = section.name if label == "own" and name in METHODS else name
     if isinstance(section, OlrMethod):
         chosen, papers = section.criteria, OlrMethod().criteria
         lacking = [f"without_{criterion}" for criterion in papers if criterion not in chosen]

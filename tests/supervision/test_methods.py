@@ -40,6 +40,8 @@ def test_every_method_of_a_recipe_can_be_composed():
     ({"name": "olr", "criteria": ["slope"], "prompts": "random"}, "olr_without_consistency+random_selection"),
     ({"name": "ttrl", "prompts": "small_loss"}, "ttrl+small_loss_selection"),
     ({"name": "random_selection"}, "random_selection"),
+    ({"name": "mine.py:cautious"}, "cautious"),
+    ({"name": "mine.py:olr"}, "mine.py:olr"),
 )
 def test_a_mix_is_named_by_its_parts(section, name):
     assert compose(validate({"method": section}, "x").method).name == name
