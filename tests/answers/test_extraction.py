@@ -63,10 +63,10 @@ def test_the_last_answer_is_read_in_the_layouts_of_other_trainers_logs(response,
     assert extract(response, "last_answer") == answer
 
 
-@pytest.mark.parametrize(
+@each(
     "response",
-    ["", "no box", r"\boxed", r"\boxed 5", r"\boxed{", r"\boxed{}", "\\boxed{ \n }", r"\fbox{5}", "The answer is 42.",
-     r"\boxed{5} no: \boxed{}"],
+    "", "no box", r"\boxed", r"\boxed 5", r"\boxed{", r"\boxed{}", "\\boxed{ \n }", r"\fbox{5}", "The answer is 42.",
+    r"\boxed{5} no: \boxed{}",
 )  # fmt: skip
 def test_a_response_whose_last_box_is_not_filled_has_no_answer(response):
     assert extract(response) is None
@@ -95,11 +95,11 @@ def test_logs_may_hold_the_answer_itself():
     assert extract(" \n", "text") is None
 
 
-@pytest.mark.parametrize(
-    ("source", "extractor"),
-    [("arithmetic", "reversed_digits"), ("arithmetic-addition", "reversed_digits"),
-     ("arithmetic-subtraction", "reversed_digits"), ("arithmetic-word-problems", "boxed"), ("arithmetics", "boxed"),
-     ("local/arithmetic", "boxed"), ("aime", "boxed"), ("", "boxed")],
+@each(
+    "source, extractor",
+    ("arithmetic", "reversed_digits"), ("arithmetic-addition", "reversed_digits"),
+    ("arithmetic-subtraction", "reversed_digits"), ("arithmetic-word-problems", "boxed"), ("arithmetics", "boxed"),
+    ("local/arithmetic", "boxed"), ("aime", "boxed"), ("", "boxed"),
 )  # fmt: skip
 def test_the_arithmetic_task_has_its_own_extractor(source, extractor):
     assert default_extractor(source) == extractor

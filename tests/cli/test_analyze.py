@@ -9,6 +9,7 @@ from pathlib import Path
 import commands
 import polars as pl
 import pytest
+from cases import each
 from histories import write_history
 from paper_runs import write_evaluated
 
@@ -186,52 +187,50 @@ def test_an_unfinished_run_is_noted_once(tmp_path):
 TWO_ARMS = ("ARMS/grpo1", "ARMS/olr1")
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("RUN", "--figure", "dynamic"), "--figure: there is no 'dynamic' (did you mean 'dynamics'?"),
-        (("RUN", "--figure", "learing"), "arms, all"),
-        (("RUN", "--figure", "all", "--figure", "dynamic"), "--figure: there is no 'dynamic'"),
-        (
-            ("ARMS", "--over", "method.criteria"),
-            "--over method.criteria: this needs runs that differ in method.criteria, and",
-        ),
-        (
-            ("ARMS", "--figure", "all", "--over", "method.warmup_epochs"),
-            "--over method.warmup_epochs: this needs runs that differ in method.warmup_epochs, and",
-        ),
-        (
-            ("ARMS", "--over", "noise.ratio"),
-            "--over noise.ratio: this needs runs that differ in noise.ratio, and",
-        ),
-        (("ARMS", "--over", "noise.rato"), "--over: there is no 'noise.rato' (did you mean 'noise.ratio'?"),
-        (("RUN", "--table", "arm"), "--table: there is no 'arm' (did you mean 'arms'?"),
-        (("RUN", "--table", "all"), "--table: there is no 'all'"),
-        (
-            ("RUN", "--table", "baselines", "--baseline", "grpo"),
-            "--baseline grpo: this is for the table arms",
-        ),
-        (("RUN", "--table", "ablation", "--baseline", "olr"), "compares with OLR with both criteria"),
-        ((*TWO_ARMS, "--baseline", "gpro"), "--baseline: there is no 'gpro' (did you mean 'grpo'?"),
-        (("RUN", "--format", "cvs"), "--format: there is no 'cvs' (did you mean 'csv'?"),
-        (("RUN", "--json", "--format", "csv"), "--json and --format csv contradict each other"),
-        (("RUN", "--format", "json"), "--format: there is no 'json'; known: terminal, "),
-        (
-            ("RUN", "--table", "arms", "--paper"),
-            "are for the paper's tables (noise_ratios",
-        ),
-        (("ARMS", "--paper"), "are for the paper's tables (noise_ratios"),
-        ((*TWO_ARMS, "MODEL"), "are for the paper's tables"),
-        (("MODEL",), "name run directories too"),
-        (("nowhere",), "nowhere does not exist"),
-        (("RUN/labels",), "is not a run directory"),
-        (("RUN", "--out", "RUN/recipe.yaml"), "could not be written"),
-        (("RUN", "OTHER/run"), "--out: the runs stand in several folders"),
-        (("--report", "--out", "none"), "name the run directories to analyse"),
-        (("ARMS", "--label", "olt=x"), "--label: there is no 'olt' (did you mean 'olr'?); known: grpo, olr"),
-        (("ARMS", "--label", "olr"), "--label: olr has no text; write it as 'olr=TEXT'"),
-        (("ARMS", "--label", "olr=grpo"), "--label: two arms would have one name (grpo, grpo)"),
-    ],
+@each(
+    "words, message",
+    (("RUN", "--figure", "dynamic"), "--figure: there is no 'dynamic' (did you mean 'dynamics'?"),
+    (("RUN", "--figure", "learing"), "arms, all"),
+    (("RUN", "--figure", "all", "--figure", "dynamic"), "--figure: there is no 'dynamic'"),
+    (
+        ("ARMS", "--over", "method.criteria"),
+        "--over method.criteria: this needs runs that differ in method.criteria, and",
+    ),
+    (
+        ("ARMS", "--figure", "all", "--over", "method.warmup_epochs"),
+        "--over method.warmup_epochs: this needs runs that differ in method.warmup_epochs, and",
+    ),
+    (
+        ("ARMS", "--over", "noise.ratio"),
+        "--over noise.ratio: this needs runs that differ in noise.ratio, and",
+    ),
+    (("ARMS", "--over", "noise.rato"), "--over: there is no 'noise.rato' (did you mean 'noise.ratio'?"),
+    (("RUN", "--table", "arm"), "--table: there is no 'arm' (did you mean 'arms'?"),
+    (("RUN", "--table", "all"), "--table: there is no 'all'"),
+    (
+        ("RUN", "--table", "baselines", "--baseline", "grpo"),
+        "--baseline grpo: this is for the table arms",
+    ),
+    (("RUN", "--table", "ablation", "--baseline", "olr"), "compares with OLR with both criteria"),
+    ((*TWO_ARMS, "--baseline", "gpro"), "--baseline: there is no 'gpro' (did you mean 'grpo'?"),
+    (("RUN", "--format", "cvs"), "--format: there is no 'cvs' (did you mean 'csv'?"),
+    (("RUN", "--json", "--format", "csv"), "--json and --format csv contradict each other"),
+    (("RUN", "--format", "json"), "--format: there is no 'json'; known: terminal, "),
+    (
+        ("RUN", "--table", "arms", "--paper"),
+        "are for the paper's tables (noise_ratios",
+    ),
+    (("ARMS", "--paper"), "are for the paper's tables (noise_ratios"),
+    ((*TWO_ARMS, "MODEL"), "are for the paper's tables"),
+    (("MODEL",), "name run directories too"),
+    (("nowhere",), "nowhere does not exist"),
+    (("RUN/labels",), "is not a run directory"),
+    (("RUN", "--out", "RUN/recipe.yaml"), "could not be written"),
+    (("RUN", "OTHER/run"), "--out: the runs stand in several folders"),
+    (("--report", "--out", "none"), "name the run directories to analyse"),
+    (("ARMS", "--label", "olt=x"), "--label: there is no 'olt' (did you mean 'olr'?); known: grpo, olr"),
+    (("ARMS", "--label", "olr"), "--label: olr has no text; write it as 'olr=TEXT'"),
+    (("ARMS", "--label", "olr=grpo"), "--label: two arms would have one name (grpo, grpo)"),
 )
 def test_a_mistake_is_one_sentence_and_draws_nothing(places, words, message):
     def placed(word):

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from audit_tables import many, rollouts, write
+from cases import each
 from histories import write_history
 from typer.testing import CliRunner
 
@@ -164,16 +165,14 @@ def test_an_export_says_of_every_row_what_was_found(here, log):
     assert [p.given_label for p in read_prompts("all/found.parquet").prompts].count("8") == 2
 
 
-@pytest.mark.parametrize(
-    ("options", "kept"),
-    [
-        (["--drop", "doubted,questionable"], {f"p{n}" for n in range(30)} - {"p4", "p8"}),
-        (["--drop", "fine", "--drop", "questionable, undecided"], {"p4", "p8"}),
-        (["--only", "doubted"], {"p4", "p8"}),
-        (["--first", "2"], {"p4", "p8"}),
-        (["--pass-rate", "0.1:0.9"], {f"p{n}" for n in range(30)} - {"p4", "p8"}),
-        (["--pass-rate", "0.2:0.9", "--drop", "fine"], set()),
-    ],
+@each(
+    "options, kept",
+    (["--drop", "doubted,questionable"], {f"p{n}" for n in range(30)} - {"p4", "p8"}),
+    (["--drop", "fine", "--drop", "questionable, undecided"], {"p4", "p8"}),
+    (["--only", "doubted"], {"p4", "p8"}),
+    (["--first", "2"], {"p4", "p8"}),
+    (["--pass-rate", "0.1:0.9"], {f"p{n}" for n in range(30)} - {"p4", "p8"}),
+    (["--pass-rate", "0.2:0.9", "--drop", "fine"], set()),
     ids=["drop", "repeated", "only", "first", "pass-rate", "none"],
 )
 def test_rows_are_kept_by_what_is_known(here, log, options, kept):
@@ -404,45 +403,43 @@ def test_labels_are_data(here):
     assert "[red]x[/red]" in said and "[bold]\ufffd[31m1" in said
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (("nowhere",), "nowhere does not exist"),
-        (("log.jsonl", "--export", "out.csv"), "is written as .parquet or .jsonl"),
-        (("log.jsonl", "--out", "log.jsonl"), "log.jsonl exists already"),
-        (("log.jsonl", "--out", "t.parquet", "--json"), "choose one of them"),
-        (("log.jsonl", "--report", "thesis.html"), "--report: thesis.html exists already"),
-        (
-            ("log.jsonl", "--export", "t.parquet", "--out", "./t.parquet"),
-            "--out: t.parquet is named for another",
-        ),
-        (
-            ("log.jsonl", "--report", "log.jsonl/q.html"),
-            "/log.jsonl: there is a file where a folder is needed",
-        ),
-        (("log.jsonl", "--set", "method.slope_threshold=1"), "it can set data.extractor"),
-        (("log.jsonl", "--set", "data.extractor=nonsense"), "nonsense"),
-        (("log.jsonl", "--data", "nowhere.jsonl"), "nowhere.jsonl"),
-        (("log.jsonl", "--verified", "nowhere.jsonl"), "nowhere.jsonl is no file"),
-        (("log.jsonl", "--columns", "{answers: x}"), "did you mean 'answer'"),
-        (("log.jsonl", "--columns", "answer=x"), "log.jsonl has no 'x'; its columns are"),
-        (
-            ("log.jsonl", "--columns", "answer"),
-            "does not say which column holds what; write it as prompt=query,",
-        ),
-        (("log.jsonl", "--set", "data.extractor"), "expected key=value"),
-        (("log.jsonl", "--drop", "doubted"), "choose the rows of --export FILE"),
-        (("log.jsonl", "--export", "o.jsonl", "--drop", "wrong"), "known: doubted, questionable"),
-        (
-            ("log.jsonl", "--export", "o.jsonl", "--first", "x"),
-            "invalid value for '--first'",
-        ),
-        (("log.jsonl", "--export", "o.jsonl", "--random", "9", "--drop", "fine"), "takes of all rows"),
-        (
-            ("log.jsonl", "--export", "o.jsonl", "--pass-rate", "1:0"),
-            "--pass-rate 1:0: name the least",
-        ),
-    ],
+@each(
+    "arguments, complaint",
+    (("nowhere",), "nowhere does not exist"),
+    (("log.jsonl", "--export", "out.csv"), "is written as .parquet or .jsonl"),
+    (("log.jsonl", "--out", "log.jsonl"), "log.jsonl exists already"),
+    (("log.jsonl", "--out", "t.parquet", "--json"), "choose one of them"),
+    (("log.jsonl", "--report", "thesis.html"), "--report: thesis.html exists already"),
+    (
+        ("log.jsonl", "--export", "t.parquet", "--out", "./t.parquet"),
+        "--out: t.parquet is named for another",
+    ),
+    (
+        ("log.jsonl", "--report", "log.jsonl/q.html"),
+        "/log.jsonl: there is a file where a folder is needed",
+    ),
+    (("log.jsonl", "--set", "method.slope_threshold=1"), "it can set data.extractor"),
+    (("log.jsonl", "--set", "data.extractor=nonsense"), "nonsense"),
+    (("log.jsonl", "--data", "nowhere.jsonl"), "nowhere.jsonl"),
+    (("log.jsonl", "--verified", "nowhere.jsonl"), "nowhere.jsonl is no file"),
+    (("log.jsonl", "--columns", "{answers: x}"), "did you mean 'answer'"),
+    (("log.jsonl", "--columns", "answer=x"), "log.jsonl has no 'x'; its columns are"),
+    (
+        ("log.jsonl", "--columns", "answer"),
+        "does not say which column holds what; write it as prompt=query,",
+    ),
+    (("log.jsonl", "--set", "data.extractor"), "expected key=value"),
+    (("log.jsonl", "--drop", "doubted"), "choose the rows of --export FILE"),
+    (("log.jsonl", "--export", "o.jsonl", "--drop", "wrong"), "known: doubted, questionable"),
+    (
+        ("log.jsonl", "--export", "o.jsonl", "--first", "x"),
+        "invalid value for '--first'",
+    ),
+    (("log.jsonl", "--export", "o.jsonl", "--random", "9", "--drop", "fine"), "takes of all rows"),
+    (
+        ("log.jsonl", "--export", "o.jsonl", "--pass-rate", "1:0"),
+        "--pass-rate 1:0: name the least",
+    ),
 )
 def test_what_cannot_be_is_refused_in_a_sentence(here, log, arguments, complaint):
     (here / "thesis.html").write_text("precious")

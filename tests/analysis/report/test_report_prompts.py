@@ -2,6 +2,7 @@
 
 import polars as pl
 import pytest
+from cases import each
 from histories import arms_of, write_history
 from pages import label, rollout, write_run
 
@@ -64,21 +65,19 @@ def test_histories_are_the_labels_table_prompt_by_prompt(tmp_path):
 UNKNOWN = {"true_answer": None, "true_answer_count": None, "majority_is_correct": None, "noise_type": None}
 
 
-@pytest.mark.parametrize(
-    ("changes", "kind"),
-    [
-        ({}, RIGHT),
-        ({"majority_answer": None, "majority_count": 0, "majority_is_correct": False}, NO_MAJORITY),
-        ({"majority_is_correct": False, "given_label_count": 0}, OTHER),
-        (
-            {"majority_is_correct": False, "majority_is_noisy_label": True, "given_label_count": 0},
-            WRONG_LABEL,
-        ),
-        ({"majority_is_correct": False, "given_label": "8", "noise_type": None}, WRONG_LABEL),
-        (UNKNOWN, GIVEN),
-        (UNKNOWN | {"given_label_count": 1}, OTHER),
-        (UNKNOWN | {"given_label": None, "given_label_count": None}, OTHER),
-    ],
+@each(
+    "changes, kind",
+    ({}, RIGHT),
+    ({"majority_answer": None, "majority_count": 0, "majority_is_correct": False}, NO_MAJORITY),
+    ({"majority_is_correct": False, "given_label_count": 0}, OTHER),
+    (
+        {"majority_is_correct": False, "majority_is_noisy_label": True, "given_label_count": 0},
+        WRONG_LABEL,
+    ),
+    ({"majority_is_correct": False, "given_label": "8", "noise_type": None}, WRONG_LABEL),
+    (UNKNOWN, GIVEN),
+    (UNKNOWN | {"given_label_count": 1}, OTHER),
+    (UNKNOWN | {"given_label": None, "given_label_count": None}, OTHER),
 )
 def test_a_majority_is_told_apart_by_what_is_known(tmp_path, changes, kind):
     path = write_run(tmp_path / "run", [step(label("a", 1, 1, **changes))])
