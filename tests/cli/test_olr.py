@@ -277,6 +277,7 @@ sweep: {arms: {clean: {noise: null}, active: {}}, grid: {seed: [1]}}
 """
 
 
+@pytest.mark.slow
 def test_a_sweep_trains_every_run_and_goes_on_where_it_stopped(tmp_path):
     recipe = tmp_path / "sweep.yaml"
     recipe.write_text(SWEEP)

@@ -130,12 +130,13 @@ def kill_inside_a_metrics_line(monkeypatch):
     monkeypatch.setattr(writer, "append_metrics", at_call(5, writer.append_metrics, half_a_line))
 
 
+@pytest.mark.slow
 @each(
     "kill",
     kill_between_the_tables,
     kill_inside_a_checkpoint,
-    pytest.param(kill_before_the_first_checkpoint, marks=pytest.mark.slow),
-    pytest.param(kill_inside_a_metrics_line, marks=pytest.mark.slow),
+    kill_before_the_first_checkpoint,
+    kill_inside_a_metrics_line,
 )
 def test_killed_and_resumed_equals_never_killed(kill, whole, tmp_path):
     path = tmp_path / "run"
@@ -296,8 +297,7 @@ def policies(path):
 @each(
     "name",
     "set by users of TRL",
-    "LoRA",
-    *(pytest.param(name, marks=pytest.mark.slow) for name in ("two views", "verified labels")),
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("two views", "verified labels", "LoRA")),
 )
 def test_a_run_that_went_down_and_goes_on_equals_one_that_did_not(name, tmp_path, monkeypatch):
     path, a_recipe = tmp_path / "run", OF_TWO_EPOCHS[name]
