@@ -62,7 +62,13 @@ def ended(tmp_path_factory):
         [sys.executable, "-P", "-c", WITHOUT + IMPORTS + COMMANDS], input=json.dumps(NEEDS_TORCH + WORKS), cwd=folder,
         text=True, check=True, env=os.environ | {"PYTHONPATH": PATH}, stdout=subprocess.PIPE,
     ).stdout  # fmt: skip
-    assert {path.name for path in folder.iterdir()} == {"runs", "noisy.parquet", "graded", "arms.csv", "queue.html"}
+    assert {path.name for path in folder.iterdir()} == {
+        "runs",
+        "noisy.parquet",
+        "graded",
+        "arms.csv",
+        "queue.html",
+    }
     # the commands print to the process's own standard output, before the line of statuses
     return json.loads(told.splitlines()[-1])
 

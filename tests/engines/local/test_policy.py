@@ -352,7 +352,12 @@ def statistics_and_gradient(policy):
     return said, gradient
 
 
-@pytest.mark.parametrize("shares_texts", [False, True], ids=["rows", "a tree"])
+in_rows_and_in_a_tree = each(
+    "shares_texts", pytest.param(False, marks=pytest.mark.slow), True, ids=["rows", "a tree"]
+)
+
+
+@in_rows_and_in_a_tree
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_logits_in_pieces_and_computed_again_give_the_same_scores_and_gradients(
     name, shares_texts, monkeypatch
@@ -368,7 +373,7 @@ def test_logits_in_pieces_and_computed_again_give_the_same_scores_and_gradients(
     torch.testing.assert_close(in_pieces, (said, gradient), atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("shares_texts", [False, True], ids=["rows", "a tree"])
+@in_rows_and_in_a_tree
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_activations_computed_again_give_the_same_scores_and_gradients(name, shares_texts):
     policy = ARCHITECTURES[name]()
