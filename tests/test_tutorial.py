@@ -13,8 +13,7 @@ COMMANDS = [shlex.split(line)[1:] for line in re.findall(r"(?m)^    (olr .*)$", 
 SHORT = ("--set", "train.epochs=2", "--set", "train.rollouts_per_prompt=4")
 
 
-def test_the_tutorial_can_be_typed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_tutorial_can_be_typed(here):
     for name in ("sums.csv", "sums.yaml"):
         shutil.copy(ROOT / "examples" / name, name)
     said = ""

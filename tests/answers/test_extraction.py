@@ -232,10 +232,9 @@ def test_a_regular_expression_takes_time_in_proportion_to_its_response(
     ("mine:fails", r"fails on a response \(ValueError: no answer, .*mine\.py line 6\)"),
     ("mine:counts", "returns a int; it must return text, or None"),
 )
-def test_a_mistake_in_an_extractor_is_named(tmp_path, monkeypatch, extractor, message):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "broken.py").write_text("1 / 0\n")
-    (tmp_path / "mine.py").write_text(OWN)
+def test_a_mistake_in_an_extractor_is_named(here, extractor, message):
+    (here / "broken.py").write_text("1 / 0\n")
+    (here / "mine.py").write_text(OWN)
     with pytest.raises(UserError, match=message):
         extract("so 5", extractor)
 
@@ -253,8 +252,7 @@ counts = len
 """
 
 
-def test_a_function_of_a_module_in_the_working_folder_reads_answers(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "readers_of_mine.py").write_text(OWN)
+def test_a_function_of_a_module_in_the_working_folder_reads_answers(here):
+    (here / "readers_of_mine.py").write_text(OWN)
     assert extract("so 5\n", "readers_of_mine:read") == "5"
     assert extract(" so ", "readers_of_mine:read") is None

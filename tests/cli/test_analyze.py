@@ -260,11 +260,10 @@ def places(tmp_path_factory):
     }
 
 
-def test_a_table_and_an_audit_are_written_as_csv_where_the_name_says_so(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    run = write_history(tmp_path / "runs" / "a")
+def test_a_table_and_an_audit_are_written_as_csv_where_the_name_says_so(here):
+    run = write_history(here / "runs" / "a")
     for words in (["analyze", "runs"], ["audit", "runs/a"]):
-        target = tmp_path / f"{words[0]}.csv"
+        target = here / f"{words[0]}.csv"
         assert target.name in commands.done(*words, "--out", target.name).stdout
         assert not pl.read_csv(target).is_empty()
         assert "exists already" in commands.refused(*words, "--out", target.name)

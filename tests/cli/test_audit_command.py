@@ -22,10 +22,7 @@ from olr_cli.recipe.layers import validate
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.fixture

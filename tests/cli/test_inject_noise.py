@@ -18,12 +18,7 @@ from olr_cli.data.prompts import SENTINEL
 from olr_cli.data.sets import training_prompts
 from olr_cli.recipe.schema import Recipe
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def inject_noise(*arguments: str | Path) -> Any:

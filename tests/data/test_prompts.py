@@ -462,9 +462,8 @@ def test_the_built_in_set_needs_no_file_and_rephrases_its_prompts():
     ("./no-such-file", "does not exist"),
     ("data/dapp", "data/dapp does not exist (did you mean 'data/dapo'?"),  # no hub id: there is a folder data
 )
-def test_a_source_that_is_nothing_is_refused(tmp_path, monkeypatch, source, expected):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data" / "dapo").mkdir(parents=True)
+def test_a_source_that_is_nothing_is_refused(here, source, expected):
+    (here / "data" / "dapo").mkdir(parents=True)
     assert expected in refusal(read_prompts, source)
 
 

@@ -19,12 +19,6 @@ WARM_UP = {"train.lr_warmup_ratio": "0.2"}
 HELD_OUT = {"train.evaluate_every": "1"}
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @each(
     "scaling, changes, step, quantity, good",
     (3e-37, {}, 2, "its loss or gradient is", None),

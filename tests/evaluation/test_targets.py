@@ -30,17 +30,16 @@ def trained(tmp_path):
     return path
 
 
-def test_a_model_is_evaluated_below_the_current_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_model_is_evaluated_below_the_current_folder(here):
     [target] = targets("builtin:subtraction", [], None)
     assert target.model == str(policy_path("subtraction"))
     assert str(target.folder) == "evaluations/builtin-subtraction"
     [target] = targets("Qwen/Qwen3-4B-Base", [], None)
     assert (target.model, str(target.folder)) == ("Qwen/Qwen3-4B-Base", "evaluations/Qwen-Qwen3-4B-Base")
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "config.json").write_text("{}")
-    [target] = targets("./model/", [], tmp_path / "out")
-    assert (target.model, target.folder) == (str(tmp_path / "model"), tmp_path / "out")
+    (here / "model").mkdir()
+    (here / "model" / "config.json").write_text("{}")
+    [target] = targets("./model/", [], here / "out")
+    assert (target.model, target.folder) == (str(here / "model"), here / "out")
 
 
 def test_a_run_is_evaluated_in_its_own_directory_and_says_which_checkpoint(trained):

@@ -104,8 +104,7 @@ def test_text_takes_time_in_proportion_to_its_length(before, after, is_long, sam
         assert time.process_time() - began < 1 + 5 * length / 1_000_000, unit
 
 
-def test_no_part_of_an_answer_is_ever_evaluated_by_python(tmp_path, monkeypatch, is_long):
-    monkeypatch.chdir(tmp_path)
+def test_no_part_of_an_answer_is_ever_evaluated_by_python(here, is_long):
     names, payloads = 0, cases("payloads")
     with evaluated_by_python() as sources:
         for number, template in enumerate(cases("names")):
@@ -116,7 +115,7 @@ def test_no_part_of_an_answer_is_ever_evaluated_by_python(tmp_path, monkeypatch,
                 matches(answer, "x", algebra.leaf, algebra.proof)
     assert names > (30 if is_long else 6), "some are names to the parser"
     assert not [source for source in sources if "pwned" in source]
-    assert list(tmp_path.iterdir()) == []
+    assert list(here.iterdir()) == []
 
 
 @st.composite

@@ -76,15 +76,14 @@ def test_what_is_odd_but_means_something_is_read(tmp_path, text, seed):
     assert load_recipe(write(tmp_path, text)).seed == seed
 
 
-def test_what_is_no_file_is_told(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    os.mkfifo(tmp_path / "pipe.yaml")
-    (tmp_path / "loop.yaml").symlink_to("loop.yaml")
+def test_what_is_no_file_is_told(here):
+    os.mkfifo(here / "pipe.yaml")
+    (here / "loop.yaml").symlink_to("loop.yaml")
     for expected, *names in (
-        ("is neither a file nor a folder", f"{tmp_path}/pipe.yaml", "/dev/zero"),
-        ("is a folder, which cannot be used here", str(tmp_path)),
-        ("is a link that leads nowhere", f"{tmp_path}/loop.yaml"),
-        ("does not exist", f"{tmp_path}/none.yaml", "../pyproject.toml", "../README.md"),
+        ("is neither a file nor a folder", f"{here}/pipe.yaml", "/dev/zero"),
+        ("is a folder, which cannot be used here", str(here)),
+        ("is a link that leads nowhere", f"{here}/loop.yaml"),
+        ("does not exist", f"{here}/none.yaml", "../pyproject.toml", "../README.md"),
         ("does not exist", "a" * 500),
     ):  # fmt: skip
         for name in names:

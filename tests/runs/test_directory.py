@@ -162,8 +162,7 @@ def test_what_is_not_a_run_is_said(tmp_path):
     ("file", "a file"),
     ("link", "a link that leads nowhere"),
 )
-def test_something_of_another_kind_is_not_said_to_be_missing(path, what, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_something_of_another_kind_is_not_said_to_be_missing(path, what, here):
     Path("file").touch()
     Path("link").symlink_to("nowhere")
     said = str(no_path(path, "name a folder"))

@@ -370,10 +370,9 @@ def made(a_recipe):
     ({"micro_batch_samples": 3}, "does not divide into micro-batches of 3"),
     ({"attention": "flash_attention_2"}, "flash-attn needs a GPU; set it to auto or sdpa"),
 )
-def test_what_cannot_work_is_refused_before_anything_is_written(engine_section, said, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_what_cannot_work_is_refused_before_anything_is_written(engine_section, said, here):
     assert said in refusal(lambda: made(recipe(engine_section)))
-    assert not list(tmp_path.iterdir())
+    assert not list(here.iterdir())
 
 
 @pytest.mark.parametrize("named", ["engine.ray_address", "RAY_ADDRESS"])
