@@ -12,6 +12,7 @@ import pytest
 from cases import each
 from histories import write_history
 from paper_runs import write_evaluated
+from samples import json_lines
 
 from olr_cli.analysis import figures
 from olr_cli.analysis.tables import PAPER_TABLES
@@ -86,15 +87,10 @@ def test_logs_of_other_trainers_show_what_they_have(run, tmp_path):
         said = refused(log, *option, "--out", tmp_path / "no")
         assert "need runs of olr" in said or "--figure dynamics: this needs runs of olr" in said
     assert f"`olr audit {log} --report queue.html`" in refused(log, "--report")
-    assert "no column response" in refused(write_rows(tmp_path / "x.jsonl", {"question": "3+4"}))
-    named = write_rows(tmp_path / "y.jsonl", {"question": "3+4", "said": "7", "points": 0.5})
+    assert "no column response" in refused(json_lines(tmp_path / "x.jsonl", {"question": "3+4"}))
+    named = json_lines(tmp_path / "y.jsonl", {"question": "3+4", "said": "7", "points": 0.5})
     olr(named, "--columns", "{response: said, reward: points}", "--out", tmp_path)
     assert pl.read_csv(tmp_path / "learning.csv").filter(metric="rollout/reward")["mean"].to_list() == [0.5]
-
-
-def write_rows(file, *rows):
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return file
 
 
 def test_several_arms_are_drawn_beside_each_other_and_compared(arms):

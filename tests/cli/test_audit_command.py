@@ -3,17 +3,17 @@
 import errno
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
+import commands
 import polars as pl
 import pytest
 from audit_tables import many, rollouts, write
 from cases import each
 from histories import write_history
-from typer.testing import CliRunner
 
 from olr_cli import files
-from olr_cli.cli import app
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL
 from olr_cli.data.sets import training_prompts
@@ -31,21 +31,17 @@ def log(here):
     return write(here / "log.jsonl", rows)
 
 
-def audit(*arguments):
-    return CliRunner().invoke(app, ["audit", *map(str, arguments)])
+audit = partial(commands.done, "audit")
 
 
 def told(*arguments):
-    done = audit(*arguments)
-    assert done.exit_code == 0, done.output
-    return " ".join(done.output.split())
+    return " ".join(audit(*arguments).output.split())
 
 
 def refused(*arguments):
-    done = audit(*arguments)
-    assert done.exit_code == 2, done.output
-    assert "Traceback" not in done.output
-    return " ".join(done.output.split())
+    result = commands.olr("audit", *arguments)
+    assert result.exit_code == 2, result.output
+    return " ".join(result.output.split())
 
 
 def test_a_table_of_rollouts_is_enough_and_nothing_is_written(here, log):

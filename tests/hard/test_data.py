@@ -1,7 +1,5 @@
 """Hostile data: tables of any types and any JSON are read as they are meant, or refused in a sentence."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import functools

@@ -1,7 +1,5 @@
 """Hostile recipes: whatever a file, a setting or a sweep holds, it is refused in a sentence, or means something."""
 
-from __future__ import annotations
-
 import functools
 import math
 import os

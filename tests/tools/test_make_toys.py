@@ -1,7 +1,5 @@
 """The toys can be made again from their seed; the package's are those that the tool made."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections import Counter

@@ -5,13 +5,12 @@ from itertools import pairwise
 
 import polars as pl
 import pytest
-from audit_tables import many as answered
+from audit_tables import many as rollouts_of_many
 from audit_tables import write
+from commands import answered
 from histories import write_history
 from pages import label, report, rollout, write_run
-from typer.testing import CliRunner
 
-from olr_cli.cli import app
 from olr_cli.runs.store import scan_labels
 
 MANY = 6000
@@ -101,9 +100,7 @@ def test_filters_hold_together(one, open_page):
 
 
 def audited(run, *words):
-    result = CliRunner().invoke(app, ["audit", str(run), "--json", *map(str, words)])
-    assert result.exit_code == 0, result.stderr
-    return json.loads(result.stdout)
+    return answered("audit", run, *words)[0]
 
 
 def test_the_audit_can_be_sorted_and_filtered(one, open_page):
@@ -259,7 +256,7 @@ def queue(tmp_path_factory):
             "question": [*chat, {"role": "user", "content": f"{row['prompt_id']}, 3 + 4?"}],
         }
         for model in ("small", "large")
-        for row in answered(40, wrong={9, 11}, visits=1)
+        for row in rollouts_of_many(40, wrong={9, 11}, visits=1)
     ]
     write(folder / "log.jsonl", rows)
     audited(folder / "log.jsonl", "--report", folder / "queue.html")

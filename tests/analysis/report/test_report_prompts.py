@@ -2,7 +2,7 @@
 
 import polars as pl
 import pytest
-from cases import each
+from cases import each, refusal
 from histories import arms_of, write_history
 from pages import label, rollout, write_run
 
@@ -12,7 +12,6 @@ from olr_cli.analysis.report import texts
 from olr_cli.analysis.report.prompts import audited_labels, prompt_histories, prompt_list
 from olr_cli.analysis.report.words import GIVEN, NO_MAJORITY, NO_VISIT, OTHER, RIGHT, SOURCES, WRONG_LABEL
 from olr_cli.answers import Judge
-from olr_cli.errors import UserError
 from olr_cli.runs.store import scan_labels
 
 
@@ -186,8 +185,7 @@ def test_verified_labels_count_in_the_audit_of_the_report(tmp_path, monkeypatch)
     monkeypatch.setattr("olr_cli.analysis.report.prompts.MOST_PROMPTS", 4)
     labels.filter(pl.col("prompt_id").is_in(["3", "4"])).write_ndjson(tmp_path / "two.jsonl")
     assert {"3", "4"} < set(audited_labels(run_of(path), tmp_path / "two.jsonl").ids), "they stay in the page"
-    with pytest.raises(UserError, match="absent"):
-        audited_labels(run_of(path), tmp_path / "absent.jsonl")
+    assert "absent" in refusal(audited_labels, run_of(path), tmp_path / "absent.jsonl")
 
 
 def test_a_score_that_is_no_number_is_told_in_words(tmp_path):
