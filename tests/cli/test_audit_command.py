@@ -21,7 +21,6 @@ from olr_cli.recipe.layers import validate
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
-
 pytestmark = pytest.mark.usefixtures("here")
 
 
@@ -403,36 +402,21 @@ def test_labels_are_data(here):
     (("log.jsonl", "--out", "log.jsonl"), "log.jsonl exists already"),
     (("log.jsonl", "--out", "t.parquet", "--json"), "choose one of them"),
     (("log.jsonl", "--report", "thesis.html"), "--report: thesis.html exists already"),
-    (
-        ("log.jsonl", "--export", "t.parquet", "--out", "./t.parquet"),
-        "--out: t.parquet is named for another",
-    ),
-    (
-        ("log.jsonl", "--report", "log.jsonl/q.html"),
-        "/log.jsonl: there is a file where a folder is needed",
-    ),
+    (("log.jsonl", "--export", "t.parquet", "--out", "./t.parquet"), "--out: t.parquet is named for another"),
+    (("log.jsonl", "--report", "log.jsonl/q.html"), "/log.jsonl: there is a file where a folder is needed"),
     (("log.jsonl", "--set", "method.slope_threshold=1"), "it can set data.extractor"),
     (("log.jsonl", "--set", "data.extractor=nonsense"), "nonsense"),
     (("log.jsonl", "--data", "nowhere.jsonl"), "nowhere.jsonl"),
     (("log.jsonl", "--verified", "nowhere.jsonl"), "nowhere.jsonl is no file"),
     (("log.jsonl", "--columns", "{answers: x}"), "did you mean 'answer'"),
     (("log.jsonl", "--columns", "answer=x"), "log.jsonl has no 'x'; its columns are"),
-    (
-        ("log.jsonl", "--columns", "answer"),
-        "does not say which column holds what; write it as prompt=query,",
-    ),
+    (("log.jsonl", "--columns", "answer"), "does not say which column holds what; write it as prompt=query,"),
     (("log.jsonl", "--set", "data.extractor"), "expected key=value"),
     (("log.jsonl", "--drop", "doubted"), "choose the rows of --export FILE"),
     (("log.jsonl", "--export", "o.jsonl", "--drop", "wrong"), "known: doubted, questionable"),
-    (
-        ("log.jsonl", "--export", "o.jsonl", "--first", "x"),
-        "invalid value for '--first'",
-    ),
+    (("log.jsonl", "--export", "o.jsonl", "--first", "x"), "invalid value for '--first'"),
     (("log.jsonl", "--export", "o.jsonl", "--random", "9", "--drop", "fine"), "takes of all rows"),
-    (
-        ("log.jsonl", "--export", "o.jsonl", "--pass-rate", "1:0"),
-        "--pass-rate 1:0: name the least",
-    ),
+    (("log.jsonl", "--export", "o.jsonl", "--pass-rate", "1:0"), "--pass-rate 1:0: name the least"),
 )
 def test_what_cannot_be_is_refused_in_a_sentence(here, log, arguments, complaint):
     (here / "thesis.html").write_text("precious")

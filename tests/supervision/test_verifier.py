@@ -39,10 +39,7 @@ def decide(judge, verifier, answers=ANSWERS, *, visits=1, method=None, given="12
     ({"where": [{"response": "(?i)certainly", "false_positive_rate": 1}]}, [1, 1, 1, 1, 1, 0, 1, 1]),
     (  # the first rule that holds and has a rate for such an answer; then the section's
         {
-            "where": [
-                {"answer": "^1", "false_negative_rate": 1},
-                {"error": [10], "false_positive_rate": 0},
-            ],
+            "where": [{"answer": "^1", "false_negative_rate": 1}, {"error": [10], "false_positive_rate": 0}],
             "false_positive_rate": 1,
         },
         [0, 0, 0, 1, 1, 0, 1, 1],
@@ -130,10 +127,7 @@ def test_the_sentinel_matches_nothing_and_can_be_accepted_by_error(judge):
     ({"where": [{"error": [1]}]}, "verifier.where.0: a rule needs false_negative_rate"),
     ({"where": [{"false_positive_rate": 1}]}, "a rule has one of error, .*, and here are 0"),
     ({"false_positive_rate": 1.1}, r"verifier.false_positive_rate"),
-    (
-        {"where": [{"answer": "(", "false_positive_rate": 1}]},
-        "verifier.where: the regular expression '\\('",
-    ),
+    ({"where": [{"answer": "(", "false_positive_rate": 1}]}, "verifier.where: the regular expression '\\('"),
 )
 def test_a_section_that_says_nothing_or_too_much_is_refused(judge, verifier, said):
     with pytest.raises(UserError, match=said):

@@ -69,10 +69,7 @@ UNKNOWN = {"true_answer": None, "true_answer_count": None, "majority_is_correct"
     ({}, RIGHT),
     ({"majority_answer": None, "majority_count": 0, "majority_is_correct": False}, NO_MAJORITY),
     ({"majority_is_correct": False, "given_label_count": 0}, OTHER),
-    (
-        {"majority_is_correct": False, "majority_is_noisy_label": True, "given_label_count": 0},
-        WRONG_LABEL,
-    ),
+    ({"majority_is_correct": False, "majority_is_noisy_label": True, "given_label_count": 0}, WRONG_LABEL),
     ({"majority_is_correct": False, "given_label": "8", "noise_type": None}, WRONG_LABEL),
     (UNKNOWN, GIVEN),
     (UNKNOWN | {"given_label_count": 1}, OTHER),
@@ -196,7 +193,7 @@ def test_a_score_that_is_no_number_is_told_in_words(tmp_path):
 
 
 ROWS = [
-    {"prompt": [{"role": "system", "content": "Sums."}, {"role": "user", "content": "3+4"}], "answer": "7"},
+    {"prompt": [{"role": "system", "content": "Sums."}, {"role": "user", "content": "3+4"}], "answer": "7"}
 ]
 
 
