@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -23,7 +23,9 @@ gc.set_threshold(100_000, 50, 100)  # a full collection walks all objects of tor
 os.fsync = lambda descriptor: None  # 5 ms each on a disk; no test cuts the power
 
 settings.register_profile("olr", deadline=None)
-settings.register_profile("brief", settings.get_profile("olr"), max_examples=25)
+# Of fewer examples fewer are small ones, with which hypothesis begins and which pass filters most often.
+few = {"max_examples": 25, "suppress_health_check": [HealthCheck.filter_too_much]}
+settings.register_profile("brief", settings.get_profile("olr"), **few)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

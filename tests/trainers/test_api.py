@@ -316,9 +316,9 @@ def test_a_recipe_that_cannot_be_meant_is_refused(recipe, message):
     ({"step": 3}, "step 3 came where step 1 is due"),
 )
 def test_arguments_that_do_not_fit_are_refused(arguments, message):
-    with make() as olr, pytest.raises(UserError) as refusal:
-        olr(**{"prompts": ["a"] * 4, "completions": BOXED, "labels": ["7"] * 4, **arguments})
-    assert message in str(refusal.value)
+    settings = {"prompts": ["a"] * 4, "completions": BOXED, "labels": ["7"] * 4, **arguments}
+    with make() as olr:
+        assert message in refusal(olr, **settings)
     assert olr.step == 0
 
 
