@@ -4,12 +4,12 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -23,7 +23,9 @@ gc.set_threshold(100_000, 50, 100)  # a full collection walks all objects of tor
 os.fsync = lambda descriptor: None  # 5 ms each on a disk; no test cuts the power
 
 settings.register_profile("olr", deadline=None)
-settings.load_profile("olr")
+# Of fewer examples fewer are small ones, with which hypothesis begins and which pass filters most often.
+few = {"max_examples": 25, "suppress_health_check": [HealthCheck.filter_too_much]}
+settings.register_profile("brief", settings.get_profile("olr"), **few)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -34,6 +36,32 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def is_long(request: pytest.FixtureRequest) -> bool:
     """Whether tests run at length (`make hard`) or briefly, as in every test run."""
     return bool(request.config.getoption("--long"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("brief" if config.option.markexpr == "not slow" else "olr")
+
+
+@pytest.fixture(scope="session")
+def sampled(request: pytest.FixtureRequest) -> Callable[[int], int]:
+    """How many of so many random cases a test tries: a quarter in `make test`, all in `make test-slow`."""
+    return lambda number: number // 4 if request.config.option.markexpr == "not slow" else number
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What `make test` samples belongs to `make test-slow` too."""
+    for item in items if config.option.markexpr == "slow" else []:
+        is_law = getattr(getattr(item, "function", None), "is_hypothesis_test", False)
+        if is_law or "sampled" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, in which commands are typed."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture(scope="session")

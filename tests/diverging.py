@@ -1,7 +1,5 @@
 """A model with finite weights that trains for some steps, and whose logits then overflow."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

@@ -5,8 +5,6 @@ it is spared is the import. In a process of `olr` a deed can be planned: just be
 folder it kills itself, or fills the disk.
 """
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os

@@ -6,8 +6,6 @@ of the prompts lift every prompt a little. All decisions (R9 to R16) are made he
 over all prompts at once, so that the project's own code can be compared with them.
 """
 
-from __future__ import annotations
-
 import functools
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Made-up runs for the paper's tables: one step each, with the held-out accuracies and scores that a test names."""
 
-from __future__ import annotations
-
 import json
 
 from histories import arms_of, write_history

@@ -1,7 +1,5 @@
 """Data that tests of several rooms read: an excerpt of DAPO, the published files, and rows as JSON Lines."""
 
-from __future__ import annotations
-
 import json
 import unicodedata
 from collections.abc import Callable, Mapping

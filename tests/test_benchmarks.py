@@ -5,11 +5,11 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from cases import refusal
 
 from olr_cli.analysis.histories import read_history
 from olr_cli.analysis.replay import label_tables
 from olr_cli.answers import Judge
-from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest, read_recipe
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import scan_labels, scan_rollouts, stored_steps
@@ -78,8 +78,7 @@ def test_a_run_that_stopped_early_says_so(tmp_path):
     assert stored_steps(run) == [1, 2, 3, 4]
     assert read_manifest(run)["status"] == "interrupted"
     assert [line["step"] for line in read_metrics(run)] == [0, 1, 2, 3, 4]
-    with pytest.raises(UserError, match="holds a run already"):
-        write_run(run, **SMALL)
+    assert "holds a run already" in refusal(write_run, run, **SMALL)
 
 
 @pytest.mark.parametrize("method", ["grpo", "ttrl", "small_loss_selection", "self_certainty", "co_reward"])

@@ -1,7 +1,5 @@
 """The requirements of the OpenRLHF engine belong together, and to what the engine is written for."""
 
-from __future__ import annotations
-
 import tomllib
 from importlib import import_module
 from pathlib import Path

@@ -10,11 +10,10 @@ from commands import done
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "tutorial.md").read_text("utf-8")
 COMMANDS = [shlex.split(line)[1:] for line in re.findall(r"(?m)^    (olr .*)$", PAGE)]
-SHORT = ("--set", "train.epochs=4")
+SHORT = ("--set", "train.epochs=2", "--set", "train.rollouts_per_prompt=4")
 
 
-def test_the_tutorial_can_be_typed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_tutorial_can_be_typed(here):
     for name in ("sums.csv", "sums.yaml"):
         shutil.copy(ROOT / "examples" / name, name)
     said = ""

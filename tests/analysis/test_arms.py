@@ -33,14 +33,12 @@ def names_of(*places):
 # Arms and their names -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("verifier", "name"),
-    [
-        ({"false_negative_rate": 0.3, "false_positive_rate": 0.1}, "active 0.5, verifier FN 0.3 FP 0.1 olr"),
-        ({"false_positive_rate": 0.1, "draw": "answer"}, "active 0.5, verifier FP 0.1 by answer olr"),
-        ({"where": [{"error": [10], "false_positive_rate": 1}]}, "active 0.5, verifier rule on error olr"),
-        ({}, "active 0.5 olr"),
-    ],
+@each(
+    "verifier, name",
+    ({"false_negative_rate": 0.3, "false_positive_rate": 0.1}, "active 0.5, verifier FN 0.3 FP 0.1 olr"),
+    ({"false_positive_rate": 0.1, "draw": "answer"}, "active 0.5, verifier FP 0.1 by answer olr"),
+    ({"where": [{"error": [10], "false_positive_rate": 1}]}, "active 0.5, verifier rule on error olr"),
+    ({}, "active 0.5 olr"),
 )
 def test_an_arm_is_named_by_its_verifiers_errors_too(tmp_path, verifier, name):
     write(tmp_path / "run", verifier=verifier)

@@ -5,6 +5,7 @@ import json
 import numpy as np
 import polars as pl
 import pytest
+from cases import each
 from commands import answered, done, refused
 
 from olr_cli.api import OnlineLabelRefinement, Prompt
@@ -106,19 +107,17 @@ def test_peoples_verdicts_tell_the_verifiers_errors_from_the_graders(log, tmp_pa
     assert found["grader"]["false_negative_rate"]["mean"] == pytest.approx(600 / 2100)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (
-            {"verdict": pl.when("is_rewarded").then(pl.lit("")).otherwise(pl.lit("right"))},
-            "none of the 600 rollouts in the queue with reward 1 has an answer that people call right or wrong",
-        ),
-        ({"verdict": pl.lit("perhaps")}, "verdict 'perhaps' is none of right, wrong, cannot be scored"),
-        (
-            {"prompt_id": pl.lit("other"), "verdict": pl.lit("right")},
-            "judge some in the table that --out writes for this history",
-        ),
-    ],
+@each(
+    "change, said",
+    (
+        {"verdict": pl.when("is_rewarded").then(pl.lit("")).otherwise(pl.lit("right"))},
+        "none of the 600 rollouts in the queue with reward 1 has an answer that people call right or wrong",
+    ),
+    ({"verdict": pl.lit("perhaps")}, "verdict 'perhaps' is none of right, wrong, cannot be scored"),
+    (
+        {"prompt_id": pl.lit("other"), "verdict": pl.lit("right")},
+        "judge some in the table that --out writes for this history",
+    ),
 )
 def test_verdicts_that_say_nothing_of_it_are_refused(log, tmp_path, change, said):
     done("audit", log, "--rewards", "--out", tmp_path / "queue.csv")

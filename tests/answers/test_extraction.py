@@ -63,10 +63,10 @@ def test_the_last_answer_is_read_in_the_layouts_of_other_trainers_logs(response,
     assert extract(response, "last_answer") == answer
 
 
-@pytest.mark.parametrize(
+@each(
     "response",
-    ["", "no box", r"\boxed", r"\boxed 5", r"\boxed{", r"\boxed{}", "\\boxed{ \n }", r"\fbox{5}", "The answer is 42.",
-     r"\boxed{5} no: \boxed{}"],
+    "", "no box", r"\boxed", r"\boxed 5", r"\boxed{", r"\boxed{}", "\\boxed{ \n }", r"\fbox{5}", "The answer is 42.",
+    r"\boxed{5} no: \boxed{}",
 )  # fmt: skip
 def test_a_response_whose_last_box_is_not_filled_has_no_answer(response):
     assert extract(response) is None
@@ -95,11 +95,11 @@ def test_logs_may_hold_the_answer_itself():
     assert extract(" \n", "text") is None
 
 
-@pytest.mark.parametrize(
-    ("source", "extractor"),
-    [("arithmetic", "reversed_digits"), ("arithmetic-addition", "reversed_digits"),
-     ("arithmetic-subtraction", "reversed_digits"), ("arithmetic-word-problems", "boxed"), ("arithmetics", "boxed"),
-     ("local/arithmetic", "boxed"), ("aime", "boxed"), ("", "boxed")],
+@each(
+    "source, extractor",
+    ("arithmetic", "reversed_digits"), ("arithmetic-addition", "reversed_digits"),
+    ("arithmetic-subtraction", "reversed_digits"), ("arithmetic-word-problems", "boxed"), ("arithmetics", "boxed"),
+    ("local/arithmetic", "boxed"), ("aime", "boxed"), ("", "boxed"),
 )  # fmt: skip
 def test_the_arithmetic_task_has_its_own_extractor(source, extractor):
     assert default_extractor(source) == extractor
@@ -232,10 +232,9 @@ def test_a_regular_expression_takes_time_in_proportion_to_its_response(
     ("mine:fails", r"fails on a response \(ValueError: no answer, .*mine\.py line 6\)"),
     ("mine:counts", "returns a int; it must return text, or None"),
 )
-def test_a_mistake_in_an_extractor_is_named(tmp_path, monkeypatch, extractor, message):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "broken.py").write_text("1 / 0\n")
-    (tmp_path / "mine.py").write_text(OWN)
+def test_a_mistake_in_an_extractor_is_named(here, extractor, message):
+    (here / "broken.py").write_text("1 / 0\n")
+    (here / "mine.py").write_text(OWN)
     with pytest.raises(UserError, match=message):
         extract("so 5", extractor)
 
@@ -253,8 +252,7 @@ counts = len
 """
 
 
-def test_a_function_of_a_module_in_the_working_folder_reads_answers(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "readers_of_mine.py").write_text(OWN)
+def test_a_function_of_a_module_in_the_working_folder_reads_answers(here):
+    (here / "readers_of_mine.py").write_text(OWN)
     assert extract("so 5\n", "readers_of_mine:read") == "5"
     assert extract(" so ", "readers_of_mine:read") is None

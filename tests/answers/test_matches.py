@@ -20,9 +20,10 @@ PAIRS = [json.loads(line) for line in (FIXTURES / "grading" / "pairs.jsonl").rea
 ALL = [(gold, answer) for _, _, gold, answer in PAIRS]
 
 
-def test_verdicts_are_a_fair_graders(judge):
-    found = judge.matches(ALL)
-    assert [(*case, now) for case, now in zip(PAIRS, found, strict=True) if now is not case[0]] == []
+@tenth_or_whole
+def test_verdicts_are_a_fair_graders(judge, nth):
+    found = zip(PAIRS[::nth], judge.matches(ALL[::nth]), strict=True)
+    assert [(*case, now) for case, now in found if now is not case[0]] == []
 
 
 @settings(max_examples=40)

@@ -3,16 +3,17 @@
 import errno
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
+import commands
 import polars as pl
 import pytest
 from audit_tables import many, rollouts, write
+from cases import each
 from histories import write_history
-from typer.testing import CliRunner
 
 from olr_cli import files
-from olr_cli.cli import app
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL
 from olr_cli.data.sets import training_prompts
@@ -20,11 +21,7 @@ from olr_cli.recipe.layers import validate
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.fixture
@@ -33,21 +30,17 @@ def log(here):
     return write(here / "log.jsonl", rows)
 
 
-def audit(*arguments):
-    return CliRunner().invoke(app, ["audit", *map(str, arguments)])
+audit = partial(commands.done, "audit")
 
 
 def told(*arguments):
-    done = audit(*arguments)
-    assert done.exit_code == 0, done.output
-    return " ".join(done.output.split())
+    return " ".join(audit(*arguments).output.split())
 
 
 def refused(*arguments):
-    done = audit(*arguments)
-    assert done.exit_code == 2, done.output
-    assert "Traceback" not in done.output
-    return " ".join(done.output.split())
+    result = commands.olr("audit", *arguments)
+    assert result.exit_code == 2, result.output
+    return " ".join(result.output.split())
 
 
 def test_a_table_of_rollouts_is_enough_and_nothing_is_written(here, log):
@@ -164,16 +157,14 @@ def test_an_export_says_of_every_row_what_was_found(here, log):
     assert [p.given_label for p in read_prompts("all/found.parquet").prompts].count("8") == 2
 
 
-@pytest.mark.parametrize(
-    ("options", "kept"),
-    [
-        (["--drop", "doubted,questionable"], {f"p{n}" for n in range(30)} - {"p4", "p8"}),
-        (["--drop", "fine", "--drop", "questionable, undecided"], {"p4", "p8"}),
-        (["--only", "doubted"], {"p4", "p8"}),
-        (["--first", "2"], {"p4", "p8"}),
-        (["--pass-rate", "0.1:0.9"], {f"p{n}" for n in range(30)} - {"p4", "p8"}),
-        (["--pass-rate", "0.2:0.9", "--drop", "fine"], set()),
-    ],
+@each(
+    "options, kept",
+    (["--drop", "doubted,questionable"], {f"p{n}" for n in range(30)} - {"p4", "p8"}),
+    (["--drop", "fine", "--drop", "questionable, undecided"], {"p4", "p8"}),
+    (["--only", "doubted"], {"p4", "p8"}),
+    (["--first", "2"], {"p4", "p8"}),
+    (["--pass-rate", "0.1:0.9"], {f"p{n}" for n in range(30)} - {"p4", "p8"}),
+    (["--pass-rate", "0.2:0.9", "--drop", "fine"], set()),
     ids=["drop", "repeated", "only", "first", "pass-rate", "none"],
 )
 def test_rows_are_kept_by_what_is_known(here, log, options, kept):
@@ -404,45 +395,28 @@ def test_labels_are_data(here):
     assert "[red]x[/red]" in said and "[bold]\ufffd[31m1" in said
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (("nowhere",), "nowhere does not exist"),
-        (("log.jsonl", "--export", "out.csv"), "is written as .parquet or .jsonl"),
-        (("log.jsonl", "--out", "log.jsonl"), "log.jsonl exists already"),
-        (("log.jsonl", "--out", "t.parquet", "--json"), "choose one of them"),
-        (("log.jsonl", "--report", "thesis.html"), "--report: thesis.html exists already"),
-        (
-            ("log.jsonl", "--export", "t.parquet", "--out", "./t.parquet"),
-            "--out: t.parquet is named for another",
-        ),
-        (
-            ("log.jsonl", "--report", "log.jsonl/q.html"),
-            "/log.jsonl: there is a file where a folder is needed",
-        ),
-        (("log.jsonl", "--set", "method.slope_threshold=1"), "it can set data.extractor"),
-        (("log.jsonl", "--set", "data.extractor=nonsense"), "nonsense"),
-        (("log.jsonl", "--data", "nowhere.jsonl"), "nowhere.jsonl"),
-        (("log.jsonl", "--verified", "nowhere.jsonl"), "nowhere.jsonl is no file"),
-        (("log.jsonl", "--columns", "{answers: x}"), "did you mean 'answer'"),
-        (("log.jsonl", "--columns", "answer=x"), "log.jsonl has no 'x'; its columns are"),
-        (
-            ("log.jsonl", "--columns", "answer"),
-            "does not say which column holds what; write it as prompt=query,",
-        ),
-        (("log.jsonl", "--set", "data.extractor"), "expected key=value"),
-        (("log.jsonl", "--drop", "doubted"), "choose the rows of --export FILE"),
-        (("log.jsonl", "--export", "o.jsonl", "--drop", "wrong"), "known: doubted, questionable"),
-        (
-            ("log.jsonl", "--export", "o.jsonl", "--first", "x"),
-            "invalid value for '--first'",
-        ),
-        (("log.jsonl", "--export", "o.jsonl", "--random", "9", "--drop", "fine"), "takes of all rows"),
-        (
-            ("log.jsonl", "--export", "o.jsonl", "--pass-rate", "1:0"),
-            "--pass-rate 1:0: name the least",
-        ),
-    ],
+@each(
+    "arguments, complaint",
+    (("nowhere",), "nowhere does not exist"),
+    (("log.jsonl", "--export", "out.csv"), "is written as .parquet or .jsonl"),
+    (("log.jsonl", "--out", "log.jsonl"), "log.jsonl exists already"),
+    (("log.jsonl", "--out", "t.parquet", "--json"), "choose one of them"),
+    (("log.jsonl", "--report", "thesis.html"), "--report: thesis.html exists already"),
+    (("log.jsonl", "--export", "t.parquet", "--out", "./t.parquet"), "--out: t.parquet is named for another"),
+    (("log.jsonl", "--report", "log.jsonl/q.html"), "/log.jsonl: there is a file where a folder is needed"),
+    (("log.jsonl", "--set", "method.slope_threshold=1"), "it can set data.extractor"),
+    (("log.jsonl", "--set", "data.extractor=nonsense"), "nonsense"),
+    (("log.jsonl", "--data", "nowhere.jsonl"), "nowhere.jsonl"),
+    (("log.jsonl", "--verified", "nowhere.jsonl"), "nowhere.jsonl is no file"),
+    (("log.jsonl", "--columns", "{answers: x}"), "did you mean 'answer'"),
+    (("log.jsonl", "--columns", "answer=x"), "log.jsonl has no 'x'; its columns are"),
+    (("log.jsonl", "--columns", "answer"), "does not say which column holds what; write it as prompt=query,"),
+    (("log.jsonl", "--set", "data.extractor"), "expected key=value"),
+    (("log.jsonl", "--drop", "doubted"), "choose the rows of --export FILE"),
+    (("log.jsonl", "--export", "o.jsonl", "--drop", "wrong"), "known: doubted, questionable"),
+    (("log.jsonl", "--export", "o.jsonl", "--first", "x"), "invalid value for '--first'"),
+    (("log.jsonl", "--export", "o.jsonl", "--random", "9", "--drop", "fine"), "takes of all rows"),
+    (("log.jsonl", "--export", "o.jsonl", "--pass-rate", "1:0"), "--pass-rate 1:0: name the least"),
 )
 def test_what_cannot_be_is_refused_in_a_sentence(here, log, arguments, complaint):
     (here / "thesis.html").write_text("precious")

@@ -28,11 +28,7 @@ SMALL = ("--limit", "20", "--samples", "4")
 olr, done, refused = (partial(run, "evaluate") for run in (commands.olr, commands.done, commands.refused))
 
 
-@pytest.fixture(autouse=True)
-def somewhere(tmp_path, monkeypatch):
-    """Every command is typed in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +63,7 @@ def test_a_model_is_scored_and_the_scores_are_where_it_says():
     assert pl.read_parquet(folder / "generations" / "arithmetic.parquet").height == 80
 
 
-def test_a_request_to_stop_ends_with_a_sentence_and_its_status(evaluated, monkeypatch, somewhere):
+def test_a_request_to_stop_ends_with_a_sentence_and_its_status(evaluated, monkeypatch, here):
     class Stopped(TransformersBackend):
         def stream(self, *words):
             os.kill(os.getpid(), signal.SIGTERM)
@@ -81,10 +77,10 @@ def test_a_request_to_stop_ends_with_a_sentence_and_its_status(evaluated, monkey
     assert result.stdout == ""
     assert result.stderr.endswith("Stopped. What is done is in stopped; the same command continues.\n")
     assert "64 of them there already" in done(MODEL, *SMALL, "--out", "stopped").stderr
-    assert contents(somewhere / "stopped") == contents(evaluated)
+    assert contents(here / "stopped") == contents(evaluated)
 
 
-def test_stopped_at_once_before_anything_is_stored_it_says_so(monkeypatch, somewhere):
+def test_stopped_at_once_before_anything_is_stored_it_says_so(monkeypatch, here):
     def interrupted(*words, **options):
         raise KeyboardInterrupt
 
@@ -92,7 +88,7 @@ def test_stopped_at_once_before_anything_is_stored_it_says_so(monkeypatch, somew
     result = olr(MODEL, *SMALL)
     assert result.exit_code == 130
     assert result.stderr.endswith("Stopped. Nothing is stored yet; the same command continues.\n")
-    assert list(somewhere.glob("evaluations/*")) == []
+    assert list(here.glob("evaluations/*")) == []
 
 
 def test_how_responses_are_drawn_is_part_of_an_evaluation():
@@ -230,10 +226,10 @@ def test_a_file_of_questions_and_answers_is_a_benchmark_and_several_models_are_o
     ((MODEL, "--paper", "--compare", "x"), "--compare: the paper's scores are a reference already"),
     ((MODEL, "--paper"), "the paper has no scores of 'addition-easier'"),
 )
-def test_mistakes_are_one_sentence_and_status_2_and_leave_nothing(somewhere, words, sentence):
-    before = sorted(somewhere.iterdir())
+def test_mistakes_are_one_sentence_and_status_2_and_leave_nothing(here, words, sentence):
+    before = sorted(here.iterdir())
     assert sentence in refused(*words)
-    assert sorted(somewhere.iterdir()) == before
+    assert sorted(here.iterdir()) == before
 
 
 def test_a_misspelled_benchmark_is_named_before_a_package_that_is_missing(monkeypatch):

@@ -1,16 +1,14 @@
 """`olr inject-noise` from the outside: what it prints, writes and refuses."""
 
-from __future__ import annotations
-
 import json
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from cases import each
-from commands import answered, olr, refused
+from commands import answered, done, refused
 from samples import SAMPLE, json_lines
 
 from olr_cli.data.prompt_files import read_prompts
@@ -18,16 +16,10 @@ from olr_cli.data.prompts import SENTINEL
 from olr_cli.data.sets import training_prompts
 from olr_cli.recipe.schema import Recipe
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
-def inject_noise(*arguments: str | Path) -> Any:
-    return olr("inject-noise", *arguments)
+inject_noise = partial(done, "inject-noise")
 
 
 def files(folder: Path) -> list[str]:
@@ -36,14 +28,12 @@ def files(folder: Path) -> list[str]:
 
 def test_type_and_ratio_are_enough_and_a_second_time_changes_nothing(here):
     first = inject_noise("--type", "active", "--ratio", "0.5")
-    assert first.exit_code == 0, first.output
     assert "200 of 400" in first.output and "200 active, 200 clean" in first.output
     assert first.output.count("true answer") == 3
     assert "olr train laptop/quickstart --set data.train=data/arithmetic-active-0.5.parquet" in first.output
     assert files(here) == ["data/arithmetic-active-0.5.parquet"]
     before = (here / "data/arithmetic-active-0.5.parquet").stat().st_mtime_ns
     second = inject_noise("--type", "active", "--ratio", "0.50")
-    assert second.exit_code == 0
     assert "already there" in second.output
     assert (here / "data/arithmetic-active-0.5.parquet").stat().st_mtime_ns == before
 
@@ -52,7 +42,7 @@ def test_other_noise_does_not_take_the_name(here):
     inject_noise("--type", "active", "--ratio", "0.5")
     words = ("--type", "active", "--ratio", "0.5", "--seed", "1")
     assert "--out: data/" in refused("inject-noise", *words)
-    assert inject_noise(*words, "--out", "other.jsonl").exit_code == 0
+    inject_noise(*words, "--out", "other.jsonl")
     assert files(here) == ["data/arithmetic-active-0.5.parquet", "other.jsonl"]
 
 
@@ -76,21 +66,20 @@ def test_a_file_and_a_recipe_with_the_same_seed_are_the_same_training_set(here):
 
 def test_a_sample_is_marked_exactly(here):
     words = ("--dataset", SAMPLE, "--sample", "15", "--out", "my data/x y.parquet")
-    done = inject_noise("--type", "inactive", "--ratio", "0.3", *words)
-    assert "5 of 15 (ratio 0.3, realised 0.3333, seed 0)" in done.output
-    assert "--set 'data.train=my data/x y.parquet'" in done.output
+    said = inject_noise("--type", "inactive", "--ratio", "0.3", *words)
+    assert "5 of 15 (ratio 0.3, realised 0.3333, seed 0)" in said.output
+    assert "--set 'data.train=my data/x y.parquet'" in said.output
     assert len(read_prompts(here / "my data/x y.parquet")) == 15
 
 
 def test_stored_rollouts_give_labels_for_good(here):
     answers = ({"prompt_id": "16", "answer": answer, "is_correct": False} for answer in ("[b]11", "10\\%"))
     json_lines(Path("log.jsonl"), *answers)
-    done = inject_noise("--type", "active", "--ratio", "1", "--dataset", SAMPLE, "--rollouts", "log.jsonl")
-    assert done.exit_code == 0, done.output
+    said = inject_noise("--type", "active", "--ratio", "1", "--dataset", SAMPLE, "--rollouts", "log.jsonl")
     refusal = "Refused   1 wrong answer of the rollouts that another grader may call right, such as"
-    assert refusal in done.output and "10\\% for 10" in " ".join(done.output.split())
-    assert "23 prompts without a wrong answer in the rollouts became inactive" in done.output
-    assert "file says   [b]11 (active_frozen)" in done.output
+    assert refusal in said.output and "10\\% for 10" in " ".join(said.output.split())
+    assert "23 prompts without a wrong answer in the rollouts became inactive" in said.output
+    assert "file says   [b]11 (active_frozen)" in said.output
     assert files(here) == ["data/dapo_sample-active-frozen-1.parquet", "log.jsonl"]
 
 
@@ -141,8 +130,7 @@ def test_columns_and_the_system_message_are_options(here):
     json_lines(Path("mine.jsonl"), *({"Frage": f"{n} + {n}", "meta": {"gold": 2 * n}} for n in range(10)))
     words = ("--type", "inactive", "--ratio", "0.5", "--dataset", "mine.jsonl", "--out", "noisy.parquet")
     columns = ("--columns", "{question: Frage, answer: meta.gold}")
-    done = inject_noise(*words, *columns, "--system", "Answer in one number.")
-    assert done.exit_code == 0, done.output
+    inject_noise(*words, *columns, "--system", "Answer in one number.")
     prompts = read_prompts("noisy.parquet").prompts
     assert sum(prompt.given_label == SENTINEL for prompt in prompts) == 5
     assert {prompt.true_answer for prompt in prompts} == {str(2 * n) for n in range(10)}

@@ -105,16 +105,14 @@ def test_json_progress_is_json(tmp_path):
     assert events[-1]["next"] == [f"olr analyze {tmp_path / 'run'} --figure dynamics"]
 
 
-def test_a_dry_run_shows_a_prompt_and_writes_nothing(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_dry_run_shows_a_prompt_and_writes_nothing(here):
     result = train("--dry-run")
     assert re.search(r"as the policy sees it:\n\d{3}\+\d{3}=\n", result.output)
     assert "slope_threshold: 0.0" in result.output
-    assert list(tmp_path.iterdir()) == []
+    assert list(here.iterdir()) == []
 
 
-def test_a_dry_run_knows_how_long_an_earlier_run_of_the_policy_took(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_dry_run_knows_how_long_an_earlier_run_of_the_policy_took(here):
     assert "as fast as" not in train("--dry-run").output
     train("--run-dir", "runs/first")
     assert re.search(r"(?m)^about \d+s, as fast as runs/first$", train("--dry-run").output)
@@ -230,14 +228,13 @@ OPTIONS = [
     *(((*QUICKSTART, "--run-dir", "run", "--set", setting), said) for setting, said in KEYS),
     *OPTIONS,
 )
-def test_what_cannot_work_is_one_sentence_status_2_and_nothing_written(words, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_what_cannot_work_is_one_sentence_status_2_and_nothing_written(words, message, here):
     Path("columns.jsonl").write_text('{"q": "1+1", "a": "2"}\n')
     Path("unlabelled.jsonl").write_text('{"question": "1+1"}\n')
     Path("marked.jsonl").write_text('{"question": "1+1", "answer": "__NoCorrectAnswer__"}\n')
-    before = sorted(tmp_path.iterdir())
+    before = sorted(here.iterdir())
     assert message in refused("train", *words)
-    assert sorted(tmp_path.iterdir()) == before
+    assert sorted(here.iterdir()) == before
 
 
 @each(
@@ -277,6 +274,7 @@ sweep: {arms: {clean: {noise: null}, active: {}}, grid: {seed: [1]}}
 """
 
 
+@pytest.mark.slow
 def test_a_sweep_trains_every_run_and_goes_on_where_it_stopped(tmp_path):
     recipe = tmp_path / "sweep.yaml"
     recipe.write_text(SWEEP)
@@ -345,16 +343,14 @@ def test_the_shell_completes_commands_recipes_figures_and_tables(words, offered)
     (["train", "laptop/coherence", "--sweep", "--dry-run"], "runs", None),
     (["rollouts", "builtin:addition-easier", "arithmetic", "--dry-run"], "prompt", None),
 )
-def test_json_is_one_object_that_names_the_next_command(words, key, following, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_json_is_one_object_that_names_the_next_command(words, key, following, here):
     result = done(*words, "--json")
     answer = json.loads(result.stdout)
     assert answer["schema"] == 1 and key in answer
     assert following is None or answer["next"] == [following]
 
 
-def test_a_dry_run_that_lacks_something_says_so_in_json_too(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_dry_run_that_lacks_something_says_so_in_json_too(here):
     result = olr("train", "laptop/quickstart", "--dry-run", "--json", "--set", "data.train=nowhere.parquet")
     assert result.exit_code == 2
     answer = json.loads(result.stdout)

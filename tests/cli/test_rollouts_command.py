@@ -34,11 +34,7 @@ def sampled(tmp_path_factory):
         return folder, done("rollouts", MODEL, "arithmetic", *SMALL)
 
 
-@pytest.fixture(autouse=True)
-def somewhere(tmp_path, monkeypatch):
-    """Every command is typed in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.fixture
@@ -101,12 +97,12 @@ def test_json_is_an_object_a_line():
     assert (last["prompts"], last["known"], 0 < last["accuracy"] < 1) == (12, 1, True)
 
 
-def test_a_dry_run_shows_a_prompt_and_writes_nothing(somewhere):
+def test_a_dry_run_shows_a_prompt_and_writes_nothing(here):
     result = done("rollouts", MODEL, "arithmetic", *SMALL, "--dry-run")
     assert "4 steps, 96 rollouts" in result.stdout
     assert "backend transformers, device cpu" in result.stdout
     assert "as the policy sees it:" in result.stdout
-    assert list(somewhere.iterdir()) == []
+    assert list(here.iterdir()) == []
 
 
 def test_what_is_finished_is_not_resumed(there):
@@ -129,19 +125,19 @@ def test_what_is_finished_is_not_resumed(there):
     ((MODEL, "arithmetic", "--resume"), "no unfinished run"),
     ((MODEL, "arithmetic", "--resume", "--run-dir", "gone"), "gone does not exist"),
 )
-def test_what_cannot_work_is_refused_in_a_sentence(somewhere, words, message):
-    (somewhere / "empty.jsonl").write_text("")
+def test_what_cannot_work_is_refused_in_a_sentence(here, words, message):
+    (here / "empty.jsonl").write_text("")
     assert message in refused("rollouts", *words)
     assert not Path("runs").exists()
 
 
-def test_data_without_labels_can_be_sampled_and_audited(somewhere):
+def test_data_without_labels_can_be_sampled_and_audited(here):
     rows = [
         {"prompt_id": "a", "question": "123+459="},
         {"prompt_id": "b", "question": "223+459=", "answer": "682"},
     ]
-    json_lines(somewhere / "half.jsonl", *rows)
-    run = somewhere / "run"
+    json_lines(here / "half.jsonl", *rows)
+    run = here / "run"
     short = ("--max-new-tokens", "5", "--extractor", "reversed_digits", "--visits", "2")
     done("rollouts", MODEL, "half.jsonl", *short, "--run-dir", run)
     labels = scan_labels(run).collect()

@@ -21,10 +21,9 @@ def entries(*words):
 
 
 @pytest.fixture
-def runs(tmp_path, monkeypatch):
+def runs(here):
     """Runs in every state, in the folder `runs` of the current directory."""
-    monkeypatch.chdir(tmp_path)
-    folder = tmp_path / "runs"
+    folder = here / "runs"
     for number, (name, status) in enumerate(
         [("done", "finished"), ("stopped", "interrupted"), ("sweep/killed", "running"), ("torn", "finished")]
     ):

@@ -36,51 +36,52 @@ LOG = Path(__file__).parents[1] / "fixtures" / "logs" / "lm-eval"
 PATH = os.pathsep.join(entry for entry in sys.path if entry)
 
 
+WORKS = [
+    "inject-noise --type mixed --ratio 0.5 --out noisy.parquet", "analyze runs --table arms --out arms.csv",
+    "analyze runs --table baselines", "analyze runs/b", "audit runs/b --report queue.html",
+    "replay runs/b --set method.slope_threshold=0.1", "recipes validate paper/qwen3-4b",
+    f"regrade {LOG} --out graded", "benchmarks",
+]  # fmt: skip
+NEEDS_TORCH = [
+    "train laptop/quickstart", "train laptop/openrlhf --dry-run", "evaluate addition-easier",
+    "rollouts addition-easier arithmetic",
+]  # fmt: skip
+IMPORTS = """
+import olr_cli.api, olr_cli.evaluation.backends, olr_cli.engines.models as models
+models.policy_path("subtraction")
+"""
+
+
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    place = tmp_path_factory.mktemp("core")
-    write_history(place / "runs" / "a", method={"name": "grpo"})
-    write_history(place / "runs" / "b")
-    return place
-
-
-def run(folder, program, typed=""):
-    """What a program prints where neither torch nor any other extra is installed."""
-    return subprocess.run(
-        [sys.executable, "-P", "-c", WITHOUT + program], input=typed, cwd=folder, text=True, check=True,
-        env=os.environ | {"PYTHONPATH": PATH}, stdout=subprocess.PIPE,
+def ended(tmp_path_factory):
+    """How each command ended where neither torch nor any other extra is installed, and what it wrote as an error."""
+    folder = tmp_path_factory.mktemp("core")
+    write_history(folder / "runs" / "a", method={"name": "grpo"})
+    write_history(folder / "runs" / "b")
+    told = subprocess.run(
+        [sys.executable, "-P", "-c", WITHOUT + IMPORTS + COMMANDS], input=json.dumps(NEEDS_TORCH + WORKS), cwd=folder,
+        text=True, check=True, env=os.environ | {"PYTHONPATH": PATH}, stdout=subprocess.PIPE,
     ).stdout  # fmt: skip
-
-
-def test_the_core_needs_no_torch(folder):
-    commands = [
-        "inject-noise --type mixed --ratio 0.5 --out noisy.parquet", "analyze runs --figure learning --table arms",
-        "analyze runs --table baselines", "analyze runs/b --report", "audit runs/b",
-        "replay runs/b --set method.slope_threshold=0.1", "recipes validate paper/qwen3-4b",
-        f"regrade {LOG} --out graded", "benchmarks",
-    ]  # fmt: skip
+    assert {path.name for path in folder.iterdir()} == {
+        "runs",
+        "noisy.parquet",
+        "graded",
+        "arms.csv",
+        "queue.html",
+    }
     # the commands print to the process's own standard output, before the line of statuses
-    ended = json.loads(run(folder, COMMANDS, json.dumps(commands)).splitlines()[-1])
-    assert {command: status for command, (status, _) in ended.items()} == dict.fromkeys(commands, 0), ended
+    return json.loads(told.splitlines()[-1])
 
 
-def test_what_needs_torch_says_how_to_install_it(folder):
-    commands = [
-        "train laptop/quickstart",
-        "train laptop/openrlhf --dry-run",
-        "evaluate addition-easier",
-        "rollouts addition-easier arithmetic",
-    ]
-    before = sorted(folder.rglob("*"))
-    ended = json.loads(run(folder, COMMANDS, json.dumps(commands)).splitlines()[-1])
-    for command, (status, error) in ended.items():
-        assert status == 2, command
-        assert error.startswith(f"Error: olr {command.split()[0]} needs the package ")
-        assert error.endswith(", which is not installed; pip install '.[train]' in a clone of olr\n")
-        assert error.count("\n") == 1
-    assert sorted(folder.rglob("*")) == before
+@pytest.mark.parametrize("command", WORKS)
+def test_the_core_needs_no_torch(ended, command):
+    status, error = ended[command]
+    assert status == 0, error
 
 
-def test_the_api_the_backends_and_what_finds_a_built_in_policy_need_no_torch(folder):
-    imports = "import olr_cli.api, olr_cli.evaluation.backends, olr_cli.engines.models as models\n"
-    run(folder, f"{imports}models.policy_path('subtraction')")
+@pytest.mark.parametrize("command", NEEDS_TORCH)
+def test_what_needs_torch_says_how_to_install_it(ended, command):
+    status, error = ended[command]
+    assert status == 2 and error.startswith(f"Error: olr {command.split()[0]} needs the package ")
+    assert error.endswith(", which is not installed; pip install '.[train]' in a clone of olr\n")
+    assert error.count("\n") == 1

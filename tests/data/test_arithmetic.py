@@ -1,7 +1,5 @@
 """The built-in tasks, the toys' and the few-shot ones: answers are right, and splits never meet."""
 
-from __future__ import annotations
-
 import re
 from itertools import combinations
 from math import prod

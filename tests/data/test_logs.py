@@ -1,7 +1,5 @@
 """Logs of other trainers: TRL's as its trainer wrote them, the others' as their sources write them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -270,8 +268,7 @@ def test_a_last_line_that_a_kill_has_cut_is_a_note(tmp_path, left):
     assert len(log.rows) == 3
     assert f"{cut} ends within line 3, as if its writer was killed; that line is left out." in log.notes
     cut.write_bytes(row[:left] + b"\n" + row)
-    with pytest.raises(UserError, match=r"1\.jsonl"):
-        read_log([tmp_path])
+    assert "1.jsonl" in refusal(read_log, [tmp_path])
     with pytest.raises(UserError, match=r"no rows"):
         cut.write_bytes(row[:left])
         read_log([cut])

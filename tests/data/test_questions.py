@@ -1,7 +1,5 @@
 """When two prompts ask the same question (R24), and everything that this decides."""
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

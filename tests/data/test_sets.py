@@ -1,7 +1,5 @@
 """A recipe's data sets: whose noise it is (R1), what is measured (R2, R5), and which labels are verified (R23)."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path
@@ -132,8 +130,7 @@ def test_a_file_gives_the_true_answers_of_its_prompts(unknown, tmp_path):
 )
 def test_files_that_verify_nothing_are_errors(unknown, tmp_path, rows, message):
     file = json_lines(tmp_path / "verified.jsonl", *rows)
-    with pytest.raises(UserError, match=message):
-        training_prompts(recipe(str(file), unknown))
+    assert message in refusal(training_prompts, recipe(str(file), unknown))
 
 
 @each("verdict", {"verdict": "kept", "true_answer": "9"}, {"verdict": "kept"}, {"verdict": "wrong"}, ids=str)

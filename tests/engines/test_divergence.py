@@ -5,8 +5,8 @@ import shutil
 import pytest
 import torch
 from cases import each
+from commands import olr
 from diverging import SETTINGS, save_diverging_model
-from forks import olr
 from safetensors.torch import load_file, save_file
 
 from olr_cli.engines.models import policy_path
@@ -26,19 +26,19 @@ HELD_OUT = {"train.evaluate_every": "1"}
     (3e-39, WARM_UP | HELD_OUT, 3, "its logits are", 2),
     ids=["gradient", "logits", "held-out logits"],
 )
-def test_a_run_that_diverges_keeps_its_last_good_checkpoint(tmp_path, scaling, changes, step, quantity, good):
-    save_diverging_model(tmp_path / "model", scaling)
+def test_a_run_that_diverges_keeps_its_last_good_checkpoint(here, scaling, changes, step, quantity, good):
+    save_diverging_model(here / "model", scaling)
     settings = SETTINGS | {"model.path": "model"} | changes
     words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    status, train = olr(tmp_path, "train", "laptop/quickstart", *words, "--run-dir", "run")
-    run = tmp_path / "run"
+    train = olr("train", "laptop/quickstart", *words, "--run-dir", "run")
+    run = here / "run"
     lines, steps = read_metrics(run), checkpoint_steps(run)
-    assert (status, len(lines) - 1, "Traceback" in train.err) == (2, step, False), train.err
+    assert (train.exit_code, len(lines) - 1) == (2, step), train.stderr
+    said = train.stderr.splitlines()[-1]
+    assert f"at step {step} {quantity} not finite (train.learning_rate 1), and the step is not kept" in said
     assert (
-        f"at step {step} {quantity} not finite (train.learning_rate 1), and the step is not kept" in train.err
-    )
-    named = "no checkpoint was due before" if good is None else f"model.path=run/checkpoints/step-{good:06d} "
-    assert named in train.err
+        f"model.path=run/checkpoints/step-{good:06d} " if good else "no checkpoint was due before"
+    ) in said
     assert steps == stored_steps(run) == list(range(1, step))
     assert all(
         weight.isfinite().all()
@@ -47,15 +47,15 @@ def test_a_run_that_diverges_keeps_its_last_good_checkpoint(tmp_path, scaling, c
     )
     assert [line["policy/nonfinite"] for line in lines[1:]] == [0] * (step - 1) + [1]
     assert read_manifest(run)["status"] == "diverged"
-    status, resumed = olr(tmp_path, "train", "--resume", "--run-dir", "run")
-    assert (status, resumed.err.splitlines()[-1]) == (2, train.err.splitlines()[-1])
+    resumed = olr("train", "--resume", "--run-dir", "run")
+    assert (resumed.exit_code, resumed.stderr.splitlines()[-1]) == (2, said)
     assert (checkpoint_steps(run), len(read_metrics(run))) == (steps, len(lines))
 
 
 @pytest.fixture
-def model(tmp_path):
+def model(here):
     """A copy of a built-in policy, to damage."""
-    return shutil.copytree(policy_path("addition-easier"), tmp_path / "model")
+    return shutil.copytree(policy_path("addition-easier"), here / "model")
 
 
 def change_weight(model, name, change):
@@ -64,16 +64,14 @@ def change_weight(model, name, change):
     save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
 
 
-def test_evaluate_names_a_model_whose_logits_are_not_finite(tmp_path, model):
+def test_evaluate_names_a_model_whose_logits_are_not_finite(model):
     change_weight(model, "model.norm.weight", lambda weight: weight.fill_(3e38))
-    words = ["model", "--benchmarks", "arithmetic", "--backend", "transformers"]
-    status, evaluation = olr(tmp_path, "evaluate", *words)
-    assert (status, "model cannot answer: its logits are not finite" in evaluation.err) == (2, True), (
-        evaluation.err
-    )
+    evaluation = olr("evaluate", "model", "--benchmarks", "arithmetic", "--backend", "transformers")
+    assert evaluation.exit_code == 2
+    assert "model cannot answer: its logits are not finite" in evaluation.stderr
 
 
-def test_weights_that_are_not_finite_are_refused_before_anything_is_written(tmp_path, model):
+def test_weights_that_are_not_finite_are_refused_before_anything_is_written(here, model):
     name = "model.layers.0.mlp.down_proj.weight"
     change_weight(model, name, lambda weight: weight[3].fill_(torch.nan))
     for words in (
@@ -81,6 +79,7 @@ def test_weights_that_are_not_finite_are_refused_before_anything_is_written(tmp_
         ["rollouts", "model", "arithmetic", "--run-dir", "out"],
         ["evaluate", "model", "--benchmarks", "arithmetic", "--out", "out"],
     ):
-        status, command = olr(tmp_path, *words)
-        assert (status, f"has weights that are not finite ({name})" in command.err) == (2, True), command.err
-        assert not (tmp_path / "out").exists()
+        refused = olr(*words)
+        assert refused.exit_code == 2
+        assert f"has weights that are not finite ({name})" in refused.stderr
+        assert not (here / "out").exists()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from cases import each
+from cases import each, refusal
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, T5Config, T5ForConditionalGeneration
 
@@ -67,8 +67,7 @@ def test_a_toy_reads_a_prompt_as_the_warm_up_wrote_it():
 def test_built_in_names_are_known_with_and_without_their_prefix():
     assert policy_path("builtin:subtraction") == policy_path("subtraction")
     assert is_builtin("builtin:anything") and not is_builtin("models/subtraction")
-    with pytest.raises(UserError, match="did you mean 'addition-harder'"):
-        policy_path("builtin:addition-hard")
+    assert "did you mean 'addition-harder'" in refusal(policy_path, "builtin:addition-hard")
 
 
 def test_the_pretrained_policy_is_found_where_make_smollm_puts_it(tmp_path, monkeypatch):
@@ -118,8 +117,7 @@ def test_a_token_without_embedding_that_nothing_uses_is_no_mistake(model, load):
 def test_a_model_without_tokenizer_is_refused(model, load):
     for file in model.glob("*token*"):
         file.unlink()
-    with pytest.raises(UserError, match="tokenizer"):
-        load(model)
+    assert "tokenizer" in refusal(load, model)
 
 
 @pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
@@ -132,8 +130,7 @@ def test_a_weight_that_is_not_finite_is_named(model, load, dtype):
     load(model)
     weights[name] = weights[name].float().index_fill(0, torch.tensor([7]), torch.nan).to(dtype)
     save_file(weights, file, metadata={"format": "pt"})
-    with pytest.raises(UserError, match=r"not finite \(model\.norm\.weight\)"):
-        load(model)
+    assert "not finite (model.norm.weight)" in refusal(load, model)
 
 
 END_IDS = {

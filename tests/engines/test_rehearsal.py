@@ -19,9 +19,8 @@ CACHED_FILE = hub.cached_file
 
 
 @pytest.fixture(autouse=True)
-def bare_machine(tmp_path, monkeypatch):
+def bare_machine(here, monkeypatch):
     """An empty folder on a machine without OpenRLHF, GPUs, a Ray cluster and a network."""
-    monkeypatch.chdir(tmp_path)
     for module in (checks, needs):
         monkeypatch.setattr(module, "installed_version", lambda _package: None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)

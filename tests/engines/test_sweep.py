@@ -1,8 +1,8 @@
 """A sweep runs each of its runs in a process, stops when it is asked to, and tells how each ended."""
 
+import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -10,13 +10,16 @@ import time
 import pytest
 from cases import each
 
+from olr_cli import __main__
 from olr_cli.engines import sweep
+from olr_cli.engines.local import room
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import SweepRun
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.writer import RunWriter
 
 RUNS = [SweepRun(f"run{number}", f"run{number}", Recipe(seed=number)) for number in range(3)]
+FORKS = multiprocessing.get_context("fork")  # a server that imports torch takes seconds to start
 WAITS = """
 import os, signal, time
 signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
@@ -38,6 +41,7 @@ def train(tmp_path, monkeypatch):
     def train(*codes, jobs=1):
         monkeypatch.setattr(sweep, "_words", lambda _recipe, _settings, number, _folder: [codes[number]])
         monkeypatch.setattr(sweep, "_be_olr", run_code)
+        monkeypatch.setattr(sweep, "_SERVER", FORKS)
         return sweep.train_all("recipe", [], RUNS, tmp_path, jobs)
 
     return train
@@ -101,16 +105,13 @@ def test_a_run_that_fails_is_told_with_its_reason(train, capfd):
     assert "failed with status 2: mine.jsonl does not exist; check the name" in capfd.readouterr().out
 
 
+def print_share(log):
+    __main__.main = lambda: os.write(1, str(room.share).encode())
+    sweep._be_olr([], log, 4)
+
+
 def test_runs_that_train_at_a_time_share_a_gpus_memory(tmp_path):
-    program = "\n".join(
-        (
-            "from pathlib import Path",
-            "from olr_cli import __main__",
-            "from olr_cli.engines import sweep",
-            "from olr_cli.engines.local import room",
-            "__main__.main = lambda: print(room.share)",
-            f"sweep._be_olr([], Path({str(tmp_path / 'log')!r}), 4)",
-        )
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
-    assert (tmp_path / "log").read_text() == "0.25\n"
+    process = FORKS.Process(target=print_share, args=(tmp_path / "log",))
+    process.start()
+    process.join()
+    assert (tmp_path / "log").read_text() == "0.25"

@@ -1,7 +1,5 @@
 """A benchmark of sums, and a backend without a model that answers them: what an evaluation needs, in no time."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

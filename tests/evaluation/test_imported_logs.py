@@ -26,10 +26,7 @@ def scores(plain):
     return {score["benchmark"]: (score["samples"], score["avg"]) for score in evaluation["scores"]}
 
 
-@pytest.fixture(autouse=True)
-def somewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.fixture

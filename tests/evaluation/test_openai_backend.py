@@ -169,11 +169,10 @@ def refusing(status, wording, *names):
     refusing(400, lambda name: [{"error": f"no {name.title().replace('_', '')}"}], "top_p", "top_k"),
 )
 def test_a_neutral_setting_that_a_server_refuses_is_the_servers_in_all_that_is_stored_and_shown(
-    server, tmp_path, monkeypatch, refusal
+    server, here, monkeypatch, refusal
 ):
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(openai_backend, "ATTEMPTS", 1)
-    sums(tmp_path)
+    sums(here)
     server.refusal = refusal
     options = f"--url {server.url} --benchmarks sums.yaml --out o --samples 2 --concurrency 2"
     words = ["evaluate", MODEL, *options.split()]
@@ -356,9 +355,8 @@ def test_what_cannot_be_opened_is_one_sentence(server, model, change, told):
     assert told in str(caught.value)
 
 
-def test_an_evaluation_that_the_server_ends_goes_on_with_the_same_bytes(server, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    sums(tmp_path)
+def test_an_evaluation_that_the_server_ends_goes_on_with_the_same_bytes(server, here, monkeypatch):
+    sums(here)
     words = ["evaluate", MODEL, "--url", server.url, "--benchmarks", "sums.yaml", "--concurrency", "4"]
 
     done(*words)
@@ -376,4 +374,4 @@ def test_an_evaluation_that_the_server_ends_goes_on_with_the_same_bytes(server, 
     server.troubles = []
     done(*words, "--out", "again")
     assert len(server.asked) - asked == 1
-    assert contents(tmp_path / "again") == contents(tmp_path / "evaluations" / "org-adder")
+    assert contents(here / "again") == contents(here / "evaluations" / "org-adder")

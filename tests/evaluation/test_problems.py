@@ -1,7 +1,5 @@
 """The problems of a benchmark, from every kind of source. A stand-in plays the part of the hub."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

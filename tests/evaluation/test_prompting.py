@@ -20,8 +20,7 @@ TEMPLATE = (
 
 
 @pytest.fixture(autouse=True)
-def somewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def somewhere(here):
     Path("t.jinja").write_text(TEMPLATE)
     json_lines(Path("mine.jsonl"), {"question": "1+1=", "answer": "2"})
     Path("mine.yaml").write_text("name: mine\nsystem: Think.\nsource: {file: mine.jsonl}\n")

@@ -33,9 +33,8 @@ def prompts(folder, benchmark="aime24"):
 
 
 @pytest.fixture(autouse=True)
-def somewhere(tmp_path, monkeypatch):
+def somewhere(here):
     """A folder with problems, and with small policies under the names of the paper's models."""
-    monkeypatch.chdir(tmp_path)
     rows = [("aime", f"What is {n} + 1?", str(n + 1)) for n in range(30)]
     rows += [("math", f"What is {n} + 2?", str(n + 2)) for n in range(500)]
     table = [

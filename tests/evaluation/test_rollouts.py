@@ -6,7 +6,7 @@ from functools import partial
 
 import polars as pl
 import pytest
-from cases import each
+from cases import each, refusal
 from decisions import untimed
 from polars.testing import assert_frame_equal
 from samples import json_lines
@@ -137,8 +137,7 @@ def test_a_run_that_is_given_more_visits_equals_one_of_as_many_from_the_start(wh
 
 def test_a_run_goes_on_with_its_own_backend(whole):
     assert backend_of(whole, None) == backend_of(whole, "transformers") == "transformers"
-    with pytest.raises(UserError, match="was sampled by transformers, and vllm draws otherwise"):
-        backend_of(whole, "vllm")
+    assert "was sampled by transformers, and vllm draws otherwise" in refusal(backend_of, whole, "vllm")
 
 
 @each(
@@ -152,8 +151,7 @@ def test_a_resume_without_what_was_there_removes_nothing(whole, tmp_path, lost, 
     write_manifest(run, read_manifest(run) | {"status": "interrupted"})
     (run / lost).unlink()
     before = files(run)
-    with pytest.raises(UserError, match=message):
-        sample(run, resume=True)
+    assert message in refusal(sample, run, resume=True)
     assert files(run) == before
 
 
@@ -165,11 +163,9 @@ def test_rollouts_and_training_do_not_continue_each_other(whole, tmp_path):
     manifest = read_manifest(trained) | {"status": "interrupted"}
     del manifest["kind"]  # a run from before there were kinds is of training
     write_manifest(trained, manifest)
-    with pytest.raises(UserError, match="is a training run, which `olr train` resumes"):
-        sample(trained, resume=True)
+    assert "is a training run, which `olr train` resumes" in refusal(sample, trained, resume=True)
     assert unfinished_run(recipe(), tmp_path / "runs") == trained
-    with pytest.raises(UserError, match="no unfinished run"):
-        unfinished_run(recipe(), tmp_path / "runs", kind="rollouts")
+    assert "no unfinished run" in refusal(unfinished_run, recipe(), tmp_path / "runs", kind="rollouts")
 
 
 def test_noise_that_a_file_carries_is_in_the_records(tmp_path):
@@ -218,8 +214,7 @@ def test_responses_without_answers_are_warned_of_after_the_first_step(tmp_path):
 
 def test_a_prompt_too_long_is_refused_before_anything_is_written(tmp_path):
     data = rows(tmp_path / "mine.jsonl", count=2, question="1+" * 500)
-    with pytest.raises(UserError, match="2 of 2 prompts leave no room for a response"):
-        sample(tmp_path / "run", recipe(data))
+    assert "2 of 2 prompts leave no room for a response" in refusal(sample, tmp_path / "run", recipe(data))
     assert not (tmp_path / "run").exists()
 
 

@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from cases import each
+from cases import each, refusal
 from histories import write_history
 from samples import json_lines
 from sums import Backend, run, sums
@@ -30,17 +30,16 @@ def trained(tmp_path):
     return path
 
 
-def test_a_model_is_evaluated_below_the_current_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_model_is_evaluated_below_the_current_folder(here):
     [target] = targets("builtin:subtraction", [], None)
     assert target.model == str(policy_path("subtraction"))
     assert str(target.folder) == "evaluations/builtin-subtraction"
     [target] = targets("Qwen/Qwen3-4B-Base", [], None)
     assert (target.model, str(target.folder)) == ("Qwen/Qwen3-4B-Base", "evaluations/Qwen-Qwen3-4B-Base")
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "config.json").write_text("{}")
-    [target] = targets("./model/", [], tmp_path / "out")
-    assert (target.model, target.folder) == (str(tmp_path / "model"), tmp_path / "out")
+    (here / "model").mkdir()
+    (here / "model" / "config.json").write_text("{}")
+    [target] = targets("./model/", [], here / "out")
+    assert (target.model, target.folder) == (str(here / "model"), here / "out")
 
 
 def test_a_run_is_evaluated_in_its_own_directory_and_says_which_checkpoint(trained):
@@ -55,8 +54,8 @@ def test_a_run_is_evaluated_in_its_own_directory_and_says_which_checkpoint(train
 
 
 def test_the_best_checkpoint_is_the_best_on_the_validation_set(trained):
-    refusal = r"has no validation set \(data.validation\), or its best checkpoint is gone; there are"
-    with pytest.raises(UserError, match=f"{refusal} 2, 4"):
+    lacks = r"has no validation set \(data.validation\), or its best checkpoint is gone; there are"
+    with pytest.raises(UserError, match=f"{lacks} 2, 4"):
         targets(str(trained), ["best"], None)
     shares = {0: 0.9, 2: 0.5, 3: 0.1, 4: 0.4}
     lines = [{"step": step, "epoch": 0, "validation/avg": avg} for step, avg in shares.items()]
@@ -64,15 +63,13 @@ def test_the_best_checkpoint_is_the_best_on_the_validation_set(trained):
     [target] = targets(str(trained), ["best"], None)
     assert target.origin == {"run": str(trained), "step": 2, "chosen": "best on the validation set"}
     shutil.rmtree(checkpoint_path(trained, 2))
-    with pytest.raises(UserError, match=f"{refusal} 4"):
+    with pytest.raises(UserError, match=f"{lacks} 4"):
         targets(str(trained), ["best"], None)
 
 
 def test_what_is_neither_model_nor_run_is_told_apart(trained, tmp_path):
     def refused(model, *checkpoints):
-        with pytest.raises(UserError) as refusal:
-            all_targets([str(model)], checkpoints, None)
-        return str(refusal.value)
+        return refusal(all_targets, [str(model)], checkpoints, None)
 
     assert "has no such checkpoint; there are 2, 4, last and best" in refused(trained, "3")
     toy = "builtin:subtraction"

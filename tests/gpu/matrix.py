@@ -13,8 +13,6 @@ policy earns no reward from a verifier. A learning rate far too high makes the w
 vLLM's old weights would be seen in the log-probabilities of its tokens.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

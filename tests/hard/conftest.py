@@ -1,7 +1,5 @@
 """A workshop for the tests of hard use: small data and recipes, and commands that start at once."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -1,7 +1,5 @@
 """What came of a command, held against what comes of it undisturbed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a refusal looks like: one sentence in a `UserError`, status 2 at the command line."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

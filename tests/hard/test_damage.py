@@ -1,7 +1,5 @@
 """Files of a run that are cut off, changed or newer: said in a sentence, and never taken for what was written."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Hostile data: tables of any types and any JSON are read as they are meant, or refused in a sentence."""
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import functools
@@ -20,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import sentences
+from cases import each
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sentences import cases, olr, options, write
@@ -190,28 +189,26 @@ def test_whole_numbers_that_an_exporter_made_floats_are_whole_numbers_again(tmp_
     assert (prompt_id, label.answer) == ("14", "7")
 
 
-@pytest.mark.parametrize(
-    ("table", "expected"),
-    [
-        (pa.table({"question": ["q"], "answer": [1]}).slice(0, 0), "has no rows"),
-        (pa.table({}), "has no rows"),
-        (pa.table({"Question": ["q"], "Answer": [1]}), "its columns are Question, Answer"),
-        (pa.Table.from_arrays([pa.array(["q"])] * 2, ["question", "question"]), "has 'question' twice; rename"),
-        (
-            pa.table({"extra_info": pa.StructArray.from_arrays([pa.array([1])] * 2, ["index", "index"])}),
-            "has 'index' twice in 'extra_info'",
-        ),
-        (pa.table({f"c{number}": [1] for number in range(1001)}), "no column of prompts"),
-        (pa.table({"\x1b[31mred\nnew": ["q"]}), r"its columns are \x1b[31mred\nnew"),
-        (pa.table({"x" * 10_000: ["q"]}), "no column of prompts"),
-    ],
+@each(
+    "table, expected",
+    (pa.table({"question": ["q"], "answer": [1]}).slice(0, 0), "has no rows"),
+    (pa.table({}), "has no rows"),
+    (pa.table({"Question": ["q"], "Answer": [1]}), "its columns are Question, Answer"),
+    (pa.Table.from_arrays([pa.array(["q"])] * 2, ["question", "question"]), "has 'question' twice; rename"),
+    (
+        pa.table({"extra_info": pa.StructArray.from_arrays([pa.array([1])] * 2, ["index", "index"])}),
+        "has 'index' twice in 'extra_info'",
+    ),
+    (pa.table({f"c{number}": [1] for number in range(1001)}), "no column of prompts"),
+    (pa.table({"\x1b[31mred\nnew": ["q"]}), r"its columns are \x1b[31mred\nnew"),
+    (pa.table({"x" * 10_000: ["q"]}), "no column of prompts"),
 )  # fmt: skip
 def test_a_table_that_is_none_of_prompts_is_refused(tmp_path, table, expected):
     pq.write_table(table, tmp_path / "x.parquet")
     assert expected in refusal(lambda: read_prompts(tmp_path / "x.parquet"))
 
 
-def test_a_torn_or_garbled_parquet_file_is_refused_wherever_it_is_torn(tmp_path, is_long):
+def test_a_torn_or_garbled_parquet_file_is_refused_wherever_it_is_torn(tmp_path, is_long, sampled):
     questions = [f"question {number}" for number in range(200)]
     path = parquet(tmp_path, question=questions, answer=list(range(200)))
     whole = path.read_bytes()
@@ -220,7 +217,7 @@ def test_a_torn_or_garbled_parquet_file_is_refused_wherever_it_is_torn(tmp_path,
         path.write_bytes(whole[:cut])
         assert "is not a whole Parquet file" in refusal(lambda: read_prompts(path))
     draw, refused = random.Random(0), 0
-    rounds = 20_000 if is_long else 300
+    rounds = 20_000 if is_long else sampled(300)
     for _ in range(rounds):
         garbled = bytearray(whole)
         for _ in range(draw.randint(1, 4)):
@@ -233,7 +230,7 @@ def test_a_torn_or_garbled_parquet_file_is_refused_wherever_it_is_torn(tmp_path,
             refused += 1
     print(f"\n  {len(cuts)} cuts; {rounds} files with other bytes, {refused} of them refused", end="")
     footer = range(len(whole) - 8 - int.from_bytes(whole[-8:-4], "little"), len(whole))
-    for place in footer:
+    for place in draw.sample(footer, sampled(len(footer))):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
         with contextlib.suppress(UserError):
             assert len(read_prompts(path).prompts) == 200, f"byte {place} of the footer"
@@ -250,21 +247,19 @@ ROW = '{"question":"q","answer":1}'
 DEEP = 100_000
 
 
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        *cases('rows'),
-        (ROW + ",\n" + ROW, "line 1 is not valid JSON: Extra data"),
-        (ROW + ROW, "line 1 is not valid JSON: Extra data"),
-        (ROW + '\n{"question":"q","ans', "line 2 is not valid JSON: Unterminated string"),
-        ("[" + ROW + ",]", "is not valid JSON: Expecting value"),
-        ('{"question":"q","answer":1,"x":' + "[" * DEEP + "]" * DEEP + "}", "nested too deeply"),
-        ('{"question":"q","answer":1,"x":' + "[" * 700 + "]" * 700 + "}", "nested too deeply"),
-        ('{"question":"q","answer":' + "9" * 5000 + "}", "is not valid JSON: Exceeds the limit (4300 digits)"),
-        (b"\x1f\x8b\x08\x00", "is not UTF-8 text"),
-        (ROW.encode("utf-16"), "is not UTF-8 text"),
-        ('{"question":"q","extra_info":{"noise_type":"' + "x" * 10**6 + '"}}', "is 'xxx"),
-    ],
+@each(
+    "content, expected",
+    *cases('rows'),
+    (ROW + ",\n" + ROW, "line 1 is not valid JSON: Extra data"),
+    (ROW + ROW, "line 1 is not valid JSON: Extra data"),
+    (ROW + '\n{"question":"q","ans', "line 2 is not valid JSON: Unterminated string"),
+    ("[" + ROW + ",]", "is not valid JSON: Expecting value"),
+    ('{"question":"q","answer":1,"x":' + "[" * DEEP + "]" * DEEP + "}", "nested too deeply"),
+    ('{"question":"q","answer":1,"x":' + "[" * 700 + "]" * 700 + "}", "nested too deeply"),
+    ('{"question":"q","answer":' + "9" * 5000 + "}", "is not valid JSON: Exceeds the limit (4300 digits)"),
+    (b"\x1f\x8b\x08\x00", "is not UTF-8 text"),
+    (ROW.encode("utf-16"), "is not UTF-8 text"),
+    ('{"question":"q","extra_info":{"noise_type":"' + "x" * 10**6 + '"}}', "is 'xxx"),
 )  # fmt: skip
 def test_hostile_json_is_refused_in_a_sentence(tmp_path, content, expected):
     path = jsonl(tmp_path, content)
@@ -286,21 +281,19 @@ def test_text_of_any_kind_comes_back_as_it_was_and_prompts_stay_apart(tmp_path):
     require_sound(prompts, tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("content", "labels"),
-    [
-        (b"\xef\xbb\xbf" + ROW.encode(), ["1"]),
-        (ROW + "\r\n" + ROW + "\r\n", ["1", "1"]),
-        ("\n\n" + ROW + "\n \t\n" + ROW, ["1", "1"]),
-        ('{"question":"q","answer":NaN}', [None]),
-        ('{"question":"q","answer":' + "9" * 40 + "}", ["9" * 40]),
-        ('{"question":"q","answer":1e3}', ["1000"]),
-        ('{"question":"' + "x" * 10_000_000 + '","answer":1}', ["1"]),
-        ('{"question":"q","answer":1,"x":' + "[" * 28 + "]" * 28 + "}", ["1"]),
-        ('{"question":"q","answer":1,"x":' + '{"a":' * 28 + "1" + "}" * 28 + "}", ["1"]),
-        ('{"question":"q","answer":1,"":2}', ["1"]),
-        ('{"question":"\\ud83d\\ude00","answer":1}', ["1"]),
-    ],
+@each(
+    "content, labels",
+    (b"\xef\xbb\xbf" + ROW.encode(), ["1"]),
+    (ROW + "\r\n" + ROW + "\r\n", ["1", "1"]),
+    ("\n\n" + ROW + "\n \t\n" + ROW, ["1", "1"]),
+    ('{"question":"q","answer":NaN}', [None]),
+    ('{"question":"q","answer":' + "9" * 40 + "}", ["9" * 40]),
+    ('{"question":"q","answer":1e3}', ["1000"]),
+    ('{"question":"' + "x" * 10_000_000 + '","answer":1}', ["1"]),
+    ('{"question":"q","answer":1,"x":' + "[" * 28 + "]" * 28 + "}", ["1"]),
+    ('{"question":"q","answer":1,"x":' + '{"a":' * 28 + "1" + "}" * 28 + "}", ["1"]),
+    ('{"question":"q","answer":1,"":2}', ["1"]),
+    ('{"question":"\\ud83d\\ude00","answer":1}', ["1"]),
 )  # fmt: skip
 def test_what_is_odd_but_means_something_is_read(tmp_path, content, labels):
     prompts = read_prompts(jsonl(tmp_path, content))
@@ -334,10 +327,10 @@ ODD = st.dictionaries(st.sampled_from(["question", "answer", "prompt", "extra_in
 ROWS = st.lists(st.fixed_dictionaries({}, optional=LIKELY) | ODD, min_size=1, max_size=4)
 
 
-def test_any_rows_are_a_data_set_or_are_refused(tmp_path_factory, is_long):
+def test_any_rows_are_a_data_set_or_are_refused(tmp_path_factory, is_long, sampled):
     folder, read = tmp_path_factory.mktemp("rows"), []
 
-    @settings(max_examples=5_000 if is_long else 120, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=5_000 if is_long else sampled(120), suppress_health_check=list(HealthCheck))
     @given(rows=ROWS)
     def law(rows: list[dict[str, Any]]) -> None:
         path = jsonl(folder, "".join(json.dumps(row) + "\n" for row in rows))

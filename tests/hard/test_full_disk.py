@@ -4,8 +4,6 @@ The disk is a small file system of its own, which is filled in the middle of the
 one, a limit on the size of files stands in for it.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

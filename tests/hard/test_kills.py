@@ -4,8 +4,6 @@ A point is a moment drawn over the whole duration of a command, from its first l
 one of its file operations. Every third command is killed again while it goes on.
 """
 
-from __future__ import annotations
-
 import random
 import signal
 import time

@@ -1,7 +1,5 @@
 """Names of runs and files that mean something to a library, a shell or a terminal: they stay names."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

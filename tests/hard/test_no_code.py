@@ -1,7 +1,5 @@
 """Nothing evaluates text as code: what the package calls, and what models, templates, answers and pickles may try."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import json

@@ -1,7 +1,5 @@
 """A run that may only be read: what reads it works with another place for what it writes, the rest says a sentence."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Ctrl-C, SIGTERM and a reader that goes away: a sentence, the right status, and a command that goes on as printed."""
 
-from __future__ import annotations
-
 import os
 import random
 import shlex

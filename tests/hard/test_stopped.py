@@ -1,7 +1,5 @@
 """A command that is stopped (Ctrl-Z) and continued decides as one that ran on: limits count processor time (R8)."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """A function that a run or an evaluation has stored runs only if the command names it again."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

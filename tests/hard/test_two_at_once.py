@@ -1,7 +1,5 @@
 """Two processes on one run: one of them works, the others say so, and the run ends as if it had been alone."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Files of the right name and the wrong kind or content: a sentence that names them, and nothing read as data."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -90,10 +90,8 @@ def test_overrides_are_yaml_values_and_reach_every_section(tmp_path):
     assert (recipe.train.epochs, recipe.noise, recipe.data.test) == (3, noise, None)
     with pytest.raises(UserError, match=r"method\.name is \['a'\]; known: 'grpo', 'olr'"):
         load_recipe(write(tmp_path, "method: {name: olr}", "olr.yaml"), ["method.name=[a]"])
-    with pytest.raises(UserError, match="expected key=value"):
-        load_recipe(path, ["train.epochs"])
-    with pytest.raises(UserError, match=r"did you mean 'train\.epochs'"):
-        load_recipe(path, ["train.epoch=3"])
+    assert "expected key=value" in refusal(load_recipe, path, ["train.epochs"])
+    assert "did you mean 'train.epochs'" in refusal(load_recipe, path, ["train.epoch=3"])
 
 
 def test_another_kind_drops_the_keys_it_does_not_have():
@@ -128,12 +126,10 @@ def test_a_recipe_builds_on_its_base(tmp_path):
     assert layers.merged_text(path).startswith("# mine\n")
     assert load_recipe(write(tmp_path, layers.merged_text(path), "copy.yaml")) == load_recipe(path)
     write(tmp_path, "base: mine.yaml", "base.yaml")
-    with pytest.raises(UserError, match="leads back to itself"):
-        load_recipe(path)
+    assert "leads back to itself" in refusal(load_recipe, path)
     write(tmp_path, "base: laptop/quickstart\nname: mine\n", "base.yaml")
     assert load_recipe(path).engine == load_recipe("laptop/quickstart").engine
-    with pytest.raises(UserError, match="did you mean 'laptop/quickstart'"):
-        find_recipe("laptop/quikstart")
+    assert "did you mean 'laptop/quickstart'" in refusal(find_recipe, "laptop/quikstart")
 
 
 def test_a_sweep_is_arms_times_grid(tmp_path):
@@ -149,8 +145,7 @@ def test_a_sweep_is_arms_times_grid(tmp_path):
     assert runs[0].recipe.noise is None
     assert runs[3].recipe.seed == 2
     assert runs[3].recipe.method == OlrMethod()
-    with pytest.raises(UserError, match="no `sweep` section"):
-        expand_sweep(write(tmp_path, "seed: 1", "plain.yaml"))
+    assert "no `sweep` section" in refusal(expand_sweep, write(tmp_path, "seed: 1", "plain.yaml"))
 
 
 @each(

@@ -19,11 +19,10 @@ STORED = FIXTURES / "run-0.1.0"
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
+def run(here):
     """A copy of the run, with the model that it started from beside it."""
     for name in ("run", "model"):
-        shutil.copytree(STORED / name, tmp_path / name)
-    monkeypatch.chdir(tmp_path)
+        shutil.copytree(STORED / name, here / name)
     return Path("run")
 
 

@@ -1,7 +1,7 @@
 """One object writes a run directory: it holds the lock, and notes how an attempt ended."""
 
 import pytest
-from cases import each
+from cases import each, refusal
 
 from olr_cli.engines.run import Diverged
 from olr_cli.errors import UserError
@@ -35,8 +35,7 @@ def test_an_error_names_the_status_of_the_run_that_it_ends(tmp_path, error, stat
 def test_a_run_is_held_until_it_is_closed(tmp_path):
     with begun(tmp_path / "run") as writer:
         assert is_held(tmp_path / "run")
-        with pytest.raises(UserError, match="is in use by process"):
-            RunWriter.resume(tmp_path / "run", Recipe())
+        assert "is in use by process" in refusal(RunWriter.resume, tmp_path / "run", Recipe())
         writer.close("finished", steps=3)
         assert not is_held(tmp_path / "run")
     manifest = read_manifest(tmp_path / "run")
@@ -54,8 +53,7 @@ def test_an_error_before_the_attempt_began_leaves_the_manifest_as_it_was(tmp_pat
 
 def test_a_folder_that_could_not_become_a_run_is_not_held(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(UserError, match="is not an empty folder"):
-        RunWriter.create(tmp_path, Recipe())
+    assert "is not an empty folder" in refusal(RunWriter.create, tmp_path, Recipe())
     assert not is_held(tmp_path)
 
 
@@ -68,11 +66,9 @@ def test_whoever_joined_an_attempt_writes_nothing_into_the_next_one(tmp_path):
             manifest = read_manifest(tmp_path)
             write_manifest(tmp_path, {**manifest, "attempts": [*manifest["attempts"], {}]})
 
-        with pytest.raises(UserError, match="was resumed by another process"):
-            joined.checkpoint(1, fill)
+        assert "was resumed by another process" in refusal(joined.checkpoint, 1, fill)
         for write in (lambda: joined.store(2, {}, {}), lambda: joined.log(2, 1, {})):
-            with pytest.raises(UserError, match="was resumed by another process"):
-                write()
+            assert "was resumed by another process" in refusal(write)
     assert checkpoint_steps(tmp_path) == []
     assert [line["step"] for line in read_metrics(tmp_path)] == [1]
     assert not (tmp_path / "labels").exists()

@@ -41,11 +41,10 @@ def invents(visit):
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(here):
     """The user's folder, with a file of rules."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine.py").write_text(OWN)
-    return tmp_path
+    (here / "mine.py").write_text(OWN)
+    return here
 
 
 def settings(*words):

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from cases import each
 from decisions import by_group
 
 from olr_cli.data.prompts import SENTINEL, Prompt
@@ -27,27 +28,22 @@ def decide(judge, verifier, answers=ANSWERS, *, visits=1, method=None, given="12
     return [by_group(supervisor.supervise(Step.of([group])))[0] for group in groups]
 
 
-@pytest.mark.parametrize(
-    ("verifier", "rewards"),
-    [
-        ({}, [1, 1, 0, 0, 0, 0, 0, 0]),
-        ({"false_negative_rate": 1}, [0, 0, 0, 0, 0, 0, 0, 0]),
-        ({"false_positive_rate": 1}, [1, 1, 1, 1, 1, 0, 1, 1]),  # a missing answer is never accepted
-        ({"where": [{"error": [10, 100], "false_positive_rate": 1}]}, [1, 1, 1, 0, 0, 0, 0, 1]),
-        ({"where": [{"relative_error": 0.1, "false_positive_rate": 1}]}, [1, 1, 0, 1, 0, 0, 0, 0]),
-        ({"where": [{"answer": "2$", "false_negative_rate": 1}]}, [0, 1, 0, 0, 0, 0, 0, 0]),
-        ({"where": [{"response": "(?i)certainly", "false_positive_rate": 1}]}, [1, 1, 1, 1, 1, 0, 1, 1]),
-        (  # the first rule that holds and has a rate for such an answer; then the section's
-            {
-                "where": [
-                    {"answer": "^1", "false_negative_rate": 1},
-                    {"error": [10], "false_positive_rate": 0},
-                ],
-                "false_positive_rate": 1,
-            },
-            [0, 0, 0, 1, 1, 0, 1, 1],
-        ),
-    ],
+@each(
+    "verifier, rewards",
+    ({}, [1, 1, 0, 0, 0, 0, 0, 0]),
+    ({"false_negative_rate": 1}, [0, 0, 0, 0, 0, 0, 0, 0]),
+    ({"false_positive_rate": 1}, [1, 1, 1, 1, 1, 0, 1, 1]),  # a missing answer is never accepted
+    ({"where": [{"error": [10, 100], "false_positive_rate": 1}]}, [1, 1, 1, 0, 0, 0, 0, 1]),
+    ({"where": [{"relative_error": 0.1, "false_positive_rate": 1}]}, [1, 1, 0, 1, 0, 0, 0, 0]),
+    ({"where": [{"answer": "2$", "false_negative_rate": 1}]}, [0, 1, 0, 0, 0, 0, 0, 0]),
+    ({"where": [{"response": "(?i)certainly", "false_positive_rate": 1}]}, [1, 1, 1, 1, 1, 0, 1, 1]),
+    (  # the first rule that holds and has a rate for such an answer; then the section's
+        {
+            "where": [{"answer": "^1", "false_negative_rate": 1}, {"error": [10], "false_positive_rate": 0}],
+            "false_positive_rate": 1,
+        },
+        [0, 0, 0, 1, 1, 0, 1, 1],
+    ),
     ids=str,
 )
 def test_rewards_are_wrong_where_rules_and_rates_say(judge, verifier, rewards):
@@ -126,17 +122,12 @@ def test_the_sentinel_matches_nothing_and_can_be_accepted_by_error(judge):
     assert list(decided.rewards) == [1, 0]
 
 
-@pytest.mark.parametrize(
-    ("verifier", "said"),
-    [
-        ({"where": [{"error": [1]}]}, "verifier.where.0: a rule needs false_negative_rate"),
-        ({"where": [{"false_positive_rate": 1}]}, "a rule has one of error, .*, and here are 0"),
-        ({"false_positive_rate": 1.1}, r"verifier.false_positive_rate"),
-        (
-            {"where": [{"answer": "(", "false_positive_rate": 1}]},
-            "verifier.where: the regular expression '\\('",
-        ),
-    ],
+@each(
+    "verifier, said",
+    ({"where": [{"error": [1]}]}, "verifier.where.0: a rule needs false_negative_rate"),
+    ({"where": [{"false_positive_rate": 1}]}, "a rule has one of error, .*, and here are 0"),
+    ({"false_positive_rate": 1.1}, r"verifier.false_positive_rate"),
+    ({"where": [{"answer": "(", "false_positive_rate": 1}]}, "verifier.where: the regular expression '\\('"),
 )
 def test_a_section_that_says_nothing_or_too_much_is_refused(judge, verifier, said):
     with pytest.raises(UserError, match=said):

@@ -83,6 +83,7 @@ def test_wrong_sides_are_counted_by_hand():
     assert phase.wrong_sides(rows).rows() == [("kl", "coupling", 0.25, 0.0, 0.5)]
 
 
+@pytest.mark.slow
 def test_simulation_agrees_with_theory_early_and_with_the_corrected_boundary_under_kl(phases):
     wrong = phase.wrong_sides(phases)
     plain, kl = wrong.filter(case="plain"), wrong.filter(case="kl")

@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 import pytest
+from cases import refusal
 from samples import SAME_QUESTION, questions
 
 from olr_cli.data.questions import normal_question
@@ -36,9 +37,7 @@ def test_rows_that_ask_one_question_are_told_apart_by_their_words():
         "1",
         "0",
     ]
-    with pytest.raises(UserError, match="more than one row with the prompt"):
-        prompts.of({"prompt": "WHAT IS 1+1"})
-    with pytest.raises(UserError, match="no row with the prompt"):
-        prompts.of({"prompt": "1"})
+    assert "more than one row with the prompt" in refusal(prompts.of, {"prompt": "WHAT IS 1+1"})
+    assert "no row with the prompt" in refusal(prompts.of, {"prompt": "1"})
     with pytest.raises(UserError, match=r"2 rows have the prompt 'What is 1\+1\?'; remove all but one"):
         index("What is 1+1?", "what is 1 + 1", "What is 1+1?")

@@ -62,11 +62,13 @@ def test_no_script_has_more_than_30_lines():
     assert all(len(script.splitlines()) <= 30 for script in SCRIPTS.values())
 
 
+@pytest.mark.slow
 def test_supervisor_replaces_the_label(tmp_path):
     lines = run("supervisor.py", tmp_path).splitlines()
     assert lines == ["1 8 [0.0, 0.0, 1.0, 0.0]", "2 7 [1.0, 1.0, 1.0, 0.0]", "3 7 [1.0, 1.0, 1.0, 1.0]"]
 
 
+@pytest.mark.slow
 def test_own_loop_trains_and_goes_on(tmp_path):
     pytest.importorskip("torch")
     rows = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a in range(11, 14) for b in range(21, 24)]
@@ -76,6 +78,7 @@ def test_own_loop_trains_and_goes_on(tmp_path):
     assert decisions(tmp_path / "runs" / "own")["visit"].max() == 6
 
 
+@pytest.mark.slow
 def test_the_grader_alone_reads_pairs_and_trains_in_trl(tmp_path):
     assert run("pairs.py", tmp_path).splitlines() == ["True", "[True, True]"]
     pytest.importorskip("trl")

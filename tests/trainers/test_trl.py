@@ -181,8 +181,7 @@ def test_the_reward_without_the_callback_is_refused(data, tmp_path):
         args=GRPOConfig(str(tmp_path), use_cpu=True, bf16=False, report_to=[], per_device_train_batch_size=8),
         train_dataset=load_dataset("parquet", data_files=str(data), split="train"),
     )
-    with pytest.raises(UserError, match=r"callbacks=\[reward\]"):
-        trainer.train()
+    assert "callbacks=[reward]" in refusal(trainer.train)
 
 
 def test_a_checkpoint_without_a_history_is_refused(data, tmp_path):

@@ -1,19 +1,17 @@
 """An audit from a history to a queue of prompts."""
 
-import json
 from pathlib import Path
 
 import polars as pl
 import pytest
 from audit_tables import many, rollouts, write
 from cases import each
+from commands import answered
 from histories import write_history
-from typer.testing import CliRunner
 
 from olr_cli.analysis.audit.audit import audit, with_labels_of
 from olr_cli.analysis.audit.export import evidence
 from olr_cli.analysis.histories import read_history
-from olr_cli.cli import app
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.errors import UserError
@@ -211,9 +209,8 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def test_the_first_rows_of_the_example_are_defective():
-    ended = CliRunner().invoke(app, ["audit", str(EXAMPLES / "gsm8k.parquet"), "--top", "20", "--json"])
-    assert ended.exit_code == 0, ended.output
-    queue = [row["prompt_id"] for row in json.loads(ended.stdout)["prompts"]]
+    audited, _ = answered("audit", EXAMPLES / "gsm8k.parquet", "--top", 20)
+    queue = [row["prompt_id"] for row in audited["prompts"]]
     truth = pl.read_parquet(EXAMPLES / "gsm8k_truth.parquet").filter(
         pl.col("status").is_in(["revised", "rejected"])
     )

@@ -259,6 +259,7 @@ def test_a_threshold_nobody_reaches_leaves_the_criteria_without_it(tmp_path):
 
 def test_all_figures_have_a_chart_of_the_first_arms_only_and_say_so(tmp_path, monkeypatch):
     monkeypatch.setattr(figures, "_MOST_UNASKED", 1)
+    monkeypatch.setattr(figures, "FIGURES", {"dynamics": figures.FIGURES["dynamics"]})
     for number, ratio in enumerate((0.25, 0.5)):
         write_history(tmp_path / str(number), **SMALL, ratio=ratio)
     (chart,) = figures.draw(["all"], arms_of(tmp_path))["dynamics"]

@@ -5,13 +5,12 @@ from itertools import pairwise
 
 import polars as pl
 import pytest
-from audit_tables import many as answered
+from audit_tables import many as rollouts_of_many
 from audit_tables import write
+from commands import answered
 from histories import write_history
 from pages import label, report, rollout, write_run
-from typer.testing import CliRunner
 
-from olr_cli.cli import app
 from olr_cli.runs.store import scan_labels
 
 MANY = 6000
@@ -101,9 +100,7 @@ def test_filters_hold_together(one, open_page):
 
 
 def audited(run, *words):
-    result = CliRunner().invoke(app, ["audit", str(run), "--json", *map(str, words)])
-    assert result.exit_code == 0, result.stderr
-    return json.loads(result.stdout)
+    return answered("audit", run, *words)[0]
 
 
 def test_the_audit_can_be_sorted_and_filtered(one, open_page):
@@ -214,6 +211,7 @@ def test_an_opened_prompt_shows_its_history_and_a_few_responses(one, open_page):
     assert detail.count() == 0
 
 
+@pytest.mark.slow
 def test_the_list_can_be_used_with_a_keyboard(one, open_page):
     tab = open_page(one)
     tab.rows.first.locator(".open").focus()
@@ -258,7 +256,7 @@ def queue(tmp_path_factory):
             "question": [*chat, {"role": "user", "content": f"{row['prompt_id']}, 3 + 4?"}],
         }
         for model in ("small", "large")
-        for row in answered(40, wrong={9, 11}, visits=1)
+        for row in rollouts_of_many(40, wrong={9, 11}, visits=1)
     ]
     write(folder / "log.jsonl", rows)
     audited(folder / "log.jsonl", "--report", folder / "queue.html")
@@ -340,6 +338,7 @@ CONTRAST = """element => {
 }"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_marks_can_be_read_and_a_row_is_one_stop_of_the_tab_key(one, open_page, scheme):
     tab = open_page(one, viewport={"width": 1400, "height": 900}, color_scheme=scheme)
@@ -352,6 +351,7 @@ def test_marks_can_be_read_and_a_row_is_one_stop_of_the_tab_key(one, open_page, 
     assert tab.page.evaluate("document.activeElement.closest('.row').ariaRowIndex") == "3"
 
 
+@pytest.mark.slow
 def test_all_rows_are_printed_and_none_over_another(one, open_page):
     tab = open_page(one, viewport={"width": 794, "height": 1000})
     tab.page.emulate_media(media="print")
@@ -372,6 +372,7 @@ def test_all_rows_are_printed_and_none_over_another(one, open_page):
     assert cut == 0, "no table is wider than the paper"
 
 
+@pytest.mark.slow
 def test_thousands_of_prompts_stay_fluid(many, open_page):
     tab = open_page(many)
     assert tab.count == "5,000 of 5,000 prompts"
@@ -395,6 +396,7 @@ def test_thousands_of_prompts_stay_fluid(many, open_page):
     assert took < 1000, "generous: a busy machine takes ten times what a quiet one does"
 
 
+@pytest.mark.slow
 def test_rows_stay_in_order_around_an_opened_one(many, open_page):
     tab = open_page(many)
     tab.open(10)
@@ -409,6 +411,7 @@ def test_rows_stay_in_order_around_an_opened_one(many, open_page):
         assert edges == sorted(edges) and len(set(edges)) == len(edges)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_a_phone_and_both_colour_schemes(one, open_page, scheme):
     tab = open_page(one, viewport={"width": 400, "height": 800}, color_scheme=scheme)

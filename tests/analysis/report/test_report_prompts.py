@@ -2,6 +2,7 @@
 
 import polars as pl
 import pytest
+from cases import each, refusal
 from histories import arms_of, write_history
 from pages import label, rollout, write_run
 
@@ -11,7 +12,6 @@ from olr_cli.analysis.report import texts
 from olr_cli.analysis.report.prompts import audited_labels, prompt_histories, prompt_list
 from olr_cli.analysis.report.words import GIVEN, NO_MAJORITY, NO_VISIT, OTHER, RIGHT, SOURCES, WRONG_LABEL
 from olr_cli.answers import Judge
-from olr_cli.errors import UserError
 from olr_cli.runs.store import scan_labels
 
 
@@ -64,21 +64,16 @@ def test_histories_are_the_labels_table_prompt_by_prompt(tmp_path):
 UNKNOWN = {"true_answer": None, "true_answer_count": None, "majority_is_correct": None, "noise_type": None}
 
 
-@pytest.mark.parametrize(
-    ("changes", "kind"),
-    [
-        ({}, RIGHT),
-        ({"majority_answer": None, "majority_count": 0, "majority_is_correct": False}, NO_MAJORITY),
-        ({"majority_is_correct": False, "given_label_count": 0}, OTHER),
-        (
-            {"majority_is_correct": False, "majority_is_noisy_label": True, "given_label_count": 0},
-            WRONG_LABEL,
-        ),
-        ({"majority_is_correct": False, "given_label": "8", "noise_type": None}, WRONG_LABEL),
-        (UNKNOWN, GIVEN),
-        (UNKNOWN | {"given_label_count": 1}, OTHER),
-        (UNKNOWN | {"given_label": None, "given_label_count": None}, OTHER),
-    ],
+@each(
+    "changes, kind",
+    ({}, RIGHT),
+    ({"majority_answer": None, "majority_count": 0, "majority_is_correct": False}, NO_MAJORITY),
+    ({"majority_is_correct": False, "given_label_count": 0}, OTHER),
+    ({"majority_is_correct": False, "majority_is_noisy_label": True, "given_label_count": 0}, WRONG_LABEL),
+    ({"majority_is_correct": False, "given_label": "8", "noise_type": None}, WRONG_LABEL),
+    (UNKNOWN, GIVEN),
+    (UNKNOWN | {"given_label_count": 1}, OTHER),
+    (UNKNOWN | {"given_label": None, "given_label_count": None}, OTHER),
 )
 def test_a_majority_is_told_apart_by_what_is_known(tmp_path, changes, kind):
     path = write_run(tmp_path / "run", [step(label("a", 1, 1, **changes))])
@@ -187,8 +182,7 @@ def test_verified_labels_count_in_the_audit_of_the_report(tmp_path, monkeypatch)
     monkeypatch.setattr("olr_cli.analysis.report.prompts.MOST_PROMPTS", 4)
     labels.filter(pl.col("prompt_id").is_in(["3", "4"])).write_ndjson(tmp_path / "two.jsonl")
     assert {"3", "4"} < set(audited_labels(run_of(path), tmp_path / "two.jsonl").ids), "they stay in the page"
-    with pytest.raises(UserError, match="absent"):
-        audited_labels(run_of(path), tmp_path / "absent.jsonl")
+    assert "absent" in refusal(audited_labels, run_of(path), tmp_path / "absent.jsonl")
 
 
 def test_a_score_that_is_no_number_is_told_in_words(tmp_path):
@@ -199,7 +193,7 @@ def test_a_score_that_is_no_number_is_told_in_words(tmp_path):
 
 
 ROWS = [
-    {"prompt": [{"role": "system", "content": "Sums."}, {"role": "user", "content": "3+4"}], "answer": "7"},
+    {"prompt": [{"role": "system", "content": "Sums."}, {"role": "user", "content": "3+4"}], "answer": "7"}
 ]
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from cases import each
+from cases import each, refusal
 from tiny import PROMPTS, plain_logprobs, tiny_policy
 from transformers import (
     AutoModelForCausalLM,
@@ -125,8 +125,7 @@ def test_every_end_token_of_generation_config_and_tokenizer_ends_a_response():
     assert of_turns.end_ids == sorted({2, 7, 9, policy.tokenizer.unk_token_id})
     policy.tokenizer.chat_template = None
     policy.model.generation_config.eos_token_id = policy.tokenizer.eos_token = None
-    with pytest.raises(UserError, match="end token"):
-        Policy(policy.model, policy.tokenizer, policy.device)
+    assert "end token" in refusal(Policy, policy.model, policy.tokenizer, policy.device)
 
 
 def test_prompts_are_rendered_by_the_chat_template_with_a_generation_prompt():
@@ -352,7 +351,12 @@ def statistics_and_gradient(policy):
     return said, gradient
 
 
-@pytest.mark.parametrize("shares_texts", [False, True], ids=["rows", "a tree"])
+in_rows_and_in_a_tree = each(
+    "shares_texts", pytest.param(False, marks=pytest.mark.slow), True, ids=["rows", "a tree"]
+)
+
+
+@in_rows_and_in_a_tree
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_logits_in_pieces_and_computed_again_give_the_same_scores_and_gradients(
     name, shares_texts, monkeypatch
@@ -368,7 +372,7 @@ def test_logits_in_pieces_and_computed_again_give_the_same_scores_and_gradients(
     torch.testing.assert_close(in_pieces, (said, gradient), atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("shares_texts", [False, True], ids=["rows", "a tree"])
+@in_rows_and_in_a_tree
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_activations_computed_again_give_the_same_scores_and_gradients(name, shares_texts):
     policy = ARCHITECTURES[name]()

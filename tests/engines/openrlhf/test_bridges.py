@@ -82,6 +82,7 @@ def test_a_failing_import_fails_as_ever_and_what_comes_after_is_undone(tmp_path)
     assert f"{NAME}.part" not in sys.modules
 
 
+@pytest.mark.slow
 def test_a_process_is_bridged_without_importing_anything_and_torch_when_it_comes():
     code = """
 import os, sys

@@ -5,7 +5,7 @@ How OpenRLHF divides a step is simulated here from its sources: `RemoteExperienc
 """
 
 import pytest
-from cases import each
+from cases import each, refusal
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -32,12 +32,6 @@ def batches(size=8, mini=4, rollouts=8, micro=4, method="grpo", **engine):
 
 def views_of(a_recipe):
     return 2 if a_recipe.method.name == "co_reward" else 1
-
-
-def refusal(check, *arguments):
-    with pytest.raises(UserError) as refused:
-        check(*arguments)
-    return str(refused.value)
 
 
 def is_let_through(a_recipe, prompts):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from cases import each
+from cases import each, refusal
 from make_toys import build_tokenizer
 from safetensors.torch import save_file
 from tokenizers.processors import TemplateProcessing
@@ -68,8 +68,7 @@ def test_the_digest_is_of_the_weights_of_all_shards_and_of_nothing_else(folder):
 
 def test_a_model_that_reads_images_too_is_refused(folder):
     change(folder / "config.json", vision_config={"hidden_size": 8})
-    with pytest.raises(UserError, match=r"reads images too \(its configuration has a vision_config\)"):
-        look_at(folder)
+    assert "reads images too (its configuration has a vision_config)" in refusal(look_at, folder)
 
 
 def with_template(template):
@@ -103,8 +102,7 @@ def test_prompts_that_do_not_fit_are_refused(folder):
     model = look_at(folder)
     with pytest.raises(UserError, match=r"1 of 2 prompts are longer than train\.max_prompt_tokens 4"):
         model.texts(prompts("1+1=", "12+34="), recipe(max_prompt_tokens=4))
-    with pytest.raises(UserError, match="is more than the 64 tokens"):
-        model.texts(prompts("1+1="), recipe(max_new_tokens=61))
+    assert "is more than the 64 tokens" in refusal(model.texts, prompts("1+1="), recipe(max_new_tokens=61))
     assert model.texts(prompts("1+1="), recipe(max_new_tokens=60)) == ["1+1="]
 
 
