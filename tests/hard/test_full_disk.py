@@ -25,7 +25,7 @@ PAGE_END = b"</html>\n"
 def disk(workshop):
     """A file system of 16 MB."""
     place = workshop.folder / "disk"
-    place.mkdir()
+    place.mkdir(exist_ok=True)  # a worker that steals comes back to this module
     mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(place)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("this system does not let us mount a tmpfs")

@@ -3,6 +3,7 @@
 import ast
 import functools
 import json
+import os
 import pickle
 import random
 import shutil
@@ -373,9 +374,11 @@ def test_a_hostile_chat_template_is_an_error_and_nothing_else(tmp_path, template
 # Answers and settings -----------------------------------------------------------------------------------------------
 
 
-def test_no_answer_is_run(tmp_path):
+def test_no_answer_is_run():
     """Through every extractor and the verifier, as an answer and as the label."""
-    mark = tmp_path / "ran"
+    mark = Path(
+        "/tmp", str(os.getpid())
+    )  # of few letters: each is a symbol to the verifier, which takes its time
     texts = [call.format(mark=mark) for call in cases("calls")]
     responses = [*texts, *(f"so it is \\boxed{{{text}}}" for text in texts), *(f"${text}$" for text in texts)]
     read = {extract(response, name) for response in responses for name in EXTRACTORS}
