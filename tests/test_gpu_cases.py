@@ -188,6 +188,7 @@ def machine(tmp_path, monkeypatch, and_then):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_case_that_hangs_is_wrong_and_leaves_no_process_and_the_others_run(machine, monkeypatch):
     reports = []
 

@@ -51,6 +51,7 @@ def test_every_hostile_answer_is_decided_in_any_thread_and_the_judge_goes_on(mon
     assert results and results[0] >= 3
 
 
+@pytest.mark.slow
 def test_what_is_given_up_depends_on_no_other_pair(is_long):
     """Neither on those before it in a call, nor on what a judge has done, nor on the order."""
     hostile = [rf"\sum_{{k=1}}^{{5000}} \frac{{1}}{{k^2+{n}}}" for n in range(1, 3)]

@@ -355,6 +355,7 @@ def test_what_cannot_be_opened_is_one_sentence(server, model, change, told):
     assert told in str(caught.value)
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_the_server_ends_goes_on_with_the_same_bytes(server, here, monkeypatch):
     sums(here)
     words = ["evaluate", MODEL, "--url", server.url, "--benchmarks", "sums.yaml", "--concurrency", "4"]

@@ -61,6 +61,7 @@ def test_a_search_finds_ids_and_answers_and_all_words_must_be_there(one, open_pa
     assert tab.count == "30 of 30 prompts"
 
 
+@pytest.mark.slow
 def test_columns_sort_both_ways(one, open_page):
     tab = open_page(one)
     tab.sort("prompt")
@@ -76,6 +77,7 @@ def test_columns_sort_both_ways(one, open_page):
     assert tab.page.locator("#rows .cell.noise").first.text_content() == "clean"
 
 
+@pytest.mark.slow
 def test_filters_hold_together(one, open_page):
     tab = open_page(one)
     tab.page.locator("#noise").select_option(label="active")
@@ -103,6 +105,7 @@ def audited(run, *words):
     return answered("audit", run, *words)[0]
 
 
+@pytest.mark.slow
 def test_the_audit_can_be_sorted_and_filtered(one, open_page):
     tab = open_page(one)
     told = audited(one.parents[1] / "run")
@@ -124,6 +127,7 @@ def test_the_audit_can_be_sorted_and_filtered(one, open_page):
     assert marks["right"] > 0
 
 
+@pytest.mark.slow
 def test_the_address_holds_what_is_shown(two_arms, open_page):
     tab = open_page(two_arms)
     tab.choose("run", "1")
@@ -224,6 +228,7 @@ def test_the_list_can_be_used_with_a_keyboard(one, open_page):
     tab.page.locator(".response").first.wait_for()
 
 
+@pytest.mark.slow
 def test_a_row_shows_the_label_that_is_judged_and_without_one_there_is_nothing_to_keep(two_arms, open_page):
     tab = open_page(two_arms)
     assert tab.page.locator("#run option").all_text_contents() == ["grpo, seed 0", "olr, seed 0"]
@@ -263,6 +268,7 @@ def queue(tmp_path_factory):
     return folder / "queue.html"
 
 
+@pytest.mark.slow
 def test_the_queue_of_any_log_is_a_page_with_who_answered_what(queue, open_page):
     tab = open_page(queue)
     assert tab.errors == [] and tab.violations() == [] and tab.count == "40 of 40 prompts"
@@ -286,6 +292,7 @@ def test_the_queue_of_any_log_is_a_page_with_who_answered_what(queue, open_page)
     assert {text.split(": ")[1].split(",")[0] for text in told} == {"7", "7.0", "8", "5", "no answer"}
 
 
+@pytest.mark.slow
 def test_blind_rows_have_question_and_label_alone(queue, open_page):
     tab = open_page(queue)
     tab.choose("view", "blind")
@@ -297,6 +304,7 @@ def test_blind_rows_have_question_and_label_alone(queue, open_page):
     assert "proposal" not in detail.text_content() and "rollouts" not in detail.text_content()
 
 
+@pytest.mark.slow
 def test_a_random_draw_is_exported_as_drawn_and_read_so(queue, open_page, tmp_path):
     tab = open_page(queue)
     page, log = tab.page, queue.parent / "log.jsonl"
