@@ -63,6 +63,7 @@ def train_all(recipe: str, settings: Sequence[str], runs: Sequence[SweepRun], fo
         (folder / "logs").mkdir(parents=True, exist_ok=True)
 
     waiting = [(number, run.place) for number, run in enumerate(runs) if run.place not in finished]
+    jobs = min(jobs, len(waiting))
     training: dict[str, BaseProcess] = {}
     ended: dict[str, int] = {}
     began = time.monotonic()

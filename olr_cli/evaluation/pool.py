@@ -76,7 +76,7 @@ def pool_of(store: EvaluationStore, tasks: Sequence[Task], seed: int) -> list[Po
         name, missing = task.benchmark.name, store.missing(task)
         stored: dict[str, list[Generation]] = {}
         if any(len(numbers) < task.samples for numbers in missing.values()):
-            for sample in store.generations(name):
+            for sample in filter(lambda it: it.problem_id in missing, store.generations(name)):
                 stored.setdefault(sample.problem_id, []).append(sample)
         pool += [
             PooledProblem(

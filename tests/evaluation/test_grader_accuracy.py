@@ -104,3 +104,10 @@ def test_every_spelling_of_a_letter_is_graded_as_that_letter_on_arc():
     graded = grade(find_benchmark("arc_c"), samples, Judge())
     for (problem, label, answer), grading in zip(answers, graded, strict=True):
         assert grading.is_correct == (label == problem.gold), answer
+
+
+def test_wrong_answers_stay_wrong_in_each_others_company(judge):
+    cases = list(perturbed(GOLDS))
+    samples = [sample(boxed(case.answer), GOLDS[case.index], problem_id=str(case.index)) for case in cases]
+    for case, grading in zip(cases, grade(find_benchmark("math500"), samples, judge), strict=True):
+        assert grading.is_correct == (case.kind in RIGHT), case

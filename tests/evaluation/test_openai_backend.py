@@ -214,7 +214,10 @@ def test_no_more_requests_at_a_time_than_allowed(server, most):
     (429, {"error": {"message": "slow down"}}),
     (500, b"oh"),
     (503, b"loading", {"Retry_After": "0.01"}),
-    *((503, b"", {"Retry_After": wish}) for wish in ("nan", "-1", "Mon, 01 Jan 1990 01:02:03 GMT")),
+    *(
+        (503, b"", {"Retry_After": wish})
+        for wish in ("inf", "nan", "-1", "soon", "Mon, 01 Jan 1990 01:02:03 GMT")
+    ),
     "hang up",
     "cut",
     (200, b"<html>"),

@@ -242,3 +242,28 @@ def test_a_built_in_policy_gets_one_thread_and_others_torchs_choice(tmp_path):
     shutil.copytree(policy_path("addition-easier"), tmp_path / "model")
     assert recipe().engine.threads == 1
     assert recipe(model=str(tmp_path / "model")).engine.threads is None
+
+
+def test_metrics_tell_every_step(whole):
+    lines = read_metrics(whole)
+    assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
+    labels, records = tables(whole)
+    for line in lines:
+        own = labels.filter(pl.col("step") == line["step"])
+        assert line["majority/accuracy"] == pytest.approx(own["majority_is_correct"].mean())
+        voted = [
+            (row["majority_answer"], row["given_label"])
+            for row in own.iter_rows(named=True)
+            if row["majority_answer"] is not None
+        ]  # answers of the arithmetic task have one spelling
+        differs = sum(int(majority) != int(label) for majority, label in voted) / len(voted)
+        assert line["majority/differs_from_label"] == pytest.approx(differs)
+    assert 0 < records["is_correct"].mean() < 1
+
+
+def test_a_resume_with_other_settings_names_them_and_touches_nothing(whole):
+    before = files(whole)
+    changed = r"seed: 3 -> 4; train.temperature: 1.0 -> 0.7; train.epochs: 2 -> 1, which can only be raised\)"
+    with pytest.raises(UserError, match=changed):
+        sample(whole, recipe(seed=4, epochs=1, temperature=0.7), resume=True)
+    assert files(whole) == before

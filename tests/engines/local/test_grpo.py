@@ -228,12 +228,8 @@ def test_without_kl_a_group_of_equal_rewards_only_counts_in_the_mean():
     assert_same_gradient(gradient, plain_gradient(policy, None, rollouts))
 
 
-@each(
-    "terms, with_reference",
-    ({"penalty_weight": 0.3}, True),
-    ({"smoothing": 0.2}, True),
-    ({"penalty_weight": 0.3, "smoothing": 0.2}, False),
-)
+@pytest.mark.parametrize("with_reference", [True, False])
+@each("terms", {"penalty_weight": 0.3}, {"smoothing": 0.2}, {"penalty_weight": 0.3, "smoothing": 0.2})
 def test_penalty_and_smoothing_have_the_gradient_of_their_formulas(terms, with_reference):
     policy, reference, rollouts = off_policy_case()
     reference = reference if with_reference else None
@@ -245,11 +241,8 @@ def test_penalty_and_smoothing_have_the_gradient_of_their_formulas(terms, with_r
     assert any((gradient[name] - plain[name]).abs().max() > 1e-3 for name in plain)
 
 
-@each(
-    "micro_batch_tokens, trains, terms",
-    (40, [True, False, True, True], {}),
-    (16_384, ALL_TRAIN, {"penalty_weight": 0.3, "smoothing": 0.2}),
-)
+@each("micro_batch_tokens, trains", (40, [True, False, True, True]), (16_384, ALL_TRAIN))
+@pytest.mark.parametrize("terms", [{}, {"penalty_weight": 0.3, "smoothing": 0.2}])
 def test_a_mean_over_responses_has_the_gradient_of_its_formula(terms, trains, micro_batch_tokens):
     policy, reference, rollouts = off_policy_case()
     by_response = {"loss_average": "sequence", **terms}
