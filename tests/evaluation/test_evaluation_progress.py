@@ -2,6 +2,7 @@
 
 import io
 import re
+import sys
 
 import pytest
 from rich.console import Console
@@ -47,13 +48,19 @@ def test_the_time_left_is_at_the_pace_since_the_first_samples_and_every_model_ha
     assert console.file.getvalue().count("300 of 500 samples in all, 0:40 left") == 2
 
 
-def test_the_bar_waits_until_the_model_is_loaded(clock):
+def test_what_is_printed_appears_above_the_bar(clock):
     console = shown_on(clock, force_terminal=True, force_interactive=True)
     bar = Progress(console)
     bar.start("some model", 100, 20)
-    assert "\x1b" not in console.file.getvalue()
+    assert "\x1b" not in console.file.getvalue(), "the bar waits until the model is loaded"
     bar.generating(["[b]AIME24"])
     bar.advance(30)
+    print("a warning", file=sys.stderr)
+    bar.say("Stopping")
     bar.stop()
     shown = re.sub(r"\x1b\[[0-9;]*m", "", console.file.getvalue())
-    assert "[b]AIME24" in shown and " 50/100 samples, left" in shown
+    assert "[b]AIME24" in shown
+    assert " 50/100 samples, left" in shown
+    for sentence in ("a warning\n", "Stopping\n"):
+        before, _, _ = shown.partition(sentence)
+        assert before.endswith(("\r\x1b[2K", "\n")), "the bar's line is cleared first"

@@ -200,7 +200,11 @@ def test_half_a_surrogate_pair_is_replaced(tmp_path):
     assert scores(plain) == {"x": (1, 1.0)}
 
 
-def test_a_target_that_is_no_gold_is_named(tmp_path):
+def test_a_target_that_is_no_gold_is_named_and_a_response_that_failed_is_empty(tmp_path):
+    lines = [
+        json.dumps(LINE | {"doc_id": at, "resps": [[text]]}) for at, text in enumerate((None, "\\boxed{1}"))
+    ]
+    assert scores(answered(write(tmp_path, "samples_x_1.jsonl", *lines))[0]) == {"x": (1, 0.5)}
     file = write(tmp_path, "samples_x_1.jsonl", json.dumps(LINE | {"target": {"a": 1}}))
     assert f"line 1 of {file}: 'target' is a dict" in refused(file)
 
@@ -275,3 +279,14 @@ def test_a_table_needs_responses_of_which_one_may_be_missing(tmp_path):
     assert "answers.jsonl has answers and no responses" in refused(answers)
     file = json_lines(tmp_path / "mine.jsonl", row | {"response": r"\boxed{7}"}, row | {"response": None})
     assert scores(answered(file)[0]) == {"mine": (2, 0.5)}
+
+
+@each(
+    "target, score", (["1", "1.0"], 0.5), (["7", "1"], 0.5), (["1", "2"], 1.0), ("so\n#### 2", 0.5), (3, 0.0)
+)
+def test_any_of_the_golds_of_a_log_is_right(tmp_path, target, score):
+    line = LINE | {"target": target, "resps": [["\\boxed{1}", "\\boxed{2}"]]}
+    plain, _ = answered(write(tmp_path, "samples_x_1.jsonl", json.dumps(line)), "--out", "o")
+    assert scores(plain) == {"x": (2, score)}
+    regraded, _ = answered("o")
+    assert scores(regraded) == scores(plain)

@@ -136,3 +136,12 @@ def test_what_was_given_up_stays_so_until_the_rules_change(folder):
     (folder / "given_up.jsonl").write_text(json.dumps(["key", "x"]) + "\n")
     regrade(folder, report=waits.append)
     assert waits and not (folder / "given_up.jsonl").exists()
+
+
+def test_a_missing_sample_is_an_error_and_nothing_is_renumbered(folder):
+    file = folder / "generations" / "sums.parquet"
+    table = pq.read_table(file)
+    pq.write_table(table.slice(1), file)
+    with pytest.raises(UserError, match="has 15 stored samples, not the 16"):
+        regrade(folder)
+    assert pl.read_parquet(file)["sample"].to_list() == table["sample"].to_pylist()[1:]

@@ -181,3 +181,13 @@ def test_the_difference_of_an_average_takes_all_its_benchmarks():
     assert (found["out"].value, found["out"].n) == (pytest.approx(0.1), 30)
     assert 0 <= found["out"].ends[0] < 0.1 < found["out"].ends[1]
     assert "out" not in paired_differences(ours[1:], theirs)
+
+
+def test_a_problem_that_lacks_a_sample_is_an_error():
+    rows = generations("RRA", "RAB", "AAA")
+    assert score(AMC, rows, 3).samples == 3
+    for missing in range(rows.height):
+        with pytest.raises(
+            UserError, match=r"amc: problem problem \d has 2 stored samples, not the 3 numbered"
+        ):
+            score(AMC, rows.filter(pl.int_range(pl.len()) != missing), 3)
