@@ -40,7 +40,7 @@ REPHRASED_COLUMN = "rephrased_prompt"
 """Where a file holds the rephrasings: a text, or a list of {role, content} messages."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Prompt:
     """One row of a data set.
 
@@ -82,7 +82,7 @@ class Prompt:
             raise ValueError(f"prompt {self.prompt_id} has no rephrasing")
         return self.rephrased
 
-    @property
+    @cached_property  # asked of every label at every visit
     def in_percent(self) -> bool:
         """Whether the question asks for a percentage (R7)."""
         if self.stored_in_percent is not None:
