@@ -78,7 +78,7 @@ def _signature(node: Definition) -> str:
     else:
         name = node.name
     arguments = ast.unparse(node.args).removeprefix("self, ").removeprefix("self")
-    if any(isinstance(it, ast.Name) and it.id in ("property", "cached_property") for it in node.decorator_list):
+    if {ast.unparse(it) for it in node.decorator_list} & {"property", "cached_property"}:
         return f"{name}: {ast.unparse(node.returns)}" if node.returns else name
     returns = f" -> {ast.unparse(node.returns)}" if node.returns is not None and name == node.name else ""
     line = f"{name}({arguments}){returns}"
