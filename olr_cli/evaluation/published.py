@@ -48,6 +48,11 @@ class Setting:
     warmup_epochs: int | None = None
     besides: str = ""
 
+    @property
+    def noise(self) -> str:
+        """``active 0.5``; empty where no labels are marked, or none are used."""
+        return f"{self.noise_type} {self.noise_ratio}" if self.noise_type else ""
+
     def __str__(self) -> str:
         words = [self.model]
         if self.method != "base":

@@ -215,7 +215,6 @@ class PaperTable:
         names = dict.fromkeys(score.name for score in (*self._source.columns, *self._published))
         for row in self.rows:
             setting = row.setting
-            noise = f"{setting.noise_type} {setting.noise_ratio}" if setting.noise_type else ""
             varied = getattr(setting, self._varies) if self._varies else None
             # Decimals as they are written.
             varied = str(varied) if isinstance(varied, Decimal) else varied
@@ -230,7 +229,7 @@ class PaperTable:
                     "block": row.block,
                     "method": setting.method,
                     "detail": row.detail,
-                    "noise": ", ".join(filter(None, (noise, setting.besides))),
+                    "noise": ", ".join(filter(None, (setting.noise, setting.besides))),
                     **({self._varies: varied} if self._varies else {}),
                     "column": name,
                     **flat(row.cells.get(name, UNKNOWN)),
@@ -286,8 +285,7 @@ class PaperTable:
 
     def _full_label(self, setting: Setting) -> str:
         """What a row is called that the paper's table doesn't have: method, noise, and what the table varies."""
-        noise = f"{setting.noise_type} {setting.noise_ratio}" if setting.noise_type else "no marked labels"
-        noise = "" if _uses_no_labels(setting) else noise
+        noise = "" if _uses_no_labels(setting) else setting.noise or "no marked labels"
         words = (_method_title(setting), noise, setting.besides, _words(setting, self._varies))
         return ", ".join(filter(None, words))
 
