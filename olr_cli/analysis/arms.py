@@ -19,7 +19,8 @@ import polars as pl
 from olr_cli.analysis.frame import SCHEMA, frame
 from olr_cli.data.logs import RolloutLog, is_log, read_log
 from olr_cli.errors import UserError, unknown
-from olr_cli.recipe.schema import OlrMethod, Recipe
+from olr_cli.recipe.methods import OlrMethod
+from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.directory import has_run, is_run, kind_note, require_run, rules_note
 from olr_cli.runs.store import scan_labels_of, stored_steps
 from olr_cli.runs.stored import Run, arm_name, complete_epochs, read_run, runs_below

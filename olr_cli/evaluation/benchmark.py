@@ -25,7 +25,8 @@ from olr_cli.data.rows import SUFFIXES, Origins, Rows, matching_files, read_tabl
 from olr_cli.data.sets import held_out_prompts
 from olr_cli.errors import UserError, at, did_you_mean, no_path, shortened
 from olr_cli.recipe.layers import folder_name, read_tree, require_plain, sentence_of
-from olr_cli.recipe.schema import ColumnRole, Count, ExtractorText, Section, Text, Tolerance
+from olr_cli.recipe.schema import ColumnRole
+from olr_cli.recipe.section import Count, ExtractorText, Section, Text, Tolerance
 from olr_cli.runs.directory import HELD_OUT_FILE, read_recipe
 from olr_cli.tables import Answer
 from olr_cli.user_code import is_function

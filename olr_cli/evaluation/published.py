@@ -15,7 +15,8 @@ from pydantic import TypeAdapter
 
 from olr_cli.errors import UserError, did_you_mean
 from olr_cli.evaluation.scores import averages
-from olr_cli.recipe.schema import OlrMethod, Recipe, ScoreMethod
+from olr_cli.recipe.methods import OlrMethod, ScoreMethod
+from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.directory import read_recipe
 from olr_cli.runs.store import scan_labels
 from olr_cli.runs.stored import marked_noise

@@ -25,7 +25,8 @@ from pydantic import ValidationError
 from olr_cli.departed import departed
 from olr_cli.errors import UserError, at, did_you_mean, no_path, shortened, shown
 from olr_cli.files import read_text
-from olr_cli.recipe.schema import KINDS, OwnMethod, Recipe, SweepSection, flatten
+from olr_cli.recipe.methods import OwnMethod
+from olr_cli.recipe.schema import KINDS, Recipe, SweepSection, flatten
 
 if TYPE_CHECKING:
     from ruamel.yaml import YAML

@@ -16,7 +16,7 @@ from typing import assert_never
 import polars as pl
 import pyarrow as pa
 
-from olr_cli.recipe.schema import Criterion
+from olr_cli.recipe.methods import Criterion
 
 _VERIFIED = pl.col("label_source") == "verified"
 _OTHERS = ~_VERIFIED

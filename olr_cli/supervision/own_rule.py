@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from olr_cli.errors import UserError, at, first_line
-from olr_cli.recipe.schema import MethodSection, OwnMethod
+from olr_cli.recipe.methods import MethodSection, OwnMethod
 from olr_cli.supervision.visit import Label, Visit, keep, no_label, replace_by_majority
 from olr_cli.user_code import load_function, raised_at, source_of
 

@@ -33,7 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.frame import SPREAD
 from olr_cli.files import write_text, write_whole, writing
-from olr_cli.recipe.schema import OlrMethod
+from olr_cli.recipe.methods import OlrMethod
 
 if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType

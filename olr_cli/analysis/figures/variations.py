@@ -32,7 +32,7 @@ from olr_cli.analysis.figures.style import BLUE, GREEN, GREY, ORANGE, SKY, Chart
 from olr_cli.analysis.frame import SPREAD, Key, Lack, spread, summarise
 from olr_cli.analysis.outcomes import HELD_OUT, TITLES, at_the_end, source_of
 from olr_cli.errors import unknown
-from olr_cli.recipe.schema import Criterion, OlrMethod
+from olr_cli.recipe.methods import Criterion, OlrMethod
 from olr_cli.runs.stored import Run
 
 # Arms -------------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from olr_cli.analysis.arms import Arm, measured, telling_settings
 from olr_cli.analysis.frame import Lack, flat, notes_on_differences, summarise, without_difference
 from olr_cli.analysis.outcomes import BELOW_START, HELD_OUT, source_of, task
 from olr_cli.evaluation.published import PublishedRow, Setting, published_table, setting_of
-from olr_cli.recipe.schema import METHODS
+from olr_cli.recipe.methods import METHODS
 from olr_cli.tables import UNKNOWN, Block, Cell, Column, Row, Table
 
 OTHERS = "Not in the paper's table"
