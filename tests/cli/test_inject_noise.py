@@ -48,7 +48,9 @@ def test_other_noise_does_not_take_the_name(here):
 
 def test_the_file_holds_what_was_said(here):
     share = ("--active-share", "0.25")
-    said, _ = answered("inject-noise", "--type", "mixed", "--ratio", "0.5", "--dataset", SAMPLE, *share)
+    words = ("inject-noise", "--type", "mixed", "--ratio", "0.5", "--dataset", SAMPLE, *share)
+    said, _ = answered(*words)
+    assert said["is_new"] and not answered(*words)[0]["is_new"]
     assert said["counts"] == {"inactive": 9, "active": 3, "clean": 12}
     assert said["written"] == ["data/dapo_sample-mixed-0.5.parquet"]
     prompts = read_prompts(here / said["written"][0])
