@@ -9,6 +9,8 @@ from pydantic import Field, model_validator
 
 from olr_cli.recipe.section import FUNCTION, Exact, Ratio, Section, Text, default
 
+_CONDITIONS = ("error", "relative_error", "answer", "response", "function")
+
 
 class VerifierRule(Section):
     """Answers on which the verifier errs by rule: one condition, and the rates where it holds."""
@@ -29,18 +31,20 @@ class VerifierRule(Section):
         None, "There, in place of the section's; null: the section's."
     )
 
+    @property
+    def conditions(self) -> list[str]:
+        """The keys that say where the rule holds; one, if it is valid."""
+        return [name for name in _CONDITIONS if getattr(self, name) is not None]
+
     @model_validator(mode="after")
     def _one_condition(self) -> VerifierRule:
-        named = [name for name in CONDITIONS if getattr(self, name) is not None]
-        if len(named) != 1:
-            raise ValueError(f"a rule has one of {', '.join(CONDITIONS)}, and here are {len(named)}")
+        if len(self.conditions) != 1:
+            raise ValueError(
+                f"a rule has one of {', '.join(_CONDITIONS)}, and here are {len(self.conditions)}"
+            )
         if self.false_negative_rate is None and self.false_positive_rate is None:
             raise ValueError("a rule needs false_negative_rate, false_positive_rate or both")
         return self
-
-
-CONDITIONS = ("error", "relative_error", "answer", "response", "function")
-"""The keys of a `VerifierRule` that say where it holds."""
 
 
 class VerifierSection(Section):
@@ -67,6 +71,6 @@ class VerifierSection(Section):
         rates = {"FN": self.false_negative_rate, "FP": self.false_positive_rate}
         words = [f"{name} {rate}" for name, rate in rates.items() if rate]
         words += ["by answer"] if words and self.draw == "answer" else []
-        kinds = [next(name for name in CONDITIONS if getattr(rule, name) is not None) for rule in self.where]
-        rules = f"rule{'s' * (len(kinds) > 1)} on {' and '.join(dict.fromkeys(kinds))}" if kinds else ""
+        kinds = dict.fromkeys(name for rule in self.where for name in rule.conditions)
+        rules = f"rule{'s' * (len(self.where) > 1)} on {' and '.join(kinds)}" if kinds else ""
         return ", ".join(filter(None, (" ".join(words), rules)))
