@@ -45,7 +45,7 @@ NO_LABELS = "It has no labels"
 _COMPARED = 1_000
 """Rewards, about, that are compared with verdicts: enough to see a share of _MOST_CONTRADICTIONS."""
 _MOST_CONTRADICTIONS = 0.1
-"""Share of rewards that contradict verdicts from which on it is said; graders alone differ on a few per cent."""
+"""Warn from this share of rewards that contradict verdicts on; graders alone differ on a few per cent."""
 
 EXAMPLE = "method.slope_threshold=0.1"
 """A setting that a replay takes, as an example."""
@@ -91,7 +91,7 @@ class RolloutHistory:
 
     @property
     def given_up(self) -> Path | None:
-        """What verification gave up in the run, which a replay gives up too (R8)."""
+        """The file of answers on which verification gave up in the run; a replay gives up on them too (R8)."""
         return self.source / GIVEN_UP if self.is_run else None
 
 
@@ -186,7 +186,7 @@ def _reported(steps: Iterable[pl.DataFrame], report: Report) -> Iterator[pl.Data
 
 
 def chunks(steps: Iterable[pl.DataFrame], columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-    """Those of some columns that a history's steps have, so many at a time that few rollouts are in memory."""
+    """The steps of a history, joined up to a size that memory holds, with those of `columns` that they have."""
     waiting: list[pl.DataFrame] = []
     count = 0
     for rows in steps:

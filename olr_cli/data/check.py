@@ -194,7 +194,7 @@ def _unread(rows: Iterable[int], cells: Sequence[Any]) -> Iterator[tuple[int, st
 def _findings(
     prompts: Sequence[Asked], judge: Judge, origins: Origins | None = None, cells: Sequence[Any] = ()
 ) -> Iterator[Finding]:
-    """What is found in prompts, each with its row; labels are looked at as they were before noise.
+    """Findings in prompts, each with its row; labels are looked at as they were before noise.
 
     Without `origins`, which name the rows of a question, and `cells`, the column of labels as it is in the file, only
     what is found in labels: a fraction of the time.
@@ -258,7 +258,7 @@ def label_notes(prompts: Sequence[Prompt], data: DataSection) -> Iterator[str]:
 def _doubtful(
     asked: Mapping[int, str], given: Sequence[tuple[int, str]], cells: Sequence[Any], judge: Judge
 ) -> Iterator[Finding]:
-    """What a question, its label and the cell of the label give away without a model."""
+    """Findings that a question, its label and the cell of the label give away without a model."""
     whole = {row: cell for row, _ in given if isinstance(cell := cells[row], str)}
     held = {row: found for row, cell in whole.items() if len(found := boxes(cell)) > 1}
     beside = [(last, other) for last, *others in held.values() for other in others]

@@ -373,7 +373,7 @@ def _benchmark(
 
 
 def _free_name(name: str) -> str:
-    """What a benchmark of a file is called: as the file, without its suffix where no other benchmark is called so."""
+    """The name of a file's benchmark: the file's, without its suffix where no other benchmark has that name."""
     stem, suffix = os.path.splitext(name)
     stem = folder_name(stem if suffix in SUFFIXES else name).strip("-._+") or "data"
     taken = {known for benchmark in registry().values() for known in benchmark.names} | ARITHMETIC_SOURCES

@@ -574,7 +574,7 @@ def changed_keys(old: Recipe, new: Recipe) -> list[str]:
 
 
 def refused_changes(old: Recipe, new: Recipe) -> list[str]:
-    """What keeps a run that was begun with `old` from going on with `new`, as ``key: old -> new``; empty: nothing.
+    """The changes that keep a run begun with `old` from continuing with `new`, as ``key: old -> new``.
 
     The epochs may be raised: no step before depends on their number, unless the learning rate follows a schedule.
     """

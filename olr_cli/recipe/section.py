@@ -1,4 +1,4 @@
-"""What the sections of a recipe are made of: types of values, and keys with their line in the reference."""
+"""The parts of a recipe's sections: types of values, and keys with their line in the reference."""
 
 from __future__ import annotations
 

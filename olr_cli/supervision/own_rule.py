@@ -64,7 +64,7 @@ class OwnRule:
 
 
 def rule_facts(method: MethodSection) -> dict[str, dict[str, str]]:
-    """What a manifest keeps of a rule of your own: the text of its file, and a digest; nothing of a built-in one."""
+    """A manifest's facts on a rule of your own: the text of its file, and a digest; none of a built-in one."""
     if not isinstance(method, OwnMethod):
         return {}
     source = source_of(method.name)

@@ -348,7 +348,7 @@ class Supervisor:
         due: list[float],
         verdicts: _Verdicts,
     ) -> list[float]:
-        """What the verifier makes of the rewards of one view, from `start` on (R25)."""
+        """The rewards of one view, from `start` on, after the verifier's errors (R25)."""
         if self._verifier is None or not self._verifier.grades(source):
             return due
         prompt, visit, first = step.prompts[group], step.visits[group], step.starts[group]

@@ -31,7 +31,7 @@ NOT_VERIFIED = (
 
 
 def audit_answer(audit: Audit, top: int | None, *, is_brief: bool = False) -> Answer:
-    """What an audit says; JSON has the `top` rows of the queue, by default all, a terminal 15, or none in brief."""
+    """An audit as an answer; JSON has the `top` rows of the queue, by default all, a terminal 15, or none in brief."""
     parts: list[Line | Table | str] = [*_summary(audit)]
     table = queue(audit, 0 if is_brief else _ROWS if top is None else top)
     if table.blocks[0].rows:
@@ -144,7 +144,7 @@ def queue(audit: Audit, size: int) -> Table:
 
 
 def _text_widths(texts: Mapping[str, Sequence[str]], room: int) -> dict[str, int]:
-    """As wide as the texts are, up to `_WIDEST`; the widest gives way until all fit and the numbers are in sight."""
+    """Column widths: those of the texts, up to `_WIDEST`; the widest is cut until all fit beside the numbers."""
     widths = {
         head: min(_WIDEST, max(cell_len(text) for text in (head, *column))) for head, column in texts.items()
     }

@@ -313,7 +313,7 @@ def _answers(counted: Tally, totals: Floats) -> pl.Series:
 
 
 def _warnings(is_labelled: Bools, verified: Verified | None, model: AnnotatorModel) -> Iterator[str]:
-    """What speaks against the numbers; doubt that is always there is none of it."""
+    """Sentences on what makes these numbers doubtful, beyond the doubt that every audit has."""
     if not is_labelled.any():
         yield "no prompt has a label, so there is no queue; name the data set with the labels"
     if verified is not None and calibration.is_no_random_draw(verified, model.odds):

@@ -52,7 +52,7 @@ class Verified:
         labels: Sequence[str | None],
         judge: Judge,
     ) -> Verified:
-        """What verified answers, those to `drawn` prompts a random draw, say of P prompts and their given labels.
+        """Compare the given labels of P prompts with verified answers; those to `drawn` prompts are a random draw.
 
         An answer is None where all that is known is that the label is wrong.
         """
@@ -132,7 +132,7 @@ class Calibration:
     def changes(self, odds: Floats, may_change: Bools) -> tuple[Bools, Cell | None]:
         """Which labels their proposals replace, and how many more are right then.
 
-        Those that are likelier mended than destroyed, if more of them are right then, surely at 95 %; else none.
+        Labels that a proposal more likely corrects than spoils, if more are surely (95 %) right then; else none.
 
         `odds` and `may_change` are (P,); a label may change if it has a proposal, and nobody has verified it.
         """

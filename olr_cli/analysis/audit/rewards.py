@@ -134,7 +134,7 @@ def audit_rewards(history: RolloutHistory, judge: Judge, verified: Sequence[Path
 
 
 def read_verdicts(files: Sequence[Path]) -> pl.DataFrame:
-    """What people say of answers: ``prompt_id``, ``answer``, ``is_right``; where they cannot say, nothing.
+    """People's verdicts on answers: ``prompt_id``, ``answer``, ``is_right``; without those that they cannot score.
 
     Raises:
         UserError: a file is no such table, or a verdict is none of `VERDICTS`.
@@ -204,7 +204,7 @@ def _other_extractor(
 
 
 def _kind(answer: str, label: str) -> str:
-    """What a contradiction looks like."""
+    """The kind of a contradiction."""
     claimed, due = exact_number(answer), exact_number(label)
     if claimed is not None and due is not None and claimed != due:
         return "near value" if abs(claimed - due) < _NEAR * abs(due) else "other value"
@@ -242,7 +242,7 @@ def _rate(bad: Floats, of: Floats, prompts: int) -> Cell:
 
 
 def _by_grader(known: pl.DataFrame) -> Rates:
-    """As if the grader's verdicts were the truth."""
+    """The verifier's rates if the grader's verdicts were the truth."""
     cells, is_right = _resampled(known, _IN_CELL), pl.col("verdict")
     right, wrong = (known.filter(which)["prompt_id"].n_unique() for which in (is_right, ~is_right))
     return _rates(cells * [0, 1, 0, 1], cells * [1, 0, 1, 0], right, wrong)

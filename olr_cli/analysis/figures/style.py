@@ -128,7 +128,7 @@ class Look:
 
     @property
     def plot(self) -> dict[str, Any]:
-        """As `Axes.plot` takes it."""
+        """Keywords of `Axes.plot`."""
         return {"color": self.colour, "linestyle": self.dashes, **mark(self.marker)}
 
 
@@ -301,7 +301,7 @@ class Sheet:
         self.figure.set_size_inches(width, height + lines * LINE_HEIGHT / 72)
 
     def _sentence(self, data: pl.DataFrame) -> str:
-        """Of how many runs the means are, and what bands or whiskers show; empty where the data have no means."""
+        """A sentence on how many runs the means are of, and what bands or whiskers show; empty without means."""
         if not set(SPREAD) <= set(data.columns):
             return ""
         runs = data.filter(pl.col("mean").is_not_null())["runs"].unique().sort().to_list()

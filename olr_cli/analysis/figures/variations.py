@@ -138,7 +138,7 @@ def _verified(variation: Variation) -> int:
 
 
 def _panel_titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What tells the settings of panels apart, the number of verified labels in words."""
+    """The settings in which panels differ, with the number of verified labels in words."""
     return [
         re.sub(r"verified=(\d+)", r"\1 verified labels", text.replace("verified=unset", "none verified"))
         for text in telling_settings(settings)

@@ -116,7 +116,7 @@ class PaperRow:
 
     @property
     def name(self) -> str:
-        """As the row is shown."""
+        """The row's name in the table."""
         return f"{self.label} ({self.detail})" if self.detail else self.label
 
     @property
@@ -241,7 +241,7 @@ class PaperTable:
     # The rows ---------------------------------------------------------------------------------------------------------
 
     def _key(self, setting: Setting) -> Hashable:
-        """What makes a row: runs and published scores with the same key stand together."""
+        """The key of a row: runs and published scores with the same key share it."""
         varied = getattr(setting, self._varies) if self._varies else None
         return setting.method, setting.noise_type, setting.noise_ratio, setting.besides, varied
 
@@ -284,7 +284,7 @@ class PaperTable:
         return f"{setting.noise_type.capitalize()} noise{ratio}", label
 
     def _full_label(self, setting: Setting) -> str:
-        """What a row is called that the paper's table doesn't have: method, noise, and what the table varies."""
+        """The name of a row that the paper's table doesn't have: method, noise, and the setting that varies in it."""
         noise = "" if _uses_no_labels(setting) else setting.noise or "no marked labels"
         words = (_method_title(setting), noise, setting.besides, _words(setting, self._varies))
         return ", ".join(filter(None, words))
@@ -300,7 +300,7 @@ class PaperTable:
         return cells
 
     def _place(self, setting: Setting) -> tuple[Any, ...]:
-        """By noise; first what the others are compared with; then by what the table varies."""
+        """Sort key: by noise, the reference first, then by the setting that the table varies."""
         noise = setting.noise_type or "", float(setting.noise_ratio or 0), setting.besides
         is_compared = self._by_key[self._key(setting)][0].name in self._references
         value = getattr(setting, self._varies) if self._varies else None
@@ -401,7 +401,7 @@ def _cell(
 
 
 def _details(arms: Sequence[Arm]) -> list[str]:
-    """What tells several arms of one row apart: the noise of their data, other settings, else their names."""
+    """How several arms of one row differ: in the noise of their data, other settings, else by name."""
     if len(arms) < 2:
         return [""] * len(arms)
     noises = [arm.runs[0].noise or "no marked labels" for arm in arms]

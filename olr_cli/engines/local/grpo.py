@@ -133,7 +133,7 @@ def response_statistics(
     """
 
     def of(logits_NV: Tensor, place: Tensor, tokens: Tensor) -> TokenStatistics:
-        """Of tokens of any shape, each drawn by the logits of one of N places."""
+        """Statistics of tokens of any shape, each drawn by the logits of one of N places."""
         logits_NV = logits_NV.float()
         if temperature != 1:
             logits_NV = logits_NV / temperature
