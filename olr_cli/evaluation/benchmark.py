@@ -24,7 +24,8 @@ from olr_cli.data.prompts import SYSTEM_PROMPT, PromptSet
 from olr_cli.data.rows import SUFFIXES, Origins, Rows, matching_files, read_table
 from olr_cli.data.sets import held_out_prompts
 from olr_cli.errors import UserError, at, did_you_mean, no_path, shortened
-from olr_cli.recipe.layers import folder_name, read_tree, require_plain, sentence_of
+from olr_cli.recipe.layers import folder_name, read_tree, sentence_of
+from olr_cli.recipe.plain import require_plain
 from olr_cli.recipe.schema import ColumnRole
 from olr_cli.recipe.section import Count, ExtractorText, Section, Text, Tolerance
 from olr_cli.runs.directory import HELD_OUT_FILE, read_recipe

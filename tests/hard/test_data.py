@@ -33,7 +33,7 @@ from olr_cli.data.writers import encode
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import Benchmark, ProblemFields, ProblemSource, choose, read_benchmark
 from olr_cli.evaluation.problems import load_problems
-from olr_cli.recipe.layers import dump_yaml
+from olr_cli.recipe.plain import dump_yaml
 from olr_cli.runs.wrong_answers import wrong_answers
 
 LONGEST = 3010
