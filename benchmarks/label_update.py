@@ -27,7 +27,7 @@ from typing import Any
 from olr_cli.answers import Judge
 from olr_cli.answers.pool import WorkerPool
 from olr_cli.data.prompts import SENTINEL, Prompt
-from olr_cli.recipe.schema import OlrMethod
+from olr_cli.recipe.methods import OlrMethod
 from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose
 
 PROMPTS, ROLLOUTS, CHARACTERS, VISITS = 160, 8, 2000, 6

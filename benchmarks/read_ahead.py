@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from label_update import groups, mixed
 
 from olr_cli.answers import Judge
-from olr_cli.recipe.schema import OlrMethod
+from olr_cli.recipe.methods import OlrMethod
 from olr_cli.supervision import RolloutGroup, Step, Supervisor, compose
 
 COMPUTE = "import time\nend = time.process_time() + {seconds}\nwhile time.process_time() < end: pass"

@@ -35,7 +35,8 @@ from olr_cli.data.sets import sentinel_type
 from olr_cli.data.verified import VerifiedLabels
 from olr_cli.errors import UserError, at, shortened
 from olr_cli.recipe.layers import find_recipe, overlay, read_tree, validate
-from olr_cli.recipe.schema import OlrMethod, changed_keys, flatten
+from olr_cli.recipe.methods import OlrMethod
+from olr_cli.recipe.schema import changed_keys, flatten
 from olr_cli.runs.directory import GIVEN_UP, PROMPTS, Status, is_run, read_manifest, read_recipe, require_run
 from olr_cli.runs.metrics import Stopwatch
 from olr_cli.runs.store import Columns, stored_history

@@ -81,7 +81,9 @@ def quick_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """All judges share the process that forks their workers, and it doesn't warm up: that saves 1.5 s a judge."""
     from olr_cli.answers import pool
 
-    class Kept(pool._Server):
+    class Kept(pool.Server):
+        program = pool.Server.program.replace("main()", "main(warm_up=())")
+
         def close(self, *, is_mine: bool) -> None:
             pass
 
@@ -90,9 +92,7 @@ def quick_start(monkeypatch: pytest.MonkeyPatch) -> None:
             _KEPT[:] = [Kept()]
         return _KEPT[0]
 
-    program = pool._PROGRAM.replace("worker.main", "worker._WARM_UP = (); worker.main")
-    monkeypatch.setattr(pool, "_PROGRAM", program)
-    monkeypatch.setattr(pool, "_Server", kept)
+    monkeypatch.setattr(pool, "Server", kept)
 
 
 @pytest.fixture(autouse=True)

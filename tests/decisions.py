@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any
 
-from olr_cli.recipe.schema import METHODS, MethodSection
+from olr_cli.recipe.methods import METHODS, MethodSection
 from olr_cli.runs.metrics import Metrics
 from olr_cli.runs.store import arrow_table
 from olr_cli.supervision import Decided, LabelRecord, RolloutRecord

@@ -27,7 +27,8 @@ from olr_cli.analysis.replay import label_tables
 from olr_cli.answers import RULES
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.recipe.layers import validate
-from olr_cli.recipe.schema import OlrMethod, Recipe
+from olr_cli.recipe.methods import OlrMethod
+from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.directory import MANIFEST_VERSION, recipe_yaml
 from olr_cli.supervision.metrics import label_metrics
 from olr_cli.supervision.types import SCHEMA_VERSION, LabelRecord, RolloutRecord, arrow_schema

@@ -7,7 +7,7 @@ from histories import arms_of, write_history
 from olr_cli.analysis.tables.paper import PaperTable
 from olr_cli.evaluation.benchmark import PAPER, find_benchmark
 from olr_cli.evaluation.scores import Score, averages
-from olr_cli.recipe.schema import METHODS
+from olr_cli.recipe.methods import METHODS
 from olr_cli.tables import as_json
 
 TINY = {"prompts": 4, "prompts_per_step": 4, "epochs": 1, "store_rollouts": False}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from olr_cli.recipe.schema import METHODS, MethodSection
+from olr_cli.recipe.methods import METHODS, MethodSection
 from olr_cli.supervision.types import LabelRecord, RolloutRecord
 
 ROOT = Path(__file__).parents[1]

@@ -18,7 +18,7 @@ from benchmarks.theory import formulas
 from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.frame import frame
 from olr_cli.data.prompts import SENTINEL
-from olr_cli.recipe.schema import OlrMethod
+from olr_cli.recipe.methods import OlrMethod
 from olr_cli.runs.store import scan_rollouts
 from olr_cli.runs.stored import Run
 from olr_cli.supervision.metrics import LABEL_METRICS, by_visit

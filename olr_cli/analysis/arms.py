@@ -19,7 +19,8 @@ import polars as pl
 from olr_cli.analysis.frame import SCHEMA, frame
 from olr_cli.data.logs import RolloutLog, is_log, read_log
 from olr_cli.errors import UserError, unknown
-from olr_cli.recipe.schema import OlrMethod, Recipe
+from olr_cli.recipe.methods import OlrMethod
+from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.directory import has_run, is_run, kind_note, require_run, rules_note
 from olr_cli.runs.store import scan_labels_of, stored_steps
 from olr_cli.runs.stored import Run, arm_name, complete_epochs, read_run, runs_below
@@ -73,7 +74,7 @@ class Arm:
         return self.runs[0].method
 
     def settings(self, *without: str) -> dict[str, Any]:
-        """What makes the arm (`Run.settings`), but for keys or, as ``method.``, sections."""
+        """The settings that make the arm (`Run.settings`), without some keys or sections (``method.``)."""
         return {key: value for key, value in self.runs[0].settings.items() if not key.startswith(without)}
 
     @property
@@ -83,13 +84,13 @@ class Arm:
 
     @cached_property
     def _visits(self) -> list[pl.DataFrame]:
-        """Of each run one row per visit, with all metrics: a query costs more than what it computes of a small run."""
+        """One frame per run, with a row per visit and all metrics; one query, since many cost more time."""
         metrics = all_metrics(self.refinement.slope_threshold, self.refinement.warmup_epochs)
         by_scan = [by_visit(rows, metrics, "run") for rows in scan_labels_of(run.path for run in self.runs)]
         return [rows for scan in by_scan for rows in scan.partition_by("run", include_key=False)]
 
     def by_epoch(self) -> list[pl.DataFrame]:
-        """Of each run a row a complete epoch: ``visit``, ``prompts`` and all metrics of labels."""
+        """One frame per run, with a row per complete epoch: ``visit``, ``prompts`` and all metrics of labels."""
         return [visits.head(complete_epochs(visits)) for visits in self._visits]
 
     @cached_property
@@ -266,7 +267,7 @@ class Variation:
         return next(iter(self.arms.values()))
 
     def settings(self, *without: str) -> dict[str, Any]:
-        """What the arms have in common, but for keys or, as ``method.``, sections."""
+        """The settings that the arms share, without some keys or sections (``method.``)."""
         return self.first.settings(self.key, *without)
 
 
@@ -313,7 +314,7 @@ def tell_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> l
 
 
 def telling_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Of each of several recipes the settings that are not the same in all of them, as ``key=value``."""
+    """The settings in which several recipes differ, one text per recipe, as ``key=value``."""
     keys = sorted({key for recipe in settings for key in recipe})
     telling = [key for key in keys if any(recipe.get(key) != settings[0].get(key) for recipe in settings)]
     # Another file mostly has other columns too, and is told apart by its name.

@@ -36,7 +36,7 @@ class Lack(Exception):
 
 
 class Key(NamedTuple):
-    """What a summary is of."""
+    """The metric, arm and place that a summary is of."""
 
     metric: str
     arm: str
@@ -142,7 +142,7 @@ def recovered(
 
 
 def notes_on_differences(cells: Iterable[Cell | None], reference: str, whose: str = "") -> Iterator[str]:
-    """What follows from the pairs of cells that are compared: what with, and where there is no interval."""
+    """Sentences on compared cells: what they are compared with, and whether intervals are missing."""
     changes = [cell.change for cell in cells if cell and cell.change]
     if changes:
         yield f"Differences are to {reference}, in points, {whose}paired by seed, with Student's 95 % interval."

@@ -22,7 +22,8 @@ from olr_cli.data.sets import recipe_reading, sentinel_type, training_prompts
 from olr_cli.data.verified import with_verified
 from olr_cli.errors import UserError, at
 from olr_cli.recipe.layers import overlay, override, validate
-from olr_cli.recipe.schema import OlrMethod, Recipe, flatten
+from olr_cli.recipe.methods import OlrMethod
+from olr_cli.recipe.schema import Recipe, flatten
 from olr_cli.runs.directory import GIVEN_UP, has_run, read_manifest, read_recipe, rules_note
 from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_responses, stored_steps
 from olr_cli.supervision import compose
@@ -44,7 +45,7 @@ NO_LABELS = "It has no labels"
 _COMPARED = 1_000
 """Rewards, about, that are compared with verdicts: enough to see a share of _MOST_CONTRADICTIONS."""
 _MOST_CONTRADICTIONS = 0.1
-"""Share of rewards that contradict verdicts from which on it is said; graders alone differ on a few per cent."""
+"""Warn from this share of rewards that contradict verdicts on; graders alone differ on a few per cent."""
 
 EXAMPLE = "method.slope_threshold=0.1"
 """A setting that a replay takes, as an example."""
@@ -90,7 +91,7 @@ class RolloutHistory:
 
     @property
     def given_up(self) -> Path | None:
-        """What verification gave up in the run, which a replay gives up too (R8)."""
+        """The file of answers on which verification gave up in the run; a replay gives up on them too (R8)."""
         return self.source / GIVEN_UP if self.is_run else None
 
 
@@ -185,7 +186,7 @@ def _reported(steps: Iterable[pl.DataFrame], report: Report) -> Iterator[pl.Data
 
 
 def chunks(steps: Iterable[pl.DataFrame], columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-    """Those of some columns that a history's steps have, so many at a time that few rollouts are in memory."""
+    """The steps of a history, joined up to a size that memory holds, with those of `columns` that they have."""
     waiting: list[pl.DataFrame] = []
     count = 0
     for rows in steps:

@@ -89,7 +89,7 @@ class Source:
         return AVERAGES if self.is_held_out else self.columns
 
     def values(self, run: Run) -> Mapping[str, float]:
-        """What was measured of a run at its end, by column."""
+        """The measurements at a run's end, by column."""
         return self.shares.get(run.path, {})
 
 

@@ -18,7 +18,8 @@ from olr_cli.analysis.histories import OF_THE_LOSS, RolloutHistory
 from olr_cli.answers import Judge
 from olr_cli.errors import UserError
 from olr_cli.files import make_folder_of, write_whole
-from olr_cli.recipe.schema import OlrMethod, Recipe
+from olr_cli.recipe.methods import OlrMethod
+from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.directory import kind_note, kind_of, read_manifest, read_recipe
 from olr_cli.runs.store import arrow_table, scan_labels, table_schema
 from olr_cli.supervision import Method, Step, compose, make_supervisor

@@ -169,7 +169,7 @@ _SENTENCE_END = re.compile(r"[.!](?:\s|$)|。")
 
 
 def last_answer(response: str) -> str | None:
-    """What a response marks as its answer, in whatever way: for logs of others, not for training (R6).
+    """The answer that a response marks, in whatever way: for logs of others, not for training (R6).
 
     The first of these that is there: the last box; ``#### x``, unless it is a heading; ``**x**`` at the end; the rest
     of the sentence after the last "Answer:" or "answer is"; the last code block, if it is one line.

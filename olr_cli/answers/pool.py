@@ -41,7 +41,14 @@ _ATTEMPTS = 2
 _MOST_FAILED_STARTS = 3
 _START_SECONDS = 120.0
 
-_PROGRAM = """\
+GAVE_UP: Final = object()
+"""Stands for the result of a task that cost too much or ended its worker."""
+
+
+class Server:
+    """The process that forks workers; it runs `program`."""
+
+    program = """\
 import sys
 if {root!r} not in sys.path:
     sys.path.insert(0, {root!r})  # this olr, whichever is installed too
@@ -49,15 +56,8 @@ from olr_cli.answers import worker
 worker.main()
 """
 
-GAVE_UP: Final = object()
-"""Stands for the result of a task that cost too much or ended its worker."""
-
-
-class _Server:
-    """The process that forks workers."""
-
     def __init__(self) -> None:
-        program = _PROGRAM.format(root=str(Path(__file__).resolve().parents[2]))
+        program = self.program.format(root=str(Path(__file__).resolve().parents[2]))
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         self._socket, child_socket = socket.socketpair()
         with child_socket:
@@ -140,7 +140,7 @@ class WorkerPool:
         self.report = report
         self._owner = os.getpid()
         self._workers: list[_Worker] = []
-        self._servers: list[_Server] = []  # one at most
+        self._servers: list[Server] = []  # one at most
         weakref.finalize(self, _end_all, self._owner, self._workers, self._servers)
 
     def run(self, tasks: Sequence[Sequence[str]]) -> list[Any]:
@@ -173,7 +173,7 @@ class WorkerPool:
     def prepare(self) -> None:
         """Start the fork server in the background; it takes about a second."""
         if not self._servers:
-            self._servers.append(_Server())
+            self._servers.append(Server())
 
     @property
     def process_ids(self) -> list[int]:
@@ -242,7 +242,7 @@ def _ready(workers: Sequence[_Worker]) -> list[_Worker]:
         return [key.data for key, _ in selector.select()]
 
 
-def _end_all(owner: int, workers: list[_Worker], servers: list[_Server]) -> None:
+def _end_all(owner: int, workers: list[_Worker], servers: list[Server]) -> None:
     while workers:
         workers.pop().connection.close()
     while servers:

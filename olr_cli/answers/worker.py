@@ -17,7 +17,7 @@ import signal
 import socket
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import islice
 
 from olr_cli.answers.matching import decide
@@ -32,7 +32,7 @@ _MOST_TASKS = 5000
 _ALLOCATIONS_A_COLLECTION = 50_000
 """The parser allocates so much that looking for cycles at the usual rate takes a tenth of its time."""
 
-_WARM_UP = (  # what the parser learns from a few typical answers makes the next hundreds several times faster
+WARM_UP = (  # what the parser learns from a few typical answers makes the next hundreds several times faster
     r"-\frac{2 \sqrt{3} + \pi x^{2}}{4 n}",
     r"2y = 3 x^2 - \frac{x}{2} + 1",
     r"2 < x \le 3",
@@ -45,8 +45,11 @@ _WARM_UP = (  # what the parser learns from a few typical answers makes the next
 )
 
 
-def main() -> None:
-    """Fork a worker for every socket that comes through standard input, itself a socket; end with it."""
+def main(warm_up: Iterable[str] = WARM_UP) -> None:
+    """Read the answers `warm_up`; then fork a worker for every socket that comes through standard input, a socket too.
+
+    It ends with its standard input.
+    """
     # The terminal sends the first two to all, and they are the parent's business; nobody waits for a worker.
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_IGN)
@@ -58,7 +61,7 @@ def main() -> None:
 
     from olr_cli.answers.algebra import leaf
 
-    for answer in _WARM_UP:
+    for answer in warm_up:
         read(answer, leaf)
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS_A_COLLECTION)

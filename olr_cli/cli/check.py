@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import shlex
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 from typer import Argument, Option
 
 from olr_cli.cli import options
 from olr_cli.cli.printing import Waiting, show
+
+if TYPE_CHECKING:
+    from olr_cli.data.check import Checked
+    from olr_cli.tables import Line
+
+_WIDTH = 60
 
 
 def check(
@@ -40,6 +49,7 @@ def check(
     from olr_cli.data.writers import require_writable
     from olr_cli.errors import UserError
     from olr_cli.files import require_new
+    from olr_cli.tables import Answer
 
     require_new({"export": export})
     if export is not None:
@@ -50,9 +60,40 @@ def check(
     with Judge(report=waiting.say) as judge:
         checked = check_data(source, options.read_columns(columns), judge)
     waiting.done()
-    answer = checked.answer(source, ",".join(columns), export)
-    if export is not None:
-        answer = replace(answer, files=[checked.export(export, options.read_list(drop))])
+    following = _next(checked, source, ",".join(columns), export)
+    files = [] if export is None else [checked.export(export, options.read_list(drop))]
+    answer = Answer([*_lines(checked)], checked, files=files, next=following, indent=14)
     show(answer, "json" if json else "terminal")
     if strict and checked.findings:
         raise typer.Exit(1)
+
+
+def _lines(checked: Checked) -> Iterator[Line]:
+    from olr_cli.tables import Line, one_line
+
+    size, name = checked.rows, partial(checked.table.origins.name, is_short=True)
+    read = ", ".join(f"{role} in {path}" for role, path in checked.columns.items())
+    counted = " (counted from 1)" * any(name(it.rows[0]).startswith("row") for it in checked.findings)
+    yield Line("Checked", f"{checked.source}: {size:,} row{'s' * (size != 1)}{counted}; {read}")
+    for finding in checked.findings:
+        more = ", …" if len(finding.rows) > len(finding.examples) else ""
+        rows = ", ".join(map(name, finding.rows[: len(finding.examples)]))
+        yield Line(finding.kind, f"{finding.says} ({rows}{more})")
+        for text in filter(None, dict.fromkeys(finding.examples)):
+            yield Line("", f"  {one_line(text, _WIDTH)}", "dim")
+    if not checked.findings:
+        yield Line("", "Nothing was found that looks wrong.")
+
+
+def _next(checked: Checked, named: str, columns: str, export: Path | None) -> dict[str, str]:
+    """What follows, for a data set that was named so, with these columns, and is exported to a file, if at all."""
+    from olr_cli.data.check import UNUSABLE
+
+    data_set = shlex.join([str(export or named), *(("--columns", columns) if columns else ())])
+    if checked.is_log:
+        return {f"olr audit {data_set}": "which labels its answers contradict"}
+    if export is None and any(finding.kind in UNUSABLE for finding in checked.findings):
+        suffix = Path(named).suffix if Path(named).suffix in (".csv", ".tsv", ".parquet") else ".jsonl"
+        return {f"olr check {data_set} --export clean{suffix}": "without what cannot be graded"}
+    sampling = f"olr rollouts MODEL {data_set} --visits 4"
+    return {sampling: "then olr audit: which labels the answers contradict"}

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
-from typing import Literal
+from shlex import quote
+from typing import TYPE_CHECKING, Literal
 
 from typer import Option
 
 from olr_cli.cli import options
 from olr_cli.cli.printing import show
+
+if TYPE_CHECKING:
+    from olr_cli.answers import Pair
+    from olr_cli.data.prompts import NoiseType, PromptSet
+    from olr_cli.tables import Answer, Line
+
+_EXAMPLES = 3
+_PROMPT_WIDTH = 68
+
+_MEANINGS = {
+    "inactive": "the label is a string that no policy gives",
+    "active": "olr train draws the label at every visit from that visit's wrong answers (to other trainers such rows"
+    " are inactive noise; --rollouts RUN writes wrong answers into the file)",
+    "active_frozen": "the label is a wrong answer from the stored rollouts",
+}
 
 
 def inject_noise(
@@ -47,7 +65,7 @@ def inject_noise(
 ) -> None:
     """Mark an exact share of a data set's labels as noise, and write the result to a new file."""
     from olr_cli.data.check import repeat_notes
-    from olr_cli.data.noise import default_target, inject, noise_answer
+    from olr_cli.data.noise import default_target, inject
     from olr_cli.data.prompt_files import Reading, read_prompts
     from olr_cli.data.writers import write_prompts
     from olr_cli.errors import at
@@ -69,4 +87,56 @@ def inject_noise(
     with at("out"):
         is_new = write_prompts(noisy, target)
     notes = [f"{note}." for note in (*clean.notes, *repeat_notes(clean))]
-    show(noise_answer(noisy, target, is_new, notes, refused), "json" if json else "terminal")
+    show(_answer(noisy, target, is_new, notes, refused), "json" if json else "terminal")
+
+
+def _answer(
+    noisy: PromptSet, target: Path, is_new: bool, notes: Sequence[str], refused: Sequence[Pair] | None
+) -> Answer:
+    """What was marked, a few prompts, and the file; `refused`: wrong answers that were not taken, with their labels."""
+    from olr_cli.data.noise import counts, examples
+    from olr_cli.tables import Answer, File, Line, one_line
+
+    counted, shown = counts(noisy), examples(noisy, _EXAMPLES)
+    is_addition = noisy.source in ("arithmetic", "arithmetic:addition")
+    recipe = "laptop/quickstart" if is_addition else "own-data --set model.path=MODEL"
+    command = f"olr train {recipe} --set {quote(f'data.train={target}')} --set noise=null"
+    result = {key: getattr(noisy, key) for key in ("source", "revision", "digest", "label_column", "facts")}
+    result |= {"counts": counted, "refused": refused, "is_new": is_new}
+    remark = " (olr train and verl read it)" if is_new else " is already there with these bytes"
+    lines: list[Line | str] = [*_summary(noisy, counted, refused)]
+    for prompt in shown:
+        lines += [
+            "",
+            Line("Prompt", one_line(prompt.messages[-1].content, _PROMPT_WIDTH)),
+            Line("", f"true answer {one_line(str(prompt.true_answer), 40)}"),
+            Line("", f"file says   {one_line(str(prompt.given_label), 40)} ({prompt.noise_type})"),
+        ]
+    files = [File(target, remark, is_new)]
+    return Answer([*lines, ""], result, notes=notes, files=files, next={command: ""}, indent=10)
+
+
+def _summary(
+    noisy: PromptSet, counted: Mapping[NoiseType, int], refused: Sequence[Pair] | None
+) -> Iterator[Line]:
+    from olr_cli.tables import Line
+
+    prompts, marked, ratio = len(noisy), len(noisy) - counted.get("clean", 0), noisy.facts["noise.ratio"]
+    realised = Fraction(marked, prompts)
+    exactly = "" if realised == Fraction(ratio) else f", realised {float(realised):.4f}"
+    labels = f", labels in {noisy.label_column}" if noisy.label_column else ""
+    yield Line("Read", f"{noisy.source}: {prompts} prompts{labels}")
+    yield Line("Marked", f"{marked} of {prompts} (ratio {ratio}{exactly}, seed {noisy.facts['noise.seed']})")
+    if not marked and Fraction(ratio):
+        yield Line("", f"the ratio {ratio} of {prompts} prompts rounds to none", "yellow")
+    yield Line("", ", ".join(f"{count} {kind}" for kind, count in counted.items()))
+    for kind, meaning in _MEANINGS.items():
+        if kind in counted:
+            yield Line("", f"{kind}: {meaning}", "dim")
+    without = noisy.facts.get("noise.without_wrong_answer", "0")
+    if without != "0":
+        yield Line("", f"{without} prompts without a wrong answer in the rollouts became inactive")
+    if refused is not None:
+        such = "".join(f", such as {answer} for {label}" for label, answer in refused[:1])
+        count = f"{len(refused)} wrong answer{'s' * (len(refused) != 1)}"
+        yield Line("Refused", f"{count} of the rollouts that another grader may call right{such}")

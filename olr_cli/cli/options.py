@@ -169,7 +169,7 @@ def _columns(
 ) -> dict[str, str]:
     """Role -> path; `names` are what other commands call some of the roles."""
     from olr_cli.errors import UserError, did_you_mean
-    from olr_cli.recipe.layers import NotPlain, parse_yaml
+    from olr_cli.recipe.plain import NotPlain, parse_yaml
 
     if not (text := ",".join(values)):
         return {}

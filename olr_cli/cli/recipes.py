@@ -61,7 +61,8 @@ def show(
 ) -> None:
     """Print a recipe."""
     from olr_cli.files import read_text
-    from olr_cli.recipe.layers import MOST_BYTES, dump_yaml, find_recipe, load_recipe, read_tree
+    from olr_cli.recipe.layers import find_recipe, load_recipe, read_tree
+    from olr_cli.recipe.plain import MOST_BYTES, dump_yaml
     from olr_cli.tables import Answer
 
     if resolved:

@@ -93,7 +93,7 @@ BUILTIN_PREFIX = "builtin:"
 
 
 def toy_kind(model_path: str) -> KindName | None:
-    """What a toy policy computes; None for any other model."""
+    """The operation that a toy policy computes; None for any other model."""
     name = model_path.removeprefix(BUILTIN_PREFIX)
     return None if name == model_path else TOYS.get(name)
 

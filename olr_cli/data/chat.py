@@ -63,7 +63,7 @@ def prompt_messages(
 
 
 def response_text(value: Any) -> str | None:
-    """What the model said: a text as it is, of messages what the assistant says, a line each; else None."""
+    """The model's words: a text as it is, of messages the assistant's turns, one per line; else None."""
     if isinstance(value, str):
         return value
     items = value if isinstance(value, list | tuple) else ()
@@ -72,7 +72,7 @@ def response_text(value: Any) -> str | None:
 
 
 def completion_text(completion: str | Iterable[Any]) -> str:
-    """What the model said, by `response_text`; nothing where it said nothing."""
+    """The model's words (`response_text`); an empty text where there are none."""
     return response_text(completion if isinstance(completion, str) else list(completion)) or ""
 
 

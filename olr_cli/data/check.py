@@ -33,7 +33,7 @@ from olr_cli.data.rows import Origins, Rows
 from olr_cli.data.writers import write_rows
 from olr_cli.errors import UserError, did_you_mean, no_rows, shortened
 from olr_cli.recipe.schema import ColumnRole, DataSection
-from olr_cli.tables import Answer, File, Line, one_line
+from olr_cli.tables import File
 
 _NO_ANSWER = re.compile(
     r"(?i)[\s$({\[]*(?:\\text\w*\{)?(?:n/?a|nan|null|none|unknown|tbd|todo|error|no answer|not available"
@@ -55,8 +55,6 @@ _MOSTLY = 0.8
 """From this share of numbers among the labels on, a label without any digit is unusual."""
 _SHOWN = 3
 """Rows that are shown of each kind."""
-_WIDTH = 60
-"""Characters of each."""
 _GRADED_AT_START = 2_000
 """Labels that are graded before a run, which should start at once: a quarter of a second if all are formulas."""
 _READ_AT_START = 100
@@ -144,32 +142,6 @@ class Checked:
         write_rows(self.table, kept, target)
         return File(target, f" ({len(kept):,} of {self.rows:,} rows)")
 
-    def answer(self, named: str, columns: str, export: Path | None) -> Answer:
-        """What was found; the data set was named so, with these columns, and is exported to a file, if at all."""
-        size, name = self.rows, partial(self.table.origins.name, is_short=True)
-        read = ", ".join(f"{role} in {path}" for role, path in self.columns.items())
-        counted = " (counted from 1)" * any(name(it.rows[0]).startswith("row") for it in self.findings)
-        lines = [Line("Checked", f"{self.source}: {size:,} row{'s' * (size != 1)}{counted}; {read}")]
-        for finding in self.findings:
-            more = ", …" if len(finding.rows) > len(finding.examples) else ""
-            rows = ", ".join(map(name, finding.rows[: len(finding.examples)]))
-            lines.append(Line(finding.kind, f"{finding.says} ({rows}{more})"))
-            texts = filter(None, dict.fromkeys(finding.examples))
-            lines += [Line("", f"  {one_line(text, _WIDTH)}", "dim") for text in texts]
-        if not self.findings:
-            lines.append(Line("", "Nothing was found that looks wrong."))
-        return Answer(lines, self, next=self._next(named, columns, export), indent=14)
-
-    def _next(self, named: str, columns: str, export: Path | None) -> dict[str, str]:
-        data_set = shlex.join([str(export or named), *(("--columns", columns) if columns else ())])
-        if self.is_log:
-            return {f"olr audit {data_set}": "which labels its answers contradict"}
-        if export is None and any(finding.kind in UNUSABLE for finding in self.findings):
-            suffix = Path(named).suffix if Path(named).suffix in (".csv", ".tsv", ".parquet") else ".jsonl"
-            return {f"olr check {data_set} --export clean{suffix}": "without what cannot be graded"}
-        sampling = f"olr rollouts MODEL {data_set} --visits 4"
-        return {sampling: "then olr audit: which labels the answers contradict"}
-
 
 def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -> Checked:
     """Everything that is found in the questions and labels of a data set, the surest defects first.
@@ -222,7 +194,7 @@ def _unread(rows: Iterable[int], cells: Sequence[Any]) -> Iterator[tuple[int, st
 def _findings(
     prompts: Sequence[Asked], judge: Judge, origins: Origins | None = None, cells: Sequence[Any] = ()
 ) -> Iterator[Finding]:
-    """What is found in prompts, each with its row; labels are looked at as they were before noise.
+    """Findings in prompts, each with its row; labels are looked at as they were before noise.
 
     Without `origins`, which name the rows of a question, and `cells`, the column of labels as it is in the file, only
     what is found in labels: a fraction of the time.
@@ -286,7 +258,7 @@ def label_notes(prompts: Sequence[Prompt], data: DataSection) -> Iterator[str]:
 def _doubtful(
     asked: Mapping[int, str], given: Sequence[tuple[int, str]], cells: Sequence[Any], judge: Judge
 ) -> Iterator[Finding]:
-    """What a question, its label and the cell of the label give away without a model."""
+    """Findings that a question, its label and the cell of the label give away without a model."""
     whole = {row: cell for row, _ in given if isinstance(cell := cells[row], str)}
     held = {row: found for row, cell in whole.items() if len(found := boxes(cell)) > 1}
     beside = [(last, other) for last, *others in held.values() for other in others]

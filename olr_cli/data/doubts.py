@@ -101,7 +101,7 @@ def _doubts_about(label: str) -> list[tuple[str, Callable[[str], Any]]]:
 
 
 def boxes(solution: str) -> list[str]:
-    r"""What the boxes of a worked solution hold that differ, the last first."""
+    r"""The different contents of a worked solution's boxes, the last first."""
     found: list[str] = []
     while (answer := boxed(solution)) is not None:
         found.append(answer)
@@ -135,7 +135,7 @@ def _letters(text: str) -> set[str]:
 
 
 def _has_other_letters(question: str, label: str) -> bool:
-    """It gives a value to a letter, or consists of letters, that the question does not have."""
+    """Whether the label gives a value to a letter, or consists of letters, that the question does not have."""
     if (named := re.fullmatch(r"\W*([A-Za-z])\s*=[^=A-Za-z]*\d[^=A-Za-z]*", label)) is not None:
         return named[1] not in _letters(question)
     used = (
@@ -146,7 +146,7 @@ def _has_other_letters(question: str, label: str) -> bool:
 
 
 def _is_no_option(question: str, label: str) -> bool:
-    """It names none of the options that are shown, or is the letter of one where there are none."""
+    """Whether the label names none of the options shown, or is the letter of one where there are none."""
     has_second = any(mark in question for mark in ("B)", "B.", "B:"))
     named = {*_OPTION.findall(_DRAWING.sub("", question))} if has_second else set()
     shown = next(at for at, letter in enumerate(f"{ascii_uppercase}-") if letter not in named)
@@ -165,7 +165,7 @@ def _is_in_other_unit(question: str, label: str) -> bool:
 
 
 def _has_other_digits(question: str, label: str) -> bool:
-    """It has more than the question asks for, or is a fraction that it asks to reduce."""
+    """Whether the label has more decimals than the question asks for, or is a fraction that it asks to reduce."""
     if (digits := re.fullmatch(r"\W*\d+\.(\d+)\W*", label)) and (asked := _DIGITS_ASKED.search(question)):
         name = (asked[1] or asked[2]).lower()
         places = [at for at, names in enumerate(_PLACES) if name in names.split()]

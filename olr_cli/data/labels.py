@@ -84,7 +84,7 @@ def read_labels(rows: Rows, path: str | None) -> list[str | None]:
 def read_cells(
     read: Callable[[Any], _Read], cells: Iterable[Any], origins: Origins, path: str
 ) -> list[_Read]:
-    """What `golds_of` or `label_of` reads in the cells of a column; the error names the column and the row."""
+    """Read the cells of a column by `golds_of` or `label_of`; the error names the column and the row."""
     found = []
     for row, cell in enumerate(cells):
         try:

@@ -47,7 +47,7 @@ _NESTED_LOGS = ("completions/*.parquet", "**/train_rollouts.jsonl", "**/results.
 
 
 def common_place(places: Sequence[Path]) -> Path:
-    """What stands for several files: the one that is named, else the folder that they have in common."""
+    """The path by which several files are named: the only one, else the folder that they share."""
     if len(places) == 1:
         return places[0].parent if glob.has_magic(str(places[0])) else places[0]
     return Path(os.path.commonpath(places))
@@ -161,7 +161,7 @@ class _Layout:
     rewards: Sequence[str]
 
     def note(self, source: Path, files: int) -> str:
-        """What was taken for what."""
+        """A sentence on which columns were read as what."""
         kind = "a table of rollouts" if self.format is TABLE else f"a log of {self.format.name}"
         renamed = [f"{column} as {name}" for name, column in self.places.items() if name != column]
         if self.rewards:

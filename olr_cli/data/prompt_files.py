@@ -277,7 +277,7 @@ def with_fields(column: Any, fields: Mapping[str, pa.Array], *, replace: bool) -
 
 
 def asked_in(rows: Rows, path: str) -> list[Any]:
-    """What every row asks, in the column of questions: a dialogue up to its last question, unless it is a prompt."""
+    """The question of every row: a dialogue up to its last question, unless the column holds prompts."""
     return [value if path == "prompt" else _without_answer(value) for value in rows.values(path)]
 
 

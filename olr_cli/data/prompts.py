@@ -100,7 +100,7 @@ class Prompt:
 
     @property
     def gold(self) -> str | None:
-        """What held-out responses are measured by: the true answer, else a label that is not known to be noise."""
+        """The answer that measures held-out responses: the true one, else a label that is not known to be noise."""
         if self.true_answer is None and not self.is_marked:
             return self.given_label
         return self.true_answer
@@ -117,7 +117,7 @@ def in_percent(messages: Sequence[Message]) -> bool:
 
 
 def digested(prompt: Prompt) -> bytes:
-    """What a data set's digest is made of: everything that training sees of a prompt."""
+    """The part of a prompt that a data set's digest covers: everything that training sees."""
     row = [
         prompt.prompt_id,
         pairs(prompt.messages),

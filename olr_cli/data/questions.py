@@ -71,7 +71,7 @@ def _plain(text: str) -> str:
 
 
 def question_of(messages: Sequence[Message]) -> str:
-    """What the user asks last, without other turns and without what a chat template put around it."""
+    """The user's last question, without other turns and without what a chat template put around it."""
     asked = [message.content for message in messages if message.role == "user"]
     return _without_template(asked[-1] if asked else "\n\n".join(message.content for message in messages))
 

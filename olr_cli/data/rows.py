@@ -53,7 +53,7 @@ class Origins:
     numbers: Sequence[int] = _EVERY
 
     def take(self, rows: Iterable[int]) -> Origins:
-        """Those of some of the rows."""
+        """The origins of some of the rows."""
         return replace(self, numbers=[self.numbers[row] for row in rows])
 
     def name(self, row: int, *, is_short: bool = False) -> str:
@@ -100,7 +100,7 @@ class Rows:
 
     @property
     def place(self) -> str:
-        """What was read, for errors."""
+        """The name of the source, for errors."""
         return self.origins.source
 
     def take(self, rows: Sequence[int]) -> Rows:
@@ -120,7 +120,7 @@ class Rows:
         )
 
     def values(self, path: str) -> list[Any]:
-        """What every row holds at a path; None where there is nothing."""
+        """The value of every row at a path; None where there is none."""
         column, steps = self._column(path)
         if column is None:
             return [None] * len(self)
@@ -128,7 +128,7 @@ class Rows:
         return [_walk(value, steps) for value in values] if steps else values
 
     def texts(self, path: str | None) -> list[str | None]:
-        """What every row holds at a path, as text; None where it is missing or blank, or there is no such path."""
+        """The text of every row at a path; None where it is missing or blank, or there is no such path."""
         if path is None:
             return [None] * len(self)
         return [text if text and text.strip() else None for text in self.text_column(path).to_pylist()]
@@ -147,7 +147,7 @@ class Rows:
         return pa.chunked_array([pa.array(texts, pa.large_string())])
 
     def numbers(self, path: str) -> pa.ChunkedArray:
-        """What every row holds at a path, as doubles; null where a value is missing."""
+        """The number of every row at a path, as a double; null where it is missing."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -466,7 +466,7 @@ def _require_distinct(fields: Sequence[pa.Field], place: str, where: str = "") -
 
 
 def _places_of_rows(file: Path) -> list[tuple[str, int]]:
-    """What each row of a file is, a line or a row, and its number, from 1."""
+    """For each row of a file, whether it is a line or a row, and its number, from 1."""
     if file.suffix == ".parquet":
         import pyarrow.parquet as pq
 

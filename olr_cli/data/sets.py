@@ -121,7 +121,7 @@ def _with_noise(prompts: PromptSet, recipe: Recipe) -> PromptSet:
 
 
 def sentinel_type(recipe: Recipe) -> NoiseType:
-    """What a sentinel row that does not name its noise type is (R1): the recipe's type, inactive if it names none."""
+    """The noise type of a sentinel row that names none (R1): the recipe's type, inactive if that names none either."""
     return "active" if recipe.noise is not None and recipe.noise.type == "active" else "inactive"
 
 

@@ -205,7 +205,7 @@ def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
         if is_decided and label and known and is_match(label, known) is (verdict == "wrong"):
             raise UserError(
                 f"{file}: the verdict on prompt {prompt_id} is '{verdict}', with the label {label} and the true answer"
-                f" {known}; mend one of them"
+                f" {known}; correct one of them"
             )
         judged = label if answer is None or verdict == "kept" else None
         verified = VerifiedLabel(prompt_id, prompt_messages(question) or (), known, is_drawn, judged)

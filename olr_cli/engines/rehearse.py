@@ -96,7 +96,7 @@ class Rehearsal:
         return Answer(lines, result)
 
     def amount_lines(self) -> Iterator[str]:
-        """What the run would work through."""
+        """Lines on the prompts, steps and rollouts of the run."""
         amount, source = self.amount, self.data.train.source
         if amount["prompts"] is None:
             yield f"prompts, steps and rollouts: unknown without {source}"

@@ -100,7 +100,7 @@ def metric_logs(recipe: Recipe, run: Path, done: int) -> Iterator[list[MetricLog
 
 @contextmanager
 def reports(run: Attempt) -> Iterator[MetricLog]:
-    """What logs and shows a step's metrics, and warns when something is plainly wrong; open within the block."""
+    """A function that logs and shows a step's metrics, and warns when something is plainly wrong, within the block."""
     measured = read_metrics(run.path, "eval/avg")
     has_fallen = accuracy_fall(measured) is not None  # and an earlier attempt has said so
     has_other_weights = False

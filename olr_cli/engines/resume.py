@@ -130,7 +130,7 @@ def _damaged_checkpoints(path: Path) -> dict[int, str]:
 
 
 def _strangeness(path: Path, step: int) -> str | None:
-    """Of which run or step a checkpoint is, if not of this run and the step that it is named after."""
+    """Why a checkpoint is not this run's, or not of the step that it is named after; None if it is."""
     saved = read_json(checkpoint_path(path, step) / "trainer.json")
     if not isinstance(saved, dict) or saved.get("run", "") != run_id(path):
         return "it is of another run"

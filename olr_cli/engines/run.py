@@ -54,7 +54,7 @@ class DataSets:
 
     @property
     def notes(self) -> list[str]:
-        """What was taken for what in the sets (`PromptSet.notes`), once where they are of one file."""
+        """Sentences on how the sets were read (`PromptSet.notes`), once where they are of one file."""
         sets = (self.train, *self.held_out.values())
         return list(dict.fromkeys(note for prompts in sets for note in prompts.notes))
 

@@ -155,7 +155,7 @@ def _outcome(run: Path) -> str:
 def _last_words(log: Path) -> str:
     """The last line of a run's log."""
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-    return next((line.removeprefix("Error: ") for line in reversed(lines) if line.strip()), "it said nothing")
+    return next((line.removeprefix("Error: ") for line in reversed(lines) if line.strip()), "no output")
 
 
 def _conclude(folder: Path, ended: dict[str, int], runs: int) -> int:

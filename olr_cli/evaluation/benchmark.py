@@ -24,8 +24,10 @@ from olr_cli.data.prompts import SYSTEM_PROMPT, PromptSet
 from olr_cli.data.rows import SUFFIXES, Origins, Rows, matching_files, read_table
 from olr_cli.data.sets import held_out_prompts
 from olr_cli.errors import UserError, at, did_you_mean, no_path, shortened
-from olr_cli.recipe.layers import folder_name, read_tree, require_plain, sentence_of
-from olr_cli.recipe.schema import ColumnRole, Count, ExtractorText, Section, Text, Tolerance
+from olr_cli.recipe.layers import folder_name, read_tree, sentence_of
+from olr_cli.recipe.plain import require_plain
+from olr_cli.recipe.schema import ColumnRole
+from olr_cli.recipe.section import Count, ExtractorText, Section, Text, Tolerance
 from olr_cli.runs.directory import HELD_OUT_FILE, read_recipe
 from olr_cli.tables import Answer
 from olr_cli.user_code import is_function
@@ -372,7 +374,7 @@ def _benchmark(
 
 
 def _free_name(name: str) -> str:
-    """What a benchmark of a file is called: as the file, without its suffix where no other benchmark is called so."""
+    """The name of a file's benchmark: the file's, without its suffix where no other benchmark has that name."""
     stem, suffix = os.path.splitext(name)
     stem = folder_name(stem if suffix in SUFFIXES else name).strip("-._+") or "data"
     taken = {known for benchmark in registry().values() for known in benchmark.names} | ARITHMETIC_SOURCES

@@ -61,7 +61,7 @@ def load_problems(
 
 
 def digest(problems: Iterable[Prompt]) -> str:
-    """sha256 (hexadecimal) of all that decides what is asked and what is right."""
+    """sha256 (hexadecimal) of everything that decides the questions and which answers are right."""
     rows = [(p.prompt_id, [(m.role, m.content) for m in p.messages], p.gold, p.choices) for p in problems]
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
@@ -116,7 +116,7 @@ def _from_data(benchmark: Benchmark, data: Path) -> list[Prompt] | None:
 
 
 def benchmarks_in(data: Path) -> tuple[list[str], set[str]]:
-    """Those of the paper's nine of which files have rows, and all data sources that the rows name."""
+    """The benchmarks among the paper's nine that files have rows of, and all data sources that the rows name."""
     sources = {name for _, names in _data_sources(data) for name in names if name is not None}
     return [name for name in PAPER if not registry()[name].names.isdisjoint(sources)], sources
 

@@ -15,7 +15,8 @@ from pydantic import TypeAdapter
 
 from olr_cli.errors import UserError, did_you_mean
 from olr_cli.evaluation.scores import averages
-from olr_cli.recipe.schema import OlrMethod, Recipe, ScoreMethod
+from olr_cli.recipe.methods import OlrMethod, ScoreMethod
+from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.directory import read_recipe
 from olr_cli.runs.store import scan_labels
 from olr_cli.runs.stored import marked_noise
@@ -28,7 +29,7 @@ COST = Path(__file__).with_name("published") / "cost.csv"
 
 @dataclass(frozen=True)
 class Setting:
-    """What the paper trained, as far as its tables say. None: doesn't apply.
+    """A training of the paper, as far as its tables say. None: doesn't apply.
 
     Attributes:
         model: without its owner, as in `Qwen3-4B-Base`.
@@ -47,6 +48,11 @@ class Setting:
     slope_threshold: Decimal | None = None
     warmup_epochs: int | None = None
     besides: str = ""
+
+    @property
+    def noise(self) -> str:
+        """``active 0.5``; empty where no labels are marked, or none are used."""
+        return f"{self.noise_type} {self.noise_ratio}" if self.noise_type else ""
 
     def __str__(self) -> str:
         words = [self.model]
@@ -75,7 +81,7 @@ class PublishedRow:
 
     @property
     def sentence(self) -> str:
-        """What differences to these scores are."""
+        """A sentence on differences to these scores."""
         return (
             f"The paper's row is {self.setting} ({', '.join(self.tables)}): 8 samples of AIME and AMC, the authors'"
             " grader, no intervals; differences are in points."
@@ -158,7 +164,7 @@ def published_row(setting: Setting) -> PublishedRow:
 
 
 def setting_of(run: Path) -> Setting:
-    """What the paper would call a run, from its recipe and its labels."""
+    """The paper's setting that a run has, from its recipe and its labels."""
     recipe = read_recipe(run)
     labels, uses_labels = scan_labels(run), recipe.method.row.uses_labels
     olr = recipe.method if isinstance(recipe.method, OlrMethod) else None
@@ -193,7 +199,7 @@ def _method(recipe: Recipe) -> str:
 
 
 def _besides(recipe: Recipe) -> Iterator[str]:
-    """What decides labels and rewards besides method and noise; runs that share it are compared with each other."""
+    """Words for what decides labels and rewards besides method and noise; runs that share them are compared."""
     draw = getattr(recipe.noise, "draw", "uniform")
     if draw != "uniform" and recipe.method.row.uses_labels:
         yield f"labels drawn by {draw}"

@@ -208,7 +208,7 @@ class NamedScores:
 
     @property
     def sentence(self) -> str:
-        """What differences to these scores are."""
+        """A sentence on differences to these scores."""
         return f"Differences are to {self.name}, in points, paired by problem."
 
     def compared(self, reference: Reference | None) -> Cells:

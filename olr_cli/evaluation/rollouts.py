@@ -57,7 +57,7 @@ def rollouts_recipe(
     device: str = "auto",
     trust_remote_code: bool = False,
 ) -> Recipe:
-    """What is sampled, as a recipe: GRPO's, which keeps every label as it is given.
+    """The recipe of a sampling: GRPO's, which keeps every label as it is given.
 
     Toy policies get one thread: more of them take longer on a busy machine, many times so.
 
@@ -191,7 +191,7 @@ class RolloutSampler:
 
 
 def rollouts_summary(run: Path, note: str | None) -> Answer:
-    """What a run of sampling comes to, and a `note` about its policy; shares are over all visits."""
+    """The results of a run of sampling, and a `note` about its policy; shares are over all visits."""
     recipe = read_recipe(run)
     shares = scan_labels(run).select(
         prompts=pl.col("prompt_id").n_unique(),

@@ -34,7 +34,7 @@ from olr_cli.evaluation.problems import digest
 from olr_cli.evaluation.prompting import SETTINGS as PROMPTING
 from olr_cli.evaluation.scores import Score, averages, is_evaluation, score
 from olr_cli.files import read_record, sweep, write_text, write_whole, writing
-from olr_cli.recipe.schema import Section
+from olr_cli.recipe.section import Section
 from olr_cli.runs.directory import GIVEN_UP, versions
 from olr_cli.runs.locks import held
 from olr_cli.supervision.types import arrow_schema

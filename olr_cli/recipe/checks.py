@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from olr_cli.recipe.schema import OlrMethod, Recipe
+from olr_cli.recipe.methods import OlrMethod
+from olr_cli.recipe.schema import Recipe
 
 
 def recipe_warnings(recipe: Recipe) -> list[str]:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import copy
 import functools
-import io
 import itertools
-import math
 import os
 import re
 import shlex
@@ -18,24 +16,26 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
 from olr_cli.departed import departed
 from olr_cli.errors import UserError, at, did_you_mean, no_path, shortened, shown
 from olr_cli.files import read_text
-from olr_cli.recipe.schema import KINDS, OwnMethod, Recipe, SweepSection, flatten
+from olr_cli.recipe.methods import OwnMethod
+from olr_cli.recipe.plain import (
+    MOST_BYTES,
+    NotPlain,
+    dump_yaml,
+    parse_yaml,
+    read_yaml,
+    require_plain,
+)
+from olr_cli.recipe.schema import KINDS, Recipe, SweepSection, flatten
 
-if TYPE_CHECKING:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-MOST_BYTES = 256 * 1024
 _LOGS = "logs"
 """Where `olr train --sweep` puts what its runs print (`olr_cli.engines.sweep`)."""
-MOST_LEVELS = 32
-"""Levels of nested lists and mappings."""
 _MOST_PROBLEMS = 6
 """Mistakes of one recipe that a message lists."""
 
@@ -230,113 +230,6 @@ def _read_keys(file: Path) -> dict[str, Any]:
     return tree
 
 
-# YAML as plain values ---------------------------------------------------------------------------------------------
-
-_SECTION = re.compile(r"^(?=[a-z_]+:)", re.MULTILINE)
-"""Where a key of the outermost level begins in a file as olr writes it."""
-
-
-class NotPlain(ValueError):
-    """Text that is not YAML of plain values; the message continues a sentence that names the place."""
-
-
-def read_yaml(file: Path) -> Any:
-    """The value in a YAML file."""
-    try:
-        text = read_text(file, at_most=MOST_BYTES)
-        return _parse_sections(text) or parse_yaml(text)
-    except NotPlain as error:
-        raise UserError(f"{file} {error}") from None
-
-
-def _parse_sections(text: str) -> dict[str, Any] | None:
-    """As `parse_yaml`, section by section, since the runs of a sweep share most; None if it cannot be done so."""
-    head, *sections = _SECTION.split(text)
-    if not sections or head not in ("", "---\n") or "\n..." in text.removesuffix("\n...\n"):
-        return None
-    try:
-        values = [_parse_section(section) for section in sections]
-    except NotPlain:
-        return None  # read as a whole, so that the error names its line
-    if not all(isinstance(value, dict) and len(value) == 1 for value in values):
-        return None
-    tree = {key: value for section in values for key, value in section.items()}
-    return copy.deepcopy(tree) if len(tree) == len(sections) else None
-
-
-@functools.lru_cache(maxsize=1024)
-def _parse_section(text: str) -> Any:
-    return parse_yaml(text)
-
-
-def read_pairs(words: Iterable[str]) -> dict[str, Any]:
-    """The ``key=value`` settings of another program, as `override` reads them; ``-`` in a key is ``_``."""
-    return {key.replace("-", "_"): value for key, value in override({}, words).items()}
-
-
-def parse_yaml(text: str) -> Any:
-    """The value of YAML 1.2 text; a date stays text.
-
-    Raises:
-        NotPlain: it is not YAML, or has anchors, aliases or types; the message says where.
-    """
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        return _reader().load(text)
-    except NotPlain:
-        raise
-    except YAMLError as error:
-        raise NotPlain(f"is not valid YAML: {_reason(error)}") from None
-    except ValueError as error:
-        raise NotPlain(f"has a number that cannot be read ({error})") from None
-    except RecursionError:
-        raise NotPlain("is nested too deeply; check what it is") from None
-
-
-def _reader() -> YAML:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.composer import Composer as AnyComposer
-    from ruamel.yaml.constructor import SafeConstructor
-
-    class Composer(AnyComposer):
-        """Nodes without anchors, aliases and types."""
-
-        def compose_node(self, parent: Any, index: int) -> Any:
-            event = self.parser.peek_event()
-            if getattr(event, "anchor", None) or getattr(event, "tag", None) not in (None, "!"):
-                raise NotPlain(
-                    f"has an anchor, an alias or a type (line {event.start_mark.line + 1}); write the value out"
-                )
-            return super().compose_node(parent, index)
-
-    class Constructor(SafeConstructor):
-        """YAML 1.2's plain values; a date stays the text that it is."""
-
-    Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
-    yaml = YAML(typ="safe", pure=True)
-    yaml.Composer, yaml.Constructor = Composer, Constructor
-    return yaml
-
-
-def _reason(error: YAMLError) -> str:
-    """The parser's problem and its place, on one line."""
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None)
-    if problem is None or mark is None:
-        return shortened(" ".join(str(error).split()))
-    return f"{' '.join(problem.split())[:160]} (line {mark.line + 1}, column {mark.column + 1})"
-
-
-def dump_yaml(tree: Mapping[str, Any]) -> str:
-    """Plain values as YAML text, in their order."""
-    from ruamel.yaml import YAML
-
-    text = io.StringIO()
-    YAML().dump(dict(tree), text)
-    return text.getvalue()
-
-
 # Keys over keys ---------------------------------------------------------------------------------------------------
 
 
@@ -383,6 +276,11 @@ def override(tree: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any
                 f"{shortened(key.strip())}: the value {shortened(text)} {error}; put quotes around text"
             ) from None
     return overlay(tree, changes)
+
+
+def read_pairs(words: Iterable[str]) -> dict[str, Any]:
+    """The ``key=value`` settings of another program, as `override` reads them; ``-`` in a key is ``_``."""
+    return {key.replace("-", "_"): value for key, value in override({}, words).items()}
 
 
 def put(tree: dict[str, Any], dotted: str, value: Any) -> None:
@@ -513,28 +411,6 @@ def _known_keys() -> list[str]:
         kinds: Iterable[Any] = KINDS[name][1].values() if name in KINDS else [field.annotation]
         keys += [name, *(f"{name}.{key}" for kind in kinds for key in getattr(kind, "model_fields", ()))]
     return keys
-
-
-_NO_FILE_HOLDS = re.compile("[\0\ud800-\udfff]")
-
-
-def require_plain(value: Any, place: str, key: str = "") -> None:
-    """Make sure that a tree can be written as YAML and read again; `key` is the dotted key of `value` in it."""
-    if key.count(".") >= MOST_LEVELS:
-        problem = f"is more than {MOST_LEVELS} levels deep; check its dots"
-    elif _NO_FILE_HOLDS.search(f"{key} {value}" if isinstance(value, str) else key):
-        problem = "has a character that no file can hold (NUL, or half of a surrogate pair); remove it"
-    elif isinstance(value, float) and not math.isfinite(value):
-        problem = f"is {value}, and numbers must be finite"
-    elif isinstance(value, Mapping) and not all(isinstance(name, str) for name in value):
-        problem = "has a key that is no text; write it in quotes"
-    else:
-        is_list = isinstance(value, list | tuple)
-        items = value.items() if isinstance(value, Mapping) else enumerate(value) if is_list else ()
-        for name, inner in items:
-            require_plain(inner, place, f"{key}.{name}" if key else str(name))
-        return
-    raise UserError(f"{shortened(key) or 'the recipe'} {problem}", place)
 
 
 # Sweeps -----------------------------------------------------------------------------------------------------------

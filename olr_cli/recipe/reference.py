@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from olr_cli.errors import UserError, did_you_mean, shown
-from olr_cli.recipe.schema import KINDS, METHODS, Recipe, Section
+from olr_cli.recipe.methods import METHODS
+from olr_cli.recipe.schema import KINDS, Recipe
+from olr_cli.recipe.section import Section
 from olr_cli.tables import Block, Cell, Column, Row, Table, markdown
 
 _TYPES = {
@@ -30,7 +32,7 @@ paper's setting, where the paper gives one. `olr recipes keys PREFIX` prints the
 `olr recipes show RECIPE --resolved` the values of a recipe. A recipe file may also have `base`, the recipe that it
 builds on: a path relative to the file, or the name of a recipe that comes with olr.
 
-This page is made by `olr recipes keys --format markdown > docs/recipe-keys.md` from `olr_cli/recipe/schema.py`."""
+This page is made by `olr recipes keys --format markdown > docs/recipe-keys.md` from `olr_cli/recipe/`."""
 
 
 Key = dict[str, Any]

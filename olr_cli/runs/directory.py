@@ -19,7 +19,8 @@ from olr_cli.answers import RULES
 from olr_cli.errors import UserError, no_path, taken
 from olr_cli.files import read_record, write_text, writing
 from olr_cli.packages import installed_version
-from olr_cli.recipe.layers import dump_yaml, load_recipe
+from olr_cli.recipe.layers import load_recipe
+from olr_cli.recipe.plain import dump_yaml
 from olr_cli.recipe.schema import ExternalEngine, Recipe
 from olr_cli.runs.locks import LOCK, is_held
 

@@ -101,7 +101,7 @@ class StopRequest:
 def stop_requests(tell: Callable[[], None] | None = None) -> Iterator[StopRequest]:
     """Within the block, Ctrl-C, SIGTERM and SIGHUP set a flag instead of ending the process, unless they are ignored.
 
-    `tell` is called when the first one comes, for work that goes on for a while then.
+    `tell` is called when the first one comes, for work that continues for a while then.
     """
     request = StopRequest(tell)
     before = {number: signal.signal(number, request._note) for number in _heeded()}

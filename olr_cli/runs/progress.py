@@ -13,7 +13,7 @@ from olr_cli.errors import printable, style_of
 from olr_cli.runs.metrics import Metrics
 
 _LINE_EVERY_SECONDS, _CHANGE_EVERY_SECONDS = 60.0, 0.5
-"""How often what is done within a step is said in a log, and shown in a terminal."""
+"""Seconds between two lines of a log within a step, and between two changes of a terminal's line."""
 
 
 class Progress:

@@ -77,7 +77,7 @@ class Run:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """What makes the run's arm: its recipe's dotted keys but those in which runs of one arm may differ."""
+        """The settings that make the run's arm: its recipe's dotted keys, without those that may differ."""
         flat = flatten(self.recipe.plain())
         return {k: v for k, v in flat.items() if k not in _SAME_ARM and k.split(".")[0] not in _SAME_ARM}
 

@@ -16,7 +16,7 @@ from olr_cli.tables.table import three_digits
 
 
 def run_summary(run: Path) -> Answer:
-    """What a finished run comes to: outcomes, throughput, whether accuracy fell, and the likely next command."""
+    """The results of a finished run: outcomes, throughput, whether accuracy fell, and the likely next command."""
     import polars as pl
 
     name, fall = read_manifest(run)["name"], accuracy_fall(read_metrics(run, "eval/avg"))

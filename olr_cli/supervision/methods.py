@@ -7,7 +7,7 @@
 | prompts that train | all, small loss, random, with a verified label | `olr_cli.supervision.selection` |
 | loss | confidence penalty, label smoothing | the engines; their weights are in the recipe |
 
-`olr_cli.recipe.schema.METHODS` has the choices of each method by its name; other keys of the recipe change them, so a
+`olr_cli.recipe.methods.METHODS` has the choices of each method by its name; other keys of the recipe change them, so a
 mix is a recipe.
 """
 
@@ -18,7 +18,7 @@ from fractions import Fraction
 from typing import assert_never
 
 from olr_cli.data.prompts import View
-from olr_cli.recipe.schema import (
+from olr_cli.recipe.methods import (
     METHODS,
     LabelChoice,
     MethodSection,

@@ -16,7 +16,7 @@ from typing import assert_never
 import polars as pl
 import pyarrow as pa
 
-from olr_cli.recipe.schema import Criterion
+from olr_cli.recipe.methods import Criterion
 
 _VERIFIED = pl.col("label_source") == "verified"
 _OTHERS = ~_VERIFIED
@@ -88,11 +88,15 @@ _ROLLOUT_METRICS: Mapping[str, pl.Expr] = {
 _IS_VERDICT = pl.col("reward").is_in([0.0, 1.0])  # not the policy's own certainty
 _MATCHES = pl.col("oracle_reward").cast(pl.Float64)
 
+_TPR = _mean("reward", _IS_VERDICT & pl.col("is_correct"))
+_FPR = _mean("reward", _IS_VERDICT & ~pl.col("is_correct").cast(pl.Boolean))
+
 _REWARD_METRICS: Mapping[str, pl.Expr] = {
-    "reward/tpr": _mean("reward", _IS_VERDICT & pl.col("is_correct")),
-    "reward/fpr": _mean("reward", _IS_VERDICT & ~pl.col("is_correct").cast(pl.Boolean)),
+    "reward/tpr": _TPR,
+    "reward/fpr": _FPR,
     "verifier/tpr": _mean("reward", _MATCHES == 1),
     "verifier/fpr": _mean("reward", _MATCHES == 0),
+    "reward/youden": _TPR - _FPR,
 }
 """How often right and wrong answers are rewarded, against the truth and against a verifier without errors (R25)."""
 
@@ -149,10 +153,7 @@ def rollout_metrics(labels: pl.DataFrame, rollouts: pl.DataFrame) -> dict[str, f
     Not in here: ``rollout/verification_timeouts``, which is in no row (`Decided.timeouts`).
     """
     groups = _known(labels, {"rollout/zero_variance_groups": _mean("has_zero_variance")})
-    of_rewards = _known(rollouts, _REWARD_METRICS)
-    if {"reward/tpr", "reward/fpr"} <= of_rewards.keys():
-        of_rewards["reward/youden"] = of_rewards["reward/tpr"] - of_rewards["reward/fpr"]
-    return _known(rollouts, _ROLLOUT_METRICS) | of_rewards | groups
+    return _known(rollouts, {**_ROLLOUT_METRICS, **_REWARD_METRICS}) | groups
 
 
 def step_metrics(labels: pa.Table, rollouts: pa.Table, timeouts: int) -> dict[str, float]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from olr_cli.errors import UserError, at, first_line
-from olr_cli.recipe.schema import MethodSection, OwnMethod
+from olr_cli.recipe.methods import MethodSection, OwnMethod
 from olr_cli.supervision.visit import Label, Visit, keep, no_label, replace_by_majority
 from olr_cli.user_code import load_function, raised_at, source_of
 
@@ -64,7 +64,7 @@ class OwnRule:
 
 
 def rule_facts(method: MethodSection) -> dict[str, dict[str, str]]:
-    """What a manifest keeps of a rule of your own: the text of its file, and a digest; nothing of a built-in one."""
+    """A manifest's facts on a rule of your own: the text of its file, and a digest; none of a built-in one."""
     if not isinstance(method, OwnMethod):
         return {}
     source = source_of(method.name)

@@ -17,7 +17,7 @@ from itertools import pairwise
 from math import fsum
 from typing import TYPE_CHECKING
 
-from olr_cli.recipe.schema import IntrinsicReward
+from olr_cli.recipe.methods import IntrinsicReward
 
 if TYPE_CHECKING:
     from olr_cli.supervision.types import Step

@@ -10,7 +10,7 @@ from math import fsum, inf
 from olr_cli import seeding
 from olr_cli.data.prompts import Prompt
 from olr_cli.errors import UserError
-from olr_cli.recipe.schema import MethodSection
+from olr_cli.recipe.methods import MethodSection
 from olr_cli.supervision.types import Decided
 
 RankRule = Callable[[Decided], list[float]]

@@ -213,44 +213,35 @@ class Supervisor:
         rows, rewards, classes, is_correct = [], list[float](), list[str | None](), list[bool | None]()
         oracle = list[float]()
         for group, (prompt, number) in enumerate(zip(step.prompts, step.visits, strict=True)):
-            first, past, noisy_label = group * views, pasts[group], noisy_labels[group]
-            of_views = range(first, first + views)
-            visit, row = self._visit(prompt, number, texts[first], votes[first], noisy_label, past, verdicts)
-            if self.method.orders_rollouts:
-                firsts = [first_majority(texts[view], votes[view], verdicts.keys) for view in of_views]
-                spelt = (
-                    None if key is None else votes[view].spelling[key]
-                    for view, key in zip(of_views, firsts, strict=True)
-                )
-                visit = visit._replace(first_majorities=tuple(spelt))
-            # No method replaces a label that somebody has verified (R23).
-            verified = Label((prompt.true_answer,) * views, "verified") if prompt.is_verified else None
-            label = verified or self.method.rule(visit)
-            of_visit = [
-                self._rewards(step, parts[view], texts[view], prompt, answer, label.source, verdicts)
-                for view, answer in zip(of_views, label.answers, strict=True)
+            here = slice(group * views, (group + 1) * views)
+            answers, tallies, starts = texts[here], votes[here], parts[here]
+            noisy_label, past = noisy_labels[group], pasts[group]
+            visit, row = self._visit(prompt, number, answers[0], tallies[0], noisy_label, past, verdicts)
+            label = self._label(prompt, visit, answers, tallies, verdicts.keys)
+            due = [
+                self._rewards(step, start, of_view, prompt, answer, label.source, verdicts)
+                for start, of_view, answer in zip(starts, answers, label.answers, strict=True)
             ]
-            oracle += chain.from_iterable(of_visit)
-            of_visit = [
-                self._seen(step, group, parts[view], texts[view], answer, label.source, due, verdicts)
-                for view, answer, due in zip(of_views, label.answers, of_visit, strict=True)
+            given = [
+                self._seen(step, group, start, of_view, answer, label.source, right, verdicts)
+                for start, of_view, answer, right in zip(starts, answers, label.answers, due, strict=True)
             ]
-            true, right = prompt.true_answer, verdicts.right(prompt, prompt.true_answer)
-            for view, given in zip(of_views, of_visit, strict=True):
-                rewards += given
-                spelling = votes[view].spelling
-                for answer in texts[view]:
-                    classes.append(None if answer is None else spelling[verdicts.keys[answer]])
-                    is_correct.append(None if true is None else answer in right)
-            given = [*chain.from_iterable(of_visit)]
+            of_visit = [*chain.from_iterable(given)]
+            oracle += chain.from_iterable(due)
+            rewards += of_visit
+            true, right_answers = prompt.true_answer, verdicts.right(prompt, prompt.true_answer)
+            for of_view, tally in zip(answers, tallies, strict=True):
+                spelling, keys = tally.spelling, verdicts.keys
+                classes += [None if answer is None else spelling[keys[answer]] for answer in of_view]
+                is_correct += [None if true is None else answer in right_answers for answer in of_view]
             row |= {
                 "step": step.number,
                 "is_selected": label.is_selected,
                 "effective_label": label.answers[0],
                 "label_source": label.source,
-                "effective_label_is_correct": _label_is_correct(label.answers[0], true, right),
-                "reward_mean": sum(given) / len(given),
-                "has_zero_variance": all(len(set(of_view)) == 1 for of_view in of_visit),
+                "effective_label_is_correct": _label_is_correct(label.answers[0], true, right_answers),
+                "reward_mean": sum(of_visit) / len(of_visit),
+                "has_zero_variance": all(len(set(of_view)) == 1 for of_view in given),
                 "trains": True,
                 "in_percent": prompt.in_percent or None,  # as in runs of before the column
             }
@@ -264,6 +255,28 @@ class Supervisor:
             rewards=rewards,
             oracle_rewards=None if self._verifier is None else oracle,
         )
+
+    def _label(
+        self,
+        prompt: Prompt,
+        visit: Visit,
+        answers: Sequence[Sequence[str | None]],
+        tallies: Sequence[Vote],
+        keys: Mapping[str, Key],
+    ) -> Label:
+        """The label that counts: in every method the verified one (R23), else that of the rule; `answers` by view."""
+        if prompt.is_verified:
+            return Label((prompt.true_answer,) * len(answers), "verified")
+        if self.method.orders_rollouts:
+            firsts = [
+                first_majority(of_view, tally, keys) for of_view, tally in zip(answers, tallies, strict=True)
+            ]
+            spelt = (
+                None if key is None else tally.spelling[key]
+                for key, tally in zip(firsts, tallies, strict=True)
+            )
+            visit = visit._replace(first_majorities=tuple(spelt))
+        return self.method.rule(visit)
 
     def _visit(
         self,
@@ -348,7 +361,7 @@ class Supervisor:
         due: list[float],
         verdicts: _Verdicts,
     ) -> list[float]:
-        """What the verifier makes of the rewards of one view, from `start` on (R25)."""
+        """The rewards of one view, from `start` on, after the verifier's errors (R25)."""
         if self._verifier is None or not self._verifier.grades(source):
             return due
         prompt, visit, first = step.prompts[group], step.visits[group], step.starts[group]

@@ -16,7 +16,8 @@ from olr_cli import seeding
 from olr_cli.answers import Key, exact_number, found_by
 from olr_cli.data.prompts import Prompt
 from olr_cli.errors import UserError, at
-from olr_cli.recipe.schema import Recipe, VerifierRule
+from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.verifier import VerifierRule
 from olr_cli.supervision.types import LabelSource
 from olr_cli.user_code import load_function, raised_at
 

@@ -82,6 +82,18 @@ class Cell:
         assert isinstance(self.value, int | float)
         return self.value
 
+    @property
+    def low(self) -> float:
+        """The lower end of a cell that has an interval."""
+        assert self.ends is not None
+        return self.ends[0]
+
+    @property
+    def high(self) -> float:
+        """The upper end of a cell that has an interval."""
+        assert self.ends is not None
+        return self.ends[1]
+
     def text(self, value: float | str | None) -> str:
         """A value of the same kind as it is printed."""
         return NOTHING if value is None else _TEXTS[self.kind](value)
@@ -94,7 +106,7 @@ class Cell:
     @property
     def interval(self) -> str:
         """``[low, high]``; empty if there is none."""
-        return f"[{self.text(self.ends[0])}, {self.text(self.ends[1])}]" if self.ends else ""
+        return f"[{self.text(self.low)}, {self.text(self.high)}]" if self.ends else ""
 
     @property
     def full(self) -> str:

@@ -64,7 +64,7 @@ class PromptIndex:
 
     @property
     def questions(self) -> set[str]:
-        """What the prompts ask, as `normal_question` has it."""
+        """The prompts' questions, in the form of `normal_question`."""
         return set(self._by_question)
 
     def of(self, row: Mapping[str, Any]) -> Prompt:

@@ -117,9 +117,7 @@ class OlrReward(TrainerCallback, ExportableState):
     def _supervise(self, samples: Sequence[tuple[Mapping[str, Any], Rollout]]) -> tuple[list[float], Any]:
         """The rewards of all ranks' samples, groups after groups."""
         if self._olr is None or self._index is None:
-            raise UserError(
-                "OlrReward was not told that training begins; add it to the callbacks of this trainer"
-            )
+            raise UserError("OlrReward has not seen training begin; add it to the callbacks of this trainer")
         size = self._args.num_generations
         groups = []
         for start in range(0, len(samples), size):
@@ -207,7 +205,7 @@ class OlrReward(TrainerCallback, ExportableState):
 
 
 def _settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
-    """What the recipe's `train` and `model` are in TRL's configuration."""
+    """The recipe's `train` and `model` in the names of TRL's configuration."""
     adapter = next(iter((getattr(model, "peft_config", None) or {}).values()), None)
     schedule = str(args.lr_scheduler_type.value)
     train = {

@@ -267,7 +267,7 @@ def require_enough_workers(config: Any) -> None:
 
 
 def trainer_settings(config: Any) -> dict[str, Any]:
-    """What the recipe's `train` and `model` are in verl's configuration."""
+    """The recipe's `train` and `model` in the names of verl's configuration."""
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
     train = {
         "epochs": config.trainer.total_epochs,

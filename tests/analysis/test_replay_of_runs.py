@@ -16,7 +16,7 @@ from olr_cli.analysis.replay import label_tables, replay_answer, replay_file, wr
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.recipe.layers import validate
-from olr_cli.recipe.schema import METHODS
+from olr_cli.recipe.methods import METHODS
 from olr_cli.runs.directory import create_run
 from olr_cli.runs.store import RunStore, scan_labels
 from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose

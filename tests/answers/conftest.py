@@ -6,8 +6,7 @@ from olr_cli.answers import Judge, pool
 @pytest.fixture
 def quick_start(monkeypatch):
     """Here every pool has a process of its own that forks its workers, which need no warm-up."""
-    program = pool._PROGRAM.replace("worker.main", "worker._WARM_UP = (); worker.main")
-    monkeypatch.setattr(pool, "_PROGRAM", program)
+    monkeypatch.setattr(pool.Server, "program", pool.Server.program.replace("main()", "main(warm_up=())"))
 
 
 @pytest.fixture(scope="session")

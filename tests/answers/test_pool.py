@@ -81,8 +81,8 @@ def test_a_task_that_ends_its_worker_twice_is_given_up(workers):
 
 
 def test_a_worker_that_has_done_many_tasks_is_replaced(monkeypatch):
-    growing = pool._PROGRAM.replace("worker.main", "worker._MOST_TASKS = 1; worker.main")
-    monkeypatch.setattr(pool, "_PROGRAM", growing)
+    growing = pool.Server.program.replace("worker.main", "worker._MOST_TASKS = 1; worker.main")
+    monkeypatch.setattr(pool.Server, "program", growing)
     workers = WorkerPool(1, time_limit=30.0)
     assert workers.run([("key", "1+1"), ("key", "2+1")]) == ["number 2", "number 3"]
     assert workers.run([("key", "3+1")])[0] == "number 4"
@@ -203,7 +203,7 @@ def test_a_task_that_eats_memory_is_stopped(monkeypatch):
     eater = (
         "from olr_cli.answers import algebra; algebra._form = lambda parsed: bytearray(3 << 30); worker.main"
     )
-    monkeypatch.setattr(pool, "_PROGRAM", pool._PROGRAM.replace("worker.main", eater))
+    monkeypatch.setattr(pool.Server, "program", pool.Server.program.replace("worker.main", eater))
     workers = WorkerPool(1, time_limit=60.0)
     first, second = workers.run([("key", "1+1"), ("key", "12")])
     assert first is GAVE_UP and second == "number 12"

@@ -30,17 +30,11 @@ def log(here):
     return write(here / "log.jsonl", rows)
 
 
-audit = partial(commands.done, "audit")
+audit, refused = (partial(command, "audit") for command in (commands.done, commands.refused))
 
 
 def told(*arguments):
     return " ".join(audit(*arguments).output.split())
-
-
-def refused(*arguments):
-    result = commands.olr("audit", *arguments)
-    assert result.exit_code == 2, result.output
-    return " ".join(result.output.split())
 
 
 def test_a_table_of_rollouts_is_enough_and_nothing_is_written(here, log):
@@ -119,7 +113,7 @@ def test_without_answers_it_says_so_and_the_export_keeps_every_label(here):
     assert "Not verified" not in told(write(here / "bare.jsonl", bare))
 
 
-def test_json_has_everything(here, log):
+def test_json_has_everything(log):
     found = json.loads(audit(log, "--json").stdout)
     assert found["labels"] == {"doubted": 2, "questionable": 0, "undecided": 0, "fine": 28, "missing": 0}
     assert found["changes"] == {"changed": 0, "added": 0, "kept": 30}
@@ -129,7 +123,7 @@ def test_json_has_everything(here, log):
     assert len(json.loads(audit(log, "--json", "--top", "4").stdout)["prompts"]) == 4
 
 
-def test_beside_what_is_written_the_queue_is_printed_only_if_it_is_asked_for(here, log):
+def test_beside_what_is_written_the_queue_is_printed_only_if_it_is_asked_for(log):
     assert "p4 8" not in told(log, "--export", "rows.jsonl")
     assert "p4 8" in told(log, "--report", "queue.html", "--top", "1")
     found = json.loads(audit(log, "--json", "--export", "more.jsonl", "--drop", "doubted").stdout)
@@ -144,7 +138,7 @@ def extras(file):
     return {row["extra_info"]["index"]: row["extra_info"] for row in pl.read_parquet(file).to_dicts()}
 
 
-def test_an_export_says_of_every_row_what_was_found(here, log):
+def test_an_export_says_of_every_row_what_was_found(log):
     said = told(log, "--export", "all/found.parquet")
     assert "Wrote all/found.parquet (30 of 30 rows)" in said
     assert "olr train own-data --set model.path=MODEL --set data.train=all/found.parquet" in said
@@ -167,7 +161,7 @@ def test_an_export_says_of_every_row_what_was_found(here, log):
     (["--pass-rate", "0.2:0.9", "--drop", "fine"], set()),
     ids=["drop", "repeated", "only", "first", "pass-rate", "none"],
 )
-def test_rows_are_kept_by_what_is_known(here, log, options, kept):
+def test_rows_are_kept_by_what_is_known(log, options, kept):
     if not kept:
         assert "no row is left; keep more" in refused(log, "--export", "rest.parquet", *options)
         return
@@ -176,7 +170,7 @@ def test_rows_are_kept_by_what_is_known(here, log, options, kept):
     assert extras("rest.parquet").keys() == kept
 
 
-def test_a_seed_draws_other_rows(here, log):
+def test_a_seed_draws_other_rows(log):
     for seed in (0, 1):
         told(log, "--random", 10, "--seed", seed, "--export", f"{seed}.parquet")
     assert extras("0.parquet").keys() != extras("1.parquet").keys()
@@ -220,7 +214,7 @@ def test_what_is_verified_is_exported_to_be_checked_as_it_was_verified_and_files
 
 
 @pytest.mark.parametrize("no", [False, 0, "False", "false", ""])
-def test_rows_that_were_not_drawn_say_so_in_any_spelling(here, log, no):
+def test_rows_that_were_not_drawn_say_so_in_any_spelling(log, no):
     rows = [{"prompt_id": f"p{n}", "true_answer": "7", "drawn": "true" if n else no} for n in range(5)]
     pl.DataFrame([{**row, "drawn": str(row["drawn"])} for row in rows]).write_csv("checked.csv")
     assert "from 4 drawn at random" in told(log, "--verified", "checked.csv")
@@ -368,8 +362,9 @@ def test_what_was_found_is_shown_where_the_table_cannot_be_written(log, monkeypa
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(files.os, "replace", is_full)
-    said = refused(log, "--out", "table.parquet")
-    assert "2 doubted" in said and "table.parquet could not be written: the disk is full" in said
+    result = commands.olr("audit", log, "--out", "table.parquet")
+    assert "2 doubted" in result.stdout and result.exit_code == 2
+    assert "table.parquet could not be written: the disk is full" in result.stderr
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])

@@ -48,7 +48,9 @@ def test_other_noise_does_not_take_the_name(here):
 
 def test_the_file_holds_what_was_said(here):
     share = ("--active-share", "0.25")
-    said, _ = answered("inject-noise", "--type", "mixed", "--ratio", "0.5", "--dataset", SAMPLE, *share)
+    words = ("inject-noise", "--type", "mixed", "--ratio", "0.5", "--dataset", SAMPLE, *share)
+    said, _ = answered(*words)
+    assert said["is_new"] and not answered(*words)[0]["is_new"]
     assert said["counts"] == {"inactive": 9, "active": 3, "clean": 12}
     assert said["written"] == ["data/dapo_sample-mixed-0.5.parquet"]
     prompts = read_prompts(here / said["written"][0])
@@ -56,7 +58,7 @@ def test_the_file_holds_what_was_said(here):
     assert sum(p.noise_type == "active" for p in prompts.prompts) == 3
 
 
-def test_a_file_and_a_recipe_with_the_same_seed_are_the_same_training_set(here):
+def test_a_file_and_a_recipe_with_the_same_seed_are_the_same_training_set():
     noise = {"type": "active", "ratio": "0.5"}
     inject_noise("--type", "active", "--ratio", "0.5", "--seed", "3", "--out", "noisy.parquet")
     from_recipe = training_prompts(Recipe.model_validate({"seed": 3, "noise": noise}))
@@ -83,7 +85,7 @@ def test_stored_rollouts_give_labels_for_good(here):
     assert files(here) == ["data/dapo_sample-active-frozen-1.parquet", "log.jsonl"]
 
 
-def test_prompts_are_shown_as_data(here):
+def test_prompts_are_shown_as_data():
     question = "[red]What[/red] is [/] \x1b[31m1+1?\nAnswer:" + " x" * 100
     Path("rows.jsonl").write_text(json.dumps({"question": question, "answer": "[b]2"}))
     shown = inject_noise("--type", "inactive", "--ratio", "1", "--dataset", "rows.jsonl").output
@@ -114,7 +116,7 @@ def test_bad_input_is_one_sentence_and_writes_nothing(here, arguments, expected)
     assert files(here) == before
 
 
-def test_a_file_we_wrote_differs_from_its_source_in_the_labels_alone(here):
+def test_a_file_we_wrote_differs_from_its_source_in_the_labels_alone():
     source = pq.read_table(SAMPLE)
     inject_noise("--type", "inactive", "--ratio", "0.5", "--dataset", SAMPLE, "--out", "n.parquet")
     noisy = pq.read_table("n.parquet")
@@ -126,7 +128,7 @@ def test_a_file_we_wrote_differs_from_its_source_in_the_labels_alone(here):
     assert [row["index"] for row in extra] == [row["index"] for row in source["extra_info"].to_pylist()]
 
 
-def test_columns_and_the_system_message_are_options(here):
+def test_columns_and_the_system_message_are_options():
     json_lines(Path("mine.jsonl"), *({"Frage": f"{n} + {n}", "meta": {"gold": 2 * n}} for n in range(10)))
     words = ("--type", "inactive", "--ratio", "0.5", "--dataset", "mine.jsonl", "--out", "noisy.parquet")
     columns = ("--columns", "{question: Frage, answer: meta.gold}")

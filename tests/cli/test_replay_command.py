@@ -19,6 +19,11 @@ def table(tmp_path):
     return file
 
 
+@pytest.fixture
+def run(tmp_path):
+    return write_history(tmp_path / "run", prompts=12, epochs=4)
+
+
 def test_a_new_file_is_written_where_out_says(tmp_path, table):
     out = tmp_path / "deep" / "labels.parquet"
     assert f"Wrote {out}" in replay(table, "--out", out).output
@@ -40,8 +45,7 @@ def test_a_folder_in_the_way_of_the_labels_is_said(tmp_path, table):
     (("FOLDER/nowhere",), "does not exist"),
     (("RUN", "--set", "train.epochs=3"), "the stored rollouts are as they are"),
 )
-def test_a_refusal_is_one_sentence_and_overwrites_nothing(tmp_path, table, words, message):
-    run = write_history(tmp_path / "run", prompts=12, epochs=4)
+def test_a_refusal_is_one_sentence_and_overwrites_nothing(tmp_path, table, run, words, message):
     before = table.read_bytes()
     places = {"TABLE": str(table), "FOLDER": str(tmp_path), "RUN": str(run)}
     for name, place in places.items():
@@ -49,11 +53,6 @@ def test_a_refusal_is_one_sentence_and_overwrites_nothing(tmp_path, table, words
     assert message in commands.refused("replay", *words)
     assert (table.read_bytes(), (run / "replay").exists()) == (before, False)
     assert {file.name for file in tmp_path.iterdir()} == {"run", table.name}
-
-
-@pytest.fixture
-def run(tmp_path):
-    return write_history(tmp_path / "run", prompts=12, epochs=4)
 
 
 @pytest.mark.parametrize("command", ["replay", "audit", "analyze"])

@@ -31,7 +31,7 @@ from olr_cli.answers.matching import decide, matches
 from olr_cli.answers.notation import normal_text, tidy
 from olr_cli.answers.reading import NeedsAlgebra, read
 from olr_cli.data.prompts import SENTINEL, Prompt
-from olr_cli.recipe.schema import OlrMethod
+from olr_cli.recipe.methods import OlrMethod
 from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose
 
 

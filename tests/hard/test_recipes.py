@@ -16,17 +16,8 @@ from sentences import cases, olr, refusal, sentence
 from sentences import write as write_file
 
 from olr_cli.errors import UserError
-from olr_cli.recipe.layers import (
-    MOST_BYTES,
-    MOST_LEVELS,
-    dump_yaml,
-    expand_sweep,
-    find_recipe,
-    load_recipe,
-    parse_yaml,
-    read_yaml,
-    validate,
-)
+from olr_cli.recipe.layers import expand_sweep, find_recipe, load_recipe, validate
+from olr_cli.recipe.plain import MOST_BYTES, MOST_LEVELS, dump_yaml, parse_yaml, read_yaml
 from olr_cli.recipe.schema import KINDS, Recipe
 from olr_cli.runs.directory import recipe_yaml
 

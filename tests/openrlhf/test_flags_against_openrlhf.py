@@ -248,7 +248,7 @@ def test_a_value_that_openrlhf_refuses_is_told_in_its_words(flags, said):
     with pytest.raises(UserError) as refused:
         check_arguments(kind.words, openrlhf_parser())
     assert str(refused.value).startswith(f"OpenRLHF refuses its flags: {said}")
-    assert str(refused.value).endswith("; mend engine.flags")
+    assert str(refused.value).endswith("; fix engine.flags")
 
 
 def test_another_openrlhf_without_the_parser_is_told(monkeypatch, tmp_path):

@@ -12,8 +12,9 @@ from olr_cli.errors import UserError
 from olr_cli.recipe import layers
 from olr_cli.recipe.checks import recipe_warnings, steepest_slope, step_warnings
 from olr_cli.recipe.layers import expand_sweep, find_recipe, load_recipe, overlay, override, validate
+from olr_cli.recipe.methods import OlrMethod
 from olr_cli.recipe.reference import key_table
-from olr_cli.recipe.schema import ActiveNoiseSection, OlrMethod, Recipe, changed_keys
+from olr_cli.recipe.schema import ActiveNoiseSection, Recipe, changed_keys
 from olr_cli.runs.directory import recipe_yaml
 from olr_cli.supervision.history import MajorityVote, Past
 

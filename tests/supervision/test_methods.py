@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.recipe.layers import validate
-from olr_cli.recipe.schema import METHODS, OlrMethod
+from olr_cli.recipe.methods import METHODS, OlrMethod
 from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose
 from olr_cli.supervision.rewards import group_advantages
 

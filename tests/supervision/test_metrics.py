@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from olr_cli.data.prompts import SENTINEL, Prompt
-from olr_cli.recipe.schema import OlrMethod
+from olr_cli.recipe.methods import OlrMethod
 from olr_cli.runs.store import arrow_table, scan_labels
 from olr_cli.supervision import MajorityVote, Past, Rollout, RolloutGroup, Step, Supervisor, compose
 from olr_cli.supervision.metrics import (

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from olr_cli.answers import Judge
 from olr_cli.answers.pool import WorkerPool
 from olr_cli.data.prompts import SENTINEL, Prompt
-from olr_cli.recipe.schema import OlrMethod
+from olr_cli.recipe.methods import OlrMethod
 from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose
 
 LIMIT = 1.0

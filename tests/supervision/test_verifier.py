@@ -9,7 +9,8 @@ from decisions import by_group
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import load_recipe, validate
-from olr_cli.recipe.schema import Recipe, VerifierSection
+from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.verifier import VerifierSection
 from olr_cli.supervision import Rollout, RolloutGroup, Step
 from olr_cli.supervision.supervisor import make_supervisor
 from olr_cli.supervision.verifier import Verifier

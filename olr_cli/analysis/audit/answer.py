@@ -11,7 +11,6 @@ import polars as pl
 from rich.cells import cell_len, set_cell_size
 
 from olr_cli.analysis.audit.audit import Audit
-from olr_cli.analysis.audit.calibration import Estimate
 from olr_cli.data.prompts import NEVER_REWARDED
 from olr_cli.files import make_folder_of, write_whole
 from olr_cli.tables import Answer, Block, Cell, Column, Line, Row, Table, one_line
@@ -32,7 +31,7 @@ NOT_VERIFIED = (
 
 
 def audit_answer(audit: Audit, top: int | None, *, is_brief: bool = False) -> Answer:
-    """What an audit says; JSON has the `top` rows of the queue, by default all, a terminal 15, or none in brief."""
+    """An audit as an answer; JSON has the `top` rows of the queue, by default all, a terminal 15, or none in brief."""
     parts: list[Line | Table | str] = [*_summary(audit)]
     table = queue(audit, 0 if is_brief else _ROWS if top is None else top)
     if table.blocks[0].rows:
@@ -81,7 +80,7 @@ def _measured(audit: Audit) -> Iterator[Line]:
         drawn = int((verified.is_drawn & (verified.is_wrong >= 0)).sum())
         yield _line(
             "Noise ratio",
-            f"{ratio.mean:.2f} of the labels are wrong or their questions flawed (95 % interval {ratio.low:.2f} to"
+            f"{ratio.number:.2f} of the labels are wrong or their questions flawed (95 % interval {ratio.low:.2f} to"
             f" {ratio.high:.2f}, from {drawn} drawn at random)",
         )
     wrong = int((verified.is_wrong == 1).sum())
@@ -102,9 +101,9 @@ def _counted(values: pl.Series, name: str) -> str:
     return f"{least}{'' if least == most else f' to {most}'} {name}{'s' * bool(most != 1)}"
 
 
-def _span(estimate: Estimate) -> str:
+def _span(gain: Cell) -> str:
     """``+12 (+3 to +20)``."""
-    mean, low, high = (f"{round(value) + 0:+}" for value in (estimate.mean, estimate.low, estimate.high))
+    mean, low, high = (f"{round(value) + 0:+}" for value in (gain.number, gain.low, gain.high))
     return f"{mean} ({low} to {high})"
 
 
@@ -145,7 +144,7 @@ def queue(audit: Audit, size: int) -> Table:
 
 
 def _text_widths(texts: Mapping[str, Sequence[str]], room: int) -> dict[str, int]:
-    """As wide as the texts are, up to `_WIDEST`; the widest gives way until all fit and the numbers are in sight."""
+    """Column widths: those of the texts, up to `_WIDEST`; the widest is cut until all fit beside the numbers."""
     widths = {
         head: min(_WIDEST, max(cell_len(text) for text in (head, *column))) for head, column in texts.items()
     }

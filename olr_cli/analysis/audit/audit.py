@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from olr_cli.analysis.audit import annotators, calibration
 from olr_cli.analysis.audit.annotators import AnnotatorModel, Bools, Floats, Numbers
-from olr_cli.analysis.audit.calibration import Estimate, Verified, asked_truths, auroc, is_right
+from olr_cli.analysis.audit.calibration import Verified, asked_truths, auroc, is_right
 from olr_cli.analysis.audit.tally import MISSING, Tally, tally
 from olr_cli.analysis.histories import NO_LABELS, RolloutHistory, read_history, with_questions
 from olr_cli.answers import Judge, is_match
@@ -39,6 +39,7 @@ from olr_cli.data.questions import normal_question, question_of, same_prompts
 from olr_cli.data.verified import VerifiedLabels
 from olr_cli.errors import UserError, at
 from olr_cli.runs.directory import kind_of, read_manifest
+from olr_cli.tables import Cell
 
 SETTABLE = ("data.extractor", "data.columns")
 
@@ -82,8 +83,8 @@ class Audit:
     policy_was_training: bool | None
     verified: Verified | None = field(repr=False)
     verified_labels: int
-    noise_ratio: Estimate | None
-    gain: Estimate | None
+    noise_ratio: Cell | None
+    gain: Cell | None
     warnings: Sequence[str]
     truth: dict[str, float | None] | None
     prompts: pl.DataFrame
@@ -210,7 +211,7 @@ def _verdicts(
     known: Verified,
     verified: Verified | None,
     judge: Judge,
-) -> tuple[pl.DataFrame, Estimate | None]:
+) -> tuple[pl.DataFrame, Cell | None]:
     """The frame that this module describes, and what its changes gain; of what is `known`, `verified` measures."""
     labels, is_known = counted.label_answers, known.is_known
     is_missing, is_other = labels == MISSING, (model.leaders >= 0) & (model.leaders != labels)
@@ -312,7 +313,7 @@ def _answers(counted: Tally, totals: Floats) -> pl.Series:
 
 
 def _warnings(is_labelled: Bools, verified: Verified | None, model: AnnotatorModel) -> Iterator[str]:
-    """What speaks against the numbers; doubt that is always there is none of it."""
+    """Sentences on what makes these numbers doubtful, beyond the doubt that every audit has."""
     if not is_labelled.any():
         yield "no prompt has a label, so there is no queue; name the data set with the labels"
     if verified is not None and calibration.is_no_random_draw(verified, model.odds):

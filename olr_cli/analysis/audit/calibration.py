@@ -19,6 +19,7 @@ from olr_cli import seeding
 from olr_cli.analysis.audit.annotators import Bools, Floats
 from olr_cli.answers import Judge
 from olr_cli.data.prompts import Prompt
+from olr_cli.tables import Cell
 
 _DRAWS = 2000
 _INTERCEPTS, _LOG_SLOPES = np.linspace(-10, 6, 65), np.linspace(-4, 1.5, 45)
@@ -26,15 +27,6 @@ _INTERCEPT, _LOG_SLOPE = (-1.0, 2.5), (-0.7, 1.0)
 """Mean and standard deviation of their priors."""
 _REACH = 20.0
 """Log odds beyond it decide no more than those at it."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """A number with a 95 % interval."""
-
-    mean: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -60,7 +52,7 @@ class Verified:
         labels: Sequence[str | None],
         judge: Judge,
     ) -> Verified:
-        """What verified answers, those to `drawn` prompts a random draw, say of P prompts and their given labels.
+        """Compare the given labels of P prompts with verified answers; those to `drawn` prompts are a random draw.
 
         An answer is None where all that is known is that the label is wrong.
         """
@@ -99,7 +91,7 @@ def is_right(labels: Sequence[str | None], truths: Sequence[str | None], judge: 
     return right
 
 
-def noise_ratio(verified: Verified, is_labelled: Bools) -> Estimate | None:
+def noise_ratio(verified: Verified, is_labelled: Bools) -> Cell | None:
     """The share of wrong labels, from those drawn at random; labels that were looked at for another reason count as
     they are, and stand for no others. None without a random draw.
 
@@ -117,7 +109,8 @@ def noise_ratio(verified: Verified, is_labelled: Bools) -> Estimate | None:
     shape = (wrong + 0.5, right + 0.5) if wrong and right else (max(wrong, 1), max(right, 1))
     low, high = betabinom.ppf((0.025, 0.975), unknown, *shape)
     counts = (unknown * wrong / len(drawn), low if wrong else 0, high if right else unknown)
-    return Estimate(*(float((known + count) / is_labelled.sum()) for count in counts))
+    mean, low, high = (float((known + count) / is_labelled.sum()) for count in counts)
+    return Cell(mean, ends=(low, high))
 
 
 @dataclass(frozen=True)
@@ -136,10 +129,10 @@ class Calibration:
         values, places = np.unique(np.round(odds, 1), return_inverse=True)
         return np.asarray(self._by_map(values).mean(axis=0)[places])
 
-    def changes(self, odds: Floats, may_change: Bools) -> tuple[Bools, Estimate | None]:
+    def changes(self, odds: Floats, may_change: Bools) -> tuple[Bools, Cell | None]:
         """Which labels their proposals replace, and how many more are right then.
 
-        Those that are likelier mended than destroyed, if more of them are right then, surely at 95 %; else none.
+        Labels that a proposal more likely corrects than spoils, if more are surely (95 %) right then; else none.
 
         `odds` and `may_change` are (P,); a label may change if it has a proposal, and nobody has verified it.
         """
@@ -150,13 +143,14 @@ class Calibration:
         gain = self.gain(odds[is_better])
         return is_better & (gain.low > 0), gain
 
-    def gain(self, odds: Floats) -> Estimate:
+    def gain(self, odds: Floats) -> Cell:
         """How many more labels are right if the proposals replace N labels of these log odds."""
         values, sizes = np.unique(np.round(odds, 1), return_counts=True)
         generator = _random("audit gain")
         wrong = generator.binomial(sizes, self._by_map(values)).sum(axis=1)
         gains = generator.binomial(wrong, self.mended) - (len(odds) - wrong)
-        return Estimate(float(gains.mean()), *map(float, np.quantile(gains, (0.025, 0.975))))
+        low, high = map(float, np.quantile(gains, (0.025, 0.975)))
+        return Cell(float(gains.mean()), "number", ends=(low, high))
 
     def _by_map(self, odds: Floats) -> Floats:
         """(D, N)"""

@@ -101,7 +101,7 @@ class Choice:
         return [place for place, row in enumerate(rows) if self._keeps(row)]
 
     def _keeps(self, row: Row | None) -> bool:
-        """What nobody knows of a row drops it only where it is asked for; a repaired one goes by its new label."""
+        """Whether a row stays: one of unknown status unless that is to be dropped, a repaired one by its new label."""
         status = UNJUDGED if row is None else row["status"]
         # What was verified to be wrong, without a true answer, may be flawed, and only its label is another one.
         is_repaired = (
@@ -179,7 +179,7 @@ def _of_log(history: RolloutHistory) -> PromptSet:
 def export(audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Choice) -> File:
     """Write the rows that are kept: a .parquet or .jsonl file in the interchange format.
 
-    A row's noise marks are mended with its label: of a run with active noise, whose label changed at every visit, the
+    A row's noise marks change with its label: of a run with active noise, whose label changed at every visit, the
     file holds the one that was audited, for good (R4).
 
     Where rows are kept to be checked, those that are verified have their true answers.
@@ -240,7 +240,7 @@ def has_truth(row: Row) -> bool:
 
 
 def evidence(row: Row) -> str:
-    """What speaks for and against a label, in a sentence."""
+    """A sentence on what speaks for and against a label."""
     if row["is_verified"]:
         is_answered = row["confidence"] != 1 or row["proposal_confidence"] == 1
         return "the true answer is verified" if is_answered else "the label is verified to be wrong"
@@ -250,7 +250,7 @@ def evidence(row: Row) -> str:
 
 
 def _relabelled(prompt: Prompt, row: Row) -> Prompt:
-    """The prompt with the label that the audit leaves it, marks yet to be mended."""
+    """The prompt with the label that the audit leaves it; its noise marks are not changed yet."""
     label = row["proposed_label"] if row["change"] in ("changed", "added") else row["given_label"]
     if label is None:
         # There is nothing to draw the label of a marked prompt from any more.

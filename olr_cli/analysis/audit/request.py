@@ -131,7 +131,7 @@ def _of_rewards(request: Request, source: RolloutHistory, judge: Judge) -> Answe
 def _of_labels(
     request: Request, source: RolloutHistory, named: PromptSet | None, judge: Judge
 ) -> tuple[Answer, Audit]:
-    """What is found, with the export and the page, which need the judge."""
+    """The answer and the audit of labels, with the export and the page, which need the judge."""
     sampled = Sampled(source.steps)
     source = replace(source, steps=sampled)
     data = data_of(source) if request.export is not None and named is None else named

@@ -43,11 +43,13 @@ _ENDING = 200
 _TRIED, _FEWEST = 200, 5
 """Answers on which other extractors are tried, the most frequent ones; from how many on they say something."""
 
-VERDICTS = ("right", "wrong", "cannot be scored")
-"""What people say of an answer."""
+VERDICTS = {"right": True, "wrong": False, "cannot be scored": None}
+"""What people say of an answer, and whether it is right then."""
 
 _CELLS = ((False, False), (False, True), (True, False), (True, True))
 """Reward and verdict: agreed wrong, rejected, accepted, agreed right."""
+_IN_CELL = [(pl.col("is_rewarded") == reward) & (pl.col("verdict") == right) for reward, right in _CELLS]
+"""Which rollouts are in each."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,7 @@ def audit_rewards(history: RolloutHistory, judge: Judge, verified: Sequence[Path
 
 
 def read_verdicts(files: Sequence[Path]) -> pl.DataFrame:
-    """What people say of answers: ``prompt_id``, ``answer``, ``is_right``; where they cannot say, nothing.
+    """People's verdicts on answers: ``prompt_id``, ``answer``, ``is_right``; without those that they cannot score.
 
     Raises:
         UserError: a file is no such table, or a verdict is none of `VERDICTS`.
@@ -150,8 +152,8 @@ def read_verdicts(files: Sequence[Path]) -> pl.DataFrame:
     if strange := sorted({*said["verdict"]} - {*VERDICTS}):
         raise UserError(f"verdict '{strange[0]}' is none of {', '.join(VERDICTS)}; correct it in the table")
     latest = said.unique(["prompt_id", "answer"], keep="last", maintain_order=True)
-    judged = latest.filter(pl.col("verdict") != VERDICTS[2])
-    return judged.select("prompt_id", "answer", is_right=pl.col("verdict") == "right")
+    is_right = pl.col("verdict").replace_strict(VERDICTS, return_dtype=pl.Boolean)
+    return latest.select("prompt_id", "answer", is_right=is_right).drop_nulls("is_right")
 
 
 def _rows(history: RolloutHistory) -> pl.DataFrame:
@@ -192,23 +194,17 @@ def _other_extractor(
     """See `RewardAudit`; of what was rewarded and is wrong."""
     if len(accepted) < _FEWEST:
         return None
+    rows = [*accepted.select("prompt_id", "label", "response").iter_rows()]
     right = {}
     for name in EXTRACTORS:
-        answers = [extract(response, name) for response in accepted["response"]]
-        pairs = [
-            (history.prompts[prompt].asked(label), answer)
-            for (prompt, label), answer in zip(
-                accepted.select("prompt_id", "label").iter_rows(), answers, strict=True
-            )
-            if answer is not None
-        ]
-        right[name] = sum(map(bool, judge.matches(pairs)))
+        read = ((history.prompts[prompt].asked(label), extract(text, name)) for prompt, label, text in rows)
+        right[name] = sum(map(bool, judge.matches((label, it) for label, it in read if it is not None)))
     best = max(right, key=right.__getitem__)
     return (best, right[best] / len(accepted)) if 2 * right[best] > len(accepted) else None
 
 
 def _kind(answer: str, label: str) -> str:
-    """What a contradiction looks like."""
+    """The kind of a contradiction."""
     claimed, due = exact_number(answer), exact_number(label)
     if claimed is not None and due is not None and claimed != due:
         return "near value" if abs(claimed - due) < _NEAR * abs(due) else "other value"
@@ -245,17 +241,11 @@ def _rate(bad: Floats, of: Floats, prompts: int) -> Cell:
     return Cell(float(rates[0]), "percent", ends=ends)
 
 
-def _in_cells() -> list[pl.Expr]:
-    return [(pl.col("is_rewarded") == reward) & (pl.col("verdict") == right) for reward, right in _CELLS]
-
-
 def _by_grader(known: pl.DataFrame) -> Rates:
-    """As if the grader's verdicts were the truth."""
-    cells = _resampled(known, _in_cells())
-    wrong, right = (
-        known.filter(pl.col("verdict") == is_right)["prompt_id"].n_unique() for is_right in (False, True)
-    )
-    return _verifiers(cells * [0, 1, 0, 1], cells * [1, 0, 1, 0], right, wrong)
+    """The verifier's rates if the grader's verdicts were the truth."""
+    cells, is_right = _resampled(known, _IN_CELL), pl.col("verdict")
+    right, wrong = (known.filter(which)["prompt_id"].n_unique() for which in (is_right, ~is_right))
+    return _rates(cells * [0, 1, 0, 1], cells * [1, 0, 1, 0], right, wrong)
 
 
 def _by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, Rates]:
@@ -265,10 +255,11 @@ def _by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, Rates]:
     where they judged none of a cell in which both agree, both are taken to be right.
     """
     judged = known.join(people, on=["prompt_id", "answer"], how="left")
-    is_in, is_right = _in_cells(), pl.col("is_right")
-    is_asked = [cell & is_right.is_not_null() for cell in is_in]
-    sums = _resampled(judged, [*is_in, *(cell & is_right for cell in is_in), *is_asked])
-    sizes, said, asked = np.split(sums, 3, axis=1)
+    is_right = pl.col("is_right")
+    counted = [
+        cell & which for which in (pl.lit(True), is_right, is_right.is_not_null()) for cell in _IN_CELL
+    ]
+    sizes, said, asked = np.split(_resampled(judged, counted), 3, axis=1)
     for cell, (reward, verdict) in enumerate(_CELLS):
         if reward != verdict and sizes[0, cell] and not asked[0, cell]:
             raise UserError(
@@ -281,13 +272,13 @@ def _by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, Rates]:
     prompts = judged.drop_nulls("is_right")["prompt_id"].n_unique()
     of_grader = [0, 2, 1, 3]  # whose verdict takes the place of the reward
     return {
-        "verifier": _verifiers(right, wrong, prompts, prompts),
-        "grader": _verifiers(right[:, of_grader], wrong[:, of_grader], prompts, prompts),
+        "verifier": _rates(right, wrong, prompts, prompts),
+        "grader": _rates(right[:, of_grader], wrong[:, of_grader], prompts, prompts),
     }
 
 
-def _verifiers(right: Floats, wrong: Floats, right_prompts: int, wrong_prompts: int) -> Rates:
-    """The rates of the verifier, from how many rollouts of each cell are right and wrong, (1 + draws, 4)."""
+def _rates(right: Floats, wrong: Floats, right_prompts: int, wrong_prompts: int) -> Rates:
+    """The rates of whoever rewarded, from how many rollouts of each cell are right and wrong, (1 + draws, 4)."""
     missed = _rate(right[:, :2].sum(1), right.sum(1), right_prompts)
     passed = _rate(wrong[:, 2:].sum(1), wrong.sum(1), wrong_prompts)
     is_known = missed.value is not None and passed.value is not None

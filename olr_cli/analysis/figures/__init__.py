@@ -55,7 +55,7 @@ def _function(figure: str) -> Callable[..., list[Chart]]:
 
 
 def caption(figure: str) -> str:
-    """What a figure shows."""
+    """A line on what a figure shows."""
     return (_function(figure).__doc__ or "").partition("\n")[0]
 
 

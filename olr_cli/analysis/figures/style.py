@@ -33,7 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.frame import SPREAD
 from olr_cli.files import write_text, write_whole, writing
-from olr_cli.recipe.schema import OlrMethod
+from olr_cli.recipe.methods import OlrMethod
 
 if TYPE_CHECKING:
     from matplotlib.typing import RcKeyType
@@ -128,7 +128,7 @@ class Look:
 
     @property
     def plot(self) -> dict[str, Any]:
-        """As `Axes.plot` takes it."""
+        """Keywords of `Axes.plot`."""
         return {"color": self.colour, "linestyle": self.dashes, **mark(self.marker)}
 
 
@@ -301,7 +301,7 @@ class Sheet:
         self.figure.set_size_inches(width, height + lines * LINE_HEIGHT / 72)
 
     def _sentence(self, data: pl.DataFrame) -> str:
-        """Of how many runs the means are, and what bands or whiskers show; empty where the data have no means."""
+        """A sentence on how many runs the means are of, and what bands or whiskers show; empty without means."""
         if not set(SPREAD) <= set(data.columns):
             return ""
         runs = data.filter(pl.col("mean").is_not_null())["runs"].unique().sort().to_list()

@@ -32,7 +32,7 @@ from olr_cli.analysis.figures.style import BLUE, GREEN, GREY, ORANGE, SKY, Chart
 from olr_cli.analysis.frame import SPREAD, Key, Lack, spread, summarise
 from olr_cli.analysis.outcomes import HELD_OUT, TITLES, at_the_end, source_of
 from olr_cli.errors import unknown
-from olr_cli.recipe.schema import Criterion, OlrMethod
+from olr_cli.recipe.methods import Criterion, OlrMethod
 from olr_cli.runs.stored import Run
 
 # Arms -------------------------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def _verified(variation: Variation) -> int:
 
 
 def _panel_titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What tells the settings of panels apart, the number of verified labels in words."""
+    """The settings in which panels differ, with the number of verified labels in words."""
     return [
         re.sub(r"verified=(\d+)", r"\1 verified labels", text.replace("verified=unset", "none verified"))
         for text in telling_settings(settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.frame import (
@@ -42,50 +42,22 @@ def arms_table(arms: Sequence[Arm], baseline: str | None = None, reference: str 
     if not metrics:
         raise Lack("held-out accuracy (data.test), true answers or labels, and these runs have none")
     cells = {Key(metric, arm): known.get(Key(metric, arm), UNKNOWN) for metric in metrics for arm in names}
-    columns = [Column("arm"), Column("n"), *(Column(f"{TITLES[metric]}, %") for metric in metrics)]
-    rows = []
-    for arm in names:
-        of_arm = [cells[Key(metric, arm)] for metric in metrics]
-        rows.append(Row([arm, str(max(cell.n for cell in of_arm)), *map(_with_change, of_arm)]))
-    heads, whom, on_shares = ["arm", "n", "mean", "sd", "difference", "95 % interval"], best, []
-    if reference:
-        heads.append("gap\nrecovered, %")
-        whom = f"X for an arm X+method, else to {best}"
-        least = f"{100 * SMALLEST_GAP:.0f} points"
-        on_shares = [f"Recovered: of the gap from X to {best}, by X+method; none of a gap below {least}."]
-    in_detail = [
-        Block(
-            [*map(Column, heads)],
-            [
-                Row(_in_detail(arm, cells[Key(metric, arm)], is_baseline=arm == best)[: len(heads)])
-                for arm in names
-            ],
-            f"{TITLES[metric]}, %",
-            only="terminal",
-        )
-        for metric in metrics
+    details = [_detail(metric, names, cells, best, has_shares=bool(reference)) for metric in metrics]
+    whom = f"X for an arm X+method, else to {best}" if reference else best
+    notes = [
+        f"Mean ± sd; in brackets the difference to {whom}, paired by seed, with Student's 95 % interval."
     ]
-    return Table(
-        blocks=[*in_detail, Block(columns, rows, only="document")],
-        rows=[
-            {
-                "metric": key.metric,
-                "arm": key.arm,
-                "baseline": references.get(key.arm),
-                **flat(cell),
-                **(_share(cell) if reference else {}),
-            }
-            for key, cell in cells.items()
-        ],
-        notes=[
-            f"Mean ± sd; in brackets the difference to {whom}, paired by seed, with Student's 95 % interval."
-        ],
-        footnotes=[
-            *notes_on_differences(cells.values(), whom),
-            *on_shares,
-            *sorted(without_difference(known, references)),
-        ],
-    )
+    footnotes = [*notes_on_differences(cells.values(), whom)]
+    if reference:
+        least = f"{100 * SMALLEST_GAP:.0f} points"
+        footnotes.append(f"Recovered: of the gap from X to {best}, by X+method; none of a gap below {least}.")
+    footnotes += sorted(without_difference(known, references))
+    rows = [
+        {"metric": key.metric, "arm": key.arm, "baseline": references.get(key.arm), **flat(cell)}
+        | (_share(cell) if reference else {})
+        for key, cell in cells.items()
+    ]
+    return Table([*details, _document(metrics, names, cells)], rows, notes, footnotes)
 
 
 def _plain_arms(names: Sequence[str], reference: str) -> dict[str, str]:
@@ -100,10 +72,29 @@ def _plain_arms(names: Sequence[str], reference: str) -> dict[str, str]:
     return plain
 
 
-def _in_detail(arm: str, cell: Cell, *, is_baseline: bool) -> list[str]:
-    change, share = cell.change or UNKNOWN, cell.recovered or UNKNOWN
-    compared = ["baseline", ""] if is_baseline else [change.brief, change.interval or NOTHING]
-    return [arm, str(cell.n), cell.brief, cell.text(cell.sd), *compared, share.full]
+def _detail(
+    metric: str, arms: Sequence[str], cells: Mapping[Key, Cell], best: str, *, has_shares: bool
+) -> Block:
+    """A metric for a terminal, a row for each arm."""
+    heads = ["arm", "n", "mean", "sd", "difference", "95 % interval", *["gap\nrecovered, %"] * has_shares]
+    rows = []
+    for arm in arms:
+        cell = cells[Key(metric, arm)]
+        change, share = cell.change or UNKNOWN, cell.recovered or UNKNOWN
+        compared = ["baseline", ""] if arm == best else [change.brief, change.interval or NOTHING]
+        shares = [share.full] * has_shares
+        rows.append(Row([arm, str(cell.n), cell.brief, cell.text(cell.sd), *compared, *shares]))
+    return Block([*map(Column, heads)], rows, f"{TITLES[metric]}, %", only="terminal")
+
+
+def _document(metrics: Sequence[str], arms: Sequence[str], cells: Mapping[Key, Cell]) -> Block:
+    """A row for each arm, with all metrics."""
+    columns = [Column("arm"), Column("n"), *(Column(f"{TITLES[metric]}, %") for metric in metrics)]
+    rows = []
+    for arm in arms:
+        of_arm = [cells[Key(metric, arm)] for metric in metrics]
+        rows.append(Row([arm, str(max(cell.n for cell in of_arm)), *map(_with_change, of_arm)]))
+    return Block(columns, rows, only="document")
 
 
 def _share(cell: Cell) -> dict[str, float | None]:

@@ -26,7 +26,7 @@ from olr_cli.analysis.arms import Arm, measured, telling_settings
 from olr_cli.analysis.frame import Lack, flat, notes_on_differences, summarise, without_difference
 from olr_cli.analysis.outcomes import BELOW_START, HELD_OUT, source_of, task
 from olr_cli.evaluation.published import PublishedRow, Setting, published_table, setting_of
-from olr_cli.recipe.schema import METHODS
+from olr_cli.recipe.methods import METHODS
 from olr_cli.tables import UNKNOWN, Block, Cell, Column, Row, Table
 
 OTHERS = "Not in the paper's table"
@@ -116,7 +116,7 @@ class PaperRow:
 
     @property
     def name(self) -> str:
-        """As the row is shown."""
+        """The row's name in the table."""
         return f"{self.label} ({self.detail})" if self.detail else self.label
 
     @property
@@ -215,7 +215,6 @@ class PaperTable:
         names = dict.fromkeys(score.name for score in (*self._source.columns, *self._published))
         for row in self.rows:
             setting = row.setting
-            noise = f"{setting.noise_type} {setting.noise_ratio}" if setting.noise_type else ""
             varied = getattr(setting, self._varies) if self._varies else None
             # Decimals as they are written.
             varied = str(varied) if isinstance(varied, Decimal) else varied
@@ -230,7 +229,7 @@ class PaperTable:
                     "block": row.block,
                     "method": setting.method,
                     "detail": row.detail,
-                    "noise": ", ".join(filter(None, (noise, setting.besides))),
+                    "noise": ", ".join(filter(None, (setting.noise, setting.besides))),
                     **({self._varies: varied} if self._varies else {}),
                     "column": name,
                     **flat(row.cells.get(name, UNKNOWN)),
@@ -242,7 +241,7 @@ class PaperTable:
     # The rows ---------------------------------------------------------------------------------------------------------
 
     def _key(self, setting: Setting) -> Hashable:
-        """What makes a row: runs and published scores with the same key stand together."""
+        """The key of a row: runs and published scores with the same key share it."""
         varied = getattr(setting, self._varies) if self._varies else None
         return setting.method, setting.noise_type, setting.noise_ratio, setting.besides, varied
 
@@ -285,9 +284,8 @@ class PaperTable:
         return f"{setting.noise_type.capitalize()} noise{ratio}", label
 
     def _full_label(self, setting: Setting) -> str:
-        """What a row is called that the paper's table doesn't have: method, noise, and what the table varies."""
-        noise = f"{setting.noise_type} {setting.noise_ratio}" if setting.noise_type else "no marked labels"
-        noise = "" if _uses_no_labels(setting) else noise
+        """The name of a row that the paper's table doesn't have: method, noise, and the setting that varies in it."""
+        noise = "" if _uses_no_labels(setting) else setting.noise or "no marked labels"
         words = (_method_title(setting), noise, setting.besides, _words(setting, self._varies))
         return ", ".join(filter(None, words))
 
@@ -302,7 +300,7 @@ class PaperTable:
         return cells
 
     def _place(self, setting: Setting) -> tuple[Any, ...]:
-        """By noise; first what the others are compared with; then by what the table varies."""
+        """Sort key: by noise, the reference first, then by the setting that the table varies."""
         noise = setting.noise_type or "", float(setting.noise_ratio or 0), setting.besides
         is_compared = self._by_key[self._key(setting)][0].name in self._references
         value = getattr(setting, self._varies) if self._varies else None
@@ -403,7 +401,7 @@ def _cell(
 
 
 def _details(arms: Sequence[Arm]) -> list[str]:
-    """What tells several arms of one row apart: the noise of their data, other settings, else their names."""
+    """How several arms of one row differ: in the noise of their data, other settings, else by name."""
     if len(arms) < 2:
         return [""] * len(arms)
     noises = [arm.runs[0].noise or "no marked labels" for arm in arms]

@@ -148,7 +148,7 @@ class _Decoding:
         self._uniforms_LB = self._uniforms_LB[:, rows]
 
     def finished(self) -> Responses:
-        """What was written, nothing after the ends."""
+        """The responses, with padding after their ends."""
         written, (_, limit) = self.written, self.written.tokens_BT.shape
         is_after_BT = torch.arange(limit, device=self.policy.device) >= written.lengths_B[:, None]
         written.tokens_BT.masked_fill_(is_after_BT, self.policy.pad_id)

@@ -41,7 +41,8 @@ from olr_cli.engines.run import (
     WEIGHT_DECAY,
     NonFinite,
 )
-from olr_cli.recipe.schema import LossAverage, MethodSection, TrainSection
+from olr_cli.recipe.methods import MethodSection
+from olr_cli.recipe.schema import LossAverage, TrainSection
 
 MOST_SCORES = 2**28
 """Logits of one forward and backward pass: 1 GiB in float32, of which a pass needs about four; twice that where it
@@ -132,7 +133,7 @@ def response_statistics(
     """
 
     def of(logits_NV: Tensor, place: Tensor, tokens: Tensor) -> TokenStatistics:
-        """Of tokens of any shape, each drawn by the logits of one of N places."""
+        """Statistics of tokens of any shape, each drawn by the logits of one of N places."""
         logits_NV = logits_NV.float()
         if temperature != 1:
             logits_NV = logits_NV / temperature

@@ -57,7 +57,7 @@ def free_memory(policy: Policy) -> int:
 
 
 def _kept_bytes(policy: Policy, tokens: int) -> int:
-    """What one pass over so many tokens keeps for its backward pass, up to the head."""
+    """Bytes that one pass over so many tokens keeps for its backward pass, up to the head."""
     tokens_PGT = torch.full((1, 1, tokens), policy.pad_id, device=policy.device)
     before = torch.cuda.memory_allocated(policy.device)
     with policy.precision(), policy.recomputing(), policy.without_head():

@@ -165,7 +165,7 @@ def check_arguments(words: list[str], parser: argparse.ArgumentParser) -> None:
     """Let OpenRLHF's parser read a whole command line."""
 
     def refuse(message: str) -> NoReturn:
-        raise UserError(f"OpenRLHF refuses its flags: {message}; mend engine.flags")
+        raise UserError(f"OpenRLHF refuses its flags: {message}; fix engine.flags")
 
     parser.error = refuse  # type: ignore[method-assign]
     parser.parse_args(words)

@@ -22,7 +22,7 @@ def test_the_ratios_interval_holds_the_true_one_about_as_often_as_it_says():
     for draw in range(1000):
         truth = rng.random(1000) < (0.02, 0.05, 0.1, 0.3, 0.5)[draw % 5]
         found = noise_ratio(of_draw(rng, truth, (25, 100)[draw % 2]), np.ones(1000, dtype=bool))
-        assert found.low <= found.mean <= found.high
+        assert found.low <= found.value <= found.high
         held.append(found.low <= truth.mean() <= found.high)
     assert 0.935 <= np.mean(held) <= 0.975
 
@@ -41,14 +41,14 @@ def test_the_ratios_interval_holds_the_true_one_often_enough_at_every_ratio():
 
 def test_a_ratio_of_which_all_is_known_has_no_width():
     found = noise_ratio(verified([1.0, 0, 0, 0], [True] * 4), np.ones(4, dtype=bool))
-    assert found.low == found.mean == found.high == 0.25
+    assert found.low == found.value == found.high == 0.25
 
 
 def test_labels_that_were_picked_count_as_they_are_and_stand_for_no_others():
     is_wrong = [1.0] * 10 + [0, 0, 0, 1] * 10 + [np.nan] * 50
     is_drawn = [False] * 10 + [True] * 40 + [False] * 50
     found = noise_ratio(verified(is_wrong, is_drawn), np.ones(100, dtype=bool))
-    assert found.mean == pytest.approx((10 + 10 + 50 / 4) / 100)
+    assert found.value == pytest.approx((10 + 10 + 50 / 4) / 100)
     assert 0.2 < found.low < found.high < 0.5
     assert noise_ratio(verified(is_wrong, [False] * 100), np.ones(100, dtype=bool)) is None
 

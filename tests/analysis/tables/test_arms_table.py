@@ -65,7 +65,7 @@ def test_the_share_of_the_gap_is_the_ratio_of_means_over_the_seeds_that_all_thre
     plain, best = {1: 0.50, 2: 0.52, 3: 0.60, 9: 0.1}, {1: 0.90, 2: 0.92, 3: 0.91, 8: 0.5}
     share = recovered({1: 0.70, 2: 0.72, 3: 0.80, 4: 0.99}, plain, best)
     assert (share.n, share.value) == (3, pytest.approx(0.6 / 1.11))
-    assert share.ends[0] < share.value < share.ends[1]
+    assert share.low < share.value < share.high
     proportional = {seed: plain[seed] + (best[seed] - plain[seed]) / 2 for seed in (1, 2, 3)}
     assert recovered(proportional, plain, best).ends == pytest.approx((0.5, 0.5))
     assert recovered({1: 0.7}, plain, best) == Cell(pytest.approx(0.5), n=1)

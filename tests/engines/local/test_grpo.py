@@ -12,7 +12,8 @@ from olr_cli.engines.local import grpo as grpo_module
 from olr_cli.engines.local.grpo import Grpo, clipped_surrogate, k3_divergence, response_statistics
 from olr_cli.engines.local.sampler import sample
 from olr_cli.engines.run import NonFinite
-from olr_cli.recipe.schema import MethodSection, TrainSection
+from olr_cli.recipe.methods import MethodSection
+from olr_cli.recipe.schema import TrainSection
 from olr_cli.supervision.rewards import group_advantages
 
 REWARDS = torch.tensor(

@@ -1,0 +1,221 @@
+"""Methods: which label counts, what is rewarded, which prompts train and what the loss has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from olr_cli.recipe.section import FUNCTION, Epochs, Exact, Number, Section, default
+
+Criterion = Literal["slope", "consistency"]
+PromptRule = Literal["all", "small_loss", "random", "verified"]
+
+
+class MethodSection(Section):
+    """Which label counts, what is rewarded, which prompts train and what the loss has: four choices (docs/methods.md).
+
+    The name is a row of `METHODS`, which decides label and reward and sets other keys, or a label rule of your own. A
+    mix is a recipe: OLR with a confidence penalty is ``{name: olr, penalty_weight: 0.001}``.
+    """
+
+    name: str
+    prompts: PromptRule = default(
+        "all",
+        "Which of a step's prompts train: all, those with the smallest loss, a random choice, or those with a verified"
+        " label (`data.verified`).",
+    )
+    keep_fraction: Annotated[Exact, Field(gt=0, le=1)] | None = default(
+        None,
+        "Share of a step's prompts that train, if `prompts` is not all; null: 1 - the share of marked prompts.",
+    )
+    penalty_weight: Number = default(
+        0.0, "Weight of the mean token entropy (nats) subtracted from the loss; 0: no penalty.", ge=0
+    )
+    smoothing: Number = default(
+        0.0, "Share of the uniform distribution in each token's target; 0: none.", ge=0, lt=1
+    )
+    majority_graded_by: Literal["class", "verifier"] = default(
+        "class",
+        "Who grades rollouts by a majority label: its class, so that `verifier` errs on other labels alone (R16), or as"
+        " in the authors' code the verifier.",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_its_row(cls, keys: Any) -> Any:
+        if not isinstance(keys, dict) or ":" in str(keys.get("name")):
+            return keys
+        name = keys.get("name", cls.model_fields["name"].default)
+        if not isinstance(name, str) or name not in METHODS:
+            expected = ", ".join(f"'{known}'" for known in METHODS)
+            raise PydanticCustomError("unknown_method", "unknown", {"expected": expected})
+        return {**METHODS[name].presets, **keys}
+
+    @model_validator(mode="after")
+    def _presets_stay(self) -> MethodSection:
+        for key, preset in self.row.presets.items():
+            value, is_number = getattr(self, key), isinstance(preset, float)
+            if value <= 0 if is_number else value != preset:
+                right = "above 0" if is_number else preset
+                raise ValueError(f"{self.name} with {key} {value} is another method; input should be {right}")
+        return self
+
+    @model_validator(mode="after")
+    def _a_fraction_of_something(self) -> MethodSection:
+        if self.keep_fraction is not None and self.prompts in ("all", "verified"):
+            raise ValueError(
+                f"keep_fraction is set, but prompts is {self.prompts}, which keeps every such prompt; set"
+                " prompts to small_loss or random, or remove keep_fraction"
+            )
+        return self
+
+    @property
+    def row(self) -> MethodRow:
+        """The method's choices."""
+        return METHODS[self.name]
+
+    def default_of(self, key: str) -> Any:
+        """The value of a key that is left out."""
+        return self.row.presets.get(key, super().default_of(key))
+
+
+class PlainMethod(MethodSection):
+    """A method without keys of its own."""
+
+    name: str = "grpo"
+
+
+class OlrMethod(MethodSection):
+    """Online Label Refinement (Eq. effective_label, R14)."""
+
+    name: str = "olr"
+    criteria: tuple[Criterion, ...] = default(
+        ("slope", "consistency"),
+        "The criteria that a majority must meet to replace the label; empty: every majority does.",
+    )
+    slope_threshold: Exact = default(
+        Decimal("0.05"),
+        "delta, in pass rate per visit: the slope must be above it, compared exactly (R12, R14).",
+    )
+    warmup_epochs: Epochs = default(5, "T, in visits of a prompt: the first T keep the label.")
+
+    @field_validator("criteria")
+    @classmethod
+    def _each_once(cls, criteria: tuple[Criterion, ...]) -> tuple[Criterion, ...]:
+        if len(set(criteria)) < len(criteria):
+            raise ValueError("each criterion at most once")
+        return tuple(sorted(criteria, reverse=True))
+
+
+class ScoreMethod(MethodSection):
+    """An intrinsic reward that is a mean or a sum over tokens."""
+
+    name: str = "token_entropy"
+    score_reduction: Literal["mean", "sum"] = default(
+        "mean", "Over the response's tokens; the cited work takes the sum, which rewards short responses."
+    )
+
+
+class OwnMethod(MethodSection):
+    """A label rule of your own: the function `name`, which gets the keys that olr does not know (docs/methods.md)."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str = default("", "`file.py:function` or `package.module:function`.", pattern=FUNCTION)
+    warmup_epochs: Epochs = default(
+        0, "The first T visits of a prompt keep the label, without asking the function."
+    )
+
+    @property
+    def row(self) -> MethodRow:
+        """The label is what the function says, which may need none."""
+        return MethodRow("", "own")
+
+
+LabelChoice = Literal["given", "refined", "majority", "other_view", "none", "own"]
+IntrinsicReward = Literal["self_certainty", "token_entropy", "sequence_entropy"]
+RewardChoice = Literal["verifier"] | IntrinsicReward
+
+
+class MethodRow(NamedTuple):
+    """A method is four choices: label, reward, and in `presets` which prompts train and what the loss has.
+
+    Attributes:
+        summary: with its source, for `olr recipes keys`.
+        label: `olr_cli.supervision.methods` has the rule.
+        reward: `olr_cli.supervision.rewards` has the score.
+        presets: keys of the section with another default.
+        section: the class with the keys that only this method has.
+    """
+
+    summary: str
+    label: LabelChoice = "given"
+    reward: RewardChoice = "verifier"
+    presets: Mapping[str, Any] = {}
+    section: type[MethodSection] = PlainMethod
+
+    @property
+    def uses_labels(self) -> bool:
+        """Whether the file's labels decide anything; a rule of your own may use them or not."""
+        return self.label in ("given", "refined", "own")
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether a prompt without a given label is an error; the paper calls methods that need none unsupervised."""
+        return self.label in ("given", "refined")
+
+
+METHODS: Mapping[str, MethodRow] = {
+    "grpo": MethodRow("Plain GRPO: every label counts as given."),
+    "olr": MethodRow("Online Label Refinement (Eq. effective_label, R14).", "refined", section=OlrMethod),
+    "ttrl": MethodRow(
+        "TTRL (Zuo et al. 2025, arXiv:2504.16084): the label is the majority answer of the same visit.",
+        "majority",
+    ),
+    "co_reward": MethodRow(
+        "Co-Reward (Zhang et al. 2025, arXiv:2508.00410): each view's majority is the label of the other view.",
+        "other_view",
+    ),
+    "self_certainty": MethodRow(
+        "Self-certainty as reward (Zhao et al. 2025, arXiv:2505.19590); no labels.", "none", "self_certainty"
+    ),
+    "token_entropy": MethodRow(
+        "Negative token entropy as reward (Agarwal et al. 2025, arXiv:2505.15134, EM-RL-token); no labels.",
+        *("none", "token_entropy"),
+        section=ScoreMethod,
+    ),
+    "sequence_entropy": MethodRow(
+        "The log-likelihood as reward (Agarwal et al. 2025, arXiv:2505.15134, EM-RL-sequence); no labels.",
+        *("none", "sequence_entropy"),
+        section=ScoreMethod,
+    ),
+    "confidence_penalty": MethodRow(
+        "GRPO with a confidence penalty on each token (Pereyra et al. 2017, arXiv:1701.06548; weight ours).",
+        presets={"penalty_weight": 1e-3},
+    ),
+    "label_smoothing": MethodRow(
+        "GRPO with smoothed token targets (Lukasik et al. 2020, arXiv:2003.02819; share ours).",
+        presets={"smoothing": 0.1},
+    ),
+    "small_loss_selection": MethodRow(
+        "GRPO on the prompts of a step with the smallest loss (Gui et al. 2021, arXiv:2106.09291).",
+        presets={"prompts": "small_loss"},
+    ),
+    "random_selection": MethodRow(
+        "GRPO on a random choice of a step's prompts: the control of small-loss selection.",
+        presets={"prompts": "random"},
+    ),
+}
+"""Every built-in method."""
+
+
+def tag_of_method(value: Any) -> str:
+    name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
+    if ":" in str(name):
+        return OwnMethod.__name__
+    row = METHODS.get(name) if isinstance(name, str) else None
+    return (PlainMethod if row is None else row.section).__name__

@@ -1,0 +1,111 @@
+"""The parts of a recipe's sections: types of values, and keys with their line in the reference."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic_core import PydanticCustomError
+
+_MOST_PLACES = 30
+LEAST_TEMPERATURE = 0.001
+"""A smaller one turns logits into numbers that float32 does not have."""
+
+
+def _as_written(number: Decimal) -> float | str:
+    """An exact number for JSON and YAML: a float if that is the same number, else its digits as text."""
+    return float(number) if Decimal(repr(float(number))) == number else str(number)
+
+
+def _require_few_places(number: Decimal) -> Decimal:
+    """Refuse a number whose fraction could have more digits than memory holds."""
+    exponent = number.as_tuple().exponent
+    if isinstance(exponent, int) and exponent < -_MOST_PLACES:
+        raise PydanticCustomError("places", f"Input should have no more than {_MOST_PLACES} decimal places")
+    return number
+
+
+def require_number(value: Any) -> Any:
+    """Refuse true and false, which pydantic would take for 1 and 0."""
+    if isinstance(value, bool):
+        raise PydanticCustomError("truth", "Input should be a number, neither true nor false")
+    return value
+
+
+def _require_not_tiny(temperature: float) -> float:
+    if 0 < temperature < LEAST_TEMPERATURE:
+        raise PydanticCustomError(
+            "tiny",
+            f"Input should be at least {LEAST_TEMPERATURE}: samples below it are those of the most likely token",
+        )
+    return temperature
+
+
+_EXTRACTOR_KINDS = ("regex", "after", "tag", "function")
+"""Extractors with a setting, as `olr_cli.answers.find_extractor` reads them."""
+
+
+def _extractor_as_text(value: Any) -> Any:
+    """``{after: "####"}`` as ``after:####``, the form in which a command line gives it too."""
+    if not isinstance(value, dict):
+        return value
+    kind, setting = next(iter(value.items()), ("", None))
+    if len(value) != 1 or kind not in _EXTRACTOR_KINDS or not isinstance(setting, str) or not setting.strip():
+        raise PydanticCustomError(
+            "extractor",
+            f"Expected a name, or one of {', '.join(_EXTRACTOR_KINDS)} and its text, as {{after: '####'}}",
+        )
+    return setting if kind == "function" else f"{kind}:{setting}"
+
+
+def _require_text(text: str) -> str:
+    if not text.strip():
+        raise ValueError("the text is empty; fill it in, or leave the key out")
+    return text
+
+
+Exact = Annotated[
+    Decimal,
+    Field(gt=-1_000_000, lt=1_000_000),
+    AfterValidator(_require_few_places),
+    PlainSerializer(_as_written, when_used="json"),
+]
+"""A number compared as written, not as the nearest double (R12)."""
+Ratio = Annotated[Exact, Field(ge=0, le=1)]
+Number = Annotated[float, BeforeValidator(require_number)]
+Tolerance = Annotated[Number, Field(ge=0, lt=1)]
+Temperature = Annotated[Number, Field(ge=0), AfterValidator(_require_not_tiny)]
+Whole = Annotated[int, BeforeValidator(require_number), Field(ge=-(2**63), lt=2**63)]
+Count = Annotated[Whole, Field(gt=0, lt=2**31)]
+Epochs = Annotated[Whole, Field(ge=0, lt=2**31)]
+Text = Annotated[str, AfterValidator(_require_text)]
+FUNCTION = r"^(.+\.py|[\w.]+):[^\W\d]\w*$"
+"""The pattern of `file.py:function` and `package.module:function`."""
+ExtractorText = Annotated[Text, BeforeValidator(_extractor_as_text)]
+"""How answers are read, in a recipe as in a benchmark: a name, or a kind and its text (R6)."""
+
+
+def default(value: Any, description: str, **bounds: Any) -> Any:
+    """A key's default, with what the key means, its line in `olr recipes keys`."""
+    return Field(default=value, description=description, **bounds)
+
+
+class Section(BaseModel):
+    """A part of a recipe: immutable, and closed to keys it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    def plain(self) -> dict[str, Any]:
+        """The resolved section as YAML/JSON values, without the keys that are null and null by default."""
+        nested = {name: value.plain() for name, value in self if isinstance(value, Section)}
+        return {
+            name: value
+            for name, value in (self.model_dump(mode="json") | nested).items()
+            if value is not None or self.default_of(name) is not None
+        }
+
+    def default_of(self, key: str) -> Any:
+        """The value of a key that is left out; None of a key that the section does not know."""
+        field = type(self).model_fields.get(key)
+        return None if field is None else field.get_default()
