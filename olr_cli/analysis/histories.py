@@ -229,7 +229,7 @@ def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
             matching_files(source)
         prompts = training_prompts(recipe)
     except (UserError, OSError) as error:
-        raise UserError(f"{source} is not to be read from here ({error})") from None
+        raise UserError(f"{source} cannot be read from here ({error})") from None
     if digest != prompts.digest and (is_local or digest is not None):
         raise UserError(f"{source} does not hold the prompts of this run any more")
     return prompts

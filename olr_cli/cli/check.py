@@ -86,7 +86,7 @@ def _lines(checked: Checked) -> Iterator[Line]:
 
 
 def _next(checked: Checked, named: str, columns: str, export: Path | None) -> dict[str, str]:
-    """What follows, for a data set that was named so, with these columns, and is exported to a file, if at all."""
+    """The next command, for a data set of this name and columns, and its export, if there is one."""
     from olr_cli.data.check import UNUSABLE
 
     data_set = shlex.join([str(export or named), *(("--columns", columns) if columns else ())])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from shlex import quote
@@ -15,8 +15,8 @@ from olr_cli.cli.printing import show
 
 if TYPE_CHECKING:
     from olr_cli.answers import Pair
-    from olr_cli.data.prompts import NoiseType, PromptSet
-    from olr_cli.tables import Answer, Line
+    from olr_cli.data.prompts import PromptSet
+    from olr_cli.tables import Answer, File, Line
 
 _EXAMPLES = 3
 _PROMPT_WIDTH = 68
@@ -70,6 +70,7 @@ def inject_noise(
     from olr_cli.data.writers import write_prompts
     from olr_cli.errors import at
     from olr_cli.files import require_new
+    from olr_cli.tables import File
 
     require_new({"out": out}, repeatable=["out"])
     reading = Reading(options.read_columns(columns), system_prompt=system)
@@ -86,41 +87,30 @@ def inject_noise(
     target = out or default_target(clean.source, type if frozen is None else f"{type}-frozen", ratio)
     with at("out"):
         is_new = write_prompts(noisy, target)
+    remark = " (olr train and verl read it)" if is_new else " is already there with these bytes"
     notes = [f"{note}." for note in (*clean.notes, *repeat_notes(clean))]
-    show(_answer(noisy, target, is_new, notes, refused), "json" if json else "terminal")
+    show(_answer(noisy, refused, File(target, remark, is_new), notes), "json" if json else "terminal")
 
 
-def _answer(
-    noisy: PromptSet, target: Path, is_new: bool, notes: Sequence[str], refused: Sequence[Pair] | None
-) -> Answer:
-    """What was marked, a few prompts, and the file; `refused`: wrong answers that were not taken, with their labels."""
-    from olr_cli.data.noise import counts, examples
-    from olr_cli.tables import Answer, File, Line, one_line
+def _answer(noisy: PromptSet, refused: Sequence[Pair] | None, file: File, notes: Sequence[str]) -> Answer:
+    """The answer of a command that wrote `file`; `refused`: wrong answers that were not taken, with their labels."""
+    from olr_cli.data.noise import counts
+    from olr_cli.tables import Answer
 
-    counted, shown = counts(noisy), examples(noisy, _EXAMPLES)
     is_addition = noisy.source in ("arithmetic", "arithmetic:addition")
     recipe = "laptop/quickstart" if is_addition else "own-data --set model.path=MODEL"
-    command = f"olr train {recipe} --set {quote(f'data.train={target}')} --set noise=null"
+    command = f"olr train {recipe} --set {quote(f'data.train={file.path}')} --set noise=null"
     result = {key: getattr(noisy, key) for key in ("source", "revision", "digest", "label_column", "facts")}
-    result |= {"counts": counted, "refused": refused, "is_new": is_new}
-    remark = " (olr train and verl read it)" if is_new else " is already there with these bytes"
-    lines: list[Line | str] = [*_summary(noisy, counted, refused)]
-    for prompt in shown:
-        lines += [
-            "",
-            Line("Prompt", one_line(prompt.messages[-1].content, _PROMPT_WIDTH)),
-            Line("", f"true answer {one_line(str(prompt.true_answer), 40)}"),
-            Line("", f"file says   {one_line(str(prompt.given_label), 40)} ({prompt.noise_type})"),
-        ]
-    files = [File(target, remark, is_new)]
-    return Answer([*lines, ""], result, notes=notes, files=files, next={command: ""}, indent=10)
+    result |= {"counts": counts(noisy), "refused": refused, "is_new": file.is_new}
+    return Answer([*_lines(noisy, refused)], result, notes, [file], {command: ""}, indent=10)
 
 
-def _summary(
-    noisy: PromptSet, counted: Mapping[NoiseType, int], refused: Sequence[Pair] | None
-) -> Iterator[Line]:
-    from olr_cli.tables import Line
+def _lines(noisy: PromptSet, refused: Sequence[Pair] | None) -> Iterator[Line | str]:
+    """The counts of marks, and a few prompts."""
+    from olr_cli.data.noise import counts, examples
+    from olr_cli.tables import Line, one_line
 
+    counted = counts(noisy)
     prompts, marked, ratio = len(noisy), len(noisy) - counted.get("clean", 0), noisy.facts["noise.ratio"]
     realised = Fraction(marked, prompts)
     exactly = "" if realised == Fraction(ratio) else f", realised {float(realised):.4f}"
@@ -140,3 +130,9 @@ def _summary(
         such = "".join(f", such as {answer} for {label}" for label, answer in refused[:1])
         count = f"{len(refused)} wrong answer{'s' * (len(refused) != 1)}"
         yield Line("Refused", f"{count} of the rollouts that another grader may call right{such}")
+    for prompt in examples(noisy, _EXAMPLES):
+        yield ""
+        yield Line("Prompt", one_line(prompt.messages[-1].content, _PROMPT_WIDTH))
+        yield Line("", f"true answer {one_line(str(prompt.true_answer), 40)}")
+        yield Line("", f"file says   {one_line(str(prompt.given_label), 40)} ({prompt.noise_type})")
+    yield ""

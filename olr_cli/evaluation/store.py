@@ -250,7 +250,7 @@ class EvaluationStore:
         if not is_evaluation(self.folder):
             if not self.is_empty:
                 raise UserError(
-                    f"{self.folder} holds something else than an evaluation; choose another name", "out"
+                    f"{self.folder} holds something that is no evaluation; choose another name", "out"
                 )
             return asked
         before = self.record()

@@ -256,7 +256,7 @@ def _checked(runs: Sequence[Path], table: str) -> dict[Path, bool]:
         labelled = _prompt_visits("labels", _as_they_are(steps, "labels"))
         for (shard, *_), of_rollouts, of_labels in zip(shards, visits, labelled, strict=True):
             if of_rollouts not in (None, of_labels):
-                raise UserError(f"{shard} has not the rollouts of its step's labels; {_RESTORE}")
+                raise UserError(f"{shard} lacks rollouts of its step's labels, or has others; {_RESTORE}")
     return {shard: is_of_today for shard, is_of_today, *_ in shards}
 
 

@@ -262,7 +262,7 @@ def test_a_folder_in_use_or_of_something_else_is_refused(folder, benchmark):
         run(folder, [benchmark], Backend())
     folder.mkdir(parents=True)
     (folder / "thesis.tex").write_text("mine")
-    assert "holds something else than an evaluation" in refusal(run, folder, [benchmark], Backend())
+    assert "holds something that is no evaluation" in refusal(run, folder, [benchmark], Backend())
     assert [file.name for file in folder.iterdir() if file.name != ".lock"] == ["thesis.tex"]
 
 

@@ -37,7 +37,11 @@ WRONG_ROWS = {
     "a row twice": ("labels", lambda rows: pl.concat([rows, rows.head(1)]), "a prompt's visit twice"),
     "another step": ("labels", lambda rows: rows.with_columns(pl.col("step") + 1000), "rows of another step"),
     "no rows": ("labels", lambda rows: rows.head(0), "has no rows"),
-    "a visit less": ("rollouts", lambda rows: rows.slice(4), "has not the rollouts of its step's labels"),
+    "a visit less": (
+        "rollouts",
+        lambda rows: rows.slice(4),
+        "lacks rollouts of its step's labels, or has others",
+    ),
 }
 
 

@@ -215,11 +215,11 @@ def test_questions_that_are_gone_or_others_now_are_not_shown_and_it_is_said(tmp_
     assert "does not hold the prompts of this run" in texts.questions(path)[1]
     data.unlink()
     questions, why_none = texts.questions(path)
-    assert not questions and "not to be read from here" in why_none and str(data) in why_none
+    assert not questions and "cannot be read from here" in why_none and str(data) in why_none
 
 
 def test_questions_are_never_fetched_from_the_hub(tmp_path, monkeypatch):
     settings = {"data": {"train": "some/dataset"}}
     path = write_run(tmp_path / "run", [step(label("a", 1, 1))], settings=settings)
     monkeypatch.setattr("olr_cli.data.prompt_files.load_hub_table", lambda *_: pytest.fail("asked the hub"))
-    assert "some/dataset is not to be read from here" in texts.questions(path)[1]
+    assert "some/dataset cannot be read from here" in texts.questions(path)[1]
