@@ -176,6 +176,35 @@ def test_what_an_export_leaves_out_is_chosen_by_the_names_of_the_findings(tmp_pa
     assert not (tmp_path / "z.csv").exists()
 
 
+@each(
+    "rows, left",
+    ("q?,\nq?,4\nq?,4\n", "q?,4\n"), ("q?,N/A\nq?,4\nq?,5.0\n", None), ("q?,N/A\nq?,4\n", "q?,4\n"),
+    ("q?,\\frac{1}{2\nq?,0.5\n", "q?,0.5\n"), ("q<br>?,4\nq<br>?,4\nr?,5\n", "r?,5\n"),
+    ("q?,four\nq?,4\nq?,4.0\n", "q?,4\n"),
+)  # fmt: skip
+def test_of_a_question_that_is_asked_again_an_export_keeps_the_first_row_that_it_does_not_leave_out(
+    tmp_path, rows, left
+):
+    (tmp_path / "x.csv").write_text(f"question,answer\n{rows}")
+    clean = tmp_path / "clean.csv"
+    ended = olr("check", tmp_path / "x.csv", "--export", clean, "--drop", "repeat,html,number_word")
+    if left is None:
+        assert ended.exit_code == 2 and "no row is left" in ended.output, "4 and 5 contradict each other"
+    else:
+        assert clean.read_text() == f"question,answer\n{left}"
+
+
+def test_only_the_rows_of_one_csv_file_are_written_as_csv(tmp_path):
+    for name in "xy":
+        (tmp_path / f"{name}.csv").write_text(f"question,answer\n{name}?,1\n{name}{name}?,\n")
+    pattern, clean = str(tmp_path / "?.csv"), tmp_path / "clean.csv"
+    assert olr("check", pattern).output.rstrip().partition("--export ")[2].startswith("clean.jsonl ")
+    for source, ending in ((pattern, ".csv"), (tmp_path / "x.csv", ".tsv")):
+        ended = olr("check", source, "--export", clean.with_suffix(ending))
+        assert ended.exit_code == 2 and "those of one CSV file also as .csv" in ended.output
+    assert not [*tmp_path.glob("clean*")]
+
+
 def test_every_finding_has_a_name_that_an_export_knows(tmp_path):
     assert {*FOUND, *IN_NUMBERS, *FAULTS} <= {*KINDS}
 
