@@ -5,6 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -172,6 +173,20 @@ def test_a_csv_file_has_texts_below_its_names(tmp_path, name, separator):
     rows = [{"question": '1+1,\n"x";', "answer": "007"}, {"question": "2+2", "answer": None}]
     assert read_table([tmp_path / name]).to_pylist() == rows
     assert read_table([tmp_path / name], {"answer", "other"}).column_names == ["answer"]
+
+
+@pytest.mark.parametrize("spelled", [json.dumps, str])
+def test_chat_turns_in_csv_are_read_as_in_json_and_other_texts_stay(tmp_path, spelled):
+    turns = [{"role": "user", "content": 'It\'s "1+1"?'}, {"role": "assistant", "content": "2"}]
+    cells = {
+        "messages": [spelled(turns), ""],
+        "note": [spelled(turns), "[{"],
+        "log": [spelled([{"n": 1}])] * 2,
+    }
+    pl.DataFrame(cells).write_csv(tmp_path / "a.csv")
+    table = read_table([tmp_path / "a.csv"])
+    assert table.to_pydict() == cells | {"messages": [turns, None]}
+    assert Rows(table, Origins("a.csv")).values("messages.assistant") == ["2", None]
 
 
 def test_a_row_of_a_csv_file_with_other_columns_is_named_by_its_line(tmp_path):
