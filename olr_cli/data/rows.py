@@ -602,7 +602,10 @@ def _object(value: object, place: str) -> dict[str, Any]:
 
 
 def json_table(rows: Sequence[dict[str, Any]], place: str, names: Iterable[str] | None = None) -> pa.Table:
-    """JSON objects as a table, of the keys `names` or of all; a column that mixes numbers and text becomes text."""
+    """JSON objects as a table, of the keys `names` or of all.
+
+    A column that mixes numbers and text becomes text, and one that mixes these and lists becomes lists.
+    """
     import pyarrow as pa
 
     names = dict.fromkeys(chain(*rows)) if names is None else names
@@ -625,6 +628,11 @@ def _column(values: list[Any], place: str, level: int = 1) -> pa.Array:
             f"{place[:200]} is nested too deeply, more than {_MOST_LEVELS} levels; flatten it or leave it out"
         )
     kinds = set(map(type, values)) - {type(None)}
+    if list in kinds and kinds - {list} and kinds <= {list, str, int, float}:
+        items = [item for value in values if type(value) is list for item in value]
+        has_parts = any("type" in item for item in items if type(item) is dict)
+        if has_parts or dict not in map(type, items):  # else chats beside texts, which are no turns
+            values, kinds = [_as_list(value, has_parts) for value in values], {list}
     if len(kinds) > 1 and not kinds <= {str, int, float}:
         raise UserError(
             f"{place} mixes {' and '.join(sorted(map(_KINDS.__getitem__, kinds)))}; make them one kind"
@@ -646,6 +654,13 @@ def _column(values: list[Any], place: str, level: int = 1) -> pa.Array:
         with suppress(OverflowError):  # whole numbers beyond 64 bits become text
             return pa.array(values)
     return pa.array([value if value is None or type(value) is str else spelled(value) for value in values])
+
+
+def _as_list(value: Any, has_parts: bool) -> list[Any] | None:
+    """A value beside lists as a list: an answer, or the text of a message where others have parts."""
+    if value is None or type(value) is list:
+        return value
+    return [{"type": "text", "text": value} if has_parts else value]
 
 
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", list: "a list"}

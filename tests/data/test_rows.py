@@ -113,6 +113,8 @@ def test_json_lines_and_a_json_array_give_the_same_table(tmp_path):
     "values, kept",
     (["x", 2, 2.5, None], ["x", "2", "2.5", None]),
     ([10**30, 7], [str(10**30), "7"]),
+    (["x", ["y", 2], [], 3, None], [["x"], ["y", "2"], [], ["3"], None]),
+    (["x", [{"type": "text", "text": "y"}]], [[{"type": "text", "text": name}] for name in "xy"]),
     ([{}, None], [None, None]),
     (
         [{"b": [1]}, {"b": []}, {"c": "x"}],
@@ -123,6 +125,11 @@ def test_json_lines_and_a_json_array_give_the_same_table(tmp_path):
 def test_values_of_many_forms_become_a_column(tmp_path, values, kept):
     file = json_lines(tmp_path / "a.jsonl", *({"x": value} for value in values))
     assert read_table([file]).to_pylist() == [{"x": value} for value in kept]
+
+
+def test_texts_beside_chats_are_refused(tmp_path):
+    file = json_lines(tmp_path / "a.jsonl", {"x": "1+1?"}, {"x": [{"role": "user", "content": "1+1?"}]})
+    assert "'x' mixes a list and text" in refusal(read_table, [file])
 
 
 def test_a_column_of_json_can_be_written_as_parquet_whatever_is_empty_in_it(tmp_path):
