@@ -203,6 +203,14 @@ def test_labels_that_a_run_was_trained_on_as_verified_are_known_and_measure_noth
     assert any("trained on 2 verified labels" in note for note in trained.notes)
 
 
+def test_labels_that_a_run_was_trained_on_count_in_the_noise_ratio_as_the_other_drawn_ones(tmp_path, judge):
+    log = write(tmp_path / "log.jsonl", many(40, wrong=range(10)))
+    trained = write(tmp_path / "t.jsonl", [{"prompt_id": f"p{n}", "true_answer": "7"} for n in range(10)])
+    drawn = verifying(tmp_path, {f"p{n}": "7" for n in range(0, 40, 2)}, drawn=True)
+    found = audit(read_history(log, [f"data.verified={trained}"]), judge, verified=[drawn])
+    assert (found.verified_labels, found.drawn_labels, found.noise_ratio.mean) == (15, 20, 0.25)
+
+
 # The example of the README ----------------------------------------------------------------------------------------
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
