@@ -129,7 +129,7 @@ def audit(history: RolloutHistory, judge: Judge, *, verified: Sequence[Path] = (
     manifest = read_manifest(history.source) if history.is_run else None
     counted = tally(history, judge)
     model = annotators.fit(counted)
-    # Labels that the run was given as verified (`data.verified`) are known, and measure nothing: votes on prompts
+    # Labels that the run was given as verified (`data.verified`) are known, and calibrate nothing: votes on prompts
     # that were trained on their true answer are right more often than those on others.
     trained = {name: prompt.true_answer for name, prompt in history.prompts.items() if prompt.is_verified}
     asked = [history.prompts[name] for name in counted.prompt_ids]
@@ -138,8 +138,8 @@ def audit(history: RolloutHistory, judge: Judge, *, verified: Sequence[Path] = (
     answers = {name: answer for name, answer in answers.items() if name not in trained}
     if trained:
         notes.append(
-            f"The run was trained on {len(trained)} verified labels (data.verified). They count as known here, and"
-            " measure nothing."
+            f"The run was trained on {len(trained)} verified labels (data.verified). They count as known here, also in"
+            " the noise ratio, and say nothing of the other labels."
         )
     if manifest is not None and (status := manifest["status"]) != "finished":
         notes.append(f"The run is not finished ({status}): what it has not visited yet is not in here.")

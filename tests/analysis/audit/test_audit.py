@@ -192,7 +192,7 @@ def test_a_draw_that_is_none_is_warned_of(tmp_path, judge):
     assert not examined(log, judge, verified=verifying(tmp_path, picked)).warnings
 
 
-def test_labels_that_a_run_was_trained_on_as_verified_are_known_and_measure_nothing(tmp_path, judge):
+def test_labels_that_a_run_was_trained_on_as_verified_are_known_and_calibrate_nothing(tmp_path, judge):
     log = write(tmp_path / "log.jsonl", many(30, wrong={3, 8, 11}))
     verified = verifying(tmp_path, {"p3": "7", "p4": "9"})
     trained = audit(read_history(log, [f"data.verified={verified}"]), judge)
