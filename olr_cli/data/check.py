@@ -28,7 +28,7 @@ from olr_cli.data.prompt_files import (
     read_rows,
 )
 from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet
-from olr_cli.data.questions import normal_question, question_of
+from olr_cli.data.questions import has_template, normal_question, question_of
 from olr_cli.data.rows import Origins, Rows
 from olr_cli.data.writers import csv_suffix, write_rows
 from olr_cli.errors import UserError, did_you_mean, no_rows, shortened
@@ -66,7 +66,7 @@ UNUSABLE = ("no_question", "unread", "no_label", "no_answer", "ungradable", "con
 """Kinds of findings with which no response can be graded."""
 KINDS = (
     *(*UNUSABLE, "unparsed", "sentinel", "proof", "parts", "word", "decimal_comma", "boxes"),
-    *(*FAULTS, "no_figure", "repeat"),
+    *(*FAULTS, "no_figure", "template", "repeat"),
 )
 """All kinds of findings."""
 
@@ -270,6 +270,8 @@ def _findings(
     yield from _doubtful(asked, given, cells, judge)
     unseen = [(row, text) for row, text in asked.items() if _FIGURE.search(text) and not _DRAWN.search(text)]
     yield _found("no_figure", "question about a figure that is not there", unseen)
+    templated = [(row, asked[row]) for row, prompt in prompts if has_template(prompt.messages)]
+    yield _found("template", "question inside a chat template, which may be put around it again", templated)
     yield _of_groups("repeat", "question repeated, case and spaces ignored", agreeing, described)
 
 

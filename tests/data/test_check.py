@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from cases import each
 from commands import olr
+from samples import json_lines
 
 from olr_cli.answers import Judge
 from olr_cli.data.check import KINDS, check, label_notes
@@ -174,6 +175,18 @@ def test_what_an_export_leaves_out_is_chosen_by_the_names_of_the_findings(tmp_pa
     refused = olr(*words[:-2], tmp_path / "z.csv", "--drop", "no_labels")
     assert refused.exit_code == 2 and "did you mean 'no_label'" in refused.output
     assert not (tmp_path / "z.csv").exists()
+
+
+@each(
+    "question, found",
+    ("<|User|>Half of 9?\n<|Assistant|><think>\n", {"template": [0]}), ("[INST] Half of 9? [/INST]", {"template": [0]}),
+    ("Is the user right that half of 9 is 4.5?", {}),
+)  # fmt: skip
+def test_a_chat_template_around_a_question_is_found(tmp_path, question, found):
+    file = json_lines(tmp_path / "x.jsonl", {"prompt": question, "answer": r"\frac{9}{2}"})
+    assert checked(file) == (0, found)
+    chat = [{"role": "system", "content": "Think."}, {"role": "user", "content": question}]
+    assert checked(json_lines(file, {"prompt": chat, "answer": r"\frac{9}{2}"})) == (0, found)
 
 
 @each(
