@@ -171,11 +171,14 @@ _SENTENCE_END = re.compile(r"[.!](?:\s|$)|。")
 def last_answer(response: str) -> str | None:
     """The answer that a response marks, in whatever way: for logs of others, not for training (R6).
 
-    The first of these that is there: the last box; ``#### x``, unless it is a heading; ``**x**`` at the end; the rest
-    of the sentence after the last "Answer:" or "answer is"; the last code block, if it is one line.
+    The first of these that is there: the last box; what is marked in ``<answer>…</answer>``, or all of it; ``#### x``,
+    unless it is a heading; ``**x**`` at the end; the rest of the sentence after the last "Answer:" or "answer is"; the
+    last code block, if it is one line.
     """
     if (box := boxed(response)) is not None:
         return box
+    if (within := tagged(response, "answer")) is not None:
+        return last_answer(within) or within
     _, is_there, rest = response.rpartition("####")
     line, _, more = rest.strip().partition("\n")
     if is_there and line and (not more or not any(map(str.isalpha, line))):

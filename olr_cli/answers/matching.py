@@ -28,6 +28,7 @@ _BY = re.compile(r"(?<=\\text\{derivative)(\d \w+) by \w+")
 _FUNCTION_OF_TIME = re.compile(r"(?<=[a-zA-Z}])\s*\(\s*[tx]\s*\)")
 _SIGN = re.compile(r"\\*%")
 _DEGREES = re.compile(r"(\d+(?:\.\d+)?)\s*\^\s*(?:\\circ(?![a-zA-Z])|\{\s*\\circ\s*\})")
+_PLAIN_UNIT = re.compile(r"(?<=[\d})\s])\s*([a-zA-Z][a-zA-Z/ ]*(?:\^\{?-?\d\}?)?)$")
 _POINT = re.compile(r"[A-Z]\s*(\(.*,.*\))")
 _BASED = re.compile(r"(?:\\text\{)?([\dA-F]+)\}?_.*")
 _CHOSEN = re.compile(r"(?<!\w)(?:C\s*\(\s*(\w+)\s*,\s*(\w+)\s*\)|(\d+)C(\d+)(?!\w))")
@@ -358,6 +359,8 @@ def _other_readings(gold: str, answer: str, declared: frozenset[str]) -> Iterato
     if gold.isalpha() != answer.isalpha():  # `mg` is a word, and a product as well
         one, other = (r" \cdot ".join(text) if text.isalpha() else text for text in (gold, answer))
         yield one, other
+    if bool(split_unit(gold)[1]) != bool(split_unit(answer)[1]):  # `5 m/s` is a speed beside `5\text{ m/s}`
+        yield _PLAIN_UNIT.sub(r"\\text{\1}", gold), _PLAIN_UNIT.sub(r"\\text{\1}", answer)
     if point := _POINT.fullmatch(answer):
         yield gold, point[1]
     if point := _POINT.fullmatch(gold):

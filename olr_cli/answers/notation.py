@@ -207,7 +207,7 @@ _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     r"(?i)^(?:\\text\{\s*)?(yes|no|true|false)\s*\}?\s*,\s*(?:\\text\{\s*)?(?:(?:because|since)\b.*"
     r"|(?:it|s?he|they|there|we|you|this|that|the .* (?:is|are|does|do))\b[^\d\\]*)$": r"\1",
     r"\\text\{((?:[^{}a-zA-Z\\]|\\\$)*)\}": r" \1",
-    r"\\text\{\s*(?:percent(?:age)?|pct|\\?%)\s*\}|(?<=[\d}\s])(?:percent(?:age)?|pct)\s*$": r"\\%",
+    r"(?i)\\text\{\s*(?:per ?cent(?:age)?|pct|\\?%)\s*\}|(?<=[\d}\s])(?:per ?cent(?:age)?|pct)\s*$": r"\\%",
     r"^\\text\{[^{}]*(?:\b(?:is|are|equals?)\s*:?|:)\s*\}": "",
     r"^(\\text\{(?!.*except)[a-zA-Z ]+\})\s*([\d.,]+)$": r"\2 \1",
     r"\\text\{\s*'*([^{}']*)''?\s*\}": r"\\text{\1}",

@@ -88,12 +88,13 @@ def _lines(checked: Checked) -> Iterator[Line]:
 def _next(checked: Checked, named: str, columns: str, export: Path | None) -> dict[str, str]:
     """The next command, for a data set of this name and columns, and its export, if there is one."""
     from olr_cli.data.check import UNUSABLE
+    from olr_cli.data.writers import csv_suffix
 
     data_set = shlex.join([str(export or named), *(("--columns", columns) if columns else ())])
     if checked.is_log:
         return {f"olr audit {data_set}": "which labels its answers contradict"}
     if export is None and any(finding.kind in UNUSABLE for finding in checked.findings):
-        suffix = Path(named).suffix if Path(named).suffix in (".csv", ".tsv", ".parquet") else ".jsonl"
+        suffix = csv_suffix(named) or (".parquet" if named.endswith(".parquet") else ".jsonl")
         return {f"olr check {data_set} --export clean{suffix}": "without what cannot be graded"}
     sampling = f"olr rollouts MODEL {data_set} --visits 4"
     return {sampling: "then olr audit: which labels the answers contradict"}

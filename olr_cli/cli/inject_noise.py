@@ -45,8 +45,10 @@ def inject_noise(
         None, metavar="N", min=1, help="Use N prompts of the data set, drawn with the seed."
     ),
     seed: int = Option(0, metavar="S", help="Random seed that decides which prompts are drawn and marked."),
-    active_share: str = Option(
-        "0.5", metavar="A", help="For mixed noise: share of the marked prompts that are active."
+    active_share: str | None = Option(
+        None,
+        metavar="A",
+        help="For mixed noise: share of the marked prompts that are active, by default half.",
     ),
     rollouts: Path | None = Option(
         None,
@@ -68,11 +70,13 @@ def inject_noise(
     from olr_cli.data.noise import default_target, inject
     from olr_cli.data.prompt_files import Reading, read_prompts
     from olr_cli.data.writers import write_prompts
-    from olr_cli.errors import at
+    from olr_cli.errors import UserError, at
     from olr_cli.files import require_new
     from olr_cli.tables import File
 
     require_new({"out": out}, repeatable=["out"])
+    if active_share is not None and type != "mixed":
+        raise UserError("--active-share is for mixed noise; leave it out")
     reading = Reading(options.read_columns(columns), system_prompt=system)
     clean = read_prompts(dataset, sample=sample, seed=seed, reading=reading)
     frozen = refused = None
@@ -83,7 +87,9 @@ def inject_noise(
         stored = wrong_answers(rollouts, clean)
         with Judge() as judge:
             frozen, refused = proved_wrong(stored, clean.prompts, judge)
-    noisy = inject(clean, type=type, ratio=ratio, seed=seed, active_share=active_share, wrong_answers=frozen)
+    noisy = inject(
+        clean, type=type, ratio=ratio, seed=seed, active_share=active_share or "0.5", wrong_answers=frozen
+    )
     target = out or default_target(clean.source, type if frozen is None else f"{type}-frozen", ratio)
     with at("out"):
         is_new = write_prompts(noisy, target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from html import unescape
@@ -28,7 +28,7 @@ from olr_cli.data.prompt_files import (
     read_rows,
 )
 from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet
-from olr_cli.data.questions import normal_question, question_of
+from olr_cli.data.questions import has_template, normal_question, question_of
 from olr_cli.data.rows import Origins, Rows
 from olr_cli.data.writers import write_rows
 from olr_cli.errors import UserError, did_you_mean, no_rows, shortened
@@ -64,7 +64,7 @@ UNUSABLE = ("no_question", "unread", "no_label", "no_answer", "ungradable", "con
 """Kinds of findings with which no response can be graded."""
 KINDS = (
     *(*UNUSABLE, "unparsed", "sentinel", "proof", "parts", "word", "decimal_comma", "boxes"),
-    *(*FAULTS, "no_figure", "repeat"),
+    *(*FAULTS, "no_figure", "template", "repeat"),
 )
 """All kinds of findings."""
 
@@ -82,6 +82,7 @@ class Finding:
         rows: their numbers among all rows of the files, from 0.
         examples: what stands in the first few of them.
         others: the rows that have it with them: those that ask a question again.
+        groups: for each of the rows, all that ask its question.
     """
 
     kind: str
@@ -89,6 +90,7 @@ class Finding:
     rows: Sequence[int]
     examples: Sequence[str]
     others: Sequence[int] = ()
+    groups: Sequence[Sequence[int]] = field(default=(), repr=False)
 
     @property
     def says(self) -> str:
@@ -113,7 +115,8 @@ class Checked:
         return self.columns["answer"] == "given_label"
 
     def without(self, kinds: Collection[str]) -> list[int]:
-        """The rows without these findings, of a question that is asked again the first, of one with other labels none.
+        """The rows without these findings, of a question that is asked again the first that is left, of one with other
+        labels none.
 
         Raises:
             UserError: there is no such kind, or no row is left.
@@ -124,12 +127,12 @@ class Checked:
                     f"there is no finding '{kind}'{did_you_mean(kind, KINDS)}; known: {', '.join(KINDS)}",
                     "drop",
                 )
-        out = set[int]()
-        for finding in self.findings:
-            if finding.kind in kinds:
-                out |= {*finding.others, *(finding.rows if finding.kind != "repeat" else ())}
+        found = [finding for finding in self.findings if finding.kind in kinds]
+        out = {row for it in found if it.kind != "repeat" for row in (*it.rows, *it.others)}
+        for group in chain(*(it.groups for it in found if it.kind == "repeat")):
+            out.update([row for row in group if row not in out][1:])
         if not (kept := sorted({*range(self.rows)} - out)):
-            raise UserError("no row is left; keep more", "drop")
+            raise UserError("no row is left; drop fewer findings, or fix the file", "export")
         return kept
 
     def export(self, target: Path, dropped: Iterable[str]) -> File:
@@ -221,7 +224,7 @@ def _findings(
     unread = [(row, label) for row, label in parsed if row not in seen and not is_read(keys[label])]
     yield _found("unparsed", "label that cannot be read, for which no other spelling counts", unread)
     if origins is not None:
-        conflicting, agreeing = _repeated(prompts, judge)
+        conflicting, agreeing = _repeated(prompts, judge, {row for row, _ in (*empty, *unmatched)})
         described = partial(_described, origins)
         yield _of_groups("conflict", "question with different labels", conflicting, described)
     yield _found("proof", "label like a proof", [pair for pair in given if _PROOF.match(pair[1])])
@@ -239,6 +242,8 @@ def _findings(
     yield from _doubtful(asked, given, cells, judge)
     unseen = [(row, text) for row, text in asked.items() if _FIGURE.search(text) and not _DRAWN.search(text)]
     yield _found("no_figure", "question about a figure that is not there", unseen)
+    templated = [(row, asked[row]) for row, prompt in prompts if has_template(prompt.messages)]
+    yield _found("template", "question inside a chat template, which may be put around it again", templated)
     yield _of_groups("repeat", "question repeated, case and spaces ignored", agreeing, described)
 
 
@@ -294,13 +299,21 @@ def repeat_notes(prompts: PromptSet) -> Iterator[str]:
             yield f"{are} in {prompts.source} more than once{what}; the first: {shortened(first)}"
 
 
-def _repeated(prompts: Sequence[Asked], judge: Judge) -> tuple[list[list[Asked]], list[list[Asked]]]:
-    """Groups of prompts that ask the same question (`normal_question`): with labels that differ, and that agree."""
+def _repeated(
+    prompts: Sequence[Asked], judge: Judge, ungraded: Container[int] = ()
+) -> tuple[list[list[Asked]], list[list[Asked]]]:
+    """Groups of prompts that ask the same question (`normal_question`): with labels that differ, and that agree.
+
+    The labels of `ungraded` rows differ from none.
+    """
     asking: dict[str, list[Asked]] = {}
     for row, prompt in prompts:
         asking.setdefault(normal_question(prompt.messages), []).append((row, prompt))
     groups = [group for group in asking.values() if len(group) > 1]
-    labels = [sorted({label for _, prompt in group if (label := prompt.file_label)}) for group in groups]
+    labels = [
+        sorted({label for row, prompt in group if row not in ungraded and (label := prompt.file_label)})
+        for group in groups
+    ]
     pairs = [
         [(group[0][1].asked(names[0]), other) for other in names[1:]]
         for group, names in zip(groups, labels, strict=True)
@@ -323,8 +336,9 @@ def _of_groups(
     kind: str, fault: str, groups: Sequence[list[Asked]], described: Callable[[list[Asked]], tuple[int, str]]
 ) -> Finding:
     """A finding for each group of rows that ask one question."""
-    others = [row for group in groups for row, _ in group[1:]]
-    return replace(_found(kind, fault, map(described, groups)), others=others)
+    rows = [[row for row, _ in group] for group in groups]
+    others = [row for group in rows for row in group[1:]]
+    return replace(_found(kind, fault, map(described, groups)), others=others, groups=rows)
 
 
 def _found(kind: str, fault: str, rows: Iterable[tuple[int, str]]) -> Finding:

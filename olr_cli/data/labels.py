@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import ast
-import json
 import math
 import re
 import struct
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from decimal import Decimal
 from typing import Any, TypeVar
 
 from olr_cli.answers import is_match
 from olr_cli.answers.extraction import boxed, tagged
-from olr_cli.data.rows import Origins, Rows, own_digits, row_error, spelled
+from olr_cli.data.rows import Origins, Rows, own_digits, row_error, spelled, written
 
 _Read = TypeVar("_Read")
 
@@ -97,15 +94,10 @@ def read_cells(
 def _written(text: str) -> Any:
     """The list of texts, or the object with a label, that a text writes; None if it writes neither."""
     text = text.strip()
-    if not _WRITTEN.fullmatch(text):
-        return None
-    for parse in (json.loads, ast.literal_eval):
-        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            value = parse(text)
-            is_list = isinstance(value, list)
-            if not {*map(type, value)} - {str} if is_list else not {*LABEL_COLUMNS}.isdisjoint(value):
-                return value
-    return None
+    value = written(text) if _WRITTEN.fullmatch(text) else None
+    if isinstance(value, list):
+        return value if {*map(type, value)} <= {str} else None
+    return None if value is None or {*LABEL_COLUMNS}.isdisjoint(value) else value
 
 
 def _answer(text: str) -> str:

@@ -19,7 +19,7 @@ _TEMPLATES = tuple(
         r".*<start_of_turn>user\n(.*?)<end_of_turn>",
         r".*\[INST\](.*?)\[/INST\]",
         r".*<｜User｜>(.*?)<｜Assistant｜>",
-        r".*<\|user\|>\n?(.*?)(?:<\|end\|>|<\|assistant\|>|</s>)",
+        r".*<\|[Uu]ser\|>\n?(.*?)(?:<\|end\|>|<\|[Aa]ssistant\|>|</s>)",
         r"(?:.*\n)?user\n(.*)\nassistant\n(?:<think>\n*)?(?:</think>\n*)?$",  # without the special tokens, as in verl
         r".*\bUser: ?(.*?)\s*Assistant:(?:.*<think>)?\s*$",
     )
@@ -72,8 +72,17 @@ def _plain(text: str) -> str:
 
 def question_of(messages: Sequence[Message]) -> str:
     """The user's last question, without other turns and without what a chat template put around it."""
+    return _without_template(_last_asked(messages))
+
+
+def has_template(messages: Sequence[Message]) -> bool:
+    """Whether a chat template stands around the question: a text that is formatted already."""
+    return question_of(messages) != _last_asked(messages)
+
+
+def _last_asked(messages: Sequence[Message]) -> str:
     asked = [message.content for message in messages if message.role == "user"]
-    return _without_template(asked[-1] if asked else "\n\n".join(message.content for message in messages))
+    return asked[-1] if asked else "\n\n".join(message.content for message in messages)
 
 
 def _without_template(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import glob
 import io
@@ -20,7 +21,7 @@ from itertools import accumulate, chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from olr_cli.data.chat import message
+from olr_cli.data.chat import message, messages
 from olr_cli.errors import NotHere, UserError, did_you_mean, first_line, no_path
 from olr_cli.files import read_lines, read_text, system_problem
 
@@ -327,6 +328,7 @@ _BATCH_OF_OBJECTS = 1 << 14
 """Rows of JSON that are read at a time; an object takes a kilobyte."""
 _LONGEST_CELL = 1 << 27
 _SEPARATORS = ",;\t"
+_TURNS = re.compile(r"""\s*\[\s*\{\s*["']""")
 
 
 def matching_files(source: str) -> list[Path]:
@@ -489,16 +491,40 @@ def lines_of_rows(file: Path, rows: Sequence[int]) -> str:
 
 
 def _csv_table(file: Path) -> pa.Table:
-    """The rows below a line of names, every value as text; null where it is empty."""
+    """The rows below a line of names, values as text; null where they are empty.
+
+    A column of chat turns is read as such, in JSON or as Python writes them.
+    """
     import pyarrow as pa
 
     head, *rows = [row for _, row in _csv_rows(file)] or [[]]
     names = [name.strip() for name in head]
     columns = zip(*rows, strict=True) if rows else [()] * len(names)
-    texts = [pa.array([value or None for value in column], pa.large_string()) for column in columns]
-    table = pa.Table.from_arrays(texts, names)
+    cells = [
+        _csv_cells([value or None for value in column], f"{file}: '{name}'")
+        for name, column in zip(names, columns, strict=True)
+    ]
+    table = pa.Table.from_arrays(cells, names)
     _require_distinct(list(table.schema), str(file))
     return table
+
+
+def _csv_cells(texts: list[str | None], place: str) -> pa.Array:
+    import pyarrow as pa
+
+    if any(texts) and all(_TURNS.match(text) for text in texts if text):
+        values = [text and written(text) for text in texts]
+        if all(messages(value) for value, text in zip(values, texts, strict=True) if text):
+            return _column(values, place)
+    return pa.array(texts, pa.large_string())
+
+
+def written(text: str) -> Any:
+    """The value that a text writes, in JSON or as Python does; None if it writes none."""
+    for parse in (json.loads, ast.literal_eval):
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            return parse(text)
+    return None
 
 
 def _csv_rows(file: Path) -> Iterator[tuple[int, list[str]]]:
@@ -576,7 +602,10 @@ def _object(value: object, place: str) -> dict[str, Any]:
 
 
 def json_table(rows: Sequence[dict[str, Any]], place: str, names: Iterable[str] | None = None) -> pa.Table:
-    """JSON objects as a table, of the keys `names` or of all; a column that mixes numbers and text becomes text."""
+    """JSON objects as a table, of the keys `names` or of all.
+
+    A column that mixes numbers and text becomes text, and one that mixes these and lists becomes lists.
+    """
     import pyarrow as pa
 
     names = dict.fromkeys(chain(*rows)) if names is None else names
@@ -599,6 +628,11 @@ def _column(values: list[Any], place: str, level: int = 1) -> pa.Array:
             f"{place[:200]} is nested too deeply, more than {_MOST_LEVELS} levels; flatten it or leave it out"
         )
     kinds = set(map(type, values)) - {type(None)}
+    if list in kinds and kinds - {list} and kinds <= {list, str, int, float}:
+        items = [item for value in values if type(value) is list for item in value]
+        has_parts = any("type" in item for item in items if type(item) is dict)
+        if has_parts or dict not in map(type, items):  # else chats beside texts, which are no turns
+            values, kinds = [_as_list(value, has_parts) for value in values], {list}
     if len(kinds) > 1 and not kinds <= {str, int, float}:
         raise UserError(
             f"{place} mixes {' and '.join(sorted(map(_KINDS.__getitem__, kinds)))}; make them one kind"
@@ -620,6 +654,13 @@ def _column(values: list[Any], place: str, level: int = 1) -> pa.Array:
         with suppress(OverflowError):  # whole numbers beyond 64 bits become text
             return pa.array(values)
     return pa.array([value if value is None or type(value) is str else spelled(value) for value in values])
+
+
+def _as_list(value: Any, has_parts: bool) -> list[Any] | None:
+    """A value beside lists as a list: an answer, or the text of a message where others have parts."""
+    if value is None or type(value) is list:
+        return value
+    return [{"type": "text", "text": value} if has_parts else value]
 
 
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", list: "a list"}

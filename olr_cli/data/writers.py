@@ -65,14 +65,18 @@ def encode(prompts: PromptSet, target: Path) -> bytes:
     )
 
 
+def csv_suffix(source: str) -> str:
+    """The ending of one CSV file, whose rows are exported as they stand there; of any other data set nothing."""
+    path = Path(source).expanduser()
+    return path.suffix if path.suffix in (".csv", ".tsv") and path.is_file() else ""
+
+
 def require_writable(target: Path, source: str) -> None:
     """Refuse what `write_rows` could not write, before a check takes its time."""
-    if target.suffix in (".parquet", ".jsonl"):
-        return
-    if target.suffix not in (".csv", ".tsv") or target.suffix != Path(source).suffix:
+    if target.suffix not in (".parquet", ".jsonl", csv_suffix(source) or ".parquet"):
         raise UserError(
-            f"rows are written as .parquet or .jsonl, those of a CSV file also as {Path(source).suffix or '.csv'}; give"
-            f" {target} such an ending",
+            "rows are written as .parquet or .jsonl, those of one CSV file also as"
+            f" {csv_suffix(source) or '.csv'}; give {target} such an ending",
             "export",
         )
 

@@ -45,6 +45,8 @@ def test_what_a_model_thinks_is_no_answer(response, extractor, answer):
     "response, answer",
     (r"\boxed{7}, so #### 8", "7"),
     ("12 + 5 = 17\n#### 17", "17"),
+    ("<think>8?</think>\n<answer>\n17 m\n</answer>", "17 m"),
+    ("<answer>The answer is **17**.</answer> I hope the answer is of use.", "17"),
     ("#### 17\nThat is what was asked for.", "17"),
     ("#### Step 1\nAdd.\n#### Step 2\nTogether they have **17**.", "17"),
     ("**Step 1** Add. **Answer: 17 m**", "17 m"),

@@ -102,6 +102,7 @@ def test_prompts_are_shown_as_data():
     (["--ratio", "0.5", "--dataset", "unlabelled.jsonl"], "unlabelled.jsonl has no column of labels"),
     (["--ratio", "0.5", "--dataset", "torn.parquet"], "torn.parquet is not a whole Parquet file"),
     (["--ratio", "0.5", "--active-share", "2"], "the active share is 2"),
+    (["--type", "active", "--ratio", "0.5", "--active-share", "0.2"], "--active-share is for mixed noise"),
     (["--ratio", "0.5", "--out", "noise.csv"], "written as .parquet or .jsonl"),
     (["--ratio", "0.5", "--rollouts", "nowhere"], "nowhere does not exist"),
     (["--ratio", "0.5", "--dataset", "mine.jsonl"], "its columns are Frage, meta.gold"),

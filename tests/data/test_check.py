@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 from cases import each
 from commands import olr
+from samples import json_lines
 
 from olr_cli.answers import Judge
 from olr_cli.data.check import KINDS, check, label_notes
@@ -174,6 +175,47 @@ def test_what_an_export_leaves_out_is_chosen_by_the_names_of_the_findings(tmp_pa
     refused = olr(*words[:-2], tmp_path / "z.csv", "--drop", "no_labels")
     assert refused.exit_code == 2 and "did you mean 'no_label'" in refused.output
     assert not (tmp_path / "z.csv").exists()
+
+
+@each(
+    "question, found",
+    ("<|User|>Half of 9?\n<|Assistant|><think>\n", {"template": [0]}), ("[INST] Half of 9? [/INST]", {"template": [0]}),
+    ("Is the user right that half of 9 is 4.5?", {}),
+)  # fmt: skip
+def test_a_chat_template_around_a_question_is_found(tmp_path, question, found):
+    file = json_lines(tmp_path / "x.jsonl", {"prompt": question, "answer": r"\frac{9}{2}"})
+    assert checked(file) == (0, found)
+    chat = [{"role": "system", "content": "Think."}, {"role": "user", "content": question}]
+    assert checked(json_lines(file, {"prompt": chat, "answer": r"\frac{9}{2}"})) == (0, found)
+
+
+@each(
+    "rows, left",
+    ("q?,\nq?,4\nq?,4\n", "q?,4\n"), ("q?,N/A\nq?,4\nq?,5.0\n", None), ("q?,N/A\nq?,4\n", "q?,4\n"),
+    ("q?,\\frac{1}{2\nq?,0.5\n", "q?,0.5\n"), ("q<br>?,4\nq<br>?,4\nr?,5\n", "r?,5\n"),
+    ("q?,four\nq?,4\nq?,4.0\n", "q?,4\n"),
+)  # fmt: skip
+def test_of_a_question_that_is_asked_again_an_export_keeps_the_first_row_that_it_does_not_leave_out(
+    tmp_path, rows, left
+):
+    (tmp_path / "x.csv").write_text(f"question,answer\n{rows}")
+    clean = tmp_path / "clean.csv"
+    ended = olr("check", tmp_path / "x.csv", "--export", clean, "--drop", "repeat,html,number_word")
+    if left is None:
+        assert ended.exit_code == 2 and "no row is left" in ended.output, "4 and 5 contradict each other"
+    else:
+        assert clean.read_text() == f"question,answer\n{left}"
+
+
+def test_only_the_rows_of_one_csv_file_are_written_as_csv(tmp_path):
+    for name in "xy":
+        (tmp_path / f"{name}.csv").write_text(f"question,answer\n{name}?,1\n{name}{name}?,\n")
+    pattern, clean = str(tmp_path / "?.csv"), tmp_path / "clean.csv"
+    assert olr("check", pattern).output.rstrip().partition("--export ")[2].startswith("clean.jsonl ")
+    for source, ending in ((pattern, ".csv"), (tmp_path / "x.csv", ".tsv")):
+        ended = olr("check", source, "--export", clean.with_suffix(ending))
+        assert ended.exit_code == 2 and "those of one CSV file also as .csv" in ended.output
+    assert not [*tmp_path.glob("clean*")]
 
 
 def test_every_finding_has_a_name_that_an_export_knows(tmp_path):

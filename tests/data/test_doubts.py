@@ -41,6 +41,7 @@ SOUND = [
     ("Give a simplified fraction.", r"\frac{1}{2}"), ("What percent is it?", "25"),
     ("How many are there?", "infinitely many"), ("Is it 3 or 5?", "3"),
     ("Show that it is prime. What is it?", "3"), ("What is the slope?", "-3"), ("Is it even?", r"\text{yes}"),
+    ("What is 7 + 8? Put it within \\boxed{}.", "15"), ("What is 7 + 8? Answer:", "15"),
     ("What is $a \\times b$?\nThe neighbours\tthink so.", "-7"), ("Was ist größer?", "5°"),
 ]  # fmt: skip
 

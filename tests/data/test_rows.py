@@ -5,6 +5,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -112,6 +113,8 @@ def test_json_lines_and_a_json_array_give_the_same_table(tmp_path):
     "values, kept",
     (["x", 2, 2.5, None], ["x", "2", "2.5", None]),
     ([10**30, 7], [str(10**30), "7"]),
+    (["x", ["y", 2], [], 3, None], [["x"], ["y", "2"], [], ["3"], None]),
+    (["x", [{"type": "text", "text": "y"}]], [[{"type": "text", "text": name}] for name in "xy"]),
     ([{}, None], [None, None]),
     (
         [{"b": [1]}, {"b": []}, {"c": "x"}],
@@ -122,6 +125,11 @@ def test_json_lines_and_a_json_array_give_the_same_table(tmp_path):
 def test_values_of_many_forms_become_a_column(tmp_path, values, kept):
     file = json_lines(tmp_path / "a.jsonl", *({"x": value} for value in values))
     assert read_table([file]).to_pylist() == [{"x": value} for value in kept]
+
+
+def test_texts_beside_chats_are_refused(tmp_path):
+    file = json_lines(tmp_path / "a.jsonl", {"x": "1+1?"}, {"x": [{"role": "user", "content": "1+1?"}]})
+    assert "'x' mixes a list and text" in refusal(read_table, [file])
 
 
 def test_a_column_of_json_can_be_written_as_parquet_whatever_is_empty_in_it(tmp_path):
@@ -172,6 +180,20 @@ def test_a_csv_file_has_texts_below_its_names(tmp_path, name, separator):
     rows = [{"question": '1+1,\n"x";', "answer": "007"}, {"question": "2+2", "answer": None}]
     assert read_table([tmp_path / name]).to_pylist() == rows
     assert read_table([tmp_path / name], {"answer", "other"}).column_names == ["answer"]
+
+
+@pytest.mark.parametrize("spelled", [json.dumps, str])
+def test_chat_turns_in_csv_are_read_as_in_json_and_other_texts_stay(tmp_path, spelled):
+    turns = [{"role": "user", "content": 'It\'s "1+1"?'}, {"role": "assistant", "content": "2"}]
+    cells = {
+        "messages": [spelled(turns), ""],
+        "note": [spelled(turns), "[{"],
+        "log": [spelled([{"n": 1}])] * 2,
+    }
+    pl.DataFrame(cells).write_csv(tmp_path / "a.csv")
+    table = read_table([tmp_path / "a.csv"])
+    assert table.to_pydict() == cells | {"messages": [turns, None]}
+    assert Rows(table, Origins("a.csv")).values("messages.assistant") == ["2", None]
 
 
 def test_a_row_of_a_csv_file_with_other_columns_is_named_by_its_line(tmp_path):

@@ -77,11 +77,10 @@ def _measured(audit: Audit) -> Iterator[Line]:
             yield _line(None, NOT_VERIFIED)
         return
     if ratio is not None:
-        drawn = int((verified.is_drawn & (verified.is_wrong >= 0)).sum())
         yield _line(
             "Noise ratio",
             f"{ratio.number:.2f} of the labels are wrong or their questions flawed (95 % interval {ratio.low:.2f} to"
-            f" {ratio.high:.2f}, from {drawn} drawn at random)",
+            f" {ratio.high:.2f}, from {audit.drawn_labels} drawn at random)",
         )
     wrong = int((verified.is_wrong == 1).sum())
     text = f"{verified.labels} label{'s' * (verified.labels != 1)}, {wrong} of them wrong"

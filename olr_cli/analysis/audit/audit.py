@@ -64,6 +64,7 @@ class Audit:
         policy_was_training: whether the rollouts are those of a policy in training; None where nobody knows.
         verified: labels that somebody verified; None without any.
         verified_labels: how many of them are known to be right or wrong.
+        drawn_labels: how many labels that are known to be right or wrong were drawn at random.
         noise_ratio: share of wrong labels; None without a random draw.
         gain: how many more labels are right if proposals replace those that are likelier wrong, which is done only if
             it is surely above 0; None without verified labels, or such proposals.
@@ -83,6 +84,7 @@ class Audit:
     policy_was_training: bool | None
     verified: Verified | None = field(repr=False)
     verified_labels: int
+    drawn_labels: int = field(repr=False)
     noise_ratio: Cell | None
     gain: Cell | None
     warnings: Sequence[str]
@@ -128,7 +130,7 @@ def audit(history: RolloutHistory, judge: Judge, *, verified: Sequence[Path] = (
     manifest = read_manifest(history.source) if history.is_run else None
     counted = tally(history, judge)
     model = annotators.fit(counted)
-    # Labels that the run was given as verified (`data.verified`) are known, and measure nothing: votes on prompts
+    # Labels that the run was given as verified (`data.verified`) are known, and calibrate nothing: votes on prompts
     # that were trained on their true answer are right more often than those on others.
     trained = {name: prompt.true_answer for name, prompt in history.prompts.items() if prompt.is_verified}
     asked = [history.prompts[name] for name in counted.prompt_ids]
@@ -137,14 +139,14 @@ def audit(history: RolloutHistory, judge: Judge, *, verified: Sequence[Path] = (
     answers = {name: answer for name, answer in answers.items() if name not in trained}
     if trained:
         notes.append(
-            f"The run was trained on {len(trained)} verified labels (data.verified). They count as known here, and"
-            " measure nothing."
+            f"The run was trained on {len(trained)} verified labels (data.verified). They count as known here, also in"
+            " the noise ratio, and say nothing of the other labels."
         )
     if manifest is not None and (status := manifest["status"]) != "finished":
         notes.append(f"The run is not finished ({status}): what it has not visited yet is not in here.")
     if manifest is not None and any(prompt.noise_type == "active" for prompt in history.prompts.values()):
         notes.append("Active noise draws a noisy label at every visit: those of the last visit are audited.")
-    of_prompts = (drawn.difference(trained), asked, counted.labels, judge)
+    of_prompts = (drawn, asked, counted.labels, judge)
     measure = Verified.of(answers, *of_prompts) if answers else None
     known = Verified.of({**trained, **answers}, *of_prompts)
     verdicts, gain = _verdicts(asked, counted, model, known, measure, judge)
@@ -164,7 +166,8 @@ def audit(history: RolloutHistory, judge: Judge, *, verified: Sequence[Path] = (
         policy_was_training=None if manifest is None else kind_of(manifest) == "training",
         verified=measure,
         verified_labels=0 if measure is None else measure.labels,
-        noise_ratio=None if measure is None else calibration.noise_ratio(measure, is_labelled),
+        drawn_labels=int((known.is_drawn & (known.is_wrong >= 0)).sum()),
+        noise_ratio=None if measure is None else calibration.noise_ratio(known, is_labelled),
         gain=gain,
         warnings=[
             *history.warns_of_no_answers(1 - answered / rollouts),

@@ -92,24 +92,27 @@ def is_right(labels: Sequence[str | None], truths: Sequence[str | None], judge: 
 
 
 def noise_ratio(verified: Verified, is_labelled: Bools) -> Cell | None:
-    """The share of wrong labels, from those drawn at random; labels that were looked at for another reason count as
-    they are, and stand for no others. None without a random draw.
+    """The share of wrong labels, from those drawn at random among all. None without a random draw.
+
+    Labels that were looked at for another reason stand for no others: they only say how many are wrong, and how many
+    are right, at least.
 
     The interval is Jeffreys', of a finite number of labels; where all that were drawn are alike, with the ends that
     Brown, Cai and DasGupta (2001, "Interval Estimation for a Binomial Proportion") put in their place.
     """
     from scipy.stats import betabinom
 
-    is_known = ~np.isnan(verified.is_wrong)
-    drawn = verified.is_wrong[is_known & verified.is_drawn]
+    known = verified.is_wrong[~np.isnan(verified.is_wrong)]
+    drawn = verified.is_wrong[~np.isnan(verified.is_wrong) & verified.is_drawn]
     if not len(drawn):
         return None
-    wrong, right = drawn.sum(), (1 - drawn).sum()
-    known, unknown = verified.is_wrong[is_known].sum(), int((is_labelled & ~is_known).sum())
+    labels, wrong, right = int(is_labelled.sum()), drawn.sum(), (1 - drawn).sum()
+    others = labels - len(drawn)
     shape = (wrong + 0.5, right + 0.5) if wrong and right else (max(wrong, 1), max(right, 1))
-    low, high = betabinom.ppf((0.025, 0.975), unknown, *shape)
-    counts = (unknown * wrong / len(drawn), low if wrong else 0, high if right else unknown)
-    mean, low, high = (float((known + count) / is_labelled.sum()) for count in counts)
+    low, high = betabinom.ppf((0.025, 0.975), others, *shape)
+    counts = (others * wrong / len(drawn), low if wrong else 0, high if right else others)
+    bounds = known.sum(), labels - (1 - known).sum()
+    mean, low, high = (float(np.clip(wrong + count, *bounds)) / labels for count in counts)
     return Cell(mean, ends=(low, high))
 
 

@@ -192,7 +192,7 @@ def test_a_draw_that_is_none_is_warned_of(tmp_path, judge):
     assert not examined(log, judge, verified=verifying(tmp_path, picked)).warnings
 
 
-def test_labels_that_a_run_was_trained_on_as_verified_are_known_and_measure_nothing(tmp_path, judge):
+def test_labels_that_a_run_was_trained_on_as_verified_are_known_and_calibrate_nothing(tmp_path, judge):
     log = write(tmp_path / "log.jsonl", many(30, wrong={3, 8, 11}))
     verified = verifying(tmp_path, {"p3": "7", "p4": "9"})
     trained = audit(read_history(log, [f"data.verified={verified}"]), judge)
@@ -201,6 +201,14 @@ def test_labels_that_a_run_was_trained_on_as_verified_are_known_and_measure_noth
         assert (known["is_verified"], known["proposed_label"], known["change"]) == (True, answer, "changed")
     assert trained.verified is None
     assert any("trained on 2 verified labels" in note for note in trained.notes)
+
+
+def test_labels_that_a_run_was_trained_on_count_in_the_noise_ratio_as_the_other_drawn_ones(tmp_path, judge):
+    log = write(tmp_path / "log.jsonl", many(40, wrong=range(10)))
+    trained = write(tmp_path / "t.jsonl", [{"prompt_id": f"p{n}", "true_answer": "7"} for n in range(10)])
+    drawn = verifying(tmp_path, {f"p{n}": "7" for n in range(0, 40, 2)}, drawn=True)
+    found = audit(read_history(log, [f"data.verified={trained}"]), judge, verified=[drawn])
+    assert (found.verified_labels, found.drawn_labels, found.noise_ratio.mean) == (15, 20, 0.25)
 
 
 # The example of the README ----------------------------------------------------------------------------------------

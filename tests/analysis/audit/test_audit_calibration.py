@@ -44,13 +44,18 @@ def test_a_ratio_of_which_all_is_known_has_no_width():
     assert found.low == found.value == found.high == 0.25
 
 
-def test_labels_that_were_picked_count_as_they_are_and_stand_for_no_others():
-    is_wrong = [1.0] * 10 + [0, 0, 0, 1] * 10 + [np.nan] * 50
-    is_drawn = [False] * 10 + [True] * 40 + [False] * 50
-    found = noise_ratio(verified(is_wrong, is_drawn), np.ones(100, dtype=bool))
-    assert found.value == pytest.approx((10 + 10 + 50 / 4) / 100)
-    assert 0.2 < found.low < found.high < 0.5
-    assert noise_ratio(verified(is_wrong, [False] * 100), np.ones(100, dtype=bool)) is None
+@pytest.mark.parametrize("picked", [slice(0, 25), slice(375, 400)], ids=["wrong", "right"])
+def test_labels_that_were_picked_stand_for_no_others(picked):
+    rng, truth, found = np.random.default_rng(0), np.arange(400) < 40, []
+    for _ in range(300):
+        drawn = of_draw(rng, truth, 50)
+        known = drawn.is_wrong.copy()
+        known[picked] = truth[picked]
+        found.append(noise_ratio(verified(known, drawn.is_drawn), np.ones(400, dtype=bool)))
+        assert found[-1].low >= np.nansum(known) / 400 and found[-1].high <= 1 - np.nansum(1 - known) / 400
+    assert np.mean([one.value for one in found]) == pytest.approx(0.1, abs=0.01)
+    assert np.mean([one.low <= 0.1 <= one.high for one in found]) > 0.93
+    assert noise_ratio(verified(known, [False] * 400), np.ones(400, dtype=bool)) is None
 
 
 def history(rng, size=500):
