@@ -164,8 +164,11 @@ def test_notes_say_what_is_compared_and_what_was_scored_in_part(ours, theirs):
     assert "Qwen3-4B-Base, olr, active noise 0.5 (noise_ratios, baselines" in against_paper
     assert "runs/ours step 50: only some problems were scored (AIME24 20 of 30, " in against_paper
     assert "paired by problem" in " ".join(scores_table([ours], theirs).notes)
-    table = scores_table([evaluation("a", names=("amc",))], evaluation("b", names=("amc",), problems=15))
-    assert "a: b has only some of the problems scored (AMC 15)." in table.notes
+    whole, part = evaluation("a", names=("amc",)), evaluation("b", names=("amc",), problems=15)
+    of_both = "differences are of the problems that both have (AMC 15)."
+    assert f"a: {of_both}" in scores_table([whole], part).notes
+    assert f"b: {of_both}" in scores_table([part], whole).notes
+    assert not any(of_both in note for note in scores_table([whole], whole).notes)
 
 
 def test_notes_explain_a_missing_interval():
