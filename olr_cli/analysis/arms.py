@@ -112,7 +112,8 @@ class Arm:
         notes += [note for run in self.runs for note in rules_note(run.path)]
         if len(set(map(complete_epochs, self._visits))) > 1:
             notes.append(
-                f"Arm '{self.name}' is drawn up to epoch {self.epochs}, which all its runs have finished."
+                f"Figures by epoch show arm '{self.name}' up to epoch {self.epochs}, which all its runs have finished;"
+                " tables and the figure arms take the last epoch of each run."
             )
         return notes
 
