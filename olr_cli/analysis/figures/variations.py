@@ -22,6 +22,7 @@ from olr_cli.analysis.arms import (
     Variation,
     grpo_beside,
     measured,
+    merged,
     spelt,
     tell_apart,
     telling_settings,
@@ -156,6 +157,7 @@ def over(arms: Sequence[Arm], key: str) -> list[Chart]:
     keys = sorted({key for arm in arms for key in arm.settings()} | set(OFTEN))
     if key not in keys:
         raise unknown("over", key, keys)
+    arms = merged(arms)
     series = series_over(arms, key)
     if not series:
         raise Lack(f"runs that differ in {key}, and in nothing else but the seed")

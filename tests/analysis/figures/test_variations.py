@@ -112,6 +112,13 @@ def test_points_of_different_seeds_are_not_joined_and_each_says_of_how_many_runs
     assert {"n=1", "n=2"} <= {*texts(fewer.figure.axes[0])} and "n=2" not in texts(others.figure.axes[0])
 
 
+def test_arms_that_differ_in_name_alone_are_one_point(tmp_path):
+    for arm, ratio, seed in (("low", 0.3, 1), ("high", 0.5, 1), ("", 0.3, 2), ("again", 0.3, 1)):
+        write_run(tmp_path / f"{arm}{seed}", olr(), ratio * seed, ratio=ratio, seed=seed, arm=arm)
+    rows = drawn("over-noise.ratio", tmp_path).data.select("value", "mean", "seeds").rows()
+    assert rows == [(0.3, pytest.approx(0.45), "1 2"), (0.5, 0.5, "1")]
+
+
 def test_arms_are_compared_with_a_dot_a_run(tmp_path):
     for arm, kind in (("grpo", {"name": "grpo"}), ("olr", chosen("slope"))):
         for seed in (1, 2, 3):
