@@ -369,7 +369,7 @@ def _sentences(rows: _Rows, reference: Reference | None) -> Iterator[str]:
     )
     for evaluation, cells in rows if theirs else ():
         pairs = {name: change.n for name, change in _changes(cells).items()}
-        of_both = [(it, pairs[it.benchmark]) for it in evaluation.scores if it.benchmark in pairs]
+        of_both = [(it, pairs.get(it.benchmark, 0)) for it in evaluation.scores if it.benchmark in theirs]
         partly = [f"{it.title} {n}" for it, n in of_both if n < max(it.problems, theirs[it.benchmark])]
         if partly:
             yield f"{evaluation.name}: differences are of the problems that both have ({', '.join(partly)})."

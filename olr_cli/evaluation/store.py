@@ -97,7 +97,7 @@ class Generation:
     unfinished_thought: bool | None = None
 
 
-_TEXTS = ("prompt", "response", "gold")
+_TEXTS = ("prompt", "response")
 _SCORED = [column.name for column in fields(Generation) if column.name not in _TEXTS]
 """What scores are made of: they need none of the long texts."""
 

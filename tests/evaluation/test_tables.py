@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from dataclasses import replace
 from decimal import Decimal
 
 import polars as pl
@@ -24,7 +25,7 @@ def scored(benchmark, right, problems, samples=1, thoughts=None):
 
     With `thoughts` the others end inside their thinking.
     """
-    samples_of = {"answer": "x", "answer_class": "x", "tokens": 7, "truncated": False}
+    samples_of = {"gold": "x", "answer": "x", "answer_class": "x", "tokens": 7, "truncated": False}
     rows = [
         {"problem_id": f"problem {p}", "sample": s, "is_correct": p < right, **samples_of}
         | {"unfinished_thought": thoughts and p >= right}
@@ -168,6 +169,8 @@ def test_notes_say_what_is_compared_and_what_was_scored_in_part(ours, theirs):
     of_both = "differences are of the problems that both have (AMC 15)."
     assert f"a: {of_both}" in scores_table([whole], part).notes
     assert f"b: {of_both}" in scores_table([part], whole).notes
+    others = NamedScores("c", (replace(whole.scores[0], by_problem={("problem 0", "another gold"): 1.0}),))
+    assert f"a: {of_both.replace('15', '0')}" in scores_table([whole], others).notes
     assert not any(of_both in note for note in scores_table([whole], whole).notes)
 
 
