@@ -312,7 +312,7 @@ def _metrics(labels: Columns) -> dict[str, float]:
 
     frame = pl.from_arrow(_table("labels", labels))
     assert isinstance(frame, pl.DataFrame)
-    return label_metrics(frame)
+    return {**label_metrics(frame), "rollout/groups": len(frame)}
 
 
 def replayed(history, judge) -> list[LabelRecord]:

@@ -113,7 +113,8 @@ class Arm:
         notes += [note for run in self.runs for note in rules_note(run.path)]
         if len(set(map(complete_epochs, self._visits))) > 1:
             notes.append(
-                f"Arm '{self.name}' is drawn up to epoch {self.epochs}, which all its runs have finished."
+                f"Figures by epoch show arm '{self.name}' up to epoch {self.epochs}, which all its runs have finished;"
+                " tables and the figure arms take the last epoch of each run."
             )
         return notes
 
@@ -251,7 +252,7 @@ class Variation:
 
     Attributes:
         key: dotted, as ``noise.ratio``.
-        arms: value of the key -> the first arm that has it; two at least, ascending.
+        arms: value of the key -> the arm that has it; two at least, ascending.
         name: what tells it from others of its panel, in a figure.
         panel: the settings that tell its panel from others; empty if there is one.
     """
@@ -271,15 +272,26 @@ class Variation:
         return self.first.settings(self.key, *without)
 
 
+def merged(arms: Iterable[Arm]) -> list[Arm]:
+    """The arms, those that differ in nothing but their name as one: the first, with one run of every seed."""
+    by_settings: dict[str, Arm] = {}
+    for arm in arms:
+        first = by_settings.setdefault(repr(sorted(arm.settings().items())), arm)
+        of_seeds = {run.seed: run for run in (*arm.runs, *first.runs)}
+        runs = tuple(run for _, run in sorted(of_seeds.items()))
+        by_settings[repr(sorted(arm.settings().items()))] = replace(first, runs=runs)
+    return list(by_settings.values())
+
+
 def vary(arms: Iterable[Arm], key: str) -> list[Variation]:
-    """The arms that differ in one key alone, in the order in which each variation first appears.
+    """The arms that differ in one key alone, in the order in which each variation first appears; they are `merged`.
 
     Arms whose recipe does not have the key, or not a value for it, are left out.
     """
     groups: defaultdict[str, dict[Any, Arm]] = defaultdict(dict)
     for arm in arms:
         if (value := _value(arm.recipe, key)) is not None:
-            groups[repr(sorted(arm.settings(key).items()))].setdefault(value, arm)
+            groups[repr(sorted(arm.settings(key).items()))][value] = arm
     return [Variation(key, dict(sorted(group.items()))) for group in groups.values() if len(group) > 1]
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import isfinite
 from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
@@ -44,8 +45,10 @@ class Key(NamedTuple):
 
 
 def frame(rows: Iterable[tuple[str, int, str, int | None, float | None]]) -> pl.DataFrame:
-    """A frame of rows (arm, seed, metric, at, value); those without a value are left out."""
-    return pl.DataFrame([row for row in rows if row[-1] is not None], schema=SCHEMA, orient="row")
+    """A frame of rows (arm, seed, metric, at, value); those without a finite value are left out."""
+    # Other trainers log nan where a mean has nothing to be of.
+    finite = [row for row in rows if row[-1] is not None and isfinite(row[-1])]
+    return pl.DataFrame(finite, schema=SCHEMA, orient="row")
 
 
 def summarise(

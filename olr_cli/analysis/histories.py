@@ -161,7 +161,7 @@ def _run_history(run: Path, changes: Mapping[str, Any], report: Report) -> Rollo
     run_recipe = read_recipe(run)
     recipe = _recipe(run_recipe, changes, str(run), _SETTABLE)
     # The run may still be training: its steps are counted before the labels are read, and later ones left out.
-    steps = _complete_steps(run)
+    steps = len(stored_steps(run))
     stored = ("prompt_id", *LABELS, "label_source", "in_percent")
     labels = scan_labels(run).filter(pl.col("visit") == 1).select(stored)
     prompts = {row["prompt_id"]: _prompt(row) for row in labels.collect().iter_rows(named=True)}
@@ -233,17 +233,6 @@ def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
     if digest != prompts.digest and (is_local or digest is not None):
         raise UserError(f"{source} does not hold the prompts of this run any more")
     return prompts
-
-
-def _complete_steps(run: Path) -> int:
-    steps = stored_steps(run)
-    missing = next((step for step, stored in enumerate(steps, start=1) if step != stored), None)
-    if missing is not None:
-        raise UserError(
-            f"{run} has no labels or no rollouts of step {missing}, though it has step {steps[-1]}; restore the file"
-            " from a copy, for every decision depends on the earlier ones"
-        )
-    return len(steps)
 
 
 def rewards_responses(recipe: Recipe) -> bool:

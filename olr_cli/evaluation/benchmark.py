@@ -173,6 +173,11 @@ class Benchmark(Section):
         return self
 
     @property
+    def grading(self) -> dict[str, object]:
+        """The settings that decide grades."""
+        return {"grader": self.grader, "extractor": self.extractor, "tolerance": self.tolerance}
+
+    @property
     def notes(self) -> Sequence[str]:
         """What was left out of the user's file, as `PromptSet.notes`."""
         return self._notes

@@ -6,12 +6,13 @@ Under the protocol `paper`, samples and templates are those behind the paper's p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from olr_cli.data.arithmetic import toy_kind
+from olr_cli.data.check import label_notes
 from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends import BackendOptions, Sampling
@@ -33,6 +34,7 @@ from olr_cli.evaluation.results import Compared, check_reference
 from olr_cli.evaluation.scores import is_evaluation
 from olr_cli.evaluation.store import EvaluationRecord, Protocol, Target, Task
 from olr_cli.evaluation.targets import all_targets, load_tokenizer, origin, require_models, targets
+from olr_cli.recipe.schema import DataSection
 from olr_cli.runs.directory import is_run, read_recipe
 from olr_cli.tables import Answer
 
@@ -158,7 +160,20 @@ def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
         loaded = next((it.tasks for it in evaluations if it.request == decided), None)
         tasks = decided.tasks(chosen.benchmarks) if loaded is None else loaded
         evaluations += [Evaluation(target, tasks, decided) for target in group]
+    if chosen.samples is None:  # training has looked at what a run holds out
+        for note in _label_notes(evaluations[0].tasks):
+            say(f"Warning: {note}")
     return evaluations
+
+
+def _label_notes(tasks: Sequence[Task]) -> Iterator[str]:
+    """Sentences about golds of own files with which no answer may be right."""
+    for task in tasks:
+        source, fields = task.benchmark.source.file, task.benchmark.fields
+        if source is not None and task.benchmark.grader == "math":
+            columns = None if fields is None else {"question": fields.problem, "answer": fields.answer}
+            data = DataSection.model_validate({"train": source, "columns": columns})
+            yield from label_notes(task.problems, data)
 
 
 def _parted(target: Target, *, is_held_out: bool) -> Target:

@@ -89,7 +89,7 @@ def scores_answer(evaluated: Evaluated, compare: Compared, note: str | None = No
         if reference is None:
             name = other.name if other.name not in names else str(other.folder)
             reference = NamedScores(name, tuple(other.store.scores()), tuple(_notes(other)))
-        notes += _read_otherwise(targets, other)
+        notes += _graded_otherwise(targets, other)
     table = scores_table(list(shown.values()), reference)
     return Answer(
         parts=[table],
@@ -106,16 +106,18 @@ def _scores_file(target: Target) -> File:
     return File(target.folder / "scores.json", f" and generations/{which}")
 
 
-def _read_otherwise(targets: Sequence[Target], other: Target) -> Iterator[str]:
-    """Benchmarks whose answers two evaluations read with different extractors."""
+def _graded_otherwise(targets: Sequence[Target], other: Target) -> Iterator[str]:
+    """Benchmarks that two evaluations grade with different settings."""
     theirs = other.store.record().benchmarks
     for target in targets:
         for name, task in target.store.record().benchmarks.items():
-            if name in theirs and task.definition.extractor != theirs[name].definition.extractor:
-                yield (
-                    f"{task.definition.title}: answers are read with {task.definition.extractor} in {target.name}, and"
-                    f" with {theirs[name].definition.extractor} in {other.name}; `olr regrade` can read all with one."
-                )
+            of_other = theirs[name].definition.grading if name in theirs else {}
+            for key, value in task.definition.grading.items():
+                if of_other.get(key, value) != value:
+                    yield (
+                        f"{task.definition.title}: graded with {key} {value} in {target.name}, and with"
+                        f" {of_other[key]} in {other.name}; `olr regrade` can grade all with one."
+                    )
 
 
 def _notes(target: Target) -> Iterator[str]:
@@ -362,9 +364,12 @@ def _sentences(rows: _Rows, reference: Reference | None) -> Iterator[str]:
         )
     if any(score.interval is None for score in scores):
         yield "Where all problems score the same, a bootstrap sees no spread and there is no interval."
-    for evaluation, cells in rows:
+    theirs = (
+        {it.benchmark: it.problems for it in reference.scores} if isinstance(reference, NamedScores) else {}
+    )
+    for evaluation, cells in rows if theirs else ():
         pairs = {name: change.n for name, change in _changes(cells).items()}
-        fewer = [it for it in evaluation.scores if 0 < pairs.get(it.benchmark, 0) < it.problems]
-        if fewer and reference is not None:
-            counts = ", ".join(f"{score.title} {pairs[score.benchmark]}" for score in fewer)
-            yield f"{evaluation.name}: {reference.name} has only some of the problems scored ({counts})."
+        of_both = [(it, pairs.get(it.benchmark, 0)) for it in evaluation.scores if it.benchmark in theirs]
+        partly = [f"{it.title} {n}" for it, n in of_both if n < max(it.problems, theirs[it.benchmark])]
+        if partly:
+            yield f"{evaluation.name}: differences are of the problems that both have ({', '.join(partly)})."

@@ -64,7 +64,8 @@ class Score:
         truncated: share of samples that the length limit cut, or that end inside their thinking; None if unknown (an
             imported log), as `mean_tokens`.
         unfinished_thoughts: share of samples that end inside their thinking; None if no sample thinks.
-        by_problem: problem id -> share of its samples that are right; not in scores.json.
+        by_problem: problem id and gold, since other files may have the same ids -> share of its samples that are right;
+            not in scores.json.
     """
 
     benchmark: str
@@ -81,7 +82,7 @@ class Score:
     missing_answers: float
     mean_tokens: float | None
     unfinished_thoughts: float | None = None
-    by_problem: Mapping[str, float] = field(repr=False, default_factory=dict)
+    by_problem: Mapping[tuple[str, str], float] = field(repr=False, default_factory=dict)
 
     @property
     def is_whole(self) -> bool:
@@ -94,13 +95,13 @@ def score(
 ) -> Score:
     """Score the stored generations of one benchmark.
 
-    `generations` have one row per sample, with the columns ``problem_id``, ``sample``, ``answer``, ``answer_class``,
-    ``is_correct``, ``tokens``, ``truncated`` and ``unfinished_thought``. There must be n `samples` of each problem
-    (R19), and so many `problems`, where that is known.
+    `generations` have one row per sample, with the columns ``problem_id``, ``gold``, ``sample``, ``answer``,
+    ``answer_class``, ``is_correct``, ``tokens``, ``truncated`` and ``unfinished_thought``. There must be n `samples` of
+    each problem (R19), and so many `problems`, where that is known.
     """
     _assert_complete(benchmark.name, generations, samples, problems)
     by_problem = generations.group_by("problem_id", maintain_order=True).agg(
-        right=pl.col("is_correct").sum(), share=pl.col("is_correct").mean()
+        pl.col("gold").first(), right=pl.col("is_correct").sum(), share=pl.col("is_correct").mean()
     )
     shares = by_problem["share"].to_list()
     powers_of_two = {1 << i for i in range(samples.bit_length())}
@@ -130,7 +131,7 @@ def score(
         },
         majority=_majority(generations) / by_problem.height,
         **overall.row(0, named=True),
-        by_problem=dict(zip(by_problem["problem_id"], shares, strict=True)),
+        by_problem=dict(zip(by_problem.select("problem_id", "gold").iter_rows(), shares, strict=True)),
     )
 
 

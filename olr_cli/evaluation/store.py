@@ -97,7 +97,7 @@ class Generation:
     unfinished_thought: bool | None = None
 
 
-_TEXTS = ("prompt", "response", "gold")
+_TEXTS = ("prompt", "response")
 _SCORED = [column.name for column in fields(Generation) if column.name not in _TEXTS]
 """What scores are made of: they need none of the long texts."""
 
@@ -180,8 +180,7 @@ class EvaluationRecord(Section):
         settings = {"model": self.model, **asdict(self.sampling), "seed": self.seed}
         settings |= {key: self.prompting.get(key, "default") for key in PROMPTING}
         for name, task in self.benchmarks.items():
-            settings[f"grader of {name}"] = task.definition.grader
-            settings[f"extractor of {name}"] = task.definition.extractor
+            settings |= {f"{key} of {name}": value for key, value in task.definition.grading.items()}
         return settings
 
 

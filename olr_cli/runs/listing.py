@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -33,7 +34,7 @@ class RunEntry:
         name: its path, below the folder that was named.
         epoch: the last one with a stored step, of the `epochs` that its recipe asks for.
         accuracy: held out, the last that was measured, from 0 to 1.
-        wrong_labels: share of wrong effective labels in the steps of that epoch.
+        wrong_labels: share of wrong effective labels in the last whole epoch, as figures and reports have it.
         size: bytes.
         problem: of a damaged run.
     """
@@ -134,7 +135,10 @@ def _entry(path: Path, folder: Path) -> RunEntry:
     except (UserError, OSError) as error:
         return replace(entry, problem=str(error))
     trained = [line for line in lines if line["step"]]
-    epoch = int(trained[-1]["epoch"]) if trained else None
+    prompts = Counter[float]()
+    for line in trained:
+        prompts[line["epoch"]] += int(line.get("rollout/groups", 0))
+    whole = [epoch for epoch, count in prompts.items() if count >= next(iter(prompts.values()))]
     return replace(
         entry,
         kind=run.kind,
@@ -142,10 +146,10 @@ def _entry(path: Path, folder: Path) -> RunEntry:
         arm=arm_name(run),
         seed=run.seed,
         status=status_of(path, manifest),
-        epoch=epoch,
+        epoch=int(trained[-1]["epoch"]) if trained else None,
         epochs=run.recipe.train.epochs,
         accuracy=of_epoch("eval/avg", lines),
-        wrong_labels=of_epoch("label/effective_noise", [line for line in trained if line["epoch"] == epoch]),
+        wrong_labels=of_epoch("label/effective_noise", [it for it in trained if it["epoch"] == whole[-1]]),
         created=run.created,
     )
 

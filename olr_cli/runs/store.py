@@ -250,6 +250,11 @@ def _checked(runs: Sequence[Path], table: str) -> dict[Path, bool]:
     for run, complete in steps.items():
         if not complete:
             raise UserError(f"{run} holds no complete step yet; train it for at least one step")
+        if complete[-1] > len(complete):
+            lost = next(step for step, stored in enumerate(complete, start=1) if step != stored)
+            raise UserError(
+                f"{run} has no labels or no rollouts of step {lost}, though it has step {complete[-1]}; {_RESTORE}"
+            )
     shards = _as_they_are(steps, table)
     visits = _prompt_visits(table, shards)
     if table == "rollouts":

@@ -9,8 +9,9 @@ from olr_cli.data.arithmetic import mixture_note
 from olr_cli.runs.directory import read_manifest, read_recipe
 from olr_cli.runs.metrics import Metrics, accuracy_fall, read_metrics
 from olr_cli.runs.store import scan_labels
+from olr_cli.runs.stored import complete_epochs
 from olr_cli.runs.throughput import QUANTITIES, medians
-from olr_cli.supervision.metrics import LABEL_METRICS, label_metrics
+from olr_cli.supervision.metrics import LABEL_METRICS, by_visit, label_metrics
 from olr_cli.tables import Answer
 from olr_cli.tables.table import three_digits
 
@@ -53,7 +54,9 @@ def outcomes(run: Path) -> list[tuple[str, str]]:
         right = label_metrics(labels).get("label/selected_accuracy")
         shown = "" if right is None else f", right in {right:.1%}"
         facts.append(("labels replaced by the majority", f"{selected:,} times{shown}"))
-    last = label_metrics(labels.filter(pl.col("visit") == labels["visit"].max()))
+    # Half an epoch has its own share of marked prompts.
+    epoch = complete_epochs(by_visit(labels.lazy(), {}))
+    last = label_metrics(labels.filter(pl.col("visit") == epoch))
     if "label/effective_noise" in last:
         marked = last.get("label/initial_noise")
         initially = "" if marked is None else f" (initially marked: {marked:.1%})"

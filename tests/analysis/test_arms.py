@@ -205,7 +205,10 @@ def test_runs_of_different_length_are_averaged_over_the_epochs_that_all_have(tmp
     write(tmp_path / "short", seed=2, steps=6)
     (arm,) = arms_of(tmp_path)
     assert spreads(arm.frame())["epoch"].max() == 3
-    assert arm.notes()[-1] == "Arm 'active 0.5 olr' is drawn up to epoch 3, which all its runs have finished."
+    assert arm.notes()[-1] == (
+        "Figures by epoch show arm 'active 0.5 olr' up to epoch 3, which all its runs have finished; tables and the"
+        " figure arms take the last epoch of each run."
+    )
 
 
 def test_the_last_logged_value_is_one_since_training_began(tmp_path):

@@ -148,13 +148,6 @@ def test_steps_that_a_live_run_adds_meanwhile_are_left_out(tmp_path, judge):
     assert len(decide(judge, run)) == 54
 
 
-@pytest.mark.parametrize("table", ["labels", "rollouts"])
-def test_a_step_that_is_missing_before_others_is_named(tmp_path, judge, table):
-    run = write_run(tmp_path / "run", judge)
-    (run / table / "step-000002.parquet").unlink()
-    assert "has no labels or no rollouts of step 2, though it has step 6" in refusal(read_history, run)
-
-
 def test_a_runs_answers_are_read_anew_under_another_extractor(tmp_path, judge):
     run = write_run(tmp_path / "run", judge, data={"extractor": "text"})
     # As they were stored, whatever that extractor would find.

@@ -40,9 +40,10 @@ def test_every_run_is_listed_with_its_state(runs):
     assert {name: run["status"] for name, run in listed.items()} == STATUSES
     assert [listed["done"][key] for key in ("arm", "seed", "epoch", "epochs")] == ["active 0.5 olr", 0, 8, 8]
     assert (listed["stopped"]["epoch"], listed["torn"]["accuracy"]) == (3, None)
-    labels = scan_labels(runs / "done").collect()
-    last = label_metrics(labels.filter(labels["visit"] == 8))
-    assert listed["done"]["wrong_labels"] == pytest.approx(last["label/effective_noise"])
+    for name, whole_epochs in (("done", 8), ("stopped", 2)):
+        labels = scan_labels(runs / name).collect()
+        last = label_metrics(labels.filter(labels["visit"] == whole_epochs))
+        assert listed[name]["wrong_labels"] == pytest.approx(last["label/effective_noise"])
     assert listed["done"]["size"] == sum(f.stat().st_size for f in (runs / "done").rglob("*") if f.is_file())
     with held(runs / "stopped"):
         write_manifest(runs / "stopped", read_manifest(runs / "stopped") | {"status": "running"})

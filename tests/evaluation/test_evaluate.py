@@ -211,11 +211,12 @@ def refused(folder, benchmarks, backend=None, **settings):
     ({"limit": 3}, "problems of sums: 12 -> 3"),
     ({"model": "other/model"}, "model: someone/model -> other/model"),
     ({"extractor": "reversed_digits"}, "extractor of sums: boxed -> reversed_digits"),
+    ({"tolerance": 0.05}, "tolerance of sums: 0.0 -> 0.05"),
     ({"first": 1}, "sums has other problems or golds"),
 )
 def test_an_evaluation_goes_on_only_if_it_is_asked_as_before(folder, benchmark, tmp_path, settings, told):
     run(folder, [benchmark], Backend())
-    keys = {key: settings.pop(key) for key in ("extractor", "first") if key in settings}
+    keys = {key: settings.pop(key) for key in ("extractor", "tolerance", "first") if key in settings}
     said = refused(folder, [sums(tmp_path, **keys)], **settings)
     assert told in said and "or choose another name" in said
 

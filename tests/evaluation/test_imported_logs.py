@@ -95,7 +95,7 @@ def test_an_extractor_reads_the_answers_otherwise_also_afterwards(benchmark):
     rows = pl.read_parquet("numbers/generations/mine.parquet")
     assert rows.filter(problem_id="p3")["answer"].to_list() == ["20", "10"]  # the first response has no box
     plain, _ = answered(*words, "--out", "boxes", "--compare", "numbers")
-    assert any("answers are read with boxed" in note for note in plain["notes"])
+    assert any("graded with extractor boxed" in note for note in plain["notes"])
     commands.done("regrade", "numbers", "--extractor", "boxed")
     assert pl.read_parquet("numbers/generations/mine.parquet").equals(
         pl.read_parquet("boxes/generations/mine.parquet")

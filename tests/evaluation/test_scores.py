@@ -37,7 +37,12 @@ def generations(*problems, **columns):
         for s, letter in enumerate(letters):
             answer, thought = None if letter == "-" else letter, {"t": True, "T": False}.get(letter)
             row = {"problem_id": f"problem {p}", "sample": s, "answer": answer, "answer_class": answer}
-            row |= {"is_correct": letter == "R", "tokens": 10 * (s + 1), "truncated": letter == "-"}
+            row |= {
+                "gold": "R",
+                "is_correct": letter == "R",
+                "tokens": 10 * (s + 1),
+                "truncated": letter == "-",
+            }
             rows.append(row | {"unfinished_thought": thought})
     return pl.DataFrame(rows).with_columns(**columns)
 
@@ -50,7 +55,7 @@ def test_avg_is_the_mean_over_problems_of_the_share_of_right_samples():
     found = of("amc", "RRRR", "RABC", "A-BC")
     assert (found.problems, found.samples, found.whole) == (3, 4, 83)
     assert found.avg == pytest.approx((1 + 0.25 + 0) / 3)
-    assert found.by_problem == {"problem 0": 1.0, "problem 1": 0.25, "problem 2": 0.0}
+    assert found.by_problem == {("problem 0", "R"): 1.0, ("problem 1", "R"): 0.25, ("problem 2", "R"): 0.0}
     assert (found.truncated, found.missing_answers, found.mean_tokens) == (1 / 12, 1 / 12, 25)
 
 
@@ -164,8 +169,9 @@ def test_differences_are_over_the_problems_that_both_have():
 
 
 def test_benchmarks_without_a_common_problem_have_no_difference():
-    other = score(AMC, generations("R", "A", problem_id=pl.Series(["x", "y"])), 1)
-    assert paired_differences([of("amc", "R", "A"), of("math500", "R", "A")], [other]) == {}
+    for of_others in ({"problem_id": pl.Series(["x", "y"])}, {"gold": pl.lit("of another file")}):
+        other = score(AMC, generations("R", "A", **of_others), 1)
+        assert paired_differences([of("amc", "R", "A"), of("math500", "R", "A")], [other]) == {}
 
 
 def test_evaluations_that_agree_on_every_problem_differ_by_nothing_known_exactly():

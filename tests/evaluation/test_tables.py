@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from dataclasses import replace
 from decimal import Decimal
 
 import polars as pl
@@ -24,7 +25,7 @@ def scored(benchmark, right, problems, samples=1, thoughts=None):
 
     With `thoughts` the others end inside their thinking.
     """
-    samples_of = {"answer": "x", "answer_class": "x", "tokens": 7, "truncated": False}
+    samples_of = {"gold": "x", "answer": "x", "answer_class": "x", "tokens": 7, "truncated": False}
     rows = [
         {"problem_id": f"problem {p}", "sample": s, "is_correct": p < right, **samples_of}
         | {"unfinished_thought": thoughts and p >= right}
@@ -164,8 +165,13 @@ def test_notes_say_what_is_compared_and_what_was_scored_in_part(ours, theirs):
     assert "Qwen3-4B-Base, olr, active noise 0.5 (noise_ratios, baselines" in against_paper
     assert "runs/ours step 50: only some problems were scored (AIME24 20 of 30, " in against_paper
     assert "paired by problem" in " ".join(scores_table([ours], theirs).notes)
-    table = scores_table([evaluation("a", names=("amc",))], evaluation("b", names=("amc",), problems=15))
-    assert "a: b has only some of the problems scored (AMC 15)." in table.notes
+    whole, part = evaluation("a", names=("amc",)), evaluation("b", names=("amc",), problems=15)
+    of_both = "differences are of the problems that both have (AMC 15)."
+    assert f"a: {of_both}" in scores_table([whole], part).notes
+    assert f"b: {of_both}" in scores_table([part], whole).notes
+    others = NamedScores("c", (replace(whole.scores[0], by_problem={("problem 0", "another gold"): 1.0}),))
+    assert f"a: {of_both.replace('15', '0')}" in scores_table([whole], others).notes
+    assert not any(of_both in note for note in scores_table([whole], whole).notes)
 
 
 def test_notes_explain_a_missing_interval():

@@ -12,8 +12,9 @@ from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.sets import held_out_prompts
 from olr_cli.engines.models import policy_path
 from olr_cli.errors import UserError
+from olr_cli.evaluation.backends import BackendOptions
 from olr_cli.evaluation.benchmark import PAPER, choose, file_benchmarks
-from olr_cli.evaluation.plan import default_benchmarks
+from olr_cli.evaluation.plan import EvaluationRequest, default_benchmarks, plan
 from olr_cli.evaluation.problems import load_problems
 from olr_cli.evaluation.results import check_reference, paper_row, scores_answer
 from olr_cli.evaluation.store import Target, evaluations_at
@@ -161,6 +162,18 @@ def test_a_file_is_asked_as_in_training(tmp_path):
     prompts = read_prompts(tmp_path / "math.jsonl").prompts
     assert [problem.messages for problem in load_problems(benchmark)] == [p.messages for p in prompts]
     assert choose("math,math-data", own=[benchmark])[1] == benchmark
+
+
+def test_golds_of_a_file_that_no_answer_can_match_are_told_before_anything_is_sampled(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    json_lines(tmp_path / "exam.jsonl", {"frage": "1?", "antwort": "1"}, {"frage": "2?", "antwort": "N/A"})
+    fields = "fields: {problem: frage, answer: antwort}"
+    (tmp_path / "mine.yaml").write_text(f"{{name: mine, source: {{file: exam.jsonl}}, {fields}}}")
+    server, said = BackendOptions(url="http://localhost:1/v1"), []
+    plan(EvaluationRequest(["model"], benchmarks="mine.yaml", backend=server), said.append)
+    assert said[-1].startswith(
+        "Warning: olr check finds 1 thing in 2 rows (1 placeholder for a label): olr check "
+    )
 
 
 def test_a_file_with_columns_of_other_names_needs_a_benchmark_file_that_names_them(tmp_path):

@@ -67,7 +67,9 @@ def test_steps_removed_between_listing_and_reading_are_listed_anew(tmp_path, mon
 
 def test_a_shard_that_goes_again_and_again_is_no_endless_loop(tmp_path, monkeypatch):
     append(tmp_path, 1)
-    monkeypatch.setattr(store, "table_shards", lambda folder: {2: folder / "step-000002.parquet"})
+    monkeypatch.setattr(
+        store, "table_shards", lambda folder: {n: store.shard_path(folder, n) for n in (1, 2)}
+    )
     with pytest.raises(FileNotFoundError, match=r"step-000002\.parquet"):
         scan_labels(tmp_path)
 

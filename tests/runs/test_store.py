@@ -49,6 +49,14 @@ def test_a_step_without_its_labels_shard_is_not_complete(tmp_path):
     assert scan_rollouts(tmp_path).collect()["step"].to_list() == [1]
 
 
+@pytest.mark.parametrize("table", ["labels", "rollouts"])
+@pytest.mark.parametrize("scan", [scan_labels, scan_rollouts])
+def test_a_step_that_is_missing_before_others_is_named(tmp_path, table, scan):
+    fill(tmp_path, [1, 2, 3])
+    (tmp_path / table / "step-000002.parquet").unlink()
+    assert "has no labels or no rollouts of step 2, though it has step 3" in refusal(scan, tmp_path)
+
+
 def test_a_file_named_after_a_step_that_no_run_can_have_is_no_shard(tmp_path):
     fill(tmp_path, [1])
     shutil.copy(*(tmp_path / "labels" / f"step-{name}.parquet" for name in ("000001", "999999999999")))
@@ -116,8 +124,8 @@ def test_a_full_disk_is_said_wherever_it_shows_and_leaves_the_store_as_it_was(ca
 
 def test_unknown_values_are_null_not_zero(tmp_path):
     store = RunStore(tmp_path)
-    label = replace(LABEL, true_answer=None, majority_is_correct=None, noisy_label_count=None)
-    store.append(2, columns(LabelRecord, [label]), columns(RolloutRecord, [ROLLOUT]))
+    label = replace(LABEL, step=1, true_answer=None, majority_is_correct=None, noisy_label_count=None)
+    store.append(1, columns(LabelRecord, [label]), columns(RolloutRecord, [replace(ROLLOUT, step=1)]))
     row = scan_labels(tmp_path).select("majority_is_correct", "noisy_label_count").collect().row(0)
     assert row == (None, None)
     assert scan_labels(tmp_path).select(pl.col("majority_is_correct").mean()).collect().item() is None

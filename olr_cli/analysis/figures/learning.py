@@ -71,11 +71,12 @@ def learning(arms: Sequence[Arm]) -> list[Chart]:
     sheet = style.Sheet(len(shown), columns, width=style.TEXT_WIDTH, panel_height=1.4)
     looks = style.looks([arm.title for arm in arms])
     is_single = len(arms) == len(arms[0].runs) == 1
+    breaks = False
     for number, (axes, metric) in enumerate(zip(sheet.panels, shown, strict=True)):
         drawn, raw = rows.filter(metric=metric), values.filter(metric=metric)
         axes.set_title(titles[metric], pad=5)
         for place, (arm, look) in enumerate(zip(arms, looks, strict=True)):
-            _draw(sheet, axes, look, drawn.filter(arm=arm.name), place / len(arms))
+            breaks |= _draw(sheet, axes, look, drawn.filter(arm=arm.name), place / len(arms))
         if is_single:
             if metric != _SPARSE:
                 axes.plot(
@@ -88,8 +89,9 @@ def learning(arms: Sequence[Arm]) -> list[Chart]:
     if len(arms) > 1:
         sheet.legend([Line2D([], [], label=look.label, **look.plot) for look in looks])
     pale = ", which are shown pale" if is_single else ""
-    caption = f"Averaged over {window} steps{pale}." if window > 1 else ""
-    return [sheet.chart("learning", rows, caption=caption)]
+    caption = f"Averaged over {window} steps{pale}. " if window > 1 else ""
+    caption += "Lines break where runs end." if breaks else ""
+    return [sheet.chart("learning", rows, caption=caption.rstrip())]
 
 
 def _measured(arm: Arm) -> pl.DataFrame:
@@ -140,12 +142,19 @@ def _smoothed(values: pl.DataFrame, window: int) -> pl.DataFrame:
     return values.with_columns(pl.when(metric=_SPARSE).then("value").otherwise(mean))
 
 
-def _draw(sheet: style.Sheet, axes: Axes, look: Look, rows: pl.DataFrame, shift: float) -> None:
-    """Draw an arm; `shift`, from 0 to 1, keeps its few markers apart from those of other arms."""
+def _draw(sheet: style.Sheet, axes: Axes, look: Look, rows: pl.DataFrame, shift: float) -> bool:
+    """Draw an arm; `shift`, from 0 to 1, keeps its few markers apart from those of other arms.
+
+    Returns:
+        Whether its line breaks, as it does where runs end: joined to the mean of fewer runs, it would seem to jump.
+    """
     every = 1 if len(rows) <= 25 else len(rows) // _MARKERS
     marks: dict[str, Any] = {"markevery": (int(shift * every), every)}
-    axes.plot(rows["step"].to_numpy(), rows["mean"].to_numpy(), zorder=3, **look.plot, **marks)
+    lines = rows.with_columns(going_on=pl.col("runs").cum_min()).partition_by("going_on", maintain_order=True)
+    for line in lines:
+        axes.plot(line["step"].to_numpy(), line["mean"].to_numpy(), zorder=3, **look.plot, **marks)
     sheet.spread(axes, rows, "step", look.colour)
+    return len(lines) > 1
 
 
 def _finish(axes: Axes, metric: str, rows: pl.DataFrame, last: int) -> None:

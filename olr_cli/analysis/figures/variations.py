@@ -22,6 +22,7 @@ from olr_cli.analysis.arms import (
     Variation,
     grpo_beside,
     measured,
+    merged,
     spelt,
     tell_apart,
     telling_settings,
@@ -34,6 +35,7 @@ from olr_cli.analysis.outcomes import HELD_OUT, TITLES, at_the_end, source_of
 from olr_cli.errors import unknown
 from olr_cli.recipe.methods import Criterion, OlrMethod
 from olr_cli.runs.stored import Run
+from olr_cli.supervision.metrics import LABEL_METRICS
 
 # Arms -------------------------------------------------------------------------------------------------------------
 
@@ -156,6 +158,7 @@ def over(arms: Sequence[Arm], key: str) -> list[Chart]:
     keys = sorted({key for arm in arms for key in arm.settings()} | set(OFTEN))
     if key not in keys:
         raise unknown("over", key, keys)
+    arms = merged(arms)
     series = series_over(arms, key)
     if not series:
         raise Lack(f"runs that differ in {key}, and in nothing else but the seed")
@@ -275,9 +278,9 @@ def _selected(run: Run) -> dict[str, float | None]:
     method = run.recipe.method
     if not isinstance(method, OlrMethod):
         return {}
-    right = pl.col("effective_label_is_correct").cast(pl.Boolean).filter("is_selected").mean()
     shares = run.labels.filter(pl.col("visit") > method.warmup_epochs).select(
-        selection_accuracy=right, coverage=pl.col("is_selected").mean()
+        selection_accuracy=LABEL_METRICS["label/selected_accuracy"],
+        coverage=LABEL_METRICS["label/selection_ratio"],
     )
     return shares.collect().row(0, named=True)
 

@@ -53,6 +53,22 @@ def test_seeds_are_a_mean_with_a_band_and_arms_are_lines(tmp_path):
     assert [text.get_text() for text in chart.figure.legends[0].get_texts()] == ["GRPO", "OLR"]
 
 
+def test_a_line_breaks_where_a_run_ends(tmp_path):
+    for seed, rewards in ((1, [0.2] * 2), (2, [0.8] * 4)):
+        write_run(tmp_path / f"{seed}", rewards, arm="olr", seed=seed)
+    chart = learning(tmp_path)
+    assert values(chart, "rollout/reward") == [0.5, 0.5, 0.8, 0.8]
+    lines = [[*line.get_xdata()] for line in chart.figure.axes[0].lines]
+    assert lines[:2] == [[1, 2], [3, 4]]
+    assert chart.caption.endswith("Lines break where runs end.")
+
+
+def test_a_step_at_which_a_trainer_logged_nan_counts_in_no_mean(tmp_path):
+    for seed, rewards in ((1, [0.2, float("nan")]), (2, [0.4, 0.6])):
+        write_run(tmp_path / f"{seed}", rewards, arm="olr", seed=seed)
+    assert values(learning(tmp_path), "rollout/reward") == pytest.approx([0.3, 0.6])
+
+
 def test_a_log_of_trl_shows_rewards_lengths_and_groups_of_equal_rewards():
     chart = learning(TRL / "text")
     raw = pl.read_parquet(TRL / "text" / "*.parquet")

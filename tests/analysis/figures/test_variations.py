@@ -1,6 +1,8 @@
 """The score over a key: which runs are compared, what is counted of them, and panels without such runs."""
 
 import polars as pl
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from histories import drawn, write_history
 from paper_runs import NINE, write_evaluated, write_run
@@ -112,6 +114,13 @@ def test_points_of_different_seeds_are_not_joined_and_each_says_of_how_many_runs
     assert {"n=1", "n=2"} <= {*texts(fewer.figure.axes[0])} and "n=2" not in texts(others.figure.axes[0])
 
 
+def test_arms_that_differ_in_name_alone_are_one_point(tmp_path):
+    for arm, ratio, seed in (("low", 0.3, 1), ("high", 0.5, 1), ("", 0.3, 2), ("again", 0.3, 1)):
+        write_run(tmp_path / f"{arm}{seed}", olr(), ratio * seed, ratio=ratio, seed=seed, arm=arm)
+    rows = drawn("over-noise.ratio", tmp_path).data.select("value", "mean", "seeds").rows()
+    assert rows == [(0.3, pytest.approx(0.45), "1 2"), (0.5, 0.5, "1")]
+
+
 def test_arms_are_compared_with_a_dot_a_run(tmp_path):
     for arm, kind in (("grpo", {"name": "grpo"}), ("olr", chosen("slope"))):
         for seed in (1, 2, 3):
@@ -181,6 +190,16 @@ def test_accuracy_and_coverage_are_over_all_visits_after_warmup(choices, bars):
     assert accuracy["sd"] == pytest.approx(abs(right[0] - right[1]) / 2**0.5)
     means = [value(bars, "inactive 0.5", name, "coverage")["mean"] for name in ("both", "every majority")]
     assert means[0] < means[1]
+
+
+def test_verified_prompts_which_no_method_selects_are_left_out_of_coverage(tmp_path):
+    folder = write_choices(tmp_path)
+    for shard in (folder / "active-both-1" / "labels").iterdir():
+        table = pq.read_table(shard)
+        source = pc.if_else(table["is_selected"], table["label_source"], "verified")
+        place = table.column_names.index("label_source")
+        pq.write_table(table.set_column(place, "label_source", source).cast(table.schema), shard)
+    assert value(drawn("over-method.criteria", folder), "active 0.5", "both", "coverage")["mean"] == 1
 
 
 def test_a_row_of_panels_a_noise_and_a_bar_a_choice_with_grpo_in_the_scores_alone(bars):
