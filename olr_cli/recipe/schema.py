@@ -249,7 +249,9 @@ class MixedNoiseSection(NoiseSection):
 class VerifierRule(Section):
     """Answers on which the verifier errs by rule: one condition, and the rates where it holds."""
 
-    error: tuple[Exact, ...] | None = _key(None, "Numbers that are off by exactly one of these distances.")
+    error: tuple[Exact, ...] | None = _key(
+        None, "Numbers that are off by exactly one of these distances, above or below."
+    )
     relative_error: Annotated[Exact, Field(gt=0)] | None = _key(
         None, "Numbers that are off by less than this part of the label."
     )
@@ -268,6 +270,10 @@ class VerifierRule(Section):
             raise ValueError(f"a rule has one of {', '.join(CONDITIONS)}, and here are {len(named)}")
         if self.false_negative_rate is None and self.false_positive_rate is None:
             raise ValueError("a rule needs false_negative_rate, false_positive_rate or both")
+        if self.error is not None and min(self.error, default=-1) < 0:
+            raise ValueError(
+                "error is a list of distances, which count above and below; name some, without signs"
+            )
         return self
 
 
