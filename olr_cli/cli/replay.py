@@ -25,7 +25,7 @@ def replay(
 ) -> None:
     """Repeat the label decisions on stored rollouts, under other criteria."""
     waiting = Waiting()
-    from olr_cli.analysis.histories import read_history
+    from olr_cli.analysis.histories import contradictions, read_history
     from olr_cli.analysis.replay import label_tables, replay_answer, replay_file, write_json_lines
     from olr_cli.answers import Judge
     from olr_cli.files import require_new, writing
@@ -40,7 +40,7 @@ def replay(
             waiting.done()
             show(answer)
             return
-        for note in source.notes:
+        for note in (*source.notes, *contradictions(source, judge)):
             typer.echo(f"Note: {note}", err=True)
         with writing(Path("standard output")):
             write_json_lines(label_tables(source, judge), typer.get_text_stream("stdout"))

@@ -99,7 +99,7 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
     )
     named = None if request.data is None else read_prompts(request.data, reading=data_reading(source))
     if named is not None:
-        source = with_labels_of(source, named)
+        source = with_labels_of(source, named, are_for_rewards=request.rewards)
     tolerance = source.recipe.data.tolerance
     with Judge(ledger=source.given_up, keep=False, tolerance=tolerance, report=report) as judge:
         if request.rewards:

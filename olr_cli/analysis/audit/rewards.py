@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,9 @@ _TRIED, _FEWEST = 200, 5
 
 VERDICTS = ("right", "wrong", "cannot be scored")
 """What people say of an answer."""
+
+_CASE = ("prompt_id", "label", "answer")
+"""Columns of what one verdict is about: in a run, a prompt's label may change from visit to visit."""
 
 _CELLS = ((False, False), (False, True), (True, False), (True, True))
 """Reward and verdict: agreed wrong, rejected, accepted, agreed right."""
@@ -97,22 +101,27 @@ def audit_rewards(history: RolloutHistory, judge: Judge, verified: Sequence[Path
     """
     people = read_verdicts(verified) if verified else None
     rows = _rows(history)
-    by_answer = ["prompt_id", "label", "answer"]
-    cases = rows.select(by_answer).drop_nulls().unique(maintain_order=True)
+    cases = rows.select(_CASE).drop_nulls().unique(maintain_order=True)
     asked = ((history.prompts[name].asked(label), answer) for name, label, answer in cases.iter_rows())
     verdicts = cases.with_columns(verdict=pl.Series(judge.matches(asked), dtype=pl.Boolean))
-    rows = rows.join(verdicts, on=by_answer, how="left", maintain_order="left")
+    rows = rows.join(verdicts, on=_CASE, how="left", maintain_order="left")
     known = rows.drop_nulls("verdict")
     is_wrong = pl.col("is_rewarded") != pl.col("verdict")
-    counts = known.group_by(by_answer).agg(bad=is_wrong.sum().cast(pl.Int64), of=pl.len().cast(pl.Int64))
+    counts = known.group_by(_CASE).agg(bad=is_wrong.sum().cast(pl.Int64), of=pl.len().cast(pl.Int64))
     again, pairs = (int((counts["bad"] * (counts[others] - 1)).sum()) for others in ("bad", "of"))
     queue = (
         known.filter(is_wrong)
-        .group_by(*by_answer, "is_rewarded", maintain_order=True)
+        .group_by(*_CASE, "is_rewarded", maintain_order=True)
         .agg(rollouts=pl.len(), response=pl.col("response").first())
-        .sort("rollouts", *by_answer, "is_rewarded", descending=[True, *[False] * 4])
+        .sort("rollouts", *_CASE, "is_rewarded", descending=[True, *[False] * 4])
     )
     kinds = [_kind(answer, label) for answer, label in queue.select("answer", "label").iter_rows()]
+    notes = [*history.notes]
+    if people is not None:
+        here = people.join(known, on=_CASE, how="semi").height
+        notes.append(
+            f"{here:,} of {people.height:,} verdicts are about answers here, {people.height - here:,} about none."
+        )
     return RewardAudit(
         source=history.source,
         rewards=len(rows),
@@ -127,31 +136,36 @@ def audit_rewards(history: RolloutHistory, judge: Judge, verified: Sequence[Path
         contradicted_again=again / pairs if pairs else None,
         verified={} if people is None else _by_people(known, people),
         queue=queue.insert_column(4, pl.Series("kind", kinds, dtype=pl.String)),
-        notes=history.notes,
+        notes=notes,
     )
 
 
 def read_verdicts(files: Sequence[Path]) -> pl.DataFrame:
-    """What people say of answers: ``prompt_id``, ``answer``, ``is_right``; where they cannot say, nothing.
+    """What people say of answers: `_CASE`, and ``is_right``, which is null where they cannot say.
 
     Raises:
-        UserError: a file is no such table, or a verdict is none of `VERDICTS`.
+        UserError: a file is no such table, a verdict is none of `VERDICTS`, or two of one answer differ.
     """
     tables = []
     for file in files:
         table = pl.DataFrame(pl.from_arrow(read_table([file])))
-        if missing := {"prompt_id", "answer", "verdict"} - {*table.columns}:
+        if missing := {*_CASE, "verdict"} - {*table.columns}:
             raise UserError(
                 f"{file} has no column {min(missing)}; take the table that --out wrote, with its verdicts"
             )
-        table = table.select(pl.col("prompt_id", "answer", "verdict").cast(pl.String))
+        table = table.select(pl.col(*_CASE, "verdict").cast(pl.String))
         tables.append(table.with_columns(pl.col("verdict").str.strip_chars().str.to_lowercase()))
     said = pl.concat(tables).filter(pl.col("verdict") != "")
     if strange := sorted({*said["verdict"]} - {*VERDICTS}):
         raise UserError(f"verdict '{strange[0]}' is none of {', '.join(VERDICTS)}; correct it in the table")
-    latest = said.unique(["prompt_id", "answer"], keep="last", maintain_order=True)
-    judged = latest.filter(pl.col("verdict") != VERDICTS[2])
-    return judged.select("prompt_id", "answer", is_right=pl.col("verdict") == "right")
+    said = said.unique(maintain_order=True)
+    if not (twice := said.filter(pl.struct(_CASE).is_duplicated())).is_empty():
+        prompt, label, answer, _ = twice.row(0)
+        raise UserError(
+            f"the answer {answer} to prompt {prompt}, whose label is {label}, has several verdicts; leave one"
+        )
+    verdict = pl.col("verdict")
+    return said.select(*_CASE, is_right=pl.when(verdict != VERDICTS[2]).then(verdict == VERDICTS[0]))
 
 
 def _rows(history: RolloutHistory) -> pl.DataFrame:
@@ -165,8 +179,13 @@ def _rows(history: RolloutHistory) -> pl.DataFrame:
         unasked = ("none", "majority") if history.recipe.method.majority_graded_by == "class" else ("none",)
         labels = scan_labels(history.source).filter(pl.col("label_source").is_in(unasked).not_())
         rewards = scan_rollouts(history.source).filter(pl.col("reward").is_in([0.0, 1.0]))
-        stored = rewards.select(*keys, "response", is_rewarded=pl.col("reward") == 1).join(
-            labels.select("prompt_id", "visit", label="effective_label"), on=["prompt_id", "visit"]
+        # The majority that labels the other view is not stored.
+        is_stored = (pl.col("label_source") != "majority") | (pl.col("view") == "original")
+        stored = (
+            rewards.select(*keys, "response", is_rewarded=pl.col("reward") == 1)
+            .join(labels.select("prompt_id", "visit", "label_source", label="effective_label"), on=keys[:2])
+            .filter(is_stored)
+            .drop("label_source")
         )
         rows = rows.select(*keys, "answer").join(stored.collect(), on=keys, maintain_order="left")
     elif "is_rewarded" in rows.columns and history.knows_labels:
@@ -264,7 +283,7 @@ def _by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, Rates]:
     In each cell (reward, verdict) the share of right ones is that of the rollouts whose answers people have judged;
     where they judged none of a cell in which both agree, both are taken to be right.
     """
-    judged = known.join(people, on=["prompt_id", "answer"], how="left")
+    judged = known.join(people, on=_CASE, how="left")
     is_in, is_right = _in_cells(), pl.col("is_right")
     is_asked = [cell & is_right.is_not_null() for cell in is_in]
     sums = _resampled(judged, [*is_in, *(cell & is_right for cell in is_in), *is_asked])
@@ -278,11 +297,23 @@ def _by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, Rates]:
     of_all = np.where(asked[0] > 0, said[0] / np.maximum(asked[0], 1), [0, 0, 0, 1])
     shares = np.where(asked > 0, said / np.maximum(asked, 1), of_all)
     right, wrong = sizes * shares, sizes * (1 - shares)
-    prompts = judged.drop_nulls("is_right")["prompt_id"].n_unique()
+    asked_prompts = judged.drop_nulls("is_right")["prompt_id"].n_unique()
+    if not asked_prompts:
+        raise UserError(
+            "people call no answer here right or wrong; judge some in the table that --out writes for this history"
+        )
+    # An interval is no narrower than that of as many prompts as have such answers, or a verdict if those are fewer.
+    prompts = [
+        min(
+            asked_prompts,
+            judged.filter(pl.any_horizontal(False, *compress(is_in, counts)))["prompt_id"].n_unique(),
+        )
+        for counts in (right[0], wrong[0])
+    ]
     of_grader = [0, 2, 1, 3]  # whose verdict takes the place of the reward
     return {
-        "verifier": _verifiers(right, wrong, prompts, prompts),
-        "grader": _verifiers(right[:, of_grader], wrong[:, of_grader], prompts, prompts),
+        "verifier": _verifiers(right, wrong, *prompts),
+        "grader": _verifiers(right[:, of_grader], wrong[:, of_grader], *prompts),
     }
 
 
