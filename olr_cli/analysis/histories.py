@@ -36,7 +36,7 @@ OF_THE_LOSS = ("penalty_weight", "smoothing")
 """Settings of the method that decide nothing about labels, rewards or prompts."""
 
 _SETTABLE = ("seed", "noise.draw", "data.extractor", "data.tolerance", "data.verified", "data.columns")
-"""What can be set besides the method."""
+"""What can be set besides the method and the verifier."""
 
 NO_LABELS = "It has no labels"
 """Begins the note on labels that are guessed from rewards."""
@@ -107,8 +107,8 @@ def read_history(
     """Rollouts from a run directory, or from the log of any trainer (`olr_cli.data.logs.read_log`).
 
     A log's `source` is its files, folders of them, or patterns; with `keeps_responses` its steps have its responses.
-    `overrides` are settings (``method.slope_threshold=0.1``) laid over the run's recipe: of the method, the seed,
-    the draw of noisy labels, how answers are read, and of a log the noise type of sentinels (R1). A run keeps
+    `overrides` are settings (``method.slope_threshold=0.1``) laid over the run's recipe: of the method, the verifier,
+    the seed, the draw of noisy labels, how answers are read, and of a log the noise type of sentinels (R1). A run keeps
     its own method unless the settings name another, or OLR's settings that its own method lacks. `report` is called
     while a log is read, and for each of the history's steps.
     """
@@ -132,10 +132,10 @@ def read_history(
 def _recipe(base: Recipe, changes: Mapping[str, Any], source: str, settable: Sequence[str]) -> Recipe:
     for key in flatten(dict(changes)):
         section = ".".join(key.split(".")[:2])
-        decides = key.startswith("method") and key.removeprefix("method.") not in OF_THE_LOSS
+        decides = key.startswith(("method", "verifier")) and key.removeprefix("method.") not in OF_THE_LOSS
         if section not in settable and not decides:
             raise UserError(
-                "the stored rollouts are as they are, and no loss is computed; a replay can set method.*,"
+                "the stored rollouts are as they are, and no loss is computed; a replay can set method.*, verifier.*,"
                 f" {', '.join(settable)}",
                 f"set {section}",
             )
