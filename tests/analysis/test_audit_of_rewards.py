@@ -194,7 +194,7 @@ def test_a_runs_own_rewards_give_the_rates_of_its_verifier_and_majorities_count_
         for _ in range(3):  # from the second visit on the majority counts
             olr.supervise([(prompt, [r"\boxed{2}"] * 9 + [r"\boxed{1}"] * 7) for prompt in prompts])
     found = audited(tmp_path / "run")
-    assert found["rewards"] == rewards
+    assert (found["rewards"], found["left_out"]) == (rewards, 4800 - rewards)
     for name, rate in (("false_negative_rate", 0.3), ("false_positive_rate", 0.1)):
         assert found["rates"][name]["low"] < rate < found["rates"][name]["high"] < rate + 0.06
 
@@ -207,8 +207,8 @@ def test_a_reward_counts_once_and_not_where_the_data_has_several_labels_for_its_
     data = [{"question": row["prompt"], "answer": "1"} for row in bare[::2]]
     data += [{"question": bare[2 * n]["prompt"], "answer": label} for n, label in labels.items()]
     found = audited(log, "--data", log_of(tmp_path / "data.jsonl", data))
-    assert (found["rewards"], found["rates"]["youden"]) == (6, 1)
-    assert any("has 1 question with several labels" in note for note in found["notes"])
+    assert (found["rewards"], found["left_out"], found["rates"]["youden"]) == (6, 2, 1)
+    assert any("ask questions that have several labels" in note for note in found["notes"])
 
 
 def test_labels_of_a_data_set_count_though_the_log_has_none(tmp_path):

@@ -389,16 +389,11 @@ def _of_one_label(data: PromptSet) -> tuple[dict[str, Prompt], list[str]]:
     labels: defaultdict[str, set[str | None]] = defaultdict(set)
     for prompt in data.prompts:
         labels[normal_question(prompt.messages)].add(prompt.given_label)
-    several = {question for question, given in labels.items() if len(given) > 1}
-    prompts = {
-        prompt.prompt_id: replace(prompt, given_label=SENTINEL)
-        if normal_question(prompt.messages) in several
-        else prompt
-        for prompt in data.prompts
-    }
-    questions = f"{len(several)} question{'s' * (len(several) > 1)}"
-    note = f"{data.source} has {questions} with several labels; whose a reward was is unknown, so it is left out."
-    return prompts, [note] if several else []
+    unclear = [prompt for prompt in data.prompts if len(labels[normal_question(prompt.messages)]) > 1]
+    prompts = {prompt.prompt_id: prompt for prompt in data.prompts}
+    prompts |= {prompt.prompt_id: replace(prompt, given_label=SENTINEL) for prompt in unclear}
+    note = f"{len(unclear):,} rows of {data.source} ask questions that have several labels; rewards there are left out."
+    return prompts, [note] if unclear else []
 
 
 def _with_repeated(history: RolloutHistory, data: PromptSet) -> RolloutHistory:

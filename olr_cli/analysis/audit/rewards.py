@@ -69,6 +69,7 @@ class RewardAudit:
 
     Attributes:
         rewards, prompts: how many are audited.
+        left_out: rollouts without a reward or a label, or whose reward asked no verifier.
         without_answer, undecided: rollouts among them in which olr reads no answer, or whose answer it cannot grade.
         rewarded_without_answer: share of the rewarded rollouts without an answer; None without any rewarded one.
         rates: of the rewards, as if every verdict of the grader were right.
@@ -82,6 +83,7 @@ class RewardAudit:
     source: Path
     rewards: int
     prompts: int
+    left_out: int
     without_answer: int
     undecided: int
     rewarded_without_answer: float | None
@@ -100,7 +102,7 @@ def audit_rewards(history: RolloutHistory, judge: Judge, verified: Sequence[Path
         UserError: the history has no rewards that say right or wrong, or no labels.
     """
     people = read_verdicts(verified) if verified else None
-    rows = _rows(history)
+    rows, left_out = _rows(history)
     cases = rows.select(_CASE).drop_nulls().unique(maintain_order=True)
     asked = ((history.prompts[name].asked(label), answer) for name, label, answer in cases.iter_rows())
     verdicts = cases.with_columns(verdict=pl.Series(judge.matches(asked), dtype=pl.Boolean))
@@ -126,6 +128,7 @@ def audit_rewards(history: RolloutHistory, judge: Judge, verified: Sequence[Path
         source=history.source,
         rewards=len(rows),
         prompts=rows["prompt_id"].n_unique(),
+        left_out=left_out,
         without_answer=rows["answer"].null_count(),
         undecided=rows["verdict"].null_count() - rows["answer"].null_count(),
         rewarded_without_answer=rows.filter("is_rewarded").select(pl.col("answer").is_null().mean()).item(),
@@ -168,11 +171,12 @@ def read_verdicts(files: Sequence[Path]) -> pl.DataFrame:
     return said.select(*_CASE, is_right=pl.when(verdict != VERDICTS[2]).then(verdict == VERDICTS[0]))
 
 
-def _rows(history: RolloutHistory) -> pl.DataFrame:
-    """The rollouts with a reward and the label that it was for; rewards that asked no verifier are left out (R25)."""
+def _rows(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
+    """The rollouts with a reward and the label that it was for, and how many others: some asked no verifier (R25)."""
     keys = ("prompt_id", "visit", "view", "sample")
     columns = (*keys, "answer", "is_rewarded", "response")
     rows = pl.concat(step.select(c for c in columns if c in step.columns) for step in history.steps)
+    rollouts = len(rows)
     remedy = "name --columns {reward: COLUMN, given_label: COLUMN}, or in --data the data set with all labels"
     if history.is_run:
         remedy = "a majority label asks no verifier"
@@ -187,7 +191,7 @@ def _rows(history: RolloutHistory) -> pl.DataFrame:
             .filter(is_stored)
             .drop("label_source")
         )
-        rows = rows.select(*keys, "answer").join(stored.collect(), on=keys, maintain_order="left")
+        rows = rows.select(*keys, "answer").join(stored.collect(), on=keys, how="left", maintain_order="left")
     elif "is_rewarded" in rows.columns and history.knows_labels:
         given = {name: prompt.given_label for name, prompt in history.prompts.items()}
         rows = rows.with_columns(
@@ -202,7 +206,8 @@ def _rows(history: RolloutHistory) -> pl.DataFrame:
         )
     response = pl.col("response") if "response" in rows.columns else pl.lit(None, pl.String)
     ending = response.cast(pl.String).str.slice(-_ENDING).alias("response")
-    return rows.select("prompt_id", "label", pl.col("answer").cast(pl.String), "is_rewarded", ending)
+    answer = pl.col("answer").cast(pl.String)
+    return rows.select("prompt_id", "label", answer, "is_rewarded", ending), rollouts - len(rows)
 
 
 def _other_extractor(
@@ -297,19 +302,17 @@ def _by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, Rates]:
     of_all = np.where(asked[0] > 0, said[0] / np.maximum(asked[0], 1), [0, 0, 0, 1])
     shares = np.where(asked > 0, said / np.maximum(asked, 1), of_all)
     right, wrong = sizes * shares, sizes * (1 - shares)
-    asked_prompts = judged.drop_nulls("is_right")["prompt_id"].n_unique()
+
+    def prompts_with(*answers: pl.Expr) -> int:
+        return judged.filter(pl.any_horizontal(False, *answers))["prompt_id"].n_unique()
+
+    asked_prompts = prompts_with(is_right.is_not_null())
     if not asked_prompts:
         raise UserError(
             "people call no answer here right or wrong; judge some in the table that --out writes for this history"
         )
-    # An interval is no narrower than that of as many prompts as have such answers, or a verdict if those are fewer.
-    prompts = [
-        min(
-            asked_prompts,
-            judged.filter(pl.any_horizontal(False, *compress(is_in, counts)))["prompt_id"].n_unique(),
-        )
-        for counts in (right[0], wrong[0])
-    ]
+    # As unsure as the fewest: prompts with a verdict, or prompts with right answers, or with wrong ones.
+    prompts = [min(asked_prompts, prompts_with(*compress(is_in, sums[0]))) for sums in (right, wrong)]
     of_grader = [0, 2, 1, 3]  # whose verdict takes the place of the reward
     return {
         "verifier": _verifiers(right, wrong, *prompts),
@@ -363,10 +366,11 @@ def _lines(audit: RewardAudit) -> Iterator[Line]:
             f" this may be how the verifier reads; --set data.extractor={name}",
             "yellow",
         )
+    others = f"; {audit.left_out:,} rollouts have no label or no verifier's reward" if audit.left_out else ""
     yield line(
         "Audited",
         f"{audit.rewards:,} rewards of {audit.prompts:,} prompts; olr reads no answer in"
-        f" {audit.without_answer:,} and cannot decide {audit.undecided:,}",
+        f" {audit.without_answer:,} and cannot decide {audit.undecided:,}{others}",
     )
     rates = audit.rates
     yield line(
