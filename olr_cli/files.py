@@ -223,6 +223,14 @@ def require_new(outputs: Mapping[str, Path | None], repeatable: Collection[str] 
             )
 
 
+def require_table_name(target: Path | None) -> None:
+    """Refuse a name that promises another format than Parquet or CSV, which tables are written as."""
+    if target is not None and target.suffix not in (".parquet", ".csv"):
+        raise UserError(
+            f"{target}: the table is written as Parquet or CSV; give it the ending .parquet or .csv", "out"
+        )
+
+
 def make_folder_of(target: Path) -> None:
     """Make the folder that an output file goes to."""
     with writing(target):

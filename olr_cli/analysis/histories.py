@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import polars as pl
 
-from olr_cli.answers import EXTRACTORS, find_extractor, reading_more, shared_judge
+from olr_cli.answers import EXTRACTORS, Judge, find_extractor, reading_more
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.chat import Message
 from olr_cli.data.logs import LABELS, STATISTICS, Report, RolloutLog, answers_of, is_log, read_log, silent
@@ -37,7 +37,7 @@ OF_THE_LOSS = ("penalty_weight", "smoothing")
 """Settings of the method that decide nothing about labels, rewards or prompts."""
 
 _SETTABLE = ("seed", "noise.draw", "data.extractor", "data.tolerance", "data.verified", "data.columns")
-"""What can be set besides the method."""
+"""What can be set besides the method and the verifier."""
 
 NO_LABELS = "It has no labels"
 """Begins the note on labels that are guessed from rewards."""
@@ -63,6 +63,7 @@ class RolloutHistory:
         recipe: the run's recipe, or the default one for a log, with the settings laid over it.
         log: whose log it is and what was taken for what, without its rows; None of a run.
         knows_labels: whether the given labels are those of the data; else they are what was rewarded.
+        rewards: prompt_id, answer and is_rewarded of some of a log's rollouts, for `contradictions`.
         notes: what to bear in mind about decisions that are repeated on these rollouts.
     """
 
@@ -72,6 +73,7 @@ class RolloutHistory:
     recipe: Recipe
     log: RolloutLog | None = None
     knows_labels: bool = True
+    rewards: pl.DataFrame | None = None
     notes: Sequence[str] = ()
 
     @property
@@ -106,10 +108,10 @@ def read_history(
     """Rollouts from a run directory, or from the log of any trainer (`olr_cli.data.logs.read_log`).
 
     A log's `source` is its files, folders of them, or patterns; with `keeps_responses` its steps have its responses.
-    `overrides` are settings (``method.slope_threshold=0.1``) laid over the run's recipe: of the method, the seed, the
-    draw of noisy labels, how answers are read, and of a log the noise type of sentinels (R1). A run keeps its own
-    method unless the settings name another, or OLR's settings that its own method lacks. `report` is called while a
-    log is read, and for each of the history's steps.
+    `overrides` are settings (``method.slope_threshold=0.1``) laid over the run's recipe: of the method, the verifier,
+    the seed, the draw of noisy labels, how answers are read, and of a log the noise type of sentinels (R1). A run keeps
+    its own method unless the settings name another, or OLR's settings that its own method lacks. `report` is called
+    while a log is read, and for each of the history's steps.
     """
     with at("set"):
         changes = override({}, overrides)
@@ -131,10 +133,10 @@ def read_history(
 def _recipe(base: Recipe, changes: Mapping[str, Any], source: str, settable: Sequence[str]) -> Recipe:
     for key in flatten(dict(changes)):
         section = ".".join(key.split(".")[:2])
-        decides = key.startswith("method") and key.removeprefix("method.") not in OF_THE_LOSS
+        decides = key.startswith(("method", "verifier")) and key.removeprefix("method.") not in OF_THE_LOSS
         if section not in settable and not decides:
             raise UserError(
-                "the stored rollouts are as they are, and no loss is computed; a replay can set method.*,"
+                "the stored rollouts are as they are, and no loss is computed; a replay can set method.*, verifier.*,"
                 f" {', '.join(settable)}",
                 f"set {section}",
             )
@@ -282,8 +284,6 @@ def _log_history(
     prompts, verified_notes = _with_verified(prompts, recipe, source)
     rewarded = _rewarded_labels(table) if all(p.given_label is None for p in prompts.values()) else {}
     notes = [*log.notes, *verified_notes]
-    known = {**{name: p.given_label for name, p in prompts.items() if not p.is_marked}, **rewarded}
-    notes += _contradictions(table, {name: prompts[name].asked(label) for name, label in known.items()})
     if rewarded:
         prompts = {
             name: replace(p, given_label=rewarded.get(name, NEVER_REWARDED)) for name, p in prompts.items()
@@ -307,6 +307,7 @@ def _log_history(
         recipe,
         log=replace(log, rows=pl.DataFrame()),
         knows_labels=not rewarded,
+        rewards=_some_rewards(table) if "is_rewarded" in table.columns else None,
         notes=notes,
     )
 
@@ -341,24 +342,32 @@ def _rewarded_labels(table: pl.DataFrame) -> dict[str, str]:
     return dict(counts.unique("prompt_id", maintain_order=True).select("prompt_id", "answer").iter_rows())
 
 
-def _contradictions(table: pl.DataFrame, labels: Mapping[str, str | None]) -> Iterator[str]:
-    """A sentence if many rewards contradict the verdict about answer and label, as those of other rows would."""
-    if "is_rewarded" not in table.columns:
-        return
+def _some_rewards(table: pl.DataFrame) -> pl.DataFrame:
     rows = table.select("prompt_id", "answer", "is_rewarded").drop_nulls().cast({pl.Categorical: pl.String})
-    every = max(1, len(rows) // _COMPARED) | 1  # odd, so that no stride meets the same place of every group
+    # Odd, so that no stride meets the same place of every group.
+    return rows.gather_every(max(1, len(rows) // _COMPARED) | 1)
+
+
+def contradictions(history: RolloutHistory, judge: Judge) -> list[str]:
+    """A sentence if many rewards contradict the verdict about answer and label, as those of other rows would."""
+    known = {
+        name: prompt.asked(prompt.given_label)
+        for name, prompt in history.prompts.items()
+        if not prompt.is_marked and prompt.given_label != NEVER_REWARDED
+    }
     asked = [
         ((label, answer), is_rewarded)
-        for name, answer, is_rewarded in rows.gather_every(every).iter_rows()
-        if (label := labels.get(name)) is not None
+        for name, answer, is_rewarded in (() if history.rewards is None else history.rewards.iter_rows())
+        if (label := known.get(name)) is not None
     ]
-    verdicts = shared_judge().matches(pair for pair, _ in asked)
+    verdicts = judge.matches(pair for pair, _ in asked)
     wrong = sum(v not in (None, is_rewarded) for v, (_, is_rewarded) in zip(verdicts, asked, strict=True))
-    if wrong > _MOST_CONTRADICTIONS * len(asked):
-        yield (
-            f"{wrong:,} of {len(asked):,} rewards that were looked at contradict the verdict about answer and label:"
-            " they may be those of other rows, or reward something else."
-        )
+    if wrong <= _MOST_CONTRADICTIONS * len(asked):
+        return []
+    return [
+        f"{wrong:,} of {len(asked):,} rewards that were looked at contradict the verdict about answer and label:"
+        " they may be those of other rows, or reward something else."
+    ]
 
 
 def _labels_of_prompts(table: pl.DataFrame, file: Path) -> pl.DataFrame:

@@ -14,7 +14,7 @@ from typing import TextIO
 
 import polars as pl
 
-from olr_cli.analysis.histories import OF_THE_LOSS, RolloutHistory
+from olr_cli.analysis.histories import OF_THE_LOSS, RolloutHistory, contradictions
 from olr_cli.answers import Judge
 from olr_cli.errors import UserError
 from olr_cli.files import make_folder_of, write_whole
@@ -136,7 +136,8 @@ def replay_answer(history: RolloutHistory, judge: Judge, target: Path) -> Answer
         f"olr audit {place}": "which labels look wrong, the most doubtful first",
         f"olr replay {place} --set method.slope_threshold=…": "what other criteria would select",
     }
-    return Answer(lines, notes=history.notes, files=[File(target)], next=commands)
+    notes = [*history.notes, *contradictions(history, judge)]
+    return Answer(lines, notes=notes, files=[File(target)], next=commands)
 
 
 def _warnings(history: RolloutHistory, counts: Mapping[str, int]) -> list[str]:

@@ -25,13 +25,14 @@ def replay(
 ) -> None:
     """Repeat the label decisions on stored rollouts, under other criteria."""
     waiting = Waiting()
-    from olr_cli.analysis.histories import read_history
+    from olr_cli.analysis.histories import contradictions, read_history
     from olr_cli.analysis.replay import label_tables, replay_answer, replay_file, write_json_lines
     from olr_cli.answers import Judge
-    from olr_cli.files import require_new, writing
+    from olr_cli.files import require_new, require_table_name, writing
 
     options.require_no_file(out, "the labels table", as_json=json)
     require_new({"out": out})
+    require_table_name(out)
     source = read_history(history, set_, options.read_log_columns(columns), report=waiting.say)
     tolerance = source.recipe.data.tolerance
     with Judge(ledger=source.given_up, keep=False, tolerance=tolerance, report=waiting.say) as judge:
@@ -40,7 +41,7 @@ def replay(
             waiting.done()
             show(answer)
             return
-        for note in source.notes:
+        for note in (*source.notes, *contradictions(source, judge)):
             typer.echo(f"Note: {note}", err=True)
         with writing(Path("standard output")):
             write_json_lines(label_tables(source, judge), typer.get_text_stream("stdout"))

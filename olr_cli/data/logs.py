@@ -108,10 +108,14 @@ def _typed(rows: Rows, name: str, path: str) -> pl.Series:
     import pyarrow as pa
 
     is_column = path in rows.table.column_names
-    if name in ("is_correct", "truncated") and is_column:
-        column = rows.table.column(path)
-        if pa.types.is_boolean(column.type) or pa.types.is_null(column.type):
-            return pl.Series(name, column, dtype=pl.Boolean if name == "truncated" else None)
+    if name in ("is_correct", "reward", "truncated") and is_column:
+        column = pl.Series(name, rows.table.column(path))
+        if column.dtype in (pl.Boolean, pl.Null):
+            return (
+                column
+                if name == "is_correct"
+                else column.cast(pl.Float64 if name == "reward" else pl.Boolean)
+            )
     if name in (*STATISTICS, "reward", "is_correct", "truncated"):
         known = pl.Series(name, rows.numbers(path))
         if name == "truncated":
@@ -546,31 +550,32 @@ def _with_visits(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
 
 def _with_verdicts(rows: pl.DataFrame, layout: _Layout) -> tuple[pl.DataFrame, list[str]]:
     """The rows with `is_correct` and `is_rewarded` where they can be known."""
-    column = layout.places.get("is_correct")
-    is_of_reward = column is not None and layout.format is not TABLE
-    if "is_correct" in rows.columns and rows["is_correct"].dtype == pl.Boolean and not is_of_reward:
-        if rows["is_correct"].null_count() < len(rows):
-            return rows, []
-        rows = rows.drop("is_correct")
+    kept, notes = rows.drop("verdict", "is_correct", strict=False), list[str]()
+    if layout.format is TABLE and "is_correct" in rows.columns:  # of the truth, whatever was rewarded
+        verdicts, notes = _verdicts(rows["is_correct"])
+        kept, rows = kept.with_columns(*verdicts), rows.drop("is_correct")
     source = next((name for name in ("is_correct", "verdict", "reward") if name in rows.columns), None)
-    kept = rows.drop("verdict", "is_correct", strict=False)
     if source is None or (source == "reward" and len(layout.rewards) > 1):
         note = (
             f"Which of {', '.join(layout.rewards)} rewards right answers is not known; name it as the column of"
             " is_correct."
         )
-        return kept, [note] if len(layout.rewards) > 1 else []
-    rewards = rows[source].cast(pl.Float64)
-    different = rewards.drop_nulls().unique()
+        return kept, [note] if len(layout.rewards) > 1 else notes
+    verdicts, more = _verdicts(rows[source])
+    return kept.with_columns(one.alias("is_rewarded") for one in verdicts), notes + more
+
+
+def _verdicts(column: pl.Series) -> tuple[list[pl.Series], list[str]]:
+    """Which of these numbers say right, and a note if that is not plain; nothing of a score."""
+    numbers = column.cast(pl.Float64)
+    different = numbers.drop_nulls().unique()
     if different.is_empty() or len(different) > _MOST_REWARDS:
-        return kept, []
+        return [], []
     low, high = min(0.0, *different), max(0.0, *different)
-    verdicts = (rewards > (low + high) / 2).alias("is_rewarded")
     notes = []
     if not {*different} <= {-1.0, 0.0, 1.0}:
         values = ", ".join(f"{value:g}" for value in sorted(different))
         notes = [
             f"Rewards are {values}; those above {(low + high) / 2:g} are taken to say that an answer is right."
         ]
-    is_named = column is not None and source == "is_correct" and layout.format is TABLE
-    return kept.with_columns(verdicts.alias("is_correct") if is_named else verdicts), notes
+    return [numbers > (low + high) / 2], notes

@@ -15,7 +15,9 @@ _CONDITIONS = ("error", "relative_error", "answer", "response", "function")
 class VerifierRule(Section):
     """Answers on which the verifier errs by rule: one condition, and the rates where it holds."""
 
-    error: tuple[Exact, ...] | None = default(None, "Numbers that are off by exactly one of these distances.")
+    error: tuple[Exact, ...] | None = default(
+        None, "Numbers that are off by exactly one of these distances, above or below."
+    )
     relative_error: Annotated[Exact, Field(gt=0)] | None = default(
         None, "Numbers that are off by less than this part of the label."
     )
@@ -44,6 +46,10 @@ class VerifierRule(Section):
             )
         if self.false_negative_rate is None and self.false_positive_rate is None:
             raise ValueError("a rule needs false_negative_rate, false_positive_rate or both")
+        if self.error is not None and min(self.error, default=-1) < 0:
+            raise ValueError(
+                "error is a list of distances, which count above and below; name some, without signs"
+            )
         return self
 
 

@@ -1,6 +1,7 @@
 """`olr audit --rewards`: how often rewards contradict the grader, and whose errors that are."""
 
 import json
+from fractions import Fraction
 
 import numpy as np
 import polars as pl
@@ -9,6 +10,11 @@ from cases import each
 from commands import answered, done, refused
 
 from olr_cli.api import OnlineLabelRefinement, Prompt
+from olr_cli.data.prompts import SENTINEL
+from olr_cli.recipe.layers import validate
+from olr_cli.runs.directory import create_run
+from olr_cli.runs.store import RunStore
+from olr_cli.supervision import Rollout, RolloutGroup, Step, make_supervisor
 
 
 def log_of(file, rows):
@@ -118,6 +124,14 @@ def test_peoples_verdicts_tell_the_verifiers_errors_from_the_graders(log, tmp_pa
         {"prompt_id": pl.lit("other"), "verdict": pl.lit("right")},
         "judge some in the table that --out writes for this history",
     ),
+    (
+        {
+            "answer": pl.lit("20"),
+            "prompt_id": pl.lit("p"),
+            "verdict": pl.when("is_rewarded").then(pl.lit("wrong")).otherwise(pl.lit("right")),
+        },
+        "the answer 20 to prompt p, whose label is 20, has several verdicts; leave one",
+    ),
 )
 def test_verdicts_that_say_nothing_of_it_are_refused(log, tmp_path, change, said):
     done("audit", log, "--rewards", "--out", tmp_path / "queue.csv")
@@ -125,6 +139,35 @@ def test_verdicts_that_say_nothing_of_it_are_refused(log, tmp_path, change, said
         **change
     ).write_csv(tmp_path / "judged.csv")
     assert said in refused("audit", log, "--rewards", "--verified", tmp_path / "judged.csv")
+
+
+def test_a_verdict_is_about_an_answer_and_a_label_which_may_change_from_visit_to_visit(tmp_path):
+    verifier = {"false_negative_rate": 0.3, "false_positive_rate": 0.3}
+    with OnlineLabelRefinement(tmp_path / "run", {"method": {"name": "grpo"}, "verifier": verifier}) as olr:
+        prompts = [Prompt(str(n), (), SENTINEL, "1", "active") for n in range(40)]
+        for _ in range(3):
+            olr.supervise([(prompt, [rf"\boxed{{{1 + k % 3}}}" for k in range(9)]) for prompt in prompts])
+    done("audit", tmp_path / "run", "--rewards", "--out", tmp_path / "queue.csv")
+    queue = pl.read_csv(tmp_path / "queue.csv", schema_overrides={"prompt_id": pl.String})
+    by_label = pl.when("is_rewarded").then(pl.lit("wrong")).otherwise(pl.lit("right"))
+    queue.with_columns(verdict=by_label).write_csv(tmp_path / "judged.csv")
+    found = audited(tmp_path / "run", "--verified", tmp_path / "judged.csv")
+    assert found["verified"]["verifier"]["youden"] == pytest.approx(found["rates"]["youden"])
+    assert found["verified"]["grader"]["youden"] == 1
+    assert f"{len(queue)} of {len(queue)} verdicts are about answers here, 0 about none." in found["notes"]
+
+
+def test_what_few_prompts_show_is_as_unsure_with_verdicts_and_nothing_to_judge_is_a_sentence(tmp_path):
+    rows = [rollout(n, "1", "1", float(k > 0)) for n in range(40) for k in range(4)]
+    log = log_of(tmp_path / "log.jsonl", [*rows, rollout(0, "2", "1", 0.0)])
+    done("audit", log, "--rewards", "--out", tmp_path / "queue.csv")
+    judged = pl.read_csv(tmp_path / "queue.csv").with_columns(verdict=pl.lit("right"))
+    judged.write_csv(tmp_path / "judged.csv")
+    found = audited(log, "--verified", tmp_path / "judged.csv")
+    assert found["verified"]["verifier"]["false_positive_rate"] == found["rates"]["false_positive_rate"]
+    agreed = log_of(tmp_path / "agreed.jsonl", [rollout("other", "1", "1", 1.0)])
+    said = refused("audit", agreed, "--rewards", "--verified", tmp_path / "judged.csv")
+    assert "people call no answer here right or wrong" in said
 
 
 def test_a_log_without_rewards_or_labels_has_nothing_to_audit(tmp_path):
@@ -151,9 +194,21 @@ def test_a_runs_own_rewards_give_the_rates_of_its_verifier_and_majorities_count_
         for _ in range(3):  # from the second visit on the majority counts
             olr.supervise([(prompt, [r"\boxed{2}"] * 9 + [r"\boxed{1}"] * 7) for prompt in prompts])
     found = audited(tmp_path / "run")
-    assert found["rewards"] == rewards
+    assert (found["rewards"], found["left_out"]) == (rewards, 4800 - rewards)
     for name, rate in (("false_negative_rate", 0.3), ("false_positive_rate", 0.1)):
         assert found["rates"][name]["low"] < rate < found["rates"][name]["high"] < rate + 0.06
+
+
+def test_a_reward_counts_once_and_not_where_the_data_has_several_labels_for_its_question(tmp_path):
+    rows = [rollout(n, answer, "1", float(answer == 1)) for n in range(4) for answer in (1, 2)]
+    bare = [{k: v for k, v in row.items() if k != "label"} for row in rows]
+    log = log_of(tmp_path / "log.jsonl", bare)
+    labels = {0: "1", 1: "1", 2: "2"}  # of rows that repeat the questions
+    data = [{"question": row["prompt"], "answer": "1"} for row in bare[::2]]
+    data += [{"question": bare[2 * n]["prompt"], "answer": label} for n, label in labels.items()]
+    found = audited(log, "--data", log_of(tmp_path / "data.jsonl", data))
+    assert (found["rewards"], found["left_out"], found["rates"]["youden"]) == (6, 2, 1)
+    assert any("ask questions that have several labels" in note for note in found["notes"])
 
 
 def test_labels_of_a_data_set_count_though_the_log_has_none(tmp_path):
@@ -161,3 +216,17 @@ def test_labels_of_a_data_set_count_though_the_log_has_none(tmp_path):
     bare = log_of(tmp_path / "log.jsonl", [{k: v for k, v in row.items() if k != "label"} for row in rows])
     data = log_of(tmp_path / "data.jsonl", [{"question": row["prompt"], "answer": "1"} for row in rows[::2]])
     assert audited(bare, "--data", data)["rates"]["youden"] == 1
+
+
+def test_rewards_by_the_majority_of_another_view_are_left_out_for_their_label_is_not_stored(tmp_path, judge):
+    run, method = tmp_path / "run", {"name": "co_reward", "majority_graded_by": "verifier"}
+    recipe = validate({"method": method, "verifier": {"draw": "rollout"}}, "test")
+    run.mkdir()
+    create_run(run, recipe)
+    answers = {"original": "1112", "rephrased": "2221"}
+    rollouts = [Rollout(rf"\boxed{{{answer}}}", view=view) for view in answers for answer in answers[view]]
+    group = RolloutGroup(Prompt("p", (), "1", "1", "clean"), 1, 1, tuple(rollouts))
+    decided = make_supervisor(recipe, Fraction(1), judge, None).supervise(Step.of([group]))
+    RunStore(run).append(1, decided.labels, decided.rollouts)
+    found = audited(run)
+    assert (found["rewards"], found["rates"]["youden"]) == (4, 1)

@@ -13,6 +13,7 @@ from histories import replayed
 from olr_cli import seeding
 from olr_cli.analysis.histories import read_history
 from olr_cli.analysis.replay import label_tables, replay_answer, replay_file, write_json_lines
+from olr_cli.api import OnlineLabelRefinement
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.recipe.layers import validate
@@ -195,6 +196,24 @@ def test_of_a_co_reward_run_other_methods_see_the_original_prompts_responses(tmp
 def test_what_the_rollouts_lack_and_what_decides_nothing_is_one_sentence(tmp_path, judge, setting, message):
     run = write_run(tmp_path / "run", judge, {"name": "grpo"}, without=("self_certainty", "tokens"))
     assert message in refusal(decide, judge, run, f"method.{setting}")
+
+
+def test_a_function_of_the_verifier_is_named_again_or_the_verifier_left_out(tmp_path, judge):
+    (tmp_path / "mine.py").write_text(
+        "def errs(prompt, response, answer, label):\n    return answer == '3'\n"
+    )
+    rules = [{"function": f"{tmp_path}/mine.py:errs", "false_positive_rate": 1.0}]
+    with OnlineLabelRefinement(tmp_path / "run", {"verifier": {"where": rules}}) as olr:
+        olr.supervise([(Prompt("p", (), "1", "1", "clean"), [r"\boxed{1}", r"\boxed{3}", r"\boxed{3}"])])
+    remedy = f"verifier.where={json.dumps(rules)}"
+    assert f"set {remedy} again" in refusal(decide, judge, tmp_path / "run")
+    (again,) = decide(judge, tmp_path / "run", remedy)
+    assert again.reward_mean == 1 and pl.from_arrow(table_of("labels", [again])).equals(
+        stored(tmp_path / "run")
+    )
+    assert "ttrl never asks a verifier" in refusal(decide, judge, tmp_path / "run", "method.name=ttrl")
+    (other,) = decide(judge, tmp_path / "run", "method.name=ttrl", "verifier=null")
+    assert (other.effective_label, other.reward_mean) == ("3", 2 / 3)
 
 
 def test_json_lines_are_the_labels_tables_columns(tmp_path, judge):

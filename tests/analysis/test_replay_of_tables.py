@@ -7,7 +7,7 @@ import pytest
 from cases import each, refusal
 from histories import replayed, write_history
 
-from olr_cli.analysis.histories import read_history
+from olr_cli.analysis.histories import contradictions, read_history
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.errors import UserError
 
@@ -171,18 +171,17 @@ def test_settings_that_one_kind_of_history_ignores_are_refused_for_it(tmp_path):
 
 @pytest.mark.parametrize("label", ["15", None])  # without labels, what was rewarded is compared with itself
 @pytest.mark.parametrize(("shift", "is_said"), [(0, False), (1, True)])
-def test_rewards_that_are_those_of_other_rows_are_noted(tmp_path, label, shift, is_said):
+def test_rewards_that_are_those_of_other_rows_are_noted(tmp_path, judge, label, shift, is_said):
     answers = [str(15 if row % 4 else row) for row in range(40)]
     rewards = [float(answer == "15") for answer in answers]
     rows = [
         {"input": "7+8?", "output": f"\\boxed{{{answer}}}", "gts": label, "score": rewards[row - shift]}
         for row, answer in enumerate(answers)
     ]
-    notes = read_history(write_table(tmp_path / "1.jsonl", rows)).notes
+    notes = contradictions(read_history(write_table(tmp_path / "1.jsonl", rows)), judge)
     assert any("20 of 40 rewards that were looked at contradict" in note for note in notes) == is_said
 
 
-def test_rewards_are_not_held_against_labels_that_are_known_to_be_noise(tmp_path):
+def test_rewards_are_not_held_against_labels_that_are_known_to_be_noise(tmp_path, judge):
     row = {"prompt_id": "a", "step": 1, "answer": "7", "given_label": SENTINEL, "reward": 1.0}
-    notes = read_history(write_table(tmp_path / "log.jsonl", [row] * 4)).notes
-    assert not any("contradict" in note for note in notes)
+    assert not contradictions(read_history(write_table(tmp_path / "log.jsonl", [row] * 4)), judge)

@@ -396,6 +396,10 @@ def test_labels_are_data(here):
     (("log.jsonl", "--export", "out.csv"), "is written as .parquet or .jsonl"),
     (("log.jsonl", "--out", "log.jsonl"), "log.jsonl exists already"),
     (("log.jsonl", "--out", "t.parquet", "--json"), "choose one of them"),
+    (
+        ("log.jsonl", "--rewards", "--out", "t.jsonl"),
+        "--out: t.jsonl: the table is written as Parquet or CSV",
+    ),
     (("log.jsonl", "--report", "thesis.html"), "--report: thesis.html exists already"),
     (("log.jsonl", "--export", "t.parquet", "--out", "./t.parquet"), "--out: t.parquet is named for another"),
     (("log.jsonl", "--report", "log.jsonl/q.html"), "/log.jsonl: there is a file where a folder is needed"),

@@ -41,6 +41,7 @@ def test_a_folder_in_the_way_of_the_labels_is_said(tmp_path, table):
     "words, message",
     (("TABLE", "--out", "TABLE"), "exists already; choose another name"),
     (("TABLE", "--out", "FOLDER"), "exists already; choose another name"),
+    (("TABLE", "--out", "FOLDER/new.jsonl"), "the table is written as Parquet or CSV"),
     (("TABLE", "--json", "--out", "FOLDER/labels.parquet"), "choose one of them"),
     (("FOLDER/nowhere",), "does not exist"),
     (("RUN", "--set", "train.epochs=3"), "the stored rollouts are as they are"),

@@ -188,6 +188,15 @@ def test_lm_eval_stores_a_line_for_each_filter_of_a_problem_with_all_its_respons
     assert {"5", "0.5", "3"} < set(log.rows["given_label"])
 
 
+def test_a_table_may_say_what_is_right_beside_what_was_rewarded_in_numbers_or_true_and_false(tmp_path):
+    row = {"prompt": "3+4", "response": r"\boxed{7}", "step": 1, "is_correct": True}
+    for rewards in ((0.0, 1.0), (False, True)):
+        file = json_lines(tmp_path / "log.jsonl", *(row | {"reward": reward} for reward in rewards))
+        rows = read_log([file]).rows
+        assert rows["is_correct"].to_list() == [True, True]
+        assert (rows["is_rewarded"].to_list(), rows["reward"].to_list()) == ([False, True], [0, 1])
+
+
 OTHER = {"query": "3+4", "generation": [r"\boxed{7}"], "meta": {"gold": 7}, "passed": 1}
 
 

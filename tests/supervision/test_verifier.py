@@ -127,6 +127,8 @@ def test_the_sentinel_matches_nothing_and_can_be_accepted_by_error(judge):
     "verifier, said",
     ({"where": [{"error": [1]}]}, "verifier.where.0: a rule needs false_negative_rate"),
     ({"where": [{"false_positive_rate": 1}]}, "a rule has one of error, .*, and here are 0"),
+    ({"where": [{"error": [-10], "false_positive_rate": 1}]}, "error is a list of distances"),
+    ({"where": [{"error": [], "false_positive_rate": 1}]}, "error is a list of distances"),
     ({"false_positive_rate": 1.1}, r"verifier.false_positive_rate"),
     ({"where": [{"answer": "(", "false_positive_rate": 1}]}, "verifier.where: the regular expression '\\('"),
 )

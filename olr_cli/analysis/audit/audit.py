@@ -18,6 +18,7 @@ The verdicts are one frame, one row per prompt in the order of the queue:
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,7 +31,13 @@ from olr_cli.analysis.audit import annotators, calibration
 from olr_cli.analysis.audit.annotators import AnnotatorModel, Bools, Floats, Numbers
 from olr_cli.analysis.audit.calibration import Verified, asked_truths, auroc, is_right
 from olr_cli.analysis.audit.tally import MISSING, Tally, tally
-from olr_cli.analysis.histories import NO_LABELS, RolloutHistory, read_history, with_questions
+from olr_cli.analysis.histories import (
+    NO_LABELS,
+    RolloutHistory,
+    contradictions,
+    read_history,
+    with_questions,
+)
 from olr_cli.answers import Judge, is_match
 from olr_cli.data.logs import Report, silent
 from olr_cli.data.prompt_files import Reading
@@ -134,7 +141,7 @@ def audit(history: RolloutHistory, judge: Judge, *, verified: Sequence[Path] = (
     # that were trained on their true answer are right more often than those on others.
     trained = {name: prompt.true_answer for name, prompt in history.prompts.items() if prompt.is_verified}
     asked = [history.prompts[name] for name in counted.prompt_ids]
-    notes = list(history.notes)
+    notes = [*history.notes, *contradictions(history, judge)]
     answers, drawn = _verified(verified, asked, data_reading(history), notes)
     answers = {name: answer for name, answer in answers.items() if name not in trained}
     if trained:
@@ -344,17 +351,25 @@ def _truth(history: RolloutHistory, table: pl.DataFrame, judge: Judge) -> dict[s
 # Labels of the data set -------------------------------------------------------------------------------------------
 
 
-def with_labels_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
+def with_labels_of(
+    history: RolloutHistory, data: PromptSet, *, are_for_rewards: bool = False
+) -> RolloutHistory:
     """The history with what a data set says of the labels where the history says nothing.
 
     Prompts are matched by prompt_id; where none fits, and in a log without ids, by the text of the question, and then
-    they have the ids of the data set.
+    they have the ids of the data set. An answer is one to every row that asks its question, but a reward is for one row
+    alone: where such rows have different labels, there is none for the rewards.
     """
     in_data = {prompt.prompt_id: prompt for prompt in data.prompts}
     has_ids = history.log is None or history.log.has_ids
-    if not has_ids or in_data.keys().isdisjoint(history.prompts):
+    is_by_text = not has_ids or in_data.keys().isdisjoint(history.prompts)
+    if is_by_text:
         history = _with_ids_of(history, data)
-    history = _with_repeated(history, data)
+    if not are_for_rewards:
+        history = _with_repeated(history, data)
+    elif is_by_text and not history.knows_labels:
+        in_data, notes = _of_one_label(data)
+        history = replace(history, notes=[*history.notes, *notes])
     prompts = dict(history.prompts)
     for prompt_id in prompts.keys() & in_data.keys():
         label, other = prompts[prompt_id].given_label, in_data[prompt_id].given_label
@@ -371,6 +386,18 @@ def with_labels_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
         return replace(history, prompts=prompts)
     notes = [note for note in history.notes if not note.startswith(NO_LABELS)]  # none is guessed any more
     return replace(history, prompts=prompts, knows_labels=True, notes=notes)
+
+
+def _of_one_label(data: PromptSet) -> tuple[dict[str, Prompt], list[str]]:
+    """The prompts by their ids, with the sentinel for a label where rows that ask one question have several."""
+    labels: defaultdict[str, set[str | None]] = defaultdict(set)
+    for prompt in data.prompts:
+        labels[normal_question(prompt.messages)].add(prompt.given_label)
+    unclear = [prompt for prompt in data.prompts if len(labels[normal_question(prompt.messages)]) > 1]
+    prompts = {prompt.prompt_id: prompt for prompt in data.prompts}
+    prompts |= {prompt.prompt_id: replace(prompt, given_label=SENTINEL) for prompt in unclear}
+    note = f"{len(unclear):,} rows of {data.source} ask questions that have several labels; rewards there are left out."
+    return prompts, [note] if unclear else []
 
 
 def _with_repeated(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
@@ -411,10 +438,12 @@ def _with_ids_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
             f"{data.source} has no prompt of {history.source} (its first prompt_id: {theirs}, in the history: {ours});"
             " prompts are matched by prompt_id, of a data set its extra_info.index, and those of a log by their text"
         )
-    steps = (rows.with_columns(pl.col("prompt_id").replace(ids)) for rows in history.steps)
+    named = pl.col("prompt_id").replace(ids)
+    steps = (rows.with_columns(named) for rows in history.steps)
+    rewards = None if history.rewards is None else history.rewards.with_columns(named)
     prompts = {ids.get(p.prompt_id, p.prompt_id): p for p in history.prompts.values()}
     prompts = {name: replace(prompt, prompt_id=name) for name, prompt in prompts.items()}
     notes = [*history.notes]
     if history.log is not None and len(ids) < len(prompts):
         notes.append(f"{len(ids):,} of {len(prompts):,} prompts are in {data.source}, by their text.")
-    return replace(history, steps=steps, prompts=prompts, notes=notes)
+    return replace(history, steps=steps, prompts=prompts, rewards=rewards, notes=notes)

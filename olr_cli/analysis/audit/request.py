@@ -28,7 +28,7 @@ from olr_cli.data.logs import Report, common_place
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import PromptSet
 from olr_cli.errors import UserError
-from olr_cli.files import require_new
+from olr_cli.files import require_new, require_table_name
 from olr_cli.recipe.schema import ExternalEngine
 from olr_cli.runs.directory import HELD_OUT_FILE, read_recipe
 from olr_cli.tables import Answer, File
@@ -60,6 +60,7 @@ class Request:
     def require_sense(self) -> None:
         """Refuse what cannot be, before an audit takes its time."""
         require_new({"export": self.export, "report": self.report, "out": self.out}, repeatable=["export"])
+        require_table_name(self.out)
         if self.report is not None and self.report.suffix != ".html":
             raise UserError(
                 f"--report {self.report}: the queue is written as a page; give it the ending .html"
@@ -99,7 +100,7 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
     )
     named = None if request.data is None else read_prompts(request.data, reading=data_reading(source))
     if named is not None:
-        source = with_labels_of(source, named)
+        source = with_labels_of(source, named, are_for_rewards=request.rewards)
     tolerance = source.recipe.data.tolerance
     with Judge(ledger=source.given_up, keep=False, tolerance=tolerance, report=report) as judge:
         if request.rewards:

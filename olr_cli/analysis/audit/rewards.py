@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,9 @@ _TRIED, _FEWEST = 200, 5
 VERDICTS = {"right": True, "wrong": False, "cannot be scored": None}
 """What people say of an answer, and whether it is right then."""
 
+_CASE = ("prompt_id", "label", "answer")
+"""Columns of what one verdict is about: in a run, a prompt's label may change from visit to visit."""
+
 _CELLS = ((False, False), (False, True), (True, False), (True, True))
 """Reward and verdict: agreed wrong, rejected, accepted, agreed right."""
 _IN_CELL = [(pl.col("is_rewarded") == reward) & (pl.col("verdict") == right) for reward, right in _CELLS]
@@ -67,6 +71,7 @@ class RewardAudit:
 
     Attributes:
         rewards, prompts: how many are audited.
+        left_out: rollouts without a reward or a label, or whose reward asked no verifier.
         without_answer, undecided: rollouts among them in which olr reads no answer, or whose answer it cannot grade.
         rewarded_without_answer: share of the rewarded rollouts without an answer; None without any rewarded one.
         rates: of the rewards, as if every verdict of the grader were right.
@@ -80,6 +85,7 @@ class RewardAudit:
     source: Path
     rewards: int
     prompts: int
+    left_out: int
     without_answer: int
     undecided: int
     rewarded_without_answer: float | None
@@ -98,27 +104,33 @@ def audit_rewards(history: RolloutHistory, judge: Judge, verified: Sequence[Path
         UserError: the history has no rewards that say right or wrong, or no labels.
     """
     people = read_verdicts(verified) if verified else None
-    rows = _rows(history)
-    by_answer = ["prompt_id", "label", "answer"]
-    cases = rows.select(by_answer).drop_nulls().unique(maintain_order=True)
+    rows, left_out = _rows(history)
+    cases = rows.select(_CASE).drop_nulls().unique(maintain_order=True)
     asked = ((history.prompts[name].asked(label), answer) for name, label, answer in cases.iter_rows())
     verdicts = cases.with_columns(verdict=pl.Series(judge.matches(asked), dtype=pl.Boolean))
-    rows = rows.join(verdicts, on=by_answer, how="left", maintain_order="left")
+    rows = rows.join(verdicts, on=_CASE, how="left", maintain_order="left")
     known = rows.drop_nulls("verdict")
     is_wrong = pl.col("is_rewarded") != pl.col("verdict")
-    counts = known.group_by(by_answer).agg(bad=is_wrong.sum().cast(pl.Int64), of=pl.len().cast(pl.Int64))
+    counts = known.group_by(_CASE).agg(bad=is_wrong.sum().cast(pl.Int64), of=pl.len().cast(pl.Int64))
     again, pairs = (int((counts["bad"] * (counts[others] - 1)).sum()) for others in ("bad", "of"))
     queue = (
         known.filter(is_wrong)
-        .group_by(*by_answer, "is_rewarded", maintain_order=True)
+        .group_by(*_CASE, "is_rewarded", maintain_order=True)
         .agg(rollouts=pl.len(), response=pl.col("response").first())
-        .sort("rollouts", *by_answer, "is_rewarded", descending=[True, *[False] * 4])
+        .sort("rollouts", *_CASE, "is_rewarded", descending=[True, *[False] * 4])
     )
     kinds = [_kind(answer, label) for answer, label in queue.select("answer", "label").iter_rows()]
+    notes = [*history.notes]
+    if people is not None:
+        here = people.join(known, on=_CASE, how="semi").height
+        notes.append(
+            f"{here:,} of {people.height:,} verdicts are about answers here, {people.height - here:,} about none."
+        )
     return RewardAudit(
         source=history.source,
         rewards=len(rows),
         prompts=rows["prompt_id"].n_unique(),
+        left_out=left_out,
         without_answer=rows["answer"].null_count(),
         undecided=rows["verdict"].null_count() - rows["answer"].null_count(),
         rewarded_without_answer=rows.filter("is_rewarded").select(pl.col("answer").is_null().mean()).item(),
@@ -129,48 +141,59 @@ def audit_rewards(history: RolloutHistory, judge: Judge, verified: Sequence[Path
         contradicted_again=again / pairs if pairs else None,
         verified={} if people is None else _by_people(known, people),
         queue=queue.insert_column(4, pl.Series("kind", kinds, dtype=pl.String)),
-        notes=history.notes,
+        notes=notes,
     )
 
 
 def read_verdicts(files: Sequence[Path]) -> pl.DataFrame:
-    """People's verdicts on answers: ``prompt_id``, ``answer``, ``is_right``; without those that they cannot score.
+    """People's verdicts on answers: `_CASE`, and ``is_right``, which is null where they cannot say.
 
     Raises:
-        UserError: a file is no such table, or a verdict is none of `VERDICTS`.
+        UserError: a file is no such table, a verdict is none of `VERDICTS`, or two of one answer differ.
     """
     tables = []
     for file in files:
         table = pl.DataFrame(pl.from_arrow(read_table([file])))
-        if missing := {"prompt_id", "answer", "verdict"} - {*table.columns}:
+        if missing := {*_CASE, "verdict"} - {*table.columns}:
             raise UserError(
                 f"{file} has no column {min(missing)}; take the table that --out wrote, with its verdicts"
             )
-        table = table.select(pl.col("prompt_id", "answer", "verdict").cast(pl.String))
+        table = table.select(pl.col(*_CASE, "verdict").cast(pl.String))
         tables.append(table.with_columns(pl.col("verdict").str.strip_chars().str.to_lowercase()))
     said = pl.concat(tables).filter(pl.col("verdict") != "")
     if strange := sorted({*said["verdict"]} - {*VERDICTS}):
         raise UserError(f"verdict '{strange[0]}' is none of {', '.join(VERDICTS)}; correct it in the table")
-    latest = said.unique(["prompt_id", "answer"], keep="last", maintain_order=True)
+    said = said.unique(maintain_order=True)
+    if not (twice := said.filter(pl.struct(_CASE).is_duplicated())).is_empty():
+        prompt, label, answer, _ = twice.row(0)
+        raise UserError(
+            f"the answer {answer} to prompt {prompt}, whose label is {label}, has several verdicts; leave one"
+        )
     is_right = pl.col("verdict").replace_strict(VERDICTS, return_dtype=pl.Boolean)
-    return latest.select("prompt_id", "answer", is_right=is_right).drop_nulls("is_right")
+    return said.select(*_CASE, is_right=is_right)
 
 
-def _rows(history: RolloutHistory) -> pl.DataFrame:
-    """The rollouts with a reward and the label that it was for; rewards that asked no verifier are left out (R25)."""
+def _rows(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
+    """The rollouts with a reward and the label that it was for, and how many others: some asked no verifier (R25)."""
     keys = ("prompt_id", "visit", "view", "sample")
     columns = (*keys, "answer", "is_rewarded", "response")
     rows = pl.concat(step.select(c for c in columns if c in step.columns) for step in history.steps)
+    rollouts = len(rows)
     remedy = "name --columns {reward: COLUMN, given_label: COLUMN}, or in --data the data set with all labels"
     if history.is_run:
         remedy = "a majority label asks no verifier"
         unasked = ("none", "majority") if history.recipe.method.majority_graded_by == "class" else ("none",)
         labels = scan_labels(history.source).filter(pl.col("label_source").is_in(unasked).not_())
         rewards = scan_rollouts(history.source).filter(pl.col("reward").is_in([0.0, 1.0]))
-        stored = rewards.select(*keys, "response", is_rewarded=pl.col("reward") == 1).join(
-            labels.select("prompt_id", "visit", label="effective_label"), on=["prompt_id", "visit"]
+        # The majority that labels the other view is not stored.
+        is_stored = (pl.col("label_source") != "majority") | (pl.col("view") == "original")
+        stored = (
+            rewards.select(*keys, "response", is_rewarded=pl.col("reward") == 1)
+            .join(labels.select("prompt_id", "visit", "label_source", label="effective_label"), on=keys[:2])
+            .filter(is_stored)
+            .drop("label_source")
         )
-        rows = rows.select(*keys, "answer").join(stored.collect(), on=keys, maintain_order="left")
+        rows = rows.select(*keys, "answer").join(stored.collect(), on=keys, how="left", maintain_order="left")
     elif "is_rewarded" in rows.columns and history.knows_labels:
         given = {name: prompt.given_label for name, prompt in history.prompts.items()}
         rows = rows.with_columns(
@@ -185,7 +208,8 @@ def _rows(history: RolloutHistory) -> pl.DataFrame:
         )
     response = pl.col("response") if "response" in rows.columns else pl.lit(None, pl.String)
     ending = response.cast(pl.String).str.slice(-_ENDING).alias("response")
-    return rows.select("prompt_id", "label", pl.col("answer").cast(pl.String), "is_rewarded", ending)
+    answer = pl.col("answer").cast(pl.String)
+    return rows.select("prompt_id", "label", answer, "is_rewarded", ending), rollouts - len(rows)
 
 
 def _other_extractor(
@@ -254,7 +278,7 @@ def _by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, Rates]:
     In each cell (reward, verdict) the share of right ones is that of the rollouts whose answers people have judged;
     where they judged none of a cell in which both agree, both are taken to be right.
     """
-    judged = known.join(people, on=["prompt_id", "answer"], how="left")
+    judged = known.join(people, on=_CASE, how="left")
     is_right = pl.col("is_right")
     counted = [
         cell & which for which in (pl.lit(True), is_right, is_right.is_not_null()) for cell in _IN_CELL
@@ -269,11 +293,21 @@ def _by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, Rates]:
     of_all = np.where(asked[0] > 0, said[0] / np.maximum(asked[0], 1), [0, 0, 0, 1])
     shares = np.where(asked > 0, said / np.maximum(asked, 1), of_all)
     right, wrong = sizes * shares, sizes * (1 - shares)
-    prompts = judged.drop_nulls("is_right")["prompt_id"].n_unique()
+
+    def prompts_with(*answers: pl.Expr) -> int:
+        return judged.filter(pl.any_horizontal(False, *answers))["prompt_id"].n_unique()
+
+    asked_prompts = prompts_with(is_right.is_not_null())
+    if not asked_prompts:
+        raise UserError(
+            "people call no answer here right or wrong; judge some in the table that --out writes for this history"
+        )
+    # As unsure as the fewest: prompts with a verdict, or prompts with right answers, or with wrong ones.
+    prompts = [min(asked_prompts, prompts_with(*compress(_IN_CELL, sums[0]))) for sums in (right, wrong)]
     of_grader = [0, 2, 1, 3]  # whose verdict takes the place of the reward
     return {
-        "verifier": _rates(right, wrong, prompts, prompts),
-        "grader": _rates(right[:, of_grader], wrong[:, of_grader], prompts, prompts),
+        "verifier": _rates(right, wrong, *prompts),
+        "grader": _rates(right[:, of_grader], wrong[:, of_grader], *prompts),
     }
 
 
@@ -323,10 +357,11 @@ def _lines(audit: RewardAudit) -> Iterator[Line]:
             f" this may be how the verifier reads; --set data.extractor={name}",
             "yellow",
         )
+    others = f"; {audit.left_out:,} rollouts have no label or no verifier's reward" if audit.left_out else ""
     yield line(
         "Audited",
         f"{audit.rewards:,} rewards of {audit.prompts:,} prompts; olr reads no answer in"
-        f" {audit.without_answer:,} and cannot decide {audit.undecided:,}",
+        f" {audit.without_answer:,} and cannot decide {audit.undecided:,}{others}",
     )
     rates = audit.rates
     yield line(
