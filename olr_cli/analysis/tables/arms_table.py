@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.frame import (
@@ -14,7 +14,7 @@ from olr_cli.analysis.frame import (
     summarise,
     without_difference,
 )
-from olr_cli.analysis.outcomes import TITLES, at_the_end
+from olr_cli.analysis.outcomes import HELD_OUT, TITLES, at_the_end
 from olr_cli.errors import UserError, unknown
 from olr_cli.tables import NOTHING, UNKNOWN, Block, Cell, Column, Row, Table
 from olr_cli.tables.table import joined
@@ -52,12 +52,27 @@ def arms_table(arms: Sequence[Arm], baseline: str | None = None, reference: str 
         least = f"{100 * SMALLEST_GAP:.0f} points"
         footnotes.append(f"Recovered: of the gap from X to {best}, by X+method; none of a gap below {least}.")
     footnotes += sorted(without_difference(known, references))
+    footnotes += _on_other_questions(arms, references, known)
     rows = [
         {"metric": key.metric, "arm": key.arm, "baseline": references.get(key.arm), **flat(cell)}
         | (_share(cell) if reference else {})
         for key, cell in cells.items()
     ]
     return Table([*details, _document(metrics, names, cells)], rows, notes, footnotes)
+
+
+def _on_other_questions(
+    arms: Sequence[Arm], references: Mapping[str, str], cells: Mapping[Key, Cell]
+) -> Iterator[str]:
+    """Sentences on arms whose held-out accuracy is compared with one on other questions."""
+    first = {arm.name: arm.runs[0].settings for arm in arms}
+    held_out = {name: keys.get("data.test", keys.get("data.train")) for name, keys in first.items()}
+    for name, other in references.items():
+        if held_out[name] != held_out[other] and cells.get(Key(HELD_OUT.name, name), UNKNOWN).change:
+            yield (
+                f"{name} is measured on {held_out[name]}, {other} on {held_out[other]}: their difference in held-out"
+                " accuracy is no difference of methods."
+            )
 
 
 def _plain_arms(names: Sequence[str], reference: str) -> dict[str, str]:

@@ -152,3 +152,13 @@ def test_long_arm_names_wrap_in_80_columns(tmp_path):
 def test_footnotes_say_what_cannot_be_said(table):
     assert "One seed gives no sd and no interval: train more seeds." in table.footnotes
     assert "other has no seed in common with grpo: no paired difference." in table.footnotes
+
+
+def test_a_footnote_says_which_arms_are_measured_on_other_questions(tmp_path):
+    for arm, test in (("one", "arithmetic"), ("same", "arithmetic"), ("other", "arithmetic:subtraction")):
+        run = write_history(tmp_path / arm, arm=arm, data={"test": test}, **SMALL)
+        (run / "metrics.jsonl").write_text(json.dumps({"step": 4, "epoch": 2, "eval/avg": 0.5}) + "\n")
+    said = [note for note in compared(tmp_path).footnotes if "is measured on" in note]
+    assert len(said) == 1 and said[0].startswith(
+        "other is measured on arithmetic:subtraction, one on arithmetic:"
+    )
