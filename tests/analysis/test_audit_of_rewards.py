@@ -155,6 +155,14 @@ def test_a_verdict_is_about_an_answer_and_a_label_which_may_change_from_visit_to
     assert found["verified"]["verifier"]["youden"] == pytest.approx(found["rates"]["youden"])
     assert found["verified"]["grader"]["youden"] == 1
     assert f"{len(queue)} of {len(queue)} verdicts are about answers here, 0 about none." in found["notes"]
+    assert not any(note.startswith("They judge") for note in found["notes"])
+    part = queue.with_columns(verdict=by_label).sample(fraction=0.5, seed=0)
+    part.write_csv(tmp_path / "part.csv")
+    found = audited(tmp_path / "run", "--verified", tmp_path / "part.csv")
+    judged, contradicted = part["rollouts"].sum(), queue["rollouts"].sum()
+    assert any(
+        note.startswith(f"They judge {judged} of {contradicted} contradicted") for note in found["notes"]
+    )
 
 
 def test_what_few_prompts_show_is_as_unsure_with_verdicts_and_nothing_to_judge_is_a_sentence(tmp_path):

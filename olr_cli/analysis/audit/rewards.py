@@ -126,6 +126,13 @@ def audit_rewards(history: RolloutHistory, judge: Judge, verified: Sequence[Path
         notes.append(
             f"{here:,} of {people.height:,} verdicts are about answers here, {people.height - here:,} about none."
         )
+        contradicted = known.filter(is_wrong)
+        judged = contradicted.join(people.drop_nulls(), on=_CASE, how="semi").height
+        if judged < contradicted.height:
+            notes.append(
+                f"They judge {judged:,} of {contradicted.height:,} contradicted rollouts; the others are taken to be"
+                " like these, which holds of rows of the table that were chosen at random, not of its first."
+            )
     return RewardAudit(
         source=history.source,
         rewards=len(rows),
