@@ -208,7 +208,7 @@ def test_labels_that_a_run_was_trained_on_count_in_the_noise_ratio_as_the_other_
     trained = write(tmp_path / "t.jsonl", [{"prompt_id": f"p{n}", "true_answer": "7"} for n in range(10)])
     drawn = verifying(tmp_path, {f"p{n}": "7" for n in range(0, 40, 2)}, drawn=True)
     found = audit(read_history(log, [f"data.verified={trained}"]), judge, verified=[drawn])
-    assert (found.verified_labels, found.drawn_labels, found.noise_ratio.mean) == (15, 20, 0.25)
+    assert (found.verified_labels, found.drawn_labels, found.noise_ratio.value) == (15, 20, 0.25)
 
 
 # The example of the README ----------------------------------------------------------------------------------------
