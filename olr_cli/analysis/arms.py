@@ -252,7 +252,7 @@ class Variation:
 
     Attributes:
         key: dotted, as ``noise.ratio``.
-        arms: value of the key -> the arm that has it; two at least, ascending.
+        arms: value of the key -> the first arm that has it; two at least, ascending.
         name: what tells it from others of its panel, in a figure.
         panel: the settings that tell its panel from others; empty if there is one.
     """
@@ -274,24 +274,25 @@ class Variation:
 
 def merged(arms: Iterable[Arm]) -> list[Arm]:
     """The arms, those that differ in nothing but their name as one: the first, with one run of every seed."""
-    by_settings: dict[str, Arm] = {}
+    groups: defaultdict[str, list[Arm]] = defaultdict(list)
     for arm in arms:
-        first = by_settings.setdefault(repr(sorted(arm.settings().items())), arm)
-        of_seeds = {run.seed: run for run in (*arm.runs, *first.runs)}
-        runs = tuple(run for _, run in sorted(of_seeds.items()))
-        by_settings[repr(sorted(arm.settings().items()))] = replace(first, runs=runs)
-    return list(by_settings.values())
+        groups[repr(sorted(arm.settings().items()))].append(arm)
+    of_seeds = [{run.seed: run for arm in reversed(group) for run in arm.runs} for group in groups.values()]
+    return [
+        replace(group[0], runs=tuple(run for _, run in sorted(runs.items())))
+        for group, runs in zip(groups.values(), of_seeds, strict=True)
+    ]
 
 
 def vary(arms: Iterable[Arm], key: str) -> list[Variation]:
-    """The arms that differ in one key alone, in the order in which each variation first appears; they are `merged`.
+    """The arms that differ in one key alone, in the order in which each variation first appears.
 
     Arms whose recipe does not have the key, or not a value for it, are left out.
     """
     groups: defaultdict[str, dict[Any, Arm]] = defaultdict(dict)
     for arm in arms:
         if (value := _value(arm.recipe, key)) is not None:
-            groups[repr(sorted(arm.settings(key).items()))][value] = arm
+            groups[repr(sorted(arm.settings(key).items()))].setdefault(value, arm)
     return [Variation(key, dict(sorted(group.items()))) for group in groups.values() if len(group) > 1]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from shlex import quote
@@ -15,7 +15,7 @@ from olr_cli.cli.printing import show
 
 if TYPE_CHECKING:
     from olr_cli.answers import Pair
-    from olr_cli.data.prompts import PromptSet
+    from olr_cli.data.prompts import NoiseType, PromptSet
     from olr_cli.tables import Answer, File, Line
 
 _EXAMPLES = 3
@@ -107,16 +107,18 @@ def _answer(noisy: PromptSet, refused: Sequence[Pair] | None, file: File, notes:
     recipe = "laptop/quickstart" if is_addition else "own-data --set model.path=MODEL"
     command = f"olr train {recipe} --set {quote(f'data.train={file.path}')} --set noise=null"
     result = {key: getattr(noisy, key) for key in ("source", "revision", "digest", "label_column", "facts")}
-    result |= {"counts": counts(noisy), "refused": refused, "is_new": file.is_new}
-    return Answer([*_lines(noisy, refused)], result, notes, [file], {command: ""}, indent=10)
+    counted = counts(noisy)
+    result |= {"counts": counted, "refused": refused, "is_new": file.is_new}
+    return Answer([*_lines(noisy, counted, refused)], result, notes, [file], {command: ""}, indent=10)
 
 
-def _lines(noisy: PromptSet, refused: Sequence[Pair] | None) -> Iterator[Line | str]:
+def _lines(
+    noisy: PromptSet, counted: Mapping[NoiseType, int], refused: Sequence[Pair] | None
+) -> Iterator[Line | str]:
     """The counts of marks, and a few prompts."""
-    from olr_cli.data.noise import counts, examples
+    from olr_cli.data.noise import examples
     from olr_cli.tables import Line, one_line
 
-    counted = counts(noisy)
     prompts, marked, ratio = len(noisy), len(noisy) - counted.get("clean", 0), noisy.facts["noise.ratio"]
     realised = Fraction(marked, prompts)
     exactly = "" if realised == Fraction(ratio) else f", realised {float(realised):.4f}"

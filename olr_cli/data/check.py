@@ -127,9 +127,9 @@ class Checked:
                     f"there is no finding '{kind}'{did_you_mean(kind, KINDS)}; known: {', '.join(KINDS)}",
                     "drop",
                 )
-        found = [finding for finding in self.findings if finding.kind in kinds]
-        out = {row for it in found if it.kind != "repeat" for row in (*it.rows, *it.others)}
-        for group in chain(*(it.groups for it in found if it.kind == "repeat")):
+        dropped = [finding for finding in self.findings if finding.kind in kinds]
+        out = {row for it in dropped if it.kind != "repeat" for row in (*it.rows, *it.others)}
+        for group in chain(*(it.groups for it in dropped if it.kind == "repeat")):
             out.update([row for row in group if row not in out][1:])
         if not (kept := sorted({*range(self.rows)} - out)):
             raise UserError("no row is left; drop fewer findings, or fix the file", "export")

@@ -177,8 +177,8 @@ def _has_other_digits(question: str, label: str) -> bool:
 
 def _is_told(question: str, label: str) -> bool:
     told = _TOLD.search(question[-len(label) - 40 :])
-    said = told and (told[1] or told[2])  # nothing, where an instruction ends in `Answer:` or an empty box
-    return label == question or (said and said.strip("$ ")) == label.strip("$ ")
+    answer = told and (told[1] or told[2])  # nothing, where an instruction ends in `Answer:` or an empty box
+    return label == question or (answer and answer.strip("$ ")) == label.strip("$ ")
 
 
 _IN_EITHER = [(kind, _search(pattern)) for kind, pattern in _DAMAGED]

@@ -109,13 +109,10 @@ def _typed(rows: Rows, name: str, path: str) -> pl.Series:
 
     is_column = path in rows.table.column_names
     if name in ("is_correct", "reward", "truncated") and is_column:
-        column = pl.Series(name, rows.table.column(path))
-        if column.dtype in (pl.Boolean, pl.Null):
-            return (
-                column
-                if name == "is_correct"
-                else column.cast(pl.Float64 if name == "reward" else pl.Boolean)
-            )
+        column = rows.table.column(path)
+        if pa.types.is_boolean(column.type) or pa.types.is_null(column.type):
+            verdicts, types = pl.Series(name, column), {"reward": pl.Float64, "truncated": pl.Boolean}
+            return verdicts.cast(types[name]) if name in types else verdicts
     if name in (*STATISTICS, "reward", "is_correct", "truncated"):
         known = pl.Series(name, rows.numbers(path))
         if name == "truncated":

@@ -102,8 +102,8 @@ def noise_ratio(verified: Verified, is_labelled: Bools) -> Cell | None:
     """
     from scipy.stats import betabinom
 
-    known = verified.is_wrong[~np.isnan(verified.is_wrong)]
-    drawn = verified.is_wrong[~np.isnan(verified.is_wrong) & verified.is_drawn]
+    is_known = ~np.isnan(verified.is_wrong)
+    known, drawn = verified.is_wrong[is_known], verified.is_wrong[is_known & verified.is_drawn]
     if not len(drawn):
         return None
     labels, wrong, right = int(is_labelled.sum()), drawn.sum(), (1 - drawn).sum()

@@ -9,7 +9,8 @@ from pathlib import Path
 from shlex import quote
 
 from olr_cli.analysis.audit.answer import audit_answer, write_prompts
-from olr_cli.analysis.audit.audit import Audit, audit, audit_history, data_reading, with_labels_of
+from olr_cli.analysis.audit.audit import Audit, audit, audit_history, data_reading
+from olr_cli.analysis.audit.data_labels import with_labels_of
 from olr_cli.analysis.audit.export import (
     Choice,
     data_of,

@@ -120,19 +120,6 @@ def audit_rewards(history: RolloutHistory, judge: Judge, verified: Sequence[Path
         .sort("rollouts", *_CASE, "is_rewarded", descending=[True, *[False] * 4])
     )
     kinds = [_kind(answer, label) for answer, label in queue.select("answer", "label").iter_rows()]
-    notes = [*history.notes]
-    if people is not None:
-        here = people.join(known, on=_CASE, how="semi").height
-        notes.append(
-            f"{here:,} of {people.height:,} verdicts are about answers here, {people.height - here:,} about none."
-        )
-        contradicted = known.filter(is_wrong)
-        judged = contradicted.join(people.drop_nulls(), on=_CASE, how="semi").height
-        if judged < contradicted.height:
-            notes.append(
-                f"They judge {judged:,} of {contradicted.height:,} contradicted rollouts; the others are taken to be"
-                " like these, which holds of rows of the table that were chosen at random, not of its first."
-            )
     return RewardAudit(
         source=history.source,
         rewards=len(rows),
@@ -148,8 +135,21 @@ def audit_rewards(history: RolloutHistory, judge: Judge, verified: Sequence[Path
         contradicted_again=again / pairs if pairs else None,
         verified={} if people is None else _by_people(known, people),
         queue=queue.insert_column(4, pl.Series("kind", kinds, dtype=pl.String)),
-        notes=notes,
+        notes=[*history.notes, *(() if people is None else _notes_on(people, known))],
     )
+
+
+def _notes_on(people: pl.DataFrame, known: pl.DataFrame) -> Iterator[str]:
+    """How much of what is known people's verdicts are about."""
+    here = people.join(known, on=_CASE, how="semi").height
+    yield f"{here:,} of {people.height:,} verdicts are about answers here, {people.height - here:,} about none."
+    contradicted = known.filter(pl.col("is_rewarded") != pl.col("verdict"))
+    judged = contradicted.join(people.drop_nulls(), on=_CASE, how="semi").height
+    if judged < contradicted.height:
+        yield (
+            f"They judge {judged:,} of {contradicted.height:,} contradicted rollouts; the others are taken to be like"
+            " these, which holds of rows of the table that were chosen at random, not of its first."
+        )
 
 
 def read_verdicts(files: Sequence[Path]) -> pl.DataFrame:

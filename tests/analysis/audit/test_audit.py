@@ -9,7 +9,8 @@ from cases import each
 from commands import answered
 from histories import write_history
 
-from olr_cli.analysis.audit.audit import audit, with_labels_of
+from olr_cli.analysis.audit.audit import audit
+from olr_cli.analysis.audit.data_labels import with_labels_of
 from olr_cli.analysis.audit.export import evidence
 from olr_cli.analysis.histories import read_history
 from olr_cli.data.prompt_files import read_prompts

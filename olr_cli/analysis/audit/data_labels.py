@@ -1,0 +1,115 @@
+"""The labels of a data set, for a history that lacks them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+import polars as pl
+
+from olr_cli.analysis.histories import NO_LABELS, RolloutHistory
+from olr_cli.answers import is_match
+from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet
+from olr_cli.data.questions import normal_question, same_prompts
+from olr_cli.errors import UserError
+
+
+def with_labels_of(
+    history: RolloutHistory, data: PromptSet, *, are_for_rewards: bool = False
+) -> RolloutHistory:
+    """The history with what a data set says of the labels where the history says nothing.
+
+    Prompts are matched by prompt_id; where none fits, and in a log without ids, by the text of the question, and then
+    they have the ids of the data set. An answer is one to every row that asks its question, but a reward is for one row
+    alone: where such rows have different labels, there is none for the rewards.
+    """
+    in_data = {prompt.prompt_id: prompt for prompt in data.prompts}
+    has_ids = history.log is None or history.log.has_ids
+    is_by_text = not has_ids or in_data.keys().isdisjoint(history.prompts)
+    if is_by_text:
+        history = _with_ids_of(history, data)
+    if not are_for_rewards:
+        history = _with_repeated(history, data)
+    elif is_by_text and not history.knows_labels:
+        in_data, notes = _of_one_label(data)
+        history = replace(history, notes=[*history.notes, *notes])
+    prompts = dict(history.prompts)
+    for prompt_id in prompts.keys() & in_data.keys():
+        label, other = prompts[prompt_id].given_label, in_data[prompt_id].given_label
+        if label is None or not history.knows_labels:
+            prompts[prompt_id] = in_data[prompt_id]
+        elif other not in (None, SENTINEL, label) and not is_match(label, other):
+            raise UserError(
+                f"prompt {prompt_id} has the label {label} in {history.source} and {other} in {data.source}; name the"
+                " data set that the rollouts were made on"
+            )
+        else:
+            prompts[prompt_id] = replace(prompts[prompt_id], messages=in_data[prompt_id].messages)
+    if not prompts.keys() <= in_data.keys():
+        return replace(history, prompts=prompts)
+    notes = [note for note in history.notes if not note.startswith(NO_LABELS)]  # none is guessed any more
+    return replace(history, prompts=prompts, knows_labels=True, notes=notes)
+
+
+def _of_one_label(data: PromptSet) -> tuple[dict[str, Prompt], list[str]]:
+    """The prompts by their ids, with the sentinel for a label where rows that ask one question have several."""
+    questions = [normal_question(prompt.messages) for prompt in data.prompts]
+    labels: defaultdict[str, set[str | None]] = defaultdict(set)
+    for question, prompt in zip(questions, data.prompts, strict=True):
+        labels[question].add(prompt.given_label)
+    unclear = [
+        prompt for question, prompt in zip(questions, data.prompts, strict=True) if len(labels[question]) > 1
+    ]
+    prompts = {prompt.prompt_id: prompt for prompt in data.prompts}
+    prompts |= {prompt.prompt_id: replace(prompt, given_label=SENTINEL) for prompt in unclear}
+    note = f"{len(unclear):,} rows of {data.source} ask questions that have several labels; rewards there are left out."
+    return prompts, [note] if unclear else []
+
+
+def _with_repeated(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
+    """The answers to a question also for the rows of the data set that repeat it, each of which has its own label.
+
+    A run has sampled every row by itself; a log without ids gives all answers to the first row of a question.
+    """
+    found, others = dict[str, str](), list[tuple[str, Prompt]]()
+    for prompt in () if history.log is None else data.prompts:
+        if prompt.prompt_id in history.prompts:
+            found.setdefault(normal_question(prompt.messages), prompt.prompt_id)
+        else:
+            others.append((normal_question(prompt.messages), prompt))
+    repeated = {
+        prompt.prompt_id: (found[question], prompt) for question, prompt in others if question in found
+    }
+    if not repeated:
+        return history
+    ids = pl.DataFrame({"prompt_id": [first for first, _ in repeated.values()], "repeats": [*repeated]})
+    steps = (
+        pl.concat([rows, rows.join(ids, on="prompt_id").with_columns(prompt_id="repeats").drop("repeats")])
+        for rows in history.steps
+    )
+    prompts = {**history.prompts, **{name: prompt for name, (_, prompt) in repeated.items()}}
+    return replace(history, steps=steps, prompts=prompts)
+
+
+def _with_ids_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
+    """The history with its prompts called as in the data set, as far as they have the same text."""
+    ids, taken = dict[str, str](), set[str]()
+    for name, prompt in same_prompts(history.prompts, data.prompts).items():
+        if prompt.prompt_id not in taken:
+            ids[name] = prompt.prompt_id
+            taken.add(prompt.prompt_id)
+    if not ids:
+        theirs, ours = data.prompts[0].prompt_id, next(iter(history.prompts), "none")
+        raise UserError(
+            f"{data.source} has no prompt of {history.source} (its first prompt_id: {theirs}, in the history: {ours});"
+            " prompts are matched by prompt_id, of a data set its extra_info.index, and those of a log by their text"
+        )
+    named = pl.col("prompt_id").replace(ids)
+    steps = (rows.with_columns(named) for rows in history.steps)
+    rewards = None if history.rewards is None else history.rewards.with_columns(named)
+    prompts = {ids.get(p.prompt_id, p.prompt_id): p for p in history.prompts.values()}
+    prompts = {name: replace(prompt, prompt_id=name) for name, prompt in prompts.items()}
+    notes = [*history.notes]
+    if history.log is not None and len(ids) < len(prompts):
+        notes.append(f"{len(ids):,} of {len(prompts):,} prompts are in {data.source}, by their text.")
+    return replace(history, steps=steps, prompts=prompts, rewards=rewards, notes=notes)
