@@ -43,7 +43,7 @@ from olr_cli.engines.run import ADAM_BETAS
 from olr_cli.recipe.schema import NoiseDraw
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.stored import Run
-from olr_cli.supervision.rewards import group_advantages
+from olr_cli.supervision.advantages import group_advantages
 
 MOST_DIGITS = 4
 """Of an answer; the recipes leave room for these and the end token. Longer ones, which are rare, are left out."""

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from benchmarks.theory import formulas
 from benchmarks.theory.formulas import Counts, Numbers, Values
 from olr_cli import seeding
-from olr_cli.supervision.rewards import STD_EPSILON
+from olr_cli.supervision.advantages import STD_EPSILON
 
 NOISY, TRUE = 0, 1
 """Roles of answers, others follow. A vote that is tied goes to the first: never in favour of the true answer."""

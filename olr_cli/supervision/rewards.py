@@ -1,4 +1,4 @@
-"""Rewards, from the verifier's verdict (R16) or the policy's own certainty about a response; and advantages (R17).
+"""Rewards, from the verifier's verdict (R16) or the policy's own certainty about a response.
 
 The intrinsic rewards need no label. They are statistics of the policy that sampled, means over response tokens alone;
 no gradient flows through them: like the verifier's, they only weigh the tokens' log-likelihood, by their advantage.
@@ -11,33 +11,16 @@ that were written in other tokens, or ended by another end token, are told apart
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import fsum
-from typing import TYPE_CHECKING
 
 from olr_cli.recipe.methods import IntrinsicReward
-
-if TYPE_CHECKING:
-    from olr_cli.supervision.types import Step
-
-STD_EPSILON = 1e-6
-"""Added to the standard deviation of a group's rewards (R17)."""
+from olr_cli.supervision.types import Step
 
 ROUNDING = 1e-2
 """Nats by which the mean of one response's token statistics may differ between batches, in bfloat16."""
-
-
-def group_advantages(rewards: Sequence[float]) -> tuple[float, ...]:
-    """Eq. 1: (reward - mean) / (std + 1e-6) within a group, with the population std (R17); exactly 0 if all equal."""
-    if len(set(rewards)) == 1:  # a remainder of rounding would pass for a gradient (`Grpo._with_gradient`)
-        return (0.0,) * len(rewards)
-    # fsum rounds once, at the end: the order of the rollouts changes no bit.
-    mean = fsum(rewards) / len(rewards)
-    deviations = [reward - mean for reward in rewards]
-    std = (fsum(deviation**2 for deviation in deviations) / len(rewards)) ** 0.5
-    return tuple(deviation / (std + STD_EPSILON) for deviation in deviations)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get
 
 from olr_cli.data.prompts import NoiseType, Prompt, View
 from olr_cli.files import storable
-from olr_cli.supervision.rewards import group_advantages
+from olr_cli.supervision.advantages import group_advantages
 
 if TYPE_CHECKING:
     import polars as pl

@@ -18,7 +18,9 @@ from olr_cli.data.prompts import Prompt
 from olr_cli.errors import UserError, at
 from olr_cli.recipe.schema import Recipe
 from olr_cli.recipe.verifier import VerifierRule
+from olr_cli.supervision.group import Group
 from olr_cli.supervision.types import LabelSource
+from olr_cli.supervision.visit import Label
 from olr_cli.user_code import load_function, raised_at
 
 
@@ -58,8 +60,23 @@ class Verifier:
         """Whether it is asked about a label of this source."""
         return source != "majority" or self._grades_majorities
 
-    def reward(self, one: Graded, right: float) -> float:
-        """The reward of a rollout, in place of the right one."""
+    def rewards(self, group: Group, view: int, label: Label, due: Sequence[float]) -> list[float]:
+        """The rewards of one view in place of those that are due; a missing answer is never accepted."""
+        places, first = range(*group.parts[view]), group.parts[0][0]
+        return [
+            reward
+            if answer is None
+            else self._reward(
+                Graded(
+                    group.prompt, group.visit, place - first, group.step.responses[place], answer,
+                    group.verdicts.keys[answer], label.answers[view],
+                ),
+                reward,
+            )
+            for place, answer, reward in zip(places, group.answers[view], due, strict=True)
+        ]  # fmt: skip
+
+    def _reward(self, one: Graded, right: float) -> float:
         drawn = (one.visit, one.sample) if self._section.draw == "rollout" else (one.key,)
         number = seeding.uniform("verifier", self._seed, one.prompt.prompt_id, *drawn)
         return 1 - right if number < self._rate(one, bool(right)) else right

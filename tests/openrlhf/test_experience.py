@@ -50,7 +50,7 @@ from olr_cli.runs.schedule import Schedule
 from olr_cli.runs.store import RunStore, scan_labels, scan_rollouts
 from olr_cli.runs.writer import RunWriter
 from olr_cli.supervision import compose, make_supervisor
-from olr_cli.supervision.rewards import STD_EPSILON
+from olr_cli.supervision.advantages import STD_EPSILON
 from olr_cli.supervision.selection import keep_fraction
 
 OPENRLHF_STD_EPSILON = 1e-9

@@ -26,7 +26,7 @@ from olr_cli.recipe.layers import validate
 from olr_cli.recipe.methods import MethodSection
 from olr_cli.recipe.schema import TrainSection
 from olr_cli.seeding import key
-from olr_cli.supervision.rewards import group_advantages
+from olr_cli.supervision.advantages import group_advantages
 
 PATH = policy_path("addition-easier")
 TEXTS = ["1+2=", "123+456=", "999+1=", "50+50="]

@@ -13,7 +13,7 @@ from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.recipe.layers import validate
 from olr_cli.recipe.methods import METHODS, OlrMethod
 from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose
-from olr_cli.supervision.rewards import group_advantages
+from olr_cli.supervision.advantages import group_advantages
 
 WRONG = Prompt("p", (), SENTINEL, "12", "inactive")
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.supervision import Decided, Rollout, RolloutGroup, Step
-from olr_cli.supervision.rewards import group_advantages
+from olr_cli.supervision.advantages import group_advantages
 from olr_cli.supervision.selection import any_prompt, keep_fraction, prompts_that_train, small_loss
 
 HALF = Fraction(1, 2)

@@ -14,7 +14,7 @@ from olr_cli.engines.local.sampler import sample
 from olr_cli.engines.run import NonFinite
 from olr_cli.recipe.methods import MethodSection
 from olr_cli.recipe.schema import TrainSection
-from olr_cli.supervision.rewards import group_advantages
+from olr_cli.supervision.advantages import group_advantages
 
 REWARDS = torch.tensor(
     [[1.0, 0, 0, 1, 0, 0], [0, 0, 0, 0, 0, 0], [1, 1, 1, 0, 1, 1], [0.5, 0.25, 0, 1, 0, 0]]

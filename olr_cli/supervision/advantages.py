@@ -1,0 +1,20 @@
+"""Advantages of rollouts within their group (R17)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import fsum
+
+STD_EPSILON = 1e-6
+"""Added to the standard deviation of a group's rewards (R17)."""
+
+
+def group_advantages(rewards: Sequence[float]) -> tuple[float, ...]:
+    """Eq. 1: (reward - mean) / (std + 1e-6) within a group, with the population std (R17); exactly 0 if all equal."""
+    if len(set(rewards)) == 1:  # a remainder of rounding would pass for a gradient (`Grpo._with_gradient`)
+        return (0.0,) * len(rewards)
+    # fsum rounds once, at the end: the order of the rollouts changes no bit.
+    mean = fsum(rewards) / len(rewards)
+    deviations = [reward - mean for reward in rewards]
+    std = (fsum(deviation**2 for deviation in deviations) / len(rewards)) ** 0.5
+    return tuple(deviation / (std + STD_EPSILON) for deviation in deviations)
