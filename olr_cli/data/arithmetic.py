@@ -14,17 +14,16 @@ import functools
 import operator
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from olr_cli.data.chat import Message
 from olr_cli.data.few_shot import FEW_SHOT, FewShotName, few_shot_prompts, split_questions
 from olr_cli.data.prompts import Prompt
 from olr_cli.errors import UserError, did_you_mean
 from olr_cli.seeding import key, uniform, uniform_streams
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 KindName = Literal["addition", "subtraction"]
 Split = Literal["train", "validation", "test"]
@@ -185,8 +184,6 @@ def parse_source(source: str) -> SetName | None:
 @functools.lru_cache(maxsize=8)
 def split_members(kind: KindName, split: Split) -> NDArray[np.int64]:
     """Index of every expression of a split, ascending."""
-    import numpy as np
-
     left, right = (side.ravel() for side in np.mgrid[100:1000, 100:1000])
     rule = OPERATIONS[kind]
     crosses = [rule.crosses(left // place % 10, right // place % 10) for place in (1, 10, 100)]
@@ -202,8 +199,6 @@ def split_members(kind: KindName, split: Split) -> NDArray[np.int64]:
 @functools.lru_cache(maxsize=8)
 def _by_answer(kind: KindName, split: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The indices of a split ordered by answer, and at which of them each answer starts (the answer a at [a])."""
-    import numpy as np
-
     members = split_members(kind, split)
     answers = OPERATIONS[kind].solve(*np.divmod(members, 1000))
     order = answers.argsort(kind="stable")
@@ -212,7 +207,5 @@ def _by_answer(kind: KindName, split: Split) -> tuple[NDArray[np.int64], NDArray
 
 def _draws(indices: NDArray[np.int64], *parts: str | int) -> NDArray[np.float64]:
     """A number in [0, 1) for each expression."""
-    import numpy as np
-
     with np.errstate(over="ignore"):
         return uniform_streams(indices.astype(np.uint64) + np.uint64(key(*parts)), 0)

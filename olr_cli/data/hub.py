@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from olr_cli.errors import NotHere, UserError
 from olr_cli.packages import install_command
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _HUB_ID = re.compile(
     r"(?P<name>\w[\w.-]*/\w[\w.-]*)(?:/(?P<config>[\w.-]+))?(?::(?P<split>[\w.\[\]:%+-]+))?(?:@(?P<revision>[\w./-]+))?"

@@ -12,9 +12,10 @@ from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import polars as pl
+import pyarrow as pa
 
 from olr_cli.answers import default_extractor, extract, reading_more
 from olr_cli.data.chat import Message, as_text, messages, response_text, turns_of
@@ -33,9 +34,6 @@ from olr_cli.data.rows import (
     row_error,
 )
 from olr_cli.errors import UserError, at, no_rows
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _HELD_OUT = re.compile(r"^(eval|val|test|valid|validation)(_|$|\.)")
 _OUTPUT = re.compile(r"-(audit|replay)-[0-9a-f]{8}\.parquet$")
@@ -105,8 +103,6 @@ _CORRECTNESS = re.compile("acc|correct|match|verif|solve|answer|math", re.IGNORE
 
 def _typed(rows: Rows, name: str, path: str) -> pl.Series:
     """A column with the type that its name stands for; `is_correct` may also hold numbers, and has no type of nulls."""
-    import pyarrow as pa
-
     is_column = path in rows.table.column_names
     if name in ("is_correct", "reward", "truncated") and is_column:
         column = rows.table.column(path)
@@ -186,8 +182,6 @@ def _chat_text(cell: Any, name: str, path: str, row: int, origins: Origins) -> s
 
 def _reward_columns(schema: pa.Schema, places: Mapping[str, str]) -> list[str]:
     """The columns of reward functions: the numbers that are nothing else, those called rewards if there are any."""
-    import pyarrow as pa
-
     others = {*places.values(), "advantage", "advantages"}
     numeric = [one.name for one in schema if pa.types.is_floating(one.type) and one.name not in others]
     return [name for name in numeric if "reward" in name.lower()] or numeric
@@ -397,8 +391,6 @@ class _Files:
 
     def _json_rows(self, path: Path) -> Iterator[Rows]:
         """The rollouts of a JSON file, some at a time, with the columns that are read."""
-        import pyarrow as pa
-
         # The file is read twice, for a key may come late and change which columns hold what.
         kinds: dict[str, type] = {}
         note_cut = partial(self.cut.__setitem__, path)

@@ -15,7 +15,9 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from olr_cli.answers import ARITHMETIC_SOURCES, is_match
 from olr_cli.data import chat
@@ -46,9 +48,6 @@ from olr_cli.data.rows import (
 )
 from olr_cli.errors import UserError, at, did_you_mean, no_rows
 from olr_cli.recipe.schema import ColumnRole
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 GROUND_TRUTH = "reward_model.ground_truth"
 PROMPT_COLUMNS = ("prompt", "question", "problem", *MESSAGE_COLUMNS)
@@ -151,8 +150,6 @@ def read_rows(
         noise_type_of_sentinel: for sentinel rows that don't name their noise type (R1).
         reading: settings of the user.
     """
-    import pyarrow as pa
-
     if not len(rows):
         raise no_rows(rows.place, "prompt")
     columns = find_columns(rows, reading.columns, is_optional=reading.are_optional)
@@ -197,8 +194,6 @@ def read_rows(
 
 def interchange_table(rows: pa.Table, prompts: Sequence[Prompt], split: str) -> pa.Table:
     """`rows` with every column of the interchange format; those that are missing, or no messages, are of `prompts`."""
-    import pyarrow as pa
-
     size = len(prompts)
     columns = dict(zip(rows.column_names, rows.columns, strict=True))
     standard = {
@@ -222,16 +217,12 @@ def interchange_table(rows: pa.Table, prompts: Sequence[Prompt], split: str) -> 
 
 def prompt_set(prompts: Sequence[Prompt], source: str, split: str = "train") -> PromptSet:
     """Prompts that come from no file, with their rows in the interchange format."""
-    import pyarrow as pa
-
     no_columns = pa.table({"data_source": [p.data_source for p in prompts]})
     return PromptSet(tuple(prompts), interchange_table(no_columns, prompts, split), source)
 
 
 def _message_column(column: Any, turns_of_rows: Sequence[Sequence[Message] | None]) -> pa.Array:
     """A column of messages as it is; in place of any other one the turns."""
-    import pyarrow as pa
-
     if column is not None and pa.types.is_nested(column.type):
         return column
     rows = [
@@ -247,7 +238,6 @@ def labelled_table(table: pa.Table, prompts: Sequence[Prompt]) -> pa.Table:
 
     ``original_ground_truth`` and ``noise_type`` are written where the truth of some prompt is known.
     """
-    import pyarrow as pa
 
     def text(values: Iterable[str | None]) -> pa.Array:
         return pa.array(list(values), pa.string())
@@ -265,8 +255,6 @@ def labelled_table(table: pa.Table, prompts: Sequence[Prompt]) -> pa.Table:
 
 def with_fields(column: Any, fields: Mapping[str, pa.Array], *, replace: bool) -> pa.Array:
     """A struct column with more `fields`; a field it has already is kept, or replaced."""
-    import pyarrow as pa
-
     have: dict[str, pa.Array] = {}
     if column is not None and pa.types.is_struct(column.type):
         whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
@@ -370,8 +358,6 @@ def _prompt_ids(
 
 def _index(prompt_ids: Sequence[str]) -> pa.Array:
     """Prompt ids as a column: whole numbers where all are, so that they look as in the authors' files."""
-    import pyarrow as pa
-
     if all(i.isascii() and i.isdecimal() and len(i) < 18 and str(int(i)) == i for i in prompt_ids):
         return pa.array([int(i) for i in prompt_ids])
     return pa.array(list(prompt_ids))

@@ -8,6 +8,8 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+import polars as pl
+
 from olr_cli.data.chat import Message, pairs
 from olr_cli.data.prompts import Prompt
 
@@ -205,8 +207,6 @@ def _contained(longer: Mapping[str, str], questions: Sequence[str]) -> dict[str,
     """The longest question that stands in each of the longer texts, where there is one."""
     if not longer:
         return {}
-    import polars as pl
-
     patterns = [question for question in questions if question]
     hits = pl.Series(list(longer.values())).str.extract_many(patterns, overlapping=True)
     longest: dict[str, str] = {}

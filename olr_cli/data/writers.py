@@ -6,16 +6,15 @@ import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from olr_cli.data.prompt_files import labelled_table
 from olr_cli.data.prompts import PromptSet
 from olr_cli.data.rows import Rows, lines_of_rows
 from olr_cli.errors import UserError, first_line, taken
 from olr_cli.files import make_folder_of, write_whole
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 SCHEMA_VERSION = 1
 """Raised whenever a field of the written rows changes its meaning."""
@@ -95,8 +94,6 @@ def write_rows(rows: Rows, kept: Sequence[int], target: Path) -> None:
 
 
 def _parquet(table: pa.Table) -> bytes:
-    import pyarrow.parquet as pq
-
     buffer = io.BytesIO()
     pq.write_table(table, buffer)
     return buffer.getvalue()

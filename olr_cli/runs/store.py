@@ -18,7 +18,11 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from olr_cli.answers import Judge
 from olr_cli.errors import UserError, first_line
@@ -26,9 +30,6 @@ from olr_cli.files import sweep, sync, system_problem, write_whole, writing
 from olr_cli.runs.directory import run_id
 from olr_cli.supervision.history import History, MajorityVote
 from olr_cli.supervision.types import SCHEMA_VERSION, LabelRecord, RolloutRecord, arrow_schema
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _RECORDS: dict[str, type[LabelRecord] | type[RolloutRecord]] = {
     "labels": LabelRecord,
@@ -66,8 +67,6 @@ class RunStore:
         return run_id(self._run)
 
     def _write(self, table: str, step: int, columns: Columns) -> Any:
-        import pyarrow.parquet as pq
-
         shard = shard_path(self._run / table, step)
         with writing(shard):
             shard.parent.mkdir(exist_ok=True)
@@ -131,8 +130,6 @@ def table_schema(table: str) -> Any:
 
 def arrow_table(table: str, columns: Columns) -> Any:
     """Columns as a `pyarrow.Table` with the schema of `table`."""
-    import pyarrow as pa
-
     schema = table_schema(table)
     return pa.table([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
 
@@ -179,8 +176,6 @@ def scan_labels_of(runs: Iterable[Path]) -> Iterator[pl.LazyFrame]:
 
 def _run(shards: Iterable[Path]) -> pl.Expr:
     """The number of the run whose ``shard`` a row is from, counted in the order of these shards."""
-    import polars as pl
-
     numbers: dict[Path, int] = {}
     of_shard = {str(shard): numbers.setdefault(shard.parent, len(numbers)) for shard in shards}
     return pl.col("shard").replace_strict(of_shard, return_dtype=pl.Int64)
@@ -215,8 +210,6 @@ def _scan_shards(table: str, shards: Mapping[Path, bool], **options: Any) -> pl.
 
     So a column that may be null can be added, and runs of before can still be read and resumed.
     """
-    import polars as pl
-
     schema = _polars_schema(table)
 
     def scan(alike: Iterable[Path], is_of_today: bool) -> pl.LazyFrame:
@@ -230,8 +223,6 @@ def _scan_shards(table: str, shards: Mapping[Path, bool], **options: Any) -> pl.
 
 @cache
 def _polars_schema(table: str) -> pl.Schema:
-    import polars as pl
-
     empty = pl.from_arrow(table_schema(table).empty_table())
     assert isinstance(empty, pl.DataFrame)
     return empty.schema
@@ -284,8 +275,6 @@ def _prompt_visits(
 
     They can if every shard has the step of its name and no prompt's visit comes twice in a run.
     """
-    import polars as pl
-
     step, of_labels = pl.col("step"), table == "labels"
     is_twice = pl.struct("run", "prompt_id", "visit").is_duplicated() if of_labels else pl.lit(False)
     # One query for all: a query costs more than a shard's rows, and a folder may have thousands of runs.
@@ -344,8 +333,6 @@ def check_shard(shard: Path, table: str, run: str = "") -> bool:
 
 def _marks(shard: Path) -> dict[str, str]:
     """The metadata of a shard."""
-    import polars as pl
-
     try:
         # By polars, in a quarter of pyarrow's time, which matters with one shard per step.
         return pl.read_parquet_metadata(shard)
@@ -361,8 +348,6 @@ def _marks(shard: Path) -> dict[str, str]:
 @lru_cache(maxsize=64)
 def _columns(schema: str) -> tuple[str, ...]:
     """The columns that a shard was written with, by Arrow's schema in its metadata; all shards of a run have one."""
-    import pyarrow as pa
-
     try:
         return tuple(pa.ipc.read_schema(pa.py_buffer(b64decode(schema))).names)
     except (ValueError, OSError, pa.ArrowException):
@@ -403,8 +388,6 @@ def explain_damage(error: BaseException, places: Iterable[Path]) -> str | None:
     is_of_system = isinstance(error, OSError) and error.errno is None
     if not is_of_system and type(error).__module__.partition(".")[0] not in _DECODERS:
         return None
-    import polars as pl
-
     manifests = (manifest for place in places for manifest in sorted(place.glob("**/manifest.json")))
     for run, table in itertools.product((manifest.parent for manifest in manifests), _RECORDS):
         for shard in table_shards(run / table).values():

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from shlex import quote
 
+import polars as pl
+
 from olr_cli.data.arithmetic import mixture_note
 from olr_cli.runs.directory import read_manifest, read_recipe
 from olr_cli.runs.metrics import Metrics, accuracy_fall, read_metrics
@@ -18,8 +20,6 @@ from olr_cli.tables.table import three_digits
 
 def run_summary(run: Path) -> Answer:
     """The results of a finished run: outcomes, throughput, whether accuracy fell, and the likely next command."""
-    import polars as pl
-
     name, fall = read_manifest(run)["name"], accuracy_fall(read_metrics(run, "eval/avg"))
     facts = outcomes(run)
     for metric, value in medians(read_metrics(run)).items():
@@ -43,8 +43,6 @@ def run_summary(run: Path) -> Answer:
 
 def outcomes(run: Path) -> list[tuple[str, str]]:
     """Held-out accuracy before and after, accuracy of selected labels, effective noise against initial noise."""
-    import polars as pl
-
     # Without the texts, which are most of what a large run would take.
     counted = {name for metric in LABEL_METRICS.values() for name in metric.meta.root_names()}
     labels = scan_labels(run).select("visit", *sorted(counted | {"is_selected"})).collect()

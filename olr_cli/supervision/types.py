@@ -13,14 +13,14 @@ from dataclasses import dataclass, fields
 from functools import cache, cached_property
 from itertools import accumulate, pairwise
 from types import NoneType, UnionType
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import polars as pl
+import pyarrow as pa
 
 from olr_cli.data.prompts import NoiseType, Prompt, View
 from olr_cli.files import storable
 from olr_cli.supervision.advantages import group_advantages
-
-if TYPE_CHECKING:
-    import polars as pl
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,8 +249,6 @@ class Step:
             prompts: by prompt_id.
             names: statistics to take along.
         """
-        import polars as pl
-
         # Rows of several prompts and views may alternate. An index within `over` would begin at 0 in every prompt: that
         # mixed the prompts of stored steps up.
         rows = rollouts.with_row_index("first").with_columns(pl.col("first").min().over("prompt_id"))
@@ -353,8 +351,6 @@ class Decided:
 @cache
 def arrow_schema(record: type, integer: Any = None) -> Any:
     """The `pyarrow.Schema` of a record type; columns that may be None are nullable. `integer`: by default int32."""
-    import pyarrow as pa
-
     arrow = {str: pa.string(), int: integer or pa.int32(), float: pa.float64(), bool: pa.bool_()}
     columns = []
     for name, hint in get_type_hints(record).items():
