@@ -20,6 +20,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
@@ -256,13 +257,11 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
             places.setdefault(made.prompt_id, []).append(place)
         groups = [(by_id[name], [completions[place] for place in places[name]]) for name in places]
         decided = self.supervise(groups, step=step)
-        order = [place for of_prompt in places.values() for place in of_prompt]
-        rank = sorted(range(size), key=order.__getitem__)
-        return replace(
-            decided,
-            rewards=tuple(decided.rewards[at] for at in rank),
-            trains=tuple(decided.trains[at] for at in rank),
-        )
+        rewards, trains = [0.0] * size, [True] * size
+        # Decisions come group by group; each belongs to the place where its completion stood in the call.
+        for one, place in enumerate(chain.from_iterable(places.values())):
+            rewards[place], trains[place] = decided.rewards[one], decided.trains[one]
+        return replace(decided, rewards=tuple(rewards), trains=tuple(trains))
 
     def supervise(
         self,

@@ -620,47 +620,73 @@ def json_table(rows: Sequence[dict[str, Any]], place: str, names: Iterable[str] 
 
 
 def _column(values: list[Any], place: str, level: int = 1) -> pa.Array:
-    """Values as an Arrow array: structs and lists by their parts, scalars of one kind as they are, else as text."""
+    """Values as an Arrow array: structs and lists by their parts, scalars of one kind as they are, else as text.
+
+    Raises:
+        UserError: the values are nested too deeply, or mix kinds that have no common form.
+    """
     import pyarrow as pa
 
     if level > _MOST_LEVELS:
         raise UserError(
             f"{place[:200]} is nested too deeply, more than {_MOST_LEVELS} levels; flatten it or leave it out"
         )
+    values = _scalars_as_lists(values)
     kinds = set(map(type, values)) - {type(None)}
-    if list in kinds and kinds - {list} and kinds <= {list, str, int, float}:
-        items = [item for value in values if type(value) is list for item in value]
-        has_parts = any("type" in item for item in items if type(item) is dict)
-        if has_parts or dict not in map(type, items):  # else chats beside texts, which are no turns
-            values, kinds = [_as_list(value, has_parts) for value in values], {list}
-    if len(kinds) > 1 and not kinds <= {str, int, float}:
-        raise UserError(
-            f"{place} mixes {' and '.join(sorted(map(_KINDS.__getitem__, kinds)))}; make them one kind"
-        )
     if kinds == {dict}:
-        is_missing = pa.array([value is None for value in values])
-        names = list(dict.fromkeys(chain.from_iterable(filter(None, values))))
-        if not names:  # Parquet has no struct without fields
-            return pa.nulls(len(values))
-        fields = {name: [(value or {}).get(name) for value in values] for name in names}
-        parts = [_column(field, f"{place[:-1]}.{name}'", level + 1) for name, field in fields.items()]
-        return pa.StructArray.from_arrays(parts, names, mask=is_missing)
+        return _struct_array(values, place, level)
     if kinds == {list}:
-        is_missing = pa.array([value is None for value in values])
-        ends = accumulate((len(value or ()) for value in values), initial=0)
-        items = _column([item for value in values if value for item in value], place, level + 1)
-        return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), items, mask=is_missing)
+        return _list_array(values, place, level)
     if len(kinds) <= 1:
         with suppress(OverflowError):  # whole numbers beyond 64 bits become text
             return pa.array(values)
-    return pa.array([value if value is None or type(value) is str else spelled(value) for value in values])
+    if len(kinds) <= 1 or kinds <= {str, int, float}:
+        return pa.array([it if it is None or type(it) is str else spelled(it) for it in values])
+    names = sorted(map(_KINDS.__getitem__, kinds))
+    raise UserError(f"{place} mixes {' and '.join(names)}; make them one kind")
 
 
-def _as_list(value: Any, has_parts: bool) -> list[Any] | None:
-    """A value beside lists as a list: an answer, or the text of a message where others have parts."""
-    if value is None or type(value) is list:
-        return value
-    return [{"type": "text", "text": value} if has_parts else value]
+def _struct_array(values: list[Any], place: str, level: int) -> pa.Array:
+    """Objects as an array of structs with the fields of all of them."""
+    import pyarrow as pa
+
+    names = list(dict.fromkeys(chain.from_iterable(filter(None, values))))
+    if not names:  # Parquet has no struct without fields
+        return pa.nulls(len(values))
+    fields = [
+        _column([(value or {}).get(name) for value in values], f"{place[:-1]}.{name}'", level + 1)
+        for name in names
+    ]
+    return pa.StructArray.from_arrays(fields, names, mask=pa.array([value is None for value in values]))
+
+
+def _list_array(values: list[Any], place: str, level: int) -> pa.Array:
+    """Lists as an array of lists, whose items are one column."""
+    import pyarrow as pa
+
+    items = _column([item for value in values if value for item in value], place, level + 1)
+    ends = accumulate((len(value or ()) for value in values), initial=0)
+    is_missing = pa.array([value is None for value in values])
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), items, mask=is_missing)
+
+
+def _scalars_as_lists(values: list[Any]) -> list[Any]:
+    """Values beside lists as lists: an answer beside several, or a text beside a message's parts.
+
+    Texts beside chats stay as they are: a text is no turn, and what mixes them is an error.
+    """
+    kinds = set(map(type, values)) - {type(None)}
+    if list not in kinds or kinds == {list} or not kinds <= {list, str, int, float}:
+        return values
+    items = [item for value in values if type(value) is list for item in value]
+    are_parts = any("type" in item for item in items if type(item) is dict)
+    if not are_parts and dict in map(type, items):
+        return values
+
+    def wrapped(value: Any) -> Any:
+        return {"type": "text", "text": value} if are_parts else value
+
+    return [it if it is None or type(it) is list else [wrapped(it)] for it in values]
 
 
 _KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", list: "a list"}
