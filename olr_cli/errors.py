@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from olr_cli.departed import departed
-
 _LONGEST = 3000
 """Characters of a message: some list what there is to choose from, but none quotes a whole file."""
 
@@ -112,8 +110,6 @@ def no_rows(path: Path | str, item: str) -> NoRows:
 
 def unknown(place: str, value: str, known: Iterable[str]) -> UserError:
     """The error for a name that is none of the known ones."""
-    if left := departed(f"{place}: {value}"):
-        return UserError(left)
     names = list(known)
     return UserError(f"there is no '{value}'{did_you_mean(value, names)}; known: {', '.join(names)}", place)
 

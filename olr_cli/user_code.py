@@ -1,8 +1,8 @@
 """Functions of the user's own that a recipe names: extractors and label rules.
 
 A recipe that a command names is its user's, so its functions run; nothing that data, models or rollouts say ever is
-called. What a run or an evaluation has stored may be somebody else's: `Recipe.granted` and `Benchmark.granted` refuse a
-function that only a stored file names.
+called. What a run or an evaluation has stored may be somebody else's: `Recipe.require_named` refuses a function
+that only a stored file names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -56,17 +57,24 @@ def raised_at(error: Exception) -> str:
     return f"{type(error).__name__}: {first_line(error)}{where}"
 
 
+@contextmanager
+def running(what: str, place: str = "") -> Iterator[None]:
+    """Turn whatever the user's own code raises within the block into one sentence."""
+    try:
+        yield
+    except Exception as error:  # of any kind
+        raise UserError(f"{what} raised {raised_at(error)}; fix it", place) from error
+
+
 def _load_file(source: str, shown: str) -> ModuleType:
     file = Path(source).absolute()
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None or not file.is_file():
         raise UserError(f"{shown}: {file} does not exist; check the name")
     module = importlib.util.module_from_spec(spec)
-    try:
+    with running(f"{shown}: {file}"):
         # no user's text: the recipe's own setting, which names code as model.trust_remote_code does
         spec.loader.exec_module(module)
-    except Exception as error:
-        raise UserError(f"{shown}: running {file} fails ({raised_at(error)}); fix it") from error
     return module
 
 
@@ -81,11 +89,8 @@ def _load_module(source: str, name: str, shown: str) -> ModuleType:
     here = os.getcwd()
     sys.path.insert(0, here)  # where `python -m` looks too, and `olr` does not
     try:
-        # no user's text: the recipe's own setting, which names code as model.trust_remote_code does
-        return importlib.import_module(source)
-    except Exception as error:
-        raise UserError(
-            f"{shown}: importing {source} from {here} fails ({raised_at(error)}); fix it"
-        ) from error
+        with running(f"{shown}: importing {source} from {here}"):
+            # no user's text: the recipe's own setting, which names code as model.trust_remote_code does
+            return importlib.import_module(source)
     finally:
         sys.path.remove(here)

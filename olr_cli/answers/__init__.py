@@ -7,50 +7,30 @@ Exact numbers, words, and what is made of them never leave this process; everyth
 processes that can be killed.
 """
 
-from olr_cli.answers.classes import Key, Vote, first_majority, is_read, vote
-from olr_cli.answers.extraction import (
-    ARITHMETIC_SOURCES,
-    EXTRACTORS,
-    THINK,
-    THINK_END,
-    default_extractor,
-    extract,
-    find_extractor,
-    found_by,
-    is_thinking,
-    reading_more,
-)
-from olr_cli.answers.judge import RULES, Judge, Pair, is_match, shared_judge
-from olr_cli.answers.matching import as_asked
-from olr_cli.answers.reading import exact_number
-from olr_cli.answers.verdict import Verdict, parse, unscorable, verdicts, verify
-
-__all__ = [
-    "ARITHMETIC_SOURCES",
-    "EXTRACTORS",
-    "RULES",
-    "THINK",
-    "THINK_END",
-    "Judge",
-    "Key",
-    "Pair",
-    "Verdict",
-    "Vote",
-    "as_asked",
-    "default_extractor",
-    "exact_number",
-    "extract",
-    "find_extractor",
-    "first_majority",
-    "found_by",
-    "is_match",
-    "is_read",
-    "is_thinking",
-    "parse",
-    "reading_more",
-    "shared_judge",
-    "unscorable",
-    "verdicts",
-    "verify",
-    "vote",
-]
+from olr_cli.answers.classes import Key as Key
+from olr_cli.answers.classes import Vote as Vote
+from olr_cli.answers.classes import first_majority as first_majority
+from olr_cli.answers.classes import is_read as is_read
+from olr_cli.answers.classes import vote as vote
+from olr_cli.answers.extraction import ARITHMETIC_SOURCES as ARITHMETIC_SOURCES
+from olr_cli.answers.extraction import EXTRACTORS as EXTRACTORS
+from olr_cli.answers.extraction import THINK as THINK
+from olr_cli.answers.extraction import THINK_END as THINK_END
+from olr_cli.answers.extraction import default_extractor as default_extractor
+from olr_cli.answers.extraction import extract as extract
+from olr_cli.answers.extraction import find_extractor as find_extractor
+from olr_cli.answers.extraction import found_by as found_by
+from olr_cli.answers.extraction import is_thinking as is_thinking
+from olr_cli.answers.extraction import reading_more as reading_more
+from olr_cli.answers.judge import RULES as RULES
+from olr_cli.answers.judge import Judge as Judge
+from olr_cli.answers.judge import Pair as Pair
+from olr_cli.answers.judge import is_match as is_match
+from olr_cli.answers.judge import shared_judge as shared_judge
+from olr_cli.answers.matching import as_asked as as_asked
+from olr_cli.answers.reading import exact_number as exact_number
+from olr_cli.answers.verdict import Verdict as Verdict
+from olr_cli.answers.verdict import parse as parse
+from olr_cli.answers.verdict import unscorable as unscorable
+from olr_cli.answers.verdict import verdicts as verdicts
+from olr_cli.answers.verdict import verify as verify

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from olr_cli.errors import UserError, did_you_mean, shortened
-from olr_cli.user_code import load_function, raised_at
+from olr_cli.user_code import load_function, running
 
 _BUILT_IN = {
     "arithmetic": "reversed_digits",
@@ -407,10 +407,8 @@ def _own_extractor(place: str) -> Extractor:
     function, shown = load_function(place), shortened(place)
 
     def answer(response: str) -> str | None:
-        try:
+        with running(f"{shown}, on a response,"):
             value = function(response)
-        except Exception as error:
-            raise UserError(f"{shown} fails on a response ({raised_at(error)}); fix it") from error
         if value is not None and not isinstance(value, str):
             raise UserError(f"{shown} returns a {type(value).__name__}; it must return text, or None")
         return value and (value.strip() or None)

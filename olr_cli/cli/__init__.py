@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import io
-import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -30,7 +29,6 @@ from olr_cli.cli import (
 from olr_cli.cli.errors import ends_well, program
 from olr_cli.cli.help import Command, Group
 from olr_cli.cli.printing import say
-from olr_cli.departed import departed
 from olr_cli.errors import printable
 
 
@@ -43,9 +41,6 @@ def _one_sentence() -> Iterator[None]:
         # Of click or of the copy of it in typer, so known by its attributes; without arguments the help is the answer.
         if not hasattr(error, "format_message") or type(error).__name__ == "NoArgsIsHelpError":
             raise
-        if left := _departed(error):
-            say(f"Error: {left}")
-            raise typer.Exit(2) from None
         message = error.format_message().removesuffix(".").replace("Value error, ", "")
         message = printable(message[:1].lower() + message[1:], keep="")
         if context := getattr(error, "ctx", None):
@@ -55,15 +50,6 @@ def _one_sentence() -> Iterator[None]:
                 message += ", and a name with spaces needs quotes"
         say(f"Error: {message}")
         raise typer.Exit(2) from None
-
-
-def _departed(error: Any) -> str | None:
-    """What to do without a command or option that is no more."""
-    context = getattr(error, "ctx", None)
-    program = "" if context is None else context.find_root().info_name
-    command = "olr" if context is None else f"olr{context.command_path.removeprefix(program)}"
-    named = re.search("'([^']+)'", error.format_message())
-    return departed(f"{command} {getattr(error, 'option_name', None) or (named and named[1])}")
 
 
 class _Program(Group):

@@ -8,8 +8,6 @@ from typer import Argument, Option
 
 from olr_cli.cli import options
 from olr_cli.cli.printing import show
-from olr_cli.departed import departed
-from olr_cli.errors import UserError
 
 
 def runs(
@@ -32,7 +30,5 @@ def runs(
     from olr_cli.runs.listing import list_runs, runs_answer
 
     places = folders or [Path("runs")]
-    if not places[0].is_dir() and (left := departed(f"olr runs {places[0]}")):
-        raise UserError(left)
     entries = list_runs(places, status=status, arm=arm, sort=sort)
     show(runs_answer(places, entries), options.shape_of(format_, as_json=json))

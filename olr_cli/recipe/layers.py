@@ -20,7 +20,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from olr_cli.departed import departed
 from olr_cli.errors import UserError, at, did_you_mean, no_path, shortened, shown
 from olr_cli.files import read_text
 from olr_cli.recipe.methods import OwnMethod
@@ -351,8 +350,6 @@ def sentence_of(detail: Any) -> str:
         context = detail["ctx"]
         tag = context.get("discriminator", "name").strip("'")
         expected, named = context.get("expected_tags") or context["expected"], detail["input"].get(tag)
-        if left := departed(f"{place}.{tag}: {named}"):
-            return left
         hint = did_you_mean(str(named), expected.replace("'", "").split(", "))
         return f"{place}.{tag} is {shown(named)}{hint}; known: {expected}"
     if detail["type"] == "value_error":
@@ -371,8 +368,6 @@ def sentence_of(detail: Any) -> str:
 
 
 def _unknown_key(place: str) -> str:
-    if left := departed(place):
-        return left
     if place.startswith("sweep."):
         example = f"sweep: {{grid: {{{place.removeprefix('sweep.')}: [1, 2]}}}}"
         return f"unknown key '{place}'; a sweep has a grid of keys and values, as {example}, or arms"

@@ -10,7 +10,7 @@ from typing import Any
 from olr_cli.errors import UserError, at, first_line
 from olr_cli.recipe.methods import MethodSection, OwnMethod
 from olr_cli.supervision.visit import Label, Visit, keep, no_label, replace_by_majority
-from olr_cli.user_code import load_function, raised_at, source_of
+from olr_cli.user_code import load_function, running, source_of
 
 
 class OwnRule:
@@ -45,10 +45,8 @@ class OwnRule:
         if visit.number <= self._section.warmup_epochs:
             return keep(visit)
         function = self._function or self.load()
-        try:
+        with running(f"{self._place(visit)} the rule"):
             label = function(visit, **self._arguments)
-        except Exception as error:  # of any kind: it is the user's code
-            raise UserError(f"{self._place(visit)} the rule raised {raised_at(error)}; fix it") from error
         choices = [keep(visit), no_label(visit)]
         if visit.majority is not None:
             choices.append(replace_by_majority(visit))

@@ -21,7 +21,7 @@ from olr_cli.recipe.verifier import VerifierRule
 from olr_cli.supervision.group import Group
 from olr_cli.supervision.types import LabelSource
 from olr_cli.supervision.visit import Label
-from olr_cli.user_code import load_function, raised_at
+from olr_cli.user_code import load_function, running
 
 
 class Graded(NamedTuple):
@@ -121,12 +121,7 @@ def _own_condition(name: str) -> _Condition:
     function = load_function(name)
 
     def holds(one: Graded) -> bool:
-        try:
+        with running(f"{name}, prompt {one.prompt.prompt_id}: the function", "verifier.where"):
             return bool(function(one.prompt, one.response, one.answer, one.label))
-        except Exception as error:  # of any kind: it is the user's code
-            raise UserError(
-                f"{name}, prompt {one.prompt.prompt_id}: the function raised {raised_at(error)}; fix it",
-                "verifier.where",
-            ) from error
 
     return holds
