@@ -25,8 +25,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
-from olr_cli.answers import Judge, default_extractor, extract, find_extractor, reading_more, verdicts
-from olr_cli.data.chat import Message, completion_text, prompt_messages
+from olr_cli.answers import Judge, default_extractor, find_extractor, read_answer, reading_more, verdicts
+from olr_cli.data.chat import Message, completion_text, ending, prompt_messages
 from olr_cli.data.labels import golds_of, label_of, read_cells
 from olr_cli.data.prompt_files import implied_mark
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt, in_percent
@@ -338,22 +338,30 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         data_sources: Sequence[str] | None = None,
         prompts: Sequence[str | Chat] | None = None,
     ) -> list[float]:
-        """1.0 for every completion that is right, given the gold beside it, else 0.0; for held-out prompts.
+        """Return 1.0 for every completion that is right, given the gold beside it, else 0.0; for held-out prompts.
 
         A gold is an answer, or a list of answers of which any is right, in every form that a file may have it in.
         Nothing is recorded. Without `data.extractor`, `data_sources` decide how answers are read (R6). Where `prompts`
-        ask for a percentage, golds accept a percent sign that they lack (R7).
+        ask for a percentage, golds accept a percent sign that they lack (R7); where they end inside the thinking, so do
+        responses begin (R6).
         """
         sources = [DATA_SOURCE] * len(golds) if data_sources is None else data_sources
+        turns: list[tuple[Message, ...]] = [()] * len(golds)
+        if prompts is not None:
+            turns = [_messages(prompt) for prompt in prompts]
         answers = [
-            extract(_rollout(completion).response, self.recipe.data.extractor or default_extractor(source))
-            for completion, source in zip(completions, sources, strict=True)
+            read_answer(
+                _rollout(completion).response,
+                self.recipe.data.extractor or default_extractor(source),
+                ending(of_one),
+            )
+            for completion, source, of_one in zip(completions, sources, turns, strict=True)
         ]
         cells = read_cells(golds_of, golds, Origins("grade"), "golds")
-        asks = None if prompts is None else [in_percent(_messages(prompt)) for prompt in prompts]
-        # A policy that writes the sentinel itself has given no answer (R16).
-        said = [None if answer == SENTINEL else answer for answer in answers]
-        return [float(bool(verdict)) for verdict in verdicts(cells, said, self._supervisor.judge, None, asks)]
+        asks = [in_percent(of_one) for of_one in turns]
+        return [
+            float(bool(verdict)) for verdict in verdicts(cells, answers, self._supervisor.judge, None, asks)
+        ]
 
     def log(self, metrics: Mapping[str, float]) -> None:
         """Add the trainer's metrics to those of the latest step; before the first step, to those of step 0.

@@ -51,8 +51,9 @@ def source_of(place: str) -> str:
 
 
 def raised_at(error: Exception) -> str:
-    """Type and message of an error, and the line that raised it."""
-    frames = traceback.extract_tb(error.__traceback__)
+    """Return type and message of an error, and the line of the user's code that raised it."""
+    ours = ("<frozen importlib", importlib.__file__, __file__)
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith(ours)]
     where = f", {frames[-1].filename} line {frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}: {first_line(error)}{where}"
 

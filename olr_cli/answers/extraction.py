@@ -10,6 +10,8 @@ from string import ascii_uppercase
 from types import MappingProxyType
 from typing import Any
 
+from olr_cli.answers.thinking import after_thinking
+from olr_cli.answers.thinking import is_thinking as is_thinking
 from olr_cli.errors import UserError, did_you_mean, shortened
 from olr_cli.user_code import load_function, running
 
@@ -24,9 +26,6 @@ _BUILT_IN = {
 }
 ARITHMETIC_SOURCES = frozenset(_BUILT_IN)
 """Data sources of the built-in prompts; any other name, even "arithmetic-mine", is a user's own."""
-
-THINK, THINK_END = "<think>", "</think>"
-"""Tags that Qwen3, DeepSeek-R1 and others write around their thinking."""
 
 # An escaped brace is a character, not a group; "\\" is a line break, unless what follows is a box all the same.
 _TOKEN = re.compile(r"(?P<box>\\boxed\s*\{)|\\(?:[{}]|\\(?!boxed))|(?P<open>\{)|(?P<close>\})")
@@ -271,23 +270,17 @@ EXTRACTORS: Mapping[str, Extractor] = MappingProxyType({
 _TAG = re.compile(r"[A-Za-z][\w.-]*")
 
 
-def is_thinking(response: str) -> bool:
-    """Whether a response ends inside its thinking: there is no ``</think>`` after its last ``<think>``."""
-    return response.rfind(THINK) > response.rfind(THINK_END)
-
-
 def extract(response: str, extractor: str = "boxed") -> str | None:
-    """The answer a response claims, None if it claims none.
+    """Return the answer that a response claims, or None if it claims none.
 
-    Thinking is no claim: the answer is read after the last ``</think>``, and a response that ends inside its thinking
-    has none (R6).
+    Thinking is no claim: the answer is read after the thinking, and a response that ends inside it has none (R6).
     """
     read = find_extractor(extractor)
-    if is_thinking(response):
+    said = after_thinking(response)
+    if said is None:
         return None
-    _, thought_end, said = response.rpartition(THINK_END)
     answer = read(said)
-    if answer is None and thought_end and read is last_answer:
+    if answer is None and len(said) < len(response) and read is last_answer:
         return said.strip().rpartition("\n")[2] or None
     return answer
 

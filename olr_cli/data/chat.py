@@ -91,6 +91,11 @@ def turns_of(text: str) -> tuple[Message, ...]:
     return tuple(Message(role, content) for role, content in json.loads(text[1:]))
 
 
+def ending(turns: Sequence[Message]) -> str:
+    """Return the text that a response continues, as far as it is known without the chat template: the last turn's."""
+    return turns[-1].content if turns else ""
+
+
 def pairs(turns: Iterable[Message]) -> Sequence[tuple[str, str]]:
     """Role and content of each turn, as digests see them."""
     return [(turn.role, turn.content) for turn in turns]

@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 import polars as pl
 import pyarrow as pa
 
-from olr_cli.answers import default_extractor, extract, reading_more
-from olr_cli.data.chat import Message, as_text, messages, response_text, turns_of
+from olr_cli.answers import default_extractor, opened_by, read_answer, reading_more
+from olr_cli.data.chat import Message, as_text, ending, messages, response_text, turns_of
 from olr_cli.data.labels import label_of
 from olr_cli.data.log_formats import COLUMNS, TABLE, LogFormat, recognised, require_columns, unpacked
 from olr_cli.data.questions import question_ids
@@ -474,21 +474,30 @@ def _answered(rows: pl.DataFrame, extractor: str | None, *, keeps_responses: boo
     """The rows with the answers that their responses claim."""
     if "response" not in rows.columns:
         return rows.with_columns(pl.col("^answer$").str.strip_chars())
-    sources = rows["data_source"] if "data_source" in rows.columns else None
-    answers = answers_of(rows["response"], sources, extractor)
+    sources, prompts = (rows[name] if name in rows.columns else None for name in ("data_source", "prompt"))
+    answers = answers_of(rows["response"], sources, extractor, prompts)
     kept = rows.with_columns(answers, characters=pl.col("response").str.len_chars())
     return kept if keeps_responses else kept.drop("response")
 
 
-def answers_of(responses: pl.Series, sources: pl.Series | None, extractor: str | None) -> pl.Series:
-    """The answers that responses claim; without an `extractor` read as their data `sources` call for (R6)."""
+def answers_of(
+    responses: pl.Series, sources: pl.Series | None, extractor: str | None, prompts: pl.Series | None = None
+) -> pl.Series:
+    """Return the answers that responses claim; without an `extractor` read as their data `sources` call for (R6).
+
+    Each prompt is as `as_text` writes it; a log may have it with the end that the chat template gave it.
+    """
     if extractor is not None or sources is None:
         of_rows: Iterable[str] = repeat(extractor or default_extractor(""), len(responses))
     else:
         names = {source: default_extractor(source or "") for source in sources.unique()}
         of_rows = map(names.__getitem__, sources)
-    pairs = zip(responses, of_rows, strict=True)
-    answers = [None if text is None else extract(text, name) for text, name in pairs]
+    endings: Iterable[str] = repeat("", len(responses))
+    if prompts is not None:
+        opened = {text: opened_by(ending(turns_of(text or ""))) for text in prompts.unique()}
+        endings = map(opened.__getitem__, prompts)
+    cases = zip(responses, of_rows, endings, strict=True)
+    answers = [None if text is None else read_answer(text, name, prompt) for text, name, prompt in cases]
     return pl.Series("answer", answers, dtype=pl.String)
 
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from olr_cli import seeding
+from olr_cli.answers import SENTINEL as SENTINEL
 from olr_cli.answers import as_asked
 from olr_cli.data.chat import Message, pairs
 from olr_cli.data.percent import asks_for_percent
@@ -18,9 +19,6 @@ from olr_cli.errors import UserError, at
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-SENTINEL = "__NoCorrectAnswer__"
-"""The label that no policy outputs (R2), spelled as in the authors' files."""
 
 NEVER_REWARDED = "__NeverRewarded__"
 """Stands for the label of a prompt in a log without labels, in which no rollout of the prompt was rewarded."""

@@ -10,9 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import polars as pl
 
+from olr_cli.answers.thinking import THOUGHT_MARKS
 from olr_cli.data.chat import Message, pairs
 from olr_cli.data.prompts import Prompt
 
+_OPENINGS, _CLOSINGS = (
+    f"(?:{'|'.join(map(re.escape, marks))})" for marks in (THOUGHT_MARKS, THOUGHT_MARKS.values())
+)
 _TEMPLATES = tuple(
     re.compile(pattern, re.DOTALL)
     for pattern in (
@@ -22,8 +26,8 @@ _TEMPLATES = tuple(
         r".*\[INST\](.*?)\[/INST\]",
         r".*<｜User｜>(.*?)<｜Assistant｜>",
         r".*<\|[Uu]ser\|>\n?(.*?)(?:<\|end\|>|<\|[Aa]ssistant\|>|</s>)",
-        r"(?:.*\n)?user\n(.*)\nassistant\n(?:<think>\n*)?(?:</think>\n*)?$",  # without the special tokens, as in verl
-        r".*\bUser: ?(.*?)\s*Assistant:(?:.*<think>)?\s*$",
+        rf"(?:.*\n)?user\n(.*)\nassistant\n(?:{_OPENINGS}\n*)?(?:{_CLOSINGS}\n*)?$",  # of verl: no special tokens
+        rf".*\bUser: ?(.*?)\s*Assistant:(?:.*{_OPENINGS})?\s*$",
     )
 )
 """What chat templates put around the last question of the user."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from olr_cli.answers import Judge, default_extractor, extract, vote
+from olr_cli.answers import Grading, Judge, default_extractor, read_answer, right_answers
+from olr_cli.data.chat import ending
 from olr_cli.data.prompts import Prompt, PromptSet
 from olr_cli.runs.metrics import Metrics
 
@@ -30,7 +31,7 @@ def held_out_accuracy(
     judge: Judge,
     extractor: str | None = None,
 ) -> dict[str, float]:
-    """How often a rollout, and the majority of a prompt's rollouts, is right.
+    """Return how often a rollout, and the majority of a prompt's rollouts, is right.
 
     Args:
         prompts: P prompts with a gold answer (`Prompt.gold`).
@@ -43,19 +44,30 @@ def held_out_accuracy(
         standard error of ``avg`` over prompts as ``avg_stderr`` (absent for a single prompt); avg ± 1.96 of it is a
         95 % interval.
     """
-    golds = [prompt.asked(prompt.gold) for prompt in prompts if prompt.gold is not None]
-    answers = [
-        [extract(response, extractor or default_extractor(prompt.data_source)) for response in responses]
-        for prompt, responses in zip(prompts, responses_PG, strict=True)
+    grading = Grading(
+        [
+            [
+                read_answer(one, extractor or default_extractor(prompt.data_source), ending(prompt.messages))
+                for one in texts
+            ]
+            for prompt, texts in zip(prompts, responses_PG, strict=True)
+        ],
+        judge,
+    )
+    golds = [
+        [prompt.asked(gold) for gold in right_answers(prompt.gold)] if prompt.gold else []
+        for prompt in prompts
     ]
-    graded = list(zip(golds, answers, strict=True))
-    pairs = [(gold, answer) for gold, texts in graded for answer in texts if answer is not None]
-    keys = judge.keys(answer for _, answer in pairs)
-    matching = {pair for pair, verdict in zip(pairs, judge.matches(pairs), strict=True) if verdict}
-    rights = [sum((gold, answer) in matching for answer in texts) for gold, texts in graded]
-    majorities = sum((gold, vote(texts, keys).majority_answer) in matching for gold, texts in graded)
-    accuracy = {"avg": sum(rights) / sum(map(len, answers)), "majority": majorities / len(prompts)}
+    grading.ask(golds)
+    right_P = [set[str | None]().union(*map(grading.right, of_one)) for of_one in golds]
+    rights_P = [
+        sum(map(right.__contains__, of_one)) for right, of_one in zip(right_P, grading.answers, strict=True)
+    ]
+    majorities = sum(
+        vote.majority_answer in right for vote, right in zip(grading.votes(), right_P, strict=True)
+    )
+    accuracy = {"avg": sum(rights_P) / sum(map(len, responses_PG)), "majority": majorities / len(prompts)}
     if len(prompts) > 1:
-        shares = [right / len(texts) for right, texts in zip(rights, answers, strict=True)]
+        shares = [right / len(texts) for right, texts in zip(rights_P, responses_PG, strict=True)]
         accuracy["avg_stderr"] = statistics.stdev(shares) / len(shares) ** 0.5
     return accuracy

@@ -5,25 +5,23 @@ Stored responses can be graded again, without a model, after the grader or a ben
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from olr_cli.answers import (
     RULES,
-    THINK,
-    THINK_END,
+    Grading,
     Judge,
     Verdict,
-    extract,
+    as_asked,
     is_thinking,
+    read_answer,
     reading_more,
+    right_answers,
     unscorable,
-    verdicts,
-    vote,
+    with_opened,
 )
 from olr_cli.answers.extraction import option_letter
 from olr_cli.data.percent import asks_for_percent
@@ -38,60 +36,54 @@ from olr_cli.runs.directory import GIVEN_UP
 from olr_cli.tables import Answer
 
 
-def any_of(golds: Sequence[str]) -> str:
-    """The gold of a problem with one right answer, or with several, each of which is enough: then a list in JSON."""
-    return golds[0] if len(golds) == 1 else json.dumps(golds, ensure_ascii=False)
-
-
-def _right_answers(gold: str) -> list[str]:
-    """The answers of a gold, as `any_of` writes them."""
-    with suppress(ValueError, RecursionError):
-        return [str(item) for item in json.loads(gold)] if gold.startswith('["') else [gold]
-    return [gold]
-
-
 def grade(
     benchmark: Benchmark, samples: Sequence[Generation], judge: Judge, counted: Counter[Verdict] | None = None
 ) -> list[Generation]:
-    """The same samples, which are all of some problems, with their answers and grades.
+    """Return the same samples, which are all of some problems, with their answers and grades.
 
     Verdicts are `counted`, but for multiple choice, where an answer names an option or none.
     """
-    samples = [replace(sample, unfinished_thought=_unfinished_thought(sample)) for sample in samples]
-    answers = [
-        None if sample.unfinished_thought else extract(sample.response, benchmark.extractor)
+    read = [
+        replace(
+            sample,
+            answer=read_answer(sample.response, benchmark.extractor, sample.prompt),
+            unfinished_thought=is_thinking(with_opened(sample.prompt, sample.response)),
+        )
         for sample in samples
     ]
-    pairs = list(zip(samples, answers, strict=True))
     if benchmark.grader == "choice":
-        return [_by_letter(sample, answer) for sample, answer in pairs]
-    keys = judge.keys(answer for answer in answers if answer is not None)
-    golds = [_right_answers(sample.gold) for sample in samples]
-    asks = [asks_for_percent(sample.prompt) for sample in samples]
-    found = verdicts(golds, answers, judge, benchmark.tolerance, asks)
+        return [_by_letter(sample) for sample in read]
+    golds = [_golds(sample) for sample in read]
+    problems: dict[str, list[int]] = {}  # the numbers of each problem's samples
+    for number, sample in enumerate(read):
+        problems.setdefault(sample.problem_id, []).append(number)
+    of_all = problems.values()
+    grading = Grading([[read[n].answer for n in numbers] for numbers in of_all], judge, benchmark.tolerance)
+    grading.ask([[gold for n in numbers for gold in golds[n]] for numbers in of_all])
+    votes = dict(zip(problems, grading.votes(), strict=True))
+    found = [grading.verdict(of_one, sample.answer) for of_one, sample in zip(golds, read, strict=True)]
     if counted is not None:
         counted.update(found)
-    answers_of: dict[str, list[str | None]] = {}
-    for sample, answer in pairs:
-        answers_of.setdefault(sample.problem_id, []).append(answer)
-    spellings = {problem_id: vote(answers, keys).spelling for problem_id, answers in answers_of.items()}
-    graded = []
-    for (sample, answer), verdict in zip(pairs, found, strict=True):
-        spelling = None if answer is None else spellings[sample.problem_id][keys[answer]]
-        graded.append(replace(sample, answer=answer, answer_class=spelling, is_correct=bool(verdict)))
-    return graded
+    return [
+        replace(
+            sample,
+            answer_class=sample.answer and votes[sample.problem_id].spelling[grading.keys[sample.answer]],
+            is_correct=bool(verdict),
+        )
+        for sample, verdict in zip(read, found, strict=True)
+    ]
 
 
-def _unfinished_thought(sample: Generation) -> bool | None:
-    """Whether a response ends inside its thinking, which its prompt may have opened; None if it has none."""
-    opened = THINK if sample.prompt.rstrip().endswith(THINK) else ""
-    text = opened + sample.response
-    return is_thinking(text) if THINK in text or THINK_END in text else None
+def _golds(sample: Generation) -> list[str]:
+    """The golds of a problem, any of which is right, as its question asks for them."""
+    asks = asks_for_percent(sample.prompt)
+    return [as_asked(gold, asks) for gold in right_answers(sample.gold)]
 
 
-def _by_letter(sample: Generation, answer: str | None) -> Generation:
+def _by_letter(sample: Generation) -> Generation:
+    """Grade a sample that names one of several options."""
     options = sample.choices or MOST_OPTIONS  # of a problem that doesn't say how many it has
-    golds = _right_answers(sample.gold)
+    golds = right_answers(sample.gold)
     numbered = all(gold.strip().isdecimal() for gold in golds)
     right = [option_letter(gold, options, numbered=numbered) for gold in golds]
     if None in right:
@@ -99,8 +91,8 @@ def _by_letter(sample: Generation, answer: str | None) -> Generation:
             f"{sample.benchmark}: the gold '{sample.gold}' of problem {sample.problem_id} names none of its {options}"
             " options; fix it in the data"
         )
-    letter = answer and option_letter(answer, options, numbered=numbered)
-    return replace(sample, answer=answer, answer_class=letter, is_correct=letter in right)
+    letter = sample.answer and option_letter(sample.answer, options, numbered=numbered)
+    return replace(sample, answer_class=letter, is_correct=letter in right)
 
 
 # ---- grading again --------------------------------------------------------------------------------------------------

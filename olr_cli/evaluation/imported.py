@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from olr_cli.answers import Judge
+from olr_cli.answers import Judge, any_of
 from olr_cli.answers.extraction import option_letter
 from olr_cli.data.chat import Message
 from olr_cli.data.labels import golds_of, read_cells
@@ -34,7 +34,7 @@ from olr_cli.engines.prompt_text import ChatFormat, render_all
 from olr_cli.errors import NoRows, UserError, taken
 from olr_cli.evaluation.backends import Sampling
 from olr_cli.evaluation.benchmark import Benchmark, ProblemSource, choose, read_by
-from olr_cli.evaluation.grading import any_of, grade
+from olr_cli.evaluation.grading import grade
 from olr_cli.evaluation.plan import Evaluation, EvaluationRequest, Say
 from olr_cli.evaluation.pool import PooledProblem
 from olr_cli.evaluation.problems import MOST_OPTIONS, load_problems

@@ -359,7 +359,7 @@ def _sentences(rows: _Rows, reference: Reference | None) -> Iterator[str]:
     scores = [score for evaluation, _ in rows for score in evaluation.scores]
     if any(score.unfinished_thoughts for score in scores):
         yield (
-            "Responses that end inside <think> have no answer and count as cut (column think); more new"
+            "Responses that end inside their thinking have no answer and count as cut (column think); more new"
             " tokens let them finish."
         )
     if any(score.interval is None for score in scores):

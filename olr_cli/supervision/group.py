@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from olr_cli.answers import Key, Vote, first_majority
+from olr_cli.answers import Grading, Key, Vote, first_majority
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.supervision.history import Past
 from olr_cli.supervision.types import LabelRecord, LabelSource, Step
-from olr_cli.supervision.verdicts import Verdicts
 from olr_cli.supervision.visit import Label, Visit
 
 
@@ -31,13 +30,17 @@ class Group:
     parts: Sequence[tuple[int, int]]
     answers: Sequence[Sequence[str | None]]
     votes: Sequence[Vote]
-    verdicts: Verdicts
+    grading: Grading
     past: Past
     noisy_label: str | None = None
 
     def right(self, label: str | None) -> Collection[str | None]:
-        """The answers that match a label."""
-        return self.verdicts.right(self.prompt, label)
+        """Return the answers that match a label; none if there is no label."""
+        return () if label is None else self.grading.right(self.prompt.asked(label))
+
+    def is_wrong(self, label: str, answer: str) -> bool:
+        """Whether it is proved that an answer does not match a label."""
+        return self.grading.is_wrong(self.prompt.asked(label), answer)
 
     def count(self, label: str | None) -> int | None:
         """How many rollouts of the original view match a label; None without a label, 0 for the sentinel."""
@@ -82,7 +85,7 @@ class Group:
     def first_majorities(self) -> tuple[str | None, ...]:
         """The majority of each view; a tie goes to the answer that first had so many rollouts."""
         keys = [
-            first_majority(answers, vote, self.verdicts.keys)
+            first_majority(answers, vote, self.grading.keys)
             for answers, vote in zip(self.answers, self.votes, strict=True)
         ]
         return tuple(key and vote.spelling[key] for key, vote in zip(keys, self.votes, strict=True))

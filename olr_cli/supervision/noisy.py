@@ -34,7 +34,7 @@ def _active_label(group: Group, draw: NoiseDraw, seed: int) -> str:
     wrong = sorted(
         (spelling, vote.counts[key])
         for key, spelling in vote.spelling.items()
-        if is_read(key) and group.verdicts.is_wrong(prompt, true, spelling)
+        if is_read(key) and group.is_wrong(true, spelling)
     )
     if not wrong:
         return SENTINEL

@@ -18,7 +18,8 @@ from fractions import Fraction
 from itertools import chain, groupby, pairwise
 from typing import NamedTuple, TypeAlias
 
-from olr_cli.answers import Judge, default_extractor, extract, vote
+from olr_cli.answers import Grading, Judge, default_extractor, read_answer, vote
+from olr_cli.data.chat import ending
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.data.sets import noise_draw
 from olr_cli.recipe.schema import NoiseDraw, Recipe
@@ -28,7 +29,6 @@ from olr_cli.supervision.methods import Method, compose
 from olr_cli.supervision.noisy import noisy_label
 from olr_cli.supervision.selection import prompts_that_train
 from olr_cli.supervision.types import LABEL_COLUMNS, Decided, LabelRecord, Step
-from olr_cli.supervision.verdicts import Verdicts, label_pairs
 from olr_cli.supervision.verifier import Verifier
 from olr_cli.supervision.visit import Label
 
@@ -88,13 +88,13 @@ class Supervisor:
         timeouts_before = self.judge.timeouts - self._timeouts_ahead
         with measure("verification"):
             answers = self._answers(step)
-            verdicts = self._verdicts(step, answers)
+            grading = self._grading(step, answers)
         with measure("labels"):
-            groups = self._groups(step, answers, verdicts)
+            groups = self._groups(step, answers, grading)
             for group in groups:
                 group.noisy_label = noisy_label(group, self._draw, self._seed)
         with measure("verification"):
-            verdicts.compare(self.judge, step.prompts, [group.noisy_label for group in groups])
+            grading.ask(_golds(group.prompt, group.noisy_label) for group in groups)
         with measure("labels"):
             decided = _columns(step, groups, [self._decide(group) for group in groups])
             if self._verifier is None:
@@ -120,7 +120,7 @@ class Supervisor:
         statistics are still being computed.
         """
         timeouts_before = self.judge.timeouts
-        self._verdicts(step, self._answers(step))
+        self._grading(step, self._answers(step))
         self._timeouts_ahead += self.judge.timeouts - timeouts_before
 
     def _check(self, step: Step) -> None:
@@ -140,41 +140,39 @@ class Supervisor:
                 )
 
     def _answers(self, step: Step) -> list[str | None]:
-        answers = step.answers
-        if answers is None:
-            answers = [
-                extract(response, self._extractor or default_extractor(prompt.data_source))
-                for prompt, (start, end) in zip(step.prompts, pairwise(step.starts), strict=True)
-                for response in step.responses[start:end]
-            ]
-        # A policy that writes the sentinel itself has given no answer: the sentinel is never rewarded (R16).
-        return [None if answer == SENTINEL else answer for answer in answers]
-
-    def _verdicts(self, step: Step, answers: Sequence[str | None]) -> Verdicts:
-        """The class of every answer, and whether it matches the label and the truth that its prompt has (R7)."""
-        said = [
-            dict.fromkeys(answer for answer in answers[start:end] if answer is not None)
-            for start, end in pairwise(step.starts)
+        if step.answers is not None:
+            return [None if answer == SENTINEL else answer for answer in step.answers]
+        return [
+            read_answer(
+                response, self._extractor or default_extractor(prompt.data_source), ending(prompt.messages)
+            )
+            for prompt, (start, end) in zip(step.prompts, pairwise(step.starts), strict=True)
+            for response in step.responses[start:end]
         ]
-        verdicts = Verdicts(self.judge.keys(dict.fromkeys(chain.from_iterable(said))), said)
-        trues = [prompt.true_answer for prompt in step.prompts]
-        givens = [prompt.given_label for prompt in step.prompts]
-        verdicts.compare(self.judge, step.prompts, trues, givens)
-        # A given label needs a verdict also where no rollout gives it: `effective_label_is_correct` asks for it.
-        itself = [[] if it in (None, SENTINEL) else [it] for it in givens]
-        verdicts.add(self.judge, label_pairs(step.prompts, trues, itself))
-        return verdicts
 
-    def _groups(self, step: Step, answers: Sequence[str | None], verdicts: Verdicts) -> list[Group]:
+    def _grading(self, step: Step, answers: Sequence[str | None]) -> Grading:
+        """The class of every answer, and whether it matches the label and the truth that its prompt has (R7)."""
+        grading = Grading([answers[start:end] for start, end in pairwise(step.starts)], self.judge)
+        grading.ask(_golds(prompt, prompt.true_answer, prompt.given_label) for prompt in step.prompts)
+        # A given label needs a verdict also where no rollout gives it: `effective_label_is_correct` asks for it.
+        grading.ask_pairs({
+            (true, prompt.given_label): None
+            for prompt in step.prompts
+            for true in _golds(prompt, prompt.true_answer)
+            if prompt.given_label not in (None, SENTINEL)
+        })  # fmt: skip
+        return grading
+
+    def _groups(self, step: Step, answers: Sequence[str | None], grading: Grading) -> list[Group]:
         """The step's groups with their votes; each past includes this visit."""
         parts, views = list(pairwise(step.parts)), len(self.method.views)
         texts = [answers[start:end] for start, end in parts]
-        votes = [vote(text, verdicts.keys) for text in texts]
+        votes = [vote(text, grading.keys) for text in texts]
         groups = []
         for place, (prompt, visit) in enumerate(zip(step.prompts, step.visits, strict=True)):
             here = slice(place * views, (place + 1) * views)
             past = self.history.of(prompt.prompt_id).after(votes[here.start])
-            groups.append(Group(step, prompt, visit, parts[here], texts[here], votes[here], verdicts, past))
+            groups.append(Group(step, prompt, visit, parts[here], texts[here], votes[here], grading, past))
         return groups
 
     def _decide(self, group: Group) -> Decision:
@@ -201,10 +199,15 @@ class Supervisor:
             return self.method.score.rewards(group.step, *group.parts[view])
         if label.source == "majority" and answer is not None:
             # By class, not by match: `5` matches a majority of `5 cm`, although it voted against it.
-            keys = group.verdicts.keys
+            keys = group.grading.keys
             return [float(said is not None and keys[said] == keys[answer]) for said in answers]
         right = group.right(answer)
         return [float(said in right) for said in answers]
+
+
+def _golds(prompt: Prompt, *labels: str | None) -> list[str]:
+    """The labels of a prompt that an answer can match, as its question asks for them: not the sentinel (R16)."""
+    return [prompt.asked(label) for label in labels if label is not None and label != SENTINEL]
 
 
 class Decision(NamedTuple):
@@ -219,7 +222,7 @@ def _columns(step: Step, groups: Sequence[Group], decisions: Sequence[Decision])
     """The decisions about a step in columns; all prompts train."""
     answers, classes, is_correct = list[str | None](), list[str | None](), list[bool | None]()
     for group in groups:
-        keys, true = group.verdicts.keys, group.prompt.true_answer
+        keys, true = group.grading.keys, group.prompt.true_answer
         right = group.right(true)
         for texts, tally in zip(group.answers, group.votes, strict=True):
             answers += texts

@@ -69,7 +69,7 @@ class Verifier:
             else self._reward(
                 Graded(
                     group.prompt, group.visit, place - first, group.step.responses[place], answer,
-                    group.verdicts.keys[answer], label.answers[view],
+                    group.grading.keys[answer], label.answers[view],
                 ),
                 reward,
             )

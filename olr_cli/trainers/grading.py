@@ -15,14 +15,15 @@ from olr_cli.answers import (
     Verdict,
     default_extractor,
     extract,
+    read_answer,
     reading_more,
     shared_judge,
     unscorable,
     verdicts,
 )
-from olr_cli.data.chat import completion_text, prompt_messages
+from olr_cli.data.chat import completion_text, ending, prompt_messages
 from olr_cli.data.labels import LABEL_COLUMNS, golds_of, read_cells
-from olr_cli.data.prompts import SENTINEL, in_percent
+from olr_cli.data.prompts import in_percent
 from olr_cli.data.rows import Origins
 from olr_cli.errors import UserError
 
@@ -36,23 +37,28 @@ def accuracy_reward(
     completions: Sequence[Any],
     extractor: str | Sequence[str | None] = "boxed",
     prompts: Sequence[Any] | None = None,
+    opened: str | Sequence[str | None] = "",
     **columns: Any,
 ) -> list[float | None]:
-    """A reward function for `GRPOTrainer(reward_funcs=…)`: 1.0 for a right answer, else 0.0, and nothing more.
+    """Reward a right answer with 1.0 and any other with 0.0, for `GRPOTrainer(reward_funcs=…)`.
 
     What is right stands in the data set's first column of `reward_model` (with ground_truth), `answer`, `label`,
     `ground_truth` and `solution`, as in files (docs/data.md); of several answers any is right. Where there is none, or
     none that can be read, the reward is None, and TRL leaves it out. Completions, texts or chats, are read as
-    `extractor` says, as by `data.extractor`; TRL hands on a column of this name.
+    `extractor` says, as by `data.extractor`.
+
+    Where the chat template opens the thinking, `opened` is the mark, such as ``<think>``: TRL tells a reward function
+    only how a prompt of plain text ends. TRL hands on columns of the names `extractor` and `opened`.
     """
     known = ("reward_model", *LABEL_COLUMNS)
     name = next((name for name in known if columns.get(name) is not None), None)
     if name is None:
         raise UserError(f"accuracy_reward needs one of the columns {', '.join(known)}; rename yours")
     extractors = [extractor] * len(completions) if isinstance(extractor, str) else extractor
+    marks = [opened] * len(completions) if isinstance(opened, str) else opened
     cells = read_cells(golds_of, columns[name], Origins("accuracy_reward"), name)
     found = _verdicts(
-        completions, cells, [one or "boxed" for one in extractors], prompts or [""] * len(cells)
+        completions, cells, [one or "boxed" for one in extractors], prompts or [""] * len(cells), marks
     )
     return [None if verdict is Verdict.NO_GOLD else float(bool(verdict)) for verdict in found]
 
@@ -64,14 +70,17 @@ def compute_score(
     extra_info: Any = None,
     *,
     extractor: str | None = None,
+    opened: str = "",
     **_: Any,
 ) -> float:
-    """A reward function for verl's `reward.custom_reward_function`: 1.0 for a right answer, else 0.0.
+    """Reward a right answer with 1.0 and any other with 0.0, for verl's `reward.custom_reward_function`.
 
     `ground_truth` is read as in files (docs/data.md); of several answers any is right, and one there must be. verl
     cannot leave a reward out: where no gold can be read, all responses but its own text get 0, so that the group
-    teaches nothing. `extractor`, as `data.extractor`, is set in `custom_reward_function.reward_kwargs`; by default the
-    row's `data_source` decides how its answer is read. A question is known where the row has `extra_info.question`.
+    teaches nothing. A question is known where the row has `extra_info.question`.
+
+    `custom_reward_function.reward_kwargs` sets `extractor`, as `data.extractor` (by default the row's `data_source`
+    decides how its answer is read), and `opened`, the mark such as ``<think>`` if the chat template opens the thinking.
     """
     right: Sequence[str] = ()
     try:
@@ -86,7 +95,8 @@ def compute_score(
             " should be text or a number; fix it or leave the row out"
         )
     read_as = extractor or default_extractor(data_source)
-    return float(bool(_verdicts([solution_str], [right], [read_as], [info.get("question") or ""])[0]))
+    found = _verdicts([solution_str], [right], [read_as], [info.get("question") or ""], [opened])
+    return float(bool(found[0]))
 
 
 def _verdicts(
@@ -94,20 +104,21 @@ def _verdicts(
     golds: Sequence[Sequence[str]],
     extractors: Sequence[str],
     prompts: Sequence[Any],
+    marks: Sequence[str | None],
 ) -> list[Verdict]:
-    """The verdict on each completion, of whose golds any is right; counted.
+    """Return the verdict on each completion, of whose golds any is right, and count it.
 
-    A gold may hold its answer after the extractor's mark.
+    A gold may hold its answer after the extractor's mark. `marks`: what each chat template has opened, if known.
     """
+    turns = [prompt_messages(prompt if isinstance(prompt, str) else list(prompt)) or () for prompt in prompts]
     read: list[list[str]] = []
     answers: list[str | None] = []
-    for completion, of_one, extractor in zip(completions, golds, extractors, strict=True):
-        answer = extract(completion_text(completion), extractor)
-        answers.append(None if answer == SENTINEL else answer)
+    for completion, of_one, extractor, asked, mark in zip(
+        completions, golds, extractors, turns, marks, strict=True
+    ):
+        answers.append(read_answer(completion_text(completion), extractor, mark or ending(asked)))
         read.append([(":" in extractor and extract(gold, extractor)) or gold for gold in of_one])
-    turns = [prompt_messages(prompt if isinstance(prompt, str) else list(prompt)) for prompt in prompts]
-    asks = [in_percent(of_one or ()) for of_one in turns]
-    found = verdicts(read, answers, shared_judge(), in_percent=asks)
+    found = verdicts(read, answers, shared_judge(), in_percent=[in_percent(asked) for asked in turns])
     _counted.update(found)
     without = [i for i, verdict in enumerate(found) if verdict is Verdict.NO_ANSWER]
     _unread.extend(completion_text(completions[i]) for i in without[: max(0, _MOST_UNREAD - len(_unread))])

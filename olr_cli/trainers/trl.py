@@ -24,6 +24,7 @@ from typing import Any, get_args
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
+from olr_cli.answers import ResponseTexts, is_thinking, with_opened
 from olr_cli.api import (
     OnlineLabelRefinement,
     PathName,
@@ -72,7 +73,7 @@ class OlrReward(TrainerCallback, ExportableState):
         self._index: PromptIndex | None = None
         self._args: Any = None
         self._model: Any = None
-        self._end_token: int | None = None
+        self._tokenizer: Any = None
         self._micro_batches = 0
 
     # The reward function ------------------------------------------------------------------------------------------
@@ -100,11 +101,15 @@ class OlrReward(TrainerCallback, ExportableState):
         if not self._model.training:
             if self._olr is None:  # on ranks that only compute
                 self._olr = OnlineLabelRefinement(recipe=self._recipe)
-            return grade_held_out(self._olr, rows, completions)
+            rollouts = [
+                self._rollout(row["prompt"], completion, tokens)
+                for row, completion, tokens in zip(rows, completions, completion_ids, strict=True)
+            ]
+            return grade_held_out(self._olr, rows, rollouts)
         here = [
             (
                 {name: row[name] for name in ("prompt", "prompt_id", "extra_info") if name in row},
-                self._rollout(completion, tokens),
+                self._rollout(row["prompt"], completion, tokens),
             )
             for row, completion, tokens in zip(rows, completions, completion_ids, strict=True)
         ]
@@ -136,20 +141,37 @@ class OlrReward(TrainerCallback, ExportableState):
             if name.startswith(("label/", "majority/", "rollout/"))
         }
 
-    def _rollout(self, completion: Any, tokens: Sequence[int]) -> Rollout:
-        is_cut = None
-        if self._end_token is not None and self._args.max_completion_length is not None:
-            is_cut = len(tokens) >= self._args.max_completion_length and tokens[-1] != self._end_token
-        return Rollout(completion_text(completion), tokens=len(tokens), truncated=is_cut)
+    def _rollout(self, prompt: Any, completion: Any, tokens: Sequence[int]) -> Rollout:
+        is_cut, end_token = None, getattr(self._tokenizer, "eos_token_id", None)
+        if end_token is not None and self._args.max_completion_length is not None:
+            is_cut = len(tokens) >= self._args.max_completion_length and tokens[-1] != end_token
+        return Rollout(self._text(prompt, completion, tokens), tokens=len(tokens), truncated=is_cut)
+
+    def _text(self, prompt: Any, completion: Any, tokens: Sequence[int]) -> str:
+        """Return a completion as text, with marks of thinking that TRL leaves out (R6).
+
+        TRL drops those that are special tokens, and does not tell what the chat template opened.
+        """
+        text = completion_text(completion)
+        if self._tokenizer is None:
+            return text
+        if isinstance(completion, str) or len(completion) == 1:  # no turns of tools
+            (decoded,) = ResponseTexts(self._tokenizer).decode([tokens])
+            text = decoded if is_thinking(decoded) is not None else text
+        if not isinstance(prompt, str):
+            variables = getattr(self._args, "chat_template_kwargs", None) or {}
+            prompt = self._tokenizer.apply_chat_template(
+                list(prompt), add_generation_prompt=True, tokenize=False, **variables
+            )
+        return with_opened(prompt, text)
 
     # The callback -------------------------------------------------------------------------------------------------
 
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Learn which model it is; TRL evaluates it also without training it."""
         self._args, self._model = args, kwargs["model"]
-        tokenizer = kwargs.get("processing_class")
-        tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
-        self._end_token = getattr(tokenizer, "eos_token_id", None)
+        processor = kwargs.get("processing_class")
+        self._tokenizer = getattr(processor, "tokenizer", processor)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Read the data set, and make or continue the run."""

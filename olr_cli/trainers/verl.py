@@ -30,6 +30,7 @@ import ray
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 from verl.utils.fs import copy_to_local
 
+from olr_cli.answers import ResponseTexts
 from olr_cli.api import OnlineLabelRefinement, Rollout
 from olr_cli.data.questions import normal_question
 from olr_cli.data.rows import read_table
@@ -66,6 +67,7 @@ class OlrRewardManager(RewardManagerBase):  # type: ignore[misc]
     ) -> None:
         super().__init__(config, tokenizer, compute_score)
         self._length = config.data.max_response_length
+        self._texts = ResponseTexts(tokenizer)
         require_enough_workers(config)
         server = ray.remote(RewardServer).options(
             name=f"olr {run_path(config).absolute()}",
@@ -82,15 +84,16 @@ class OlrRewardManager(RewardManagerBase):  # type: ignore[misc]
         tokens = item.batch["responses"]
         length = int(item.batch["attention_mask"][-tokens.shape[-1] :].sum())
         tokens = tokens[:length].tolist()
-        text = await self.loop.run_in_executor(
-            None, lambda: self.tokenizer.decode(tokens, skip_special_tokens=True)
+        prompt = item.batch["input_ids"][item.batch["attention_mask"].bool()][: -length or None].tolist()
+        (opened,), (text,) = await self.loop.run_in_executor(
+            None, lambda: (self._texts.opened([prompt]), self._texts.decode([tokens]))
         )
         is_cut = length >= self._length and tokens[-1] != self.tokenizer.eos_token_id
         columns = {
             name: value.tolist() if hasattr(value, "tolist") else value  # no numpy
             for name, value in item.non_tensor_batch.items()
         }
-        rollout = Rollout(text, tokens=length, truncated=is_cut)
+        rollout = Rollout(opened + text, tokens=length, truncated=is_cut)
         try:
             reward = await self._server.reward.remote(columns, rollout)
         except ray.exceptions.RayTaskError as error:

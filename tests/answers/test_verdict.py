@@ -24,7 +24,7 @@ def test_a_verdict_is_right_wrong_or_names_why_there_is_none(gold, answer, verdi
 
 def test_a_verdict_that_takes_too_much_work_is_given_up(monkeypatch):
     with judge.Judge(workers=1, time_limit=0.2) as impatient:
-        monkeypatch.setattr("olr_cli.answers.verdict.shared_judge", lambda: impatient)
+        monkeypatch.setattr("olr_cli.answers.graded.shared_judge", lambda: impatient)
         assert verify("1", r"\sum_{k=1}^{10^9} \frac{1}{k^2+1}") is Verdict.GIVEN_UP
 
 

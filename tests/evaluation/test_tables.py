@@ -44,7 +44,7 @@ def test_thinking_that_does_not_end_has_a_column_where_models_think():
     table = scores_table([NamedScores("thinker", (score_of_thinker,))])
     text = rendered(table)
     assert re.search(r"cut no answer +think", text) and re.search(r"25\.0 +0\.0 +25\.0", text)
-    assert any("end inside <think>" in note for note in table.footnotes)
+    assert any("end inside their thinking" in note for note in table.footnotes)
     assert "think" not in rendered(scores_table([evaluation("plain")]))
 
 

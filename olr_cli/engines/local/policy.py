@@ -31,6 +31,7 @@ from transformers.cache_utils import DynamicLayer
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils.logging import disable_progress_bar
 
+from olr_cli.answers import ResponseTexts
 from olr_cli.data.chat import Message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.local.attention import PreallocatedLayer, set_up_attention
@@ -109,6 +110,7 @@ class Policy:
         self.model = model.to(device=device, dtype=torch.float32).eval()
         has_our_attention = set_up_attention(self.model)
         self.tokenizer = tokenizer
+        self.texts = ResponseTexts(tokenizer)
         self.end_ids = end_ids(model, tokenizer)
         self.shares_texts = sum(map(torch.Tensor.numel, model.parameters())) >= _COSTLY
         self.pad_id: int = self.end_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
@@ -194,11 +196,8 @@ class Policy:
         return prompt_text.tokenize(self.tokenizer, prompt_text.render_all(self.tokenizer, prompts))
 
     def decode(self, responses: Sequence[Sequence[int]]) -> list[str]:
-        """Texts of the responses, without special tokens."""
-        texts: list[str] = self.tokenizer.batch_decode(
-            responses, skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
-        return texts
+        """Return the responses as text (`ResponseTexts`)."""
+        return self.texts.decode(responses)
 
     def precision(self) -> AbstractContextManager[Any]:
         """The context of every computation; one for a whole generation, so weights are cast once."""

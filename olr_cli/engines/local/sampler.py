@@ -43,7 +43,7 @@ class SampledRollouts:
         logprobs_PGT: log pi(token), 0 at padding; float32.
         entropy_PG: mean over response tokens of the entropy, in nats.
         self_certainty_PGT: KL(uniform || pi) = -log V - mean_v log pi(v), 0 at padding, in nats; float32.
-        texts_PG: responses as text, without end token and other special tokens.
+        texts_PG: responses as text (`ResponseTexts`), from what the prompt opened up to the end token or a stop text.
     """
 
     prompts: Sequence[list[int]]
@@ -130,7 +130,7 @@ def sample(
         logprobs_PGT=written.logprobs_BT[:, :T].reshape(P, G, T),
         entropy_PG=written.entropy_B.view(P, G) / lengths_PG,
         self_certainty_PGT=written.self_certainty_BT[:, :T].reshape(P, G, T),
-        texts_PG=_texts(policy, tokens_PGT, lengths_PG, stop),
+        texts_PG=_texts(policy, prompts, tokens_PGT, lengths_PG, stop),
     )
 
 
@@ -262,11 +262,14 @@ def _draw(pi_DV: Tensor, rows_B: Tensor, uniform_B: NDArray[np.float64]) -> Tens
     return tokens_B
 
 
-def _texts(policy: Policy, tokens_PGT: Tensor, lengths_PG: Tensor, stop: Sequence[str]) -> list[list[str]]:
-    """Each response, without its end token, as text that ends before a stop text."""
-    P, G = lengths_PG.shape
+def _texts(
+    policy: Policy, prompts: Sequence[list[int]], tokens_PGT: Tensor, lengths_PG: Tensor, stop: Sequence[str]
+) -> list[list[str]]:
+    """Return each response as text: what its prompt opened, then what was written before the end or a stop text."""
+    G = lengths_PG.shape[1]
     last_PG = tokens_PGT.gather(-1, lengths_PG[..., None] - 1)[..., 0]
     kept_PG = lengths_PG - torch.isin(last_PG, torch.tensor(policy.end_ids, device=last_PG.device)).long()
     rows = zip(tokens_PGT.flatten(0, 1).tolist(), kept_PG.flatten().tolist(), strict=True)
     texts = [before_stop(text, stop) for text in policy.decode([tokens[:kept] for tokens, kept in rows])]
-    return [texts[p * G : (p + 1) * G] for p in range(P)]
+    opened_P = policy.texts.opened(prompts)
+    return [[opened + text for text in texts[p * G : (p + 1) * G]] for p, opened in enumerate(opened_P)]

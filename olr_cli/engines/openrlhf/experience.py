@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from olr_cli.answers import ResponseTexts
 from olr_cli.data.prompts import Prompt, View
 from olr_cli.engines.openrlhf.job_files import prompt_label, read_prompt_label
 from olr_cli.engines.prompt_text import before_stop
@@ -25,6 +26,21 @@ def response_tokens(sample: Any) -> list[int]:
     following: Tensor = sample.sequences[0][1:]
     tokens: list[int] = following[sample.action_mask[0].bool()].tolist()
     return tokens
+
+
+def _prompt_tokens(sample: Any) -> list[int]:
+    """Token ids of a single sample before its response; all of them, padding too, if it has none."""
+    is_response = [False, *sample.action_mask[0].bool().tolist()]
+    end = is_response.index(True) if any(is_response) else len(is_response)
+    tokens: list[int] = sample.sequences[0][:end].tolist()
+    return tokens
+
+
+def response_texts(samples: Sequence[Any], texts: ResponseTexts, stop: Sequence[str] = ()) -> list[str]:
+    """Return the responses of single samples as text: what the prompt opened, then what ends before a stop text."""
+    opened = texts.opened([_prompt_tokens(sample) for sample in samples])
+    written = texts.decode([response_tokens(sample) for sample in samples])
+    return [mark + before_stop(text, stop) for mark, text in zip(opened, written, strict=True)]
 
 
 def token_means(values: Sequence[Tensor], experiences: Sequence[Any], samples: int) -> list[float | None]:
@@ -92,25 +108,22 @@ def group_members(samples: Sequence[Any], views: Sequence[View], rollouts: int) 
 def sampled_step(
     samples: Sequence[Any],
     prompts: Sequence[Prompt],
-    tokenizer: Any,
+    texts: ResponseTexts,
     views: Sequence[View],
     *,
     visit: int,
     step: int,
     stop: Sequence[str] = (),
 ) -> Step:
-    """A step of samples in the order of its rollouts, without the statistics of a forward pass.
+    """Return a step of samples in the order of its rollouts, without the statistics of a forward pass.
 
     Responses end before the first text of `stop`.
     """
-    tokens = [response_tokens(sample) for sample in samples]
-    responses = tokenizer.batch_decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
     statistics: dict[str, list[Any]] = {
-        "tokens": list(map(len, tokens)),
+        "tokens": [len(response_tokens(sample)) for sample in samples],
         "truncated": [bool(sample.truncated[0]) for sample in samples],
     }
-    texts = [before_stop(response, stop) for response in responses]
-    return Step.sampled(step, visit, prompts, views, texts, statistics)
+    return Step.sampled(step, visit, prompts, views, response_texts(samples, texts, stop), statistics)
 
 
 def with_statistics(step: Step, order: Sequence[int], means: Mapping[str, Sequence[float | None]]) -> Step:

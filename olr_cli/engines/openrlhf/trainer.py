@@ -25,7 +25,7 @@ from openrlhf.trainer.ray.vllm_engine import batch_vllm_engine_call
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from torch import Tensor
 
-from olr_cli.answers import Judge
+from olr_cli.answers import Judge, ResponseTexts
 from olr_cli.engines.held_out import held_out_metrics
 from olr_cli.engines.local.grpo import smoothed
 from olr_cli.engines.openrlhf.actor import PolicyForward
@@ -33,7 +33,7 @@ from olr_cli.engines.openrlhf.balance import deal
 from olr_cli.engines.openrlhf.experience import (
     give_rewards,
     group_members,
-    response_tokens,
+    response_texts,
     sampled_step,
     sampler_gap,
     step_work,
@@ -42,7 +42,7 @@ from olr_cli.engines.openrlhf.experience import (
 )
 from olr_cli.engines.openrlhf.flags import divides_by_std
 from olr_cli.engines.openrlhf.job_files import JobFiles, JobStopped, held_out_label
-from olr_cli.engines.prompt_text import ChatFormat, before_stop
+from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.engines.resume import require_same_data
 from olr_cli.engines.run import LOGITS, LOSS_OR_GRADIENT, NONFINITE, NonFinite, engine_section, load_data
 from olr_cli.engines.step import StepEnd
@@ -191,6 +191,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         history = stored_history(self.run_path, judge) if self._done else None
         self.supervisor = make_supervisor(self.recipe, self.data.keep_fraction, judge, history)
         self.supervisor.expect(self.data.train.prompts)
+        self._texts = ResponseTexts(self.tokenizer)
         self._end = StepEnd(
             writer,
             self.schedule,
@@ -282,7 +283,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         step = sampled_step(
             [samples[number] for number in order],
             due,
-            self.tokenizer,
+            self._texts,
             self.supervisor.method.views,
             visit=self.schedule.epoch(self._step),
             step=self._step,
@@ -338,10 +339,9 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         }
         responses: dict[str, list[str]] = {}
         for sample in held_out_samples(self.samples_generator, settings):
-            text = self.tokenizer.decode(
-                response_tokens(sample), skip_special_tokens=True, clean_up_tokenization_spaces=False
+            responses.setdefault(sample.labels[0], []).extend(
+                response_texts([sample], self._texts, self.recipe.train.stop)
             )
-            responses.setdefault(sample.labels[0], []).append(before_stop(text, self.recipe.train.stop))
         sets = self.data.held_out
         texts = {
             prefix: [responses[held_out_label(prefix, row)] for row in range(len(held_out.prompts))]

@@ -23,6 +23,7 @@ import torch
 import transformers
 from transformers import GenerationConfig
 
+from olr_cli.answers import ResponseTexts
 from olr_cli.engines.local.policy import end_ids
 from olr_cli.engines.models import loading, open_model, require_finite_files, require_safetensors
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat, before_stop
@@ -91,6 +92,7 @@ class VllmBackend(Backend):
         self.context = self._engine_settings.get(
             "max_model_len", getattr(config, "max_position_embeddings", None)
         )
+        self._texts = ResponseTexts(self.tokenizer)
         self._on_gpu = vllm.platforms.current_platform.is_cuda_alike()
         self._dtype = "float32"
         if self._on_gpu:
@@ -127,6 +129,7 @@ class VllmBackend(Backend):
         if not requests:
             return
         tokens, limits = self.encode([request.prompt for request in requests], sampling)
+        opened = self._texts.opened(tokens)
         self._seed = next((seed for request in requests for seed in request.seeds), 0) % 2**31
         self._make_room(max(map(len, tokens)), sampling)
         engine = self._llm.llm_engine
@@ -160,7 +163,8 @@ class VllmBackend(Backend):
                 for output in self._step(engine):
                     if output.finished:
                         number, sample = running.pop(output.request_id)
-                        written[number][sample] = self._rollout(output.outputs[0], sampling.stop)
+                        rollout = self._rollout(output.outputs[0], opened[number], sampling.stop)
+                        written[number][sample] = rollout
                         if len(written[number]) == len(requests[number].seeds):
                             samples = written.pop(number)
                             finished[number] = [samples[sample] for sample in range(len(samples))]
@@ -196,16 +200,12 @@ class VllmBackend(Backend):
             skip_clone=True,
         )
 
-    def _rollout(self, completion: Any, stop: Sequence[str]) -> Rollout:
+    def _rollout(self, completion: Any, opened: str, stop: Sequence[str]) -> Rollout:
         truncated = completion.finish_reason == "length"
         tokens = list(completion.token_ids)
         has_end_token = not truncated and not isinstance(completion.stop_reason, str)
-        text = self.tokenizer.decode(
-            tokens[:-1] if has_end_token else tokens,
-            skip_special_tokens=True,
-            clean_up_tokenization_spaces=False,
-        )
-        return Rollout(before_stop(text, stop), len(tokens), truncated)
+        (text,) = self._texts.decode([tokens[:-1] if has_end_token else tokens])
+        return Rollout(opened + before_stop(text, stop), len(tokens), truncated)
 
     def _make_room(self, longest: int, sampling: Sampling) -> None:
         """Have an engine whose sequences may be long enough, and that reads text if responses end at stop texts."""

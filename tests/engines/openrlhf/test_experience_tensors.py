@@ -7,6 +7,7 @@ import pytest
 import torch
 from cases import each
 
+from olr_cli.answers import ResponseTexts
 from olr_cli.data.prompts import Prompt
 from olr_cli.engines.openrlhf.experience import (
     give_rewards,
@@ -39,18 +40,25 @@ def sample(prompt_id, prompt, response, *, view="original", truncated=False, pad
 
 
 class Letters:
-    """A tokenizer whose token 1 is a, 2 is b …; 0 is special."""
+    """A tokenizer whose token 1 is a, 2 is b …; 0 is special, and 30 begins a thought."""
+
+    all_special_ids, added_tokens_decoder = (0,), {}
+
+    def convert_ids_to_tokens(self, token):
+        return "</s>"
 
     def batch_decode(self, rows, *, skip_special_tokens, clean_up_tokenization_spaces):
         assert skip_special_tokens and not clean_up_tokenization_spaces
-        return ["".join(chr(96 + token) for token in row if token) for row in rows]
+        return ["".join("<think>" if it == 30 else chr(96 + it) for it in row if it) for row in rows]
 
 
 def step_of(samples, views=("original",), **means):
     members = group_members(samples, views, 2)
     order = [number for group in members.values() for number in group]
     in_order, prompts = [samples[number] for number in order], [PROMPTS[name] for name in members]
-    return with_statistics(sampled_step(in_order, prompts, Letters(), views, visit=2, step=5), order, means)
+    return with_statistics(
+        sampled_step(in_order, prompts, ResponseTexts(Letters()), views, visit=2, step=5), order, means
+    )
 
 
 def names(step):
@@ -76,6 +84,12 @@ def test_a_group_is_a_prompts_neighbours():
     assert (names(step), step.number, step.visits) == (["b", "a"], 5, [2, 2])
     assert (step.responses, list(step.starts)) == (["b", "cc", "", ""], [0, 2, 4])
     assert step.statistics == {"tokens": [2, 2, 1, 0], "truncated": [False, True, False, False]}
+
+
+def test_what_the_prompt_opened_begins_the_response():
+    thought, cut = sample("a", [1, 30], [2, 0]), sample("a", [1, 30], [3])
+    assert step_of([thought, cut]).responses == ["<think>b", "<think>c"]
+    assert step_of([sample("a", [30], []), sample("a", [30, 1], [])]).responses == ["<think>", ""]
 
 
 def test_the_views_of_a_prompt_are_one_group_the_original_first_whenever_they_arrive():

@@ -1,0 +1,145 @@
+"""Whether responses are right and how they vote: the one reading of training, evaluation, audit and other trainers.
+
+response, prompt ──read_answer──► answer ──► its class ──► vote (R9)
+                                    └────► verdict, given golds (R7)
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
+
+from olr_cli.answers.classes import Vote, is_read, vote
+from olr_cli.answers.extraction import extract
+from olr_cli.answers.judge import Judge, Pair, shared_judge
+from olr_cli.answers.matching import as_asked
+from olr_cli.answers.thinking import with_opened
+from olr_cli.answers.verdict import Verdict
+
+SENTINEL = "__NoCorrectAnswer__"
+"""The label that no policy outputs (R2); the authors' data sets have the same."""
+
+
+def read_answer(response: str, extractor: str, prompt: str = "") -> str | None:
+    """Return the answer that a response to a prompt claims; None if it claims none, or writes the sentinel (R6, R16).
+
+    Args:
+        response: the text of a rollout.
+        extractor: as in `find_extractor`.
+        prompt: the text that the response continues, as far as it is known: it may end inside the thinking.
+    """
+    answer = extract(with_opened(prompt, response), extractor)
+    # A policy that writes the sentinel itself has given no answer: the sentinel is never rewarded.
+    return None if answer == SENTINEL else answer
+
+
+class Grading:
+    """The answers to P prompts as a judge sees them: the class of each, and which answers match which golds (R7).
+
+    A gold is a label or a truth as its question asks for it (`as_asked`). What nobody has asked for does not match.
+
+    Attributes:
+        answers: of each prompt, one per response; None where there is none.
+        keys: the class of each answer.
+    """
+
+    def __init__(
+        self, answers: Sequence[Sequence[str | None]], judge: Judge, tolerance: float | None = None
+    ) -> None:
+        self.answers = answers
+        self._judge, self._tolerance = judge, tolerance
+        self._said = [dict.fromkeys(answer for answer in of_one if answer is not None) for of_one in answers]
+        self.keys = judge.keys({answer: None for of_one in self._said for answer in of_one})
+        self._right: defaultdict[str, set[str | None]] = defaultdict(set)
+        self._wrong: set[Pair] = set()
+
+    def ask(self, golds: Iterable[Iterable[str]]) -> None:
+        """Ask which answers to each prompt match each of its golds."""
+        self.ask_pairs({
+            (gold, answer): None
+            for of_one, said in zip(golds, self._said, strict=True)
+            for gold in of_one
+            for answer in said
+        })  # fmt: skip
+
+    def ask_pairs(self, pairs: Collection[Pair]) -> None:
+        """Ask whether the answer of each pair matches its gold."""
+        for pair, verdict in zip(pairs, self._judge.matches(pairs, self._tolerance), strict=True):
+            if verdict:
+                self._right[pair[0]].add(pair[1])
+            elif verdict is False:
+                self._wrong.add(pair)
+
+    def right(self, gold: str) -> Collection[str | None]:
+        """Return the answers that match a gold."""
+        return self._right.get(gold, frozenset())
+
+    def is_wrong(self, gold: str, answer: str) -> bool:
+        """Whether it is proved that an answer does not match a gold."""
+        return (gold, answer) in self._wrong
+
+    def verdict(self, golds: Sequence[str], answer: str | None) -> Verdict:
+        """Return the verdict on an answer, given golds of which each is right."""
+        if any(answer in self.right(gold) for gold in golds):
+            return Verdict.RIGHT
+        if not any(is_read(self._judge.keys([gold])[gold]) for gold in golds):
+            return Verdict.NO_GOLD
+        if not answer:
+            return Verdict.NO_ANSWER
+        return Verdict.WRONG if all((gold, answer) in self._wrong for gold in golds) else Verdict.GIVEN_UP
+
+    def votes(self) -> list[Vote]:
+        """Return the vote of each prompt's responses."""
+        return [vote(of_one, self.keys) for of_one in self.answers]
+
+
+def any_of(golds: Sequence[str]) -> str:
+    """Return the one gold, or several golds, each of which is right, as one text: a list in JSON."""
+    return golds[0] if len(golds) == 1 else json.dumps(golds, ensure_ascii=False)
+
+
+def right_answers(gold: str) -> list[str]:
+    """Return the golds that `any_of` wrote as one text."""
+    with suppress(ValueError, RecursionError):
+        return [str(item) for item in json.loads(gold)] if gold.startswith('["') else [gold]
+    return [gold]
+
+
+def verdicts(
+    golds: Sequence[Iterable[str]],
+    answers: Sequence[str | None],
+    judge: Judge,
+    tolerance: float | None = None,
+    in_percent: Sequence[bool] | None = None,
+) -> list[Verdict]:
+    """Return the verdict on each answer, given its golds, of which each is right.
+
+    Where a question asks for its result `in_percent`, its golds are read so (`as_asked`).
+    """
+    asks = [False] * len(golds) if in_percent is None else in_percent
+    of_all = [
+        [as_asked(gold, is_percent) for gold in of_one]
+        for of_one, is_percent in zip(golds, asks, strict=True)
+    ]
+    grading = Grading([[answer] for answer in answers], judge, tolerance)
+    grading.ask(of_all)
+    return [grading.verdict(of_one, answer) for of_one, answer in zip(of_all, answers, strict=True)]
+
+
+def verify(
+    gold: str | Sequence[str] | None, answer: str | None, *, in_percent: bool = False, tolerance: float = 0
+) -> Verdict:
+    """Return the verdict on an answer (`parse`), given its gold or several golds, of which each is right.
+
+    It works in any thread or process. Where a question asks for a result `in_percent`, a gold accepts a percent sign
+    that it lacks. With a relative `tolerance`, numbers that are no integers may differ by so much.
+    """
+    golds = [gold] if isinstance(gold, str) else gold or []
+    return verdicts([golds], [answer], shared_judge(), tolerance, [in_percent])[0]
+
+
+def parse(response: str, extractor: str = "last_answer") -> str | None:
+    """Return the answer that a response claims, however it is marked, or None if it claims none (R6)."""
+    return extract(response, extractor)
