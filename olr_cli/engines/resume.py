@@ -83,13 +83,13 @@ def other_conditions(path: Path, engine: Engine) -> list[str]:
     now = {**engine.facts, "torch": versions().get("torch")}
     changed = [
         f"{name} {then[name]}, now {now[name]}"
-        for name in ("device", "dtype", "threads", "torch")
-        if then.get(name) not in (None, now[name])
+        for name in ("device", "processor", "dtype", "threads", "torch")
+        if then.get(name) not in (None, now.get(name))
     ]
     if not changed:
         return []
     return [
-        f"Warning: the last attempt had {'; '.join(changed)}: results will not repeat those of one attempt bit for bit"
+        f"Warning: the last attempt had {'; '.join(changed)}: results may not repeat those of one attempt bit for bit"
     ]
 
 

@@ -267,7 +267,9 @@ class LocalEngine(Section):
         "Of matrix products; weights are float32. `auto`: float32 on a CPU, bfloat16 on a GPU that has it.",
     )
     threads: Annotated[Whole, Field(gt=0, le=1024)] | None = default(
-        None, "CPU threads; CPU results repeat bit for bit with the same number (R18); null: torch's choice."
+        None,
+        "CPU threads; results repeat bit for bit with the same number on the same kind of CPU (R18);"
+        " null: torch's choice.",
     )
     max_batch_tokens: Count | None = default(
         None,

@@ -36,7 +36,14 @@ class Engine:
 
     def __init__(self, _recipe, _data, stop=None, **facts):
         self.stop = stop
-        self.facts = {"device": "cpu", "dtype": "float32", "threads": 1, "policy_digest": "one", **facts}
+        self.facts = {
+            "device": "cpu",
+            "dtype": "float32",
+            "threads": 1,
+            "processor": "One",
+            "policy_digest": "one",
+            **facts,
+        }
 
     def complete(self, run):
         rollouts = tuple(Rollout(text) for text in "12")
@@ -194,8 +201,8 @@ def test_a_resume_under_other_conditions_is_said(stopped):
     manifest = read_manifest(stopped)
     manifest["versions"]["torch"] = "1.0"
     write_manifest(stopped, manifest)
-    warning, _ = go(stopped, resume=True, threads=4)
-    assert "threads 1, now 4; torch 1.0, now 2" in warning
+    warning, _ = go(stopped, resume=True, threads=4, processor="Another")
+    assert "processor One, now Another; threads 1, now 4; torch 1.0, now 2" in warning
     assert [attempt["threads"] for attempt in read_manifest(stopped)["attempts"]] == [1, 4]
 
 

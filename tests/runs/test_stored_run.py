@@ -11,7 +11,6 @@ import pytest
 from commands import answered, done, olr, refused
 from polars.testing import assert_frame_equal
 
-from olr_cli.packages import untested_versions
 from olr_cli.runs.store import scan_labels, scan_rollouts, shard_path
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
@@ -26,12 +25,19 @@ def run(here):
     return Path("run")
 
 
-@pytest.mark.skipif(bool(untested_versions()), reason="other versions round otherwise")
+ROUNDED = ("mean_logprob", "entropy", "self_certainty")
+"""What matrix products made: another kind of processor, or version of torch, adds up in another order (R18). Of these
+float32 values 2e-7 is what vector units of other widths change; 4e-3 is what a lost state of the optimiser would."""
+
+
 def test_it_is_resumed_to_the_end_that_it_had(run):
     done("train", "--resume", "--run-dir", run, "--set", "train.epochs=3")
     for table, scan in (("labels", scan_labels), ("rollouts", scan_rollouts)):
         end = pl.read_parquet(STORED / "end" / table / "*.parquet")
-        assert_frame_equal(scan(run).filter(pl.col("step") > 4).collect().select(end.columns), end)
+        again = scan(run).filter(pl.col("step") > 4).collect().select(end.columns)
+        rounded = [name for name in ROUNDED if name in end.columns]
+        assert_frame_equal(again.drop(rounded), end.drop(rounded), check_exact=True)
+        assert_frame_equal(again.select(rounded), end.select(rounded), rel_tol=0, abs_tol=1e-5)
 
 
 def test_it_is_listed(run):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import platform
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,14 @@ from olr_cli.runs.checkpoints import checkpoint_path
 from olr_cli.runs.schedule import Schedule
 
 
+def processor() -> str:
+    """Return the name of this machine's kind of processor: another kind rounds matrix products otherwise (R18)."""
+    described = Path("/proc/cpuinfo")
+    text = described.read_text() if described.exists() else ""
+    named = re.search(r"^model name\s*:\s*(.+)", text, re.MULTILINE)
+    return named[1] if named else platform.processor() or platform.machine()
+
+
 class LocalRunner:
     """The engine for one machine: loads the policy, then has it trained (see `olr_cli.engines.run.Engine`)."""
 
@@ -44,6 +54,7 @@ class LocalRunner:
         self.facts = {
             "engine": "local",
             "device": torch.cuda.get_device_name() if on_gpu else "cpu",
+            "processor": None if on_gpu else processor(),
             "dtype": str(self.policy.dtype).removeprefix("torch."),
             "threads": torch.get_num_threads(),
             "policy_digest": digest(self.policy.model),

@@ -30,9 +30,9 @@ This is the paper's Algorithm 1, whose last line is "update policy with GRPO". G
 8. A method may add a term to the loss, and may choose the prompts that train (docs/methods.md); the other prompts are
    in no sum and no count of the update.
 
-On a CPU a run repeats bit for bit for one thread count, also after a kill and --resume (R18): every draw of ours is
-keyed by what it is for. A checkpoint holds weights, optimiser, and torch's random state for models that draw
-themselves.
+On the same kind of CPU a run repeats bit for bit with the same number of threads, also after a kill and --resume
+(R18): every draw of ours is keyed by what it is for. A checkpoint holds weights, optimiser, and torch's random state
+for models that draw themselves.
 """
 
 from __future__ import annotations
