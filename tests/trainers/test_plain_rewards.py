@@ -43,6 +43,16 @@ def test_the_plain_reward_knows_what_the_question_asks_for(prompt):
     assert accuracy_reward(said, prompts=["What is it?"] * 3, answer=[20] * 3) == [0.0, 1.0, 0.0]
 
 
+def test_a_thought_that_the_prompt_opened_is_no_answer():
+    cut, ended = r"\boxed{7}, but", r"\boxed{5}? </think> \boxed{7}"
+    for prompt in ("3 + 4 = ?<think>\n", [{"role": "user", "content": "3 + 4 = ?<think>"}]):
+        assert accuracy_reward([cut, ended], prompts=[prompt] * 2, answer=["7"] * 2) == [0, 1]
+    chat = [[{"role": "user", "content": "3 + 4 = ?"}]] * 2
+    assert accuracy_reward([cut, ended], prompts=chat, answer=["7"] * 2) == [1, 1]
+    assert accuracy_reward([cut, ended], prompts=chat, answer=["7"] * 2, opened=["[THINK]", None]) == [0, 1]
+    assert [compute_score("mine", it, "7", opened="<think>") for it in (cut, ended)] == [0, 1]
+
+
 def test_a_gold_that_cannot_be_read_gives_no_reward_where_that_can_be_said():
     """What an answer alone keeps from being scored is 0: a policy would learn to give such answers."""
     golds = [r"\frac{1}{", r"\frac{1}{", "7", "7"]

@@ -126,6 +126,23 @@ def test_held_out_completions_are_graded_and_not_recorded(data, tmp_path):
     assert len(decisions(tmp_path / "olr")) == 16
 
 
+def test_what_the_chat_template_opened_begins_the_response(tmp_path):
+    """A toy never ends the thought, so it answers nothing, also where it is evaluated."""
+    rows = [
+        {"prompt": [{"role": "user", "content": f"{a}+{b}="}], "answer": str(a + b)}
+        for a in range(11, 15) for b in range(21, 25)
+    ]  # fmt: skip
+    data = Dataset.from_list(rows)
+    settings = {"eval_dataset": data, "eval_strategy": "steps", "eval_steps": 1, "num_train_epochs": 1}
+    recipe = {"data": {"extractor": "first_integer"}}
+    trainer = make_trainer(tmp_path, data, settings, recipe=recipe)
+    trainer.processing_class.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}<think>"
+    trainer.train()
+    rollouts = scan_rollouts(tmp_path / "olr").collect()
+    assert rollouts["response"].str.starts_with("<think>").all() and rollouts["answer"].is_null().all()
+    assert {line["eval/avg"] for line in read_metrics(tmp_path / "olr")} == {0}
+
+
 def test_verified_labels_count_in_every_step(data, tmp_path):
     verified = [prompt for prompt in read_prompts(data).prompts if prompt.noise_type == "active"][:4]
     rows = [{"prompt_id": prompt.prompt_id, "true_answer": prompt.true_answer} for prompt in verified]

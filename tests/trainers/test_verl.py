@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,9 +16,12 @@ import torch
 from hydra import compose, initialize_config_module
 from recorded import decisions
 from tensordict import TensorDict
+from tokenizers import Tokenizer, models
+from transformers import PreTrainedTokenizerFast
 from verl import DataProto
 from verl.experimental.reward_loop import RewardLoopManager
 
+from olr_cli.answers import ResponseTexts
 from olr_cli.api import OnlineLabelRefinement, Rollout
 from olr_cli.data.noise import inject
 from olr_cli.data.prompt_files import read_prompts
@@ -26,7 +30,7 @@ from olr_cli.engines.models import policy_path
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.metrics import read_metrics
-from olr_cli.trainers.verl import RewardServer, require_enough_workers, trainer_settings
+from olr_cli.trainers.verl import OlrRewardManager, RewardServer, require_enough_workers, trainer_settings
 
 PROMPTS, BATCH, K = 16, 8, 4
 METHOD = {"warmup_epochs": 1, "slope_threshold": 0.0}
@@ -215,3 +219,33 @@ def test_the_plain_reward_is_a_custom_reward_function_of_verl(files, tmp_path):
     said = [text for prompt in prompts for text in (prompt.gold[::-1], "7")]
     asked = [trainer.ask(prompts[n // 2], text, str(n), 0, 1) for n, text in enumerate(said)]
     assert [result["reward_score"] for result in ray.get(asked, timeout=300)] == [1.0, 0.0] * 4
+
+
+def test_what_the_chat_template_opened_begins_the_response(tmp_path):
+    """Verl hands over the response alone, beside the tokens of the prompt."""
+    words = {"</s>": 0, "ask": 1, "<think>": 2, "maybe": 3}
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="</s>")), eos_token="</s>"
+    )
+    tokenizer.add_tokens(["<think>"], special_tokens=True)
+    came = []
+
+    async def reward(columns, rollout):
+        came.append(rollout.response)
+        return 0.0
+
+    async def ask(prompt, response):
+        manager = OlrRewardManager.__new__(OlrRewardManager)
+        manager.loop, manager._length, manager.tokenizer = asyncio.get_running_loop(), 9, tokenizer
+        manager._texts = ResponseTexts(tokenizer)
+        manager._server = SimpleNamespace(reward=SimpleNamespace(remote=reward))
+        whole = torch.tensor([[*prompt, *response]])
+        batch = {
+            "responses": torch.tensor([response]), "input_ids": whole, "attention_mask": torch.ones_like(whole),
+        }  # fmt: skip
+        await manager.run_single(DataProto(batch=TensorDict(batch, batch_size=1)))
+
+    asyncio.run(ask([1, 2], [3, 0]))
+    asyncio.run(ask([1], [2, 3, 0]))
+    asyncio.run(ask([1], [3, 0]))
+    assert came == ["<think>maybe", "<think> maybe", "maybe"]
