@@ -54,9 +54,10 @@ def _summary(audit: Audit) -> Iterator[Line]:
     )
     meanings = {"questionable": "questionable (no answer has a majority)", "missing": "without a label"}
     counts = {name: count for name, count in audit.labels.items() if count}
-    yield _line(
-        "Labels", ", ".join(f"{count:,} {meanings.get(name, name)}" for name, count in counts.items())
-    )
+    texts = [f"{count:,} {meanings.get(name, name)}" for name, count in counts.items()]
+    if audit.not_in_data:
+        texts.append(f"{audit.not_in_data:,} not in the data set, so without one")
+    yield _line("Labels", ", ".join(texts))
     yield from _measured(audit)
     for warning in audit.warnings:
         yield Line("Warning", warning, "yellow", is_wrapped=True)

@@ -137,7 +137,8 @@ def _of_labels(
     sampled = Sampled(source.steps)
     source = replace(source, steps=sampled)
     data = data_of(source) if request.export is not None and named is None else named
-    result = audit(source, judge, verified=request.verified)
+    in_data = None if data is None else {prompt.prompt_id for prompt in data.prompts}
+    result = audit(source, judge, verified=request.verified, in_data=in_data)
     is_written = request.export is not None or request.report is not None
     answer = audit_answer(result, request.top, is_brief=is_written and request.top is None)
     notes, files = [*answer.notes], []
