@@ -64,6 +64,7 @@ class Score:
         truncated: share of samples that the length limit cut, or that end inside their thinking; None if unknown (an
             imported log), as `mean_tokens`.
         unfinished_thoughts: share of samples that end inside their thinking; None if no sample thinks.
+        ended_by: what ended responses otherwise (`Rollout.ended_by`) -> how many.
         by_problem: problem id and gold, since other files may have the same ids -> share of its samples that are right;
             not in scores.json.
     """
@@ -82,6 +83,7 @@ class Score:
     missing_answers: float
     mean_tokens: float | None
     unfinished_thoughts: float | None = None
+    ended_by: Mapping[str, int] = field(default_factory=dict)
     by_problem: Mapping[tuple[str, str], float] = field(repr=False, default_factory=dict)
 
     @property
@@ -131,8 +133,16 @@ def score(
         },
         majority=_majority(generations) / by_problem.height,
         **overall.row(0, named=True),
+        ended_by=_counted(generations, "ended_by"),
         by_problem=dict(zip(by_problem.select("problem_id", "gold").iter_rows(), shares, strict=True)),
     )
+
+
+def _counted(generations: pl.DataFrame, column: str) -> dict[str, int]:
+    """Return how many samples have each value of a column, which a frame may lack."""
+    if column not in generations.columns:
+        return {}
+    return dict(generations.drop_nulls(column).group_by(column).len().sort(column).iter_rows())
 
 
 def _assert_complete(name: str, generations: pl.DataFrame, samples: int, problems: int | None) -> None:
