@@ -16,8 +16,9 @@ import polars as pl
 
 from olr_cli.analysis.histories import OF_THE_LOSS, RolloutHistory, contradictions
 from olr_cli.answers import Judge
+from olr_cli.data.writers import write_csv
 from olr_cli.errors import UserError
-from olr_cli.files import make_folder_of, write_whole
+from olr_cli.files import write_new
 from olr_cli.recipe.methods import OlrMethod
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.directory import kind_note, kind_of, read_manifest, read_recipe
@@ -78,10 +79,8 @@ def replay_file(history: RolloutHistory) -> Path:
     return history.source.with_name(f"{history.source.stem}-replay-{digest}.parquet")
 
 
-def _write_labels(tables: Iterable[pl.DataFrame], target: Path) -> None:
+def _write_labels(tables: Iterable[pl.DataFrame], target: Path, *, replaces: bool) -> bool:
     import pyarrow.parquet as pq
-
-    make_folder_of(target)
 
     def write(path: Path) -> None:
         schema = table_schema("labels")
@@ -89,9 +88,9 @@ def _write_labels(tables: Iterable[pl.DataFrame], target: Path) -> None:
             for labels in tables:
                 writer.write_table(labels.to_arrow().cast(schema))
         if target.suffix == ".csv":
-            pl.read_parquet(path, glob=False).write_csv(path)
+            write_csv(pl.read_parquet(path, glob=False), path)
 
-    write_whole(target, write)
+    return write_new(target, write, "out", replaces=replaces)
 
 
 def _scan(file: Path) -> pl.LazyFrame:
@@ -103,7 +102,8 @@ def _scan(file: Path) -> pl.LazyFrame:
 
 def replay_answer(history: RolloutHistory, judge: Judge, target: Path) -> Answer:
     """Write the labels of a replay to `target`, and say in a few lines what was decided."""
-    _write_labels(label_tables(history, judge), target)
+    # The place of its own that a replay has is written again: the run may have gone on since.
+    is_new = _write_labels(label_tables(history, judge), target, replaces=target == replay_file(history))
     labels = _scan(target)
     is_right = pl.col("effective_label_is_correct")
     counts = labels.select(
@@ -137,7 +137,7 @@ def replay_answer(history: RolloutHistory, judge: Judge, target: Path) -> Answer
         f"olr replay {place} --set method.slope_threshold=…": "what other criteria would select",
     }
     notes = [*history.notes, *contradictions(history, judge)]
-    return Answer(lines, notes=notes, files=[File(target)], next=commands)
+    return Answer(lines, notes=notes, files=[File(target, is_new=is_new)], next=commands)
 
 
 def _warnings(history: RolloutHistory, counts: Mapping[str, int]) -> list[str]:

@@ -16,7 +16,7 @@ from olr_cli.analysis.tables import PUBLISHED_TABLES, TABLES, count
 from olr_cli.data.arithmetic import mixture_note
 from olr_cli.errors import UserError
 from olr_cli.evaluation.scores import is_evaluation
-from olr_cli.files import make_folder_of, require_new, write_text
+from olr_cli.files import require_new, write_new
 from olr_cli.runs.stored import Run
 from olr_cli.tables import Answer, File, Table, comma_separated
 
@@ -81,7 +81,7 @@ class Request:
 
 def carry_out(request: Request) -> Answer:
     """Count the tables, draw the figures, write the report."""
-    require_new({"out": request.csv})
+    require_new({"out": request.csv}, repeatable=["out"])
     figures.known_figures(request.wanted_figures)
     if request.verified is not None and not request.report:
         raise UserError(
@@ -119,9 +119,9 @@ def carry_out(request: Request) -> Answer:
         files.append(File(page, f" ({page.stat().st_size / 1e6:.1f} MB), for any browser"))
         notes += left_out
     if request.csv is not None:
-        make_folder_of(request.csv)
-        write_text(request.csv, comma_separated(*tables.values()) + "\n")
-        files.append(File(request.csv))
+        text = comma_separated(*tables.values()) + "\n"
+        is_new = write_new(request.csv, lambda path: path.write_text(text, encoding="utf-8"), "out")
+        files.append(File(request.csv, is_new=is_new))
     result = {"tables": tables, "written": written, "notes": notes}
     return Answer(list(tables.values()), result, notes, files, dict(_next(request, arms, [*tables])))
 

@@ -31,7 +31,7 @@ def replay(
     from olr_cli.files import require_new, require_table_name, writing
 
     options.require_no_file(out, "the labels table", as_json=json)
-    require_new({"out": out})
+    require_new({"out": out}, repeatable=["out"])
     require_table_name(out)
     source = read_history(history, set_, options.read_log_columns(columns), report=waiting.say)
     tolerance = source.recipe.data.tolerance

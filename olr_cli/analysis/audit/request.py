@@ -60,7 +60,8 @@ class Request:
 
     def require_sense(self) -> None:
         """Refuse what cannot be, before an audit takes its time."""
-        require_new({"export": self.export, "report": self.report, "out": self.out}, repeatable=["export"])
+        outputs = {"export": self.export, "report": self.report, "out": self.out}
+        require_new(outputs, repeatable=outputs)
         require_table_name(self.out)
         if self.report is not None and self.report.suffix != ".html":
             raise UserError(
@@ -113,11 +114,11 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
         answer = replace(answer, notes=[*answer.notes, *notes])
     if request.out is not None:
         try:
-            write_prompts(result, request.out)
+            is_new = write_prompts(result, request.out)
         except UserError:
             show(answer)  # which must not be lost
             raise
-        answer = replace(answer, files=[*answer.files, File(request.out, " (a row for each prompt)")])
+        answer = replace(answer, files=[*answer.files, File(request.out, " (a row for each prompt)", is_new)])
     return replace(answer, next=_next(request, result))
 
 
@@ -126,8 +127,9 @@ def _of_rewards(request: Request, source: RolloutHistory, judge: Judge) -> Answe
     answer = rewards_answer(found, request.top)
     if request.out is None:
         return answer
-    write_queue_table(found, request.out)
-    return replace(answer, files=[File(request.out, " (fill in the column verdict; --verified reads it)")])
+    is_new = write_queue_table(found, request.out)
+    filled_in = " (fill in the column verdict; --verified reads it)"
+    return replace(answer, files=[File(request.out, filled_in, is_new)])
 
 
 def _of_labels(
@@ -153,8 +155,11 @@ def _of_labels(
 
         answer = replace(answer, notes=notes)
         command = request.again()
-        notes += write_queue(source, result, answer, judge, request.report, command, sampled.responses)
-        files.insert(0, File(request.report, " (the queue, for any browser)"))
+        left_out, is_new = write_queue(
+            source, result, answer, judge, request.report, command, sampled.responses
+        )
+        notes += left_out
+        files.insert(0, File(request.report, " (the queue, for any browser)", is_new))
     return replace(answer, notes=notes, files=files), result
 
 
