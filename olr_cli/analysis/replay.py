@@ -137,7 +137,7 @@ def replay_answer(history: RolloutHistory, judge: Judge, target: Path) -> Answer
         f"olr replay {place} --set method.slope_threshold=…": "what other criteria would select",
     }
     notes = [*history.notes, *contradictions(history, judge)]
-    return Answer(lines, notes=notes, files=[File(target, is_new=is_new)], next=commands)
+    return Answer(lines, notes=notes, files=[File.written(target, is_new=is_new)], next=commands)
 
 
 def _warnings(history: RolloutHistory, counts: Mapping[str, int]) -> list[str]:

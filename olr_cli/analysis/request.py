@@ -121,7 +121,7 @@ def carry_out(request: Request) -> Answer:
     if request.csv is not None:
         text = comma_separated(*tables.values()) + "\n"
         is_new = write_new(request.csv, lambda path: path.write_text(text, encoding="utf-8"), "out")
-        files.append(File(request.csv, is_new=is_new))
+        files.append(File.written(request.csv, is_new=is_new))
     result = {"tables": tables, "written": written, "notes": notes}
     return Answer(list(tables.values()), result, notes, files, dict(_next(request, arms, [*tables])))
 

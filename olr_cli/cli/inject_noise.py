@@ -95,7 +95,7 @@ def inject_noise(
         is_new = write_prompts(noisy, target)
     notes = [f"{note}." for note in (*clean.notes, *repeat_notes(clean))]
     show(
-        _answer(noisy, refused, File(target, " (olr train and verl read it)", is_new), notes),
+        _answer(noisy, refused, File.written(target, " (olr train and verl read it)", is_new=is_new), notes),
         "json" if json else "terminal",
     )
 

@@ -71,10 +71,8 @@ def show(answer: Answer, shape: str = "terminal") -> None:
         if note not in footnotes:
             say(f"Note: {printable(note)}")
     for file in answer.files:
-        head, rest = (
-            ("Wrote", file.text) if file.is_new else ("Unchanged", " is already there with these bytes")
-        )
-        _print_line(Line(head, f"{file.path}{rest}"), answer.indent, err=not is_terminal)
+        line = Line("Wrote" if file.is_new else "Unchanged", f"{file.path}{file.text}")
+        _print_line(line, answer.indent, err=not is_terminal)
     for place, (command, purpose) in enumerate(answer.next.items() if is_terminal else ()):
         head = ("  or" if place else "Next") + ("" if answer.indent else ":")
         _print_line(Line(head, f"{command}   ({purpose})" if purpose else command), answer.indent)

@@ -143,7 +143,7 @@ class Checked:
             )
         kept = self.without([*UNUSABLE, *dropped])
         is_new = write_rows(self.table, kept, target)
-        return File(target, f" ({len(kept):,} of {self.rows:,} rows)", is_new)
+        return File.written(target, f" ({len(kept):,} of {self.rows:,} rows)", is_new=is_new)
 
 
 def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -> Checked:

@@ -225,7 +225,7 @@ def export(audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Ch
         for name in ("changed", "added")
         if choice.repair and changes[name]
     )
-    return File(target, f" ({len(chosen):,} of {len(data):,} rows{made})", is_new)
+    return File.written(target, f" ({len(chosen):,} of {len(data):,} rows{made})", is_new=is_new)
 
 
 def unjudged_note(audit: Audit, data: PromptSet, choice: Choice) -> str | None:

@@ -118,7 +118,10 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
         except UserError:
             show(answer)  # which must not be lost
             raise
-        answer = replace(answer, files=[*answer.files, File(request.out, " (a row for each prompt)", is_new)])
+        answer = replace(
+            answer,
+            files=[*answer.files, File.written(request.out, " (a row for each prompt)", is_new=is_new)],
+        )
     return replace(answer, next=_next(request, result))
 
 
@@ -129,7 +132,7 @@ def _of_rewards(request: Request, source: RolloutHistory, judge: Judge) -> Answe
         return answer
     is_new = write_queue_table(found, request.out)
     filled_in = " (fill in the column verdict; --verified reads it)"
-    return replace(answer, files=[File(request.out, filled_in, is_new)])
+    return replace(answer, files=[File.written(request.out, filled_in, is_new=is_new)])
 
 
 def _of_labels(
@@ -159,7 +162,7 @@ def _of_labels(
             source, result, answer, judge, request.report, command, sampled.responses
         )
         notes += left_out
-        files.insert(0, File(request.report, " (the queue, for any browser)", is_new))
+        files.insert(0, File.written(request.report, " (the queue, for any browser)", is_new=is_new))
     return replace(answer, notes=notes, files=files), result
 
 
