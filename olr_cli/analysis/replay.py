@@ -7,14 +7,15 @@ during training, step by step. A table of another trainer's rollouts can be repl
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from shlex import quote
 from typing import TextIO
 
 import polars as pl
 
-from olr_cli.analysis.histories import OF_THE_LOSS, RolloutHistory, contradictions
+from olr_cli.analysis.audit.audit import SETTABLE
+from olr_cli.analysis.histories import OF_THE_LOSS, RolloutHistory, contradictions, replay_words
 from olr_cli.answers import Judge
 from olr_cli.data.writers import write_csv
 from olr_cli.errors import UserError
@@ -100,8 +101,17 @@ def _scan(file: Path) -> pl.LazyFrame:
     return pl.scan_csv(file, schema=schema, glob=False)
 
 
-def replay_answer(history: RolloutHistory, judge: Judge, target: Path) -> Answer:
-    """Write the labels of a replay to `target`, and say in a few lines what was decided."""
+def replay_answer(
+    history: RolloutHistory,
+    judge: Judge,
+    target: Path,
+    named: Sequence[str] = (),
+    settings: Sequence[str] = (),
+) -> Answer:
+    """Write the labels of a replay to `target`, and say in a few lines what was decided.
+
+    The next commands name the history by the words `named`, by default its place, and read it with the same settings.
+    """
     # The place of its own that a replay has is written again: the run may have gone on since.
     is_new = _write_labels(label_tables(history, judge), target, replaces=target == replay_file(history))
     labels = _scan(target)
@@ -131,10 +141,15 @@ def replay_answer(history: RolloutHistory, judge: Judge, target: Path) -> Answer
     elif row["labelled"]:
         lines.append(f"{row['changed']:,} of {row['labelled']:,} labels would be replaced by another answer.")
     lines += _warnings(history, row)
-    place = quote(str(history.source))
+    words = named or [str(history.source)]
+    recipe = read_recipe(history.source) if history.is_run else history.recipe
+    kept = [setting for setting in settings if not setting.strip().startswith("method")]
+    read = [word for it in kept if it.strip().startswith(SETTABLE) for word in ("--set", it)]
     commands = {
-        f"olr audit {place}": "which labels look wrong, the most doubtful first",
-        f"olr replay {place} --set method.slope_threshold=…": "what other criteria would select",
+        shlex.join(["olr", "audit", *words, *read]): "which labels look wrong, the most doubtful first",
+        shlex.join(
+            ["olr", "replay", *words, *replay_words(recipe, kept)]
+        ): "what other criteria would select",
     }
     notes = [*history.notes, *contradictions(history, judge)]
     return Answer(lines, notes=notes, files=[File.written(target, is_new=is_new)], next=commands)

@@ -37,7 +37,8 @@ def replay(
     tolerance = source.recipe.data.tolerance
     with Judge(ledger=source.given_up, keep=False, tolerance=tolerance, report=waiting.say) as judge:
         if not json:
-            answer = replay_answer(source, judge, out or replay_file(source))
+            named = [*map(str, history), *(["--columns", ",".join(columns)] if columns else [])]
+            answer = replay_answer(source, judge, out or replay_file(source), named, set_)
             waiting.done()
             show(answer)
             return

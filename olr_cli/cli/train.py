@@ -147,9 +147,7 @@ def _train_one(
             show(replace(answer, parts=[line], next={**more, **answer.next}), shape)
             return
     progress = choose_progress(as_json=as_json)
-    words = ["olr", "train", "--resume", "--run-dir", str(path)]
-    for setting in recipe.code_settings().values():
-        words += ["--set", setting]
+    words = ["olr", "train", "--resume", "--run-dir", str(path), *recipe.named_again()]
     with shown_until_stopped(progress, path, words):
         launch(recipe, path, engine_of(recipe), progress, resume=resume, arm=arm)
     answer = run_summary(path)

@@ -25,7 +25,7 @@ from olr_cli.analysis.report.texts import Sampled
 from olr_cli.answers import Judge
 from olr_cli.data.arithmetic import toy_kind
 from olr_cli.data.check import repeat_notes
-from olr_cli.data.logs import Report, common_place
+from olr_cli.data.logs import Report, common_place, log_files
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import PromptSet
 from olr_cli.errors import UserError
@@ -81,7 +81,10 @@ class Request:
 
     def again(self, *more: str) -> str:
         """The command with the same history and what is known about it, and more."""
-        places = self.history if len(self.history) < 4 else [common_place(self.history)]
+        # A folder in place of many files, unless it holds others too.
+        folder = [common_place(self.history)]
+        is_whole = len(self.history) > 3 and log_files(folder) == log_files(self.history)
+        places = folder if is_whole else self.history
         columns = ",".join(f"{role}={path}" for role, path in (self.columns or {}).items())
         given = [("--data", self.data), ("--columns", columns)]
         given += [("--verified", str(file)) for file in self.verified]
@@ -175,6 +178,8 @@ def _next(request: Request, result: Audit) -> dict[str, str]:
             return {request.again("--verified", str(request.export)): "once its labels are corrected"}
         command = training_command(result, request.export, request.set_)
         return {} if command is None else {command: ""}
+    if not result.prompts["rank"].count() and request.data is None and not result.verified_labels:
+        return {request.again("--data", "DATA"): "with the labels of the data set"}
     following = {}
     if request.report is None:
         following[request.again("--report", "queue.html")] = "check labels in a browser"
@@ -182,6 +187,8 @@ def _next(request: Request, result: Audit) -> dict[str, str]:
         following[request.again("--verified", "selection.json")] = (
             "once labels are checked there and exported"
         )
+    if request.data is None and not result.questions:  # there is nothing to export the labels with
+        return following
     return following | {
         request.again("--drop", "doubted,questionable", "--export", "rest.jsonl"): "what is left"
     }
@@ -192,17 +199,21 @@ def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str
 
     None for a run of another trainer, which olr cannot start.
     """
+    # The export has the columns of the interchange format, whatever those of the data set are.
+    settings = [setting for setting in settings if not setting.strip().startswith("data.columns")]
     data = [f"data.train={export}", *settings]
     recipe = None if audit.policy_was_training is None else read_recipe(audit.source)
     if recipe is not None and isinstance(recipe.engine, ExternalEngine):
         return None
     if recipe is not None and recipe.data.columns is not None:
-        data.append("data.columns=null")  # the export has the columns of the interchange format
+        data.append("data.columns=null")
     if audit.policy_was_training:
         if (audit.source / HELD_OUT_FILE).exists():
             data.append(f"data.test={audit.source / HELD_OUT_FILE}")  # measured on what it was measured on
         again = f"runs/{audit.source.name}-audited"
-        words = [str(audit.source / "recipe.yaml"), *_sets(["noise=null", *data]), "--run-dir", again]
+        recipe_file = str(audit.source / "recipe.yaml")
+        named = [] if recipe is None else recipe.named_again()
+        words = [recipe_file, *named, *_sets(["noise=null", *data]), "--run-dir", again]
         return " ".join(["olr train", *map(quote, words)])
     policy = "MODEL"
     if recipe is not None:
