@@ -51,13 +51,15 @@ EXAMPLE = "method.slope_threshold=0.1"
 """A setting that a replay takes, as an example."""
 
 
-def replay_words(recipe: Recipe, settings: Sequence[str]) -> list[str]:
+def replay_words(recipe: Recipe, settings: Sequence[str] = ()) -> list[str]:
     """Return the words of a replay under other criteria, after those that name the history.
 
-    They have the settings that the history is read with, and the method OLR if a rule of somebody's own has others.
+    They have the settings that the history is read with, by default those that a run's own verifier needs, and the
+    method OLR if a rule of somebody's own has other criteria.
     """
+    read = settings or [text for key, text in recipe.code_settings().items() if key == "verifier.where"]
     own = ["method.name=olr"] if isinstance(recipe.method, OwnMethod) else []
-    return [word for setting in (*settings, *own, EXAMPLE) for word in ("--set", setting)]
+    return [word for setting in (*read, *own, EXAMPLE) for word in ("--set", setting)]
 
 
 @dataclass(frozen=True)

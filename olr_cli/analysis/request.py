@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from olr_cli.analysis import figures
 from olr_cli.analysis.arms import Arm, begun, find_runs, group, newest_of_each, relabel
+from olr_cli.analysis.audit.request import Request as AuditRequest
 from olr_cli.analysis.frame import Lack
 from olr_cli.analysis.histories import replay_words
 from olr_cli.analysis.tables import PUBLISHED_TABLES, TABLES, count
@@ -212,22 +213,16 @@ def _next(request: Request, arms: Sequence[Arm], tables: Sequence[str]) -> Itera
             yield "the same command with --format markdown", "the table for a paper or README"
         return
     first = arms[0].runs[0]
-    run, named_again = shlex.quote(str(first.path)), first.recipe.named_again
+    run = shlex.quote(str(first.path))
     if first.log is not None:
-        columns = ",".join(f"{role}={path}" for role, path in (request.columns or {}).items())
-        words = [*map(str, request.places), *(("--columns", columns) if columns else ())]
-        yield shlex.join(["olr", "audit", *words]), "which labels look wrong"
+        yield AuditRequest(request.places, columns=request.columns).again(), "which labels look wrong"
         return
     if list(request.wanted_figures) == ["learning"]:
         yield f"olr analyze {run} --figure all", "every figure that this run allows"
     if first.kind == "rollouts":
-        yield (
-            shlex.join(["olr", "audit", str(first.path), *named_again("data.extractor")]),
-            "which labels look wrong",
-        )
+        yield f"olr audit {run}", "which labels look wrong"
     else:
-        settings = named_again("data.extractor", "verifier.where")[1::2]
-        replay = ["olr", "replay", str(first.path), *replay_words(first.recipe, settings)]
-        yield shlex.join(replay), "what other criteria select, no training"
+        replay = shlex.join(replay_words(first.recipe))
+        yield f"olr replay {run} {replay}", "what other criteria select, no training"
     if not request.report:
         yield f"olr analyze {run} --report", "every prompt's history, in one HTML file"

@@ -185,7 +185,8 @@ def sweep_answer(runs: Sequence[SweepRun], folder: Path) -> Answer:
         {"index": number, "arm": run.arm, "run": folder / run.place, "digest": run.recipe.digest()}
         for number, run in enumerate(runs)
     ]
-    steps, rollouts, disk = map(_sum, zip(*(_takes(first, run.recipe) for run in runs), strict=True))
+    amounts = zip(*(_takes(first, run.recipe) for run in runs), strict=True)
+    steps, rollouts, disk = (None if None in of else sum(filter(None, of)) for of in amounts)
     size = "unknown" if disk is None else f"about {size_text(disk)} at most"
     counts = "unknown" if steps is None else f"{steps:,} steps, {rollouts:,} rollouts"
     lines = [
@@ -216,12 +217,6 @@ def _takes(first: Rehearsal, recipe: Recipe) -> tuple[int | None, int | None, in
     checkpoints = (train.keep_checkpoints + (recipe.data.validation is not None)) * copies * weights
     responses = (_ROW_BYTES + 4 * train.max_new_tokens) * (amount["rollouts"] or 0)
     return amount["steps"], amount["rollouts"], checkpoints + responses if checkpoints and responses else None
-
-
-def _sum(counts: Sequence[int | None]) -> int | None:
-    """Return the sum of counts, or None if one is unknown."""
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
 
 
 def _example_data(recipe: Recipe) -> DataSets:

@@ -222,5 +222,4 @@ def rollouts_summary(run: Path, note: str | None) -> Answer:
     size = f"{labels['prompts']:,} prompts x {visits} visits x {samples} rollouts of {recipe.model.path}"
     lines = ["", f"Finished {run}: {size}", *(f"  {name:<34}{value}" for name, value in facts.items())]
     notes = [sentence for sentence in (kind_note(run, "rollouts"), note) if sentence is not None]
-    following = shlex.join(["olr", "audit", str(run), *recipe.named_again("data.extractor")])
-    return Answer(lines, {"run": run, **labels}, notes, next={following: ""})
+    return Answer(lines, {"run": run, **labels}, notes, next={f"olr audit {shlex.quote(str(run))}": ""})

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import comb
@@ -106,6 +107,7 @@ def score(
         pl.col("gold").first(), right=pl.col("is_correct").sum(), share=pl.col("is_correct").mean()
     )
     shares = by_problem["share"].to_list()
+    ended_by = generations["ended_by"].drop_nulls() if "ended_by" in generations.columns else ()
     powers_of_two = {1 << i for i in range(samples.bit_length())}
     is_unfinished = pl.col("unfinished_thought").fill_null(False)
     overall = generations.select(
@@ -133,16 +135,9 @@ def score(
         },
         majority=_majority(generations) / by_problem.height,
         **overall.row(0, named=True),
-        ended_by=_counted(generations, "ended_by"),
+        ended_by=dict(sorted(Counter(ended_by).items())),
         by_problem=dict(zip(by_problem.select("problem_id", "gold").iter_rows(), shares, strict=True)),
     )
-
-
-def _counted(generations: pl.DataFrame, column: str) -> dict[str, int]:
-    """Return how many samples have each value of a column, which a frame may lack."""
-    if column not in generations.columns:
-        return {}
-    return dict(generations.drop_nulls(column).group_by(column).len().sort(column).iter_rows())
 
 
 def _assert_complete(name: str, generations: pl.DataFrame, samples: int, problems: int | None) -> None:

@@ -9,6 +9,7 @@ import pytest
 from cases import each
 from histories import write_history
 
+from olr_cli.engines.sweep import _conclude
 from olr_cli.recipe.methods import OwnMethod
 from olr_cli.runs.directory import read_recipe, write_recipe
 
@@ -192,6 +193,17 @@ def test_of_a_replay_whose_log_is_read_otherwise(logs):
 def test_of_a_check(logs, words):
     (logs / "defects.csv").write_text("Q,A\n1+1=,2\n2+2=,\n3+3=,6\n4+4=,8\n")
     run_all("check", *words, how_many=1)
+
+
+def test_of_a_sweep_whose_runs_know_no_truth(here, capsys):
+    for arm in ("grpo", "olr"):
+        run = write_history(
+            here / "s" / arm, method={"name": arm}, noise=None, knows_truth=False, knows_noise=False
+        )
+        (run / "metrics.jsonl").write_text('{"step": 1, "epoch": 1, "rollout/reward": 0.5}\n')
+    _conclude(here / "s", {}, 2)
+    [line] = capsys.readouterr().out.splitlines()
+    commands.done(*shlex.split(NEXT.fullmatch(line)[1])[1:])
 
 
 @each(

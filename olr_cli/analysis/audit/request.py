@@ -207,13 +207,12 @@ def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str
         return None
     if recipe is not None and recipe.data.columns is not None:
         data.append("data.columns=null")
-    if audit.policy_was_training:
+    if recipe is not None and audit.policy_was_training:
         if (audit.source / HELD_OUT_FILE).exists():
             data.append(f"data.test={audit.source / HELD_OUT_FILE}")  # measured on what it was measured on
         again = f"runs/{audit.source.name}-audited"
-        recipe_file = str(audit.source / "recipe.yaml")
-        named = [] if recipe is None else recipe.named_again()
-        words = [recipe_file, *named, *_sets(["noise=null", *data]), "--run-dir", again]
+        settings = [*recipe.named_again(), *_sets(["noise=null", *data])]
+        words = [str(audit.source / "recipe.yaml"), *settings, "--run-dir", again]
         return " ".join(["olr train", *map(quote, words)])
     policy = "MODEL"
     if recipe is not None:
