@@ -46,9 +46,11 @@ def test_the_same_command_twice_finds_its_file_and_another_files_content_stays(l
     if words[0] == "inject-noise":
         data.write_text("question,answer\nWhat is 1+1?,2\n")
     assert "Wrote" in (first := commands.done(*words, name).stdout) and "already there" not in first
-    written = (here / name).stat()
+    stat = (here / name).stat()
+    before = (stat.st_ino, stat.st_mtime_ns)
     assert f"{name} is already there with these bytes" in commands.done(*words, name).stdout
-    assert (here / name).stat() == written
+    after = (here / name).stat()
+    assert (after.st_ino, after.st_mtime_ns) == before
     (here / name).write_text("mine")
     said = commands.olr(*words, name)
     assert (

@@ -81,10 +81,10 @@ class Request:
 
     def again(self, *more: str) -> str:
         """The command with the same history and what is known about it, and more."""
-        # A folder in place of many files, unless it holds others too.
-        folder = [common_place(self.history)]
-        is_whole = len(self.history) > 3 and log_files(folder) == log_files(self.history)
-        places = folder if is_whole else self.history
+        places = self.history
+        # A folder stands for many files, unless it holds others too.
+        if len(places) > 3 and log_files(folder := [common_place(places)]) == log_files(places):
+            places = folder
         columns = ",".join(f"{role}={path}" for role, path in (self.columns or {}).items())
         given = [("--data", self.data), ("--columns", columns)]
         given += [("--verified", str(file)) for file in self.verified]
