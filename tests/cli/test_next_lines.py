@@ -146,6 +146,12 @@ def test_of_a_run(run, command):
     run_all(command, run)
 
 
+def test_of_a_table(run, monkeypatch):
+    words = ["analyze", str(run), "--table", "arms"]
+    monkeypatch.setattr("sys.argv", ["olr", *words])
+    assert run_all(*words, how_many=1) == [[*words, "--format", "markdown"]]
+
+
 def test_of_a_runs_export(run):
     run_all("audit", run, "--export", "rest.jsonl", how_many=1)
 
