@@ -30,7 +30,7 @@ from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import PromptSet
 from olr_cli.errors import UserError
 from olr_cli.files import require_new, require_table_name
-from olr_cli.recipe.schema import ExternalEngine
+from olr_cli.recipe.schema import ExternalEngine, Recipe
 from olr_cli.runs.directory import HELD_OUT_FILE, read_recipe
 from olr_cli.tables import Answer, File
 
@@ -208,12 +208,7 @@ def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str
     if recipe is not None and recipe.data.columns is not None:
         data.append("data.columns=null")
     if recipe is not None and audit.policy_was_training:
-        if (audit.source / HELD_OUT_FILE).exists():
-            data.append(f"data.test={audit.source / HELD_OUT_FILE}")  # measured on what it was measured on
-        again = f"runs/{audit.source.name}-audited"
-        settings = [*recipe.named_again(), *_sets(["noise=null", *data])]
-        words = [str(audit.source / "recipe.yaml"), *settings, "--run-dir", again]
-        return " ".join(["olr train", *map(quote, words)])
+        return _by_own_recipe(audit.source, recipe, data)
     policy = "MODEL"
     if recipe is not None:
         policy = recipe.model.path
@@ -222,6 +217,15 @@ def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str
     is_toy = toy_kind(policy) is not None
     words = _sets([f"model.path={policy}", *(["noise=null"] if is_toy else []), *data])
     return " ".join(["olr train", "laptop/quickstart" if is_toy else "own-data", *map(quote, words)])
+
+
+def _by_own_recipe(run: Path, recipe: Recipe, data: Sequence[str]) -> str:
+    """Return the command that trains by a run's own recipe on other data."""
+    held_out = run / HELD_OUT_FILE
+    measured = [f"data.test={held_out}"] if held_out.exists() else []  # on what it was measured on
+    settings = [*recipe.named_again(), *_sets(["noise=null", *data, *measured])]
+    words = [str(run / "recipe.yaml"), *settings, "--run-dir", f"runs/{run.name}-audited"]
+    return " ".join(["olr train", *map(quote, words)])
 
 
 def _sets(settings: Sequence[str]) -> list[str]:
