@@ -92,6 +92,8 @@ def _sample(
         Judge(ledger=target.folder / GIVEN_UP) as judge,
     ):
         _heed(stop)
+        for note in backend.notes:
+            progress.say(f"Warning: {note}")
         if not backend.has_chat_template and request.prompting.chat.template is None:
             progress.say(f"Warning: {no_template(target.model)}")
         store.check_backend(record, backend.facts)

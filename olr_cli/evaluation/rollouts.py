@@ -127,7 +127,7 @@ class RolloutSampler:
             "policy_digest": facts["model_digest"],
             "departures": [],
         }
-        self.warnings = template_warnings(self._backend.tokenizer, recipe)
+        self.warnings = [*self._backend.notes, *template_warnings(self._backend.tokenizer, recipe)]
 
     @property
     def plan(self) -> list[str]:

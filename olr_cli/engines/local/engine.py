@@ -55,7 +55,7 @@ class LocalRunner:
                 *(no_repeat or untested_versions()),
             ],
         }
-        self.warnings = template_warnings(self.policy.tokenizer, recipe)
+        self.warnings = [*policy.notes, *template_warnings(policy.tokenizer, recipe)]
         if not on_gpu:
             self.warnings += too_much_for_a_cpu(policy.model.num_parameters(), len(self.token_ids), recipe)
 

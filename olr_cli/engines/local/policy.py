@@ -29,20 +29,17 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, DynamicCache
 from transformers.cache_utils import DynamicLayer
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.utils.logging import disable_progress_bar
 
 from olr_cli.data.chat import Message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.local.attention import PreallocatedLayer, set_up_attention
 from olr_cli.engines.local.prefix_tree import PrefixTree
 from olr_cli.engines.local.probe import counts_tokens, has_plain_head
-from olr_cli.engines.models import loading, open_model, require_finite
+from olr_cli.engines.models import context_length, loading, open_model, require_finite
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
+from olr_cli.engines.weights import require_weights
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Device
-
-# The library's bars for reading and writing weights would tear a run's own display.
-disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 @dataclass
@@ -96,6 +93,7 @@ class Policy:
         takes_any_mask: whether scores are right under a mask of any form, with empty places between tokens.
         has_fixed_places: whether sampling moves nothing, so that a token can be one launch (captured.py).
         has_plain_head: whether logits are a linear layer of the hidden states and nothing more.
+        notes: sentences about weights that its files have too many.
         recomputes: whether the update's passes keep what is between layers alone, and compute the rest again.
         pad_id: fills unused positions of a batch; no score depends on it.
     """
@@ -117,6 +115,7 @@ class Policy:
         self.has_fixed_places = self.takes_any_mask and device.type == "cuda"
         self.has_plain_head = has_plain_head(self)
         self.recomputes = False
+        self.notes: Sequence[str] = ()
 
     @classmethod
     def load(
@@ -133,20 +132,29 @@ class Policy:
         Device ``auto`` takes the GPU if there is one; the precision of the computation is by default float32 on CPU,
         bfloat16 on a GPU that has it.
         """
-        _, tokenizer = open_model(path, trust_remote_code=trust_remote_code, checks_weights=True)
+        _, tokenizer, notes = open_model(path, trust_remote_code=trust_remote_code, checks_weights=True)
         chat.put_into(tokenizer)
         chosen_device = device_of(device)
         if dtype is None:
             has_bfloat16 = chosen_device.type == "cuda" and torch.cuda.is_bf16_supported()
             dtype = torch.bfloat16 if has_bfloat16 else torch.float32
         with loading(path):
-            model = AutoModelForCausalLM.from_pretrained(
-                path, dtype=torch.float32, use_safetensors=True, trust_remote_code=trust_remote_code
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                path,
+                dtype=torch.float32,
+                use_safetensors=True,
+                trust_remote_code=trust_remote_code,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
             )
+        model, report = loaded
+        notes = require_weights(path, model.config, report)
         _check_architecture(model, path)
         require_finite(path, model.named_parameters())
         _make_savable(model)
-        return cls(model, tokenizer, chosen_device, dtype)
+        policy = cls(model, tokenizer, chosen_device, dtype)
+        policy.notes = notes
+        return policy
 
     def frozen_copy(self) -> Policy:
         """The policy as it is now, never to change: the reference of the KL term."""
@@ -168,9 +176,11 @@ class Policy:
 
         Beyond its original length, "longrope" turns every position of a batch in another way, short prompts' too.
         """
-        limit = getattr(self.model.config, "max_position_embeddings", None)
-        rope = getattr(self.model.config, "rope_parameters", None) or {}
-        return rope["original_max_position_embeddings"] if rope.get("rope_type") == "longrope" else limit
+        config = self.model.config
+        rope = getattr(config.get_text_config(), "rope_parameters", None) or {}
+        if rope.get("rope_type") == "longrope":
+            return int(rope["original_max_position_embeddings"])
+        return context_length(config)
 
     @cached_property
     def bytes_per_token(self) -> int:

@@ -18,7 +18,7 @@ import torch
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import Prompt, View
 from olr_cli.engines import prompt_text
-from olr_cli.engines.models import model_location, open_model
+from olr_cli.engines.models import context_length, model_location, open_model
 from olr_cli.engines.openrlhf.bridges import has_flash_attention
 from olr_cli.engines.openrlhf.checks import (
     attention_of,
@@ -98,6 +98,7 @@ class StartingModel:
         tokenizer: None in a dry run where the model is not here.
         context_length: the most tokens it is made for; None if it doesn't say.
         digest: of the weights: sha256 of the files in a folder, the commit of a hub id.
+        notes: sentences about weights that its files have too many.
         caps_attention: whether it caps the scores of attention, which torch's sdpa would not do.
     """
 
@@ -105,12 +106,13 @@ class StartingModel:
     tokenizer: Any
     context_length: int | None
     digest: str
+    notes: Sequence[str] = ()
     caps_attention: bool = False
 
     @classmethod
     def look_at(cls, path: str, *, trust_remote_code: bool) -> StartingModel:
         """Read configuration and tokenizer; errors as of `open_model`, and for a model that reads images too."""
-        config, tokenizer = open_model(path, trust_remote_code=trust_remote_code, runs_code=True)
+        config, tokenizer, notes = open_model(path, trust_remote_code=trust_remote_code, runs_code=True)
         if hasattr(config, "vision_config"):
             raise UserError(
                 f"{path} reads images too (its configuration has a vision_config), and the engine openrlhf trains"
@@ -119,7 +121,7 @@ class StartingModel:
         digest = _digest(Path(path)) if Path(path).is_dir() else f"commit {config._commit_hash}"
         place = str(Path(path).absolute()) if Path(path).is_dir() else path
         caps = getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
-        return cls(place, tokenizer, getattr(config, "max_position_embeddings", None), digest, caps)
+        return cls(place, tokenizer, context_length(config), digest, notes, caps)
 
     def texts(self, prompts: Sequence[Prompt], recipe: Recipe, view: View = "original") -> list[str]:
         """Every prompt as text that OpenRLHF, which adds no special tokens, turns into the tokens that we would."""
@@ -216,7 +218,9 @@ class OpenRlhfRunner:
     @property
     def warnings(self) -> list[str]:
         tokenizer = self._model.tokenizer
-        sentences = [] if tokenizer is None else prompt_text.template_warnings(tokenizer, self._recipe)
+        sentences = list(self._model.notes)
+        if tokenizer is not None:
+            sentences += prompt_text.template_warnings(tokenizer, self._recipe)
         if self._engine.device == "cuda" and self._attention == "sdpa" and self._engine.attention == "auto":
             sentences.append(
                 "flash-attn is not installed: attention is torch's sdpa, slower on long responses"

@@ -95,12 +95,14 @@ class Backend(AbstractContextManager["Backend"]):
         model: folder or hub id, for errors.
         facts: the things that responses depend on: name, model_digest, device, dtype, versions.
         context: the most tokens, prompt and response together, that the model is made for; None if it doesn't say.
+        notes: sentences about weights that the model's files have too many.
     """
 
     model: str
     facts: Mapping[str, Any]
     tokenizer: Any
     context: int | None
+    notes: Sequence[str] = ()
     chat: ChatFormat = AS_THE_MODEL_HAS_IT
 
     @abstractmethod
