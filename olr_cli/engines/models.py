@@ -19,14 +19,8 @@ from olr_cli.errors import NotHere, UserError, did_you_mean, first_line, no_path
 from olr_cli.files import is_out_of_memory, read_json, system_problem
 
 _CONFIGURATION = "config.json"
-_NAMES_CODE = (
-    _CONFIGURATION,
-    "tokenizer_config.json",
-    "processor_config.json",
-    "preprocessor_config.json",
-    "video_preprocessor_config.json",
-    "generation_config.json",
-)
+_PROCESSORS = ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json")
+_NAMES_CODE = (_CONFIGURATION, "tokenizer_config.json", *_PROCESSORS, "generation_config.json")
 """Files in which a model names classes of its own (`auto_map`)."""
 _GENERATION_CODE = "custom_generate/generate.py"
 _ADAPTER = "adapter_config.json"
@@ -256,6 +250,13 @@ def context_length(config: Any) -> int | None:
     """
     limit: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
     return limit
+
+
+def processor_files(model: str | Path, config: Any) -> dict[str, bytes]:
+    """Return the files that make tokens of images, videos and sounds, by name; none of a model of text alone."""
+    names = _PROCESSORS if config.get_text_config() is not config else ()
+    files = {name: _file_of(model, name) for name in names}
+    return {name: Path(file).read_bytes() for name, file in files.items() if file is not None}
 
 
 def require_finite(place: str | Path, weights: Iterable[tuple[str, Any]]) -> None:

@@ -180,11 +180,30 @@ def turn_end(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> int | No
     except UserError:  # a template for other turns than these
         return None
     _, said, rest = text.rpartition(_SAID)
-    special = dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
-    # Llama 3 lists its <|eot_id|> here alone.
-    special |= {token.content: id for id, token in tokenizer.added_tokens_decoder.items() if token.special}
+    special = _special_tokens(tokenizer)
     closing = [token for token in special if said and rest.lstrip().startswith(token)]
     return special[max(closing, key=len)] if closing else None
+
+
+def _special_tokens(tokenizer: Any) -> dict[str, int]:
+    """Return the tokens that decoding leaves out, with their ids."""
+    special = dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
+    # Llama 3 lists its <|eot_id|> here alone.
+    return special | {
+        token.content: id for id, token in tokenizer.added_tokens_decoder.items() if token.special
+    }
+
+
+def stop_ids(tokenizer: Any, stop: Sequence[str]) -> list[int]:
+    """Return the ids of stop texts that are special tokens, which no decoded response contains."""
+    special = _special_tokens(tokenizer)
+    for text in stop:
+        if text not in special and (inside := [token for token in special if token in text]):
+            raise UserError(
+                f"the stop text {text!r} is never found: it contains the special token {inside[0]}, which responses are"
+                " decoded without; let the token alone be a stop text"
+            )
+    return [special[text] for text in stop if text in special]
 
 
 def turn_end_lines(tokenizer: Any) -> list[str]:

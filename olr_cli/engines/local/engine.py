@@ -19,6 +19,7 @@ from olr_cli.engines.models import model_location
 from olr_cli.engines.prompt_text import ChatFormat, require_room, template_warnings, turn_end_lines
 from olr_cli.engines.reporting import require_packages
 from olr_cli.engines.run import Attempt, DataSets, engine_section, loss_average_departure
+from olr_cli.errors import at
 from olr_cli.packages import untested_versions
 from olr_cli.recipe.schema import LocalEngine, Recipe
 from olr_cli.runs.checkpoints import checkpoint_path
@@ -74,7 +75,8 @@ class LocalRunner:
         recipe, settings = run.recipe, run.recipe.train
         checkpoint = checkpoint_path(run.path, run.done) if run.done else None
         if settings.lora_rank is not None:
-            self.policy = LoraPolicy.attach(self.policy, recipe, checkpoint)
+            self.policy = adapted = LoraPolicy.attach(self.policy, recipe, checkpoint)
+            run.progress.say(adapted.coverage())
         reference = self.policy.frozen_copy() if settings.kl_weight > 0 else None
         if checkpoint is not None and settings.lora_rank is None:
             self.policy = load_policy(recipe, checkpoint)
@@ -145,13 +147,15 @@ def set_up_torch(recipe: Recipe) -> None:
 def load_policy(recipe: Recipe, checkpoint: Path | None = None) -> Policy:
     """The recipe's starting policy, or the one in a checkpoint."""
     model, engine = checkpoint or model_location(recipe.model.path), engine_section(recipe, LocalEngine)
-    return Policy.load(
+    policy = Policy.load(
         model,
         device=engine.device,
         dtype=None if engine.dtype == "auto" else getattr(torch, engine.dtype),
         trust_remote_code=recipe.model.trust_remote_code,
         chat=ChatFormat.of(recipe),
     )
+    with at("train.stop"):
+        return policy.ending_at(recipe.train.stop)
 
 
 def encode_prompts(

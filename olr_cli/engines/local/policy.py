@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -34,8 +34,8 @@ from olr_cli.data.chat import Message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.local.attention import PreallocatedLayer, set_up_attention
 from olr_cli.engines.local.prefix_tree import PrefixTree
-from olr_cli.engines.local.probe import counts_tokens, has_plain_head
-from olr_cli.engines.models import context_length, loading, open_model, require_finite
+from olr_cli.engines.local.probe import OTHER_MODEL, counts_tokens, has_plain_head
+from olr_cli.engines.models import context_length, loading, open_model, processor_files, require_finite
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.engines.weights import require_weights
 from olr_cli.errors import UserError
@@ -95,6 +95,8 @@ class Policy:
         has_plain_head: whether logits are a linear layer of the hidden states and nothing more.
         notes: sentences about weights that its files have too many.
         recomputes: whether the update's passes keep what is between layers alone, and compute the rest again.
+        cache_name: the keyword by which a model takes its cache.
+        processor: contents of the files by which images become tokens, by their names; only of a multimodal model.
         pad_id: fills unused positions of a batch; no score depends on it.
     """
 
@@ -110,6 +112,10 @@ class Policy:
         self.end_ids = end_ids(model, tokenizer)
         self.shares_texts = sum(map(torch.Tensor.numel, model.parameters())) >= _COSTLY
         self.pad_id: int = self.end_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+        parameters = inspect.signature(model.forward).parameters
+        # transformers has renamed it, and will forget the first name.
+        self.cache_name = "past_key_values" if "past_key_values" in parameters else "cache"
+        self.processor: Mapping[str, bytes] = {}
         self._counts_tokens = counts_tokens(self)
         self.takes_any_mask = has_our_attention and self._counts_tokens
         self.has_fixed_places = self.takes_any_mask and device.type == "cuda"
@@ -153,8 +159,14 @@ class Policy:
         require_finite(path, model.named_parameters())
         _make_savable(model)
         policy = cls(model, tokenizer, chosen_device, dtype)
-        policy.notes = notes
+        policy.notes, policy.processor = notes, processor_files(path, model.config)
         return policy
+
+    def ending_at(self, stop: Sequence[str]) -> Policy:
+        """Return the policy with those of the stop texts that are special tokens among its end tokens."""
+        ending = copy.copy(self)
+        ending.end_ids = sorted({*self.end_ids, *prompt_text.stop_ids(self.tokenizer, stop)})
+        return ending
 
     def frozen_copy(self) -> Policy:
         """The policy as it is now, never to change: the reference of the KL term."""
@@ -163,9 +175,13 @@ class Policy:
         return frozen
 
     def save(self, folder: str | Path) -> None:
-        """Write weights (float32, safetensors) and tokenizer in Hugging Face layout."""
+        """Write weights (float32, safetensors), tokenizer, end tokens and processor in Hugging Face layout."""
+        ends = self.end_ids
+        self.model.generation_config.eos_token_id = ends[0] if len(ends) == 1 else ends
         self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
+        for name, content in self.processor.items():
+            Path(folder, name).write_bytes(content)
         # safetensors writes for the owner alone; a checkpoint is as readable as the rest of its run.
         for weights in Path(folder).glob("*.safetensors"):
             weights.chmod(0o644)
@@ -347,9 +363,9 @@ class Policy:
             input_ids=tokens_BT,
             attention_mask=mask_BS,
             position_ids=positions_BT,
-            past_key_values=cache,
             use_cache=True,
             logits_to_keep=logits_to_keep,
+            **{self.cache_name: cache},
         ).logits
         return logits_BTV
 
@@ -410,13 +426,13 @@ def _make_savable(model: Any) -> None:
 
 def _check_architecture(model: Any, path: str | Path) -> None:
     """Sharing a prompt among rows needs keys and values to copy, and positions that we may number ourselves."""
-    layers = DynamicCache(config=model.config).layers
+    with loading(path):
+        layers = DynamicCache(config=model.config).layers
     has_attention_only = all(isinstance(layer, DynamicLayer) for layer in layers)
     known = inspect.signature(model.forward).parameters.keys()
-    # transformers 5.24 has the second name and still takes the first.
     has_cache = not known.isdisjoint({"past_key_values", "cache"})
     if not has_attention_only or not has_cache or "position_ids" not in known:
         raise UserError(
-            f"the local engine cannot run '{path}' ({model.config.model_type}): it needs attention layers "
-            "throughout, position_ids and past_key_values; use engine.name openrlhf"
+            f"the local engine cannot run '{path}' ({model.config.model_type}): it needs attention in every layer,"
+            f" whose keys and values it can keep, and positions that it can number; {OTHER_MODEL}"
         )

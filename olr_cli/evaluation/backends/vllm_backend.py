@@ -31,7 +31,7 @@ from olr_cli.engines.models import (
     require_finite_files,
     require_safetensors,
 )
-from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat, before_stop
+from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat, before_stop, stop_ids
 from olr_cli.errors import UserError, did_you_mean, first_line, no_path, shown
 from olr_cli.evaluation.backends import Backend, BackendOptions, GenerationRequest, Sampling, model_digest
 from olr_cli.files import read_json
@@ -193,7 +193,7 @@ class VllmBackend(Backend):
             top_k=sampling.top_k or 0,
             min_p=sampling.min_p,
             max_tokens=limit,
-            stop_token_ids=self._end_ids,
+            stop_token_ids=[*self._end_ids, *stop_ids(self.tokenizer, sampling.stop)],
             stop=list(sampling.stop),
             detokenize=bool(sampling.stop),
             output_kind=RequestOutputKind.FINAL_ONLY,
