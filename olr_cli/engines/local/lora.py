@@ -85,7 +85,7 @@ class LoraPolicy(Policy):
         for name, weight in weights.items():
             if weight.requires_grad:
                 adapted.add(name.partition(".lora_")[0].rpartition(".")[2])
-            elif weight.dim() > 1 and ".base_layer." not in name:
+            elif weight.dim() > 1 and ".base_layer." not in name and not name.endswith("bias"):
                 rest.add(".".join(name.removesuffix(".weight").split(".")[-2:]))
         share = sum(it.numel() for it in weights.values() if it.requires_grad) / sum(
             it.numel() for it in weights.values()

@@ -1,18 +1,22 @@
 """LoRA trains adapters alone, from the starting policy on; its checkpoints are models as any other's."""
 
+import copy
 import io
+import re
 from importlib.util import find_spec
 
 import pytest
 import torch
+from cases import refusal
 from decisions import make_method
 from tiny import PROMPTS, keys, plain_logprobs, tiny_policy
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, GptOssConfig, GptOssForCausalLM
 
 from olr_cli.engines.launch import launch
 from olr_cli.engines.local.engine import LocalRunner
 from olr_cli.engines.local.grpo import Grpo
 from olr_cli.engines.local.lora import LoraPolicy
+from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import sample
 from olr_cli.engines.models import policy_path
 from olr_cli.errors import NotHere, UserError
@@ -130,3 +134,67 @@ def test_without_peft_nothing_is_written(tmp_path):
     with pytest.raises(NotHere, match=r"the package peft, which is not installed; pip install '\.\[lora\]'"):
         go(tmp_path / "run")
     assert not list(tmp_path.iterdir())
+
+
+@needs_peft
+@pytest.mark.parametrize("layers", [".*(lm_head|q_proj)", ".*embed_tokens"])
+def test_an_adapter_on_tied_embeddings_is_refused(layers):
+    said = refusal(attached, lora_layers=layers)
+    assert "whose weights another layer has too (tied" in said
+    assert layers in said
+
+
+def untied_policy(model=None):
+    tiny = tiny_policy()
+    if model is None:
+        config = copy.deepcopy(tiny.model.config)
+        config.tie_word_embeddings = False
+        model = type(tiny.model)(config)
+    return Policy(model, tiny.tokenizer, tiny.device)
+
+
+@needs_peft
+def test_an_adapter_on_a_head_of_its_own_is_merged(tmp_path):
+    policy = LoraPolicy.attach(untied_policy(), recipe(lora_layers=".*(lm_head|q_proj)"))
+    updated(policy, steps=3)
+    policy.save(tmp_path)
+    torch.testing.assert_close(
+        logprobs(Policy.load(tmp_path, device="cpu")), logprobs(policy), atol=1e-4, rtol=0
+    )
+
+
+@needs_peft
+def test_a_merge_that_loses_the_adapter_makes_no_checkpoint(tmp_path, monkeypatch):
+    from peft import PeftModel
+
+    policy = attached()
+    updated(policy, steps=3)
+    monkeypatch.setattr(PeftModel, "merge_and_unload", lambda model: tiny_policy().model, raising=False)
+    said = refusal(policy.save, tmp_path)
+    assert re.search(r"the merged policy is [\d.]+ nats from the one that trains", said)
+    assert not list(tmp_path.iterdir())
+
+
+@needs_peft
+def test_a_run_says_which_layers_have_adapters_before_its_first_step(tmp_path):
+    expected = (
+        "adapters in down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj; without adapters are"
+    )
+    assert f"{expected} model.embed_tokens." in attached().coverage()
+    said = io.StringIO()
+    launch(recipe(epochs=1), tmp_path / "run", LocalRunner, LineProgress(said))
+    assert 0 <= said.getvalue().find("LoRA trains") < said.getvalue().find("\n    1   ")
+
+
+@needs_peft
+def test_experts_without_adapters_are_named():
+    config = GptOssConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=8, num_local_experts=4, num_experts_per_tok=2, max_position_embeddings=64,
+    )  # fmt: skip
+    policy = LoraPolicy.attach(untied_policy(GptOssForCausalLM(config)), recipe())
+    said = policy.coverage()
+    assert "adapters in k_proj, o_proj, q_proj, v_proj; without adapters are " in said
+    assert "experts.down_proj, experts.gate_up_proj" in said
+    trained = [weight.numel() for weight in policy.model.parameters() if weight.requires_grad]
+    assert f"{sum(trained) / sum(map(torch.numel, policy.model.parameters())):.2%}" in said
