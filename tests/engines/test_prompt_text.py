@@ -8,7 +8,7 @@ from transformers import AddedToken, AutoTokenizer
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import SYSTEM_PROMPT
 from olr_cli.engines.models import policy_path
-from olr_cli.engines.prompt_text import ChatFormat, render_all, tokenize, turn_end, turn_end_lines
+from olr_cli.engines.prompt_text import ChatFormat, render_all, template_lines, tokenize, turn_end
 from olr_cli.errors import UserError
 
 PROMPTS = [(Message("system", "Add."), Message("user", question)) for question in ("1+1=", "é\u2028{{ 1 }}")]
@@ -66,11 +66,11 @@ def test_the_special_token_after_an_assistants_turn_is_what_closes_it(base_model
 
 
 def test_a_dry_run_says_where_a_turn_ends_unless_every_response_of_the_model_ends_there(base_model):
-    assert turn_end_lines(base_model) == [
+    assert template_lines(base_model) == [
         "a response ends at <|im_end|>, which closes a turn in the chat template"
     ]
     base_model.chat_template = CHATML.replace("<|im_end|>", "<eos>")
-    assert turn_end_lines(base_model) == []
+    assert template_lines(base_model) == []
 
 
 @pytest.mark.parametrize("around", ["$A", "$A <eos>", "<bos> $A <eos>", "<bos> $A"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from olr_cli.engines.local.loop import train
 from olr_cli.engines.local.lora import LoraPolicy
 from olr_cli.engines.local.policy import Policy, device_of, digest
 from olr_cli.engines.models import model_location
-from olr_cli.engines.prompt_text import ChatFormat, require_room, template_warnings, turn_end_lines
+from olr_cli.engines.prompt_text import ChatFormat, require_room, template_lines, template_warnings
 from olr_cli.engines.reporting import require_packages
 from olr_cli.engines.run import Attempt, DataSets, engine_section, loss_average_departure
 from olr_cli.errors import at
@@ -33,7 +34,7 @@ class LocalRunner:
         """Load the starting policy and encode every prompt."""
         require_packages(recipe)
         set_up_torch(recipe)
-        self.policy = policy = load_policy(recipe)
+        self.policy = policy = load_policy(recipe, day=data.day)
         self.views, sets = data.views, data.held_out.items()
         encoded = [encode_prompts(policy, data.train.prompts, recipe, view) for view in self.views]
         self.token_ids = list(zip(*encoded, strict=True))  # of each prompt, its views
@@ -60,7 +61,7 @@ class LocalRunner:
         if not on_gpu:
             self.warnings += too_much_for_a_cpu(policy.model.num_parameters(), len(self.token_ids), recipe)
 
-        self.plan = [f"device {self.facts['device']}", *turn_end_lines(self.policy.tokenizer)]
+        self.plan = [f"device {self.facts['device']}", *template_lines(policy.tokenizer)]
         self.render = self.policy.render
 
     def complete(self, run: Attempt) -> dict[str, Any]:
@@ -144,15 +145,15 @@ def set_up_torch(recipe: Recipe) -> None:
     keep_freed_memory()
 
 
-def load_policy(recipe: Recipe, checkpoint: Path | None = None) -> Policy:
-    """The recipe's starting policy, or the one in a checkpoint."""
+def load_policy(recipe: Recipe, checkpoint: Path | None = None, day: date | None = None) -> Policy:
+    """Return the recipe's starting policy, or the one in a checkpoint; it renders prompts as on that day."""
     model, engine = checkpoint or model_location(recipe.model.path), engine_section(recipe, LocalEngine)
     policy = Policy.load(
         model,
         device=engine.device,
         dtype=None if engine.dtype == "auto" else getattr(torch, engine.dtype),
         trust_remote_code=recipe.model.trust_remote_code,
-        chat=ChatFormat.of(recipe),
+        chat=ChatFormat.of(recipe, day),
     )
     with at("train.stop"):
         return policy.ending_at(recipe.train.stop)

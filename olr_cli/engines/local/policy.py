@@ -16,7 +16,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -95,6 +95,7 @@ class Policy:
         has_plain_head: whether logits are a linear layer of the hidden states and nothing more.
         notes: sentences about weights that its files have too many.
         recomputes: whether the update's passes keep what is between layers alone, and compute the rest again.
+        chat: how prompts are rendered.
         cache_name: the keyword by which a model takes its cache.
         processor: contents of the files by which images become tokens, by their names; only of a multimodal model.
         pad_id: fills unused positions of a batch; no score depends on it.
@@ -115,7 +116,7 @@ class Policy:
         parameters = inspect.signature(model.forward).parameters
         # transformers has renamed it, and will forget the first name.
         self.cache_name = "past_key_values" if "past_key_values" in parameters else "cache"
-        self.processor: Mapping[str, bytes] = {}
+        self.chat, self.processor = AS_THE_MODEL_HAS_IT, dict[str, bytes]()
         self._counts_tokens = counts_tokens(self)
         self.takes_any_mask = has_our_attention and self._counts_tokens
         self.has_fixed_places = self.takes_any_mask and device.type == "cuda"
@@ -159,7 +160,7 @@ class Policy:
         require_finite(path, model.named_parameters())
         _make_savable(model)
         policy = cls(model, tokenizer, chosen_device, dtype)
-        policy.notes, policy.processor = notes, processor_files(path, model.config)
+        policy.chat, policy.notes, policy.processor = chat, notes, processor_files(path, model.config)
         return policy
 
     def ending_at(self, stop: Sequence[str]) -> Policy:
@@ -213,11 +214,12 @@ class Policy:
 
     def render(self, messages: Sequence[Message]) -> str:
         """The prompt as text, exactly as the policy will read it."""
-        return prompt_text.render(self.tokenizer, messages)
+        return prompt_text.render(self.tokenizer, messages, self.chat)
 
     def encode(self, prompts: Sequence[Sequence[Message]]) -> list[list[int]]:
         """Token ids of every prompt."""
-        return prompt_text.tokenize(self.tokenizer, prompt_text.render_all(self.tokenizer, prompts))
+        texts = prompt_text.render_all(self.tokenizer, prompts, self.chat)
+        return prompt_text.tokenize(self.tokenizer, texts, self.chat)
 
     def decode(self, responses: Sequence[Sequence[int]]) -> list[str]:
         """Texts of the responses, without special tokens."""

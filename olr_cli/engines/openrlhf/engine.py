@@ -10,6 +10,7 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -123,10 +124,12 @@ class StartingModel:
         caps = getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
         return cls(place, tokenizer, context_length(config), digest, notes, caps)
 
-    def texts(self, prompts: Sequence[Prompt], recipe: Recipe, view: View = "original") -> list[str]:
+    def texts(
+        self, prompts: Sequence[Prompt], recipe: Recipe, view: View = "original", day: date | None = None
+    ) -> list[str]:
         """Every prompt as text that OpenRLHF, which adds no special tokens, turns into the tokens that we would."""
         messages = [prompt.turns(view) for prompt in prompts]
-        texts = prompt_text.render_all(self.tokenizer, messages)
+        texts = prompt_text.render_all(self.tokenizer, messages, prompt_text.ChatFormat(day=day))
         token_ids = prompt_text.tokenize(self.tokenizer, texts)
         prompt_text.require_room(prompts, token_ids, recipe, self.context_length, view)
         return [
@@ -192,9 +195,9 @@ class OpenRlhfRunner:
         if self._model.tokenizer is not None:
             prompt_text.ChatFormat.of(recipe).put_into(self._model.tokenizer)
             for view in data.views:
-                self._texts[view] = self._model.texts(data.train.prompts, recipe, view)
+                self._texts[view] = self._model.texts(data.train.prompts, recipe, view, data.day)
             for prefix, held_out in data.held_out.items():
-                self._held_out[prefix] = self._model.texts(held_out.prompts, recipe)
+                self._held_out[prefix] = self._model.texts(held_out.prompts, recipe, day=data.day)
         if self._parser is not None:
             check_arguments(self._flags(Path("runs", recipe.name), 0), self._parser)
 
@@ -245,7 +248,7 @@ class OpenRlhfRunner:
         return [
             f"device {self.facts['device']}, {where}; the command{unchecked}:",
             " \\\n".join(lines),
-            *([] if tokenizer is None else prompt_text.turn_end_lines(tokenizer)),
+            *([] if tokenizer is None else prompt_text.template_lines(tokenizer)),
         ]
 
     def render(self, messages: Sequence[Message]) -> str:
@@ -253,7 +256,8 @@ class OpenRlhfRunner:
         if self._model.tokenizer is None:
             turns = [f"[{message.role}] {message.content}" for message in messages]
             return "\n".join(["(bare turns: the model's chat template is not here)", *turns])
-        return prompt_text.render(self._model.tokenizer, messages)
+        chat = prompt_text.ChatFormat(day=self._data.day)
+        return prompt_text.render(self._model.tokenizer, messages, chat)
 
     def complete(self, run: Attempt) -> dict[str, Any]:
         """Start the job, or go on from the last checkpoint, and follow it to its end; errors as of `launch`."""
