@@ -1,5 +1,7 @@
 """Chat templates: what goes wrong in them is a sentence, and what they make comes back as it is."""
 
+from datetime import date
+
 import pytest
 from cases import each
 from tokenizers.processors import TemplateProcessing
@@ -63,6 +65,23 @@ def base_model():
 def test_the_special_token_after_an_assistants_turn_is_what_closes_it(base_model, template, closing):
     found = turn_end(base_model, ChatFormat(template))
     assert found == (closing and base_model.convert_tokens_to_ids(closing))
+
+
+DATED = "Today is {{ strftime_now('%d %b %Y') }}. {{ messages[-1].content }}"
+
+
+def test_a_template_that_writes_the_date_is_given_the_day_of_the_format():
+    tokenizer = AutoTokenizer.from_pretrained(policy_path("addition-easier"))
+    for chat in (ChatFormat(DATED, day=date(2025, 3, 9)), ChatFormat(DATED, {"x": 1}, date(2025, 3, 9))):
+        assert render_all(tokenizer, PROMPTS[:1], chat) == ["Today is 09 Mar 2025. 1+1="]
+    assert render_all(tokenizer, PROMPTS[:1], ChatFormat(DATED)) != ["Today is 09 Mar 2025. 1+1="]
+
+
+def test_a_dry_run_says_that_a_template_writes_the_date(base_model):
+    said = "the chat template writes the date, which remains that of a run's start"
+    assert not any(said in line for line in template_lines(base_model))
+    base_model.chat_template = DATED
+    assert any(said in line for line in template_lines(base_model))
 
 
 def test_a_dry_run_says_where_a_turn_ends_unless_every_response_of_the_model_ends_there(base_model):
