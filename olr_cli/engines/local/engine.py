@@ -62,7 +62,11 @@ class LocalRunner:
             self.warnings += too_much_for_a_cpu(policy.model.num_parameters(), len(self.token_ids), recipe)
 
         self.plan = [f"device {self.facts['device']}", *template_lines(policy.tokenizer)]
-        self.render = self.policy.render
+        self.render = policy.render
+        if recipe.train.lora_rank is not None:  # before anything is written: layers may be wrong
+            self.policy = LoraPolicy.attach(policy, recipe)
+            self.plan.append(self.policy.coverage())
+        self._start = policy
 
     def complete(self, run: Attempt) -> dict[str, Any]:
         """Train from step `run.done` to the end; errors as of `train`."""
@@ -75,9 +79,11 @@ class LocalRunner:
         """Policy, reference and optimiser as they are after `run.done` steps."""
         recipe, settings = run.recipe, run.recipe.train
         checkpoint = checkpoint_path(run.path, run.done) if run.done else None
-        if settings.lora_rank is not None:
-            self.policy = adapted = LoraPolicy.attach(self.policy, recipe, checkpoint)
-            run.progress.say(adapted.coverage())
+        if isinstance(self.policy, LoraPolicy):
+            run.progress.say(self.policy.coverage())
+            if checkpoint is not None:
+                self.policy.model.unload()
+                self.policy = LoraPolicy.attach(self._start, recipe, checkpoint)
         reference = self.policy.frozen_copy() if settings.kl_weight > 0 else None
         if checkpoint is not None and settings.lora_rank is None:
             self.policy = load_policy(recipe, checkpoint)

@@ -19,6 +19,7 @@ from olr_cli.engines.local.lora import LoraPolicy
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import sample
 from olr_cli.engines.models import policy_path
+from olr_cli.engines.run import load_data
 from olr_cli.errors import NotHere, UserError
 from olr_cli.recipe.layers import validate
 from olr_cli.recipe.schema import TrainSection
@@ -198,3 +199,13 @@ def test_experts_without_adapters_are_named():
     assert "experts.down_proj, experts.gate_up_proj" in said
     trained = [weight.numel() for weight in policy.model.parameters() if weight.requires_grad]
     assert f"{sum(trained) / sum(map(torch.numel, policy.model.parameters())):.2%}" in said
+
+
+@needs_peft
+def test_layers_that_cannot_be_merged_are_refused_before_anything_is_written(tmp_path):
+    tied = recipe(lora_layers=".*embed_tokens")
+    assert "tied embeddings" in refusal(
+        launch, tied, tmp_path / "run", LocalRunner, LineProgress(io.StringIO())
+    )
+    assert not list(tmp_path.iterdir())
+    assert any("LoRA trains" in line for line in LocalRunner(recipe(), load_data(recipe())).plan)
