@@ -203,9 +203,11 @@ def test_experts_without_adapters_are_named():
 
 @needs_peft
 def test_layers_that_cannot_be_merged_are_refused_before_anything_is_written(tmp_path):
-    tied = recipe(lora_layers=".*embed_tokens")
+    tiny_policy().save(tmp_path / "tied")
+    changes = {"train": {**recipe().train.plain(), "lora_layers": ".*embed_tokens"}}
+    tied = validate({**recipe().plain(), **changes, "model": {"path": str(tmp_path / "tied")}}, "test")
     assert "tied embeddings" in refusal(
         launch, tied, tmp_path / "run", LocalRunner, LineProgress(io.StringIO())
     )
-    assert not list(tmp_path.iterdir())
+    assert not (tmp_path / "run").exists()
     assert any("LoRA trains" in line for line in LocalRunner(recipe(), load_data(recipe())).plan)
