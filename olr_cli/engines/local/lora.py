@@ -71,7 +71,8 @@ class LoraPolicy(Policy):
         """Return the policy, but refuse an adapter on weights that another layer has too: both would be merged."""
         uses = Counter(weight for _, weight in self.model.named_parameters(remove_duplicate=False))
         for name, module in self.model.get_base_model().named_modules():
-            if hasattr(module, "base_layer") and uses[module.base_layer.weight] > 1:
+            # Experts have several weights and none of this name; nothing shares them.
+            if uses[getattr(getattr(module, "base_layer", None), "weight", None)] > 1:
                 raise UserError(
                     f"train.lora_layers '{layers}' reaches {name}, whose weights another layer has too (tied"
                     " embeddings), so a merged checkpoint would not be the policy that trained; leave it out"
@@ -84,7 +85,7 @@ class LoraPolicy(Policy):
         adapted, rest = set(), set()
         for name, weight in weights.items():
             if weight.requires_grad:
-                adapted.add(name.partition(".lora_")[0].rpartition(".")[2])
+                adapted.add(name.partition(".lora_")[0].replace(".base_layer", "").rpartition(".")[2])
             elif weight.dim() > 1 and ".base_layer." not in name and not name.endswith("bias"):
                 rest.add(".".join(name.removesuffix(".weight").split(".")[-2:]))
         share = sum(it.numel() for it in weights.values() if it.requires_grad) / sum(

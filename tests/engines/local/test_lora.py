@@ -10,7 +10,13 @@ import torch
 from cases import refusal
 from decisions import make_method
 from tiny import PROMPTS, keys, plain_logprobs, tiny_policy
-from transformers import AutoModelForCausalLM, GptOssConfig, GptOssForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    GptOssConfig,
+    GptOssForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+)
 
 from olr_cli.engines.launch import launch
 from olr_cli.engines.local.engine import LocalRunner
@@ -211,3 +217,23 @@ def test_layers_that_cannot_be_merged_are_refused_before_anything_is_written(tmp
     )
     assert not (tmp_path / "run").exists()
     assert any("LoRA trains" in line for line in LocalRunner(recipe(), load_data(recipe())).plan)
+
+
+@needs_peft
+def test_adapters_on_experts_are_merged_and_named(tmp_path):
+    config = Qwen3MoeConfig(
+        vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16,
+        max_position_embeddings=64,
+    )  # fmt: skip
+    policy = LoraPolicy.attach(untied_policy(Qwen3MoeForCausalLM(config)), recipe())
+    with torch.no_grad():
+        for weight in policy.model.parameters():
+            if weight.requires_grad:
+                torch.nn.init.normal_(weight, std=0.1)
+    policy.save(tmp_path)
+    merged = Policy.load(tmp_path, device="cpu")
+    torch.testing.assert_close(logprobs(merged), logprobs(policy), atol=1e-4, rtol=0)
+    names = {name for name, weight in policy.model.named_parameters() if weight.requires_grad}
+    has_adapters = policy.coverage().partition("without adapters")[0]
+    assert ("experts" in has_adapters) == any(".experts." in name for name in names)
