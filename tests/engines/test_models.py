@@ -370,6 +370,18 @@ def test_weights_that_are_too_many_are_said(tmp_path, notes):
     assert "(model.layers.2.mlp.up_proj.weight)" in sentence
 
 
+def test_a_checkpoint_says_that_its_head_is_not_tied_where_the_files_held_two(tmp_path):
+    head = {"lm_head.weight": torch.ones(64, 32)}
+    policy = Policy.load(rewritten(tmp_path / "start", lambda weights: weights | head, tied), device="cpu")
+    policy.save(tmp_path / "checkpoint")
+    saved_config = AutoConfig.from_pretrained(tmp_path / "checkpoint")
+    assert not saved_config.tie_word_embeddings
+    again = Policy.load(tmp_path / "checkpoint", device="cpu").model
+    assert torch.equal(again.get_output_embeddings().weight, head["lm_head.weight"])
+    Policy.load(saved(tmp_path / "tied", tied()), device="cpu").save(tmp_path / "again")
+    assert AutoConfig.from_pretrained(tmp_path / "again").tie_word_embeddings
+
+
 def test_looking_at_weights_draws_no_number(tmp_path):
     folder = saved(tmp_path, untied())
     before = torch.get_rng_state()

@@ -159,6 +159,7 @@ class Policy:
         _check_architecture(model, path)
         require_finite(path, model.named_parameters())
         _make_savable(model)
+        _untie_two_heads(model)
         policy = cls(model, tokenizer, chosen_device, dtype)
         policy.chat, policy.notes, policy.processor = chat, notes, processor_files(path, model.config)
         return policy
@@ -424,6 +425,17 @@ def _make_savable(model: Any) -> None:
         model.generation_config.validate(strict=True)
     except ValueError:
         model.generation_config.do_sample = True
+
+
+def _untie_two_heads(model: Any) -> None:
+    """Have the configuration say so where the files hold another output layer than the embeddings that it calls tied.
+
+    transformers keeps both. Others, such as vLLM, believe the configuration, and would read another model.
+    """
+    head, embeddings = model.get_output_embeddings(), model.get_input_embeddings()
+    if head is not None and head.weight is not embeddings.weight:
+        for config in (model.config, model.config.get_text_config()):
+            config.tie_word_embeddings = False
 
 
 def _check_architecture(model: Any, path: str | Path) -> None:

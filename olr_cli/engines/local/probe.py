@@ -84,10 +84,11 @@ def _counts_tokens(policy: Policy, kind: str) -> bool:
     def are_as_alone(shared: int, empty: int = 0) -> bool:
         context = policy.read_together(prompts, shared, empty)
         read = [context.logits_BV[:, None]]
-        # As in sampling: a prompt is continued in several rows, and those that end leave.
-        context.repeat(2, room=_RESPONSE)
-        read.append(policy.extend(context, responses_BT[:, :1].repeat_interleave(2, dim=0))[::2])
-        context.select(torch.tensor([0, 2], device=policy.device))
+        # As in sampling, a prompt is continued in several rows, and those that end leave; empty places fill memory.
+        rows = 1 if empty else 2
+        context.repeat(rows, room=_RESPONSE)
+        read.append(policy.extend(context, responses_BT[:, :1].repeat_interleave(rows, dim=0))[::rows])
+        context.select(torch.arange(0, 2 * rows, rows, device=policy.device))
         read.append(policy.extend(context, responses_BT[:, 1:]))
         return bool(_distance(torch.cat(read, 1), alone_BTV) <= tolerance)
 
