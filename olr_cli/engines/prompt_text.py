@@ -201,9 +201,11 @@ def _special_tokens(tokenizer: Any) -> dict[str, int]:
 
 def stop_ids(tokenizer: Any, stop: Sequence[str]) -> list[int]:
     """Return the ids of stop texts that are special tokens, which no decoded response contains."""
-    special = _special_tokens(tokenizer)
+    special = _special_tokens(tokenizer) if stop else {}
     for text in stop:
-        if text not in special and (inside := [token for token in special if token in text]):
+        # A single character may well come from another token, which is decoded.
+        inside = [token for token in special if token in text and len(token) > 1]
+        if text not in special and inside:
             raise UserError(
                 f"the stop text {text!r} is never found: it contains the special token {inside[0]}, which responses are"
                 " decoded without; let the token alone be a stop text"

@@ -82,15 +82,15 @@ class LoraPolicy(Policy):
     def coverage(self) -> str:
         """Return a sentence on which layers have adapters, which have none, and how much trains."""
         weights = dict(self.model.named_parameters())
-        adapted, rest = set(), set()
-        for name, weight in weights.items():
-            if weight.requires_grad:
-                adapted.add(name.partition(".lora_")[0].replace(".base_layer", "").rpartition(".")[2])
-            elif weight.dim() > 1 and ".base_layer." not in name and not name.endswith("bias"):
-                rest.add(".".join(name.removesuffix(".weight").split(".")[-2:]))
-        share = sum(it.numel() for it in weights.values() if it.requires_grad) / sum(
-            it.numel() for it in weights.values()
-        )
+        trained = {name: weight for name, weight in weights.items() if weight.requires_grad}
+        layers = {name.partition(".lora_")[0].replace(".base_layer", "") for name in trained}
+        adapted = {layer.rpartition(".")[2] for layer in layers}
+        rest = {
+            ".".join(name.removesuffix(".weight").split(".")[-2:])
+            for name, weight in weights.items()
+            if weight.dim() > 1 and not weight.requires_grad and ".base_layer." not in name
+        }
+        share = sum(map(torch.numel, trained.values())) / sum(map(torch.numel, weights.values()))
         return (
             f"LoRA trains {share:.2%} of the weights, adapters in {', '.join(sorted(adapted))}; without adapters are"
             f" {', '.join(sorted(rest))}."

@@ -45,7 +45,7 @@ from olr_cli.engines.run import (
     engine_section,
     loss_average_departure,
 )
-from olr_cli.errors import UserError, noting
+from olr_cli.errors import UserError, at, noting
 from olr_cli.files import writing
 from olr_cli.packages import installed_version
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, flatten
@@ -194,6 +194,8 @@ class OpenRlhfRunner:
         self._held_out: dict[str, list[str]] = {}
         if self._model.tokenizer is not None:
             prompt_text.ChatFormat.of(recipe).put_into(self._model.tokenizer)
+            with at("train.stop"):
+                prompt_text.stop_ids(self._model.tokenizer, recipe.train.stop)
             for view in data.views:
                 self._texts[view] = self._model.texts(data.train.prompts, recipe, view, data.day)
             for prefix, held_out in data.held_out.items():

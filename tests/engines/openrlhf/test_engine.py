@@ -408,6 +408,11 @@ def test_attention_that_torchs_sdpa_would_leave_uncapped_is_eager(tmp_path):
     assert "--ds.attn_implementation eager" in runner.plan[1]
 
 
+def test_a_stop_text_that_contains_a_special_token_is_refused_before_ray_starts():
+    said = refusal(made, recipe(train={"stop": ["1<eos>"]}))
+    assert "contains the special token <eos>" in said
+
+
 def test_the_manifest_tells_what_ran():
     facts = made(recipe()).facts
     assert (facts["engine"], facts["device"], facts["attention"]) == ("openrlhf", "cpu", "sdpa")
