@@ -280,6 +280,10 @@ def unmerged(weights):
     return {key.replace(f"{name}.weight", f"{name}.base_layer.weight"): it for key, it in weights.items()}
 
 
+def beside_an_adapter(weights):
+    return weights | {"model.layers.0.self_attn.q_proj.lora_A.weight": torch.ones(4, 32)}
+
+
 def in_codes(kind, scale):
     def change(weights):
         name = "model.layers.0.self_attn.q_proj"
@@ -306,6 +310,7 @@ def of_another_shape(weights):
     (unmerged, r"lack 1 .*q_proj\.base_layer\.weight"),
     (in_codes(torch.int8, "SCB"), r"q_proj\.weight as I8, the codes of a quantised model"),
     (in_codes(torch.float8_e4m3fn, "weight_scale_inv"), r"q_proj\.weight as F8_E4M3, the codes"),
+    (beside_an_adapter, r"hold an adapter that is not merged \(model\.layers\.0\.self_attn\.q_proj\.lora_A"),
     (of_another_shape, r"lm_head\.weight in the shape 80 x 32, .* asks for 64 x 32"),
 )
 def test_weights_that_the_files_lack_are_named_before_anything_starts(tmp_path, load, change, said):

@@ -409,7 +409,8 @@ def test_attention_that_torchs_sdpa_would_leave_uncapped_is_eager(tmp_path):
 
 
 def test_a_stop_text_that_contains_a_special_token_is_refused_before_ray_starts():
-    said = refusal(made, recipe(train={"stop": ["1<eos>"]}))
+    train = recipe().train.plain()
+    said = refusal(made, recipe(train={**train, "stop": ["1<eos>"]}))
     assert "contains the special token <eos>" in said
 
 
