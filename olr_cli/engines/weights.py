@@ -72,7 +72,7 @@ def require_weights(model: str | Path, config: Any, report: Mapping[str, Any]) -
         )
     if adapters := [name for name in report["unexpected_keys"] if ".lora_" in name]:
         raise UserError(
-            f"the files of {model} hold an adapter that is not merged ({_some(adapters)}) and would be left out; merge it,"
+            f"the files of {model} hold an adapter that is not merged ({_some(adapters)}), to be left out; merge it,"
             " in Python with peft's merge_and_unload, and save the model again"
         )
     left_out = "weights that its configuration does not ask for, and they are left out"
