@@ -116,10 +116,7 @@ def open_model(
         checks_weights: whoever loads it looks whether the weights are finite; else a folder's files are read.
     """
     from transformers import AutoConfig, AutoTokenizer
-    from transformers.utils.logging import disable_progress_bar
 
-    # The library's bars for reading and writing weights would tear a run's own display.
-    disable_progress_bar()  # type: ignore[no-untyped-call]
     # A hub id is a name or owner/name.
     is_path = isinstance(path, Path) or path.startswith((".", "~", "/")) or path.count("/") > 1
     if is_path and not Path(path).is_dir():

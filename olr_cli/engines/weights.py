@@ -109,6 +109,7 @@ def _rehearsed_load(config: Any, stored: Headers, *, trust_remote_code: bool) ->
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # its report would be of weights that nobody loads
     weights = {name: torch.empty(shape, device="meta") for name, (_, shape) in stored.items()}

@@ -29,6 +29,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import AutoModelForCausalLM, DynamicCache
 from transformers.cache_utils import DynamicLayer
 from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.utils.logging import disable_progress_bar
 
 from olr_cli.data.chat import Message
 from olr_cli.engines import prompt_text
@@ -40,6 +41,9 @@ from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.engines.weights import require_weights
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Device
+
+# The library's bars for reading and writing weights would tear a run's own display.
+disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 @dataclass
