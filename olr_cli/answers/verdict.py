@@ -10,6 +10,7 @@ from olr_cli.answers.classes import is_read
 from olr_cli.answers.extraction import extract
 from olr_cli.answers.judge import Judge, shared_judge
 from olr_cli.answers.matching import as_asked
+from olr_cli.answers.placeholders import is_placeholder
 
 
 class Verdict(Enum):
@@ -39,7 +40,10 @@ def verdicts(
 ) -> list[Verdict]:
     """The verdict on each answer, of whose golds each is right; where the result is asked for `in_percent`, so read."""
     of_all = zip(golds, answers, in_percent or [False] * len(golds), strict=True)
-    cases = [([as_asked(gold, asks) for gold in of_one], answer) for of_one, answer, asks in of_all]
+    cases = [
+        ([as_asked(gold, asks) for gold in of_one if not is_placeholder(gold)], answer)
+        for of_one, answer, asks in of_all
+    ]
     pairs = [(gold, answer) for of_one, answer in cases if answer for gold in of_one]
     asked = dict(zip(pairs, judge.matches(pairs, tolerance), strict=True))
 

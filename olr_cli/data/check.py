@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from olr_cli.answers import Judge, is_read, shared_judge
+from olr_cli.answers import Judge, is_placeholder, is_read, shared_judge
 from olr_cli.answers.extraction import boxed
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.doubts import FAULTS, boxes, doubts
@@ -35,10 +35,6 @@ from olr_cli.errors import UserError, did_you_mean, no_rows, shortened
 from olr_cli.recipe.schema import ColumnRole, DataSection
 from olr_cli.tables import File
 
-_NO_ANSWER = re.compile(
-    r"(?i)[\s$({\[]*(?:\\text\w*\{)?(?:n/?a|nan|null|none|unknown|tbd|todo|error|no answer|not available"
-    r"|see (?:the )?(?:solution|above|below|text|figure)|\?+|-+|\.{2,}|\N{EN DASH})[\s.$)}\]]*"
-)
 _NUMBER = re.compile(r"[-+]?\$?\d[\d,]*(?:\.\d+)?%?")
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,(?:\d{1,2}|\d{4,})")
 _PROOF = re.compile(
@@ -209,9 +205,9 @@ def _findings(
     missing = [(row, "") for row, label in labels if label is None and row not in marked]
     yield _found("no_label", "row without a label", missing)
     named = [(row, label) for row, label in labels if label is not None]
-    empty = [(row, label) for row, label in named if _NO_ANSWER.fullmatch(label.strip())]
+    empty = [(row, label) for row, label in named if is_placeholder(label)]
     yield _found("no_answer", "placeholder for a label", empty)
-    given = [(row, label) for row, label in named if not _NO_ANSWER.fullmatch(label.strip())]
+    given = [(row, label) for row, label in named if not is_placeholder(label)]
     graded = given if origins is not None else given[:_GRADED_AT_START]
     # Labels that cannot stand in a box, or do not match themselves there (R6, R7).
     read = {label: answer for _, label in graded if (answer := boxed(f"\\boxed{{{label}}}")) is not None}

@@ -61,6 +61,7 @@ _UNFIT = [
     ("words", r"^\W*\d[^()]*\s\([^()]*[a-z]{3}[^()]*\)\W*$|\b(?i:because|since|hence|therefore|answer|ans|note)\b", ""),
     ("nothing", r"(?i)\bundefined|\bno (?:\w+ )?(?:solution|answer|root|value)s?\b|does ?n[o'’]t exist|\bdne\b", ""),
     ("nothing", r"(?i)can(?:not|'t) be|impossible|insufficient|\\emptyset|\\varnothing|∅", ""),
+    ("nothing", r"(?i)^\W*(?:none|unknown|error)\W*$", ""),
     ("several", r"\d.*\b(?i:or)\b.*\d|=.*\band\b.*=|^\W*[A-E]\W+(?:(?:and|or)\W+)?[A-E]\W*$", ""),
     ("several", r"^[\d.,/%\s-]+(?:=|≈|\\approx)[\d.,/%\s-]+$|\d[\s,]*(?:\.{3}|…|\\l?dots)\W*$", ""),
     ("several", r"^\W*(?:(?i:about|approx\w*|around|between|(?:at|less|more) \w+|over)\b|[~≈]|\\approx)\W*\d", ""),

@@ -73,7 +73,7 @@ def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
     measurable = [
         question_rows
         for question_rows in rows.values()
-        if all(prompts.prompts[row].gold not in (None, SENTINEL) for row in question_rows)
+        if all(prompts.prompts[row].gold is not None for row in question_rows)
     ]
 
     def draw(question_rows: list[int]) -> int:
@@ -132,7 +132,7 @@ def held_out_prompts(recipe: Recipe, source: str, split: str) -> PromptSet:
     """
     reading = replace(recipe_reading(recipe), are_optional=True)
     prompts = read_prompts(source, split=split, seed=recipe.seed, reading=reading)
-    without = [row for row, prompt in enumerate(prompts.prompts) if prompt.gold in (None, SENTINEL)]
+    without = [row for row, prompt in enumerate(prompts.prompts) if prompt.gold is None]
     if without:
         raise UserError(
             f"{prompts.source}: {len(without)} held-out prompts have neither a true answer nor a clean label (first:"

@@ -156,7 +156,7 @@ def _of_table(
         if len(first) < len(prompts):  # read again, since row numbers and uniqueness decide the ids
             prompts, _ = _prompts(table.take(list(first.values())), benchmark, prompts_place)
     if fields is None or fields.right_option is None:
-        without = [prompt.prompt_id for prompt in prompts if prompt.gold in (None, SENTINEL)]
+        without = [prompt.prompt_id for prompt in prompts if prompt.gold is None]
         if without:
             raise UserError(
                 f"{place}: {len(without)} of {len(prompts)} problems have no true answer to grade by (the first:"

@@ -2,7 +2,7 @@
 
 from cases import each
 
-from olr_cli.answers import Verdict, judge, parse, verify
+from olr_cli.answers import Verdict, is_match, judge, parse, verify
 
 
 @each(
@@ -20,6 +20,37 @@ def test_a_verdict_is_right_wrong_or_names_why_there_is_none(gold, answer, verdi
     assert found is verdict
     assert bool(found) is (verdict is Verdict.RIGHT)
     assert (found.reason is None) is (verdict in (Verdict.RIGHT, Verdict.WRONG))
+
+
+@each(
+    "label", "None", "N/A", "n/a", "NA", "nan", "NaN", "<NA>", "NaT", "null", "NULL", "notfound", "Not found", "proof",
+    "Proof.", "#REF!", "#DIV/0!", "#VALUE!", "#NAME?", "#NUM!", "#N/A", "#NULL!", "#WERT!", "Err:502", "####", "TBD",
+    "todo", "???", "-", "...", "", " ", " None ", r"$\text{N/A}$", "no answer", "see the solution",
+    "__NoCorrectAnswer__",
+)  # fmt: skip
+def test_who_repeats_a_placeholder_is_never_right(label):
+    assert not is_match(label, label)
+    for answer in (label, label.strip(), "7"):
+        assert verify(label, answer) is verify([label, label], answer) is Verdict.NO_GOLD
+    assert verify([label, "7"], "7") is Verdict.RIGHT and verify([label, "7"], label) is not Verdict.RIGHT
+
+
+@each(
+    "label",
+    "none",
+    "unknown",
+    "undefined",
+    "DNE",
+    "no solution",
+    r"\infty",
+    "Na",
+    "error",
+    "not given",
+    "True",
+    "0",
+)
+def test_words_that_are_answers_too_are_no_placeholders(label):
+    assert verify(label, label) is Verdict.RIGHT
 
 
 def test_a_verdict_that_takes_too_much_work_is_given_up(monkeypatch):
