@@ -149,10 +149,26 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
+def parse_json(text: str, parse_constant: Callable[[str], Any] | None = None) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        ValueError: it is none, or an object has a key twice with different values, of which Python keeps the last.
+    """
+    return json.loads(text, object_pairs_hook=_object_of, parse_constant=parse_constant)
+
+
+def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs) and (lost := next((key for key, it in pairs if value[key] != it), None)):
+        raise ValueError(f"an object has the key '{lost[:60]}' twice, with different values; remove one")
+    return value
+
+
 def read_json(file: Path) -> Any:
     """The value of a JSON file."""
     try:
-        return json.loads(read_text(file))
+        return parse_json(read_text(file))
     except (ValueError, RecursionError) as error:
         raise UserError(f"{file} is not valid JSON ({error}); restore it from a copy") from None
 

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from olr_cli.answers import Judge, is_placeholder, is_read, shared_judge
 from olr_cli.answers.extraction import boxed
 from olr_cli.data.arithmetic import parse_source
+from olr_cli.data.chat import unseen_part
 from olr_cli.data.doubts import FAULTS, boxes, doubts
 from olr_cli.data.labels import LABEL_COLUMNS, label_of
 from olr_cli.data.prompt_files import (
@@ -56,7 +57,7 @@ _GRADED_AT_START = 2_000
 _READ_AT_START = 100
 """Labels that are read then, which takes a hundred times as long."""
 
-UNUSABLE = ("no_question", "unread", "no_label", "no_answer", "ungradable", "conflict")
+UNUSABLE = ("no_question", "image", "unread", "no_label", "no_answer", "ungradable", "conflict")
 """Kinds of findings with which no response can be graded."""
 KINDS = (
     *(*UNUSABLE, "unparsed", "sentinel", "proof", "parts", "word", "decimal_comma", "boxes"),
@@ -169,9 +170,11 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
         firsts = {str(pair): row for row, pair in reversed([*enumerate(pairs)])}
         kept = sorted({*kept}.intersection(firsts.values()))
     unread = dict(_unread(kept, cells))
-    kept = [row for row in kept if row not in unread]
+    unseen = [(row, part) for row in kept if (part := unseen_part(asked[row]))]
+    kept = sorted({*kept}.difference(unread, (row for row, _ in unseen)))
     findings = [
         _found("no_question", "row without a question", blank),
+        _found("image", "question with an image, or another part that is no text", unseen),
         _found("unread", "label holding no answer, or several that differ", unread.items()),
     ]
     if kept:

@@ -10,6 +10,7 @@ import json
 import math
 import os
 import re
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from olr_cli.data.chat import message, messages
 from olr_cli.errors import NotHere, UserError, did_you_mean, first_line, no_path
-from olr_cli.files import read_lines, read_text, system_problem
+from olr_cli.files import parse_json, read_lines, read_text, system_problem
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -329,6 +330,10 @@ _BATCH_OF_OBJECTS = 1 << 14
 _LONGEST_CELL = 1 << 27
 _SEPARATORS = ",;\t"
 _TURNS = re.compile(r"""\s*\[\s*\{\s*["']""")
+_SPLIT = re.compile(
+    r"(?i)(?<![a-z])(train|test|valid|val|dev|eval|held[-_]?out)(?:ing|ation|uation)?(?:[-_]?(?:set|data))?(?![a-z])"
+)
+"""The split in a file's name: `train-00000-of-00002.parquet`, `gsm8k_test.jsonl`, `dev.json`."""
 
 
 def matching_files(source: str) -> list[Path]:
@@ -355,6 +360,33 @@ def matching_files(source: str) -> list[Path]:
         remedy = "recipes/paper/README.md says where it comes from" if is_the_papers else "check the name"
         raise no_path(path, remedy)
     return files
+
+
+def files_of_one_split(source: str) -> list[Path]:
+    """Return the files of `matching_files`; refuse a folder that holds several splits, which would be mixed in silence.
+
+    Who wants them together names a pattern, which is read as it stands.
+    """
+    files = matching_files(source)
+    names: dict[str, list[str]] = {}
+    for file in files:
+        if split := _SPLIT.search(file.name):
+            names.setdefault(split[1].lower(), []).append(file.name)
+    if len(names) < 2 or not os.path.isdir(os.path.expanduser(source)):
+        return files
+    folder = glob.escape(source)
+    # Quoted, or the shell would put the names of all files in the place of the pattern.
+    patterns = [shlex.quote(os.path.join(folder, _pattern(names[split], split))) for split in sorted(names)]
+    raise UserError(
+        f"the folder {source} holds files of several splits ({', '.join(sorted(names))}); name those of one, as"
+        f" {' or '.join(patterns)}"
+    )
+
+
+def _pattern(names: Sequence[str], split: str) -> str:
+    """A pattern of the files of a split: ``train-*.parquet``, ``test.jsonl``."""
+    numbered = {re.sub(r"\d+-of-\d+[-\w]*|\d+(?=\.)", "*", name) for name in names}
+    return numbered.pop() if len(numbered) == 1 else f"*{split}*"
 
 
 def read_table(files: Sequence[Path], columns: Container[str] | None = None) -> pa.Table:
@@ -568,7 +600,7 @@ def json_batches(
                 place = f", line {number}"
                 try:
                     value = _parsed(text)
-                except ValueError:
+                except json.JSONDecodeError:
                     if note_cut is None or text[0] != "{" or line.endswith("\n"):
                         raise
                     note_cut(number)
@@ -592,7 +624,7 @@ def json_batches(
 
 def _parsed(text: str) -> Any:
     """The value of a JSON text, in which Python's NaN is a missing value, as in a column of numbers."""
-    return json.loads(text, parse_constant=lambda name: None if name == "NaN" else float(name))
+    return parse_json(text, lambda name: None if name == "NaN" else float(name))
 
 
 def _object(value: object, place: str) -> dict[str, Any]:
