@@ -17,7 +17,7 @@ from olr_cli.answers import Judge, is_placeholder, is_read, shared_judge
 from olr_cli.answers.extraction import boxed
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.chat import unseen_part
-from olr_cli.data.doubts import FAULTS, boxes, doubts
+from olr_cli.data.doubts import FAULTS, boxes, doubts, ends_of
 from olr_cli.data.labels import LABEL_COLUMNS, label_of
 from olr_cli.data.prompt_files import (
     Reading,
@@ -45,7 +45,7 @@ _PARTS = re.compile(r"(?is).*\(a\).*\(b\)|.*\(i\).*\(ii\)|\s*(?:1|a)\).*\b(?:2|b
 _FIGURE = re.compile(
     r"(?i)\b(?:in|from|see) the (?:\w+ )?(?:figure|diagram|picture|drawing)\b"
     r"|\bin (?:figure|fig\.) ?\d"
-    r"|\b(?:figure|diagram|picture|graph|chart|drawing) (?:below|above|shown)\b|<image>|!\[[^\]]*\]\("
+    r"|\b(?:figure|diagram|picture|graph|chart|drawing) (?:below|above|shown)\b|<image>|!\[[^\[\]]*\]\("
 )
 _DRAWN = re.compile(r"\[asy\]|\\begin\{(?:tikzpicture|array|tabular)\}")
 _MOSTLY = 0.8
@@ -227,7 +227,7 @@ def _findings(
         described = partial(_described, origins)
         yield _of_groups("conflict", "question with different labels", conflicting, described)
     yield _found("proof", "label like a proof", [pair for pair in given if _PROOF.match(pair[1])])
-    parts = [(row, label) for row, label in given if _PARTS.match(unescape(label))]
+    parts = [(row, label) for row, label in given if _PARTS.match(ends_of(unescape(label)))]
     yield _found("parts", "label with several parts", parts)
     numbers = sum(bool(_NUMBER.fullmatch(label.strip())) for _, label in given)
     if numbers >= _MOSTLY * len(given):

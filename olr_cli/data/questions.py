@@ -14,16 +14,20 @@ from olr_cli.data.chat import Message, pairs
 from olr_cli.data.prompts import Prompt
 
 _TEMPLATES = tuple(
-    re.compile(pattern, re.DOTALL)
-    for pattern in (
-        r".*<\|im_start\|>user\n(.*?)<\|im_end\|>",
-        r".*<\|start_header_id\|>user<\|end_header_id\|>\n\n(.*?)<\|eot_id\|>",
-        r".*<start_of_turn>user\n(.*?)<end_of_turn>",
-        r".*\[INST\](.*?)\[/INST\]",
-        r".*<｜User｜>(.*?)<｜Assistant｜>",
-        r".*<\|[Uu]ser\|>\n?(.*?)(?:<\|end\|>|<\|[Aa]ssistant\|>|</s>)",
-        r"(?:.*\n)?user\n(.*)\nassistant\n(?:<think>\n*)?(?:</think>\n*)?$",  # without the special tokens, as in verl
-        r".*\bUser: ?(.*?)\s*Assistant:(?:.*<think>)?\s*$",
+    # A question does not hold what begins it, or a text of nothing but beginnings would take quadratic time.
+    re.compile(f".*{start}((?:(?!{start}).)*?){end}", re.DOTALL)
+    for start, end in (
+        (r"<\|im_start\|>user\n", r"<\|im_end\|>"),
+        (r"<\|start_header_id\|>user<\|end_header_id\|>\n\n", r"<\|eot_id\|>"),
+        (r"<start_of_turn>user\n", "<end_of_turn>"),
+        (r"\[INST\]", r"\[/INST\]"),
+        ("<｜User｜>", "<｜Assistant｜>"),
+        (r"<\|[Uu]ser\|>\n?", r"(?:<\|end\|>|<\|[Aa]ssistant\|>|</s>)"),
+        (
+            r"(?<![^\n])user\n",
+            r"\nassistant\n(?:<think>\n*)?(?:</think>\n*)?$",
+        ),  # in verl, without special tokens
+        (r"\bUser: ?", r"\s*Assistant:(?:.*<think>)?\s*$"),
     )
 )
 """What chat templates put around the last question of the user."""
