@@ -107,10 +107,19 @@ def error_number(error: BaseException) -> int:
     return next((number for number in _OF_SYSTEM if os.strerror(number) in str(error)), 0)
 
 
+def regular(file: Path) -> Path:
+    """Return the path of a file that is to be read; refuse a pipe, a device or a socket, which may never end."""
+    if os.path.exists(file) and not os.path.isfile(file) and not os.path.isdir(file):
+        raise UserError(
+            f"{file} is a pipe, a device or a socket; olr reads files alone, so write what it would hold into one"
+        )
+    return file
+
+
 def read_text(file: Path, at_most: int | None = None) -> str:
     """The text of a file, without a byte order mark."""
     try:
-        with file.open("rb") as source:
+        with regular(file).open("rb") as source:
             content = source.read(-1 if at_most is None else at_most + 1)
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from None
@@ -132,7 +141,7 @@ def read_lines(file: Path, *, is_cut: bool = False) -> Iterator[str]:
     `is_cut`: the file may end within a character; of its last line a brace is returned then.
     """
     try:
-        with file.open(encoding="utf-8-sig") as lines:
+        with regular(file).open(encoding="utf-8-sig") as lines:
             yield from lines
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from None

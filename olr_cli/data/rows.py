@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from olr_cli.data.chat import message, messages
 from olr_cli.errors import NotHere, UserError, did_you_mean, first_line, no_path
-from olr_cli.files import parse_json, read_lines, read_text, system_problem
+from olr_cli.files import parse_json, read_lines, read_text, regular, system_problem
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -350,7 +350,7 @@ def matching_files(source: str) -> list[Path]:
         if not files:
             raise UserError(f"the folder {source} has no file ending in {', '.join(SUFFIXES)}; name another")
         return files
-    if os.path.isfile(path):
+    if os.path.isfile(regular(path)):
         return [path]
     files = [Path(name) for name in sorted(glob.glob(str(path))) if os.path.isfile(name)]
     if not files and glob.has_magic(str(path)):
@@ -448,7 +448,7 @@ def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(file) as parquet:
+    with pq.ParquetFile(regular(file)) as parquet:
         schema, metadata = parquet.schema_arrow, parquet.metadata
         _require_distinct(list(schema), str(file))
         names = _chosen(schema, columns)
