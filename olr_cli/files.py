@@ -65,6 +65,8 @@ def writing(target: Path) -> Iterator[None]:
 
 def system_problem(error: BaseException) -> str | None:
     """Cause and remedy of an error that says nothing about the file that was read or written; None of other errors."""
+    if "No usable temporary directory" in str(error):  # of tempfile, which torch asks when it is imported
+        return "set TMPDIR to a folder that may be written"
     return _OF_SYSTEM.get(error_number(error))
 
 
