@@ -119,7 +119,7 @@ class Judge(AbstractContextManager["Judge"]):
         return [verdict is not False for verdict in self._verdicts("may match", pairs)]
 
     def _verdicts(self, kind: str, pairs: Iterable[Pair], *more: str) -> list[bool | None]:
-        pairs = list(pairs)
+        pairs = [(str(gold), str(answer)) for gold, answer in pairs]  # of a caller who has numbers
         # Plain integers are compared as text: most pairs need no more.
         plain = {text for text in {text for pair in pairs for text in pair} if _PLAIN_NUMBER.fullmatch(text)}
         asked: dict[Pair, Task] = {pair: (kind, *pair, *more) for pair in pairs if not plain.issuperset(pair)}

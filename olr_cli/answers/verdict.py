@@ -59,20 +59,26 @@ def verdicts(
 
 
 def verify(
-    gold: str | Sequence[str] | None, answer: str | None, *, in_percent: bool = False, tolerance: float = 0
+    gold: str | float | Iterable[str | float | None] | None,
+    answer: str | float | None,
+    *,
+    in_percent: bool = False,
+    tolerance: float = 0,
 ) -> Verdict:
     """The verdict on an answer (`parse`), given its gold or several, of which each is right; in any thread or process.
 
     Where a question asks for a result `in_percent`, a gold accepts a percent sign that it lacks. With a relative
-    `tolerance`, numbers that are no integers may differ by so much.
+    `tolerance`, numbers that are no integers may differ by so much. A number counts as it is written: 7 as ``7``.
     """
-    golds = [gold] if isinstance(gold, str) else gold or []
-    return verdicts([golds], [answer], shared_judge(), tolerance, [in_percent])[0]
+    each = gold if isinstance(gold, Iterable) and not isinstance(gold, str) else [gold]
+    golds = [str(one) for one in each if one is not None]
+    said = None if answer is None else str(answer)
+    return verdicts([golds], [said], shared_judge(), tolerance, [in_percent])[0]
 
 
-def parse(response: str, extractor: str = "last_answer") -> str | None:
+def parse(response: str | None, extractor: str = "last_answer") -> str | None:
     """The answer that a response claims, however it is marked; None if it claims none (R6)."""
-    return extract(response, extractor)
+    return extract(response or "", extractor)
 
 
 def unscorable(counted: Counter[Verdict]) -> str:

@@ -57,9 +57,8 @@ def unseen_part(value: Any) -> str | None:
 
 def _type_of_part(part: Mapping[str, Any]) -> str | None:
     """Return the type of a part that is no text, by its name or else by its first field; None for text."""
-    if isinstance(part.get("text"), str) and part.get("type") is None:
-        return None
-    name = str(part.get("type") or next((key for key, value in part.items() if value is not None), "text"))
+    first = "text" if part.get("text") is not None else next((key for key, it in part.items() if it), "text")
+    name = str(part.get("type") or first)
     return None if name.endswith("text") else name
 
 
@@ -87,9 +86,9 @@ def response_text(value: Any) -> str | None:
     return "\n".join(said) if said else None
 
 
-def completion_text(completion: str | Iterable[Any]) -> str:
+def completion_text(completion: str | Iterable[Any] | None) -> str:
     """The model's words (`response_text`); an empty text where there are none."""
-    return response_text(completion if isinstance(completion, str) else list(completion)) or ""
+    return response_text(completion if isinstance(completion, str) else list(completion or ())) or ""
 
 
 def as_text(value: Any) -> str | None:

@@ -456,18 +456,14 @@ def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
             yield parquet.read(names)
             return
         kinds = {name: schema.field(name).type for name in names}
-        plain = pa.schema(
-            # a categorical column has the type of its values
-            {n: kind.value_type if pa.types.is_dictionary(kind) else kind for n, kind in kinds.items()},
-            schema.metadata,
-        )
+        plain = pa.schema({n: _plain(pa.array([], kind)).type for n, kind in kinds.items()}, schema.metadata)
         stored = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
         batch = min(_BATCH, max(1, _BATCH_BYTES * metadata.num_rows // max(stored, 1)))
         count = 0
         for rows in parquet.iter_batches(batch, columns=names):
             # pyarrow 26 makes invalid lists where it casts lists of nulls to their own type
             values = [
-                column if column.type == field.type else column.cast(field.type)
+                column if column.type == field.type else _plain(column).cast(field.type)
                 for column, field in zip(rows.columns, plain, strict=True)
             ]
             table = pa.Table.from_arrays(values, schema=plain)
@@ -476,6 +472,16 @@ def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
             yield table
         if count != metadata.num_rows:
             raise pa.ArrowInvalid(f"it holds {count:,} of {metadata.num_rows:,} rows")
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """Return a column in a type that all of pyarrow's functions take: no categories, and no views of texts."""
+    import polars as pl
+    import pyarrow as pa
+
+    column = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+    has_views = re.search("(string|binary)_view", str(column.type))
+    return pl.Series(column).to_arrow() if has_views else column
 
 
 def _chosen(schema: pa.Schema, columns: Columns | None) -> list[str]:

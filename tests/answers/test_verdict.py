@@ -1,5 +1,8 @@
 """What `verify` says of an answer: right, wrong, or why it cannot be scored."""
 
+from decimal import Decimal
+
+import numpy as np
 from cases import each
 
 from olr_cli.answers import Verdict, is_match, judge, parse, verify
@@ -51,6 +54,20 @@ def test_who_repeats_a_placeholder_is_never_right(label):
 )
 def test_words_that_are_answers_too_are_no_placeholders(label):
     assert verify(label, label) is Verdict.RIGHT
+
+
+@each(
+    "gold, answer",
+    (7, "7"), ("7", 7), (7, 7.0), (0, "0"), ([7, 8], 8), ((None, "7"), 7), (np.int64(7), "7"), (np.array([7, 8]), "8"),
+    (np.float32(0.1), "0.1"), (0.5, r"\frac12"), (Decimal("0.50"), "1/2"), (1e16, "10000000000000000"),
+)  # fmt: skip
+def test_a_number_counts_as_it_is_written(gold, answer):
+    assert verify(gold, answer) is Verdict.RIGHT and verify(gold, "6") is Verdict.WRONG
+    assert is_match(7, answer) is (answer in ("7", 7))  # type: ignore[arg-type]
+
+
+def test_a_response_that_is_missing_claims_nothing():
+    assert parse(None) is None and verify(7, parse(None)) is Verdict.NO_ANSWER
 
 
 def test_a_verdict_that_takes_too_much_work_is_given_up(monkeypatch):

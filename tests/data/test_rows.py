@@ -215,6 +215,25 @@ def test_a_categorical_column_is_read_as_its_values(tmp_path):
     assert read_table([file]).schema.field("a").type == pa.string()
 
 
+TEXTS = pa.array(["x", None, "a text of more than twelve bytes"], pa.string_view())
+
+
+@each(
+    "column",
+    TEXTS,
+    pa.array([["x"], None, ["y", None]], pa.list_(pa.string_view())),
+    pa.StructArray.from_arrays([TEXTS], ["gold"]),
+    pa.array(["x", "y", "x"], pa.large_string()),
+    pa.array(["x", "y", "x"], pa.large_string()).dictionary_encode(),
+    pa.array([b"x", b"y", None], pa.binary_view()),
+)
+def test_texts_of_every_type_of_arrow_are_read_and_chosen_from(tmp_path, column):
+    pq.write_table(pa.table({"a": column}), file := tmp_path / "a.parquet")
+    table = read_table([file, file])
+    assert table["a"].to_pylist() == column.to_pylist() * 2
+    assert Rows(table, Origins("file")).take([5, 0]).values("a") == [column.to_pylist()[at] for at in (2, 0)]
+
+
 def test_large_texts_that_repeat_are_read_as_they_are(tmp_path):
     words = pa.array([f"a long text, number {row % 50}" for row in range(200_000)], pa.large_string())
     table = pa.table({"a": words, "b": pa.array([["x"]] * len(words), pa.list_(pa.large_string()))})

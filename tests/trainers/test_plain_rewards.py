@@ -62,6 +62,14 @@ def test_who_repeats_what_stands_for_a_missing_gold_gets_nothing(gold):
         assert [compute_score("mine", one, gold) for one in said] == [0.0, 0.0]
 
 
+def test_a_completion_that_is_missing_has_no_answer():
+    assert accuracy_reward([None, [], r"\boxed{7}"], answer=[7, 7, 7]) == [0.0, 0.0, 1.0]
+    assert compute_score("mine", None, "7") == 0.0
+    with OnlineLabelRefinement() as olr:
+        assert olr.grade([None, r"\boxed{7}"], [7, 7]) == [0.0, 1.0]
+        assert olr(["q", "q"], [None, r"\boxed{7}"], [7, 7]).rewards == (0.0, 1.0)
+
+
 def test_a_score_for_verl_is_that_of_the_plain_reward():
     assert compute_score("mine", r"so \boxed{\sqrt{8}}", r"2\sqrt{2}") == 1.0
     assert compute_score("mine", "#### 7", "8", extractor="after:####") == 0.0
