@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from olr_cli import seeding
-from olr_cli.answers import as_asked, is_placeholder
+from olr_cli.answers import as_asked
 from olr_cli.data.chat import Message, pairs
 from olr_cli.data.percent import asks_for_percent
 from olr_cli.data.rows import Origins
@@ -100,12 +100,10 @@ class Prompt:
 
     @property
     def gold(self) -> str | None:
-        """The answer that measures held-out responses: the true one, else a label that is not known to be noise.
-
-        None where that is a placeholder (R16).
-        """
-        gold = self.given_label if self.true_answer is None and not self.is_marked else self.true_answer
-        return None if gold is None or is_placeholder(gold) else gold
+        """The answer that measures held-out responses: the true one, else a label that is not known to be noise."""
+        if self.true_answer is None and not self.is_marked:
+            return self.given_label
+        return self.true_answer
 
     @property
     def file_label(self) -> str | None:

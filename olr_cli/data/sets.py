@@ -9,6 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from olr_cli import seeding
+from olr_cli.answers import is_placeholder
 from olr_cli.data.noise import describe_counts, inject
 from olr_cli.data.prompt_files import Reading, read_prompts
 from olr_cli.data.prompts import NoiseType, PromptSet
@@ -73,7 +74,7 @@ def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
     measurable = [
         question_rows
         for question_rows in rows.values()
-        if all(prompts.prompts[row].gold is not None for row in question_rows)
+        if not any(is_placeholder(prompts.prompts[row].gold or "") for row in question_rows)
     ]
 
     def draw(question_rows: list[int]) -> int:
@@ -132,7 +133,7 @@ def held_out_prompts(recipe: Recipe, source: str, split: str) -> PromptSet:
     """
     reading = replace(recipe_reading(recipe), are_optional=True, is_text_only=True)
     prompts = read_prompts(source, split=split, seed=recipe.seed, reading=reading)
-    without = [row for row, prompt in enumerate(prompts.prompts) if prompt.gold is None]
+    without = [row for row, prompt in enumerate(prompts.prompts) if is_placeholder(prompt.gold or "")]
     if without:
         raise UserError(
             f"{prompts.source}: {len(without)} held-out prompts have neither a true answer nor a clean label (first:"

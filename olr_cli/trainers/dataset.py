@@ -10,7 +10,7 @@ from olr_cli.api import DATA_SOURCE, OnlineLabelRefinement, RecipeSource
 from olr_cli.data.chat import Message, prompt_messages
 from olr_cli.data.check import label_notes
 from olr_cli.data.prompt_files import read_rows
-from olr_cli.data.prompts import Prompt
+from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.data.questions import normal_question
 from olr_cli.data.rows import Origins, Rows
 from olr_cli.data.sets import sentinel_type
@@ -142,7 +142,7 @@ def _held_out_prompt(row: Mapping[str, Any]) -> Prompt:
         split="test",
     )
     (prompt,) = rows.prompts
-    if prompt.gold is None:
+    if prompt.gold in (None, SENTINEL):
         raise UserError(
             f"the evaluation data has neither a true answer nor a clean label for the prompt"
             f" {shortened(repr(row['prompt']))}; remove it"
