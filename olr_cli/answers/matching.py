@@ -15,7 +15,6 @@ from string import ascii_letters
 
 from olr_cli.answers.classes import COUNTED, Form, Key, approximate, exact
 from olr_cli.answers.notation import LONGEST_READ, tidy
-from olr_cli.answers.placeholders import is_placeholder
 from olr_cli.answers.reading import Leaf, NeedsAlgebra, names_value, no_algebra, read, read_tidied
 from olr_cli.answers.units import is_connective, split_unit
 
@@ -105,8 +104,6 @@ def decide(
         return read(answer.removesuffix(IN_PERCENT), leaf).key
     asked, answer, *tolerance = texts
     gold = asked.removesuffix(IN_PERCENT)
-    if is_placeholder(gold):
-        return None
     if kind == "may match":
         if proof is no_proof:
             raise NeedsAlgebra

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from olr_cli.answers import Judge, Key, Pair
-from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.answers import Judge, Key, Pair, is_placeholder
+from olr_cli.data.prompts import Prompt
 
 
 class Verdicts:
     """The judge's verdicts about one step: the class of each answer, and which answers match which labels.
 
-    A label is a prompt's label or truth, which counts as its question asks for it (`Prompt.asked`). Nothing matches the
-    sentinel or a missing label (R16).
+    A label is a prompt's label or truth, which counts as its question asks for it (`Prompt.asked`). Nothing matches a
+    missing label, or what stands for one: the sentinel, a placeholder (R16).
     """
 
     def __init__(self, keys: Mapping[str, Key], said: Sequence[Iterable[str]]) -> None:
@@ -52,7 +52,7 @@ def label_pairs(
     return {
         (gold, answer): None
         for prompt, label, answers in zip(prompts, labels, said, strict=True)
-        if label is not None and label != SENTINEL
+        if label is not None and not is_placeholder(label)
         for gold in [prompt.asked(label)]
         for answer in answers
     }
