@@ -35,6 +35,7 @@ from olr_cli.answers.judge import Pair as Pair
 from olr_cli.answers.judge import is_match as is_match
 from olr_cli.answers.judge import shared_judge as shared_judge
 from olr_cli.answers.matching import as_asked as as_asked
+from olr_cli.answers.placeholders import is_placeholder as is_placeholder
 from olr_cli.answers.reading import exact_number as exact_number
 from olr_cli.answers.thinking import ResponseTexts as ResponseTexts
 from olr_cli.answers.thinking import is_thinking as is_thinking

@@ -87,7 +87,7 @@ def test_no_composed_text_is_much_work_for_the_calling_process(is_long, sampled)
             began = time.process_time()
             with suppress(NeedsAlgebra):
                 decide(*task)
-            assert time.process_time() - began < 0.2, task
+            assert time.process_time() - began < 1, task
         last = text
 
 
