@@ -140,8 +140,8 @@ def verify(
     """Return the verdict on an answer (`parse`), given its gold or golds, of which each is right.
 
     It works in any thread or process. Where a question asks for a result `in_percent`, a gold accepts a percent sign
-    that it lacks. With a relative `tolerance`, numbers that are no integers may differ by so much. A number counts as it
-    is written: 7 as ``7``.
+    that it lacks. With a relative `tolerance`, numbers that are no integers may differ by so much. A number counts as
+    it is written: 7 as ``7``.
     """
     each = gold if isinstance(gold, Iterable) and not isinstance(gold, str) else [gold]
     golds = [str(one) for one in each if one is not None]
