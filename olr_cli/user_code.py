@@ -29,12 +29,16 @@ def is_function(setting: str | None) -> bool:
     return bool(colon) and kind not in ("regex", "after", "tag")
 
 
-@functools.cache
 def load_function(place: str) -> Callable[..., Any]:
-    """The function ``package.module:function``, or ``file.py:function`` with a path from the working folder.
+    """Return the function ``package.module:function``, or ``file.py:function`` with a path from the working folder.
 
     The standard library's functions, of which `os.system` would run responses, are refused.
     """
+    return _loaded(place, os.getcwd())
+
+
+@functools.cache  # of each folder: another one may have a file of the same name
+def _loaded(place: str, _folder: str) -> Callable[..., Any]:
     source, _, name = place.rpartition(":")
     shown = shortened(place)
     module = _load_file(source, shown) if source.endswith(".py") else _load_module(source, name, shown)
