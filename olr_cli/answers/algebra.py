@@ -32,8 +32,8 @@ from sympy.core.cache import clear_cache
 from sympy.core.function import AppliedUndef
 from sympy.core.relational import Eq, Ge, Gt, Le, Lt, Ne, Relational
 
-from olr_cli.answers.classes import Form, number, short, unordered
-from olr_cli.answers.reading import TooLarge, Unreadable
+from olr_cli.answers.classes import OF_LETTERS, Form, number, short, unordered
+from olr_cli.answers.reading import Contradiction, TooLarge, Unreadable
 from olr_cli.answers.size import check_size
 
 _NORMALIZATION = NormalizationConfig(malformed_operators=True, nits=True, boxed="none")
@@ -159,6 +159,7 @@ def _parse(latex: str, config: ConversionConfig) -> Any:
 
 _SEED = 0
 _MOST_OPERATIONS = 500
+_MOST_FACTORED = 30
 _BITS = 133
 """Compared bits of a value: 40 digits."""
 _SPARE_BITS = 50
@@ -172,6 +173,7 @@ _PRIME = 2**127 - 1
 _Bounded = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit)
 _Signed = (sympy.Abs, sympy.sign, sympy.Max, sympy.Min, sympy.arg, sympy.re, sympy.im, sympy.conjugate)
 """Functions of the signs of symbols, all of which are positive here."""
+_SIGNED_NAMES = tuple(f"{function.__name__} " for function in _Signed)
 _Point = tuple[int, int]
 """The real and the imaginary part of a value, in units of the last bit."""
 
@@ -212,7 +214,10 @@ def _form(parsed: Any) -> Form:
             raise Unreadable("a matrix that can't be computed")
         return _form(matrix)
     if isinstance(parsed, sympy.Expr):
-        return _expression(evaluate(parsed))
+        form = _expression(evaluate(parsed))
+        if form.label in ("oo", "-oo") and parsed.free_symbols:
+            raise Contradiction("an infinity beside letters")
+        return form
     raise Unreadable(f"a {type(parsed).__name__} is no answer")
 
 
@@ -241,7 +246,8 @@ def _expression(value: Any) -> Form:
     if value.is_infinite:
         return Form("value", str(value))
     if value.is_Symbol:
-        return Form("word", value.name.lower())
+        is_signed = value.name.startswith(_SIGNED_NAMES)
+        return Form("word", value.name.lower()).guessed([OF_LETTERS + value.name] if is_signed else [])
     opaque = _with_names(value)
     bits = _compared_bits(opaque)
     try:
@@ -251,7 +257,11 @@ def _expression(value: Any) -> Form:
     one, other = map(_rational, values)
     if one is not None and one == other:
         return number(one)
-    return Form("value", short(" ".join(f"{r:x},{i:x}@{e}" for (r, i), e in values)))
+    label = short(" ".join(f"{r:x},{i:x}@{e}" for (r, i), e in values))
+    guesses = {symbol.name for symbol in opaque.free_symbols if symbol.name.startswith(_SIGNED_NAMES)}
+    if any(i for (_, i), _ in values) and not value.has(sympy.I):  # real elsewhere, perhaps
+        guesses.add(label)
+    return Form("value", label).guessed(OF_LETTERS + guess for guess in guesses)
 
 
 def _with_names(expression: sympy.Expr) -> sympy.Expr:
@@ -422,8 +432,20 @@ def _evaluated(expression: Any, has_imaginary_unit: bool) -> Any:
         base, exponent = arguments
         if exponent.is_Rational and exponent.q % 2 and exponent.q > 1 and base.is_number and base.is_negative:
             return (-1) ** exponent.p * (-base) ** exponent
+        if exponent.is_Rational and exponent.q == 2 and base.free_symbols:
+            return _root(base, exponent)
     value = expression.func(*arguments)
     return value.doit() if isinstance(value, _Bounded) else value
+
+
+def _root(base: sympy.Expr, exponent: sympy.Rational) -> sympy.Expr:
+    """A root of letters; that of a square is an absolute value."""
+    factor, square = base.as_coeff_Mul()
+    if square.is_Add and sympy.count_ops(square) <= _MOST_FACTORED and square.is_polynomial():
+        square = sympy.factor(square)
+    if factor.is_positive and square.is_Pow and square.exp.is_even and square.base.free_symbols:
+        return factor**exponent * _signed(sympy.Abs(square.base, evaluate=False), [square.base]) ** (square.exp * exponent)
+    return base**exponent
 
 
 def _signed(expression: Any, arguments: list[Any]) -> sympy.Expr:

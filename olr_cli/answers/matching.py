@@ -15,7 +15,17 @@ from string import ascii_letters
 
 from olr_cli.answers.classes import COUNTED, Form, Key, approximate, exact
 from olr_cli.answers.notation import LONGEST_READ, tidy
-from olr_cli.answers.reading import Leaf, NeedsAlgebra, names_value, no_algebra, read, read_tidied
+from olr_cli.answers.reading import (
+    CONTRADICTION,
+    Leaf,
+    NeedsAlgebra,
+    names_value,
+    no_algebra,
+    read,
+    read_surely,
+    read_tidied,
+    with_points,
+)
 from olr_cli.answers.units import is_connective, split_unit
 
 _FILLER = re.compile(r"^(?:there (?:is|are|exists?) )?(?:(?:the|an?) )?|s? exists?$")
@@ -32,13 +42,6 @@ _PLAIN_UNIT = re.compile(r"(?<=[\d})\s])\s*([a-zA-Z][a-zA-Z/ ]*(?:\^\{?-?\d\}?)?
 _POINT = re.compile(r"[A-Z]\s*(\(.*,.*\))")
 _BASED = re.compile(r"(?:\\text\{)?([\dA-F]+)\}?_.*")
 _CHOSEN = re.compile(r"(?<!\w)(?:C\s*\(\s*(\w+)\s*,\s*(\w+)\s*\)|(\d+)C(\d+)(?!\w))")
-_DECIMAL_COMMA = re.compile(  # and none of thousands, as in 1,234
-    r"(?<![\d.,])(?![1-9]\d{0,2}(?:,\d{3})+(?![\d,]))(?:\d{1,3}(?:[. ]\d{3})+|\d+),\d+(?![\d.,])"
-)
-_LIST = re.compile(r"[(\[]|\\\{")
-_NAMELESS = re.compile(
-    r"\\text\{[^{}]*[a-zA-Z][^{}]*\}|\\[a-zA-Z]+|_\{[^{}]*\}|([a-z]{3,}|[A-Z][a-z]{2,}|mu|nu|xi|[一-鿿]+)"
-)
 
 _REALS = re.compile(
     r"(?:[a-z]\s*\\in\s*)?(?:\\text\{\s*)?(?:[aA]ll )?(?:real(?: number)?s|\\mathbb\s*\{?\s*R)\s*\}?"
@@ -130,10 +133,17 @@ def matches(
     plain_gold, plain = tidy(gold), tidy(answer)
     if plain_gold == plain:
         return True
-    expected, said = read_tidied(plain_gold, leaf), read_tidied(plain, leaf)
+    expected, said = read_surely(gold, plain_gold, leaf), read_surely(answer, plain, leaf)
+    if CONTRADICTION in expected.guesses | said.guesses:
+        return None
     verdict = _compare(expected, said)
+    joined, said_joined = _joints(plain_gold), _joints(plain)
+    if verdict is None and joined and said_joined and joined.isdisjoint(said_joined):
+        return None  # math-verify and intervals take `and` for `or`
     if verdict is None:
         verdict = proof(plain_gold, plain)
+    if verdict and _has_other_case(plain_gold, plain, expected):
+        return None
     if not verdict and max(len(plain_gold), len(plain)) <= LONGEST_READ:
         # Letters of which the texts say that they stand for any number of some kind: `k \in \mathbb{Z}`.
         declared = frozenset("".join(groups) for groups in _DECLARED.findall(f"{gold} {answer}"))
@@ -142,40 +152,27 @@ def matches(
             return True
     if verdict or (tolerance > 0 and _is_near(expected, said, tolerance)):
         return True
-    # None is kept apart from False: R3 draws noisy labels from answers that are proved wrong (False), and an undecided
-    # one may be right: an equal value under another name or in an equation that need not name it, letters in a row
-    # that may be no product, a gold of 3,14, which may be a list or a number.
-    is_open = verdict is None or _nameless(plain_gold, expected) != _nameless(plain, said)
-    if {expected.kind, said.kind} != {"equation"}:
-        is_open = is_open or _compare(_unnamed(expected), _unnamed(said)) is True
-    for text, other in ((plain_gold, said), (plain, expected)):
-        if not is_open and (pointed := _with_points(text)) != text:
-            is_open = _compare(other, read_tidied(pointed, leaf)) is True
-    return None if is_open else False
+    # None is kept apart from False: R3 draws noisy labels from answers that are proved wrong (False).
+    return None if verdict is None or _may_match(expected, said) else False
 
 
-def _unnamed(form: Form) -> Form:
-    """The value of a form, or its solutions, whatever they are called."""
-    if form.kind == "system":
-        return Form("set", parts=tuple(_solutions(form)))
-    return form.parts[0] if form.kind in ("assignment", "equation") and form.parts else form
+def _joints(text: str) -> set[str]:
+    """The words that join the parts of a text, in one spelling."""
+    return {_JOINTS[sign] for sign in _JOINT.findall(text)}
 
 
-def _nameless(text: str, form: Form) -> set[str]:
-    """Letters in a row that computer algebra read as a product, which they may not be."""
-    return {*_NAMELESS.findall(split_unit(text)[0])} - {""} if _is_computed(form) else set()
+_JOINTS = {"and": "and", "land": "and", "wedge": "and", "or": "or", "lor": "or", "vee": "or"}
+_JOINT = re.compile(rf"(?<![a-zA-Z])({'|'.join(_JOINTS)})(?![a-zA-Z])")
 
 
-def _is_computed(form: Form) -> bool:
-    """Whether computer algebra read some part of an answer."""
-    return form.kind in ("value", "equation", "other", "text") or any(map(_is_computed, form.parts))
-
-
-def _with_points(text: str) -> str:
-    """`text` with points for its decimal commas: 1234.5 for 1.234,5. Only semicolons keep those of a tuple apart."""
-    if _LIST.search(text) and ";" not in text:
-        return text
-    return _DECIMAL_COMMA.sub(lambda number: number[0].translate(str.maketrans(",", ".", ". ")), text)
+def _may_match(gold: Form, answer: Form) -> bool:
+    """Whether two forms that do not match rest on different guesses, or another reading of theirs does match."""
+    if not gold.is_told_from(answer):
+        return True
+    pairs = [*((other, answer) for other in gold.others), *((gold, other) for other in answer.others)]
+    if {gold.kind, answer.kind} != {"equation"}:  # an equal value under another name is not proved wrong
+        pairs.append((_unnamed(gold), _unnamed(answer)))
+    return any(_compare(*pair) for pair in pairs)
 
 
 def _is_near(gold: Form, answer: Form, tolerance: Fraction) -> bool:
@@ -190,6 +187,33 @@ def _is_near(gold: Form, answer: Form, tolerance: Fraction) -> bool:
     if value is None or said is None or value.denominator == said.denominator == 1:
         return False
     return abs(value - said) <= tolerance * abs(value)
+
+
+def _has_other_case(gold: str, answer: str, form: Form) -> bool:
+    """Whether a letter of a formula is in the answer only as a capital or a small one, or a short word is: `Co`."""
+    if form.kind == "word" and len(form.label) > 1:
+        gold, answer = (re.sub(r"\\text|[^a-zA-Z]", "", text) for text in (gold, answer))
+        is_code = len(gold) < 3 or not re.search("[aeiouAEIOU]", gold) or bool(_MIXED.search(gold + " " + answer))
+        return is_code and gold != answer and gold.lower() == answer.lower() and "no" not in (gold, answer)
+    if form.kind in ("number", "percent", "based", "quantity"):
+        return False
+    if form.kind == "assignment":
+        gold, answer = _VALUE.sub("", gold), _VALUE.sub("", answer)
+    ours, theirs = ({name for name in _LETTER.findall(text) if len(name) == 1} for text in (gold, answer))
+    is_option = form.kind in ("word", "choice") and form.label <= "j"
+    return not is_option and any(letter.swapcase() in theirs for letter in ours - theirs - _CASELESS)
+
+
+_MIXED = re.compile("[a-z][A-Z]")
+_CASELESS = frozenset("eiEIcC")
+"""Constants, and that of integration."""
+
+
+def _unnamed(form: Form) -> Form:
+    """The value of a form, or its solutions, whatever they are called."""
+    if form.kind == "system":
+        return Form("set", parts=tuple(_solutions(form)))
+    return form.parts[0] if form.kind in ("assignment", "equation") and form.parts else form
 
 
 def _compare(gold: Form, answer: Form) -> bool | None:
@@ -368,9 +392,9 @@ def _other_readings(gold: str, answer: str, declared: frozenset[str]) -> Iterato
     if "\\circ" in gold + answer and "\\pi" in gold + answer:
         yield _DEGREES.sub(r"\\frac{\1\\pi}{180}", gold), _DEGREES.sub(r"\\frac{\1\\pi}{180}", answer)
     if "." in gold and (";" in answer or "," not in gold):
-        yield gold, _with_points(answer)
+        yield gold, with_points(answer)
     if ";" in gold or re.fullmatch(r"-?0,\d\d+", gold):
-        yield _with_points(gold), answer
+        yield with_points(gold), answer
     if _CHOSEN.search(f"{gold} {answer}"):
         yield _CHOSEN.sub(r"\\binom{\1\3}{\2\4}", gold), _CHOSEN.sub(r"\\binom{\1\3}{\2\4}", answer)
     if (digits := _BASED.fullmatch(gold)) and "_" not in answer:

@@ -229,7 +229,9 @@ _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     r"μ(?![a-zA-Z])": r"\\mu ",
     r"(?<=[\d}])\s*([一-鿿]+|Ω)$": r"\\text{ \1}",
     # indices, thousands, times of day
-    r"_\s*(?:\{\s*(?:\\text\{\s*([a-zA-Z]+)\s*\}|\\([a-zA-Z]+))\s*\}|\\([a-zA-Z]+))": r"_{\1\2\3}",
+    r"_\s*(?:\{\s*(?:\\text\{\s*([a-zA-Z]+)\s*\}|\\([a-zA-Z]+))\s*\}|\\text\{\s*([a-zA-Z]+)\s*\}|\\([a-zA-Z]+))": (
+        r"_{\1\2\3\4}"
+    ),
     r"(?<=\d)(?<!\b0)\{,\}(?=\d{3}(?!\d))": "",
     r"(?<=\d)\{,\}(?=\d)": ".",
     r"\{\s*:\s*\}": ":",
