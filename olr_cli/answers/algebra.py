@@ -163,6 +163,8 @@ _MOST_FACTORED = 30
 _BITS = 133
 """Compared bits of a value: 40 digits."""
 _SPARE_BITS = 50
+_MOST_POINTS = 8
+"""Points at which an expression is computed, in search of two at which it is real."""
 _SMALL_CONSTANT = 64
 """Bits of a constant that may be lost in a sum with others; a longer one adds its bits to what is compared."""
 _MOST_COMPARED = 4000
@@ -252,6 +254,9 @@ def _expression(value: Any) -> Form:
     bits = _compared_bits(opaque)
     try:
         values = [_value_at(opaque, place, bits) for place in range(2)]
+        is_real_elsewhere = any(i for (_, i), _ in values) and not value.has(sympy.I)
+        if is_real_elsewhere:
+            values = _real_values(opaque, bits) or values
     except _NoValue:
         return number(Fraction(0)) if sympy.simplify(value) == 0 else Form("other", short(str(value)))
     one, other = map(_rational, values)
@@ -259,9 +264,18 @@ def _expression(value: Any) -> Form:
         return number(one)
     label = short(" ".join(f"{r:x},{i:x}@{e}" for (r, i), e in values))
     guesses = {symbol.name for symbol in opaque.free_symbols if symbol.name.startswith(_SIGNED_NAMES)}
-    if any(i for (_, i), _ in values) and not value.has(sympy.I):  # real elsewhere, perhaps
+    if is_real_elsewhere:  # where another expression is not, perhaps
         guesses.add(label)
     return Form("value", label).guessed(OF_LETTERS + guess for guess in guesses)
+
+
+def _real_values(expression: sympy.Expr, bits: int) -> list[tuple[_Point, int]]:
+    """The values at the first two points at which an expression of roots and logarithms is real; none without two."""
+    if not expression.free_symbols:
+        return []
+    values = (_value_at(expression, place, bits) for place in range(_MOST_POINTS))
+    real = [one for one in values if not one[0][1]]
+    return real[:2] if len(real) > 1 else []
 
 
 def _with_names(expression: sympy.Expr) -> sympy.Expr:
@@ -290,7 +304,7 @@ class _NoValue(Unreadable):
 def _value_at(expression: sympy.Expr, place: int, bits: int) -> tuple[_Point, int]:
     """The value of `expression` at a point, as two integers of `bits` bits and a binary exponent.
 
-    At the first point, symbols are between 0 and 1, at others between 1 and 9.
+    At every third point, from the first on, symbols are between 0 and 1, at others between 1 and 9.
 
     Raises:
         _NoValue: there is none.
@@ -320,7 +334,7 @@ def _coordinate(name: str, place: int) -> sympy.Rational:
     """The value of a symbol at a point: positive and real, where identities that sympy proves do hold."""
     digest = hashlib.blake2b(f"{place} {name}".encode("utf-8", "surrogatepass"), digest_size=15).digest()
     share = sympy.Rational(int.from_bytes(digest, "big") * 128, _PRIME)
-    return share if place == 0 else 1 + 8 * share
+    return share if place % 3 == 0 else 1 + 8 * share
 
 
 def _binary(part: Any) -> tuple[int, int, int]:
@@ -444,7 +458,9 @@ def _root(base: sympy.Expr, exponent: sympy.Rational) -> sympy.Expr:
     if square.is_Add and sympy.count_ops(square) <= _MOST_FACTORED and square.is_polynomial():
         square = sympy.factor(square)
     if factor.is_positive and square.is_Pow and square.exp.is_even and square.base.free_symbols:
-        return factor**exponent * _signed(sympy.Abs(square.base, evaluate=False), [square.base]) ** (square.exp * exponent)
+        return factor**exponent * _signed(sympy.Abs(square.base, evaluate=False), [square.base]) ** (
+            square.exp * exponent
+        )
     return base**exponent
 
 

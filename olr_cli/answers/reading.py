@@ -73,13 +73,18 @@ def read(answer: str, leaf: Leaf = no_algebra) -> Form:
 def read_surely(answer: str, text: str, leaf: Leaf) -> Form:
     """Read an answer that is `text` once it is tidied; its form says what was guessed, and how else it can be read."""
     form = read_tidied(text, leaf)
-    texts = {with_points(text), _UNIT_SIGN.sub("", text)} - {text}
+    texts = {with_points(text), _LISTED.sub(r"\1", text), _CLOCK.sub(_in_halves, text)} - {text}
     if _OPTIONS.fullmatch(text):
         texts.add(", ".join(text))
-    if _DOUBLE.fullmatch(text):
-        texts.add(f"{float(text):.12g}")
+    guesses = [one[0] for one in [_UNSURE.search(text)] if one]
     styles = _STYLE.findall(answer) if _is_computed(form) or _SCRIPT.search(answer) else ()
-    return form.guessed(styles, (read_tidied(other, leaf) for other in texts))
+    return form.guessed([*styles, *guesses], (read_tidied(other, leaf) for other in texts))
+
+
+def _in_halves(clock: re.Match[str]) -> str:
+    """A time of the 24-hour clock as one of the 12-hour clock."""
+    hour = int(clock[1])
+    return f"{hour % 12 or 12}:{clock[2]} {'PM' if hour > 11 else 'AM'}"
 
 
 def with_points(text: str) -> str:
@@ -102,19 +107,28 @@ _STYLE = re.compile(r"\\(?:bm|boldsymbol|math(?:bf|cal|scr|frak)|hat|vec|bar|til
 _SCRIPT = re.compile(r"\\math(?:cal|scr|frak)(?![a-z])")
 _NAMELESS = re.compile(
     r"\\text\{[A-Z][a-z]?\}\s*(_\s*\{?\d)|\\text\{[^{}]*[a-zA-Z][^{}]*\}|\\(?:begin|end)\{\w+\}"
-    r"|(\\var(?:epsilon|phi|theta|rho))(?![a-z])|\\[a-zA-Z]+|_\{[^{}]*\}"
+    r"|\\[a-zA-Z]+|_\{[^{}]*\}"
     r"|((?<=\d)\s*[xX](?=\s*\d|_\{\d)|[a-z]{3,}|[A-Z][a-z]{2,}|mu|nu|xi|[一-鿿]+)"
 )
-"""In its groups what computer algebra may misread: indices and formulas, variants of letters, letters in a row."""
-_UNIT_SIGN = re.compile(
-    r"(?<=[\d}])\s*(?:\\text\{\s*[kMGm]?\s*)?\\(?:mu|Omega|AA|mathring)(?![a-zA-Z])[^+=<>\d()-]*$"
+"""In its groups what computer algebra may misread: indices and formulas, letters in a row."""
+_LISTED = re.compile(r"\[([^\[\]]*,[^\[\]]*)\]")
+_CLOCK = re.compile(r"^([01]?\d|2[0-3]):([0-5]\d)$", re.ASCII)
+_UNSURE = re.compile(
+    # several quantities: 2 hours 30 minutes
+    r"\d\s*(?:\\text\{[^{}]*\}|\^\s*\\circ|[a-zA-Z]+)\s*,?\s*(?:\\text\{\s*and\s*\}|and\b)?\s*\d+(?:\.\d+)?\s*(?:\\text|\\?[a-z]{3}|'|\^\{?\\prime)"
+    r"|[一二三四五六七八九十百千零两]"  # numerals of words
+    r"|(?:\\text\{[A-Za-z ]+\}|(?<![A-Za-z\\])[A-Z])\s*\([^()]*,"  # a function by its name, perhaps a point by its
+    r"|\d[spdf]\s*\^.*\d[spdf]\s*\^"  # electrons
+    r"|^(?:\\text\{\s*)?[NS]\b.*\d.*[EW]"  # points of the compass
+    r"|^[a-zA-Z](?: [a-zA-Z])+$"  # a word or a product
 )
 _OPTIONS = re.compile("[A-J]{2,6}")
-_DOUBLE = re.compile(r"-?\d*\.\d{14,17}", re.ASCII)
 _ANY_VALUE = re.compile(  # constants of integration, free integers
-    r"(?=.*[tuxy])(?:.*\+\s*[CK]$|[CK]\s*\+)|.*(?:(?<![a-zA-Z\\])(?:[CK]|[CcK]_\{?\d\}?|A|B)\s*\\?e\s*\^|[kn]\s*\\pi)"
+    r"(?=.*[tuxy])(?:.*\+\s*[CK]$|[CK]\s*\+)|.*(?:(?<![a-zA-Z\\])(?:[CK]|[CcK]_\{?\d\}?|A|B)\s*\\?e\s*\^|[kn]\s*\\pi)|-?\d*k\s*[+-]\s*\d+$"
 )
-_DENIAL = re.compile(r"(?i)^(?=.*(?:\d|\\infty|\\emptyset)).*(?<![a-z\\])(?:not|isn't|wrong|incorrect|false)(?![a-z])")
+_DENIAL = re.compile(
+    r"(?i)^(?=.*(?:\d|\\infty|\\emptyset)).*(?<![a-z\\])(?:not|isn't|wrong|incorrect|false)(?![a-z])"
+)
 """A value, and a word that takes it back."""
 
 
@@ -399,7 +413,9 @@ def _contradict(sides: Sequence[str], leaf: Leaf) -> bool:
     values = [exact_number(side) for side in texts]
     if len(texts) < 2 or (None not in values and len({*values}) == 1):
         return False
-    sides_read = [approximate(leaf(side) if value is None else number(value)) for side, value in zip(texts, values)]
+    sides_read = [
+        approximate(leaf(side) if value is None else number(value)) for side, value in zip(texts, values)
+    ]
     numbers = [(text, value) for text, value in zip(texts, sides_read) if value is not None]
     return any(
         abs(one - other) > max(_rounding(text), _rounding(said))
