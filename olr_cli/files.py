@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import filecmp
 import json
 import os
 import shutil
@@ -189,6 +190,35 @@ def write_whole(target: Path, write: Callable[[Path], object], *, durable: bool 
             temporary.unlink(missing_ok=True)
 
 
+class _SameBytes(Exception):
+    """Ends `write_whole` where the file is there already."""
+
+
+def write_new(
+    target: Path, write: Callable[[Path], object], place: str = "", *, replaces: bool = False
+) -> bool:
+    """Let `write` fill a new file; return whether it was written: False if it was there already with the same bytes.
+
+    A file with other content is refused, unless this `replaces` it; `place` is the argument that names it. So a
+    command can be given twice.
+    """
+
+    def fill(path: Path) -> None:
+        write(path)
+        if not os.path.lexists(target):
+            return
+        if target.is_file() and filecmp.cmp(path, target, shallow=False):
+            raise _SameBytes
+        if not replaces:
+            raise taken(target, ", with other content", place)
+
+    make_folder_of(target)
+    with suppress(_SameBytes):
+        write_whole(target, fill)
+        return True
+    return False
+
+
 def sweep(folder: Path, *, is_held: bool = False) -> None:
     """Remove temporary files of olr that are older than a minute and whose process has gone; in a held folder, all."""
     for leftover in folder.glob(".*.tmp"):
@@ -205,7 +235,7 @@ def require_new(outputs: Mapping[str, Path | None], repeatable: Collection[str] 
 
     Args:
         outputs: argument -> its file, if one was named.
-        repeatable: arguments whose file may be there, since `olr_cli.data.writers` replaces nothing.
+        repeatable: arguments whose file may be there, since `write_new` replaces nothing.
     """
     places: dict[str, str] = {}
     for name, target in outputs.items():
@@ -226,6 +256,8 @@ def require_new(outputs: Mapping[str, Path | None], repeatable: Collection[str] 
 def require_table_name(target: Path | None) -> None:
     """Refuse a name that promises another format than Parquet or CSV, which tables are written as."""
     if target is not None and target.suffix not in (".parquet", ".csv"):
+        if os.path.lexists(target):
+            raise taken(target, place="out")
         raise UserError(
             f"{target}: the table is written as Parquet or CSV; give it the ending .parquet or .csv", "out"
         )

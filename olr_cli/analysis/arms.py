@@ -291,16 +291,17 @@ def vary(arms: Iterable[Arm], key: str) -> list[Variation]:
     """
     groups: defaultdict[str, dict[Any, Arm]] = defaultdict(dict)
     for arm in arms:
-        if (value := _value(arm.recipe, key)) is not None:
+        if (value := _value(arm.runs[0], key)) is not None:
             groups[repr(sorted(arm.settings(key).items()))].setdefault(value, arm)
     return [Variation(key, dict(sorted(group.items()))) for group in groups.values() if len(group) > 1]
 
 
-def _value(recipe: Recipe, key: str) -> Any:
-    part: Any = recipe
+def _value(run: Run, key: str) -> Any:
+    """Return a run's value of a key: its recipe's, or the default of its own label rule."""
+    part: Any = run.recipe
     for name in key.split("."):
         part = getattr(part, name, None)
-    return part
+    return run.rule_defaults.get(key.removeprefix("method.")) if part is None else part
 
 
 def grpo_beside(arm: Arm, arms: Iterable[Arm]) -> Arm | None:

@@ -22,7 +22,7 @@ from olr_cli.data.sets import recipe_reading, sentinel_type, training_prompts
 from olr_cli.data.verified import with_verified
 from olr_cli.errors import UserError, at
 from olr_cli.recipe.layers import overlay, override, validate
-from olr_cli.recipe.methods import OlrMethod
+from olr_cli.recipe.methods import OlrMethod, OwnMethod
 from olr_cli.recipe.schema import Recipe, flatten
 from olr_cli.runs.directory import GIVEN_UP, has_run, read_manifest, read_recipe, rules_note
 from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_responses, stored_steps
@@ -49,6 +49,17 @@ _MOST_CONTRADICTIONS = 0.1
 
 EXAMPLE = "method.slope_threshold=0.1"
 """A setting that a replay takes, as an example."""
+
+
+def replay_words(recipe: Recipe, settings: Sequence[str] = ()) -> list[str]:
+    """Return the words of a replay under other criteria, after those that name the history.
+
+    They have the settings that the history is read with, by default those that a run's own verifier needs, and the
+    method OLR if a rule of somebody's own has other criteria.
+    """
+    read = settings or [text for key, text in recipe.code_settings().items() if key == "verifier.where"]
+    own = ["method.name=olr"] if isinstance(recipe.method, OwnMethod) else []
+    return [word for setting in (*read, *own, EXAMPLE) for word in ("--set", setting)]
 
 
 @dataclass(frozen=True)

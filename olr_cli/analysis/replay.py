@@ -7,17 +7,19 @@ during training, step by step. A table of another trainer's rollouts can be repl
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from shlex import quote
 from typing import TextIO
 
 import polars as pl
 
-from olr_cli.analysis.histories import OF_THE_LOSS, RolloutHistory, contradictions
+from olr_cli.analysis.audit.audit import SETTABLE
+from olr_cli.analysis.histories import OF_THE_LOSS, RolloutHistory, contradictions, replay_words
 from olr_cli.answers import Judge
+from olr_cli.data.writers import write_csv
 from olr_cli.errors import UserError
-from olr_cli.files import make_folder_of, write_whole
+from olr_cli.files import write_new
 from olr_cli.recipe.methods import OlrMethod
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.directory import kind_note, kind_of, read_manifest, read_recipe
@@ -78,10 +80,8 @@ def replay_file(history: RolloutHistory) -> Path:
     return history.source.with_name(f"{history.source.stem}-replay-{digest}.parquet")
 
 
-def _write_labels(tables: Iterable[pl.DataFrame], target: Path) -> None:
+def _write_labels(tables: Iterable[pl.DataFrame], target: Path, *, replaces: bool) -> bool:
     import pyarrow.parquet as pq
-
-    make_folder_of(target)
 
     def write(path: Path) -> None:
         schema = table_schema("labels")
@@ -89,9 +89,9 @@ def _write_labels(tables: Iterable[pl.DataFrame], target: Path) -> None:
             for labels in tables:
                 writer.write_table(labels.to_arrow().cast(schema))
         if target.suffix == ".csv":
-            pl.read_parquet(path, glob=False).write_csv(path)
+            write_csv(pl.read_parquet(path, glob=False), path)
 
-    write_whole(target, write)
+    return write_new(target, write, "out", replaces=replaces)
 
 
 def _scan(file: Path) -> pl.LazyFrame:
@@ -101,9 +101,19 @@ def _scan(file: Path) -> pl.LazyFrame:
     return pl.scan_csv(file, schema=schema, glob=False)
 
 
-def replay_answer(history: RolloutHistory, judge: Judge, target: Path) -> Answer:
-    """Write the labels of a replay to `target`, and say in a few lines what was decided."""
-    _write_labels(label_tables(history, judge), target)
+def replay_answer(
+    history: RolloutHistory,
+    judge: Judge,
+    target: Path,
+    named: Sequence[str] = (),
+    settings: Sequence[str] = (),
+) -> Answer:
+    """Write the labels of a replay to `target`, and say in a few lines what was decided.
+
+    The next commands name the history by the words `named`, by default its place, and read it with the same settings.
+    """
+    # The place of its own that a replay has is written again: the run may have gone on since.
+    is_new = _write_labels(label_tables(history, judge), target, replaces=target == replay_file(history))
     labels = _scan(target)
     is_right = pl.col("effective_label_is_correct")
     counts = labels.select(
@@ -131,13 +141,18 @@ def replay_answer(history: RolloutHistory, judge: Judge, target: Path) -> Answer
     elif row["labelled"]:
         lines.append(f"{row['changed']:,} of {row['labelled']:,} labels would be replaced by another answer.")
     lines += _warnings(history, row)
-    place = quote(str(history.source))
+    words = named or [str(history.source)]
+    recipe = read_recipe(history.source) if history.is_run else history.recipe
+    kept = [setting for setting in settings if not setting.strip().startswith("method")]
+    read = [word for it in kept if it.strip().startswith(SETTABLE) for word in ("--set", it)]
     commands = {
-        f"olr audit {place}": "which labels look wrong, the most doubtful first",
-        f"olr replay {place} --set method.slope_threshold=…": "what other criteria would select",
+        shlex.join(["olr", "audit", *words, *read]): "which labels look wrong, the most doubtful first",
+        shlex.join(
+            ["olr", "replay", *words, *replay_words(recipe, kept)]
+        ): "what other criteria would select",
     }
     notes = [*history.notes, *contradictions(history, judge)]
-    return Answer(lines, notes=notes, files=[File(target)], next=commands)
+    return Answer(lines, notes=notes, files=[File.written(target, is_new=is_new)], next=commands)
 
 
 def _warnings(history: RolloutHistory, counts: Mapping[str, int]) -> list[str]:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from olr_cli.analysis import figures
 from olr_cli.analysis.arms import Arm, begun, find_runs, group, newest_of_each, relabel
+from olr_cli.analysis.audit.request import Request as AuditRequest
 from olr_cli.analysis.frame import Lack
-from olr_cli.analysis.histories import EXAMPLE
+from olr_cli.analysis.histories import replay_words
 from olr_cli.analysis.tables import PUBLISHED_TABLES, TABLES, count
 from olr_cli.data.arithmetic import mixture_note
 from olr_cli.errors import UserError
 from olr_cli.evaluation.scores import is_evaluation
-from olr_cli.files import make_folder_of, require_new, write_text
+from olr_cli.files import require_new, write_new
 from olr_cli.runs.stored import Run
 from olr_cli.tables import Answer, File, Table, comma_separated
 
@@ -81,7 +82,7 @@ class Request:
 
 def carry_out(request: Request) -> Answer:
     """Count the tables, draw the figures, write the report."""
-    require_new({"out": request.csv})
+    require_new({"out": request.csv}, repeatable=["out"])
     figures.known_figures(request.wanted_figures)
     if request.verified is not None and not request.report:
         raise UserError(
@@ -119,9 +120,9 @@ def carry_out(request: Request) -> Answer:
         files.append(File(page, f" ({page.stat().st_size / 1e6:.1f} MB), for any browser"))
         notes += left_out
     if request.csv is not None:
-        make_folder_of(request.csv)
-        write_text(request.csv, comma_separated(*tables.values()) + "\n")
-        files.append(File(request.csv))
+        text = comma_separated(*tables.values()) + "\n"
+        is_new = write_new(request.csv, lambda path: path.write_text(text, encoding="utf-8"), "out")
+        files.append(File.written(request.csv, is_new=is_new))
     result = {"tables": tables, "written": written, "notes": notes}
     return Answer(list(tables.values()), result, notes, files, dict(_next(request, arms, [*tables])))
 
@@ -214,13 +215,14 @@ def _next(request: Request, arms: Sequence[Arm], tables: Sequence[str]) -> Itera
     first = arms[0].runs[0]
     run = shlex.quote(str(first.path))
     if first.log is not None:
-        yield f"olr audit {run}", "which labels look wrong"
+        yield AuditRequest(request.places, columns=request.columns).again(), "which labels look wrong"
         return
     if list(request.wanted_figures) == ["learning"]:
         yield f"olr analyze {run} --figure all", "every figure that this run allows"
     if first.kind == "rollouts":
         yield f"olr audit {run}", "which labels look wrong"
     else:
-        yield f"olr replay {run} --set {EXAMPLE}", "what other criteria select, no training"
+        replay = shlex.join(replay_words(first.recipe))
+        yield f"olr replay {run} {replay}", "what other criteria select, no training"
     if not request.report:
         yield f"olr analyze {run} --report", "every prompt's history, in one HTML file"

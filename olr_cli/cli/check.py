@@ -51,7 +51,7 @@ def check(
     from olr_cli.files import require_new
     from olr_cli.tables import Answer
 
-    require_new({"export": export})
+    require_new({"export": export}, repeatable=["export"])
     if export is not None:
         require_writable(export, source)
     elif drop:

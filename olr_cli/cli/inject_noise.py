@@ -93,9 +93,11 @@ def inject_noise(
     target = out or default_target(clean.source, type if frozen is None else f"{type}-frozen", ratio)
     with at("out"):
         is_new = write_prompts(noisy, target)
-    remark = " (olr train and verl read it)" if is_new else " is already there with these bytes"
     notes = [f"{note}." for note in (*clean.notes, *repeat_notes(clean))]
-    show(_answer(noisy, refused, File(target, remark, is_new), notes), "json" if json else "terminal")
+    show(
+        _answer(noisy, refused, File.written(target, " (olr train and verl read it)", is_new=is_new), notes),
+        "json" if json else "terminal",
+    )
 
 
 def _answer(noisy: PromptSet, refused: Sequence[Pair] | None, file: File, notes: Sequence[str]) -> Answer:

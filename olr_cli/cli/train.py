@@ -100,10 +100,10 @@ def train(
 
 
 def _sweep(recipe: str, recipes: Recipes, storage: Storage) -> None:
+    from olr_cli.engines.rehearse import sweep_answer
     from olr_cli.engines.sweep import train_all
     from olr_cli.errors import UserError
     from olr_cli.recipe.layers import expand_sweep, load_recipe
-    from olr_cli.tables import Answer
 
     settings, _, index, jobs = recipes
     run_dir, _, dry_run, as_json = storage
@@ -116,12 +116,7 @@ def _sweep(recipe: str, recipes: Recipes, storage: Storage) -> None:
         resume = (path / "manifest.json").exists()
         _train_one(chosen.recipe, path, resume=resume, dry_run=dry_run, arm=chosen.arm, as_json=as_json)
     elif dry_run:
-        lines = [f"{number:>4}  {run.arm:<32} {folder / run.place}" for number, run in enumerate(runs)]
-        rows = [
-            {"index": number, "arm": run.arm, "run": folder / run.place, "digest": run.recipe.digest()}
-            for number, run in enumerate(runs)
-        ]
-        show(Answer(lines, {"folder": folder, "runs": rows}), "json" if as_json else "terminal")
+        show_dry_run(sweep_answer(runs, folder), as_json=as_json)
     else:
         raise typer.Exit(train_all(recipe, settings, runs, folder, jobs or 1))
 
@@ -152,9 +147,7 @@ def _train_one(
             show(replace(answer, parts=[line], next={**more, **answer.next}), shape)
             return
     progress = choose_progress(as_json=as_json)
-    words = ["olr", "train", "--resume", "--run-dir", str(path)]
-    for setting in recipe.code_settings().values():
-        words += ["--set", setting]
+    words = ["olr", "train", "--resume", "--run-dir", str(path), *recipe.named_again()]
     with shown_until_stopped(progress, path, words):
         launch(recipe, path, engine_of(recipe), progress, resume=resume, arm=arm)
     answer = run_summary(path)

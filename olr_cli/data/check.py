@@ -142,8 +142,8 @@ class Checked:
                 f"{self.source} is a log of answers; olr audit exports what is left of it", "export"
             )
         kept = self.without([*UNUSABLE, *dropped])
-        write_rows(self.table, kept, target)
-        return File(target, f" ({len(kept):,} of {self.rows:,} rows)")
+        is_new = write_rows(self.table, kept, target)
+        return File.written(target, f" ({len(kept):,} of {self.rows:,} rows)", is_new=is_new)
 
 
 def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -> Checked:

@@ -328,6 +328,9 @@ _BATCH_OF_OBJECTS = 1 << 14
 """Rows of JSON that are read at a time; an object takes a kilobyte."""
 _LONGEST_CELL = 1 << 27
 _SEPARATORS = ",;\t"
+FORMULA = r"[=+\-@\t\r]"
+"""A character that makes spreadsheets take a cell for a formula if it is the first."""
+_QUOTED = re.compile(f"'+{FORMULA}")
 _TURNS = re.compile(r"""\s*\[\s*\{\s*["']""")
 
 
@@ -493,12 +496,15 @@ def lines_of_rows(file: Path, rows: Sequence[int]) -> str:
 def _csv_table(file: Path) -> pa.Table:
     """The rows below a line of names, values as text; null where they are empty.
 
-    A column of chat turns is read as such, in JSON or as Python writes them.
+    A column of chat turns is read as such, in JSON or as Python writes them. In tables with a column prompt_id, as olr
+    writes them, texts lose the apostrophe that keeps a spreadsheet from taking them for formulas.
     """
     import pyarrow as pa
 
     head, *rows = [row for _, row in _csv_rows(file)] or [[]]
     names = [name.strip() for name in head]
+    if "prompt_id" in names:
+        rows = [[value[1:] if _QUOTED.match(value) else value for value in row] for row in rows]
     columns = zip(*rows, strict=True) if rows else [()] * len(names)
     cells = [
         _csv_cells([value or None for value in column], f"{file}: '{name}'")

@@ -6,15 +6,19 @@ import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from olr_cli.data.prompt_files import labelled_table
 from olr_cli.data.prompts import PromptSet
-from olr_cli.data.rows import Rows, lines_of_rows
-from olr_cli.errors import UserError, first_line, taken
-from olr_cli.files import make_folder_of, write_whole
+from olr_cli.data.rows import FORMULA, Rows, lines_of_rows
+from olr_cli.errors import UserError, first_line
+from olr_cli.files import write_new
+
+if TYPE_CHECKING:
+    import polars as pl
 
 SCHEMA_VERSION = 1
 """Raised whenever a field of the written rows changes its meaning."""
@@ -23,23 +27,11 @@ SCHEMA_VERSION = 1
 def write_prompts(prompts: PromptSet, target: Path) -> bool:
     """Write `prompts` in the interchange format: Parquet, or JSON Lines if the name ends in ``.jsonl``.
 
-    The file appears whole or not at all, and no other file is ever replaced.
-
     Returns:
-        True if the file was written, False if it was there already with the same bytes.
+        Whether the file was written, as of `write_new`.
     """
     content = encode(prompts, target)
-    if target.exists():
-        if target.is_file() and target.read_bytes() == content:
-            return False
-        raise taken(target, ", with other content")
-    make_folder_of(target)
-
-    def write(path: Path) -> None:
-        path.write_bytes(content)
-
-    write_whole(target, write)
-    return True
+    return write_new(target, lambda path: path.write_bytes(content))
 
 
 def encode(prompts: PromptSet, target: Path) -> bytes:
@@ -80,8 +72,12 @@ def require_writable(target: Path, source: str) -> None:
         )
 
 
-def write_rows(rows: Rows, kept: Sequence[int], target: Path) -> None:
-    """Write some rows with all their columns: the very lines of a CSV or JSON Lines file, else what was read."""
+def write_rows(rows: Rows, kept: Sequence[int], target: Path) -> bool:
+    """Write some rows with all their columns: the very lines of a CSV or JSON Lines file, else what was read.
+
+    Returns:
+        Whether the file was written, as of `write_new`.
+    """
     files = rows.origins.files
     if len(files) == 1 and files[0].suffix == target.suffix != ".parquet":
         content = lines_of_rows(files[0], kept).encode()
@@ -89,8 +85,17 @@ def write_rows(rows: Rows, kept: Sequence[int], target: Path) -> None:
         content = _parquet(rows.table.take(list(kept)))
     else:
         content = _json_lines(rows.table.take(list(kept)), target, rows.place)
-    make_folder_of(target)
-    write_whole(target, lambda path: path.write_bytes(content))
+    return write_new(target, lambda path: path.write_bytes(content), "export")
+
+
+def write_csv(table: pl.DataFrame, path: Path) -> None:
+    """Write a table with a column prompt_id as CSV in which no spreadsheet takes a text for a formula.
+
+    A text that begins like one gets an apostrophe, which `olr_cli.data.rows` takes away; numbers stay as they are.
+    """
+    import polars as pl
+
+    table.with_columns(pl.col(pl.String).str.replace(f"^('*{FORMULA})", "'${1}")).write_csv(path)
 
 
 def _parquet(table: pa.Table) -> bytes:

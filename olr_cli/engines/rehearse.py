@@ -16,13 +16,16 @@ import pyarrow as pa
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import SYSTEM_PROMPT, Prompt, PromptSet, View
 from olr_cli.engines.launch import engine_of, extractor_of, run_warnings
+from olr_cli.engines.models import model_location
 from olr_cli.engines.openrlhf.needs import missing_here, version_warnings
 from olr_cli.engines.run import DataSets, Engine, load_data
 from olr_cli.errors import NotHere, UserError
 from olr_cli.packages import untested_versions
 from olr_cli.recipe.checks import code_notes, recipe_warnings
+from olr_cli.recipe.layers import SweepRun
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
 from olr_cli.runs.directory import Kind, read_manifest, read_recipe, recipe_yaml
+from olr_cli.runs.listing import size_text
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import rough_duration
 from olr_cli.runs.schedule import Schedule
@@ -38,6 +41,9 @@ _EXAMPLE = Prompt(
     noise_type="clean",
     rephrased=(_SYSTEM, Message("user", "Add up all integers from 1 to 100.")),
 )
+
+_ROW_BYTES = 50
+"""About what is stored of a rollout besides its response: 30 bytes of a toy."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,7 @@ class Rehearsal:
         recipe, train = self.recipe, self.data.train
         if self.is_example and recipe.data.limit is None:
             return dict.fromkeys(("prompts", "marked", "verified", "steps", "rollouts"))
-        prompts, views = len(train.prompts), len(self.data.views)
+        prompts, views = len(train.prompts), len(compose(recipe.method).views)
         known = [p for p in train.prompts if p.noise_type is not None and not self.is_example]
         return {
             "prompts": prompts,
@@ -170,6 +176,47 @@ def rehearse(
         missing += missing_here(recipe)
         warnings += version_warnings()
     return Rehearsal(recipe, data, is_example, engine, warnings, missing)
+
+
+def sweep_answer(runs: Sequence[SweepRun], folder: Path) -> Answer:
+    """Return a dry run of a sweep: its runs, what the first of them lacks here, and what all of them take together."""
+    first = rehearse(runs[0].recipe)
+    rows = [
+        {"index": number, "arm": run.arm, "run": folder / run.place, "digest": run.recipe.digest()}
+        for number, run in enumerate(runs)
+    ]
+    amounts = zip(*(_takes(first, run.recipe) for run in runs), strict=True)
+    steps, rollouts, disk = (None if None in of else sum(filter(None, of)) for of in amounts)
+    size = "unknown" if disk is None else f"about {size_text(disk)} at most"
+    counts = "unknown" if steps is None else f"{steps:,} steps, {rollouts:,} rollouts"
+    lines = [
+        *(f"{row['index']:>4}  {row['arm']:<32} {row['run']}" for row in rows),
+        *(f"Warning: {sentence}" for sentence in first.warnings),
+        f"all {len(runs)} runs: {counts}; on the disk: {size}",
+        *([f"missing here for {runs[0].arm}:"] if first.missing else ()),
+        *(f"  - {sentence}" for sentence in first.missing),
+    ]
+    result = {"folder": folder, "runs": rows, "warnings": first.warnings, "missing": first.missing}
+    return Answer(lines, result | {"steps": steps, "rollouts": rollouts, "disk_bytes": disk})
+
+
+def _takes(first: Rehearsal, recipe: Recipe) -> tuple[int | None, int | None, int | None]:
+    """Return the steps, rollouts and bytes that a run of a sweep takes at most, or None where nobody knows.
+
+    A run keeps checkpoints of the weights and Adam's two moments (on OpenRLHF 14 bytes a parameter, which has two in a
+    file), and responses of at most four bytes a token.
+    """
+    train, data, weights = recipe.train, first.data, 0
+    if recipe.data != first.recipe.data:
+        data = _example_data(recipe) if first.is_example else load_data(recipe)
+    amount = replace(first, recipe=recipe, data=data).amount
+    with suppress(NotHere):
+        files = Path(model_location(recipe.model.path)).glob("*.safetensors")
+        weights = sum(file.stat().st_size for file in files)
+    copies = 7 if isinstance(recipe.engine, OpenRlhfEngine) else 1 if train.lora_rank else 3
+    checkpoints = (train.keep_checkpoints + (recipe.data.validation is not None)) * copies * weights
+    responses = (_ROW_BYTES + 4 * train.max_new_tokens) * (amount["rollouts"] or 0)
+    return amount["steps"], amount["rollouts"], checkpoints + responses if checkpoints and responses else None
 
 
 def _example_data(recipe: Recipe) -> DataSets:

@@ -161,7 +161,7 @@ def _last_words(log: Path) -> str:
 def _conclude(folder: Path, ended: dict[str, int], runs: int) -> int:
     failed = {place: status for place, status in ended.items() if status}
     if not failed:
-        print(f"Next: olr analyze {quote(str(folder))} --figure coherence --table arms")
+        print(f"Next: olr analyze {quote(str(folder))}")
         return 0
     logs = ", ".join(str(_log(folder, place)) for place in failed)
     print(f"Error: {len(failed)} of {runs} runs did not finish; see {logs}", file=sys.stderr)

@@ -65,6 +65,7 @@ class PooledProblem:
                     choices=problem.choices,
                     tokens=rollout.tokens,
                     truncated=rollout.truncated,
+                    ended_by=rollout.ended_by,
                     seed=seed,
                 )
 

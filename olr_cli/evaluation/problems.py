@@ -86,11 +86,10 @@ def _hub_table(benchmark: Benchmark) -> pa.Table:
             page = benchmark.page or f"https://huggingface.co/datasets/{source.hub}"
             raise UserError(
                 f"{benchmark.name} is gated: accept its terms at {page} and set HF_TOKEN to a token of the account that"
-                f" did, or give a file of its problems ({error})",
-                "data",
+                f" did, or give a file of its problems as data ({error})"
             ) from None
         raise UserError(
-            f"{benchmark.name}: {error}; without a network, give a file that has its problems", "data"
+            f"{benchmark.name}: {error}; without a network, give a file that has its problems as data"
         ) from None
 
 

@@ -341,6 +341,17 @@ def _line(evaluation: NamedScores, name: str, cell: Cell, reference: Reference |
     return line
 
 
+def _other_ends(evaluation: NamedScores) -> Iterator[str]:
+    """Return sentences on the responses that neither the model nor the length limit ended, a benchmark each."""
+    for score in evaluation.scores:
+        if score.ended_by:
+            counts = ", ".join(f"{name} {count:,}" for name, count in score.ended_by.items())
+            yield (
+                f"{evaluation.name}: of {score.title} the server ended {sum(score.ended_by.values()):,} responses"
+                f" otherwise ({counts}); they are graded by what they say."
+            )
+
+
 def _sentences(rows: _Rows, reference: Reference | None) -> Iterator[str]:
     yield "Scores are avg@n; intervals are 95 % bootstrap intervals over problems."
     noted: list[Reference] = [evaluation for evaluation, _ in rows]
@@ -356,6 +367,7 @@ def _sentences(rows: _Rows, reference: Reference | None) -> Iterator[str]:
         if partial:
             counts = ", ".join(f"{score.title} {score.problems:,} of {score.whole:,}" for score in partial)
             yield f"{evaluation.name}: only some problems were scored ({counts})."
+        yield from _other_ends(evaluation)
     scores = [score for evaluation, _ in rows for score in evaluation.scores]
     if any(score.unfinished_thoughts for score in scores):
         yield (

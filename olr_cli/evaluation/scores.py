@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import comb
@@ -64,6 +65,7 @@ class Score:
         truncated: share of samples that the length limit cut, or that end inside their thinking; None if unknown (an
             imported log), as `mean_tokens`.
         unfinished_thoughts: share of samples that end inside their thinking; None if no sample thinks.
+        ended_by: what ended responses otherwise (`Rollout.ended_by`) -> how many.
         by_problem: problem id and gold, since other files may have the same ids -> share of its samples that are right;
             not in scores.json.
     """
@@ -82,6 +84,7 @@ class Score:
     missing_answers: float
     mean_tokens: float | None
     unfinished_thoughts: float | None = None
+    ended_by: Mapping[str, int] = field(default_factory=dict)
     by_problem: Mapping[tuple[str, str], float] = field(repr=False, default_factory=dict)
 
     @property
@@ -104,6 +107,7 @@ def score(
         pl.col("gold").first(), right=pl.col("is_correct").sum(), share=pl.col("is_correct").mean()
     )
     shares = by_problem["share"].to_list()
+    ended_by = generations["ended_by"].drop_nulls() if "ended_by" in generations.columns else ()
     powers_of_two = {1 << i for i in range(samples.bit_length())}
     is_unfinished = pl.col("unfinished_thought").fill_null(False)
     overall = generations.select(
@@ -131,6 +135,7 @@ def score(
         },
         majority=_majority(generations) / by_problem.height,
         **overall.row(0, named=True),
+        ended_by=dict(sorted(Counter(ended_by).items())),
         by_problem=dict(zip(by_problem.select("problem_id", "gold").iter_rows(), shares, strict=True)),
     )
 

@@ -79,6 +79,7 @@ class Generation:
         seed: the sample's seed; None if it was imported.
         unfinished_thought: the response ends inside its thinking (R6), and so has no answer; None if it has no thinking
             at all.
+        ended_by: what else ended the response, by the words of a server (`Rollout.ended_by`).
     """
 
     benchmark: str
@@ -95,6 +96,7 @@ class Generation:
     truncated: bool | None
     seed: int | None
     unfinished_thought: bool | None = None
+    ended_by: str | None = None
 
 
 _TEXTS = ("prompt", "response")
@@ -467,4 +469,7 @@ def _read(file: Path, columns: Sequence[str] | None) -> pl.DataFrame:
         raise UserError(f"{file} {detail}; remove it, and the command that made it makes it again") from None
     if (table.schema.metadata or {}).get(_MARK) != str(GENERATIONS_VERSION).encode():
         raise UserError(f"{file} is not a file of generations of this version of olr; move it away")
-    return pl.DataFrame(pl.from_arrow(table)).select(columns or _arrow_schema().names)
+    rows = pl.DataFrame(pl.from_arrow(table))
+    if "ended_by" not in rows.columns:  # stored before there was such a column
+        rows = rows.with_columns(ended_by=pl.lit(None, pl.String))
+    return rows.select(columns or _arrow_schema().names)

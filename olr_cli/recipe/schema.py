@@ -489,6 +489,10 @@ class Recipe(Section):
             texts["verifier.where"] = json.dumps(rules)
         return {key: f"{key}={text}" for key, text in texts.items()}
 
+    def named_again(self) -> list[str]:
+        """Return the words that let a stored recipe's own code run again."""
+        return [word for setting in self.code_settings().values() for word in ("--set", setting)]
+
     def require_named(self, *keys: str) -> None:
         """Refuse to run code that only a stored recipe names, which may be somebody else's; by default of any key."""
         for key in sorted(self._of_strangers.intersection(keys or self._of_strangers)):

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from shlex import quote
+from shlex import join, quote
 from typing import Any
 
 from olr_cli.errors import UserError, no_path, unknown
-from olr_cli.runs.directory import is_run, read_manifest
+from olr_cli.runs.directory import is_run, read_manifest, read_recipe
 from olr_cli.runs.locks import is_held
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import of_epoch
@@ -104,7 +104,8 @@ def runs_answer(folders: Sequence[Path], entries: Sequence[RunEntry]) -> Answer:
     if unfinished:
         last = unfinished[-1]
         command = "olr train" if last.kind == "training" else "olr rollouts MODEL DATA"
-        commands[f"{command} --resume --run-dir {quote(last.path)}"] = "continue a run"
+        words = ["--resume", "--run-dir", last.path, *read_recipe(Path(last.path)).named_again()]
+        commands[f"{command} {join(words)}"] = "continue a run"
     return Answer([table] if entries else [table.nothing], {"runs": entries}, notes, next=commands)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -37,6 +37,7 @@ class Run:
         arm: what its sweep calls runs of this recipe; empty for a run of its own.
         created: when it was made, as an ISO time; empty if unknown.
         log: what another trainer logged, in place of a run directory; its recipe says nothing.
+        rule_defaults: keys of a label rule of its own that the recipe may leave out, and their values in this run.
     """
 
     path: Path
@@ -45,6 +46,7 @@ class Run:
     created: str
     kind: Kind = "training"
     log: RolloutLog | None = field(default=None, compare=False)
+    rule_defaults: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def seed(self) -> int:
@@ -78,7 +80,7 @@ class Run:
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The settings that make the run's arm: its recipe's dotted keys, without those that may differ."""
-        flat = flatten(self.recipe.plain())
+        flat = flatten({"method": dict(self.rule_defaults)}) | flatten(self.recipe.plain())
         return {k: v for k, v in flat.items() if k not in _SAME_ARM and k.split(".")[0] not in _SAME_ARM}
 
     @cached_property
@@ -116,7 +118,8 @@ def read_run(path: Path) -> Run:
     """A run by its recipe and manifest."""
     manifest = read_manifest(path)
     arm, created = (str(manifest.get(key) or "") for key in ("arm", "created"))
-    return Run(path, read_recipe(path), arm, created, kind_of(manifest))
+    defaults = (manifest.get("rule") or {}).get("defaults", {})
+    return Run(path, read_recipe(path), arm, created, kind_of(manifest), rule_defaults=defaults)
 
 
 def arm_name(run: Run) -> str:

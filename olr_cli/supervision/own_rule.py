@@ -61,10 +61,16 @@ class OwnRule:
         return f"{self._section.name}, prompt {visit.prompt_id}, visit {visit.number}:"
 
 
-def rule_facts(method: MethodSection) -> dict[str, dict[str, str]]:
-    """A manifest's facts on a rule of your own: the text of its file, and a digest; none of a built-in one."""
+def rule_facts(method: MethodSection) -> dict[str, dict[str, Any]]:
+    """Return a manifest's facts on a rule of your own: its file's text, a digest, and the defaults of its keys.
+
+    The defaults are those that count in this run, so that runs can be compared over a key that only some of them set.
+    There are no facts on a built-in method.
+    """
     if not isinstance(method, OwnMethod):
         return {}
     source = source_of(method.name)
     digest = hashlib.sha256(source.encode()).hexdigest()[:16]
-    return {"rule": {"function": method.name, "digest": digest, "source": source}}
+    _, *keys = inspect.signature(load_function(method.name)).parameters.values()
+    defaults = {key.name: key.default for key in keys if isinstance(key.default, str | int | float | None)}
+    return {"rule": {"function": method.name, "digest": digest, "source": source, "defaults": defaults}}

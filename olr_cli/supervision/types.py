@@ -25,7 +25,12 @@ from olr_cli.supervision.advantages import group_advantages
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One sampled response, as an engine hands it over; statistics as in `RolloutRecord`."""
+    """One sampled response, as an engine hands it over; statistics as in `RolloutRecord`.
+
+    Attributes:
+        ended_by: what ended it in place of its end or the length limit, as a server says: ``content_filter``,
+            ``refusal`` or ``tool_calls``.
+    """
 
     response: str
     tokens: int | None = None
@@ -34,6 +39,7 @@ class Rollout:
     mean_logprob: float | None = None
     entropy: float | None = None
     self_certainty: float | None = None
+    ended_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +168,9 @@ class RolloutRecord:
 
 LABEL_COLUMNS = tuple(field.name for field in fields(LabelRecord))
 
-MEASURED = tuple(field.name for field in fields(Rollout) if field.name not in ("response", "view"))
+MEASURED = tuple(
+    field.name for field in fields(Rollout) if field.name not in ("response", "view", "ended_by")
+)
 """What an engine measures of a rollout, besides its response; each is a column of `RolloutRecord`."""
 
 

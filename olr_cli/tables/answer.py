@@ -43,6 +43,11 @@ class File:
     text: str = ""
     is_new: bool = True
 
+    @classmethod
+    def written(cls, path: Path, text: str = "", *, is_new: bool) -> File:
+        """Return the file that `olr_cli.files.write_new` was asked for, whether it wrote it or found it there."""
+        return cls(path, text if is_new else " is already there with these bytes", is_new)
+
 
 @dataclass(frozen=True)
 class Answer:

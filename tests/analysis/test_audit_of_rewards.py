@@ -214,9 +214,13 @@ def test_a_reward_counts_once_and_not_where_the_data_has_several_labels_for_its_
     labels = {0: "1", 1: "1", 2: "2"}  # of rows that repeat the questions
     data = [{"question": row["prompt"], "answer": "1"} for row in bare[::2]]
     data += [{"question": bare[2 * n]["prompt"], "answer": label} for n, label in labels.items()]
+    data += [{"question": "Who asks this?", "answer": label} for label in "12"]  # nobody in the log
     found = audited(log, "--data", log_of(tmp_path / "data.jsonl", data))
     assert (found["rewards"], found["left_out"], found["rates"]["youden"]) == (6, 2, 1)
-    assert any("ask questions that have several labels" in note for note in found["notes"])
+    assert any(
+        note.startswith("2 rows of ") and "ask questions that have several labels" in note
+        for note in found["notes"]
+    )
 
 
 def test_labels_of_a_data_set_count_though_the_log_has_none(tmp_path):

@@ -252,7 +252,7 @@ def test_a_table_and_an_audit_are_written_as_csv_where_the_name_says_so(here):
         target = here / f"{words[0]}.csv"
         assert target.name in commands.done(*words, "--out", target.name).stdout
         assert not pl.read_csv(target).is_empty()
-        assert "exists already" in commands.refused(*words, "--out", target.name)
+        assert "already there" in commands.done(*words, "--out", target.name).stdout
     assert not (run / "figures").exists()
 
 

@@ -321,6 +321,55 @@ def run(here):
     return write_history(here / "run", prompts=40, epochs=6, method={"name": "grpo"}, data=data)
 
 
+def questions_log(file, labels_and_answers):
+    """A log without labels and ids: eight steps that answer each question alike."""
+    rows = [
+        {"prompt": question, "response": f"\\boxed{{{answer}}}", "step": step}
+        for question, answer in labels_and_answers.items()
+        for step in range(8)
+    ]
+    return write(file, rows)
+
+
+def test_labels_are_counted_in_the_rows_that_were_written(here):
+    answers = {f"What is {n}+{n}?": 2 * n for n in range(1, 10)}
+    questions_log(here / "log.jsonl", answers)
+    given = [
+        (question, "" if number in (2, 3) else answer)
+        for number, (question, answer) in enumerate(answers.items())
+    ]
+    (here / "data.csv").write_text("question,answer\n" + "".join(f"{q},{a}\n" for q, a in given[:6]))
+    verified = [
+        {"prompt_id": row.prompt_id, "true_answer": row.given_label}
+        for row in read_prompts("data.csv").prompts
+    ]
+    write(here / "verified.jsonl", [row for row in verified if row["true_answer"] is not None])
+    options = ("--data", "data.csv", "--verified", "verified.jsonl", "--repair")
+    said = told("log.jsonl", *options, "--export", "all.jsonl")
+    assert "4 fine, 2 without a label, 3 not in the data set, so without one" in said
+    assert "all.jsonl (6 of 6 rows, 2 labels added)" in said
+    assert [row.given_label for row in read_prompts("all.jsonl").prompts] == ["2", "4", "6", "8", "10", "12"]
+    found = json.loads(audit("log.jsonl", *options, "--export", "all.jsonl", "--json").stdout)
+    assert (found["labels"]["missing"], found["changes"]["added"], found["not_in_data"]) == (2, 2, 3)
+    changes = pl.DataFrame(found["prompts"]).group_by("change").len().sort("change").rows()
+    assert changes == [("added", 2), ("kept", 7)]
+    part = told("log.jsonl", *options, "--only", "missing", "--export", "part.jsonl")
+    assert "part.jsonl (2 of 6 rows, 2 labels added)" in part
+    none = told("log.jsonl", *options, "--only", "fine", "--export", "none.jsonl")
+    assert "none.jsonl (4 of 6 rows)" in none
+
+
+def test_no_label_is_added_where_the_questions_without_one_are_not_in_the_file(here):
+    questions_log(here / "log.jsonl", {f"What is {n}+{n}?": 2 * n for n in range(1, 6)})
+    (here / "data.csv").write_text("question,answer\nWhat is 1+1?,2\nWhat is 9+9?,\nWhat is 2+2?,4\n")
+    [first, *_] = read_prompts("data.csv").prompts
+    write(here / "verified.jsonl", [{"prompt_id": first.prompt_id, "true_answer": "2"}])
+    options = ("--data", "data.csv", "--verified", "verified.jsonl", "--repair", "--export", "rest.jsonl")
+    said = told("log.jsonl", *options)
+    assert "rest.jsonl (3 of 3 rows)" in said and "without a label" not in said
+    assert [row.given_label for row in read_prompts("rest.jsonl").prompts] == ["2", None, "4"]
+
+
 def test_a_runs_export_holds_the_labels_that_were_audited_and_can_be_trained_on(here, run):
     said = told(run, "--repair", "--export", "repaired.parquet", "--out", "table.parquet")
     assert "those of the last visit are audited" in said

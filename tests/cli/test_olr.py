@@ -275,6 +275,34 @@ sweep: {arms: {clean: {noise: null}, active: {}}, grid: {seed: [1]}}
 
 
 @pytest.mark.slow
+def test_a_dry_run_of_a_sweep_checks_its_first_run_and_sums_all(here):
+    (here / "sweep.yaml").write_text(
+        "base: laptop/quickstart\n"
+        "data: {limit: 20}\n"
+        "train: {epochs: 2, prompts_per_step: 10, mini_batch_prompts: 10, rollouts_per_prompt: 4}\n"
+        "sweep: {arms: {few: {}, more: {train.epochs: 3}, half: {data.limit: 10}}, grid: {seed: [1, 2]}}\n"
+    )
+    words = ("train", "sweep.yaml", "--sweep", "--dry-run")
+    result = done(*words)
+    assert "all 6 runs: 24 steps, 960 rollouts; on the disk: about" in result.stdout
+    assert "starts the run" in result.stdout and not (here / "runs").exists()
+    answer = json.loads(done(*words, "--json").stdout)
+    assert (len(answer["runs"]), answer["steps"], answer["rollouts"], answer["missing"]) == (6, 24, 960, [])
+    assert (
+        answer["disk_bytes"] > 6 * 3 * 500_000
+    )  # of each run two checkpoints of half a megabyte and its optimiser
+
+
+def test_a_dry_run_of_a_sweep_that_cannot_start_says_what_is_missing(here):
+    words = ("train", "laptop/coherence", "--sweep", "--dry-run", "--set", "data.train=nowhere.parquet")
+    result = olr(*words)
+    assert result.exit_code == 2 and "runs/coherence/active+olr" in result.stdout
+    assert "missing here for clean:\n  - nowhere.parquet does not exist" in result.stdout
+    assert "Next:" not in result.stdout and "this run cannot start here" in result.stderr
+    answer = json.loads(olr(*words, "--json").stdout)
+    assert "nowhere.parquet" in answer["missing"][0] and answer["disk_bytes"] is not None
+
+
 def test_a_sweep_trains_every_run_and_goes_on_where_it_stopped(tmp_path):
     recipe = tmp_path / "sweep.yaml"
     recipe.write_text(SWEEP)

@@ -89,4 +89,6 @@ def test_a_replay_of_a_log_says_how_many_labels_would_change_and_what_comes_next
     settings = [w for s in ("warmup_epochs=0", "criteria=[consistency]") for w in ("--set", f"method.{s}")]
     output = " ".join(replay(log, *settings).output.split())
     assert "1 of 2 labels would be replaced by another answer." in output
-    assert f"Next: olr audit {log}" in output and f"olr replay {log} --set method.slope_threshold=…" in output
+    assert (
+        f"Next: olr audit {log}" in output and f"olr replay {log} --set method.slope_threshold=0.1" in output
+    )

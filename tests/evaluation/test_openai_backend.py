@@ -225,6 +225,13 @@ def test_no_more_requests_at_a_time_than_allowed(server, most):
     (200, b'{"choices": [{"message": {"content": ' + b"9" * 5000 + b"}}]}"),
     (200, {"choices": [{"message": {"content": 7}}]}),
     (200, {"choices": []}),
+    (200, {"error": {"message": "engine died"}}),
+    (200, {"error": {"message": "overloaded"}, "choices": [{"message": {"content": "41"}}]}),
+    (200, {"choices": [{"message": {"content": "41"}, "error": {"code": 502}}]}),
+    *(
+        (200, {"choices": [{"message": {"content": "\\boxed{41}"}, "finish_reason": reason}]})
+        for reason in ("error", "abort", "ABORTED", "FinishReason.ERROR", "cancelled")
+    ),
     (200, b" " * (1 << 20) + b"{}"),
     (200, gzip.compress(b" " * (1 << 21)), {"Content_Encoding": "gzip"}),
     (200, gzip.compress(gzip.compress(b" " * (1 << 24))), {"Content_Encoding": "gzip, gzip"}),
@@ -242,6 +249,64 @@ def test_a_compressed_reply_is_read(server):
     server.troubles = [(200, gzip.compress(json.dumps(reply).encode()), {"Content_Encoding": "gzip"})]
     assert ask(server, requests([1])) == {0: [Rollout("42", None, False)]}
     assert len(server.asked) == 1
+
+
+@each(
+    "reason, is_cut, ended_by",
+    *((reason, True, None) for reason in ("length", "max_tokens", "MAX_TOKENS", "FinishReason.MAX_TOKENS")),
+    *((reason, False, None) for reason in ("stop", "STOP", "eos", None)),
+    ("content_filter", False, "content_filter"),
+    ("SAFETY", False, "content_filter"),
+    ("refusal", False, "refusal"),
+    ("tool_calls", False, "tool_calls"),
+    ("function_call", False, "tool_calls"),
+)
+def test_why_a_response_ended_is_read_in_every_spelling(server, reason, is_cut, ended_by):
+    server.troubles = [lambda reply: (reply["choices"][0].update(finish_reason=reason), reply)[1]]
+    [[rollout]] = ask(server, requests([1])).values()
+    assert (rollout.response, rollout.truncated, rollout.ended_by) == ("It is \\boxed{7}.", is_cut, ended_by)
+
+
+@each(
+    "message, ended_by",
+    ({"content": None, "refusal": "I cannot."}, "refusal"),
+    ({"content": None, "tool_calls": [{"function": {"name": "add"}}]}, "tool_calls"),
+    ({"content": "4", "refusal": None, "tool_calls": []}, None),
+)
+def test_a_refusal_and_a_tool_call_are_known_by_the_message_too(server, message, ended_by):
+    server.troubles = [lambda reply: (said(**message)(reply), reply)[1]]
+    [[rollout]] = ask(server, requests([1])).values()
+    assert rollout.ended_by == ended_by
+
+
+def test_of_several_choices_the_first_by_its_index_is_taken(server):
+    choices = [{"index": n, "message": {"content": str(n)}, "finish_reason": "stop"} for n in (2, 0, 1)]
+    server.troubles = [(200, {"choices": choices})]
+    [[rollout]] = ask(server, requests([1])).values()
+    assert rollout.response == "0"
+
+
+def test_the_error_of_a_reply_with_status_200_is_said_where_its_sample_is_lost(server):
+    server.troubles = [(200, {"error": {"message": "engine died"}})] * 8
+    with pytest.raises(UserError, match=r"its reply of status 200 is an error: engine died\)"):
+        ask(server, requests([1]), concurrency=1)
+
+
+def test_responses_that_something_else_ended_are_counted_in_table_and_json(server, here):
+    sums(here)
+    reasons = iter(["content_filter", "tool_calls", "content_filter"])
+
+    def ended(reply):
+        reply["choices"][0].update(finish_reason=next(reasons))
+        return reply
+
+    server.troubles = [ended] * 3
+    words = ["evaluate", MODEL, "--url", server.url, "--benchmarks", "sums.yaml", "--concurrency", "1"]
+    sentence = "the server ended 3 responses otherwise (content_filter 2, tool_calls 1)"
+    assert sentence in " ".join(done(*words).stdout.split())
+    found = json.loads(done(*words, "--json").stdout)  # from what is stored
+    assert found["evaluations"][0]["scores"][0]["ended_by"] == {"content_filter": 2, "tool_calls": 1}
+    assert any(sentence in note for note in found["notes"])
 
 
 def said(**message):

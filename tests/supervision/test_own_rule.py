@@ -11,8 +11,10 @@ from histories import write_history
 from polars.testing import assert_frame_equal
 
 from olr_cli.api import OnlineLabelRefinement
-from olr_cli.runs.directory import read_manifest
+from olr_cli.recipe.methods import OwnMethod
+from olr_cli.runs.directory import read_manifest, read_recipe, write_manifest, write_recipe
 from olr_cli.runs.store import scan_labels
+from olr_cli.supervision.own_rule import rule_facts
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "label_rules.py"
 QUICK = [
@@ -81,7 +83,7 @@ def test_it_trains_is_stored_with_its_text_resumed_and_replayed(folder):
     name = "method.name=mine.py:rule"
     done("train", "laptop/quickstart", *settings(name, "method.least=1"), "--run-dir", "run")
     rule = read_manifest(Path("run"))["rule"]
-    assert (rule["function"], rule["source"]) == ("mine.py:rule", OWN)
+    assert (rule["function"], rule["source"], rule["defaults"]) == ("mine.py:rule", OWN, {"least": 2})
     labels = scan_labels(Path("run")).collect()
     is_later = pl.col("visit") > 1
     assert labels.filter(is_later & (pl.col("majority_count") > 0))["is_selected"].all()
@@ -109,6 +111,29 @@ def test_a_run_of_it_has_its_name_in_tables_which_do_not_run_it(folder):
     done("train", "laptop/quickstart", *settings("method.name=grpo"), "--run-dir", "runs/grpo")
     (folder / "mine.py").unlink()
     assert "active 0.5 rule" in done("analyze", "runs", "--table", "arms").stdout
+
+
+def test_runs_are_compared_over_a_key_of_the_rule_that_some_leave_at_its_default(folder):
+    for name, given in {"default": {}, "three": {"least": 3}}.items():
+        run = write_history(folder / "runs" / name, method={"name": "grpo"}, prompts=20, epochs=4)
+        recipe = read_recipe(run)
+        write_recipe(run, recipe.model_copy(update={"method": OwnMethod(name="mine.py:rule", **given)}))
+        manifest = read_manifest(run)
+        manifest |= rule_facts(OwnMethod(name="mine.py:rule"))
+        write_manifest(run, manifest)
+    (folder / "mine.py").unlink()  # what counted stands in the runs
+    assert "over-method.least.png" in done("analyze", "runs", "--over", "method.least").stdout
+    drawn = pl.read_csv("runs/figures/over-method.least.csv")
+    assert sorted(drawn.drop_nulls("value")["value"].unique()) == [2, 3]
+    assert "method.last" in refused("analyze", "runs", "--over", "method.last")
+
+
+def test_defaults_of_a_rule_are_those_of_plain_values(folder):
+    (folder / "other.py").write_text(
+        "def rule(visit, a=1, *, b='x', c=None, d=0.5, e=True, f=print, g, **more): ...\n"
+    )
+    facts = rule_facts(OwnMethod(name="other.py:rule"))["rule"]
+    assert facts["defaults"] == {"a": 1, "b": "x", "c": None, "d": 0.5, "e": True}
 
 
 def test_a_dry_run_and_the_first_line_of_a_run_say_which_code_runs(folder):

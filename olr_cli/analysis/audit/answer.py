@@ -12,7 +12,8 @@ from rich.cells import cell_len, set_cell_size
 
 from olr_cli.analysis.audit.audit import Audit
 from olr_cli.data.prompts import NEVER_REWARDED
-from olr_cli.files import make_folder_of, write_whole
+from olr_cli.data.writers import write_csv
+from olr_cli.files import write_new
 from olr_cli.tables import Answer, Block, Cell, Column, Line, Row, Table, one_line
 
 _INDENT, _WIDTH = 12, 80
@@ -54,9 +55,10 @@ def _summary(audit: Audit) -> Iterator[Line]:
     )
     meanings = {"questionable": "questionable (no answer has a majority)", "missing": "without a label"}
     counts = {name: count for name, count in audit.labels.items() if count}
-    yield _line(
-        "Labels", ", ".join(f"{count:,} {meanings.get(name, name)}" for name, count in counts.items())
-    )
+    texts = [f"{count:,} {meanings.get(name, name)}" for name, count in counts.items()]
+    if audit.not_in_data:
+        texts.append(f"{audit.not_in_data:,} not in the data set, so without one")
+    yield _line("Labels", ", ".join(texts))
     yield from _measured(audit)
     for warning in audit.warnings:
         yield Line("Warning", warning, "yellow", is_wrapped=True)
@@ -178,12 +180,12 @@ def stored(audit: Audit) -> pl.DataFrame:
     return table.with_columns(pl.Series("question", questions, dtype=pl.String))
 
 
-def write_prompts(audit: Audit, target: Path) -> None:
-    """Write the table of all prompts: as CSV if the name ends so, else Parquet."""
-    write_table(stored(audit), target)
+def write_prompts(audit: Audit, target: Path) -> bool:
+    """Write the table of all prompts; see `write_table`."""
+    return write_table(stored(audit), target)
 
 
-def write_table(table: pl.DataFrame, target: Path) -> None:
-    """Write a table: as CSV if the name ends so, else Parquet."""
-    make_folder_of(target)
-    write_whole(target, table.write_csv if target.suffix == ".csv" else table.write_parquet)
+def write_table(table: pl.DataFrame, target: Path) -> bool:
+    """Write a table: as CSV if the name ends so, else Parquet; return whether it is new, as of `write_new`."""
+    write = partial(write_csv, table) if target.suffix == ".csv" else table.write_parquet
+    return write_new(target, write, "out")

@@ -18,7 +18,7 @@ The verdicts are one frame, one row per prompt in the order of the queue:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -64,7 +64,9 @@ class Audit:
     """The verdicts on the labels of a history.
 
     Attributes:
-        labels, changes: how many labels there are of each of `STATUSES`, and of `CHANGES`.
+        labels, changes: how many labels there are of each of `STATUSES`, and of `CHANGES`; a label is missing, and
+            a repair changes it, only where its question is in the data set.
+        not_in_data: how many prompts without a label ask what the data set does not have.
         models: estimated accuracy of each model that has a name.
         policy_was_training: whether the rollouts are those of a policy in training; None where nobody knows.
         verified: labels that somebody verified; None without any.
@@ -83,6 +85,7 @@ class Audit:
     source: Path
     labels: Mapping[str, int]
     changes: Mapping[str, int]
+    not_in_data: int
     models: Mapping[str, float]
     tally: Tally = field(repr=False)
     model: AnnotatorModel = field(repr=False)
@@ -127,10 +130,17 @@ def data_reading(history: RolloutHistory) -> Reading:
     return Reading(history.recipe.data.columns, are_optional=True)
 
 
-def audit(history: RolloutHistory, judge: Judge, *, verified: Sequence[Path] = ()) -> Audit:
+def audit(
+    history: RolloutHistory,
+    judge: Judge,
+    *,
+    verified: Sequence[Path] = (),
+    in_data: Collection[str] | None = None,
+) -> Audit:
     """Judge every given label of a history; its rollouts are read, once.
 
-    `verified`: files of verified labels (`VerifiedLabels`), besides those of the run's `data.verified`.
+    `verified`: files of verified labels (`VerifiedLabels`), besides those of the run's `data.verified`. `in_data`: ids
+    of the data set whose labels may change, by default all.
     """
     manifest = read_manifest(history.source) if history.is_run else None
     counted = tally(history, judge)
@@ -154,13 +164,17 @@ def audit(history: RolloutHistory, judge: Judge, *, verified: Sequence[Path] = (
     of_prompts = (drawn, asked, counted.labels, judge)
     measure = Verified.of(answers, *of_prompts) if answers else None
     known = Verified.of({**trained, **answers}, *of_prompts)
-    verdicts, gain = _verdicts(asked, counted, model, known, measure, judge)
+    is_here = np.array([in_data is None or name in in_data for name in counted.prompt_ids])
+    verdicts, gain = _verdicts(asked, counted, model, known, measure, judge, is_here=is_here)
     is_labelled = counted.label_answers != MISSING
     answered, rollouts = counted.prompts.select(pl.col("answered", "rollouts").sum()).row(0)
+    labels = {name: verdicts["status"].to_list().count(name) for name in STATUSES}
+    not_in_data = int((~is_labelled & ~is_here).sum())
     return Audit(
         source=history.source,
-        labels={name: verdicts["status"].to_list().count(name) for name in STATUSES},
+        labels={**labels, "missing": labels["missing"] - not_in_data},
         changes={name: verdicts["change"].to_list().count(name) for name in CHANGES},
+        not_in_data=not_in_data,
         models={
             name: accuracy
             for name, accuracy in zip(counted.models, model.accuracies.tolist(), strict=True)
@@ -219,8 +233,13 @@ def _verdicts(
     known: Verified,
     verified: Verified | None,
     judge: Judge,
+    *,
+    is_here: Bools,
 ) -> tuple[pl.DataFrame, Cell | None]:
-    """The frame that this module describes, and what its changes gain; of what is `known`, `verified` measures."""
+    """Return the frame that this module describes, and what its changes gain.
+
+    Of what is `known`, `verified` measures. Only labels that are here, in the data set, change.
+    """
     labels, is_known = counted.label_answers, known.is_known
     is_missing, is_other = labels == MISSING, (model.leaders >= 0) & (model.leaders != labels)
     proposals = np.where(is_other, model.leaders, -1)
@@ -239,7 +258,7 @@ def _verdicts(
         chance = maps.chances(model.odds)
         proposal_chance = chance * maps.mended.mean()
         is_doubted, says_something = chance >= 0.5, np.ones(len(counted), dtype=bool)
-        is_changed, gain = maps.changes(model.odds, is_other & ~is_missing & ~is_known)
+        is_changed, gain = maps.changes(model.odds, is_other & ~is_missing & ~is_known & is_here)
     is_changed |= is_known & (known.is_wrong == 1) & is_other  # at worst another wrong label
     is_wrong = known.is_wrong
     truths = np.array(known.answers, dtype=object)
@@ -258,7 +277,9 @@ def _verdicts(
                 is_true, 1.0, np.where(is_other & ~is_known, proposal_chance, np.nan)
             ),
             "change": np.select(
-                [is_added, is_changed | (is_true & (is_wrong == 1))], ["added", "changed"], "kept"
+                [~is_here, is_added, is_changed | (is_true & (is_wrong == 1))],
+                ["kept", "added", "changed"],
+                "kept",
             ),
             "answers": _answers(counted, totals),
             "given_count": _of(totals, labels),

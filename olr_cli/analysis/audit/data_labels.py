@@ -31,7 +31,7 @@ def with_labels_of(
     if not are_for_rewards:
         history = _with_repeated(history, data)
     elif is_by_text and not history.knows_labels:
-        in_data, notes = _of_one_label(data)
+        in_data, notes = _of_one_label(data, history)
         history = replace(history, notes=[*history.notes, *notes])
     prompts = dict(history.prompts)
     for prompt_id in prompts.keys() & in_data.keys():
@@ -51,14 +51,24 @@ def with_labels_of(
     return replace(history, prompts=prompts, knows_labels=True, notes=notes)
 
 
-def _of_one_label(data: PromptSet) -> tuple[dict[str, Prompt], list[str]]:
-    """The prompts by their ids, with the sentinel for a label where rows that ask one question have several."""
+def _of_one_label(data: PromptSet, history: RolloutHistory) -> tuple[dict[str, Prompt], list[str]]:
+    """Return the prompts by their ids, with the sentinel for a label where rows of one question have several.
+
+    Only questions of the history count, which has its prompts by the ids of the data set already.
+    """
     questions = [normal_question(prompt.messages) for prompt in data.prompts]
     labels: defaultdict[str, set[str | None]] = defaultdict(set)
     for question, prompt in zip(questions, data.prompts, strict=True):
         labels[question].add(prompt.given_label)
+    asked = {
+        question
+        for question, prompt in zip(questions, data.prompts, strict=True)
+        if prompt.prompt_id in history.prompts
+    }
     unclear = [
-        prompt for question, prompt in zip(questions, data.prompts, strict=True) if len(labels[question]) > 1
+        prompt
+        for question, prompt in zip(questions, data.prompts, strict=True)
+        if len(labels[question]) > 1 and question in asked
     ]
     prompts = {prompt.prompt_id: prompt for prompt in data.prompts}
     prompts |= {prompt.prompt_id: replace(prompt, given_label=SENTINEL) for prompt in unclear}

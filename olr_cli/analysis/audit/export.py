@@ -14,6 +14,7 @@ Rows to be checked have a column ``drawn``: whether they were drawn at random.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -117,7 +118,11 @@ class Choice:
 
 
 def require_repairable(audit: Audit) -> str | None:
-    """A sentence on why the votes change no given label, if they do not."""
+    """Return a sentence on why the votes change no given label, if they do not.
+
+    Raise an error where a repair has nothing to do; labels of questions that are not in the data set are something to
+    tell, not a reason to write nothing.
+    """
     verified = 0 if audit.verified is None else audit.verified.labels
     needed = _VERIFY if verified < _VERIFY else 2 * verified
     why = (
@@ -126,7 +131,7 @@ def require_repairable(audit: Audit) -> str | None:
         " or a random draw"
     )
     is_shown = audit.gain is not None and audit.gain.low > 0
-    if not is_shown and not audit.changes["changed"] and not audit.changes["added"]:
+    if not (is_shown or audit.changes["changed"] or audit.changes["added"] or audit.not_in_data):
         raise UserError(f"{why}, or leave doubted and questionable rows out", "repair")
     return None if is_shown else why
 
@@ -213,11 +218,14 @@ def export(audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Ch
     whole = whole.with_prompts(_marked(prompts, data.prompts, judge), facts)
     with at("export"):
         is_new = write_prompts(whole.subset(chosen), target)
-    changes = audit.changes if choice.repair else {}
+    # Of the rows that were written, not of all that the audit would change.
+    changes = Counter(row["change"] for row in (rows[place] for place in chosen) if row is not None)
     made = "".join(
-        f", {n:,} label{'s' * (n != 1)} {name}" for name, n in changes.items() if n and name != "kept"
+        f", {changes[name]:,} label{'s' * (changes[name] != 1)} {name}"
+        for name in ("changed", "added")
+        if choice.repair and changes[name]
     )
-    return File(target, f" ({len(chosen):,} of {len(data):,} rows{made})", is_new)
+    return File.written(target, f" ({len(chosen):,} of {len(data):,} rows{made})", is_new=is_new)
 
 
 def unjudged_note(audit: Audit, data: PromptSet, choice: Choice) -> str | None:
@@ -226,9 +234,9 @@ def unjudged_note(audit: Audit, data: PromptSet, choice: Choice) -> str | None:
     count = sum(prompt.prompt_id not in judged for prompt in data.prompts)
     if not count:
         return None
-    fate = (
-        "they have no pass rate and are left out" if choice.pass_rate else "--drop unjudged leaves them out"
-    )
+    fate = "they are left out" if UNJUDGED in choice.drop else "--drop unjudged leaves them out"
+    if choice.pass_rate:
+        fate = "they have no pass rate and are left out"
     return (
         f"{count:,} of {len(data):,} rows of {data.source} are not judged, for nobody answered them; {fate}."
     )

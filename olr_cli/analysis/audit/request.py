@@ -25,12 +25,12 @@ from olr_cli.analysis.report.texts import Sampled
 from olr_cli.answers import Judge
 from olr_cli.data.arithmetic import toy_kind
 from olr_cli.data.check import repeat_notes
-from olr_cli.data.logs import Report, common_place
+from olr_cli.data.logs import Report, common_place, log_files
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import PromptSet
 from olr_cli.errors import UserError
 from olr_cli.files import require_new, require_table_name
-from olr_cli.recipe.schema import ExternalEngine
+from olr_cli.recipe.schema import ExternalEngine, Recipe
 from olr_cli.runs.directory import HELD_OUT_FILE, read_recipe
 from olr_cli.tables import Answer, File
 
@@ -60,7 +60,8 @@ class Request:
 
     def require_sense(self) -> None:
         """Refuse what cannot be, before an audit takes its time."""
-        require_new({"export": self.export, "report": self.report, "out": self.out}, repeatable=["export"])
+        outputs = {"export": self.export, "report": self.report, "out": self.out}
+        require_new(outputs, repeatable=outputs)
         require_table_name(self.out)
         if self.report is not None and self.report.suffix != ".html":
             raise UserError(
@@ -80,7 +81,10 @@ class Request:
 
     def again(self, *more: str) -> str:
         """The command with the same history and what is known about it, and more."""
-        places = self.history if len(self.history) < 4 else [common_place(self.history)]
+        places = self.history
+        # A folder stands for many files, unless it holds others too.
+        if len(places) > 3 and log_files(folder := [common_place(places)]) == log_files(places):
+            places = folder
         columns = ",".join(f"{role}={path}" for role, path in (self.columns or {}).items())
         given = [("--data", self.data), ("--columns", columns)]
         given += [("--verified", str(file)) for file in self.verified]
@@ -113,11 +117,14 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
         answer = replace(answer, notes=[*answer.notes, *notes])
     if request.out is not None:
         try:
-            write_prompts(result, request.out)
+            is_new = write_prompts(result, request.out)
         except UserError:
             show(answer)  # which must not be lost
             raise
-        answer = replace(answer, files=[*answer.files, File(request.out, " (a row for each prompt)")])
+        answer = replace(
+            answer,
+            files=[*answer.files, File.written(request.out, " (a row for each prompt)", is_new=is_new)],
+        )
     return replace(answer, next=_next(request, result))
 
 
@@ -126,8 +133,9 @@ def _of_rewards(request: Request, source: RolloutHistory, judge: Judge) -> Answe
     answer = rewards_answer(found, request.top)
     if request.out is None:
         return answer
-    write_queue_table(found, request.out)
-    return replace(answer, files=[File(request.out, " (fill in the column verdict; --verified reads it)")])
+    is_new = write_queue_table(found, request.out)
+    filled_in = " (fill in the column verdict; --verified reads it)"
+    return replace(answer, files=[File.written(request.out, filled_in, is_new=is_new)])
 
 
 def _of_labels(
@@ -137,7 +145,8 @@ def _of_labels(
     sampled = Sampled(source.steps)
     source = replace(source, steps=sampled)
     data = data_of(source) if request.export is not None and named is None else named
-    result = audit(source, judge, verified=request.verified)
+    in_data = None if data is None else {prompt.prompt_id for prompt in data.prompts}
+    result = audit(source, judge, verified=request.verified, in_data=in_data)
     is_written = request.export is not None or request.report is not None
     answer = audit_answer(result, request.top, is_brief=is_written and request.top is None)
     notes, files = [*answer.notes], []
@@ -152,8 +161,11 @@ def _of_labels(
 
         answer = replace(answer, notes=notes)
         command = request.again()
-        notes += write_queue(source, result, answer, judge, request.report, command, sampled.responses)
-        files.insert(0, File(request.report, " (the queue, for any browser)"))
+        left_out, is_new = write_queue(
+            source, result, answer, judge, request.report, command, sampled.responses
+        )
+        notes += left_out
+        files.insert(0, File.written(request.report, " (the queue, for any browser)", is_new=is_new))
     return replace(answer, notes=notes, files=files), result
 
 
@@ -166,6 +178,8 @@ def _next(request: Request, result: Audit) -> dict[str, str]:
             return {request.again("--verified", str(request.export)): "once its labels are corrected"}
         command = training_command(result, request.export, request.set_)
         return {} if command is None else {command: ""}
+    if not result.prompts["rank"].count() and request.data is None and not result.verified_labels:
+        return {request.again("--data", "DATA"): "with the labels of the data set"}
     following = {}
     if request.report is None:
         following[request.again("--report", "queue.html")] = "check labels in a browser"
@@ -173,6 +187,8 @@ def _next(request: Request, result: Audit) -> dict[str, str]:
         following[request.again("--verified", "selection.json")] = (
             "once labels are checked there and exported"
         )
+    if request.data is None and not result.questions:  # there is nothing to export the labels with
+        return following
     return following | {
         request.again("--drop", "doubted,questionable", "--export", "rest.jsonl"): "what is left"
     }
@@ -183,18 +199,16 @@ def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str
 
     None for a run of another trainer, which olr cannot start.
     """
+    # The export has the columns of the interchange format, whatever those of the data set are.
+    settings = [setting for setting in settings if not setting.strip().startswith("data.columns")]
     data = [f"data.train={export}", *settings]
     recipe = None if audit.policy_was_training is None else read_recipe(audit.source)
     if recipe is not None and isinstance(recipe.engine, ExternalEngine):
         return None
     if recipe is not None and recipe.data.columns is not None:
-        data.append("data.columns=null")  # the export has the columns of the interchange format
-    if audit.policy_was_training:
-        if (audit.source / HELD_OUT_FILE).exists():
-            data.append(f"data.test={audit.source / HELD_OUT_FILE}")  # measured on what it was measured on
-        again = f"runs/{audit.source.name}-audited"
-        words = [str(audit.source / "recipe.yaml"), *_sets(["noise=null", *data]), "--run-dir", again]
-        return " ".join(["olr train", *map(quote, words)])
+        data.append("data.columns=null")
+    if recipe is not None and audit.policy_was_training:
+        return _by_own_recipe(audit.source, recipe, data)
     policy = "MODEL"
     if recipe is not None:
         policy = recipe.model.path
@@ -203,6 +217,15 @@ def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str
     is_toy = toy_kind(policy) is not None
     words = _sets([f"model.path={policy}", *(["noise=null"] if is_toy else []), *data])
     return " ".join(["olr train", "laptop/quickstart" if is_toy else "own-data", *map(quote, words)])
+
+
+def _by_own_recipe(run: Path, recipe: Recipe, data: Sequence[str]) -> str:
+    """Return the command that trains by a run's own recipe on other data."""
+    held_out = run / HELD_OUT_FILE
+    measured = [f"data.test={held_out}"] if held_out.exists() else []  # on what it was measured on
+    settings = [*recipe.named_again(), *_sets(["noise=null", *data, *measured])]
+    words = [str(run / "recipe.yaml"), *settings, "--run-dir", f"runs/{run.name}-audited"]
+    return " ".join(["olr train", *map(quote, words)])
 
 
 def _sets(settings: Sequence[str]) -> list[str]:

@@ -390,6 +390,6 @@ def _lines(audit: RewardAudit) -> Iterator[Line]:
         )
 
 
-def write_queue_table(audit: RewardAudit, target: Path) -> None:
+def write_queue_table(audit: RewardAudit, target: Path) -> bool:
     """Write the whole queue, with an empty column `verdict` for people: as CSV if the name ends so, else Parquet."""
-    write_table(audit.queue.with_columns(verdict=pl.lit("", pl.String)), target)
+    return write_table(audit.queue.with_columns(verdict=pl.lit("", pl.String)), target)

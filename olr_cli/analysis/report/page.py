@@ -25,7 +25,7 @@ from olr_cli.analysis.report.prompts import audit_data, prompt_list
 from olr_cli.analysis.report.words import STATUS_OPTIONS, VERDICT_OPTIONS, WORDS
 from olr_cli.analysis.tables import count
 from olr_cli.answers import Judge
-from olr_cli.files import make_folder_of, write_text, writing
+from olr_cli.files import write_new, write_text, writing
 from olr_cli.runs.directory import kind_of, read_manifest, recipe_yaml
 from olr_cli.runs.listing import status_of
 from olr_cli.runs.metrics import Metrics, accuracy_fall, read_metrics
@@ -104,14 +104,14 @@ def write_queue(
     file: Path,
     command: str,
     responses: pl.DataFrame | None,
-) -> list[str]:
+) -> tuple[list[str], bool]:
     """Write the queue of an audit as a page in which people check labels.
 
     `answer` has the lines of the page's summary, and `command` reads what the page exports, with ``--verified``;
     `responses` are of a log, as `texts.Sampled` keeps them.
 
     Returns:
-        Sentences on the prompts that it leaves out.
+        Sentences on the prompts that it leaves out, and whether the page is new, as of `write_new`.
     """
     data, left_out = audit_data(history, result, judge, responses, command)
     # The page itself is the place to verify labels, and says how.
@@ -126,9 +126,7 @@ def write_queue(
     about = [_section("summary", "Summary", [element("dl", *facts, class_="facts"), *said])]
     name = f"{history.source.name}: labels to check"
     page = _page(name, about, [element("option", str(history.source), value="0")], data, [])
-    make_folder_of(file)
-    write_text(file, page)
-    return left_out
+    return left_out, write_new(file, lambda path: path.write_text(page, encoding="utf-8"), "report")
 
 
 def _page(

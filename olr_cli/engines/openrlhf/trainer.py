@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -191,7 +191,6 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         history = stored_history(self.run_path, judge) if self._done else None
         self.supervisor = make_supervisor(self.recipe, self.data.keep_fraction, judge, history)
         self.supervisor.expect(self.data.train.prompts)
-        self._texts = ResponseTexts(self.tokenizer)
         self._end = StepEnd(
             writer,
             self.schedule,
@@ -213,6 +212,11 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             self.tokenizer,
         )
         self.experience_maker.trainer = self
+
+    @cached_property
+    def texts(self) -> ResponseTexts:
+        """How token ids of responses become text."""
+        return ResponseTexts(self.tokenizer)
 
     def get_max_steps(self) -> int:
         """OpenRLHF's, which is asked for before the models are made, and here once every vLLM has started.
@@ -283,7 +287,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         step = sampled_step(
             [samples[number] for number in order],
             due,
-            self._texts,
+            self.texts,
             self.supervisor.method.views,
             visit=self.schedule.epoch(self._step),
             step=self._step,
@@ -340,7 +344,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         responses: dict[str, list[str]] = {}
         for sample in held_out_samples(self.samples_generator, settings):
             responses.setdefault(sample.labels[0], []).extend(
-                response_texts([sample], self._texts, self.recipe.train.stop)
+                response_texts([sample], self.texts, self.recipe.train.stop)
             )
         sets = self.data.held_out
         texts = {

@@ -3,9 +3,9 @@
 The server renders prompts and counts tokens. Every setting is sent, those too that change nothing: servers put the
 model's defaults in place of what a request lacks. One that the server refuses is left out, and `facts` say so.
 
-A request that fails for a while (429, 5xx, a timeout, a lost connection, a reply that is cut off or no completion) is
-sent again after a pause that doubles each time, or that the server names (Retry-After). After `ATTEMPTS` its sample is
-lost, and the others go on; `MOST_LOST` in a row end the evaluation.
+A request that fails for a while (429, 5xx, a timeout, a lost connection, a reply that is cut off, no completion or an
+error in spite of its status 200) is sent again after a pause that doubles each time, or that the server names
+(Retry-After). After `ATTEMPTS` its sample is lost, and the others go on; `MOST_LOST` in a row end the evaluation.
 """
 
 from __future__ import annotations
@@ -58,6 +58,22 @@ _CODINGS = {"", "identity", "gzip", "deflate"}
 """Of replies. One coding alone: two on top of each other make gigabytes of a few bytes."""
 _WAITED = 0.5
 """Seconds after which what has arrived is handed on, and the caller may look after something else."""
+_CUT = {"length", "max_length", "max_tokens", "max_new_tokens", "max_output_tokens", "model_length"}
+"""How servers call the limit on a response's length, in `_end_of`'s spelling."""
+_FAILED = {
+    "error", "abort", "aborted", "cancelled", "canceled", "failed", "timeout", "network_error",
+    "insufficient_system_resource", "malformed_function_call",
+}  # fmt: skip
+"""Ends of a response that say nothing of the model: the server broke it off."""
+_WITHHELD = {
+    **dict.fromkeys(
+        ("content_filter", "safety", "recitation", "blocklist", "prohibited_content", "spii", "sensitive"),
+        "content_filter",
+    ),
+    "refusal": "refusal",
+    **dict.fromkeys(("tool_calls", "tool_call", "tool_use", "function_call"), "tool_calls"),
+}
+"""Ends of a response that is not all that the model would say -> what is counted (`Rollout.ended_by`)."""
 _TRANSIENT = {408, 409, 429, 500, 502, 503, 504, 529}
 _FAILURES = (httpx.TransportError, httpx.DecodingError, TimeoutError)
 _Answer: TypeAlias = tuple[int, int, Rollout | str]
@@ -333,12 +349,18 @@ class OpenAIBackend(Backend):
         """The response in a completion; a server that does not count tokens, or miscounts them, leaves it open."""
         try:
             content = reply.json()
-            choice = content["choices"][0]
+            is_error = bool(content.get("error"))
+            # Nobody asks for several choices, but a server may send some, in any order.
+            choice = {} if is_error else min(content["choices"], key=lambda it: it.get("index") or 0)
+            end = _end_of(choice)
+            if is_error or choice.get("error") or end in _FAILED:
+                detail = f", finish reason '{end}'" if end else ""
+                raise _BadReply(f"its reply of status 200 is an error{detail}{self._said(reply)}")
             said = choice["message"]
             thought = _text(said.get("reasoning_content") or said.get("reasoning"))
             text = _text(said.get("content"))
             tokens = (content.get("usage") or {}).get("completion_tokens")
-            is_cut = choice.get("finish_reason") == "length"
+            ended_by = _ended_by(end, said)
         except _NO_JSON:
             text = shortened(self._without_secrets(reply.text))
             raise _BadReply(
@@ -347,7 +369,19 @@ class OpenAIBackend(Backend):
         if thought:  # which some servers take out of the response
             text = f"<think>\n{thought}\n</think>\n\n{text}" if text else f"<think>\n{thought}"
         is_count = type(tokens) is int and 0 <= tokens < 2**31
-        return Rollout(storable(text), tokens if is_count else None, is_cut)
+        return Rollout(storable(text), tokens if is_count else None, end in _CUT, ended_by=ended_by)
+
+
+def _end_of(choice: Mapping[str, Any]) -> str:
+    """Return why a response ended, in one spelling: `FinishReason.MAX_TOKENS` is `max_tokens`."""
+    reason = str(choice.get("finish_reason") or "").rpartition(".")[2]
+    return reason.lower().replace("-", "_").replace(" ", "_")
+
+
+def _ended_by(end: str, said: Mapping[str, Any]) -> str | None:
+    """Return `Rollout.ended_by` of a message: some servers mark it by its keys alone, with the finish reason `stop`."""
+    marks = [_WITHHELD.get(end), *(name for name in ("refusal", "tool_calls") if said.get(name))]
+    return next(filter(None, marks), None)
 
 
 def _refused_setting(reply: httpx.Response, sent: Mapping[str, Any]) -> str | None:

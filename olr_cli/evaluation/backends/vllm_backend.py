@@ -201,6 +201,12 @@ class VllmBackend(Backend):
         )
 
     def _rollout(self, completion: Any, opened: str, stop: Sequence[str]) -> Rollout:
+        if completion.finish_reason in ("abort", "error"):
+            # This says something of the engine, and nothing of the model.
+            raise UserError(
+                f"vLLM gave up a response (finish reason '{completion.finish_reason}'); the others are stored, and the"
+                " same command continues"
+            )
         truncated = completion.finish_reason == "length"
         tokens = list(completion.token_ids)
         has_end_token = not truncated and not isinstance(completion.stop_reason, str)
