@@ -6,7 +6,7 @@ import re
 import tomllib
 from pathlib import Path
 
-LOWEST = re.compile(r"(?P<name>[A-Za-z0-9._-]+)>=(?P<version>[0-9.]+)")
+LOWEST = re.compile(r"(?P<name>[A-Za-z0-9._-]+)>=(?P<version>[0-9.]+)(,<[0-9.]+)?")
 
 
 def constraints(pyproject: Path) -> list[str]:

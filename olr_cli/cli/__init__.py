@@ -131,8 +131,6 @@ def main() -> None:
     gc.set_threshold(100_000, 50, 100)
     # A package that OpenRLHF needs makes torch warn at every start.
     warnings.filterwarnings("ignore", message="The pynvml package is deprecated")
-    # transformers 5.24 asks for another name, which the oldest that olr works with does not have.
-    warnings.filterwarnings("ignore", message="`past_key_values` is deprecated")
     # A terminal that lacks a character gets a question mark, not a traceback.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")

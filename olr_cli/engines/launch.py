@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import date
 from functools import partial
 from pathlib import Path
 
@@ -32,6 +34,7 @@ from olr_cli.runs.directory import (
     read_recipe,
     require_free,
     rules_note,
+    start_day,
 )
 from olr_cli.runs.locks import is_held
 from olr_cli.runs.progress import Progress
@@ -167,7 +170,7 @@ def launch(
         require_free(path)
     for note in code_notes(recipe):
         progress.say(note)
-    data = load_data(recipe, kind)
+    data = replace(load_data(recipe, kind), day=start_day(path) if resume else date.today())
     if Path(recipe.model.path).is_dir():  # a built-in one is there at once, and a hub shows its own progress
         progress.say(f"Loading {recipe.model.path} …")
     engine = make_engine(recipe, data)
@@ -186,7 +189,7 @@ def launch(
             done = roll_back(writer, kind, progress)
         history = stored_history(path, judge) if done else None
         supervisor = make_supervisor(recipe, data.keep_fraction, judge, history)
-        writer.begin(after=done, data=data.facts, facts=engine.facts)
+        writer.begin(after=done, data=data.facts, facts={**engine.facts, "day": str(data.day)})
         for departure in sorted(departures):
             progress.say(f"Note: {departure}.")
         if recipe.data.test is None and data.test is not None:

@@ -14,18 +14,13 @@ from typing import Any
 
 from olr_cli.data.arithmetic import BUILTIN_PREFIX, TOYS
 from olr_cli.data.hub import hub_answers
+from olr_cli.engines.weights import require_stored_weights
 from olr_cli.errors import NotHere, UserError, did_you_mean, first_line, no_path
 from olr_cli.files import is_out_of_memory, read_json, system_problem
 
 _CONFIGURATION = "config.json"
-_NAMES_CODE = (
-    _CONFIGURATION,
-    "tokenizer_config.json",
-    "processor_config.json",
-    "preprocessor_config.json",
-    "video_preprocessor_config.json",
-    "generation_config.json",
-)
+_PROCESSORS = ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json")
+_NAMES_CODE = (_CONFIGURATION, "tokenizer_config.json", *_PROCESSORS, "generation_config.json")
 """Files in which a model names classes of its own (`auto_map`)."""
 _GENERATION_CODE = "custom_generate/generate.py"
 _ADAPTER = "adapter_config.json"
@@ -109,8 +104,10 @@ _OF_TOKENIZERS = ("*token*", "*vocab*", "*.model", "*.tiktoken")
 
 def open_model(
     path: str | Path, *, trust_remote_code: bool, runs_code: bool = False, checks_weights: bool = False
-) -> tuple[Any, Any]:
-    """Configuration and tokenizer of a model whose weights can then be loaded, from safetensors only.
+) -> tuple[Any, Any, list[str]]:
+    """Return configuration and tokenizer of a model whose weights can then be loaded, from safetensors only.
+
+    And sentences about weights that its files have too many (`require_stored_weights`).
 
     Args:
         path: folder in Hugging Face layout, or hub id.
@@ -135,9 +132,11 @@ def open_model(
             f"{path} comes with code of its own, which OpenRLHF runs without asking; set model.trust_remote_code to"
             " true if you trust its author"
         )
+    folder = Path(_file_of(path, _CONFIGURATION) or path).parent  # of a hub id, what is in its cache
+    notes = require_stored_weights(path, folder, config, trust_remote_code=trust_remote_code)
     if not checks_weights:
         require_finite_files(path)
-    return config, tokenizer
+    return config, tokenizer, notes
 
 
 def require_known_code(model: str | Path, *, trust_remote_code: bool) -> None:
@@ -239,6 +238,22 @@ def require_tokenizer(model: str | Path, config: Any, tokenizer: Any) -> None:
             f" token '{token}' is number {number:,}; once, in Python, model.resize_token_embeddings({len(tokenizer)})"
             " and save it, or let tokenizer.pad_token be one that the model has"
         )
+
+
+def context_length(config: Any) -> int | None:
+    """Return the most tokens, prompt and response together, that a model is made for; None if it doesn't say.
+
+    A model that reads images too says so of its text model, in a configuration inside its own.
+    """
+    limit: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
+    return limit
+
+
+def processor_files(model: str | Path, config: Any) -> dict[str, bytes]:
+    """Return the files that make tokens of images, videos and sounds, by name; none of a model of text alone."""
+    names = _PROCESSORS if config.get_text_config() is not config else ()
+    files = {name: _file_of(model, name) for name in names}
+    return {name: Path(file).read_bytes() for name, file in files.items() if file is not None}
 
 
 def require_finite(place: str | Path, weights: Iterable[tuple[str, Any]]) -> None:

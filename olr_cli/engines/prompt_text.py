@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +29,12 @@ class ChatFormat:
     Attributes:
         template: a chat template (Jinja) in place of the model's own; empty: none, plain text; None: the model's own.
         variables: values for the template's variables beside the messages, such as ``enable_thinking``.
+        day: the date for templates that write one, that of the start of a run or an evaluation; None: today.
     """
 
     template: str | None = None
     variables: Mapping[str, Any] = field(default_factory=dict)
+    day: date | None = None
 
     @classmethod
     def read(cls, template: str | None, variables: Mapping[str, Any] | None = None) -> ChatFormat:
@@ -48,10 +51,10 @@ class ChatFormat:
         return cls(text, variables or {})
 
     @classmethod
-    def of(cls, recipe: Recipe) -> ChatFormat:
-        """The format that a recipe's `model.chat_template` asks for; errors as of `read`."""
+    def of(cls, recipe: Recipe, day: date | None = None) -> ChatFormat:
+        """Return the format that a recipe's `model.chat_template` asks for, for a run begun on that day."""
         with at("model.chat_template"):
-            return cls.read(recipe.model.chat_template)
+            return replace(cls.read(recipe.model.chat_template), day=day)
 
     def put_into(self, tokenizer: Any) -> None:
         """Make the template a tokenizer's own, so that its checkpoints are asked as it was trained."""
@@ -123,6 +126,8 @@ def render_all(
 def _by_template(tokenizer: Any, messages: Sequence[Message], chat: ChatFormat) -> str:
     turns = [{"role": message.role, "content": message.content} for message in messages]
     settings: dict[str, Any] = {"add_generation_prompt": True, **chat.variables, "tokenize": False}
+    if chat.day is not None:
+        settings["strftime_now"] = chat.day.strftime  # in place of transformers', which is of today
     if chat.template is not None:
         settings["chat_template"] = chat.template
     try:
@@ -180,20 +185,45 @@ def turn_end(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> int | No
     except UserError:  # a template for other turns than these
         return None
     _, said, rest = text.rpartition(_SAID)
-    special = dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
-    # Llama 3 lists its <|eot_id|> here alone.
-    special |= {token.content: id for id, token in tokenizer.added_tokens_decoder.items() if token.special}
+    special = _special_tokens(tokenizer)
     closing = [token for token in special if said and rest.lstrip().startswith(token)]
     return special[max(closing, key=len)] if closing else None
 
 
-def turn_end_lines(tokenizer: Any) -> list[str]:
-    """A line for a dry run if a response ends where its turn does, and not only at the tokenizer's end token."""
-    token = turn_end(tokenizer)
-    if token in (None, tokenizer.eos_token_id):
-        return []
-    name = tokenizer.convert_ids_to_tokens(token)
-    return [f"a response ends at {name}, which closes a turn in the chat template"]
+def _special_tokens(tokenizer: Any) -> dict[str, int]:
+    """Return the tokens that decoding leaves out, with their ids."""
+    special = dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
+    # Llama 3 lists its <|eot_id|> here alone.
+    return special | {
+        token.content: id for id, token in tokenizer.added_tokens_decoder.items() if token.special
+    }
+
+
+def stop_ids(tokenizer: Any, stop: Sequence[str]) -> list[int]:
+    """Return the ids of stop texts that are special tokens, which no decoded response contains."""
+    special = _special_tokens(tokenizer) if stop else {}
+    for text in stop:
+        # A single character may well come from another token, which is decoded.
+        inside = [token for token in special if token in text and len(token) > 1]
+        if text not in special and inside:
+            raise UserError(
+                f"the stop text {text!r} is never found: it contains the special token {inside[0]}, which responses are"
+                " decoded without; let the token alone be a stop text"
+            )
+    return [special[text] for text in stop if text in special]
+
+
+def template_lines(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> list[str]:
+    """Return lines for a dry run: a date that prompts have, and where a response ends but at the end token."""
+    lines, token = [], turn_end(tokenizer, chat)
+    if "strftime_now" in str(chat.template_of(tokenizer)):
+        lines.append(
+            "the chat template writes the date, which remains that of a run's start when it is resumed"
+        )
+    if token not in (None, tokenizer.eos_token_id):
+        name = tokenizer.convert_ids_to_tokens(token)
+        lines.append(f"a response ends at {name}, which closes a turn in the chat template")
+    return lines
 
 
 def _without_end(tokenizer: Any, ids: list[list[int]]) -> list[list[int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from fractions import Fraction
 from pathlib import Path
 from shlex import quote
@@ -38,6 +39,7 @@ class DataSets:
     Attributes:
         views: in which each training prompt is rolled out.
         keep_fraction: share of a step's prompts that train, if the recipe's method chooses among them.
+        day: that of the run's start, for chat templates that write the date; None: nothing has started.
     """
 
     train: PromptSet
@@ -45,6 +47,7 @@ class DataSets:
     test: PromptSet | None
     views: tuple[View, ...] = ("original",)
     keep_fraction: Fraction = Fraction(1)
+    day: date | None = None
 
     @property
     def held_out(self) -> dict[str, PromptSet]:

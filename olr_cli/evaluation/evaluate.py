@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,8 @@ def evaluate(evaluation: Evaluation, progress: Progress, open_model: OpenModel |
             total = sum(len(task.problems) * task.samples for task in tasks)
             to_do = sum(len(entry.seeds) for entry in pool)
             progress.start(target.name, total, total - to_do, is_served=target.is_served)
-            open_here = partial(request.backend.open, target.model, request.prompting.chat)
+            chat = replace(request.prompting.chat, day=record.day)
+            open_here = partial(request.backend.open, target.model, chat)
             try:
                 _sample(evaluation, pool, record, open_model or open_here, progress)
             finally:
@@ -92,6 +94,8 @@ def _sample(
         Judge(ledger=target.folder / GIVEN_UP) as judge,
     ):
         _heed(stop)
+        for note in backend.notes:
+            progress.say(f"Warning: {note}")
         if not backend.has_chat_template and request.prompting.chat.template is None:
             progress.say(f"Warning: {no_template(target.model)}")
         store.check_backend(record, backend.facts)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -122,6 +123,7 @@ class Evaluation:
             seed=request.seed,
             prompting=request.prompting.settings(),
             protocol=request.protocol or "standard",
+            day=date.today(),
             benchmarks={task.benchmark.name: task.record() for task in self.tasks},
         )
 

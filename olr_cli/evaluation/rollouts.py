@@ -25,7 +25,7 @@ from olr_cli.data.chat import Message
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.rows import SUFFIXES
 from olr_cli.engines.models import is_builtin, model_location
-from olr_cli.engines.prompt_text import ChatFormat, template_warnings
+from olr_cli.engines.prompt_text import ChatFormat, template_lines, template_warnings
 from olr_cli.engines.reporting import start_progress
 from olr_cli.engines.run import Attempt, DataSets
 from olr_cli.errors import UserError
@@ -111,7 +111,7 @@ class RolloutSampler:
             recipe.model.trust_remote_code,
             seed_each=True,  # a run that is resumed draws what it would have drawn
         )
-        self._backend = options.open(model_location(path), ChatFormat.of(recipe))
+        self._backend = options.open(model_location(path), ChatFormat.of(recipe, data.day))
         prompts = self._backend.render([prompt.messages for prompt in data.train.prompts])
         self._backend.encode(prompts, self._sampling)
         import torch  # not before the backend, which may set what torch reads when it is imported
@@ -127,12 +127,13 @@ class RolloutSampler:
             "policy_digest": facts["model_digest"],
             "departures": [],
         }
-        self.warnings = template_warnings(self._backend.tokenizer, recipe)
+        self.warnings = [*self._backend.notes, *template_warnings(self._backend.tokenizer, recipe)]
 
     @property
     def plan(self) -> list[str]:
         """What would sample, and where."""
-        return [f"backend {self.facts['engine']}, device {self.facts['device']}"]
+        where = f"backend {self.facts['engine']}, device {self.facts['device']}"
+        return [where, *template_lines(self._backend.tokenizer)]
 
     def render(self, messages: Sequence[Message]) -> str:
         """A prompt exactly as the policy sees it."""

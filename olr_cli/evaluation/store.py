@@ -19,6 +19,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -152,6 +153,7 @@ class EvaluationRecord(Section):
         name: as in `Target`, like `model` and `origin`.
         prompting: the command's changes to the prompts (`olr_cli.evaluation.prompting.Prompting.settings`).
         protocol: whose choices the defaults were: ``standard`` (R19) or ``paper`` (of its printed scores).
+        day: that of its start, for chat templates that write the date; None: it was imported, or is older than the key.
         generated_by: backend, weights, device and versions; an entry for every combination that generated samples. Its
             ``sampling`` are the settings that it decided itself, and how (`OpenAIBackend` where a server refuses one).
     """
@@ -165,6 +167,7 @@ class EvaluationRecord(Section):
     benchmarks: dict[str, TaskRecord]
     prompting: dict[str, Any] = Field(default_factory=dict)
     protocol: Protocol = "standard"
+    day: date | None = None
     generated_by: tuple[dict[str, Any], ...] = ()
 
     @property
@@ -285,7 +288,8 @@ class EvaluationStore:
                 " choose another name",
                 "out",
             )
-        return asked.model_copy(update={"benchmarks": benchmarks, "generated_by": before.generated_by})
+        kept = {"generated_by": before.generated_by, "day": before.day}
+        return asked.model_copy(update={"benchmarks": benchmarks, **kept})
 
     def with_backend(self, record: EvaluationRecord, facts: Mapping[str, Any]) -> EvaluationRecord:
         """The record of an evaluation that goes on with a backend; errors as of `check_backend`."""

@@ -10,7 +10,7 @@ import os
 import platform
 import uuid
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -37,7 +37,8 @@ GIVEN_UP = "given_up.jsonl"
 _NEEDED = {"schema_version", "name", "status", "attempts"}
 _KINDS: dict[str, type] = {
     **dict.fromkeys(
-        ("id", "name", "status", "kind", "arm", "recipe_digest", "created", "engine", "policy_digest"), str
+        ("id", "name", "status", "kind", "arm", "recipe_digest", "created", "day", "engine", "policy_digest"),
+        str,
     ),
     **dict.fromkeys(("schema_version", "seed", "answer_rules"), int),
     **dict.fromkeys(("versions", "data"), dict),
@@ -160,6 +161,17 @@ def read_manifest(path: Path) -> dict[str, Any]:
             f"{file} is not a run's manifest; restore it from a copy, or choose another run directory"
         )
     return dict(manifest)
+
+
+def start_day(path: Path) -> date:
+    """Return the day on which a run was begun, which chat templates that write the date are given at every attempt."""
+    manifest = read_manifest(path)
+    try:
+        return date.fromisoformat(manifest.get("day", manifest.get("created", "")[:10]))
+    except ValueError:
+        raise UserError(
+            f"{path / 'manifest.json'} names no day on which the run was begun (day); restore it from a copy"
+        ) from None
 
 
 def run_id(path: Path) -> str:

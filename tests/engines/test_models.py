@@ -8,14 +8,28 @@ import pytest
 import torch
 from cases import each, refusal
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, T5Config, T5ForConditionalGeneration
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    Gemma3Config,
+    Gemma3ForConditionalGeneration,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaModel,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
+    T5Config,
+    T5ForConditionalGeneration,
+)
 
 from olr_cli.data.arithmetic import TOYS
 from olr_cli.data.chat import Message
 from olr_cli.engines.local.policy import Policy
-from olr_cli.engines.models import NAMES, is_builtin, loading, policy_path
+from olr_cli.engines.models import NAMES, context_length, is_builtin, loading, policy_path
 from olr_cli.engines.openrlhf.engine import StartingModel
 from olr_cli.engines.prompt_text import ChatFormat
+from olr_cli.engines.weights import require_stored_weights
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends.vllm_backend import read_model
 
@@ -193,3 +207,199 @@ def test_the_reason_is_whole_and_without_lists_of_all_that_would_be_right(tmp_pa
     AutoTokenizer.from_pretrained(policy_path("addition-easier")).save_pretrained(tmp_path)
     with pytest.raises(UserError, match=r"for this kind of AutoModel: AutoModelForCausalLM\); give a folder"):
         Policy.load(tmp_path, device="cpu")
+
+
+TINY = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+}
+VISION = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "image_size": 28,
+    "patch_size": 14,
+}
+
+
+def untied():
+    return LlamaForCausalLM(LlamaConfig(**TINY, tie_word_embeddings=False))
+
+
+def tied():
+    return LlamaForCausalLM(LlamaConfig(**TINY, tie_word_embeddings=True))
+
+
+def body_of_a_tied_model():
+    return LlamaModel(LlamaConfig(**TINY, tie_word_embeddings=True))
+
+
+def experts():
+    return Qwen3MoeForCausalLM(
+        Qwen3MoeConfig(**TINY, head_dim=8, moe_intermediate_size=16, num_experts=4, num_experts_per_tok=2)
+    )
+
+
+def multimodal():
+    text = {**TINY, "head_dim": 8, "sliding_window": 6}
+    images = {"mm_tokens_per_image": 4, "boi_token_index": 60, "eoi_token_index": 61, "image_token_index": 62}
+    return Gemma3ForConditionalGeneration(Gemma3Config(text_config=text, vision_config=VISION, **images))
+
+
+def saved(folder, model, **how):
+    model.save_pretrained(folder, **how)
+    AutoTokenizer.from_pretrained(policy_path("addition-easier")).save_pretrained(folder)
+    return folder
+
+
+def rewritten(folder, change, model=untied):
+    """The folder of a model whose file of weights is changed."""
+    file = saved(folder, model()) / "model.safetensors"
+    weights = {name: weight.clone().contiguous() for name, weight in change(load_file(file)).items()}
+    save_file(weights, file, metadata={"format": "pt"})
+    return folder
+
+
+def named(prefix):
+    return lambda weights: {prefix + name: weight for name, weight in weights.items()}
+
+
+def without(part):
+    return lambda weights: {name: weight for name, weight in weights.items() if part not in name}
+
+
+def unmerged(weights):
+    name = "model.layers.0.self_attn.q_proj"
+    weights[f"{name}.lora_A.default.weight"] = torch.ones(4, 32)
+    return {key.replace(f"{name}.weight", f"{name}.base_layer.weight"): it for key, it in weights.items()}
+
+
+def beside_an_adapter(weights):
+    return weights | {"model.layers.0.self_attn.q_proj.lora_A.weight": torch.ones(4, 32)}
+
+
+def in_codes(kind, scale):
+    def change(weights):
+        name = "model.layers.0.self_attn.q_proj"
+        weights[f"{name}.weight"] = weights[f"{name}.weight"].mul(50).to(kind)
+        weights[f"{name}.{scale}"] = torch.ones(32)
+        return weights
+
+    return change
+
+
+def of_another_shape(weights):
+    return weights | {"lm_head.weight": torch.zeros(80, 32)}
+
+
+@pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
+@each(
+    "change, said",
+    (without("lm_head"), r"lack 1 of the weights .* \(lm_head\.weight\): .* at random; download"),
+    (without("layers.1."), r"lack 9 of the weights .* \(model\.layers\.1\.input_layernorm\.weight, "),
+    (without("layers.1.mlp.up_proj"), r"\(model\.layers\.1\.mlp\.up_proj\.weight\)"),
+    (named("_orig_mod."), r"lack 21 .*they hold others .*\(_orig_mod\.lm_head\.weight, "),
+    (named("module."), r"lack 21 .*\(module\.lm_head\.weight, "),
+    (named("base_model.model."), r"lack 21 .*\(base_model\.model\.lm_head\.weight, "),
+    (unmerged, r"lack 1 .*q_proj\.base_layer\.weight"),
+    (in_codes(torch.int8, "SCB"), r"q_proj\.weight as I8, the codes of a quantised model"),
+    (in_codes(torch.float8_e4m3fn, "weight_scale_inv"), r"q_proj\.weight as F8_E4M3, the codes"),
+    (beside_an_adapter, r"hold an adapter that is not merged \(model\.layers\.0\.self_attn\.q_proj\.lora_A"),
+    (of_another_shape, r"lm_head\.weight in the shape 80 x 32, .* asks for 64 x 32"),
+)
+def test_weights_that_the_files_lack_are_named_before_anything_starts(tmp_path, load, change, said):
+    with pytest.raises(UserError, match=said):
+        load(rewritten(tmp_path, change))
+
+
+@pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
+def test_an_expert_that_the_files_lack_is_no_draw(tmp_path, load):
+    folder = rewritten(tmp_path, without("layers.1.mlp.experts.2.gate_proj"), experts)
+    assert "such as one of a layer's experts" in refusal(load, folder)
+
+
+@pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
+def test_a_lost_shard_is_named(tmp_path, load):
+    saved(tmp_path, untied(), max_shard_size="20KB")
+    shard = sorted(tmp_path.glob("model-*.safetensors"))[1]
+    shard.unlink()
+    assert f"lacks {shard.name}, which its index names" in refusal(load, tmp_path)
+
+
+RIGHT = {
+    "untied": (untied, {}),
+    "tied": (tied, {}),
+    "body of a tied model": (body_of_a_tied_model, {}),
+    "experts": (experts, {}),
+    "experts in shards": (experts, {"max_shard_size": "20KB"}),
+    "old names of experts": (experts, {"save_original_format": False}),
+}
+
+
+@pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
+@pytest.mark.parametrize("make, how", RIGHT.values(), ids=RIGHT)
+def test_a_whole_model_loads_however_its_weights_are_stored(tmp_path, load, make, how):
+    load(saved(tmp_path, make(), **how))
+
+
+def test_a_quantised_model_is_left_to_who_loads_it(tmp_path):
+    folder = rewritten(tmp_path, in_codes(torch.int8, "SCB"))
+    config = AutoConfig.from_pretrained(folder)
+    config.quantization_config = {"quant_method": "bitsandbytes", "load_in_8bit": True}
+    assert require_stored_weights(folder, folder, config, trust_remote_code=False) == []
+
+
+def test_integers_that_are_no_weights_are_no_codes(tmp_path):
+    masks = {"model.layers.0.self_attn.bias": torch.ones(4, 4, dtype=torch.uint8)}
+    assert Policy.load(rewritten(tmp_path, lambda weights: weights | masks), device="cpu").notes
+
+
+NOTES = {
+    "local": lambda model: Policy.load(model, device="cpu").notes,
+    "openrlhf": lambda model: StartingModel.look_at(str(model), trust_remote_code=False).notes,
+    "vllm": lambda model: read_model(str(model), trust_remote_code=False)[3],
+}
+
+
+@pytest.mark.parametrize("notes", NOTES.values(), ids=NOTES)
+def test_weights_that_are_too_many_are_said(tmp_path, notes):
+    more = {"model.layers.2.mlp.up_proj.weight": torch.zeros(48, 32)}
+    [sentence] = notes(rewritten(tmp_path, lambda weights: weights | more))
+    assert "hold weights that its configuration does not ask for" in sentence
+    assert "(model.layers.2.mlp.up_proj.weight)" in sentence
+
+
+def test_a_checkpoint_says_that_its_head_is_not_tied_where_the_files_held_two(tmp_path):
+    head = {"lm_head.weight": torch.ones(64, 32)}
+    policy = Policy.load(rewritten(tmp_path / "start", lambda weights: weights | head, tied), device="cpu")
+    policy.save(tmp_path / "checkpoint")
+    saved_config = AutoConfig.from_pretrained(tmp_path / "checkpoint")
+    assert not saved_config.tie_word_embeddings
+    again = Policy.load(tmp_path / "checkpoint", device="cpu").model
+    assert torch.equal(again.get_output_embeddings().weight, head["lm_head.weight"])
+    Policy.load(saved(tmp_path / "tied", tied()), device="cpu").save(tmp_path / "again")
+    assert AutoConfig.from_pretrained(tmp_path / "again").tie_word_embeddings
+
+
+def test_looking_at_weights_draws_no_number(tmp_path):
+    folder = saved(tmp_path, untied())
+    before = torch.get_rng_state()
+    require_stored_weights(folder, folder, AutoConfig.from_pretrained(folder), trust_remote_code=False)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+CONTEXTS = {
+    "local": lambda model: Policy.load(model, device="cpu").context_length,
+    "vllm": lambda model: context_length(read_model(str(model), trust_remote_code=False)[0]),
+}
+
+
+@pytest.mark.parametrize("context", CONTEXTS.values(), ids=CONTEXTS)
+def test_the_context_of_a_model_that_reads_images_too_is_its_text_models(tmp_path, context):
+    assert context(saved(tmp_path, multimodal())) == 64

@@ -1,5 +1,7 @@
 """Chat templates: what goes wrong in them is a sentence, and what they make comes back as it is."""
 
+from datetime import date
+
 import pytest
 from cases import each
 from tokenizers.processors import TemplateProcessing
@@ -8,7 +10,7 @@ from transformers import AddedToken, AutoTokenizer
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import SYSTEM_PROMPT
 from olr_cli.engines.models import policy_path
-from olr_cli.engines.prompt_text import ChatFormat, render_all, tokenize, turn_end, turn_end_lines
+from olr_cli.engines.prompt_text import ChatFormat, render_all, template_lines, tokenize, turn_end
 from olr_cli.errors import UserError
 
 PROMPTS = [(Message("system", "Add."), Message("user", question)) for question in ("1+1=", "é\u2028{{ 1 }}")]
@@ -65,12 +67,29 @@ def test_the_special_token_after_an_assistants_turn_is_what_closes_it(base_model
     assert found == (closing and base_model.convert_tokens_to_ids(closing))
 
 
+DATED = "Today is {{ strftime_now('%d %b %Y') }}. {{ messages[-1].content }}"
+
+
+def test_a_template_that_writes_the_date_is_given_the_day_of_the_format():
+    tokenizer = AutoTokenizer.from_pretrained(policy_path("addition-easier"))
+    for chat in (ChatFormat(DATED, day=date(2025, 3, 9)), ChatFormat(DATED, {"x": 1}, date(2025, 3, 9))):
+        assert render_all(tokenizer, PROMPTS[:1], chat) == ["Today is 09 Mar 2025. 1+1="]
+    assert render_all(tokenizer, PROMPTS[:1], ChatFormat(DATED)) != ["Today is 09 Mar 2025. 1+1="]
+
+
+def test_a_dry_run_says_that_a_template_writes_the_date(base_model):
+    said = "the chat template writes the date, which remains that of a run's start"
+    assert not any(said in line for line in template_lines(base_model))
+    base_model.chat_template = DATED
+    assert any(said in line for line in template_lines(base_model))
+
+
 def test_a_dry_run_says_where_a_turn_ends_unless_every_response_of_the_model_ends_there(base_model):
-    assert turn_end_lines(base_model) == [
+    assert template_lines(base_model) == [
         "a response ends at <|im_end|>, which closes a turn in the chat template"
     ]
     base_model.chat_template = CHATML.replace("<|im_end|>", "<eos>")
-    assert turn_end_lines(base_model) == []
+    assert template_lines(base_model) == []
 
 
 @pytest.mark.parametrize("around", ["$A", "$A <eos>", "<bos> $A <eos>", "<bos> $A"])

@@ -20,7 +20,7 @@ class Backend:
     """Right in two of three samples, by the sample's seed; what it was asked for is in `asked`."""
 
     def __init__(self, before_chunk=lambda number: None, *, has_chat_template=True, **facts):
-        self.facts = FACTS | facts
+        self.facts, self.notes = FACTS | facts, ()
         self.has_chat_template = has_chat_template
         self.asked = []
         self._before_chunk = before_chunk

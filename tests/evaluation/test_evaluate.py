@@ -6,6 +6,7 @@ import shutil
 import signal
 import time
 from dataclasses import asdict
+from datetime import date
 
 import polars as pl
 import pyarrow.parquet as pq
@@ -15,9 +16,12 @@ from commands import contents
 from sums import CHUNK, FACTS, PROBLEMS, SAMPLES, Backend, Silent, run, sums
 
 from olr_cli.errors import UserError
-from olr_cli.evaluation.backends import Sampling, model_digest
+from olr_cli.evaluation import plan
+from olr_cli.evaluation.backends import BackendOptions, Sampling, model_digest
+from olr_cli.evaluation.evaluate import evaluate
+from olr_cli.evaluation.plan import Evaluation, EvaluationRequest
 from olr_cli.evaluation.pool import sample_seed
-from olr_cli.evaluation.store import EvaluationStore
+from olr_cli.evaluation.store import EvaluationStore, Target
 from olr_cli.runs.interrupts import Interrupted
 from olr_cli.runs.locks import held
 from olr_cli.tables import as_json
@@ -105,6 +109,33 @@ def test_after_an_interruption_only_the_missing_problems_are_generated(folder, b
     assert sum(map(len, backend.asked)) == PROBLEMS - CHUNK
     assert progress.told[0] == ("start", PROBLEMS * SAMPLES, CHUNK * SAMPLES)
     assert contents(folder) == uninterrupted
+
+
+def test_an_evaluation_that_goes_on_on_another_day_asks_as_on_its_first(folder, benchmark, monkeypatch):
+    asked = []
+
+    def begun_on(day, opened):
+        class Day(date):
+            @classmethod
+            def today(cls):
+                return day
+
+        def open_on(_self, _model, chat):
+            asked.append(chat.day)
+            return opened
+
+        monkeypatch.setattr(plan, "date", Day)
+        monkeypatch.setattr(BackendOptions, "open", open_on)
+        request = EvaluationRequest()
+        target = Target("someone/model", folder, "some model", {})
+        evaluate(Evaluation(target, request.tasks([benchmark]), request), Silent())
+
+    first = date(2025, 3, 9)
+    with pytest.raises(KeyboardInterrupt):
+        begun_on(first, interrupted_by(KeyboardInterrupt(), 2, folder))
+    begun_on(date(2025, 4, 17), Backend())
+    assert asked == [first, first]
+    assert EvaluationStore(folder).record().day == first
 
 
 def test_killed_while_parts_are_put_together_nothing_is_counted_twice(

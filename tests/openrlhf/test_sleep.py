@@ -7,6 +7,9 @@ one rank, whose GPU memory and host memory are one.
 import pytest
 import torch
 from policy_rank import policy, update
+from transformers import GenerationConfig
+
+from olr_cli.engines.local.policy import end_ids
 
 IN_EVERY_RUN = {"ZeRO 2": (2, {}), "ZeRO 3, float32 gradients": (3, {"ds.grad_accum_dtype": "fp32"})}
 WITH_LONG = {"ZeRO 1": (1, {}), "ZeRO 3": (3, {})}
@@ -42,6 +45,8 @@ def test_a_policy_that_is_saved_in_its_sleep_goes_on_and_is_resumed_as_if_it_had
         saved.save_checkpoint_to(str(tmp_path / f"step-{number + 1}"), number + 1)
     assert (weights(saved) - start).abs().max() > 1e-3
     assert torch.equal(weights(saved), weights(undisturbed))
+    ends = GenerationConfig.from_pretrained(tmp_path / "step-1").eos_token_id
+    assert ends == end_ids(saved.actor.model.module, saved.tokenizer)
     # Of weights that decay, and the others; a buffer of sleep would be one more.
     assert saved_states(tmp_path / "step-2", 2) == [{"exp_avg", "exp_avg_sq"}] * 2
     resumed = policy(zero_stage, tmp_path / "three", tmp_path / "step-2", flags=flags)

@@ -195,8 +195,8 @@ class _Decoding:
             input_ids=tokens_B1,
             attention_mask=self._mask_BS[:, None, None, :window],
             position_ids=self._positions_B[:, None],
-            past_key_values=Cache(layers=[*self._layers]),
             use_cache=True,
+            **{self.policy.cache_name: Cache(layers=[*self._layers])},
         ).logits
         self._logits_BV.copy_(logits_B1V[:, -1])
         for counter in (self._positions_B, self._place, self._turn, self._draw):

@@ -6,6 +6,7 @@ import ctypes
 import platform
 import re
 from collections.abc import Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,10 @@ from olr_cli.engines.local.loop import train
 from olr_cli.engines.local.lora import LoraPolicy
 from olr_cli.engines.local.policy import Policy, device_of, digest
 from olr_cli.engines.models import model_location
-from olr_cli.engines.prompt_text import ChatFormat, require_room, template_warnings, turn_end_lines
+from olr_cli.engines.prompt_text import ChatFormat, require_room, template_lines, template_warnings
 from olr_cli.engines.reporting import require_packages
 from olr_cli.engines.run import Attempt, DataSets, engine_section, loss_average_departure
+from olr_cli.errors import at
 from olr_cli.packages import untested_versions
 from olr_cli.recipe.schema import LocalEngine, Recipe
 from olr_cli.runs.checkpoints import checkpoint_path
@@ -42,7 +44,7 @@ class LocalRunner:
         """Load the starting policy and encode every prompt."""
         require_packages(recipe)
         set_up_torch(recipe)
-        self.policy = policy = load_policy(recipe)
+        self.policy = policy = load_policy(recipe, day=data.day)
         self.views, sets = data.views, data.held_out.items()
         encoded = [encode_prompts(policy, data.train.prompts, recipe, view) for view in self.views]
         self.token_ids = list(zip(*encoded, strict=True))  # of each prompt, its views
@@ -66,12 +68,16 @@ class LocalRunner:
                 *(no_repeat or untested_versions()),
             ],
         }
-        self.warnings = template_warnings(self.policy.tokenizer, recipe)
+        self.warnings = [*policy.notes, *template_warnings(policy.tokenizer, recipe)]
         if not on_gpu:
             self.warnings += too_much_for_a_cpu(policy.model.num_parameters(), len(self.token_ids), recipe)
 
-        self.plan = [f"device {self.facts['device']}", *turn_end_lines(self.policy.tokenizer)]
-        self.render = self.policy.render
+        self.plan = [f"device {self.facts['device']}", *template_lines(policy.tokenizer)]
+        self.render = policy.render
+        if recipe.train.lora_rank is not None:  # before anything is written: layers may be wrong
+            self.policy = LoraPolicy.attach(policy, recipe)
+            self.plan.append(self.policy.coverage())
+        self._start = policy
 
     def complete(self, run: Attempt) -> dict[str, Any]:
         """Train from step `run.done` to the end; errors as of `train`."""
@@ -84,8 +90,11 @@ class LocalRunner:
         """Policy, reference and optimiser as they are after `run.done` steps."""
         recipe, settings = run.recipe, run.recipe.train
         checkpoint = checkpoint_path(run.path, run.done) if run.done else None
-        if settings.lora_rank is not None:
-            self.policy = LoraPolicy.attach(self.policy, recipe, checkpoint)
+        if isinstance(self.policy, LoraPolicy):
+            run.progress.say(self.policy.coverage())
+            if checkpoint is not None:
+                self.policy.model.unload()
+                self.policy = LoraPolicy.attach(self._start, recipe, checkpoint)
         reference = self.policy.frozen_copy() if settings.kl_weight > 0 else None
         if checkpoint is not None and settings.lora_rank is None:
             self.policy = load_policy(recipe, checkpoint)
@@ -153,16 +162,18 @@ def set_up_torch(recipe: Recipe) -> None:
     keep_freed_memory()
 
 
-def load_policy(recipe: Recipe, checkpoint: Path | None = None) -> Policy:
-    """The recipe's starting policy, or the one in a checkpoint."""
+def load_policy(recipe: Recipe, checkpoint: Path | None = None, day: date | None = None) -> Policy:
+    """Return the recipe's starting policy, or the one in a checkpoint; it renders prompts as on that day."""
     model, engine = checkpoint or model_location(recipe.model.path), engine_section(recipe, LocalEngine)
-    return Policy.load(
+    policy = Policy.load(
         model,
         device=engine.device,
         dtype=None if engine.dtype == "auto" else getattr(torch, engine.dtype),
         trust_remote_code=recipe.model.trust_remote_code,
-        chat=ChatFormat.of(recipe),
+        chat=ChatFormat.of(recipe, day),
     )
+    with at("train.stop"):
+        return policy.ending_at(recipe.train.stop)
 
 
 def encode_prompts(

@@ -7,6 +7,7 @@ KL term is the policy without them, so no weights are kept twice.
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +15,15 @@ import torch
 
 from olr_cli import seeding
 from olr_cli.engines.local.policy import Policy
+from olr_cli.engines.local.probe import ordinary_tokens
 from olr_cli.errors import UserError, first_line
 from olr_cli.recipe.schema import Recipe
 
 ADAPTER = "adapter"
 """The folder of a checkpoint that has the adapter alone, as peft saves it; the checkpoint itself is merged."""
+
+_MOST_GAP = 1e-2
+"""Nats between log-probabilities before and after merging, far above the rounding of float32 weights."""
 
 
 class LoraPolicy(Policy):
@@ -50,16 +55,46 @@ class LoraPolicy(Policy):
             model = peft.PeftModel.from_pretrained(
                 policy.model, str(checkpoint / ADAPTER), is_trainable=True, config=settings
             )
-            return cls(policy, model.eval())
+            return cls(policy, model.eval())._require_untied(layers)
         try:
             with torch.random.fork_rng(devices=[]):  # peft draws from torch's own generator
                 torch.manual_seed(seeding.key("lora", recipe.seed) >> 1)
-                return cls(policy, peft.get_peft_model(policy.model, settings).eval())
+                model = peft.get_peft_model(policy.model, settings)
         except ValueError as error:
             raise UserError(
                 f"train.lora_layers '{layers}' fits no layer of {recipe.model.path} ({first_line(error)}); all-linear"
                 " takes every linear layer"
             ) from None
+        return cls(policy, model.eval())._require_untied(layers)
+
+    def _require_untied(self, layers: str) -> LoraPolicy:
+        """Return the policy, but refuse an adapter on weights that another layer has too: both would be merged."""
+        uses = Counter(weight for _, weight in self.model.named_parameters(remove_duplicate=False))
+        for name, module in self.model.get_base_model().named_modules():
+            # Experts have several weights and none of this name; nothing shares them.
+            if uses[getattr(getattr(module, "base_layer", None), "weight", None)] > 1:
+                raise UserError(
+                    f"train.lora_layers '{layers}' reaches {name}, whose weights another layer has too (tied"
+                    " embeddings), so a merged checkpoint would not be the policy that trained; leave it out"
+                )
+        return self
+
+    def coverage(self) -> str:
+        """Return a sentence on which layers have adapters, which have none, and how much trains."""
+        weights = dict(self.model.named_parameters())
+        trained = {name: weight for name, weight in weights.items() if weight.requires_grad}
+        layers = {name.partition(".lora_")[0].replace(".base_layer", "") for name in trained}
+        adapted = {layer.rpartition(".")[2] for layer in layers}
+        rest = {
+            ".".join(name.removesuffix(".weight").split(".")[-2:])
+            for name, weight in weights.items()
+            if weight.dim() > 1 and not weight.requires_grad and ".base_layer." not in name
+        }
+        share = sum(map(torch.numel, trained.values())) / sum(map(torch.numel, weights.values()))
+        return (
+            f"LoRA trains {share:.2%} of the weights, adapters in {', '.join(sorted(adapted))}; without adapters are"
+            f" {', '.join(sorted(rest))}."
+        )
 
     def frozen_copy(self) -> Policy:
         """The policy without its adapter."""
@@ -72,10 +107,25 @@ class LoraPolicy(Policy):
         merged = copy.copy(self)
         # A copy: merging and undoing it would leave rounding in the weights that train on.
         merged.model = copy.deepcopy(self.model).merge_and_unload()
+        self._require_equal(merged.model)
         Policy.save(merged, folder)
         self.model.save_pretrained(Path(folder, ADAPTER), save_embedding_layers=False)
         for weights in Path(folder, ADAPTER).glob("*.safetensors"):
             weights.chmod(0o644)
+
+    def _require_equal(self, merged: Any) -> None:
+        """Refuse a merged model that does not compute what the policy does, by one pass of each in float32."""
+        tokens_1T = torch.tensor([ordinary_tokens(self)], device=self.device)
+        with torch.inference_mode():
+            scores = [it(input_ids=tokens_1T, use_cache=False).logits[0] for it in (self.model, merged)]
+        trained_TV, merged_TV = (logits_TV.log_softmax(-1) for logits_TV in scores)
+        # The median of the tokens: where a router nearly has a tie, rounding may choose another expert for one.
+        gap = (trained_TV - merged_TV).abs().nan_to_num(0).amax(-1).median().item()
+        if gap > _MOST_GAP:
+            raise UserError(
+                f"the merged policy is {gap:.2g} nats from the one that trains, so its checkpoint would be another one;"
+                " name other layers in train.lora_layers"
+            )
 
 
 class _WithoutAdapter:

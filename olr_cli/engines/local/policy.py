@@ -36,9 +36,10 @@ from olr_cli.data.chat import Message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.local.attention import PreallocatedLayer, set_up_attention
 from olr_cli.engines.local.prefix_tree import PrefixTree
-from olr_cli.engines.local.probe import counts_tokens, has_plain_head
-from olr_cli.engines.models import loading, open_model, require_finite
+from olr_cli.engines.local.probe import OTHER_MODEL, counts_tokens, has_plain_head
+from olr_cli.engines.models import context_length, loading, open_model, processor_files, require_finite
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
+from olr_cli.engines.weights import require_weights
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Device
 
@@ -97,7 +98,11 @@ class Policy:
         takes_any_mask: whether scores are right under a mask of any form, with empty places between tokens.
         has_fixed_places: whether sampling moves nothing, so that a token can be one launch (captured.py).
         has_plain_head: whether logits are a linear layer of the hidden states and nothing more.
+        notes: sentences about weights that its files have too many.
         recomputes: whether the update's passes keep what is between layers alone, and compute the rest again.
+        chat: how prompts are rendered.
+        cache_name: the keyword by which a model takes its cache.
+        processor: contents of the files by which images become tokens, by their names; only of a multimodal model.
         pad_id: fills unused positions of a batch; no score depends on it.
     """
 
@@ -114,11 +119,16 @@ class Policy:
         self.end_ids = end_ids(model, tokenizer)
         self.shares_texts = sum(map(torch.Tensor.numel, model.parameters())) >= _COSTLY
         self.pad_id: int = self.end_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+        parameters = inspect.signature(model.forward).parameters
+        # transformers has renamed it, and will forget the first name.
+        self.cache_name = "past_key_values" if "past_key_values" in parameters else "cache"
+        self.chat, self.processor = AS_THE_MODEL_HAS_IT, dict[str, bytes]()
         self._counts_tokens = counts_tokens(self)
         self.takes_any_mask = has_our_attention and self._counts_tokens
         self.has_fixed_places = self.takes_any_mask and device.type == "cuda"
         self.has_plain_head = has_plain_head(self)
         self.recomputes = False
+        self.notes: Sequence[str] = ()
 
     @classmethod
     def load(
@@ -135,20 +145,36 @@ class Policy:
         Device ``auto`` takes the GPU if there is one; the precision of the computation is by default float32 on CPU,
         bfloat16 on a GPU that has it.
         """
-        _, tokenizer = open_model(path, trust_remote_code=trust_remote_code, checks_weights=True)
+        _, tokenizer, notes = open_model(path, trust_remote_code=trust_remote_code, checks_weights=True)
         chat.put_into(tokenizer)
         chosen_device = device_of(device)
         if dtype is None:
             has_bfloat16 = chosen_device.type == "cuda" and torch.cuda.is_bf16_supported()
             dtype = torch.bfloat16 if has_bfloat16 else torch.float32
         with loading(path):
-            model = AutoModelForCausalLM.from_pretrained(
-                path, dtype=torch.float32, use_safetensors=True, trust_remote_code=trust_remote_code
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                path,
+                dtype=torch.float32,
+                use_safetensors=True,
+                trust_remote_code=trust_remote_code,
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
             )
+        model, report = loaded
+        notes = require_weights(path, model.config, report)
         _check_architecture(model, path)
         require_finite(path, model.named_parameters())
         _make_savable(model)
-        return cls(model, tokenizer, chosen_device, dtype)
+        _untie_two_heads(model)
+        policy = cls(model, tokenizer, chosen_device, dtype)
+        policy.chat, policy.notes, policy.processor = chat, notes, processor_files(path, model.config)
+        return policy
+
+    def ending_at(self, stop: Sequence[str]) -> Policy:
+        """Return the policy with those of the stop texts that are special tokens among its end tokens."""
+        ending = copy.copy(self)
+        ending.end_ids = sorted({*self.end_ids, *prompt_text.stop_ids(self.tokenizer, stop)})
+        return ending
 
     def frozen_copy(self) -> Policy:
         """The policy as it is now, never to change: the reference of the KL term."""
@@ -157,9 +183,13 @@ class Policy:
         return frozen
 
     def save(self, folder: str | Path) -> None:
-        """Write weights (float32, safetensors) and tokenizer in Hugging Face layout."""
+        """Write weights (float32, safetensors), tokenizer, end tokens and processor in Hugging Face layout."""
+        ends = self.end_ids
+        self.model.generation_config.eos_token_id = ends[0] if len(ends) == 1 else ends
         self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
+        for name, content in self.processor.items():
+            Path(folder, name).write_bytes(content)
         # safetensors writes for the owner alone; a checkpoint is as readable as the rest of its run.
         for weights in Path(folder).glob("*.safetensors"):
             weights.chmod(0o644)
@@ -170,9 +200,11 @@ class Policy:
 
         Beyond its original length, "longrope" turns every position of a batch in another way, short prompts' too.
         """
-        limit = getattr(self.model.config, "max_position_embeddings", None)
-        rope = getattr(self.model.config, "rope_parameters", None) or {}
-        return rope["original_max_position_embeddings"] if rope.get("rope_type") == "longrope" else limit
+        config = self.model.config
+        rope = getattr(config.get_text_config(), "rope_parameters", None) or {}
+        if rope.get("rope_type") == "longrope":
+            return int(rope["original_max_position_embeddings"])
+        return context_length(config)
 
     @cached_property
     def bytes_per_token(self) -> int:
@@ -189,11 +221,12 @@ class Policy:
 
     def render(self, messages: Sequence[Message]) -> str:
         """The prompt as text, exactly as the policy will read it."""
-        return prompt_text.render(self.tokenizer, messages)
+        return prompt_text.render(self.tokenizer, messages, self.chat)
 
     def encode(self, prompts: Sequence[Sequence[Message]]) -> list[list[int]]:
         """Token ids of every prompt."""
-        return prompt_text.tokenize(self.tokenizer, prompt_text.render_all(self.tokenizer, prompts))
+        texts = prompt_text.render_all(self.tokenizer, prompts, self.chat)
+        return prompt_text.tokenize(self.tokenizer, texts, self.chat)
 
     def decode(self, responses: Sequence[Sequence[int]]) -> list[str]:
         """Return the responses as text (`ResponseTexts`)."""
@@ -336,9 +369,9 @@ class Policy:
             input_ids=tokens_BT,
             attention_mask=mask_BS,
             position_ids=positions_BT,
-            past_key_values=cache,
             use_cache=True,
             logits_to_keep=logits_to_keep,
+            **{self.cache_name: cache},
         ).logits
         return logits_BTV
 
@@ -397,15 +430,26 @@ def _make_savable(model: Any) -> None:
         model.generation_config.do_sample = True
 
 
+def _untie_two_heads(model: Any) -> None:
+    """Have the configuration say so where the files hold another output layer than the embeddings that it calls tied.
+
+    transformers keeps both. Others, such as vLLM, believe the configuration, and would read another model.
+    """
+    head, embeddings = model.get_output_embeddings(), model.get_input_embeddings()
+    if head is not None and head.weight is not embeddings.weight:
+        for config in (model.config, model.config.get_text_config()):
+            config.tie_word_embeddings = False
+
+
 def _check_architecture(model: Any, path: str | Path) -> None:
     """Sharing a prompt among rows needs keys and values to copy, and positions that we may number ourselves."""
-    layers = DynamicCache(config=model.config).layers
+    with loading(path):
+        layers = DynamicCache(config=model.config).layers
     has_attention_only = all(isinstance(layer, DynamicLayer) for layer in layers)
     known = inspect.signature(model.forward).parameters.keys()
-    # transformers 5.24 has the second name and still takes the first.
     has_cache = not known.isdisjoint({"past_key_values", "cache"})
     if not has_attention_only or not has_cache or "position_ids" not in known:
         raise UserError(
-            f"the local engine cannot run '{path}' ({model.config.model_type}): it needs attention layers "
-            "throughout, position_ids and past_key_values; use engine.name openrlhf"
+            f"the local engine cannot run '{path}' ({model.config.model_type}): it needs attention in every layer,"
+            f" whose keys and values it can keep, and positions that it can number; {OTHER_MODEL}"
         )

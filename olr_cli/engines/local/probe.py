@@ -14,26 +14,43 @@ from torch import Tensor
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, first_line
+from olr_cli.files import is_out_of_memory
 
 if TYPE_CHECKING:
     from olr_cli.engines.local.policy import Policy
 
+OTHER_MODEL = (
+    "take a model of another architecture (those of Llama, Qwen, Gemma, Mistral and most others work)"
+)
 _SHARED, _LONGER, _RESPONSE = 8, 5, 3
 """Tokens that both prompts of the probe begin with, more tokens of the longer one, tokens of a response."""
 _EMPTY = 2048
 """Places between two tokens: more than a local window that no configuration names, such as the 256 of GPT-Neo."""
 
 
-@torch.no_grad()
 def counts_tokens(policy: Policy) -> bool:
     """Whether places that nothing attends to, between two tokens of a prompt, leave the scores as they are.
 
     Raises:
-        UserError: the scores depend on later tokens, or on padding before a prompt.
+        UserError: the scores depend on later tokens, or on padding before a prompt, or a pass fails.
     """
-    model, kind = policy.model, f"{policy.name} ({policy.model.config.model_type})"
-    tokens = _ordinary_tokens(policy)
+    kind = f"{policy.name} ({policy.model.config.model_type})"
+    try:
+        return _counts_tokens(policy, kind)
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        if is_out_of_memory(error):
+            raise
+        raise UserError(
+            f"the local engine cannot run {kind}: it cannot continue prompts as sampling does"
+            f" ({type(error).__name__}: {first_line(error)}); {OTHER_MODEL}"
+        ) from error
+
+
+@torch.no_grad()
+def _counts_tokens(policy: Policy, kind: str) -> bool:
+    model = policy.model
+    tokens = ordinary_tokens(policy)
 
     def scores(sequences: list[list[int]]) -> Tensor:
         """Scores after each token, as the model gives them without our help."""
@@ -67,13 +84,18 @@ def counts_tokens(policy: Policy) -> bool:
     def are_as_alone(shared: int, empty: int = 0) -> bool:
         context = policy.read_together(prompts, shared, empty)
         read = [context.logits_BV[:, None]]
-        read += [policy.extend(context, part) for part in (responses_BT[:, :1], responses_BT[:, 1:])]
+        # As in sampling, a prompt is continued in several rows, and those that end leave; empty places fill memory.
+        rows = 1 if empty else 2
+        context.repeat(rows, room=_RESPONSE)
+        read.append(policy.extend(context, responses_BT[:, :1].repeat_interleave(rows, dim=0))[::rows])
+        context.select(torch.arange(0, 2 * rows, rows, device=policy.device))
+        read.append(policy.extend(context, responses_BT[:, 1:]))
         return bool(_distance(torch.cat(read, 1), alone_BTV) <= tolerance)
 
     if not are_as_alone(shared=0):
         raise UserError(
-            f"the local engine cannot run {kind}: beside a longer prompt it scores a prompt differently than alone; use"
-            " engine.name openrlhf"
+            f"the local engine cannot run {kind}: beside a longer prompt it scores a prompt differently than alone;"
+            f" {OTHER_MODEL}"
         )
     if any(type(layer) is not DynamicLayer for layer in DynamicCache(config=model.config).layers):
         return False  # a sliding window: padding would use some of it up
@@ -89,7 +111,7 @@ def has_plain_head(policy: Policy) -> bool:
     head = policy.model.get_output_embeddings()
     if type(head) is not torch.nn.Linear:
         return False
-    tokens_1T = torch.tensor([_ordinary_tokens(policy)], device=policy.device)
+    tokens_1T = torch.tensor([ordinary_tokens(policy)], device=policy.device)
     logits_1TV = policy.model(input_ids=tokens_1T, use_cache=False).logits
     with policy.without_head():
         hidden_1TD = policy.model(input_ids=tokens_1T, use_cache=False).logits
@@ -102,7 +124,7 @@ def _distance(scores: Tensor, others: Tensor) -> Tensor:
     return (scores - others).abs().nan_to_num(0).max()
 
 
-def _ordinary_tokens(policy: Policy) -> list[int]:
+def ordinary_tokens(policy: Policy) -> list[int]:
     """Token ids from all over the vocabulary, none of them special."""
     size = min(len(policy.tokenizer), policy.model.get_input_embeddings().weight.shape[0])
     special = {*policy.tokenizer.all_special_ids, *policy.tokenizer.get_added_vocab().values()}

@@ -34,7 +34,7 @@ def rows_to_sample(policy: Policy, longest: int) -> int:
 
 def rows_in(memory: int, policy: Policy, longest: int) -> int:
     """The same for so many bytes; at least one."""
-    words: int = policy.model.config.vocab_size
+    words: int = policy.model.config.get_text_config().vocab_size
     return max(1, memory // (longest * policy.bytes_per_token + words * _BYTES_PER_WORD))
 
 

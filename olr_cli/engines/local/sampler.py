@@ -100,6 +100,7 @@ def sample(
     Raises:
         NonFinite: logits are NaN or infinite.
     """
+    policy = policy.ending_at(stop)
     P, G = keys_PG.shape
     longest = max(map(len, prompts)) + max_new_tokens
     rows = rows_to_sample(policy, longest) if batch_tokens is None else batch_tokens // longest

@@ -23,6 +23,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from olr_cli.engines.local.grpo import smoothed
+from olr_cli.engines.local.policy import end_ids
 from olr_cli.engines.local.responses import self_certainty_of
 from olr_cli.engines.openrlhf.flags import LOSS_AVERAGES
 from olr_cli.engines.openrlhf.job_files import OPENRLHF_PART
@@ -267,6 +268,8 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
     def save_checkpoint_to(self, folder: str, step: int, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> None:
         """Write this rank's part of the checkpoint after `step` steps into `folder`; all ranks at once."""
         chat.put_into(self.tokenizer)
+        model = self.strategy._unwrap_model(self.actor)
+        model.generation_config.eos_token_id = end_ids(model, self.tokenizer)
         self.strategy.save_model(self.actor, self.tokenizer, folder)
         with _without_offload_buffers(self.actor.model), naming_the_disks_error(Path(folder)):
             self.strategy.save_ckpt(

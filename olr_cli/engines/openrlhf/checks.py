@@ -51,6 +51,7 @@ RELIES_ON: Mapping[str, tuple[str, ...]] = {
     "trainer/ray/vllm_engine.py": ("RolloutRayActor",),
     "utils/agent.py": ("SingleTurnAgentExecutor.execute",),
     "utils/deepspeed/deepspeed.py": (
+        "DeepspeedStrategy._unwrap_model",
         "DeepspeedStrategy.backward",
         "DeepspeedStrategy.optimizer_step",
         "DeepspeedStrategy.save_ckpt",

@@ -10,6 +10,7 @@ from argparse import ArgumentParser
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import torch
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import Prompt, View
 from olr_cli.engines import prompt_text
-from olr_cli.engines.models import model_location, open_model
+from olr_cli.engines.models import context_length, model_location, open_model
 from olr_cli.engines.openrlhf.bridges import has_flash_attention
 from olr_cli.engines.openrlhf.checks import (
     attention_of,
@@ -44,7 +45,7 @@ from olr_cli.engines.run import (
     engine_section,
     loss_average_departure,
 )
-from olr_cli.errors import UserError, noting
+from olr_cli.errors import UserError, at, noting
 from olr_cli.files import writing
 from olr_cli.packages import installed_version
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, flatten
@@ -98,6 +99,7 @@ class StartingModel:
         tokenizer: None in a dry run where the model is not here.
         context_length: the most tokens it is made for; None if it doesn't say.
         digest: of the weights: sha256 of the files in a folder, the commit of a hub id.
+        notes: sentences about weights that its files have too many.
         caps_attention: whether it caps the scores of attention, which torch's sdpa would not do.
     """
 
@@ -105,12 +107,13 @@ class StartingModel:
     tokenizer: Any
     context_length: int | None
     digest: str
+    notes: Sequence[str] = ()
     caps_attention: bool = False
 
     @classmethod
     def look_at(cls, path: str, *, trust_remote_code: bool) -> StartingModel:
         """Read configuration and tokenizer; errors as of `open_model`, and for a model that reads images too."""
-        config, tokenizer = open_model(path, trust_remote_code=trust_remote_code, runs_code=True)
+        config, tokenizer, notes = open_model(path, trust_remote_code=trust_remote_code, runs_code=True)
         if hasattr(config, "vision_config"):
             raise UserError(
                 f"{path} reads images too (its configuration has a vision_config), and the engine openrlhf trains"
@@ -119,12 +122,14 @@ class StartingModel:
         digest = _digest(Path(path)) if Path(path).is_dir() else f"commit {config._commit_hash}"
         place = str(Path(path).absolute()) if Path(path).is_dir() else path
         caps = getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
-        return cls(place, tokenizer, getattr(config, "max_position_embeddings", None), digest, caps)
+        return cls(place, tokenizer, context_length(config), digest, notes, caps)
 
-    def texts(self, prompts: Sequence[Prompt], recipe: Recipe, view: View = "original") -> list[str]:
+    def texts(
+        self, prompts: Sequence[Prompt], recipe: Recipe, view: View = "original", day: date | None = None
+    ) -> list[str]:
         """Every prompt as text that OpenRLHF, which adds no special tokens, turns into the tokens that we would."""
         messages = [prompt.turns(view) for prompt in prompts]
-        texts = prompt_text.render_all(self.tokenizer, messages)
+        texts = prompt_text.render_all(self.tokenizer, messages, prompt_text.ChatFormat(day=day))
         token_ids = prompt_text.tokenize(self.tokenizer, texts)
         prompt_text.require_room(prompts, token_ids, recipe, self.context_length, view)
         return [
@@ -189,10 +194,12 @@ class OpenRlhfRunner:
         self._held_out: dict[str, list[str]] = {}
         if self._model.tokenizer is not None:
             prompt_text.ChatFormat.of(recipe).put_into(self._model.tokenizer)
+            with at("train.stop"):
+                prompt_text.stop_ids(self._model.tokenizer, recipe.train.stop)
             for view in data.views:
-                self._texts[view] = self._model.texts(data.train.prompts, recipe, view)
+                self._texts[view] = self._model.texts(data.train.prompts, recipe, view, data.day)
             for prefix, held_out in data.held_out.items():
-                self._held_out[prefix] = self._model.texts(held_out.prompts, recipe)
+                self._held_out[prefix] = self._model.texts(held_out.prompts, recipe, day=data.day)
         if self._parser is not None:
             check_arguments(self._flags(Path("runs", recipe.name), 0), self._parser)
 
@@ -216,7 +223,9 @@ class OpenRlhfRunner:
     @property
     def warnings(self) -> list[str]:
         tokenizer = self._model.tokenizer
-        sentences = [] if tokenizer is None else prompt_text.template_warnings(tokenizer, self._recipe)
+        sentences = list(self._model.notes)
+        if tokenizer is not None:
+            sentences += prompt_text.template_warnings(tokenizer, self._recipe)
         if self._engine.device == "cuda" and self._attention == "sdpa" and self._engine.attention == "auto":
             sentences.append(
                 "flash-attn is not installed: attention is torch's sdpa, slower on long responses"
@@ -241,7 +250,7 @@ class OpenRlhfRunner:
         return [
             f"device {self.facts['device']}, {where}; the command{unchecked}:",
             " \\\n".join(lines),
-            *([] if tokenizer is None else prompt_text.turn_end_lines(tokenizer)),
+            *([] if tokenizer is None else prompt_text.template_lines(tokenizer)),
         ]
 
     def render(self, messages: Sequence[Message]) -> str:
@@ -249,7 +258,8 @@ class OpenRlhfRunner:
         if self._model.tokenizer is None:
             turns = [f"[{message.role}] {message.content}" for message in messages]
             return "\n".join(["(bare turns: the model's chat template is not here)", *turns])
-        return prompt_text.render(self._model.tokenizer, messages)
+        chat = prompt_text.ChatFormat(day=self._data.day)
+        return prompt_text.render(self._model.tokenizer, messages, chat)
 
     def complete(self, run: Attempt) -> dict[str, Any]:
         """Start the job, or go on from the last checkpoint, and follow it to its end; errors as of `launch`."""

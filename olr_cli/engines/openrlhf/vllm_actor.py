@@ -15,7 +15,7 @@ import ray
 from openrlhf.trainer.ray.vllm_engine import RolloutRayActor
 from openrlhf.utils.agent import SingleTurnAgentExecutor
 
-from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat, turn_end
+from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat, stop_ids, turn_end
 
 _ASKED = 8
 """One response in as many is asked for the log-probabilities of its tokens, from which `sampler_gap` is measured.
@@ -43,7 +43,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         """One response; OpenRLHF gives every argument by its name. Log-probabilities not asked for are NaN."""
         if self._stop_token_ids is None:
             closing = turn_end(hf_tokenizer, self.chat)
-            self._stop_token_ids = [] if closing is None else [closing]
+            self._stop_token_ids = stop_ids(hf_tokenizer, self.stop) + ([] if closing is None else [closing])
         logprobs = sampling_params.logprobs
         if logprobs is None and next(self._responses) % _ASKED == 0:
             logprobs = 0  # of the sampled token alone

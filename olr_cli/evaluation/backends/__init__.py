@@ -95,12 +95,14 @@ class Backend(AbstractContextManager["Backend"]):
         model: folder or hub id, for errors.
         facts: the things that responses depend on: name, model_digest, device, dtype, versions.
         context: the most tokens, prompt and response together, that the model is made for; None if it doesn't say.
+        notes: sentences about weights that the model's files have too many.
     """
 
     model: str
     facts: Mapping[str, Any]
     tokenizer: Any
     context: int | None
+    notes: Sequence[str] = ()
     chat: ChatFormat = AS_THE_MODEL_HAS_IT
 
     @abstractmethod
@@ -149,6 +151,7 @@ class Backend(AbstractContextManager["Backend"]):
 
     def encode(self, prompts: Sequence[str], sampling: Sampling) -> tuple[list[list[int]], list[int]]:
         """Token ids of rendered prompts, and the most tokens that each prompt's responses may have."""
+        prompt_text.stop_ids(self.tokenizer, sampling.stop)  # refuses one that would never be found
         tokens = prompt_text.tokenize(self.tokenizer, prompts, self.chat)
         if self.context is None:
             return tokens, [sampling.max_new_tokens] * len(tokens)

@@ -36,6 +36,7 @@ class TransformersBackend(Backend):
             model, device=options.device, trust_remote_code=options.trust_remote_code, chat=chat
         )
         self.model, self.tokenizer, self.context = model, self._policy.tokenizer, self._policy.context_length
+        self.notes = self._policy.notes
         self._on_gpu = self._policy.device.type == "cuda"
         self.facts = {
             "name": "transformers",

@@ -25,8 +25,14 @@ from transformers import GenerationConfig
 
 from olr_cli.answers import ResponseTexts
 from olr_cli.engines.local.policy import end_ids
-from olr_cli.engines.models import loading, open_model, require_finite_files, require_safetensors
-from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat, before_stop
+from olr_cli.engines.models import (
+    context_length,
+    loading,
+    open_model,
+    require_finite_files,
+    require_safetensors,
+)
+from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat, before_stop, stop_ids
 from olr_cli.errors import UserError, did_you_mean, first_line, no_path, shown
 from olr_cli.evaluation.backends import Backend, BackendOptions, GenerationRequest, Sampling, model_digest
 from olr_cli.files import read_json
@@ -86,12 +92,10 @@ class VllmBackend(Backend):
         if self._adapter is not None:
             rank = adapter_rank(str(self._adapter))
             self._engine_settings = {"enable_lora": True, "max_lora_rank": rank} | self._engine_settings
-        config, self.tokenizer, self._end_ids = read_model(
+        config, self.tokenizer, self._end_ids, self.notes = read_model(
             model, trust_remote_code=options.trust_remote_code, chat=chat
         )
-        self.context = self._engine_settings.get(
-            "max_model_len", getattr(config, "max_position_embeddings", None)
-        )
+        self.context = self._engine_settings.get("max_model_len", context_length(config))
         self._texts = ResponseTexts(self.tokenizer)
         self._on_gpu = vllm.platforms.current_platform.is_cuda_alike()
         self._dtype = "float32"
@@ -193,7 +197,7 @@ class VllmBackend(Backend):
             top_k=sampling.top_k or 0,
             min_p=sampling.min_p,
             max_tokens=limit,
-            stop_token_ids=self._end_ids,
+            stop_token_ids=[*self._end_ids, *stop_ids(self.tokenizer, sampling.stop)],
             stop=list(sampling.stop),
             detokenize=bool(sampling.stop),
             output_kind=RequestOutputKind.FINAL_ONLY,
@@ -298,16 +302,16 @@ def _environment() -> Iterator[None]:
 
 def read_model(
     model: str, *, trust_remote_code: bool, chat: ChatFormat = AS_THE_MODEL_HAS_IT
-) -> tuple[Any, Any, list[int]]:
-    """A model's configuration, its tokenizer and its end tokens."""
-    config, tokenizer = open_model(model, trust_remote_code=trust_remote_code)
+) -> tuple[Any, Any, list[int], Sequence[str]]:
+    """Return a model's configuration, tokenizer, end tokens, and sentences on weights that it has too many."""
+    config, tokenizer, notes = open_model(model, trust_remote_code=trust_remote_code)
     with loading(model):
         try:
             generation = GenerationConfig.from_pretrained(model)
         except OSError:
             generation = GenerationConfig.from_model_config(config)
     chat.put_into(tokenizer)
-    return config, tokenizer, end_ids(SimpleNamespace(generation_config=generation), tokenizer)
+    return config, tokenizer, end_ids(SimpleNamespace(generation_config=generation), tokenizer), notes
 
 
 def _reason(error: BaseException) -> str:

@@ -1,12 +1,13 @@
 """The policy loads, saves, renders and continues sequences as the model alone would."""
 
 import inspect
+import shutil
 from itertools import pairwise
 
 import pytest
 import torch
 from cases import each, refusal
-from tiny import PROMPTS, plain_logprobs, tiny_policy
+from tiny import PROMPTS, keys, plain_logprobs, tiny_policy
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -14,6 +15,9 @@ from transformers import (
     BloomConfig,
     FalconConfig,
     Gemma2Config,
+    Gemma3Config,
+    Gemma3ForConditionalGeneration,
+    GenerationConfig,
     GPT2Config,
     GPTNeoConfig,
     LlamaConfig,
@@ -33,6 +37,7 @@ from olr_cli.engines.local.attention import attend_folded
 from olr_cli.engines.local.engine import load_policy
 from olr_cli.engines.local.grpo import response_statistics
 from olr_cli.engines.local.policy import Policy, shared_prefix
+from olr_cli.engines.local.sampler import sample
 from olr_cli.engines.prompt_text import ChatFormat, has_chat_template
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import load_recipe
@@ -86,13 +91,75 @@ def test_a_model_without_numbered_positions_or_a_cache_is_refused(saved, tmp_pat
         Policy.load(tmp_path, device="cpu")
 
 
-def test_a_cache_by_the_name_that_it_has_since_transformers_5_24_will_do(saved, monkeypatch):
-    forward = type(Policy.load(saved, device="cpu").model).forward
-    known = inspect.signature(forward).parameters.values()
-    named = [one.replace(name="cache") if one.name == "past_key_values" else one for one in known]
-    monkeypatch.setattr(forward, "__signature__", inspect.Signature(named), raising=False)
-    assert "past_key_values" not in inspect.signature(forward).parameters
-    Policy.load(saved, device="cpu")
+def test_a_cache_by_another_name_is_given_by_that_name(saved, monkeypatch):
+    kind = type(Policy.load(saved, device="cpu").model)
+    original = kind.forward
+
+    def forward(self, input_ids, position_ids=None, cache=None, **others):
+        assert "past_key_values" not in others
+        return original(self, input_ids, position_ids=position_ids, past_key_values=cache, **others)
+
+    monkeypatch.setattr(kind, "forward", forward)
+    policy = Policy.load(saved, device="cpu")
+    assert policy.cache_name == "cache"
+    respond_both_ways(policy)
+
+
+def respond_both_ways(policy):
+    """A rollout token after token, and by fixed places, which a GPU takes: the same."""
+    for policy.has_fixed_places in (False, True):
+        sample(policy, PROMPTS, keys(len(PROMPTS), 2), max_new_tokens=4)
+
+
+def test_a_model_that_cannot_continue_a_prompt_in_several_rows_is_refused_at_loading(saved, monkeypatch):
+    kind = type(Policy.load(saved, device="cpu").model)
+    original = kind.forward
+
+    def forward(self, input_ids, *, past_key_values=None, **others):
+        if past_key_values is not None:  # states of its own, which nobody repeats
+            rows = getattr(past_key_values, "rows", len(input_ids))
+            if rows != len(input_ids):
+                raise RuntimeError(f"Sizes of tensors must match. Expected {rows}")
+            past_key_values.rows = rows
+        return original(self, input_ids, past_key_values=past_key_values, **others)
+
+    monkeypatch.setattr(kind, "forward", forward)
+    monkeypatch.setattr(forward, "__signature__", inspect.signature(original), raising=False)
+    said = refusal(Policy.load, saved, device="cpu")
+    assert "cannot continue prompts as sampling does (RuntimeError: Sizes of tensors must match" in said
+    assert "take a model of another architecture" in said
+
+
+def test_a_checkpoint_names_the_tokens_that_ended_responses(tmp_path):
+    policy = tiny_policy()
+    policy.save(tmp_path)
+    assert GenerationConfig.from_pretrained(tmp_path).eos_token_id == 2
+    policy.tokenizer.chat_template = "{% for m in messages %}{{ m.content }}<unk>{% endfor %}"
+    Policy(policy.model, policy.tokenizer, policy.device).ending_at(["<bos>", "no token"]).save(tmp_path)
+    special = policy.tokenizer.convert_tokens_to_ids(["<eos>", "<unk>", "<bos>"])
+    assert GenerationConfig.from_pretrained(tmp_path).eos_token_id == sorted(special)
+    assert Policy.load(tmp_path, device="cpu").end_ids == sorted(special)
+
+
+def test_a_checkpoint_of_a_multimodal_model_has_its_processor(tmp_path):
+    text = {
+        "vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "head_dim": 8,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
+    }  # fmt: skip
+    vision = {
+        "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4,
+        "image_size": 28, "patch_size": 14,
+    }  # fmt: skip
+    images = {"mm_tokens_per_image": 4, "boi_token_index": 60, "eoi_token_index": 61, "image_token_index": 62}
+    config = Gemma3Config(text_config=text, vision_config=vision, **images)
+    Gemma3ForConditionalGeneration(config).save_pretrained(tmp_path / "start")
+    tiny_policy().tokenizer.save_pretrained(tmp_path / "start")
+    (tmp_path / "start/preprocessor_config.json").write_text('{"image_size": 28}')
+    policy = Policy.load(tmp_path / "start", device="cpu")
+    shutil.rmtree(tmp_path / "start")  # moved meanwhile
+    policy.save(tmp_path / "checkpoint")
+    assert (tmp_path / "checkpoint/preprocessor_config.json").read_text() == '{"image_size": 28}'
+    assert not (tmp_path / "checkpoint/processor_config.json").exists()
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), ZeroDivisionError()])

@@ -3,7 +3,10 @@
 import io
 import itertools
 import os
+import shutil
 import signal
+from contextlib import nullcontext
+from datetime import date
 from functools import partial
 from types import SimpleNamespace
 
@@ -24,7 +27,7 @@ from olr_cli.errors import UserError
 from olr_cli.recipe.layers import validate
 from olr_cli.runs import store, writer
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
-from olr_cli.runs.directory import read_manifest
+from olr_cli.runs.directory import read_manifest, start_day, write_manifest
 from olr_cli.runs.interrupts import Interrupted
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import LineProgress
@@ -85,6 +88,50 @@ def whole(tmp_path_factory):
     path = tmp_path_factory.mktemp("whole") / "run"
     go(path)
     return path
+
+
+def dated_prompts(monkeypatch, day, path, *, resume, stop=False):
+    """The tokens of the prompts of a run whose template writes the date, begun or resumed on a day."""
+
+    class Day(date):
+        @classmethod
+        def today(cls):
+            return cls(*day)
+
+    seen = []
+
+    class Runner(LocalRunner):
+        def complete(self, run):
+            seen.extend(self.token_ids)
+            if stop:
+                raise KeyboardInterrupt
+            return super().complete(run)
+
+    monkeypatch.setattr(launching, "date", Day)
+    template = path.parent / "dated.jinja"
+    template.write_text("{{ strftime_now('%d') }}+{{ messages[-1].content }}")
+    model = {"path": "builtin:addition-easier", "chat_template": str(template)}
+    short = recipe(model=model, train={**recipe().train.plain(), "epochs": 1, "max_new_tokens": 1})
+    with pytest.raises(KeyboardInterrupt) if stop else nullcontext():
+        launch(short, path, Runner, LineProgress(io.StringIO()), resume=resume)
+    return seen
+
+
+def test_a_run_that_is_resumed_on_another_day_asks_as_on_its_first(monkeypatch, tmp_path):
+    first = dated_prompts(monkeypatch, (2025, 3, 9), tmp_path / "run", resume=False, stop=True)
+    assert read_manifest(tmp_path / "run")["day"] == "2025-03-09"
+    assert dated_prompts(monkeypatch, (2025, 4, 17), tmp_path / "run", resume=True) == first
+    assert dated_prompts(monkeypatch, (2025, 4, 17), tmp_path / "other", resume=False, stop=True) != first
+
+
+def test_the_day_of_a_run_of_an_older_olr_is_that_of_its_manifest(whole, tmp_path):
+    path = shutil.copytree(whole, tmp_path / "run")
+    manifest = read_manifest(path)
+    del manifest["day"]
+    write_manifest(path, {**manifest, "created": "2025-03-09T23:59:00+00:00"})
+    assert start_day(path) == date(2025, 3, 9)
+    write_manifest(path, {**manifest, "day": "yesterday"})
+    assert "names no day on which the run was begun" in refusal(start_day, path)
 
 
 def train(path, prepare=None):

@@ -1,11 +1,12 @@
 """Sampling draws from the policy's distribution, by each rollout's own key, and reports what it drew."""
 
+import copy
 import math
 
 import numpy as np
 import pytest
 import torch
-from cases import each
+from cases import each, refusal
 from tiny import PROMPTS, keys, plain_logprobs, tiny_policy
 from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
@@ -121,6 +122,32 @@ def test_texts_are_the_responses_without_their_end_tokens(policy, rollouts):
     for p, g, response in responses(rollouts):
         kept = response if rollouts.truncated_PG[p, g] else response[:-1]
         assert rollouts.texts_PG[p][g] == policy.tokenizer.decode(kept, skip_special_tokens=True)
+
+
+def test_a_stop_text_that_is_a_special_token_ends_a_response_by_its_id(policy, rollouts):
+    policy = copy.copy(policy)
+    policy.tokenizer = copy.deepcopy(policy.tokenizer)
+    policy.tokenizer.add_special_tokens({"additional_special_tokens": ["m"]})
+    special = policy.tokenizer.convert_tokens_to_ids("m")
+    whole = {(p, g): response for p, g, response in responses(rollouts)}
+    stopped = sample(policy, PROMPTS, keys(4, 8), max_new_tokens=LIMIT, temperature=0.7, stop=["m"])
+    ended = 0
+    for p, g, response in responses(stopped):
+        full = whole[p, g]
+        if special in full:
+            ended += 1
+            assert response == full[: full.index(special) + 1]
+            assert not stopped.truncated_PG[p, g]
+            assert stopped.texts_PG[p][g] == policy.decode([response[:-1]])[0]
+        else:
+            assert response == full
+    assert ended
+
+
+def test_a_stop_text_that_contains_a_special_token_is_refused(policy):
+    stop = ["\n" + policy.tokenizer.eos_token]
+    said = refusal(sample, policy, PROMPTS, keys(4, 8), max_new_tokens=LIMIT, stop=stop)
+    assert "contains the special token <eos>" in said
 
 
 def test_a_response_ends_before_the_first_stop_text_whose_tokens_count(policy, rollouts):

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from cases import each, refusal
 from histories import write_history
+from transformers import Gemma2Config, Gemma2ForCausalLM
 
 from olr_cli.engines.models import policy_path
 from olr_cli.engines.openrlhf import engine
@@ -401,9 +402,16 @@ def test_attention_that_torchs_sdpa_would_leave_uncapped_is_eager(tmp_path):
     config = json.loads((model / "config.json").read_text())
     config |= {"model_type": "gemma2", "attn_logit_softcapping": 50.0}
     (model / "config.json").write_text(json.dumps(config))
+    Gemma2ForCausalLM(Gemma2Config.from_pretrained(model)).save_pretrained(model)
     runner = made(recipe(model={"path": str(model)}))
     assert runner.facts["attention"] == "eager"
     assert "--ds.attn_implementation eager" in runner.plan[1]
+
+
+def test_a_stop_text_that_contains_a_special_token_is_refused_before_ray_starts():
+    train = recipe().train.plain()
+    said = refusal(made, recipe(train={**train, "stop": ["1<eos>"]}))
+    assert "contains the special token <eos>" in said
 
 
 def test_the_manifest_tells_what_ran():

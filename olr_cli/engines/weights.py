@@ -1,0 +1,134 @@
+"""A model is what its files say (R22a): a weight that they lack is an error; transformers would draw it at random.
+
+Names, types and shapes stand in the headers of safetensors files. transformers itself loads them into a model on
+torch's meta device, so that its own renaming, joining of experts and tying count, and 70 billion take no memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from olr_cli.errors import UserError
+from olr_cli.files import read_json
+
+_NOT_JOINED = "automatic conversion of the weights"
+"""Words of transformers' error where experts or other parts, stored one by one, do not make a weight of the model."""
+
+Headers = Mapping[str, tuple[str, Sequence[int]]]
+"""Type and shape of every stored weight, as safetensors files have them."""
+
+
+def require_stored_weights(
+    model: str | Path, folder: Path, config: Any, *, trust_remote_code: bool
+) -> list[str]:
+    """Return what `require_weights` does before anything is loaded, from the files in `folder`.
+
+    Where it cannot be told, the model passes: quantised ones, whose weights have other names and shapes in each format,
+    and those that transformers has no class for.
+    """
+    stored = {} if _is_quantised(config) else _headers(model, folder)
+    for name, (kind, _) in stored.items():
+        layer, is_weight, rest = name.rpartition("weight")  # masks and places may be integers
+        has_scale = any(other.startswith(layer) and "scale" in other for other in stored)
+        if is_weight and not rest and (kind[0] in "IU" or (kind.startswith("F8") and has_scale)):
+            raise UserError(
+                f"the files of {model} hold {name} as {kind}, the codes of a quantised model, and its configuration has"
+                " no quantization_config to read them by; take the model before it was quantised, or save it again"
+            )
+    try:
+        report = _rehearsed_load(config, stored, trust_remote_code=trust_remote_code) if stored else None
+    except Exception as error:  # of a class that transformers lacks, or that cannot be made without memory
+        if _NOT_JOINED not in str(error):
+            return []
+        raise UserError(
+            f"the files of {model} lack a part of a weight that transformers puts together, such as one of a layer's"
+            " experts, or hold it in another shape; download the model again"
+        ) from None
+    return [] if report is None else require_weights(model, config, report)
+
+
+def require_weights(model: str | Path, config: Any, report: Mapping[str, Any]) -> list[str]:
+    """Return a sentence about weights that the files have too many; refuse those that they lack, or of other shapes.
+
+    `report` is what `from_pretrained` returns beside a model if it is asked for `output_loading_info`.
+    """
+    # A model of foreign code may compute these where it is made.
+    missing = [name for name in report["missing_keys"] if not name.endswith(("inv_freq", "masked_bias"))]
+    surplus = _some(report["unexpected_keys"])
+    if missing and not _is_quantised(config):
+        others = f", and they hold others that it does not have ({surplus})" if surplus else ""
+        raise UserError(
+            f"the files of {model} lack {len(missing)} of the weights that its configuration asks for"
+            f" ({_some(missing)}){others}: transformers would draw them at random; download the model again, or save it"
+            " again whole, unwrapped and with its adapters merged"
+        )
+    for name, *shapes in sorted(report["mismatched_keys"]):
+        has, asked = (" x ".join(map(str, shape)) for shape in shapes)
+        raise UserError(
+            f"the files of {model} hold {name} in the shape {has}, and its configuration asks for {asked}; give the"
+            " configuration that belongs to the weights, or save the model again"
+        )
+    if adapters := [name for name in report["unexpected_keys"] if ".lora_" in name]:
+        raise UserError(
+            f"the files of {model} hold an adapter that is not merged ({_some(adapters)}), to be left out; merge it,"
+            " in Python with peft's merge_and_unload, and save the model again"
+        )
+    left_out = "weights that its configuration does not ask for, and they are left out"
+    return [f"the files of {model} hold {left_out} ({surplus})"] if surplus else []
+
+
+def _is_quantised(config: Any) -> bool:
+    return getattr(config, "quantization_config", None) is not None
+
+
+def _headers(model: str | Path, folder: Path) -> Headers:
+    """Return the headers of the files that transformers loads: the one whole file, else all that the index names."""
+    from safetensors import SafetensorError, safe_open
+
+    index, names = folder / "model.safetensors.index.json", ["model.safetensors"]
+    if index.is_file() and not (folder / names[0]).is_file():
+        names = sorted(set(read_json(index)["weight_map"].values()))
+    stored: dict[str, tuple[str, Sequence[int]]] = {}
+    for name in names:
+        if index.is_file() and not (folder / name).is_file():
+            raise UserError(f"{model} lacks {name}, which its index names; download the model again")
+        try:
+            with safe_open(folder / name, framework="pt") as file:
+                slices = {weight: file.get_slice(weight) for weight in file.keys()}  # noqa: SIM118
+                stored |= {weight: (it.get_dtype(), it.get_shape()) for weight, it in slices.items()}
+        except (OSError, SafetensorError):  # of which whoever reads the weights has a sentence
+            return {}
+    return stored
+
+
+def _rehearsed_load(config: Any, stored: Headers, *, trust_remote_code: bool) -> Mapping[str, Any]:
+    """Return what transformers reports, or raise what it does, for weights of these names and shapes."""
+    import torch
+    from transformers import AutoModelForCausalLM
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # its report would be of weights that nobody loads
+    weights = {name: torch.empty(shape, device="meta") for name, (_, shape) in stored.items()}
+    try:
+        with torch.random.fork_rng(devices=[]):  # making a model draws numbers
+            with torch.device("meta"):
+                made: Any = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)  # type: ignore[no-untyped-call]
+            _, report = type(made).from_pretrained(
+                None,
+                config=made.config,  # of the text alone, where that is what the class takes
+                state_dict=weights,
+                device_map={"": "meta"},
+                ignore_mismatched_sizes=True,
+                output_loading_info=True,
+            )
+    finally:
+        logging.set_verbosity(verbosity)
+    return dict(report)
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(sorted(names)[:3]) + (", …" if len(names) > 3 else "")
