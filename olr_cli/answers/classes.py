@@ -32,7 +32,7 @@ _LONGEST_LABEL = 120
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The meaning of an answer, apart from its spelling.
+    r"""The meaning of an answer, apart from its spelling.
 
     | kind       | label                                 | parts                                             |
     |------------|---------------------------------------|---------------------------------------------------|

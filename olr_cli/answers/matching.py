@@ -17,6 +17,7 @@ from olr_cli.answers.notation import LONGEST_READ, tidy
 from olr_cli.answers.other_readings import ADDED_CONSTANT, LETTER, VALUE, other_readings
 from olr_cli.answers.reading import (
     CONTRADICTION,
+    TOO_MANY_DIGITS,
     Leaf,
     NeedsAlgebra,
     names_value,
@@ -24,6 +25,7 @@ from olr_cli.answers.reading import (
     read,
     read_surely,
     read_tidied,
+    with_points,
 )
 from olr_cli.answers.units import is_connective
 
@@ -63,9 +65,12 @@ def decide(
     leaf: Leaf = no_algebra,
     proof: Proof = no_proof,
     math_verify_proof: Proof = no_proof,
-) -> Key | bool | None:
-    """The key of an answer's class (``"key", answer``), whether an answer is right (``"matches", gold, answer``, and
-    the tolerance where there is one), or whether some grader may call it right (``"may match", gold, answer``).
+) -> Key | bool | str | None:
+    """Do one task of the judge.
+
+    That is the key of an answer's class (``"key", answer``), whether an answer is right (``"matches", gold, answer``,
+    and the tolerance where there is one), whether some grader may call it right (``"may match", gold, answer``), or why
+    there is no verdict (``"reason", gold, answer``).
 
     Raises:
         NeedsAlgebra: `leaf` has none, and the texts can't be told apart without it.
@@ -75,6 +80,8 @@ def decide(
         return read(answer.removesuffix(IN_PERCENT), leaf).key
     asked, answer, *tolerance = texts
     gold = asked.removesuffix(IN_PERCENT)
+    if kind == "reason":
+        return reason(gold, answer, leaf)
     if kind == "may match":
         if proof is no_proof:
             raise NeedsAlgebra
@@ -122,6 +129,17 @@ def matches(
         return True
     # None is kept apart from False: R3 draws noisy labels from answers that are proved wrong (False).
     return None if verdict is None or _may_match(expected, said) else False
+
+
+def reason(gold: str, answer: str, leaf: Leaf = no_algebra) -> str:
+    """Return why `matches` gives no verdict: the name of a `Verdict`."""
+    text = tidy(gold)
+    if with_points(text) != text and "_" not in text:
+        return "TWO_READINGS"
+    forms = read(gold, leaf), read(answer, leaf)
+    if any(TOO_MANY_DIGITS in form.guesses for form in forms):
+        return "TOO_LARGE"
+    return "UNREAD" if forms[1].kind == "text" and CONTRADICTION not in forms[1].guesses else "UNDECIDED"
 
 
 def _differ_by_a_constant(gold: str, answer: str, leaf: Leaf) -> bool:

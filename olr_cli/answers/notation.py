@@ -284,7 +284,10 @@ def _in_one_style(text: re.Match[str]) -> str:
 
 
 _COMMAND = re.compile(r"\\([a-zA-Z]+)")
-_UNIT_VECTOR = r"\\(?:mathbf|boldsymbol|bm|hat|vec|overrightarrow)\s*\{?\s*(?:\\(?:hat|mathbf|boldsymbol)\s*)?\{?\s*\\?([ijk])(?:math)?(?![a-zA-Z])\s*\}{0,2}"
+_UNIT_VECTOR = (
+    r"\\(?:mathbf|boldsymbol|bm|hat|vec|overrightarrow)\s*\{?\s*(?:\\(?:hat|mathbf|boldsymbol)\s*)?\{?"
+    r"\s*\\?([ijk])(?:math)?(?![a-zA-Z])\s*\}{0,2}"
+)
 
 
 def _half_open(interval: re.Match[str]) -> str:
@@ -307,7 +310,8 @@ _RARE_REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # before th
     r"\\root\s*(\d+|\{[^{}]*\})\s*\\of\s*(\w|\{[^{}]*\})": r"\\sqrt[\1]{\2}",
     r"\\lnot(?![a-zA-Z])|^\\sim(?=\s*[a-zA-Z(])": r"\\neg ",
     r"\\(?:Longr|R|longr)ightarrow(?![a-zA-Z])": r"\\implies ",
-    rf"\\(?:operatorname|mathrm|text)\s*\{{\s*cis\s*\}}\s*(\\frac\s*{_BRACES}\s*{_BRACES}|\([^()]*\)|{_BRACES}|\w+)": r"e^{i(\1)}",
+    r"\\(?:operatorname|mathrm|text)\s*\{\s*cis\s*\}\s*"
+    rf"(\\frac\s*{_BRACES}\s*{_BRACES}|\([^()]*\)|{_BRACES}|\w+)": r"e^{i(\1)}",
     r"(^|\\(?:cup|in)(?![a-zA-Z])\s*)([\]\[])\s*([^\[\]]*[,;][^\[\]]*?)\s*([\]\[])(?=\s*(?:$|\\cup))": _half_open,
     # options
     r"^(?:\(([a-jA-J])|\[([A-J])\]|([a-jA-J])[).\]])$": r"\1\2\3",
@@ -322,8 +326,12 @@ _RARE_REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # before th
     r"\\AA(?![a-zA-Z])|\\mathring\s*\{?\s*A\s*\}?": r"\\text{ Å}",
     r"(\\(?:text|mathrm)\s*\{[^{}]*)\\Omega(?![a-zA-Z])": r"\1Ω",
     r"(\\(?:text|mathrm)\s*\{[^{}]*)\\mu(?![a-zA-Z])\s*": r"\1μ",
-    r"(?<=[\d}])(?:\s|\\[,;:! ]|\\(?:text|mathrm)\s*\{\s*\})*\\mu(?![a-zA-Z])\s*\\(?:text|mathrm)\s*\{\s*": r"\\text{ μ",
-    r"(?<=\d)(?:\s|\\[,;:! ])*(?:\\(?:text|mathrm)\s*\{\s*([kMGm]?)\s*\}\s*)?\\Omega(?![a-zA-Z])\s*$": r"\\text{ \1Ω}",
+    r"(?<=[\d}])(?:\s|\\[,;:! ]|\\(?:text|mathrm)\s*\{\s*\})*\\mu(?![a-zA-Z])\s*\\(?:text|mathrm)\s*\{\s*": (
+        r"\\text{ μ"
+    ),
+    r"(?<=\d)(?:\s|\\[,;:! ])*(?:\\(?:text|mathrm)\s*\{\s*([kMGm]?)\s*\}\s*)?\\Omega(?![a-zA-Z])\s*$": (
+        r"\\text{ \1Ω}"
+    ),
     r"(?i)\bdegrees? (?:(c)elsius|(f)ahrenheit)\b": lambda scale: f"°{(scale[1] or scale[2]).upper()}",
     r"^Rs\.?\s*(?=\d)": "₹",
     r"\\euro(?![a-zA-Z])": "€",

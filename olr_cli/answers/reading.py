@@ -46,6 +46,8 @@ class Contradiction(Unreadable):
 
 CONTRADICTION = "a contradiction"
 """The guess of the form of such an answer."""
+TOO_MANY_DIGITS = "too large"
+"""The guess of the form of an answer that is not computed."""
 
 
 class TooLarge(Unreadable):
@@ -144,6 +146,8 @@ def read_tidied(text: str, leaf: Leaf) -> Form:
                 return _statement(text, leaf)
         except Contradiction:
             return unread(normal_text(text)).guessed([CONTRADICTION])
+        except TooLarge:
+            return unread(normal_text(text)).guessed([TOO_MANY_DIGITS])
         except Unreadable:
             pass
     return unread(normal_text(text))
@@ -166,7 +170,7 @@ def _statement(text: str, leaf: Leaf) -> Form:
 
 
 def _guesses(text: str) -> Iterator[str]:
-    """What computer algebra takes for a product, though it may be none, and for a name, though any value may stand there."""
+    """Yield what computer algebra takes for a product or a name, though it may be none, or any value may stand there."""
     for found in _NAMELESS.finditer(split_unit(text)[0]):
         if found.lastindex:
             yield found[found.lastindex]
@@ -410,23 +414,21 @@ _OPTIONS_CHAINED = re.compile(r"(?i:(?!.*(?:answer|option|choice)))(?:(?:[A-J]|\
 def _contradict(sides: Sequence[str], leaf: Leaf) -> bool:
     """Whether two sides of an equation are different numbers, none of them the other's rounding."""
     texts = [side for side in sides if not re.search(r"[a-zA-Z_]", _COMMANDS.sub("", side))]
-    values = [exact_number(side) for side in texts]
-    if len(texts) < 2 or (None not in values and len({*values}) == 1):
+    spelled = [exact_number(text) for text in texts]
+    if len(texts) < 2 or (None not in spelled and len({*spelled}) == 1):
         return False
-    sides_read = [
-        approximate(leaf(side) if value is None else number(value)) for side, value in zip(texts, values)
-    ]
-    numbers = [(text, value) for text, value in zip(texts, sides_read) if value is not None]
-    return any(
-        abs(one - other) > max(_rounding(text), _rounding(said))
-        for (text, one), (said, other) in combinations(numbers, 2)
-    )
+    numbers = []
+    for text, value in zip(texts, spelled, strict=True):
+        computed = approximate(leaf(text)) if value is None else value
+        if computed is not None:
+            numbers.append((computed, _rounding(text, value)))
+    return any(abs(one - other) > max(by, within) for (one, by), (other, within) in combinations(numbers, 2))
 
 
-def _rounding(text: str) -> Fraction:
-    """By how much a number that is rounded to `text` may differ from it."""
+def _rounding(text: str, value: Fraction | None) -> Fraction:
+    """By how much a number may differ from what `text` says, if it is `text` once it is rounded; its exact `value`."""
     decimals = re.fullmatch(r"-?\s*[\d,]*\.(\d+)", text)
-    return Fraction(1, 2 * 10 ** len(decimals[1])) if decimals else Fraction(1, 10**20)
+    return Fraction(1, 2 * 10 ** len(decimals[1])) if decimals and value is not None else Fraction(1, 10**20)
 
 
 def _is_name(head: str, value: str) -> bool:
