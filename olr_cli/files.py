@@ -66,6 +66,8 @@ def writing(target: Path) -> Iterator[None]:
 
 def system_problem(error: BaseException) -> str | None:
     """Cause and remedy of an error that says nothing about the file that was read or written; None of other errors."""
+    if "No usable temporary directory" in str(error):  # of tempfile, which torch asks when it is imported
+        return "set TMPDIR to a folder that may be written"
     return _OF_SYSTEM.get(error_number(error))
 
 
@@ -108,10 +110,19 @@ def error_number(error: BaseException) -> int:
     return next((number for number in _OF_SYSTEM if os.strerror(number) in str(error)), 0)
 
 
+def regular(file: Path) -> Path:
+    """Return the path of a file that is to be read; refuse a pipe, a device or a socket, which may never end."""
+    if os.path.exists(file) and not os.path.isfile(file) and not os.path.isdir(file):
+        raise UserError(
+            f"{file} is a pipe, a device or a socket; olr reads files alone, so write what it would hold into one"
+        )
+    return file
+
+
 def read_text(file: Path, at_most: int | None = None) -> str:
     """The text of a file, without a byte order mark."""
     try:
-        with file.open("rb") as source:
+        with regular(file).open("rb") as source:
             content = source.read(-1 if at_most is None else at_most + 1)
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from None
@@ -133,7 +144,7 @@ def read_lines(file: Path, *, is_cut: bool = False) -> Iterator[str]:
     `is_cut`: the file may end within a character; of its last line a brace is returned then.
     """
     try:
-        with file.open(encoding="utf-8-sig") as lines:
+        with regular(file).open(encoding="utf-8-sig") as lines:
             yield from lines
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from None
@@ -150,10 +161,26 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
+def parse_json(text: str, parse_constant: Callable[[str], Any] | None = None) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        ValueError: it is none, or an object has a key twice with different values, of which Python keeps the last.
+    """
+    return json.loads(text, object_pairs_hook=_object_of, parse_constant=parse_constant)
+
+
+def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs) and (lost := next((key for key, it in pairs if value[key] != it), None)):
+        raise ValueError(f"an object has the key '{lost[:60]}' twice, with different values; remove one")
+    return value
+
+
 def read_json(file: Path) -> Any:
     """The value of a JSON file."""
     try:
-        return json.loads(read_text(file))
+        return parse_json(read_text(file))
     except (ValueError, RecursionError) as error:
         raise UserError(f"{file} is not valid JSON ({error}); restore it from a copy") from None
 

@@ -1,14 +1,22 @@
-"""A full disk becomes a sentence; what is no matter of the disk stays what it is."""
+"""A full disk becomes a sentence, and so does what is no file; what is no matter of the disk stays what it is."""
 
 import errno
+import os
 import resource
+import signal
+import socket
+from pathlib import Path
 
 import pytest
 import torch
-from cases import each
+from cases import each, refusal
 
+from olr_cli.answers import Judge
+from olr_cli.data.rows import matching_files, read_table
 from olr_cli.errors import UserError
-from olr_cli.files import disk_problem, naming_the_disks_error, writing
+from olr_cli.evaluation.backends import model_digest
+from olr_cli.files import disk_problem, naming_the_disks_error, read_json, read_lines, read_text, writing
+from olr_cli.runs.metrics import read_metrics
 
 
 def fail(number):
@@ -63,3 +71,40 @@ def test_where_the_disk_has_room_an_error_is_its_own(tmp_path):
 @each("number", errno.EBADF, errno.ECONNREFUSED, errno.ENOENT, errno.EADDRINUSE, errno.EMFILE)
 def test_what_is_not_of_a_disk_is_no_problem_of_one(number):
     assert disk_problem(OSError(number, "told by the system")) is None
+
+
+@pytest.fixture
+def alarm():
+    """Ends a test that waits for a pipe."""
+    before = signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it waits for a pipe"))
+    signal.alarm(60)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("a.txt", read_text),
+        ("a.txt", lambda file: [*read_lines(file)]),
+        ("a.json", read_json),
+        *((f"a.{suffix}", lambda file: read_table([file])) for suffix in ("csv", "jsonl", "json", "parquet")),
+        ("a.jsonl", lambda file: matching_files(str(file))),
+        ("metrics.jsonl", lambda file: read_metrics(file.parent)),
+        ("given_up.jsonl", lambda file: Judge(ledger=file)),
+        ("config.json", lambda file: model_digest(str(file.parent))),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+@pytest.mark.parametrize("kind", ["pipe", "device", "socket"])
+def test_what_may_never_end_is_not_read(tmp_path, monkeypatch, alarm, name, read, kind):
+    monkeypatch.chdir(tmp_path)
+    if kind == "pipe":
+        os.mkfifo(name)
+    elif kind == "device":
+        os.symlink("/dev/zero", name)
+    else:
+        socket.socket(socket.AF_UNIX).bind(name)
+    said = refusal(read, Path(name))
+    assert f"{name} is a pipe, a device or a socket; olr reads files alone" in said

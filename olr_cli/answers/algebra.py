@@ -25,8 +25,7 @@ from latex2sympy2_extended.antlr_parser import PSParser
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig, _Latex2Sympy, normalize_latex
 from latex2sympy2_extended.logic import And
 from latex2sympy2_extended.math_normalization import NormalizationConfig
-from math_verify import parse as parse_alone
-from math_verify import verify
+from math_verify import parse as parse_alone, verify
 from sympy.core import random
 from sympy.core.cache import clear_cache
 from sympy.core.function import AppliedUndef

@@ -10,8 +10,7 @@ from string import ascii_uppercase
 from types import MappingProxyType
 from typing import Any
 
-from olr_cli.answers.thinking import after_thinking
-from olr_cli.answers.thinking import is_thinking as is_thinking
+from olr_cli.answers.thinking import after_thinking, is_thinking as is_thinking
 from olr_cli.errors import UserError, did_you_mean, shortened
 from olr_cli.user_code import load_function, running
 

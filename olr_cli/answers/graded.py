@@ -15,6 +15,7 @@ from olr_cli.answers.classes import Vote, is_read, vote
 from olr_cli.answers.extraction import extract
 from olr_cli.answers.judge import Judge, Pair, shared_judge
 from olr_cli.answers.matching import as_asked
+from olr_cli.answers.placeholders import is_placeholder
 from olr_cli.answers.thinking import with_opened
 from olr_cli.answers.verdict import Verdict
 
@@ -102,10 +103,11 @@ def any_of(golds: Sequence[str]) -> str:
 
 
 def right_answers(gold: str) -> list[str]:
-    """Return the golds that `any_of` wrote as one text."""
+    """Return the golds that `any_of` wrote as one text, without those that stand for a missing answer (R16)."""
+    golds = [gold]
     with suppress(ValueError, RecursionError):
-        return [str(item) for item in json.loads(gold)] if gold.startswith('["') else [gold]
-    return [gold]
+        golds = [str(item) for item in json.loads(gold)] if gold.startswith('["') else golds
+    return [one for one in golds if not is_placeholder(one)]
 
 
 def verdicts(
@@ -121,7 +123,7 @@ def verdicts(
     """
     asks = [False] * len(golds) if in_percent is None else in_percent
     of_all = [
-        [as_asked(gold, is_percent) for gold in of_one]
+        [as_asked(gold, is_percent) for gold in of_one if not is_placeholder(gold)]
         for of_one, is_percent in zip(golds, asks, strict=True)
     ]
     grading = Grading([[answer] for answer in answers], judge, tolerance)
@@ -130,17 +132,24 @@ def verdicts(
 
 
 def verify(
-    gold: str | Sequence[str] | None, answer: str | None, *, in_percent: bool = False, tolerance: float = 0
+    gold: str | float | Iterable[str | float | None] | None,
+    answer: str | float | None,
+    *,
+    in_percent: bool = False,
+    tolerance: float = 0,
 ) -> Verdict:
-    """Return the verdict on an answer (`parse`), given its gold or several golds, of which each is right.
+    """Return the verdict on an answer (`parse`), given its gold or golds, of which each is right.
 
     It works in any thread or process. Where a question asks for a result `in_percent`, a gold accepts a percent sign
-    that it lacks. With a relative `tolerance`, numbers that are no integers may differ by so much.
+    that it lacks. With a relative `tolerance`, numbers that are no integers may differ by so much. A number counts as
+    it is written: 7 as ``7``.
     """
-    golds = [gold] if isinstance(gold, str) else gold or []
-    return verdicts([golds], [answer], shared_judge(), tolerance, [in_percent])[0]
+    each = gold if isinstance(gold, Iterable) and not isinstance(gold, str) else [gold]
+    golds = [str(one) for one in each if one is not None]
+    said = None if answer is None else str(answer)
+    return verdicts([golds], [said], shared_judge(), tolerance, [in_percent])[0]
 
 
-def parse(response: str, extractor: str = "last_answer") -> str | None:
+def parse(response: str | None, extractor: str = "last_answer") -> str | None:
     """Return the answer that a response claims, however it is marked, or None if it claims none (R6)."""
-    return extract(response, extractor)
+    return extract(response or "", extractor)

@@ -23,6 +23,7 @@ from olr_cli.answers.matching import PLAIN_NUMBER, decide
 from olr_cli.answers.notation import normal_text, tidy
 from olr_cli.answers.pool import GAVE_UP, WorkerPool
 from olr_cli.answers.reading import NeedsAlgebra
+from olr_cli.files import regular
 
 RULES = 1
 """Raised by every change that may alter an answer that is read, its class or a verdict; in every manifest."""
@@ -126,7 +127,7 @@ class Judge(AbstractContextManager["Judge"]):
         return [verdict is not False for verdict in self._verdicts("may match", pairs)]
 
     def _verdicts(self, kind: str, pairs: Iterable[Pair], *more: str) -> list[bool | None]:
-        pairs = list(pairs)
+        pairs = [(str(gold), str(answer)) for gold, answer in pairs]  # of a caller who has numbers
         # Plain integers are compared as text: most pairs need no more.
         plain = {text for text in {text for pair in pairs for text in pair} if _PLAIN_NUMBER.fullmatch(text)}
         asked: dict[Pair, Task] = {pair: (kind, *pair, *more) for pair in pairs if not plain.issuperset(pair)}
@@ -188,7 +189,7 @@ os.register_at_fork(after_in_child=_renew_locks)
 def _read_ledger(file: Path | None) -> set[Task]:
     """The tasks that a ledger says were given up; a line that a kill cut off is skipped."""
     given_up: set[Task] = set()
-    text = file.read_text(encoding="ascii", errors="replace") if file and file.exists() else ""
+    text = regular(file).read_text(encoding="ascii", errors="replace") if file and file.exists() else ""
     for line in text.splitlines():
         with suppress(ValueError, TypeError):
             given_up.add(tuple(json.loads(line)))

@@ -58,7 +58,9 @@ worker.main()
 
     def __init__(self) -> None:
         program = self.program.format(root=str(Path(__file__).resolve().parents[2]))
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        # In memory where there are such files: nothing may be written to the temporary folder of some machines.
+        in_memory = hasattr(os, "memfd_create")
+        self._errors = os.fdopen(os.memfd_create("olr"), "w+b") if in_memory else tempfile.TemporaryFile()  # noqa: SIM115
         self._socket, child_socket = socket.socketpair()
         with child_socket:
             self.process = subprocess.Popen(

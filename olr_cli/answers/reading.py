@@ -170,7 +170,7 @@ def _statement(text: str, leaf: Leaf) -> Form:
 
 
 def _guesses(text: str) -> Iterator[str]:
-    """Yield what computer algebra takes for a product or a name, though it may be none, or any value may stand there."""
+    """Yield what computer algebra may misread: products that are none, letters for which any value may stand."""
     for found in _NAMELESS.finditer(split_unit(text)[0]):
         if found.lastindex:
             yield found[found.lastindex]

@@ -182,8 +182,7 @@ def evaluate(
     from olr_cli.data.arithmetic import mixture_note
     from olr_cli.errors import at, printable
     from olr_cli.evaluation.backends import BACKENDS, BackendOptions, Sampling
-    from olr_cli.evaluation.evaluate import Progress
-    from olr_cli.evaluation.evaluate import evaluate as evaluate_one
+    from olr_cli.evaluation.evaluate import Progress, evaluate as evaluate_one
     from olr_cli.evaluation.plan import EvaluationRequest, plan
     from olr_cli.evaluation.prompting import read_prompting
     from olr_cli.evaluation.results import reference_of, scores_answer

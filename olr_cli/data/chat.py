@@ -47,6 +47,21 @@ def _text(content: Any) -> str | None:
     return "".join(text for text in texts if isinstance(text, str))
 
 
+def unseen_part(value: Any) -> str | None:
+    """Return the type of the first part of a prompt that is no text, such as ``image``; None if all of it is text."""
+    turns = [turn for turn in value if isinstance(turn, Mapping)] if isinstance(value, list | tuple) else []
+    contents = [turn.get("content", turn.get("value")) for turn in turns]
+    parts = (part for content in contents if isinstance(content, list | tuple) for part in content)
+    return next((name for part in parts if isinstance(part, Mapping) and (name := _type_of_part(part))), None)
+
+
+def _type_of_part(part: Mapping[str, Any]) -> str | None:
+    """Return the type of a part that is no text, by its name or else by its first field; None for text."""
+    first = "text" if part.get("text") is not None else next((key for key, it in part.items() if it), "text")
+    name = str(part.get("type") or first)
+    return None if name.endswith("text") else name
+
+
 def messages(value: Any) -> tuple[Message, ...] | None:
     """The turns that a list holds; None if it is no list, or holds something else."""
     if not isinstance(value, list | tuple):
@@ -71,9 +86,9 @@ def response_text(value: Any) -> str | None:
     return "\n".join(said) if said else None
 
 
-def completion_text(completion: str | Iterable[Any]) -> str:
+def completion_text(completion: str | Iterable[Any] | None) -> str:
     """The model's words (`response_text`); an empty text where there are none."""
-    return response_text(completion if isinstance(completion, str) else list(completion)) or ""
+    return response_text(completion if isinstance(completion, str) else list(completion or ())) or ""
 
 
 def as_text(value: Any) -> str | None:

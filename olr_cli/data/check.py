@@ -13,10 +13,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from olr_cli.answers import Judge, is_read, shared_judge
+from olr_cli.answers import Judge, is_placeholder, is_read, shared_judge
 from olr_cli.answers.extraction import boxed
 from olr_cli.data.arithmetic import parse_source
-from olr_cli.data.doubts import FAULTS, boxes, doubts
+from olr_cli.data.chat import unseen_part
+from olr_cli.data.doubts import FAULTS, boxes, doubts, ends_of
 from olr_cli.data.labels import LABEL_COLUMNS, label_of
 from olr_cli.data.prompt_files import (
     Reading,
@@ -35,10 +36,6 @@ from olr_cli.errors import UserError, did_you_mean, no_rows, shortened
 from olr_cli.recipe.schema import ColumnRole, DataSection
 from olr_cli.tables import File
 
-_NO_ANSWER = re.compile(
-    r"(?i)[\s$({\[]*(?:\\text\w*\{)?(?:n/?a|nan|null|none|unknown|tbd|todo|error|no answer|not available"
-    r"|see (?:the )?(?:solution|above|below|text|figure)|\?+|-+|\.{2,}|\N{EN DASH})[\s.$)}\]]*"
-)
 _NUMBER = re.compile(r"[-+]?\$?\d[\d,]*(?:\.\d+)?%?")
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,(?:\d{1,2}|\d{4,})")
 _PROOF = re.compile(
@@ -48,7 +45,7 @@ _PARTS = re.compile(r"(?is).*\(a\).*\(b\)|.*\(i\).*\(ii\)|\s*(?:1|a)\).*\b(?:2|b
 _FIGURE = re.compile(
     r"(?i)\b(?:in|from|see) the (?:\w+ )?(?:figure|diagram|picture|drawing)\b"
     r"|\bin (?:figure|fig\.) ?\d"
-    r"|\b(?:figure|diagram|picture|graph|chart|drawing) (?:below|above|shown)\b|<image>|!\[[^\]]*\]\("
+    r"|\b(?:figure|diagram|picture|graph|chart|drawing) (?:below|above|shown)\b|<image>|!\[[^\[\]]*\]\("
 )
 _DRAWN = re.compile(r"\[asy\]|\\begin\{(?:tikzpicture|array|tabular)\}")
 _MOSTLY = 0.8
@@ -60,7 +57,7 @@ _GRADED_AT_START = 2_000
 _READ_AT_START = 100
 """Labels that are read then, which takes a hundred times as long."""
 
-UNUSABLE = ("no_question", "unread", "no_label", "no_answer", "ungradable", "conflict")
+UNUSABLE = ("no_question", "image", "unread", "no_label", "no_answer", "ungradable", "conflict")
 """Kinds of findings with which no response can be graded."""
 KINDS = (
     *(*UNUSABLE, "unparsed", "sentinel", "proof", "parts", "word", "decimal_comma", "boxes"),
@@ -173,9 +170,11 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
         firsts = {str(pair): row for row, pair in reversed([*enumerate(pairs)])}
         kept = sorted({*kept}.intersection(firsts.values()))
     unread = dict(_unread(kept, cells))
-    kept = [row for row in kept if row not in unread]
+    unseen = [(row, part) for row in kept if (part := unseen_part(asked[row]))]
+    kept = sorted({*kept}.difference(unread, (row for row, _ in unseen)))
     findings = [
         _found("no_question", "row without a question", blank),
+        _found("image", "question with an image, or another part that is no text", unseen),
         _found("unread", "label holding no answer, or several that differ", unread.items()),
     ]
     if kept:
@@ -209,9 +208,9 @@ def _findings(
     missing = [(row, "") for row, label in labels if label is None and row not in marked]
     yield _found("no_label", "row without a label", missing)
     named = [(row, label) for row, label in labels if label is not None]
-    empty = [(row, label) for row, label in named if _NO_ANSWER.fullmatch(label.strip())]
+    empty = [(row, label) for row, label in named if is_placeholder(label)]
     yield _found("no_answer", "placeholder for a label", empty)
-    given = [(row, label) for row, label in named if not _NO_ANSWER.fullmatch(label.strip())]
+    given = [(row, label) for row, label in named if not is_placeholder(label)]
     graded = given if origins is not None else given[:_GRADED_AT_START]
     # Labels that cannot stand in a box, or do not match themselves there (R6, R7).
     read = {label: answer for _, label in graded if (answer := boxed(f"\\boxed{{{label}}}")) is not None}
@@ -228,7 +227,7 @@ def _findings(
         described = partial(_described, origins)
         yield _of_groups("conflict", "question with different labels", conflicting, described)
     yield _found("proof", "label like a proof", [pair for pair in given if _PROOF.match(pair[1])])
-    parts = [(row, label) for row, label in given if _PARTS.match(unescape(label))]
+    parts = [(row, label) for row, label in given if _PARTS.match(ends_of(unescape(label)))]
     yield _found("parts", "label with several parts", parts)
     numbers = sum(bool(_NUMBER.fullmatch(label.strip())) for _, label in given)
     if numbers >= _MOSTLY * len(given):

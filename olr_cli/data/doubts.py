@@ -11,7 +11,7 @@ from typing import Any
 
 from olr_cli.answers.classes import COUNTED
 from olr_cli.answers.extraction import boxed, option_letter
-from olr_cli.answers.notation import tidy
+from olr_cli.answers.notation import LONGEST_READ, tidy
 from olr_cli.answers.units import split_unit
 
 FAULTS: Mapping[str, str] = {
@@ -61,6 +61,7 @@ _UNFIT = [
     ("words", r"^\W*\d[^()]*\s\([^()]*[a-z]{3}[^()]*\)\W*$|\b(?i:because|since|hence|therefore|answer|ans|note)\b", ""),
     ("nothing", r"(?i)\bundefined|\bno (?:\w+ )?(?:solution|answer|root|value)s?\b|does ?n[o'’]t exist|\bdne\b", ""),
     ("nothing", r"(?i)can(?:not|'t) be|impossible|insufficient|\\emptyset|\\varnothing|∅", ""),
+    ("nothing", r"(?i)^\W*(?:none|unknown|error)\W*$", ""),
     ("several", r"\d.*\b(?i:or)\b.*\d|=.*\band\b.*=|^\W*[A-E]\W+(?:(?:and|or)\W+)?[A-E]\W*$", ""),
     ("several", r"^[\d.,/%\s-]+(?:=|≈|\\approx)[\d.,/%\s-]+$|\d[\s,]*(?:\.{3}|…|\\l?dots)\W*$", ""),
     ("several", r"^\W*(?:(?i:about|approx\w*|around|between|(?:at|less|more) \w+|over)\b|[~≈]|\\approx)\W*\d", ""),
@@ -79,7 +80,10 @@ _UNFIT = [
 """Kind, what stands in the label, and with it in the question."""
 
 _OPTION = re.compile(r"(?:^|[\s({$])([A-Z])[).:]")
-_DRAWING = re.compile(r"\[asy\].*?\[/asy\]", re.DOTALL)
+_DRAWING = re.compile(r"\[asy\](?:(?!\[asy\]).)*?\[/asy\]", re.DOTALL)
+_LONGEST_QUESTION = 4_000
+"""Characters of a question that patterns are searched in, at its beginning and its end."""
+_MOST_BOXES = 100
 _UNIT_ASKED = re.compile(r"(?i)\b(?:in|how many) ([a-z°]{1,12})\b")
 _DIGITS_ASKED = re.compile(r"(?i)\b([1-4]|one|two|three|four) decimal|nearest (whole|integer|\w+th)\b")
 _PLACES = ("whole integer", "1 one tenth", "2 two hundredth", "3 three thousandth", "4 four")
@@ -88,8 +92,15 @@ _TOLD = re.compile(r"(?i)(?:\banswer(?: is|:)|####|\\boxed\{)\s*(.*?)[}.\s]*$|=\
 
 
 def doubts(question: str, label: str) -> Iterator[str]:
-    """The kinds of `FAULTS` that a question and its label have, some perhaps twice."""
+    """The kinds of `FAULTS` that a question and its label have, some perhaps twice.
+
+    Many patterns take quadratic time. So what reads an answer reads the ends of a long label, since what is longer than
+    `LONGEST_READ` is rarely an answer; only damage and brackets are looked for in all of it.
+    """
     yield from (kind for kind, find in _IN_EITHER if find(label) or find(question))
+    if _is_unbalanced(label):
+        yield "cut"
+    label = ends_of(label)
     yield from (kind for kind, in_question in _doubts_about(label) if in_question(question))
     yield from (kind for kind, is_so in _OTHERS if is_so(question, label))
 
@@ -100,24 +111,30 @@ def _doubts_about(label: str) -> list[tuple[str, Callable[[str], Any]]]:
     return [(kind, in_question) for kind, in_label, in_question in _IN_BOTH if in_label(label)]
 
 
+def ends_of(text: str, longest: int = LONGEST_READ) -> str:
+    """Return a text, or the beginning and the end of one that is longer than `longest`."""
+    return text if len(text) <= longest else text[: longest // 2] + text[-longest // 2 :]
+
+
 def boxes(solution: str) -> list[str]:
-    r"""The different contents of a worked solution's boxes, the last first."""
+    r"""The different contents of a worked solution's boxes, at most `_MOST_BOXES`, the last first."""
     found: list[str] = []
-    while (answer := boxed(solution)) is not None:
+    while len(found) < _MOST_BOXES and (answer := boxed(solution)) is not None:
         found.append(answer)
         solution = solution[: solution.rindex("\\boxed", 0, solution.rindex(answer))]
     return list(dict.fromkeys(found))
 
 
-def _search(pattern: str) -> Callable[[str], Any]:
-    return re.compile(pattern, re.DOTALL).search
+def _search(pattern: str, longest: int = LONGEST_READ) -> Callable[[str], Any]:
+    search = re.compile(pattern, re.DOTALL).search
+    return lambda text: search(ends_of(text, longest))
 
 
 _PRICE = _search(r"^\W*(?:\$\s*[-+]?[\d.]|\d[\d.,]*\s*\$\W*$)")
 """``$108``, ``-$3.50 a day``, ``12 $``: with one dollar sign, money and no formula that is cut off."""
 
 
-def _is_unbalanced(_: str, label: str) -> bool:
+def _is_unbalanced(label: str) -> bool:
     """A bracket or dollar sign is missing; `[0, 1)` has all, and so has what a dot closes."""
     ends = (["([{", ")]}"], [["\\left"], ["\\right"]], [["\\begin"], ["\\end"]])
     is_open = any(
@@ -131,7 +148,7 @@ def _is_unbalanced(_: str, label: str) -> bool:
 
 def _letters(text: str) -> set[str]:
     """Letters that stand alone, as variables do."""
-    return {*re.findall(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z'’])", re.sub(r"\\text\w*\{[^}]*\}", " ", text))}
+    return {*re.findall(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z'’])", re.sub(r"\\text\w*\{[^{}]*\}", " ", text))}
 
 
 def _has_other_letters(question: str, label: str) -> bool:
@@ -181,9 +198,12 @@ def _is_told(question: str, label: str) -> bool:
     return label == question or (answer and answer.strip("$ ")) == label.strip("$ ")
 
 
-_IN_EITHER = [(kind, _search(pattern)) for kind, pattern in _DAMAGED]
-_IN_BOTH = [(kind, _search(in_label), _search(in_question)) for kind, in_label, in_question in _UNFIT]
+_IN_EITHER = [(kind, re.compile(pattern).search) for kind, pattern in _DAMAGED]
+_IN_BOTH = [
+    (kind, _search(in_label), _search(in_question, _LONGEST_QUESTION))
+    for kind, in_label, in_question in _UNFIT
+]
 _OTHERS = [
-    *(("cut", _is_unbalanced), ("letter", _has_other_letters), ("option", _is_no_option)),
+    *(("letter", _has_other_letters), ("option", _is_no_option)),
     *(("unit", _is_in_other_unit), ("form", _has_other_digits), ("told", _is_told)),
 ]

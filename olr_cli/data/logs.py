@@ -35,7 +35,7 @@ from olr_cli.data.rows import (
 )
 from olr_cli.errors import UserError, at, no_rows
 
-_HELD_OUT = re.compile(r"^(eval|val|test|valid|validation)(_|$|\.)")
+_HELD_OUT = re.compile(r"^(eval|val|test|valid|validation)([-_.]|$)")
 _OUTPUT = re.compile(r"-(audit|replay)-[0-9a-f]{8}\.parquet$")
 """What olr writes beside a log."""
 
@@ -68,7 +68,8 @@ def _files_at(place: Path) -> list[Path]:
     files = [file for file in matching_files(str(place)) if not _OUTPUT.search(file.name)]
     if not files:
         raise UserError(f"the folder {place} has no file of rollouts; name another")
-    return files
+    # Validation files beside those of training hold rewards too, which count other questions.
+    return [file for file in files if not _HELD_OUT.match(file.name)] or files
 
 
 def is_log(place: Path) -> bool:

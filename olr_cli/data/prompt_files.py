@@ -41,7 +41,7 @@ from olr_cli.data.rows import (
     SUFFIXES,
     Origins,
     Rows,
-    matching_files,
+    files_of_one_split,
     pick,
     read_table,
     row_error,
@@ -118,6 +118,7 @@ class Reading:
             of R21, but not in the arithmetic task, and messages stay as they are.
         are_numbered: rows without ids get their row number and a digest, by which the options of benchmarks are drawn.
         decimal_comma: labels and true answers are read with points for their decimal commas (R7).
+        is_text_only: the prompts are for a policy that reads text alone, so that images and the like are refused.
     """
 
     columns: Mapping[ColumnRole, str] | None = None
@@ -125,6 +126,7 @@ class Reading:
     system_prompt: str | None = None
     are_numbered: bool = False
     decimal_comma: bool = False
+    is_text_only: bool = False
 
     def system(self, data_source: str, *, is_question: bool) -> tuple[Message, ...]:
         """The system message of a prompt that has none: a plain question, or messages."""
@@ -292,6 +294,11 @@ def _messages(
     """The chat turns, with a system message where `reading` or the row itself (`systems`) gives one."""
     messages = []
     for row, (prompt, source, text) in enumerate(zip(prompts, sources, systems, strict=True)):
+        if reading.is_text_only and (part := chat.unseen_part(prompt)):
+            raise UserError(
+                f"{rows.origins.name(row)}: '{path}' has a part of type '{part}', and only text is shown to the policy;"
+                " leave such rows out, as `olr check` does with --export"
+            )
         is_question = isinstance(prompt, str)
         system = (Message("system", text),) if text else reading.system(source, is_question=is_question)
         turns = _turns(prompt, system, (), path, row, rows)
@@ -460,7 +467,7 @@ def load_rows(text: str, split: str) -> tuple[Rows, str, str, str | None]:
         if os.path.isfile(path / "manifest.json"):
             raise UserError(f"{text} is a run, not a data set; `olr audit` looks at its labels")
         # never the bare name: a file called arithmetic.jsonl is not the arithmetic task
-        files = matching_files(text)
+        files = files_of_one_split(text)
         return Rows(read_table(files), Origins(text, files)), path.name, f"local/{path.stem}", None
     hub_id = parse_hub_id(text)
     if hub_id is not None:

@@ -10,8 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from olr_cli import seeding
-from olr_cli.answers import SENTINEL as SENTINEL
-from olr_cli.answers import as_asked
+from olr_cli.answers import SENTINEL as SENTINEL, as_asked
 from olr_cli.data.chat import Message, pairs
 from olr_cli.data.percent import asks_for_percent
 from olr_cli.data.rows import Origins

@@ -18,16 +18,18 @@ _OPENINGS, _CLOSINGS = (
     f"(?:{'|'.join(map(re.escape, marks))})" for marks in (THOUGHT_MARKS, THOUGHT_MARKS.values())
 )
 _TEMPLATES = tuple(
-    re.compile(pattern, re.DOTALL)
-    for pattern in (
-        r".*<\|im_start\|>user\n(.*?)<\|im_end\|>",
-        r".*<\|start_header_id\|>user<\|end_header_id\|>\n\n(.*?)<\|eot_id\|>",
-        r".*<start_of_turn>user\n(.*?)<end_of_turn>",
-        r".*\[INST\](.*?)\[/INST\]",
-        r".*<｜User｜>(.*?)<｜Assistant｜>",
-        r".*<\|[Uu]ser\|>\n?(.*?)(?:<\|end\|>|<\|[Aa]ssistant\|>|</s>)",
-        rf"(?:.*\n)?user\n(.*)\nassistant\n(?:{_OPENINGS}\n*)?(?:{_CLOSINGS}\n*)?$",  # of verl: no special tokens
-        rf".*\bUser: ?(.*?)\s*Assistant:(?:.*{_OPENINGS})?\s*$",
+    # A question does not hold what begins it, or a text of nothing but beginnings would take quadratic time.
+    re.compile(f".*{start}((?:(?!{start}).)*?){end}", re.DOTALL)
+    for start, end in (
+        (r"<\|im_start\|>user\n", r"<\|im_end\|>"),
+        (r"<\|start_header_id\|>user<\|end_header_id\|>\n\n", r"<\|eot_id\|>"),
+        (r"<start_of_turn>user\n", "<end_of_turn>"),
+        (r"\[INST\]", r"\[/INST\]"),
+        ("<｜User｜>", "<｜Assistant｜>"),
+        (r"<\|[Uu]ser\|>\n?", r"(?:<\|end\|>|<\|[Aa]ssistant\|>|</s>)"),
+        # In verl, without special tokens.
+        (r"(?<![^\n])user\n", rf"\nassistant\n(?:{_OPENINGS}\n*)?(?:{_CLOSINGS}\n*)?$"),
+        (r"\bUser: ?", rf"\s*Assistant:(?:.*{_OPENINGS})?\s*$"),
     )
 )
 """What chat templates put around the last question of the user."""

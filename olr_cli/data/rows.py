@@ -10,6 +10,7 @@ import json
 import math
 import os
 import re
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from olr_cli.data.chat import message, messages
 from olr_cli.errors import NotHere, UserError, did_you_mean, first_line, no_path
-from olr_cli.files import read_lines, read_text, system_problem
+from olr_cli.files import parse_json, read_lines, read_text, regular, system_problem
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -332,6 +333,10 @@ FORMULA = r"[=+\-@\t\r]"
 """A character that makes spreadsheets take a cell for a formula if it is the first."""
 _QUOTED = re.compile(f"'+{FORMULA}")
 _TURNS = re.compile(r"""\s*\[\s*\{\s*["']""")
+_SPLIT = re.compile(
+    r"(?i)(?<![a-z])(train|test|valid|val|dev|eval|held[-_]?out)(?:ing|ation|uation)?(?:[-_]?(?:set|data))?(?![a-z])"
+)
+"""The split in a file's name: `train-00000-of-00002.parquet`, `gsm8k_test.jsonl`, `dev.json`."""
 
 
 def matching_files(source: str) -> list[Path]:
@@ -348,7 +353,7 @@ def matching_files(source: str) -> list[Path]:
         if not files:
             raise UserError(f"the folder {source} has no file ending in {', '.join(SUFFIXES)}; name another")
         return files
-    if os.path.isfile(path):
+    if os.path.isfile(regular(path)):
         return [path]
     files = [Path(name) for name in sorted(glob.glob(str(path))) if os.path.isfile(name)]
     if not files and glob.has_magic(str(path)):
@@ -358,6 +363,33 @@ def matching_files(source: str) -> list[Path]:
         remedy = "recipes/paper/README.md says where it comes from" if is_the_papers else "check the name"
         raise no_path(path, remedy)
     return files
+
+
+def files_of_one_split(source: str) -> list[Path]:
+    """Return the files of `matching_files`; refuse a folder that holds several splits, which would be mixed in silence.
+
+    Who wants them together names a pattern, which is read as it stands.
+    """
+    files = matching_files(source)
+    names: dict[str, list[str]] = {}
+    for file in files:
+        if split := _SPLIT.search(file.name):
+            names.setdefault(split[1].lower(), []).append(file.name)
+    if len(names) < 2 or not os.path.isdir(os.path.expanduser(source)):
+        return files
+    folder = glob.escape(source)
+    # Quoted, or the shell would put the names of all files in the place of the pattern.
+    patterns = [shlex.quote(os.path.join(folder, _pattern(names[split], split))) for split in sorted(names)]
+    raise UserError(
+        f"the folder {source} holds files of several splits ({', '.join(sorted(names))}); name those of one, as"
+        f" {' or '.join(patterns)}"
+    )
+
+
+def _pattern(names: Sequence[str], split: str) -> str:
+    """A pattern of the files of a split: ``train-*.parquet``, ``test.jsonl``."""
+    numbered = {re.sub(r"\d+-of-\d+[-\w]*|\d+(?=\.)", "*", name) for name in names}
+    return numbered.pop() if len(numbered) == 1 else f"*{split}*"
 
 
 def read_table(files: Sequence[Path], columns: Container[str] | None = None) -> pa.Table:
@@ -419,7 +451,7 @@ def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(file) as parquet:
+    with pq.ParquetFile(regular(file)) as parquet:
         schema, metadata = parquet.schema_arrow, parquet.metadata
         _require_distinct(list(schema), str(file))
         names = _chosen(schema, columns)
@@ -427,18 +459,14 @@ def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
             yield parquet.read(names)
             return
         kinds = {name: schema.field(name).type for name in names}
-        plain = pa.schema(
-            # a categorical column has the type of its values
-            {n: kind.value_type if pa.types.is_dictionary(kind) else kind for n, kind in kinds.items()},
-            schema.metadata,
-        )
+        plain = pa.schema({n: _plain(pa.array([], kind)).type for n, kind in kinds.items()}, schema.metadata)
         stored = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
         batch = min(_BATCH, max(1, _BATCH_BYTES * metadata.num_rows // max(stored, 1)))
         count = 0
         for rows in parquet.iter_batches(batch, columns=names):
             # pyarrow 26 makes invalid lists where it casts lists of nulls to their own type
             values = [
-                column if column.type == field.type else column.cast(field.type)
+                column if column.type == field.type else _plain(column).cast(field.type)
                 for column, field in zip(rows.columns, plain, strict=True)
             ]
             table = pa.Table.from_arrays(values, schema=plain)
@@ -447,6 +475,16 @@ def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
             yield table
         if count != metadata.num_rows:
             raise pa.ArrowInvalid(f"it holds {count:,} of {metadata.num_rows:,} rows")
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """Return a column in a type that all of pyarrow's functions take: no categories, and no views of texts."""
+    import polars as pl
+    import pyarrow as pa
+
+    column = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+    has_views = re.search("(string|binary)_view", str(column.type))
+    return pl.Series(column).to_arrow() if has_views else column
 
 
 def _chosen(schema: pa.Schema, columns: Columns | None) -> list[str]:
@@ -574,7 +612,7 @@ def json_batches(
                 place = f", line {number}"
                 try:
                     value = _parsed(text)
-                except ValueError:
+                except json.JSONDecodeError:
                     if note_cut is None or text[0] != "{" or line.endswith("\n"):
                         raise
                     note_cut(number)
@@ -598,7 +636,7 @@ def json_batches(
 
 def _parsed(text: str) -> Any:
     """The value of a JSON text, in which Python's NaN is a missing value, as in a column of numbers."""
-    return json.loads(text, parse_constant=lambda name: None if name == "NaN" else float(name))
+    return parse_json(text, lambda name: None if name == "NaN" else float(name))
 
 
 def _object(value: object, place: str) -> dict[str, Any]:

@@ -9,9 +9,10 @@ from decimal import Decimal
 from pathlib import Path
 
 from olr_cli import seeding
+from olr_cli.answers import is_placeholder
 from olr_cli.data.noise import describe_counts, inject
 from olr_cli.data.prompt_files import Reading, read_prompts
-from olr_cli.data.prompts import SENTINEL, NoiseType, PromptSet
+from olr_cli.data.prompts import NoiseType, PromptSet
 from olr_cli.data.questions import normal_question, question_of
 from olr_cli.data.verified import with_verified
 from olr_cli.errors import UserError
@@ -63,7 +64,7 @@ def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
         limit=recipe.data.limit,
         seed=recipe.seed,
         noise_type_of_sentinel=sentinel_type(recipe),
-        reading=recipe_reading(recipe),
+        reading=replace(recipe_reading(recipe), is_text_only=True),
     )
     share = recipe.data.held_out
     if share is None or recipe.data.test is not None:
@@ -74,7 +75,7 @@ def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
     measurable = [
         question_rows
         for question_rows in rows.values()
-        if all(prompts.prompts[row].gold not in (None, SENTINEL) for row in question_rows)
+        if not any(is_placeholder(prompts.prompts[row].gold or "") for row in question_rows)
     ]
 
     def draw(question_rows: list[int]) -> int:
@@ -131,9 +132,9 @@ def held_out_prompts(recipe: Recipe, source: str, split: str) -> PromptSet:
 
     `split` is ``validation`` or ``test``.
     """
-    reading = replace(recipe_reading(recipe), are_optional=True)
+    reading = replace(recipe_reading(recipe), are_optional=True, is_text_only=True)
     prompts = read_prompts(source, split=split, seed=recipe.seed, reading=reading)
-    without = [row for row, prompt in enumerate(prompts.prompts) if prompt.gold in (None, SENTINEL)]
+    without = [row for row, prompt in enumerate(prompts.prompts) if is_placeholder(prompt.gold or "")]
     if without:
         raise UserError(
             f"{prompts.source}: {len(without)} held-out prompts have neither a true answer nor a clean label (first:"

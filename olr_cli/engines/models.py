@@ -6,6 +6,7 @@ functions that need them.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from olr_cli.data.arithmetic import BUILTIN_PREFIX, TOYS
 from olr_cli.data.hub import hub_answers
 from olr_cli.engines.weights import require_stored_weights
 from olr_cli.errors import NotHere, UserError, did_you_mean, first_line, no_path
-from olr_cli.files import is_out_of_memory, read_json, system_problem
+from olr_cli.files import is_out_of_memory, read_text, system_problem
 
 _CONFIGURATION = "config.json"
 _PROCESSORS = ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json")
@@ -182,8 +183,8 @@ def comes_with_code(model: str | Path) -> bool:
 def _mappings(file: Path) -> Iterator[Mapping[str, Any]]:
     """Every object of a JSON file, at any depth; none of a file that is not JSON, which transformers refuses too."""
     try:
-        values = [read_json(file)]
-    except UserError:
+        values = [json.loads(read_text(file))]  # as transformers reads it, also where a key stands twice
+    except (UserError, ValueError, RecursionError):
         return
     for value in values:  # grows on the way
         if isinstance(value, dict):

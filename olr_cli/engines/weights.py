@@ -124,6 +124,7 @@ def _rehearsed_load(config: Any, stored: Headers, *, trust_remote_code: bool) ->
                 device_map={"": "meta"},
                 ignore_mismatched_sizes=True,
                 output_loading_info=True,
+                trust_remote_code=trust_remote_code,
             )
     finally:
         logging.set_verbosity(verbosity)

@@ -19,9 +19,9 @@ from pydantic import Field, PrivateAttr, ValidationError, model_serializer, mode
 from olr_cli.answers import ARITHMETIC_SOURCES, default_extractor, find_extractor
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.hub import parse_hub_id
-from olr_cli.data.prompt_files import read_prompts
+from olr_cli.data.prompt_files import Reading, read_prompts
 from olr_cli.data.prompts import SYSTEM_PROMPT, PromptSet
-from olr_cli.data.rows import SUFFIXES, Origins, Rows, matching_files, read_table
+from olr_cli.data.rows import SUFFIXES, Origins, Rows, files_of_one_split, matching_files, read_table
 from olr_cli.data.sets import held_out_prompts
 from olr_cli.errors import UserError, at, did_you_mean, no_path, shortened
 from olr_cli.recipe.layers import folder_name, read_tree, sentence_of
@@ -311,7 +311,7 @@ def file_benchmarks(data: Path | None, names: Iterable[str] | None = None) -> li
 
 def _problems(file: Path) -> PromptSet:
     try:
-        return read_prompts(file, split="test")
+        return read_prompts(file, split="test", reading=Reading(is_text_only=True))
     except UserError as error:
         if error.place != "data.columns":
             raise
@@ -352,7 +352,7 @@ def _fields(columns: Mapping[ColumnRole, str], source: ProblemSource) -> Problem
     """The recipe's columns; None where a held-out file has those of standard names (`data.sets.recipe_reading`)."""
     if source.file is None or not {"question", "answer"} <= columns.keys() <= {"question", "answer", "id"}:
         return None
-    rows = Rows(read_table(matching_files(source.file)), Origins(source.file))
+    rows = Rows(read_table(files_of_one_split(source.file)), Origins(source.file))
     if not all(map(rows.has, columns.values())):
         return None
     return ProblemFields(problem=columns["question"], answer=columns["answer"], id=columns.get("id"))

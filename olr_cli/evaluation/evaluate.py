@@ -139,8 +139,13 @@ class Progress:
 
     def __init__(self, console: Console | None = None) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-        from rich.progress import Progress as Bar
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress as Bar,
+            TextColumn,
+            TimeRemainingColumn,
+        )
 
         self._console = console or Console(stderr=True)
         self._is_live = self._console.is_interactive

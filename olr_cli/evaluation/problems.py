@@ -23,7 +23,7 @@ from olr_cli.data.hub import HubId, load_hub_table
 from olr_cli.data.prompt_files import Reading, read_prompts, read_rows
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.data.questions import normal_question
-from olr_cli.data.rows import Origins, Rows, matching_files, read_table
+from olr_cli.data.rows import Origins, Rows, files_of_one_split, matching_files, read_table
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER, Benchmark, ProblemFields, registry
 
@@ -72,7 +72,7 @@ def _from_source(benchmark: Benchmark, limit: int | None) -> list[Prompt]:
         size = min(filter(None, (limit, benchmark.problems or _TASK_SIZE)))
         prompts = read_prompts(source.task, split="test", limit=size).prompts
         return [prompt for prompt in prompts if prompt.gold is not None]
-    table = _hub_table(benchmark) if source.hub is not None else read_table(matching_files(source.place))
+    table = _hub_table(benchmark) if source.hub is not None else read_table(files_of_one_split(source.place))
     return _of_table(benchmark, None if _has_messages(table) else benchmark.fields, table, source.place)
 
 
@@ -188,7 +188,7 @@ def _prompts(table: pa.Table, benchmark: Benchmark, place: str) -> tuple[Sequenc
         Rows(table, Origins(place)),
         data_source=benchmark.name,
         split="test",
-        reading=Reading(are_numbered=True),  # the order of options is drawn by these ids
+        reading=Reading(are_numbered=True, is_text_only=True),  # the order of options is drawn by these ids
     )
     return prompts.prompts, prompts.origins.numbers
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from olr_cli.errors import UserError
-from olr_cli.files import sweep, writing
+from olr_cli.files import regular, sweep, writing
 
 LOCK = ".lock"
 
@@ -40,7 +40,7 @@ def held(path: Path, *, make: bool = False) -> Iterator[None]:
     lock, file = _locked(path, make=make), path / LOCK
     opened = os.open(path, os.O_RDONLY)
     try:
-        if not _OURS.fullmatch(file.read_text(errors="replace")):
+        if not _OURS.fullmatch(regular(file).read_text(errors="replace")):
             raise UserError(f"{file} is not a lock file of olr; move it out of the folder")
         with writing(path):
             file.write_text(f"{os.getpid()}\n")
@@ -72,6 +72,8 @@ def _locked(path: Path, *, make: bool) -> FileLock:
                 lock.acquire(poll_interval=_PATIENCE / 5)
             return lock
         except Timeout:
+            if not is_held(path):  # it has gone, or a busy machine has let the patience pass
+                continue
             holder = "unknown"
             with suppress(OSError):
                 holder = (path / LOCK).read_text(errors="replace").strip() or holder

@@ -15,7 +15,7 @@ from types import NoneType
 from typing import Any
 
 from olr_cli.errors import UserError
-from olr_cli.files import write_text, writing
+from olr_cli.files import regular, write_text, writing
 
 Metrics = dict[str, float]
 
@@ -48,7 +48,7 @@ def _whole_lines(file: Path, having: str = "") -> Iterator[dict[str, Any]]:
     key = json.dumps(having).encode() if having else b""
     if not file.exists():
         return
-    with file.open("rb") as lines:
+    with regular(file).open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             looks_whole = line.startswith(b'{"step": ') and line.endswith(b"}\n")
             if line == b"\n" or not line.endswith(b"\n") or (looks_whole and key not in line):
@@ -107,7 +107,7 @@ class MetricsTail:
         """The lines that are complete since the last call."""
         if not self._file.exists():
             return []
-        with self._file.open("rb") as lines:
+        with regular(self._file).open("rb") as lines:
             lines.seek(self._read)
             text = lines.read()
         whole = text[: text.rfind(b"\n") + 1]

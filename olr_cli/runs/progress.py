@@ -132,8 +132,13 @@ class LiveProgress(_EpochProgress):
 
     def __init__(self, layout: Layout | None = None) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-        from rich.progress import Progress as Bar
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress as Bar,
+            TextColumn,
+            TimeElapsedColumn,
+        )
 
         super().__init__(layout)
         self._console = Console()

@@ -356,6 +356,7 @@ def _columns(schema: str) -> tuple[str, ...]:
 
 def stored_history(path: Path, judge: Judge) -> History:
     """The history in a run's labels table; `judge` finds the classes of its majority answers."""
+    _shards([path], "rollouts")  # the labels must be of the rollouts, as every other reader asks
     columns = ("prompt_id", "visit", "majority_answer", "majority_count", "rollouts")
     labels = scan_labels(path).select(columns).sort("visit").collect()
     # Keys are made anew, not stored: those of another version of the rules need not equal today's.
@@ -363,7 +364,12 @@ def stored_history(path: Path, judge: Judge) -> History:
     history = History()
     for prompt_id, number, answer, count, rollouts in labels.iter_rows():
         key = None if answer is None else keys[answer]
-        history.add(prompt_id, number, MajorityVote(key, answer, count, rollouts))
+        try:
+            history.add(prompt_id, number, MajorityVote(key, answer, count, rollouts))
+        except ValueError as error:
+            raise UserError(
+                f"the labels of {path} lack a visit, or have another one ({error}); {_RESTORE}"
+            ) from None
     return history
 
 

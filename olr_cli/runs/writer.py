@@ -28,7 +28,7 @@ from olr_cli.data.prompt_files import prompt_set, read_prompts
 from olr_cli.data.prompts import Prompt, digested
 from olr_cli.data.writers import encode
 from olr_cli.errors import UserError, at
-from olr_cli.files import departures, sync, writing
+from olr_cli.files import departures, regular, sync, writing
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.checkpoints import (
     checkpoint_path,
@@ -159,7 +159,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         file = self.path / PROMPTS
         if not file.exists():
             return
-        content = file.read_bytes()
+        content = regular(file).read_bytes()
         whole = content[: content.rfind(b"\n") + 1]
         if whole != content:
             file.write_bytes(whole)

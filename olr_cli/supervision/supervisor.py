@@ -18,7 +18,7 @@ from fractions import Fraction
 from itertools import chain, groupby, pairwise
 from typing import NamedTuple, TypeAlias
 
-from olr_cli.answers import Grading, Judge, default_extractor, read_answer, vote
+from olr_cli.answers import Grading, Judge, default_extractor, is_placeholder, read_answer, vote
 from olr_cli.data.chat import ending
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.data.sets import noise_draw
@@ -209,8 +209,8 @@ class Supervisor:
 
 
 def _golds(prompt: Prompt, *labels: str | None) -> list[str]:
-    """The labels of a prompt that an answer can match, as its question asks for them: not the sentinel (R16)."""
-    return [prompt.asked(label) for label in labels if label is not None and label != SENTINEL]
+    """The labels of a prompt that an answer can match, as its question asks for them: no placeholders (R16)."""
+    return [prompt.asked(label) for label in labels if label is not None and not is_placeholder(label)]
 
 
 class Decision(NamedTuple):

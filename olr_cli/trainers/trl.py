@@ -248,7 +248,7 @@ def _settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
         "loss_average": "sequence" if args.loss_type == "grpo" else "token",
         "temperature": args.temperature,
         "top_p": args.top_p,
-        "top_k": args.top_k or None,
+        "top_k": max(args.top_k or 0, 0) or None,  # -1, as vLLM has it, is all tokens too
         "min_p": args.min_p or 0.0,
         **({"lr_schedule": schedule} if schedule in get_args(LrSchedule) else {}),
         "lr_warmup_ratio": args.get_warmup_steps(state.max_steps) / state.max_steps,

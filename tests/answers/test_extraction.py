@@ -4,8 +4,7 @@ import time
 
 import pytest
 from cases import each
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from olr_cli.answers import EXTRACTORS, default_extractor, extract, extraction, reading_more
 from olr_cli.errors import UserError

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from cases import tenth_or_whole
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from olr_cli.answers import Judge, extract, is_match
 from olr_cli.answers.matching import PLAIN_NUMBER

@@ -51,7 +51,7 @@ def test_signs_that_stand_for_two_make_no_more_of_a_text_than_its_length(answer,
     text = answer.format(", ".join(rf"\pm{n % 10}" for n in range(1, signs + 1)))
     started = time.process_time()
     form = read(text)
-    assert time.process_time() - started < 0.2
+    assert time.process_time() - started < 2
     assert form.kind == ("set" if answer == "{}" else "text")
 
 

@@ -1,8 +1,11 @@
 """What `verify` says of an answer: right, wrong, or why it cannot be scored."""
 
+from decimal import Decimal
+
+import numpy as np
 from cases import each
 
-from olr_cli.answers import Verdict, judge, parse, verify
+from olr_cli.answers import Verdict, is_match, judge, parse, verify
 
 
 @each(
@@ -20,6 +23,50 @@ def test_a_verdict_is_right_wrong_or_names_why_there_is_none(gold, answer, verdi
     assert found is verdict
     assert bool(found) is (verdict is Verdict.RIGHT)
     assert (found.reason is None) is (verdict in (Verdict.RIGHT, Verdict.WRONG))
+
+
+@each(
+    "label", "None", "N/A", "n/a", "NA", "nan", "NaN", "<NA>", "NaT", "null", "NULL", "notfound", "Not found", "proof",
+    "Proof.", "#REF!", "#DIV/0!", "#VALUE!", "#NAME?", "#NUM!", "#N/A", "#NULL!", "#WERT!", "Err:502", "####", "TBD",
+    "todo", "???", "-", "...", "", " ", " None ", r"$\text{N/A}$", "no answer", "see the solution",
+    "__NoCorrectAnswer__",
+)  # fmt: skip
+def test_who_repeats_a_placeholder_is_never_right(label):
+    for answer in (label, label.strip(), "7"):
+        assert verify(label, answer) is verify([label, label], answer) is Verdict.NO_GOLD
+    assert verify([label, "7"], "7") is Verdict.RIGHT and verify([label, "7"], label) is not Verdict.RIGHT
+
+
+@each(
+    "label",
+    "none",
+    "unknown",
+    "undefined",
+    "DNE",
+    "no solution",
+    r"\infty",
+    "Na",
+    "error",
+    "not given",
+    "True",
+    "0",
+)
+def test_words_that_are_answers_too_are_no_placeholders(label):
+    assert verify(label, label) is Verdict.RIGHT
+
+
+@each(
+    "gold, answer",
+    (7, "7"), ("7", 7), (7, 7.0), (0, "0"), ([7, 8], 8), ((None, "7"), 7), (np.int64(7), "7"), (np.array([7, 8]), "8"),
+    (np.float32(0.1), "0.1"), (0.5, r"\frac12"), (Decimal("0.50"), "1/2"), (1e16, "10000000000000000"),
+)  # fmt: skip
+def test_a_number_counts_as_it_is_written(gold, answer):
+    assert verify(gold, answer) is Verdict.RIGHT and verify(gold, "6") is Verdict.WRONG
+    assert is_match(7, answer) is (answer in ("7", 7))  # type: ignore[arg-type]
+
+
+def test_a_response_that_is_missing_claims_nothing():
+    assert parse(None) is None and verify(7, parse(None)) is Verdict.NO_ANSWER
 
 
 def test_a_verdict_that_takes_too_much_work_is_given_up(monkeypatch):

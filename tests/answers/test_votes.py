@@ -1,7 +1,6 @@
 """The majority answer of a rollout group (R9)."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from olr_cli.answers import Vote, vote
 

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 import typer
 from cases import each
 
+from olr_cli.answers import Judge
 from olr_cli.cli.errors import ends_well
 from olr_cli.errors import UserError, at
 
@@ -27,6 +29,20 @@ def test_too_little_memory_is_a_sentence(take, capsys):
         ends_well(take)()
     assert ended.value.exit_code == 2
     assert "not enough memory" in (said := capsys.readouterr().err) and said.count("\n") == 1
+
+
+def test_where_no_temporary_folder_may_be_written_a_sentence_says_so_and_workers_need_none(
+    monkeypatch, capsys
+):
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc/nowhere"])
+    with pytest.raises(typer.Exit) as ended:
+        ends_well(tempfile.gettempdir)()
+    assert ended.value.exit_code == 2
+    assert "No usable temporary directory" in (said := capsys.readouterr().err) and "set TMPDIR to" in said
+    if hasattr(os, "memfd_create"):
+        with Judge(workers=1) as judge:
+            assert judge.matches([("x+1", "1+x")]) == [True]
 
 
 def to_a_full_disk():

@@ -7,8 +7,7 @@ from math import prod
 import numpy as np
 import pytest
 from cases import each
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from olr_cli.answers import ARITHMETIC_SOURCES, default_extractor, extract
 from olr_cli.data.arithmetic import (

@@ -1,12 +1,20 @@
 """Messages in every form that data sets, logs and trainers write, read by one reader."""
 
-from cases import each
+from cases import each, refusal
 from samples import json_lines
 
 from olr_cli.api import OnlineLabelRefinement
-from olr_cli.data.chat import Message, as_text, message, prompt_messages, response_text, turns_of
+from olr_cli.data.chat import (
+    Message,
+    as_text,
+    message,
+    prompt_messages,
+    response_text,
+    turns_of,
+    unseen_part,
+)
 from olr_cli.data.logs import read_log
-from olr_cli.data.prompt_files import read_prompts
+from olr_cli.data.prompt_files import Reading, read_prompts
 
 PARTS = [
     {"type": "text", "text": "What is "},
@@ -60,3 +68,24 @@ def test_a_question_in_parts_has_one_id_in_a_file_a_log_and_another_trainer(tmp_
     with OnlineLabelRefinement() as olr:
         step = olr([chat, chat], ["7", "8"], ["7", "7"])
     assert {in_file.prompt_id, in_log, step.labels[0].prompt_id} == {plain.prompt_id}
+
+
+@each(
+    "part, name",
+    ({"type": "image", "image": "a.png"}, "image"), ({"type": "image_url", "image_url": {"url": "x"}}, "image_url"),
+    ({"type": "input_audio", "input_audio": {}}, "input_audio"), ({"type": "video", "text": None}, "video"),
+    ({"image": "a.png", "text": None}, "image"), ({"type": "text", "text": "a", "image": None}, None),
+    ({"type": "input_text", "text": "a"}, None), ({"text": "a"}, None), ("a", None), ({"type": None}, None),
+)  # fmt: skip
+def test_a_part_that_is_no_text_is_seen(part, name):
+    for turn in ({"role": "user", "content": ["q", part]}, {"from": "human", "value": [part]}):
+        assert unseen_part([{"role": "system", "content": "Hi"}, turn]) == name
+    assert unseen_part("q") is unseen_part(None) is unseen_part([{"role": "user", "content": "q"}]) is None
+
+
+def test_a_prompt_with_an_image_is_refused_where_only_text_is_shown(tmp_path):
+    rows = [{"prompt": [{"role": "user", "content": parts}], "answer": "7"} for parts in (PARTS[:1], PARTS)]
+    file = json_lines(tmp_path / "x.jsonl", *rows)
+    said = refusal(read_prompts, file, reading=Reading(is_text_only=True))
+    assert f"line 2 of {file}: 'prompt' has a part of type 'image'" in said
+    assert len(read_prompts(file)) == 2  # where labels are joined, or noise is written

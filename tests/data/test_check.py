@@ -154,6 +154,29 @@ def test_of_a_log_of_answers_each_question_is_checked_once(tmp_path):
     assert f"olr audit {log}" in ended.output
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_a_question_with_an_image_is_found_and_left_out_of_an_export(tmp_path, suffix):
+    text = {"type": "text", "text": "How many apples?"}
+    chats = [[text], [{"type": "image", "image": "a.png"}, text], [text, {"type": "audio", "audio": "b"}]]
+    rows = [{"prompt": [{"role": "user", "content": chat}], "answer": "7"} for chat in chats]
+    file = json_lines(tmp_path / "x.jsonl", *rows)
+    if suffix == "parquet":
+        pl.read_ndjson(file).write_parquet(file := tmp_path / "x.parquet")
+    assert checked(file) == (0, {"image": [1, 2]})
+    ended = olr("check", file, "--export", tmp_path / f"y.{suffix}")
+    assert ended.exit_code == 0 and "(1 of 3 rows)" in ended.output
+    assert checked(tmp_path / f"y.{suffix}") == (0, {})
+    said = olr("train", "own-data", "--set", f"data.train={file}", "--dry-run")
+    assert said.exit_code == 2 and "has a part of type 'image', and only text is shown" in said.output
+
+
+def test_placeholders_are_told_from_words_that_are_answers(tmp_path):
+    labels = ["notfound", "proof", "#REF!", "None", "none", "unknown", "Na"]
+    rows = [{"question": f"What is it, {label}?", "answer": label} for label in labels]
+    _, found = checked(json_lines(tmp_path / "x.jsonl", *rows))
+    assert (found["no_answer"], found["nothing"]) == ([0, 1, 2, 3], [4, 5])
+
+
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 def test_an_export_keeps_the_rows_that_can_be_graded_as_they_are(tmp_path, suffix):
     (tmp_path / "x.csv").write_text(ROWS.replace("Which x?", '"Which\nx?"'))

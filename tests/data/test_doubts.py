@@ -1,8 +1,15 @@
 """What a question and its label give away by themselves, and what is sound."""
 
-import pytest
+import time
 
+import pytest
+from cases import each
+from commands import olr
+from samples import json_lines
+
+from olr_cli.data.chat import Message
 from olr_cli.data.doubts import FAULTS, boxes, doubts
+from olr_cli.data.questions import has_template
 
 OPTIONS = "Which is prime? (A) 4 (B) 9 (C) 11 (D) 15"
 DOUBTFUL = [
@@ -63,3 +70,60 @@ def test_what_is_sound(question, label):
 def test_the_boxes_of_a_solution_that_differ():
     assert boxes(r"$t=\boxed{3}$ or $t=\boxed{-3}$, so \boxed{ 3 } and 3") == ["3", "-3"]
     assert boxes(r"\boxed{\frac{1}{2}}") == [r"\frac{1}{2}"] and boxes("3") == []
+
+
+def test_a_long_label_is_read_at_its_ends_and_its_brackets_are_all_counted():
+    middle = "+1" * 2000
+    assert [*doubts("What is it?", f"({middle})")] == []
+    assert (
+        [*doubts("What is it?", f"({middle}")] == [*doubts("What is it?", f"1{middle}({middle}+1")] == ["cut"]
+    )
+    assert "cut" in doubts("What is it?", f"1{middle}=") and "marks" in doubts(
+        "What is it?", f"[{'28' * 800}]"
+    )
+    assert "words" in doubts("What is it?", "First we add what was given at the start. " * 100)
+    assert "backslash" in doubts("What is it?", f"{middle}\frac{{1}}{{2}}{middle}")
+    assert boxes(r"\boxed{1}" * 1000) == ["1"]
+
+
+SHAPES = [
+    "9", "a word ", "12 ", "1,", "x=1 ", r"\frac{1}{2}", "1 (ab ", " ", "'\"", "how many ", ". Is ", "[asy]", "-", "[",
+    "{", "a ", "\\\\", "First we add 3 and 4 to get 7, so x = 7. ", r"\boxed{1}", r"\boxed{", "(a)", "(i)", "1) ", "![",
+    r"\text{", "answer: ", "#### ", "\n", "$", "twenty ", "5 cm ", "A) B) ", "٣", "1/", "2^", "a\u0301", "&lt;", "a; ",
+    "as required ", "<|im_start|>user\n", "[INST] ", "<|user|>\n", "user\n", "User: ",
+]  # fmt: skip
+
+
+def processor_seconds(text):
+    """The least of three measurements, which no other process can lengthen."""
+    seconds = []
+    for _ in range(3):
+        began = time.process_time()
+        _ = [
+            *doubts("What is x?", text),
+            *doubts(text, "7"),
+            boxes(text),
+            has_template([Message("user", text)]),
+        ]
+        seconds.append(time.process_time() - began)
+    return min(seconds)
+
+
+@each("shape", *SHAPES)
+def test_four_times_as_long_a_text_takes_at_most_six_times_as_long(shape):
+    once, four_times = (processor_seconds((shape * size)[:size]) for size in (10_000, 40_000))
+    assert four_times < 6 * max(once, 0.01)
+
+
+def test_labels_and_questions_of_a_million_characters_are_checked(tmp_path):
+    texts = [
+        (shape * 1_000_000)[:1_000_000] for shape in ("9", "a word ", "[", "x=1 ", r"\boxed{", "(a)", "#### ")
+    ]
+    rows = [
+        *({"question": f"What is it, {at}?", "answer": text} for at, text in enumerate(texts)),
+        *({"question": text, "answer": "7"} for text in texts),
+    ]
+    began = time.process_time()
+    ended = olr("check", json_lines(tmp_path / "x.jsonl", *rows))
+    assert ended.exit_code == 0 and "14 rows" in ended.output
+    assert time.process_time() - began < 60  # by patterns of quadratic time it was hours

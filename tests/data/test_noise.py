@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from cases import each, refusal
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from olr_cli.data.chat import Message
 from olr_cli.data.noise import NoiseKind, default_target, describe_counts, examples, inject, marked_count

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from cases import each
 from commands import done
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from samples import SAME_QUESTION, json_lines, questions
 
 from olr_cli.api import OnlineLabelRefinement

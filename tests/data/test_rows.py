@@ -12,7 +12,7 @@ import pytest
 from cases import each, refusal
 from samples import json_lines
 
-from olr_cli.data.rows import Origins, Rows, matching_files, pick, read_table
+from olr_cli.data.rows import Origins, Rows, files_of_one_split, matching_files, pick, read_table
 
 
 def rows(values: list[Any], kind: Any = None) -> Rows:
@@ -159,10 +159,79 @@ def test_a_folder_and_a_pattern_stand_for_their_files_in_order(tmp_path):
     assert "c.jsonl does not fit" in complaint(tmp_path)
 
 
+@each(
+    "names, patterns",
+    (["train-00000-of-00002.parquet", "train-00001-of-00002.parquet", "test-00000-of-00001.parquet"],
+     ["'F/test-*.parquet'", "'F/train-*.parquet'"]),
+    (["train-00000-of-00001-b42a775f.parquet", "validation-00000-of-00001-7f.parquet"],
+     ["'F/train-*.parquet'", "'F/validation-*.parquet'"]),
+    (["dev.jsonl", "training.jsonl"], ["F/dev.jsonl", "F/training.jsonl"]),
+    (["gsm8k_eval.csv", "gsm8k_train1.csv", "gsm8k_train2.csv"], ["F/gsm8k_eval.csv", "'F/gsm8k_train*.csv'"]),
+    (["a_train.json", "b_train.json", "a_held-out.json"], ["F/a_held-out.json", "'F/*train*'"]),
+    (["TestSet.tsv", "trainData.tsv"], ["F/TestSet.tsv", "F/trainData.tsv"]),
+)  # fmt: skip
+def test_a_folder_of_several_splits_is_refused_with_patterns_that_read_one(tmp_path, names, patterns):
+    for name in names:
+        (tmp_path / name).write_text("question,answer\n")
+    said = refusal(files_of_one_split, str(tmp_path)).replace(str(tmp_path), "F")
+    assert said.startswith("the folder F holds files of several splits")
+    assert said.endswith(f"name those of one, as {' or '.join(patterns)}")
+    for pattern in patterns:
+        files = files_of_one_split(pattern.strip("'").replace("F", str(tmp_path), 1))
+        assert 0 < len(files) < len(names)
+    assert len(files_of_one_split(str(tmp_path / "*"))) == len(names)
+
+
+@each(
+    "names",
+    ["train-00000-of-00002.parquet", "train-00001-of-00002.parquet"],
+    ["train_part1.jsonl", "train_part2.jsonl", "training_more.jsonl"],
+    ["contest.jsonl", "latest.jsonl", "trained.jsonl", "developers.jsonl"],
+    ["part-0.csv", "train.csv"],
+)
+def test_a_folder_of_shards_of_one_split_is_read_whole(tmp_path, names):
+    for name in names:
+        (tmp_path / name).write_text("question,answer\n")
+    assert [file.name for file in files_of_one_split(str(tmp_path))] == sorted(names)
+
+
+@each(
+    "text, line",
+    ('{"q": "1", "a": 1}\n{"q": "2", "a": 2, "a": 3}\n', ", line 2"),
+    ('{"q": "1", "m": {"a": 1, "a": 3}}', ", line 1"),
+    ('[{"q": "1", "a": 1, "a": 2}]', ""),
+)
+def test_a_key_that_stands_twice_with_other_values_is_named_with_its_line(tmp_path, text, line):
+    file = tmp_path / "x.jsonl"
+    file.write_text(text)
+    assert f"x.jsonl{line} is not valid JSON: an object has the key 'a' twice" in complaint(file)
+    file.write_text('{"q": "1", "a": 1, "a": 1}')
+    assert read_table([file]).to_pylist() == [{"q": "1", "a": 1}]
+
+
 def test_a_categorical_column_is_read_as_its_values(tmp_path):
     file = tmp_path / "a.parquet"
     pq.write_table(pa.table({"a": pa.array(["x", "y", "x"]).dictionary_encode()}), file)
     assert read_table([file]).schema.field("a").type == pa.string()
+
+
+TEXTS = pa.array(["x", None, "a text of more than twelve bytes"], pa.string_view())
+
+
+@each(
+    "column",
+    TEXTS,
+    pa.array([["x"], None, ["y", None]], pa.list_(pa.string_view())),
+    pa.StructArray.from_arrays([TEXTS], ["gold"]),
+    pa.array(["x", "y", "x"], pa.large_string()),
+    pa.array(["x", "y", "x"], pa.large_string()).dictionary_encode(),
+    pa.array([b"x", b"y", None], pa.binary_view()),
+)
+def test_texts_of_every_type_of_arrow_are_read_and_chosen_from(tmp_path, column):
+    pq.write_table(pa.table({"a": column}), file := tmp_path / "a.parquet")
+    table = read_table([file, file])
+    assert table["a"].to_pylist() == column.to_pylist() * 2
+    assert Rows(table, Origins("file")).take([5, 0]).values("a") == [column.to_pylist()[at] for at in (2, 0)]
 
 
 def test_large_texts_that_repeat_are_read_as_they_are(tmp_path):

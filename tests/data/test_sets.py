@@ -252,3 +252,12 @@ def test_a_verified_label_measures_what_is_held_out(tmp_path):
     train, held_out = training_data(Recipe.model_validate({"data": data}))
     assert held_out is not None and [prompt.gold for prompt in held_out.prompts] == ["5", "5"]
     assert train.notes == [f"10 of 10 verified labels in {verified} are for 10 prompts here, 0 for none"]
+
+
+def test_a_placeholder_measures_nothing(tmp_path):
+    rows = [{"question": f"{at}?", "answer": "notfound" if at % 2 else str(at)} for at in range(10)]
+    file = str(json_lines(tmp_path / "x.jsonl", *rows))
+    _, held_out = training_data(validate({"data": {"train": file, "held_out": 0.5}}, "recipe"))
+    assert {prompt.given_label for prompt in held_out.prompts} == {"0", "2", "4", "6", "8"}
+    said = refusal(held_out_prompts, validate({"data": {"test": file}}, "recipe"), file, "test")
+    assert "5 held-out prompts have neither a true answer nor a clean label (first: line 2)" in said

@@ -20,8 +20,7 @@ import sympy
 from answer_laws import LAWS, _read_here, corpus, evaluated_by_python
 from cases import tenth_or_whole
 from fuzz_answers import TOKENS
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from sentences import cases
 
 from olr_cli.answers import Judge, algebra, extract, is_read, vote
@@ -87,7 +86,7 @@ def test_no_composed_text_is_much_work_for_the_calling_process(is_long, sampled)
             began = time.process_time()
             with suppress(NeedsAlgebra):
                 decide(*task)
-            assert time.process_time() - began < 0.2, task
+            assert time.process_time() - began < 1, task
         last = text
 
 

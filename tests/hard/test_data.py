@@ -19,8 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 import sentences
 from cases import each
-from hypothesis import HealthCheck, example, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 from sentences import cases, olr, options, write
 
 from olr_cli.analysis.histories import read_history

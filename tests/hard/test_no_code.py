@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from make_toys import build_tokenizer
 from outcomes import reopen
 from sentences import cases, olr, options, refusal

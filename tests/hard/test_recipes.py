@@ -9,11 +9,9 @@ from typing import Any, get_args
 
 import pytest
 from cases import each, tenth_or_whole
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from pydantic import BaseModel
-from sentences import cases, olr, refusal, sentence
-from sentences import write as write_file
+from sentences import cases, olr, refusal, sentence, write as write_file
 
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import expand_sweep, find_recipe, load_recipe, validate

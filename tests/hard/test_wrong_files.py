@@ -12,9 +12,10 @@ from forks import Plan, kind_of_operation
 from outcomes import differences, reopen
 from test_damage import contents, require_error
 
+from olr_cli.answers import Judge
 from olr_cli.errors import UserError
 from olr_cli.files import write_text
-from olr_cli.runs.store import scan_labels, scan_rollouts
+from olr_cli.runs.store import scan_labels, scan_rollouts, stored_history
 
 
 def first_shard(run, table):
@@ -54,6 +55,32 @@ def test_a_shard_with_rows_that_no_run_has_is_named(name, run):
     with pytest.raises(UserError, match=message) as caught:
         (scan_labels if table == "labels" else scan_rollouts)(run)
     assert str(shard) in str(caught.value)
+
+
+OTHER_VISITS = {
+    "later": pl.col("visit") + 1,
+    "before the first": pl.col("visit") * 0,
+    "of another prompt": pl.col("visit") + pl.int_range(pl.len()) * 7,
+}
+
+
+@pytest.mark.parametrize("name", OTHER_VISITS)
+@pytest.mark.parametrize("tables", [["labels"], ["rollouts"], ["labels", "rollouts"]], ids="-".join)
+def test_a_resume_reads_no_labels_of_other_visits_than_the_rollouts_or_than_follow(name, tables, run):
+    for table in tables:
+        shard = max((run / table).iterdir())
+        samples = 4 if table == "rollouts" else 1
+
+        def change(rows, samples=samples):
+            visits = rows.gather_every(samples).select(OTHER_VISITS[name]).to_series()
+            return rows.with_columns(visit=visits.gather(pl.int_range(rows.height, eager=True) // samples))
+
+        rewrite(shard, change)
+    with (
+        pytest.raises(UserError, match=r"or has others; restore it|lack a visit, or have another one \("),
+        Judge(workers=1) as judge,
+    ):
+        stored_history(run, judge)
 
 
 def test_a_shard_of_another_run_is_named(run):

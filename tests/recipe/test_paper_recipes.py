@@ -175,14 +175,14 @@ def cluster(tmp_path):
 
 def test_a_task_of_a_job_array_trains_its_run_of_the_sweep_on_the_gpus_it_has(cluster):
     job = cluster("paper/noise-ratios", "--set", "seed=1", SLURM_ARRAY_TASK_ID="7", SLURM_GPUS_ON_NODE="4")
-    assert job.wait(30) == 0
+    assert job.wait(120) == 0
     assert cluster.calls() == [
         "olr train paper/noise-ratios --set engine.gpus_per_node=4 --set engine.nodes=1 --sweep --index 7 --set seed=1"
     ]
 
 
 def test_what_the_user_sets_comes_after_what_the_job_has_and_wins(cluster):
-    assert cluster("paper/qwen3-4b", "--set", "engine.gpus_per_node=4").wait(30) == 0
+    assert cluster("paper/qwen3-4b", "--set", "engine.gpus_per_node=4").wait(120) == 0
     (call,) = cluster.calls()
     recipe, *words = call.removeprefix("olr train ").split()
     settings = [value for name, value in pairwise(words) if name == "--set"]
@@ -193,17 +193,17 @@ def test_what_the_user_sets_comes_after_what_the_job_has_and_wins(cluster):
 def test_a_job_of_its_own_goes_on_where_it_stopped(cluster):
     run = "--run-dir runs/qwen3-4b"
     settings = f"olr train paper/qwen3-4b --set engine.gpus_per_node=8 --set engine.nodes=1 {run}"
-    assert cluster("paper/qwen3-4b").wait(30) == 0
+    assert cluster("paper/qwen3-4b").wait(120) == 0
     assert cluster.calls() == [settings]
     (cluster.folder / "runs" / "qwen3-4b").mkdir(parents=True)
     (cluster.folder / "runs" / "qwen3-4b" / "manifest.json").touch()
-    assert cluster("paper/qwen3-4b").wait(30) == 0
+    assert cluster("paper/qwen3-4b").wait(120) == 0
     assert cluster.calls() == [f"{settings} --resume"]
 
 
 def test_several_nodes_get_one_ray_cluster_before_olr_starts(cluster):
     nodes = {"SLURM_JOB_NUM_NODES": "3", "SLURMD_NODENAME": "first"}
-    assert cluster("paper/qwen3-8b", SLURM_ARRAY_TASK_ID="0", **nodes).wait(30) == 0
+    assert cluster("paper/qwen3-8b", SLURM_ARRAY_TASK_ID="0", **nodes).wait(120) == 0
     calls = cluster.calls()
     address = "10.0.0.1:21234"
     head, others = sorted((c for c in calls if c.startswith("srun")), key=lambda call: "--exclude" in call)
@@ -224,7 +224,7 @@ def test_several_nodes_get_one_ray_cluster_before_olr_starts(cluster):
 )
 def test_ray_gets_an_address_that_other_nodes_reach(cluster, variables, address):
     nodes = {"SLURM_JOB_NUM_NODES": "3", "SLURMD_NODENAME": "first"}
-    assert cluster("paper/qwen3-4b", **nodes, **variables).wait(30) == 0
+    assert cluster("paper/qwen3-4b", **nodes, **variables).wait(120) == 0
     calls = cluster.calls()
     assert any(f"ray start --head --node-ip-address={address} --port=21234" in call for call in calls)
     assert calls[-1].endswith(f"--set engine.ray_address={address}:21234")
@@ -234,7 +234,7 @@ def test_ray_gets_an_address_that_other_nodes_reach(cluster, variables, address)
 def test_a_node_without_such_an_address_is_told_how_to_name_it(cluster):
     nodes = {"SLURM_JOB_NUM_NODES": "3", "SLURMD_NODENAME": "first", "OWN_ADDRESSES": "127.0.1.1"}
     job = cluster("paper/qwen3-4b", **nodes)
-    assert job.wait(30) == 1
+    assert job.wait(120) == 1
     assert "OLR_HEAD_ADDRESS" in job.stderr.read()
     assert not any(call.startswith(("srun", "olr")) for call in cluster.calls())
 
@@ -248,15 +248,15 @@ def test_the_address_is_the_source_of_packets_to_the_other_node():
 
 def test_a_job_whose_time_is_nearly_over_is_stopped_and_queued_again(cluster):
     job = cluster("paper/qwen3-4b", SLOW="yes")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not (cluster.folder / "running").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
     job.send_signal(signal.SIGTERM)
-    assert job.wait(30) == 143
+    assert job.wait(120) == 143
     assert cluster.calls()[-1] == "scontrol requeue 41234"
 
 
 def test_the_script_wants_a_recipe(cluster):
     job = cluster()
-    assert job.wait(30) == 2
+    assert job.wait(120) == 2
     assert "usage" in job.stderr.read()

@@ -3,8 +3,7 @@
 import json
 
 from cases import refusal
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from olr_cli.runs.metrics import MetricsTail, append_metrics, drop_metrics_after, read_metrics
 

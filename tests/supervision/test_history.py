@@ -4,8 +4,7 @@ from fractions import Fraction
 
 import pytest
 from cases import each
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy.stats import linregress
 
 from olr_cli.supervision import History, MajorityVote, Past

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from cases import each
 from decisions import by_group, make_method
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.recipe.layers import validate

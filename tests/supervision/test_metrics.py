@@ -7,11 +7,9 @@ from fractions import Fraction
 import polars as pl
 import pytest
 from cases import each
-from decisions import LABEL as CLEAN
-from decisions import ROLLOUT, table_of
+from decisions import LABEL as CLEAN, ROLLOUT, table_of
 from histories import write_history
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.recipe.methods import OlrMethod

@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from cases import each
 from decisions import by_group
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from olr_cli.answers import Judge
 from olr_cli.answers.pool import WorkerPool

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from cases import each, refusal
 from decisions import make_method
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.supervision import Decided, Rollout, RolloutGroup, Step

@@ -43,6 +43,16 @@ def test_grpo_rewards_the_given_label_whatever_the_majority_says(judge):
     assert not decided.label.is_selected
 
 
+@pytest.mark.parametrize("label", ["None", "#REF!", "notfound", "proof"])
+def test_a_label_that_stands_for_a_missing_one_rewards_nobody_and_is_no_truth(judge, label):
+    given = prompt(None, label, None)
+    assert given.file_label == label
+    (decided,) = supervise(judge, make_method("grpo"), given, [[label, "7", None]])
+    assert decided.rewards == (0.0, 0.0, 0.0) and decided.label.given_label_count == 0
+    (drawn,) = supervise(judge, make_method("grpo"), prompt("active", SENTINEL, label), [[label, "7", "8"]])
+    assert drawn.label.noisy_label == SENTINEL, "nothing is proved wrong by what is no truth (R3)"
+
+
 def test_answers_that_are_known_already_count_whatever_the_responses_say(judge):
     known = RolloutGroup(prompt(), 1, 1, (Rollout("\\boxed{7}"),) * 3, answers=("12", None, SENTINEL))
     (decided,) = by_group(Supervisor(compose(make_method("grpo")), judge, seed=0).supervise(Step.of([known])))

@@ -5,8 +5,7 @@ import statistics
 import polars as pl
 import pytest
 from histories import write_history
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from benchmarks.theory import phase
 from benchmarks.theory.__main__ import main

@@ -8,8 +8,7 @@ import make_toys
 import pytest
 import torch
 from cases import each
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from make_toys import (
     CHARACTERS,
     MIXTURE_NOTE,

@@ -1,14 +1,18 @@
 """A trainer's rows are found by the question that they ask (R24)."""
 
+from types import SimpleNamespace
+
 import pyarrow as pa
 import pytest
-from cases import refusal
+from cases import each, refusal
 from samples import SAME_QUESTION, questions
 
+from olr_cli.api import OnlineLabelRefinement
 from olr_cli.data.questions import normal_question
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Recipe
 from olr_cli.trainers.dataset import PromptIndex, row_turns
+from olr_cli.trainers.trl import _settings
 
 
 def index(*asked):
@@ -41,3 +45,29 @@ def test_rows_that_ask_one_question_are_told_apart_by_their_words():
     assert "no row with the prompt" in refusal(prompts.of, {"prompt": "1"})
     with pytest.raises(UserError, match=r"2 rows have the prompt 'What is 1\+1\?'; remove all but one"):
         index("What is 1+1?", "what is 1 + 1", "What is 1+1?")
+
+
+@each("top_k, expected", (-1, None), (0, None), (None, None), (50, 50))
+def test_trls_ways_to_say_that_all_tokens_are_drawn_from_are_one(top_k, expected):
+    arguments = SimpleNamespace(
+        **{"lr_scheduler_type": SimpleNamespace(value="linear"), "get_warmup_steps": lambda steps: 0},
+        **{
+            "generation_batch_size": 8,
+            "num_generations": 4,
+            "per_device_train_batch_size": 4,
+            "world_size": 1,
+        },
+        **{
+            "gradient_accumulation_steps": 2,
+            "learning_rate": 1e-6,
+            "beta": 0.0,
+            "epsilon": 0.2,
+            "epsilon_high": 0.2,
+        },
+        **{"loss_type": "grpo", "temperature": 1.0, "top_p": 1.0, "top_k": top_k, "min_p": None},
+        max_completion_length=None,
+    )
+    settings = _settings(arguments, SimpleNamespace(num_train_epochs=1, max_steps=2), model=None)
+    assert settings["train"]["top_k"] == expected
+    with OnlineLabelRefinement(settings=settings) as olr:
+        assert olr.recipe.train.top_k == expected

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from cases import each
 
+from olr_cli.api import OnlineLabelRefinement
 from olr_cli.errors import UserError
 from olr_cli.trainers.grading import accuracy_reward, compute_score
 
@@ -59,6 +60,24 @@ def test_a_gold_that_cannot_be_read_gives_no_reward_where_that_can_be_said():
     said = [r"\boxed{7}", "no answer", r"\boxed{7^}", "no answer"]
     assert accuracy_reward(said, answer=golds) == [None, None, 0.0, 0.0]
     assert [compute_score("mine", *pair) for pair in zip(said, golds, strict=True)] == [0.0] * 4
+
+
+@each("gold", "notfound", "proof", "#REF!", "None", "N/A", "nan", float("nan"), ["null", "N/A"])
+def test_who_repeats_what_stands_for_a_missing_gold_gets_nothing(gold):
+    said = [rf"\boxed{{{gold[0] if isinstance(gold, list) else gold}}}", r"\boxed{7}"]
+    assert accuracy_reward(said, answer=[gold] * 2) == [None, None]
+    with OnlineLabelRefinement() as olr:
+        assert olr.grade(said, [gold] * 2) == [0.0, 0.0]
+    if gold == gold:  # a missing gold is an error for verl
+        assert [compute_score("mine", one, gold) for one in said] == [0.0, 0.0]
+
+
+def test_a_completion_that_is_missing_has_no_answer():
+    assert accuracy_reward([None, [], r"\boxed{7}"], answer=[7, 7, 7]) == [0.0, 0.0, 1.0]
+    assert compute_score("mine", None, "7") == 0.0
+    with OnlineLabelRefinement() as olr:
+        assert olr.grade([None, r"\boxed{7}"], [7, 7]) == [0.0, 1.0]
+        assert olr(["q", "q"], [None, r"\boxed{7}"], [7, 7]).rewards == (0.0, 1.0)
 
 
 def test_a_score_for_verl_is_that_of_the_plain_reward():

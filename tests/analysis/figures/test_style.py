@@ -5,8 +5,7 @@ import itertools
 import polars as pl
 import pytest
 from cases import each, refusal
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from matplotlib.lines import Line2D
 from matplotlib.text import Annotation
 

@@ -5,8 +5,7 @@ from itertools import pairwise
 
 import polars as pl
 import pytest
-from audit_tables import many as rollouts_of_many
-from audit_tables import write
+from audit_tables import many as rollouts_of_many, write
 from commands import answered
 from histories import write_history
 from pages import label, report, rollout, write_run

@@ -7,8 +7,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from histories import SMALL, arms_of, write_history
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from pages import Page, unpacked
 
 from olr_cli.analysis.figures import draw

@@ -31,8 +31,7 @@ from transformers.integrations import sdpa_attention
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from olr_cli.data.chat import Message
-from olr_cli.engines.local import grpo as grpo_module
-from olr_cli.engines.local import policy as policy_module
+from olr_cli.engines.local import grpo as grpo_module, policy as policy_module
 from olr_cli.engines.local.attention import attend_folded
 from olr_cli.engines.local.engine import load_policy
 from olr_cli.engines.local.grpo import response_statistics

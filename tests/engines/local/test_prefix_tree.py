@@ -1,8 +1,7 @@
 """A tree says of each sequence what it would say alone, and holds what sequences share once."""
 
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from tiny import keys, tiny_policy
 
 from olr_cli.engines.local.grpo import response_statistics

@@ -17,8 +17,7 @@ from forks import fork, status
 from polars.testing import assert_frame_equal
 from samples import json_lines
 
-from olr_cli.engines import launch as launching
-from olr_cli.engines import step as step_module
+from olr_cli.engines import launch as launching, step as step_module
 from olr_cli.engines.launch import launch, unfinished_run, unused_run_path
 from olr_cli.engines.local import loop
 from olr_cli.engines.local.checkpoint import load_trainer

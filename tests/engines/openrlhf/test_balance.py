@@ -4,8 +4,7 @@ import random
 from itertools import chain
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from olr_cli.engines.openrlhf.balance import deal
 

@@ -6,8 +6,7 @@ How OpenRLHF divides a step is simulated here from its sources: `RemoteExperienc
 
 import pytest
 from cases import each, refusal
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from olr_cli.engines.openrlhf.checks import (
     attention_of,

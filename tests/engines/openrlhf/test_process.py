@@ -57,7 +57,7 @@ def python(code):
     return [sys.executable, "-c", code]
 
 
-def wait_until(happened, seconds=30):
+def wait_until(happened, seconds=120):
     deadline = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < deadline

@@ -1,0 +1,26 @@
+r"""What stands in place of an answer where there is none: one table for files and rewards (R16).
+
+Only what a program, a spreadsheet or an annotator writes for a missing answer is in it. Words that are answers too are
+not: `none`, `unknown`, `undefined`, `DNE`, `no solution`, `\infty`, and `Na`, which is sodium.
+"""
+
+from __future__ import annotations
+
+import re
+
+_LONGEST = 60
+_PLACEHOLDER = re.compile(
+    r"(?:|None|NA|NaT|<NA>|__NoCorrectAnswer__|Err:\d{3}"
+    r"|\#+|\#N/?A|\#[A-ZÀ-Ý0/]+[!?]"  # of spreadsheets, in any language: `#REF!`, `#DIV/0!`, `#WERT!`
+    r"|[\s$({\[]*(?:\\text\w*\{)?(?i:n/a|nan|null|tbd|todo|proof"
+    r"|(?:answer )?not[ _-]?found|not (?:available|applicable)"
+    r"|no (?:final )?answer(?: (?:found|given|provided|available))?"
+    r"|see (?:the )?(?:solution|above|below|text|figure)"
+    r"|\?+|-+|\.{2,}|…|–)[\s.:$)}\]]*)"
+)
+
+
+def is_placeholder(label: str) -> bool:
+    """Whether a label says that there is no answer, ``N/A``, ``notfound`` or ``#REF!``: no response matches it."""
+    label = label.strip()
+    return len(label) <= _LONGEST and _PLACEHOLDER.fullmatch(label) is not None
