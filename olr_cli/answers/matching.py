@@ -123,6 +123,8 @@ def matches(
         others = other_readings(plain_gold, plain, f"{gold} {answer}")
         if any(_compare(*(read_tidied(text, leaf) for text in pair)) for pair in others):
             return True
+        if any(_compare(expected, read_tidied(side, leaf)) for side in _sides(answer, leaf)):
+            return True
         if _differ_by_a_constant(plain_gold, plain, leaf):
             return True
     if verdict or (tolerance > 0 and _is_near(expected, said, tolerance)):
@@ -140,6 +142,19 @@ def reason(gold: str, answer: str, leaf: Leaf = no_algebra) -> str:
     if any(TOO_MANY_DIGITS in form.guesses for form in forms):
         return "TOO_LARGE"
     return "UNREAD" if forms[1].kind == "text" and CONTRADICTION not in forms[1].guesses else "UNDECIDED"
+
+
+_APPROXIMATELY = re.compile(r"\\approx(?![a-zA-Z])|≈")
+_OF_NUMBERS = re.compile(r"(?:[\d.,\s+*/^(){}=-]|\\(?:frac|sqrt|cdot|times|pi|div)(?![a-zA-Z]))+", re.ASCII)
+
+
+def _sides(answer: str, leaf: Leaf) -> list[str]:
+    r"""The sides of an equation of numbers that holds, or rounds, as in `\frac13 \approx 0.333`: each is an answer."""
+    text = tidy(_APPROXIMATELY.sub("=", answer))
+    if "=" not in text or not _OF_NUMBERS.fullmatch(text):
+        return []
+    is_wrong = CONTRADICTION in read_tidied(text, leaf).guesses
+    return [] if is_wrong else [side.strip() for side in text.split("=")]
 
 
 def _differ_by_a_constant(gold: str, answer: str, leaf: Leaf) -> bool:
@@ -170,10 +185,13 @@ def _may_match(gold: Form, answer: Form) -> bool:
     return any(_compare(*pair) for pair in pairs)
 
 
+_CALENDAR = re.compile("mon|tue|wed|thu|fri|sat|sun|jan|feb|mar|apr|jun|jul|aug|sep|oct|nov|dec")
+
+
 def _is_abbreviation(gold: Form, answer: Form) -> bool:
-    """Whether one of two words begins the other: `Tue` and `Tuesday`."""
+    """Whether one of two words begins the other, and both are of a calendar: `Tue` and `Tuesday`."""
     short, long = sorted((gold.label, answer.label), key=len)
-    return gold.kind == answer.kind == "word" and len(short) > 2 and long.startswith(short)
+    return gold.kind == answer.kind == "word" and long.startswith(short) and bool(_CALENDAR.match(short))
 
 
 def _is_near(gold: Form, answer: Form, tolerance: Fraction) -> bool:

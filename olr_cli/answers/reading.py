@@ -115,15 +115,19 @@ _NAMELESS = re.compile(
 """In its groups what computer algebra may misread: indices and formulas, letters in a row."""
 _LISTED = re.compile(r"\[([^\[\]]*,[^\[\]]*)\]")
 _CLOCK = re.compile(r"^([01]?\d|2[0-3]):([0-5]\d)$", re.ASCII)
+_SEVERAL = "hours? hrs? h minutes? mins? seconds? secs? days? weeks? months? years? feet foot ft inch(?:es)? pounds? lbs?"
+_MEASURE = (
+    rf"(?:\\text\{{\s*(?:{_SEVERAL.replace(' ', '|')})\s*\}}|(?:{_SEVERAL.replace(' ', '|')})\b|\^\s*\\circ)"
+)
 _UNSURE = re.compile(
-    # several quantities: 2 hours 30 minutes
-    r"\d\s*(?:\\text\{[^{}]*\}|\^\s*\\circ|[a-zA-Z]+)\s*,?\s*(?:\\text\{\s*and\s*\}|and\b)?\s*\d+(?:\.\d+)?\s*(?:\\text|\\?[a-z]{3}|'|\^\{?\\prime)"
-    r"|[一二三四五六七八九十百千零两]"  # numerals of words
-    r"|(?:\\text\{[A-Za-z ]+\}|(?<![A-Za-z\\])[A-Z])\s*\([^()]*,"  # a function by its name, perhaps a point by its
+    rf"\d\s*{_MEASURE}\s*,?\s*(?:\\text\{{\s*and\s*\}}|and\b)?\s*\d+(?:\.\d+)?\s*(?:{_MEASURE}|'|\^\{{?\\prime)"
+    r"|[一二三四五六七八九十百千零两]"  # numerals that are words
+    r"|(?:\\text\{[A-Za-z ]+\}|(?<![A-Za-z\\])[BNU])\s*\([^()]*,"  # a function, or a distribution, by its name
     r"|\d[spdf]\s*\^.*\d[spdf]\s*\^"  # electrons
     r"|^(?:\\text\{\s*)?[NS]\b.*\d.*[EW]"  # points of the compass
-    r"|^[a-zA-Z](?: [a-zA-Z])+$"  # a word or a product
+    r"|^[a-zA-Z](?: [a-zA-Z])+$"  # a word, or a product
 )
+"""Where the reader guesses what is meant, beside quantities of several units: `2 hours 30 minutes`."""
 _OPTIONS = re.compile("[A-J]{2,6}")
 _ANY_VALUE = re.compile(  # constants of integration, free integers
     r"(?=.*[tuxy])(?:.*\+\s*[CK]$|[CK]\s*\+)|.*(?:(?<![a-zA-Z\\])(?:[CK]|[CcK]_\{?\d\}?|A|B)\s*\\?e\s*\^|[kn]\s*\\pi)|-?\d*k\s*[+-]\s*\d+$"
