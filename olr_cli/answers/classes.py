@@ -76,9 +76,16 @@ class Form:
     def is_told_from(self, other: Form) -> bool:
         """Whether they differ for certain, if they differ: nothing was guessed, or nothing that a number could be."""
         guesses = self.all_guesses | other.all_guesses
-        if "number" in (self.kind, other.kind):
+        if self.is_plain or other.is_plain:
             return all(guess.startswith(OF_LETTERS) for guess in guesses)
         return not guesses
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is made of numbers alone."""
+        if self.kind in ("tuple", "set", "interval", "matrix"):
+            return all(part.is_plain for part in self.parts)
+        return self.kind in ("number", "percent", "quantity", "based", "time")
 
     @property
     def all_guesses(self) -> frozenset[str]:

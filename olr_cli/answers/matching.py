@@ -151,10 +151,11 @@ _OF_NUMBERS = re.compile(r"(?:[\d.,\s+*/^(){}=-]|\\(?:frac|sqrt|cdot|times|pi|di
 def _sides(answer: str, leaf: Leaf) -> list[str]:
     r"""The sides of an equation of numbers that holds, or rounds, as in `\frac13 \approx 0.333`: each is an answer."""
     text = tidy(_APPROXIMATELY.sub("=", answer))
-    if "=" not in text or not _OF_NUMBERS.fullmatch(text):
+    sides = [side.strip() for side in text.split("=")]
+    if len(sides) < 2 or not _OF_NUMBERS.fullmatch(text) or CONTRADICTION in read_tidied(text, leaf).guesses:
         return []
-    is_wrong = CONTRADICTION in read_tidied(text, leaf).guesses
-    return [] if is_wrong else [side.strip() for side in text.split("=")]
+    are_numbers = all(approximate(read_tidied(side, leaf)) is not None for side in sides)
+    return sides if are_numbers else []
 
 
 def _differ_by_a_constant(gold: str, answer: str, leaf: Leaf) -> bool:
@@ -212,9 +213,7 @@ def _has_other_case(gold: str, answer: str, form: Form) -> bool:
     """Whether a letter of a formula is in the answer only as a capital or a small one, or a short word is: `Co`."""
     if form.kind == "word" and len(form.label) > 1:
         gold, answer = (re.sub(r"\\text|[^a-zA-Z]", "", text) for text in (gold, answer))
-        is_code = (
-            len(gold) < 3 or not re.search("[aeiouAEIOU]", gold) or bool(_MIXED.search(gold + " " + answer))
-        )
+        is_code = len(gold) < 3 or not re.search("[aeiouAEIOU]", gold) or bool(_MIXED.search(gold))
         return is_code and gold != answer and gold.lower() == answer.lower() and "no" not in (gold, answer)
     if form.kind in ("number", "percent", "based", "quantity"):
         return False

@@ -115,7 +115,9 @@ _NAMELESS = re.compile(
 """In its groups what computer algebra may misread: indices and formulas, letters in a row."""
 _LISTED = re.compile(r"\[([^\[\]]*,[^\[\]]*)\]")
 _CLOCK = re.compile(r"^([01]?\d|2[0-3]):([0-5]\d)$", re.ASCII)
-_SEVERAL = "hours? hrs? h minutes? mins? seconds? secs? days? weeks? months? years? feet foot ft inch(?:es)? pounds? lbs?"
+_SEVERAL = (
+    "hours? hrs? h minutes? mins? seconds? secs? days? weeks? months? years? feet ft inch(?:es)? pounds? lbs?"
+)
 _MEASURE = (
     rf"(?:\\text\{{\s*(?:{_SEVERAL.replace(' ', '|')})\s*\}}|(?:{_SEVERAL.replace(' ', '|')})\b|\^\s*\\circ)"
 )
