@@ -315,7 +315,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         number = self._step + 1
         with self._clock.measure("store"):
             tables = run.store(number, labels, rollouts)
-        metrics = step_metrics(*tables, sum(part.timeouts for part in parts))
+        counts = (sum(part.timeouts for part in parts), sum(part.undecided for part in parts))
+        metrics = step_metrics(*tables, *counts)
         times = {name: seconds for name, seconds in self._clock.metrics().items() if name != "time/step"}
         self._step = number
         epoch = max(labels["visit"])

@@ -31,8 +31,8 @@ from sympy.core.cache import clear_cache
 from sympy.core.function import AppliedUndef
 from sympy.core.relational import Eq, Ge, Gt, Le, Lt, Ne, Relational
 
-from olr_cli.answers.classes import Form, number, short, unordered
-from olr_cli.answers.reading import TooLarge, Unreadable
+from olr_cli.answers.classes import OF_LETTERS, Form, number, short, unordered
+from olr_cli.answers.reading import Contradiction, TooLarge, Unreadable
 from olr_cli.answers.size import check_size
 
 _NORMALIZATION = NormalizationConfig(malformed_operators=True, nits=True, boxed="none")
@@ -158,9 +158,12 @@ def _parse(latex: str, config: ConversionConfig) -> Any:
 
 _SEED = 0
 _MOST_OPERATIONS = 500
+_MOST_FACTORED = 30
 _BITS = 133
 """Compared bits of a value: 40 digits."""
 _SPARE_BITS = 50
+_MOST_POINTS = 8
+"""Points at which an expression is computed, in search of two at which it is real."""
 _SMALL_CONSTANT = 64
 """Bits of a constant that may be lost in a sum with others; a longer one adds its bits to what is compared."""
 _MOST_COMPARED = 4000
@@ -171,6 +174,7 @@ _PRIME = 2**127 - 1
 _Bounded = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit)
 _Signed = (sympy.Abs, sympy.sign, sympy.Max, sympy.Min, sympy.arg, sympy.re, sympy.im, sympy.conjugate)
 """Functions of the signs of symbols, all of which are positive here."""
+_SIGNED_NAMES = tuple(f"{function.__name__} " for function in _Signed)
 _Point = tuple[int, int]
 """The real and the imaginary part of a value, in units of the last bit."""
 
@@ -211,7 +215,10 @@ def _form(parsed: Any) -> Form:
             raise Unreadable("a matrix that can't be computed")
         return _form(matrix)
     if isinstance(parsed, sympy.Expr):
-        return _expression(evaluate(parsed))
+        form = _expression(evaluate(parsed))
+        if form.label in ("oo", "-oo") and parsed.free_symbols:
+            raise Contradiction("an infinity beside letters")
+        return form
     raise Unreadable(f"a {type(parsed).__name__} is no answer")
 
 
@@ -240,17 +247,34 @@ def _expression(value: Any) -> Form:
     if value.is_infinite:
         return Form("value", str(value))
     if value.is_Symbol:
-        return Form("word", value.name.lower())
+        is_signed = value.name.startswith(_SIGNED_NAMES)
+        return Form("word", value.name.lower()).guessed([OF_LETTERS + value.name] if is_signed else [])
     opaque = _with_names(value)
     bits = _compared_bits(opaque)
     try:
         values = [_value_at(opaque, place, bits) for place in range(2)]
+        is_real_elsewhere = any(i for (_, i), _ in values) and not value.has(sympy.I)
+        if is_real_elsewhere:
+            values = _real_values(opaque, bits) or values
     except _NoValue:
         return number(Fraction(0)) if sympy.simplify(value) == 0 else Form("other", short(str(value)))
     one, other = map(_rational, values)
     if one is not None and one == other:
         return number(one)
-    return Form("value", short(" ".join(f"{r:x},{i:x}@{e}" for (r, i), e in values)))
+    label = short(" ".join(f"{r:x},{i:x}@{e}" for (r, i), e in values))
+    guesses = {symbol.name for symbol in opaque.free_symbols if symbol.name.startswith(_SIGNED_NAMES)}
+    if is_real_elsewhere:  # where another expression is not, perhaps
+        guesses.add(label)
+    return Form("value", label).guessed(OF_LETTERS + guess for guess in guesses)
+
+
+def _real_values(expression: sympy.Expr, bits: int) -> list[tuple[_Point, int]]:
+    """The values at the first two points at which an expression of roots and logarithms is real; none without two."""
+    if not expression.free_symbols:
+        return []
+    values = (_value_at(expression, place, bits) for place in range(_MOST_POINTS))
+    real = [one for one in values if not one[0][1]]
+    return real[:2] if len(real) > 1 else []
 
 
 def _with_names(expression: sympy.Expr) -> sympy.Expr:
@@ -279,7 +303,7 @@ class _NoValue(Unreadable):
 def _value_at(expression: sympy.Expr, place: int, bits: int) -> tuple[_Point, int]:
     """The value of `expression` at a point, as two integers of `bits` bits and a binary exponent.
 
-    At the first point, symbols are between 0 and 1, at others between 1 and 9.
+    At every third point, from the first on, symbols are between 0 and 1, at others between 1 and 9.
 
     Raises:
         _NoValue: there is none.
@@ -309,7 +333,7 @@ def _coordinate(name: str, place: int) -> sympy.Rational:
     """The value of a symbol at a point: positive and real, where identities that sympy proves do hold."""
     digest = hashlib.blake2b(f"{place} {name}".encode("utf-8", "surrogatepass"), digest_size=15).digest()
     share = sympy.Rational(int.from_bytes(digest, "big") * 128, _PRIME)
-    return share if place == 0 else 1 + 8 * share
+    return share if place % 3 == 0 else 1 + 8 * share
 
 
 def _binary(part: Any) -> tuple[int, int, int]:
@@ -421,8 +445,22 @@ def _evaluated(expression: Any, has_imaginary_unit: bool) -> Any:
         base, exponent = arguments
         if exponent.is_Rational and exponent.q % 2 and exponent.q > 1 and base.is_number and base.is_negative:
             return (-1) ** exponent.p * (-base) ** exponent
+        if exponent.is_Rational and exponent.q == 2 and base.free_symbols:
+            return _root(base, exponent)
     value = expression.func(*arguments)
     return value.doit() if isinstance(value, _Bounded) else value
+
+
+def _root(base: sympy.Expr, exponent: sympy.Rational) -> sympy.Expr:
+    """A root of letters; that of a square is an absolute value."""
+    factor, square = base.as_coeff_Mul()
+    if square.is_Add and sympy.count_ops(square) <= _MOST_FACTORED and square.is_polynomial():
+        square = sympy.factor(square)
+    if factor.is_positive and square.is_Pow and square.exp.is_even and square.base.free_symbols:
+        return factor**exponent * _signed(sympy.Abs(square.base, evaluate=False), [square.base]) ** (
+            square.exp * exponent
+        )
+    return base**exponent
 
 
 def _signed(expression: Any, arguments: list[Any]) -> sympy.Expr:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Literal, NamedTuple, NewType
 
@@ -24,12 +24,15 @@ UNITS_LEFT_OUT = frozenset({"degree", "dollar"})
 COUNTED = "#"
 """Prefix of the unit of things that are counted (`5 apples`), which the key ignores."""
 
+OF_LETTERS = "?"
+"""Prefix of a guess about the values of letters, which leaves no doubt that a form is no plain number."""
+
 _LONGEST_LABEL = 120
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The meaning of an answer, apart from its spelling.
+    r"""The meaning of an answer, apart from its spelling.
 
     | kind       | label                                 | parts                                             |
     |------------|---------------------------------------|---------------------------------------------------|
@@ -52,11 +55,42 @@ class Form:
     | equation   | what vanishes, or the sides           | the last side, and the text, unless it solves one |
     | other      | the expression or inequality          |                                                   |
     | text       | normalised text                       | (can't be read, R8)                               |
+
+    Attributes:
+        guesses: what the reader guessed here: letters in a row that it took for a product, a style that it dropped. No
+            class depends on them, and no answer is proved wrong on a guess (R7).
+        others: other readings of the same text, for the same purpose: `3,14` as a decimal, `5\,\Omega` as a 5.
     """
 
     kind: FormKind
     label: str = ""
     parts: tuple[Form, ...] = ()
+    guesses: frozenset[str] = field(default=frozenset(), compare=False)
+    others: tuple[Form, ...] = field(default=(), compare=False)
+
+    def guessed(self, guesses: Iterable[str], others: Iterable[Form] = ()) -> Form:
+        """The same form, read less surely."""
+        guesses, others = self.guesses.union(guesses), (*self.others, *others)
+        return replace(self, guesses=guesses, others=others) if guesses or others else self
+
+    def is_told_from(self, other: Form) -> bool:
+        """Whether they differ for certain, if they differ: nothing was guessed, or nothing that a number could be."""
+        guesses = self.all_guesses | other.all_guesses
+        if self.is_plain or other.is_plain:
+            return all(guess.startswith(OF_LETTERS) for guess in guesses)
+        return not guesses
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is made of numbers alone."""
+        if self.kind in ("tuple", "set", "interval", "matrix"):
+            return all(part.is_plain for part in self.parts)
+        return self.kind in ("number", "percent", "quantity", "based", "time")
+
+    @property
+    def all_guesses(self) -> frozenset[str]:
+        """The guesses made in it and in its parts."""
+        return self.guesses.union(*(part.all_guesses for part in self.parts)) if self.parts else self.guesses
 
     @property
     def key(self) -> Key:

@@ -91,11 +91,24 @@ def _box_or_text(text: str) -> str | None:
 _DIGITS = r"(?:\d{1,3}(?:(?:,|\{,\}|,?\\[,!])\d{3})+|\d+)(?!\d)"
 _SEPARATOR = re.compile(r"\{,\}|,?\\[,!]|,")
 _INTEGER = re.compile(rf"(?<![\w.])([-−]?)({_DIGITS})(?!\.\d)", re.ASCII)
+_EXPONENT = r"\s*(?:\^|\*\*)\s*(?:\{\s*[-−+]?\d+\s*\}|\(\s*[-−+]?\d+\s*\)|[-−+]?\d+)"
 _NUMBER = re.compile(
-    rf"((?<![\w)\]}}])[-−])?((?<![\w.])\.\d+|(?<!\w)(?<!\d\.){_DIGITS}(?: \d+/\d+|\.\d+|/\d+)?)"
-    r"([eE][-+]?\d+(?!\w))?",
+    rf"((?<![\w)\]}}^*])(?<![\^*][{{(])[-−])?"
+    r"((?<![\w.^])(?<![\^*][{(-])\.\d+"
+    rf"|(?<![\w^])(?<!\*\*)(?<![\^*][{{(−-])(?<![\^*][{{(][−-])(?<!\d\.){_DIGITS}(?: \d+/\d+|\.\d+|/\d+)?)"
+    rf"([eE][-+]?\d+(?!\w)|(?:\s*(?:×|\\times|\\cdot|\*|[xX])\s*10)?{_EXPONENT})?",
     re.ASCII,
 )
+_RUNS_ON = re.compile(
+    r"\n\s*(?:Question|Problem|Q|User|Human|Input)(?: ?\d+)?\s*[:：]"
+    r"|<\|(?:im_end|im_start|eot_id|end|endoftext|end_of_text)\|>|<end_of_turn>|</s>|<｜end▁of▁sentence｜>"
+)
+
+
+def _own_turn(response: str) -> str:
+    """A response up to where a base model runs on: another question, or a mark that ends a turn."""
+    runs_on = _RUNS_ON.search(response.lstrip())
+    return response.lstrip()[: runs_on.start()] if runs_on else response
 
 
 def first_integer(response: str) -> str | None:
@@ -105,8 +118,11 @@ def first_integer(response: str) -> str | None:
 
 
 def last_number(response: str) -> str | None:
-    """The last number of a response: ``so 2 * 3 = $1,234.50.`` claims 1234.50; ``-3/4``, ``1 1/2``, ``1.5e-3``."""
-    matches = [*_NUMBER.finditer(response)]
+    """Return the last number of a response: ``so 2 * 3 = $1,234.50.`` claims 1234.50; ``1 1/2``, ``1.5e-3``.
+
+    A power is read whole, as ``2^{10}``; its exponent alone is no number: of ``x^2`` nothing is read.
+    """
+    matches = [*_NUMBER.finditer(_own_turn(response))]
     return _plain_number(*matches[-1].groups(default="")) if matches else None
 
 
@@ -121,8 +137,8 @@ _OPTION = (
 )
 _TWO = rf"(?:\s*+(?:,|/|&|、|(?:and|or|et|ou|und|oder|y|o|e)\b|[和或])\s*+{_OPTION})?"
 _ANSWER = (
-    r"(?:\b(?:answer|antwort|réponse|respuesta|risposta|resposta|ответ|correct (?:option|choice|letter)"
-    r"|(?:best|right) (?:option|choice|letter))\b|答案|正解|答え|정답)"
+    r"(?:\b(?:answer|antwort|réponse(?: finale)?|respuesta(?: final)?|risposta(?: finale)?|resposta(?: final)?|ответ"
+    r"|correct (?:option|choice|letter)|(?:best|right) (?:option|choice|letter))\b|答案|正解|答え|정답)"
 )
 _IS = (
     r"(?:(?:is|ist|est|es|è|é|(?:must|should|would|will|has to|seems to|appears to) be)\b|[:=是为は])"
@@ -131,7 +147,9 @@ _IS = (
 )
 _STATED = re.compile(
     rf"(?i:{_ANSWER})[\s*_]*+(?i:{_IS})[\s:*]*+{_OPTION}{_TWO}"
-    rf"|(?i:\b(?:choose|pick|select|go with)\b|选择?)\s*+{_OPTION}{_TWO}"
+    rf"|(?i:\b(?:choose|pick|select|go with)\b|[选選][择擇]?[:：]?)\s*+{_OPTION}{_TWO}"
+    r"|(?:选项|選項)\s*([A-Z])\s*(?:是|为|為)?\s*(?:正[确確]|对|對)的?"
+    r"|(?im:\b(?:my|final|the) answer)\s*[:=]\s*[(\[]?(?P<small>[a-j])[)\]]?[\s.]*$"
     rf"|(?<![\w(\[*])[(\[*]*+([A-Z])[)\]*]*+ is (?:(?:therefore|clearly|the) )*(?i:correct|right|best)\b"
 )
 _NAMED = re.compile(
@@ -161,6 +179,7 @@ def choice(response: str) -> str | None:
     return last_line
 
 
+_FINAL = re.compile(r"(?im)^[#*_> \t]*(?:the )?final answer[:：*_ \t]*\n(?=\s*\S)")
 _CLAIM = re.compile(rf"(?i:{_ANSWER})[\s*_]*+(?i:{_IS}|：)[\s:*]*+")
 _CLOSING = re.compile(r"\*\*([^*\n]+)\*\*[\s.]*\Z")
 _SENTENCE_END = re.compile(r"[.!](?:\s|$)|。")
@@ -170,10 +189,11 @@ def last_answer(response: str) -> str | None:
     """The answer that a response marks, in whatever way: for logs of others, not for training (R6).
 
     The first of these that is there: the last box; what is marked in ``<answer>…</answer>``, or all of it; ``#### x``,
-    unless it is a heading; ``**x**`` at the end; the rest of the sentence after the last "Answer:" or "answer is"; the
-    last code block, if it is one line.
+    unless it is a heading; what stands below a heading "Final Answer"; ``**x**`` at the end; the rest of the sentence
+    after the last "Answer:" or "answer is"; the last code block, if it is one line. All before a base model runs on.
     """
-    if (box := boxed(response)) is not None:
+    response = _own_turn(response)
+    if (box := boxed(response.replace("\\fbox", "\\boxed"))) is not None:
         return box
     if (within := tagged(response, "answer")) is not None:
         return last_answer(within) or within
@@ -181,6 +201,9 @@ def last_answer(response: str) -> str | None:
     line, _, more = rest.strip().partition("\n")
     if is_there and line and (not more or not any(map(str.isalpha, line))):
         return line.strip()
+    if headings := [*_FINAL.finditer(response)]:
+        below = response[headings[-1].end() :].strip()
+        return last_answer(below) or below.partition("\n")[0].strip(" *`$") or None
     closing = _CLOSING.search(response)
     text = closing[1] if closing else response
     if claims := [*_CLAIM.finditer(text)]:
@@ -189,11 +212,12 @@ def last_answer(response: str) -> str | None:
         fenced = response.split("```")  # at odd places what is within fences, after the name of a language
         block = fenced[-2].partition("\n")[2].strip() if len(fenced) % 2 and len(fenced) > 1 else ""
         text = "" if "\n" in block else block
-    return text.strip(" *`") or None
+    text = text.strip(" *`")
+    return (text if "\\[" in text or "\\(" in text else re.sub(r"\s*\\[\])]$", "", text)) or None
 
 
 def _one_letter(match: re.Match[str]) -> str | None:
-    letters = {*filter(None, match.groups())}
+    letters = {letter.upper() for letter in match.groups() if letter}
     return letters.pop() if len(letters) == 1 else None
 
 

@@ -89,7 +89,8 @@ class Grading:
             return Verdict.NO_GOLD
         if not answer:
             return Verdict.NO_ANSWER
-        return Verdict.WRONG if all((gold, answer) in self._wrong for gold in golds) else Verdict.GIVEN_UP
+        undecided = next((gold for gold in golds if not self.is_wrong(gold, answer)), None)
+        return Verdict.WRONG if undecided is None else Verdict[self._judge.reason((undecided, answer))]
 
     def votes(self) -> list[Vote]:
         """Return the vote of each prompt's responses."""

@@ -36,8 +36,8 @@ Pair: TypeAlias = tuple[str, str]
 """A gold, label or truth, and an answer."""
 
 Task: TypeAlias = tuple[str, ...]
-"""``("key", answer)``, ``("matches", gold, answer)``, with the tolerance at the end where there is one, or
-``("may match", gold, answer)``."""
+"""``("key", answer)``, ``("matches", gold, answer)``, with the tolerance at the end where there is one,
+``("may match", gold, answer)`` or ``("reason", gold, answer)``."""
 
 
 class Judge(AbstractContextManager["Judge"]):
@@ -110,6 +110,14 @@ class Judge(AbstractContextManager["Judge"]):
         """
         tolerance = self._tolerance if tolerance is None else tolerance
         return self._verdicts("matches", pairs, *([str(tolerance)] if tolerance else []))
+
+    def reason(self, pair: Pair) -> str:
+        """Return why `matches` gives no verdict about a pair: the name of a `Verdict`."""
+        task = ("reason", *pair)
+        texts = (("key", text) for text in pair)
+        if not self._given_up.isdisjoint([("matches", *pair), *texts]):
+            return "TOO_MUCH_WORK"
+        return self._decide([task])[task] or "TOO_MUCH_WORK"
 
     def may_match(self, pairs: Iterable[Pair]) -> list[bool]:
         """Whether some grader may call each answer right, given the gold beside it, or verification gave up on it.

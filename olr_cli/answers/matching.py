@@ -9,14 +9,25 @@ the last side of ``m+n = 25``, and what math-verify proves to be the same statem
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
-from string import ascii_letters
 
 from olr_cli.answers.classes import COUNTED, Form, Key, approximate, exact
 from olr_cli.answers.notation import LONGEST_READ, tidy
-from olr_cli.answers.reading import Leaf, NeedsAlgebra, names_value, no_algebra, read, read_tidied
-from olr_cli.answers.units import is_connective, split_unit
+from olr_cli.answers.other_readings import ADDED_CONSTANT, LETTER, VALUE, other_readings
+from olr_cli.answers.reading import (
+    CONTRADICTION,
+    TOO_MANY_DIGITS,
+    Leaf,
+    NeedsAlgebra,
+    names_value,
+    no_algebra,
+    read,
+    read_surely,
+    read_tidied,
+    with_points,
+)
+from olr_cli.answers.units import is_connective
 
 _FILLER = re.compile(r"^(?:there (?:is|are|exists?) )?(?:(?:the|an?) )?|s? exists?$")
 _ROUNDING = Fraction(1, 100)
@@ -24,48 +35,10 @@ _ROUNDING = Fraction(1, 100)
 _MOST_COMPARED = 50
 """Largest number of list elements that are compared pairwise."""
 
-_BY = re.compile(r"(?<=\\text\{derivative)(\d \w+) by \w+")
-_FUNCTION_OF_TIME = re.compile(r"(?<=[a-zA-Z}])\s*\(\s*[tx]\s*\)")
 _SIGN = re.compile(r"\\*%")
-_DEGREES = re.compile(r"(\d+(?:\.\d+)?)\s*\^\s*(?:\\circ(?![a-zA-Z])|\{\s*\\circ\s*\})")
-_PLAIN_UNIT = re.compile(r"(?<=[\d})\s])\s*([a-zA-Z][a-zA-Z/ ]*(?:\^\{?-?\d\}?)?)$")
-_POINT = re.compile(r"[A-Z]\s*(\(.*,.*\))")
-_BASED = re.compile(r"(?:\\text\{)?([\dA-F]+)\}?_.*")
-_CHOSEN = re.compile(r"(?<!\w)(?:C\s*\(\s*(\w+)\s*,\s*(\w+)\s*\)|(\d+)C(\d+)(?!\w))")
-_DECIMAL_COMMA = re.compile(  # and none of thousands, as in 1,234
-    r"(?<![\d.,])(?![1-9]\d{0,2}(?:,\d{3})+(?![\d,]))(?:\d{1,3}(?:[. ]\d{3})+|\d+),\d+(?![\d.,])"
-)
-_LIST = re.compile(r"[(\[]|\\\{")
-_NAMELESS = re.compile(
-    r"\\text\{[^{}]*[a-zA-Z][^{}]*\}|\\[a-zA-Z]+|_\{[^{}]*\}|([a-z]{3,}|[A-Z][a-z]{2,}|mu|nu|xi|[一-鿿]+)"
-)
 
-_REALS = re.compile(
-    r"(?:[a-z]\s*\\in\s*)?(?:\\text\{\s*)?(?:[aA]ll )?(?:real(?: number)?s|\\mathbb\s*\{?\s*R)\s*\}?"
-)
-_BUILDER = re.compile(
-    r"\\?\{\s*[a-zA-Z]\s*(?:\\in\s*\\mathbb\s*\{?R\}?\s*)?(?:\\mid(?![a-zA-Z])|[|:])(.*?)\\?\}"
-)
-_OR = re.compile(r"\\text\{\s*,?\s*or\s*\}|\bor\b|\\(?:lor|vee|cup)(?![a-zA-Z])")
-_ORDER = re.compile(r"([<>]|\\(?:[lg][et]|ne)(?![a-zA-Z]))")
-_EXCEPT = re.compile(r"\s*(?:\\setminus|\bexcept(?: for)?\b\s*\}?)\s*")
-_UNEQUAL = re.compile(
-    r"(?:[,;]|\\text\{\s*,?\s*and\s*\}|\band\b|\\(?:land|wedge)(?![a-zA-Z]))?\s*"
-    r"(?<![a-zA-Z\\])([a-zA-Z]|\\(?!pi|infty|text)[a-z]+)\s*\\ne(?![a-zA-Z])"
-)
-_VARIABLE = re.compile(r"[a-zA-Z]|\\(?!pi|infty)[a-z]+")
 
-_LETTER = re.compile(r"\\text\{[^{}]*\}|\\[a-zA-Z]+|[a-zA-Z]")
-_NAMES = frozenset(ascii_letters) - {"e", "i"}
-_COUNTERS = frozenset("jklmn")
 _NAMED = re.compile(r"(.*?)(\((?!\\?[a-z]+\)).+\)|_.+|(?<=angle).+|[A-Z]{2,4}\W?)")
-_CALL = re.compile(r"[a-zA-Z]\s*(?:\(|_\s*\{?)\s*([a-z])\s*[)}]?\s*=.*")
-_DECLARED = re.compile(
-    r"([a-zA-Z])\s*\\in\s*\\mathbb|\b(?:some|any|all|every|arbitrary)\b[a-z ]*\}?\s*\$?([a-zA-Z])(?![a-zA-Z])"
-    r"|([a-zA-Z])\$?\s*(?:\\text\{)?\s*is an[a-z ]* integer"
-)
-_VALUE = re.compile(r"^[^=]*=(?=[^=]*$)")
-_DECLARATION = re.compile(r"\s*,?\s*[a-zA-Z]\s*\\in\s*\\mathbb.*")
 
 PLAIN_NUMBER = "^(?:0|[1-9][0-9]{0,14})$"
 """A pattern: two answers of this form match if their texts are equal, and for no other reason (R7)."""
@@ -92,9 +65,12 @@ def decide(
     leaf: Leaf = no_algebra,
     proof: Proof = no_proof,
     math_verify_proof: Proof = no_proof,
-) -> Key | bool | None:
-    """The key of an answer's class (``"key", answer``), whether an answer is right (``"matches", gold, answer``, and
-    the tolerance where there is one), or whether some grader may call it right (``"may match", gold, answer``).
+) -> Key | bool | str | None:
+    """Do one task of the judge.
+
+    That is the key of an answer's class (``"key", answer``), whether an answer is right (``"matches", gold, answer``,
+    and the tolerance where there is one), whether some grader may call it right (``"may match", gold, answer``), or why
+    there is no verdict (``"reason", gold, answer``).
 
     Raises:
         NeedsAlgebra: `leaf` has none, and the texts can't be told apart without it.
@@ -104,6 +80,8 @@ def decide(
         return read(answer.removesuffix(IN_PERCENT), leaf).key
     asked, answer, *tolerance = texts
     gold = asked.removesuffix(IN_PERCENT)
+    if kind == "reason":
+        return reason(gold, answer, leaf)
     if kind == "may match":
         if proof is no_proof:
             raise NeedsAlgebra
@@ -130,52 +108,91 @@ def matches(
     plain_gold, plain = tidy(gold), tidy(answer)
     if plain_gold == plain:
         return True
-    expected, said = read_tidied(plain_gold, leaf), read_tidied(plain, leaf)
+    expected, said = read_surely(gold, plain_gold, leaf), read_surely(answer, plain, leaf)
+    if CONTRADICTION in expected.guesses | said.guesses:
+        return None
     verdict = _compare(expected, said)
+    joined, said_joined = _joints(plain_gold), _joints(plain)
+    if verdict is None and joined and said_joined and joined.isdisjoint(said_joined):
+        return None  # math-verify and intervals take `and` for `or`
     if verdict is None:
         verdict = proof(plain_gold, plain)
+    if verdict and _has_other_case(plain_gold, plain, expected):
+        return None
     if not verdict and max(len(plain_gold), len(plain)) <= LONGEST_READ:
-        # Letters of which the texts say that they stand for any number of some kind: `k \in \mathbb{Z}`.
-        declared = frozenset("".join(groups) for groups in _DECLARED.findall(f"{gold} {answer}"))
-        others = _other_readings(plain_gold, plain, declared)
+        others = other_readings(plain_gold, plain, f"{gold} {answer}")
         if any(_compare(*(read_tidied(text, leaf) for text in pair)) for pair in others):
+            return True
+        if any(_compare(expected, read_tidied(side, leaf)) for side in _sides(answer, leaf)):
+            return True
+        if _differ_by_a_constant(plain_gold, plain, leaf):
             return True
     if verdict or (tolerance > 0 and _is_near(expected, said, tolerance)):
         return True
-    # None is kept apart from False: R3 draws noisy labels from answers that are proved wrong (False), and an undecided
-    # one may be right: an equal value under another name or in an equation that need not name it, letters in a row
-    # that may be no product, a gold of 3,14, which may be a list or a number.
-    is_open = verdict is None or _nameless(plain_gold, expected) != _nameless(plain, said)
-    if {expected.kind, said.kind} != {"equation"}:
-        is_open = is_open or _compare(_unnamed(expected), _unnamed(said)) is True
-    for text, other in ((plain_gold, said), (plain, expected)):
-        if not is_open and (pointed := _with_points(text)) != text:
-            is_open = _compare(other, read_tidied(pointed, leaf)) is True
-    return None if is_open else False
+    # None is kept apart from False: R3 draws noisy labels from answers that are proved wrong (False).
+    return None if verdict is None or _may_match(expected, said) else False
 
 
-def _unnamed(form: Form) -> Form:
-    """The value of a form, or its solutions, whatever they are called."""
-    if form.kind == "system":
-        return Form("set", parts=tuple(_solutions(form)))
-    return form.parts[0] if form.kind in ("assignment", "equation") and form.parts else form
+def reason(gold: str, answer: str, leaf: Leaf = no_algebra) -> str:
+    """Return why `matches` gives no verdict: the name of a `Verdict`."""
+    text = tidy(gold)
+    if with_points(text) != text and "_" not in text:
+        return "TWO_READINGS"
+    forms = read(gold, leaf), read(answer, leaf)
+    if any(TOO_MANY_DIGITS in form.guesses for form in forms):
+        return "TOO_LARGE"
+    return "UNREAD" if forms[1].kind == "text" and CONTRADICTION not in forms[1].guesses else "UNDECIDED"
 
 
-def _nameless(text: str, form: Form) -> set[str]:
-    """Letters in a row that computer algebra read as a product, which they may not be."""
-    return {*_NAMELESS.findall(split_unit(text)[0])} - {""} if _is_computed(form) else set()
+_APPROXIMATELY = re.compile(r"\\approx(?![a-zA-Z])|≈")
+_OF_NUMBERS = re.compile(r"(?:[\d.,\s+*/^(){}=-]|\\(?:frac|sqrt|cdot|times|pi|div)(?![a-zA-Z]))+", re.ASCII)
 
 
-def _is_computed(form: Form) -> bool:
-    """Whether computer algebra read some part of an answer."""
-    return form.kind in ("value", "equation", "other", "text") or any(map(_is_computed, form.parts))
+def _sides(answer: str, leaf: Leaf) -> list[str]:
+    r"""The sides of an equation of numbers that holds, or rounds, as in `\frac13 \approx 0.333`: each is an answer."""
+    text = tidy(_APPROXIMATELY.sub("=", answer))
+    sides = [side.strip() for side in text.split("=")]
+    if len(sides) < 2 or not _OF_NUMBERS.fullmatch(text) or CONTRADICTION in read_tidied(text, leaf).guesses:
+        return []
+    are_numbers = all(approximate(read_tidied(side, leaf)) is not None for side in sides)
+    return sides if are_numbers else []
 
 
-def _with_points(text: str) -> str:
-    """`text` with points for its decimal commas: 1234.5 for 1.234,5. Only semicolons keep those of a tuple apart."""
-    if _LIST.search(text) and ";" not in text:
-        return text
-    return _DECIMAL_COMMA.sub(lambda number: number[0].translate(str.maketrans(",", ".", ". ")), text)
+def _differ_by_a_constant(gold: str, answer: str, leaf: Leaf) -> bool:
+    """Whether two antiderivatives, with their constants, are of one family; of letters in bars both signs are right."""
+    one, other = (ADDED_CONSTANT.sub("", VALUE.sub("", text)) for text in (gold, answer))
+    if one == VALUE.sub("", gold) or other == VALUE.sub("", answer):
+        return False
+    difference = read_tidied(re.sub(r"\|([^|]*)\|", r"(\1)", f"({one}) - ({other})"), leaf)
+    return approximate(difference) is not None
+
+
+def _joints(text: str) -> set[str]:
+    """The words that join the parts of a text, in one spelling."""
+    return {_JOINTS[sign] for sign in _JOINT.findall(text)}
+
+
+_JOINTS = {"and": "and", "land": "and", "wedge": "and", "or": "or", "lor": "or", "vee": "or"}
+_JOINT = re.compile(rf"(?<![a-zA-Z])({'|'.join(_JOINTS)})(?![a-zA-Z])")
+
+
+def _may_match(gold: Form, answer: Form) -> bool:
+    """Whether two forms that do not match rest on guesses, or another reading of theirs does match."""
+    if not gold.is_told_from(answer) or _is_abbreviation(gold, answer):
+        return True
+    pairs = [*((other, answer) for other in gold.others), *((gold, other) for other in answer.others)]
+    if {gold.kind, answer.kind} != {"equation"}:  # an equal value under another name is not proved wrong
+        pairs.append((_unnamed(gold), _unnamed(answer)))
+    return any(_compare(*pair) for pair in pairs)
+
+
+_CALENDAR = re.compile("mon|tue|wed|thu|fri|sat|sun|jan|feb|mar|apr|jun|jul|aug|sep|oct|nov|dec")
+
+
+def _is_abbreviation(gold: Form, answer: Form) -> bool:
+    """Whether one of two words begins the other, and both are of a calendar: `Tue` and `Tuesday`."""
+    short, long = sorted((gold.label, answer.label), key=len)
+    return gold.kind == answer.kind == "word" and long.startswith(short) and bool(_CALENDAR.match(short))
 
 
 def _is_near(gold: Form, answer: Form, tolerance: Fraction) -> bool:
@@ -192,12 +209,41 @@ def _is_near(gold: Form, answer: Form, tolerance: Fraction) -> bool:
     return abs(value - said) <= tolerance * abs(value)
 
 
+def _has_other_case(gold: str, answer: str, form: Form) -> bool:
+    """Whether a letter of a formula is in the answer only as a capital or a small one, or a short word is: `Co`."""
+    if form.kind == "word" and len(form.label) > 1:
+        gold, answer = (re.sub(r"\\text|[^a-zA-Z]", "", text) for text in (gold, answer))
+        is_code = len(gold) < 3 or not re.search("[aeiouAEIOU]", gold) or bool(_MIXED.search(gold))
+        return is_code and gold != answer and gold.lower() == answer.lower() and "no" not in (gold, answer)
+    if form.kind in ("number", "percent", "based", "quantity"):
+        return False
+    if form.kind == "assignment":
+        gold, answer = VALUE.sub("", gold), VALUE.sub("", answer)
+    ours, theirs = ({name for name in LETTER.findall(text) if len(name) == 1} for text in (gold, answer))
+    is_option = form.kind in ("word", "choice") and form.label <= "j"
+    return not is_option and any(letter.swapcase() in theirs for letter in ours - theirs - _CASELESS)
+
+
+_MIXED = re.compile("[a-z][A-Z]")
+_CASELESS = frozenset("eiEIcC")
+"""Constants, and that of integration."""
+
+
+def _unnamed(form: Form) -> Form:
+    """The value of a form, or its solutions, whatever they are called."""
+    if form.kind == "system":
+        return Form("set", parts=tuple(_solutions(form)))
+    return form.parts[0] if form.kind in ("assignment", "equation") and form.parts else form
+
+
 def _compare(gold: Form, answer: Form) -> bool | None:
     """The verdict about two forms; None if computer algebra has to compare what they were read from."""
     gold, answer = _without_names(gold, answer)
     kinds = {gold.kind, answer.kind}
     if "quantity" in kinds:
-        return _is_one_unit(gold, answer) and _compare(_measured(gold), _measured(answer))
+        if _is_one_unit(gold, answer):
+            return _compare(_measured(gold), _measured(answer))
+        return None if _may_be_one_unit(gold.label, answer.label) else False
     if "percent" in kinds:  # by value; a gold with the sign also by its numeral, one without if it is a share
         is_shown = gold.kind == "percent"
         is_share = is_shown or 0 <= exact(answer) <= 100
@@ -265,6 +311,16 @@ def _is_one_unit(gold: Form, answer: Form) -> bool:
         return True
     is_counted = gold.label.startswith(COUNTED) and answer.label.startswith(COUNTED)
     return is_counted and gold.parts[0].kind != "percent"
+
+
+_DERIVED = re.compile(r"(?:^|.*[a-z])(?:N|J|W|Pa|V|C|F|H|T|Wb|ohm|Hz|M|L|Bq|Sv)")
+
+
+def _may_be_one_unit(one: str, other: str) -> bool:
+    """Whether one of two units may be derived from the other's: J and N m."""
+    is_product = [" " in unit or "^" in unit for unit in (one, other)]
+    simple = other if is_product[0] else one
+    return is_product[0] != is_product[1] and _DERIVED.fullmatch(simple) is not None
 
 
 def _compare_words(gold: Form, answer: Form) -> bool:
@@ -348,91 +404,3 @@ def _compare_unordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | N
         else:
             return False
     return None if is_open else True
-
-
-def _other_readings(gold: str, answer: str, declared: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """Other ways to read both, though of another class; if those of a pair say the same, the answer is right."""
-    if "{derivative" in gold and "{derivative" in answer:  # x'(t) and \dot{x} are the same
-        both = " by " in gold and " by " in answer
-        texts = [text if both else _BY.sub(r"\1", text) for text in (gold, answer)]
-        yield _FUNCTION_OF_TIME.sub("", texts[0]), _FUNCTION_OF_TIME.sub("", texts[1])
-    if gold.isalpha() != answer.isalpha():  # `mg` is a word, and a product as well
-        one, other = (r" \cdot ".join(text) if text.isalpha() else text for text in (gold, answer))
-        yield one, other
-    if bool(split_unit(gold)[1]) != bool(split_unit(answer)[1]):  # `5 m/s` is a speed beside `5\text{ m/s}`
-        yield _PLAIN_UNIT.sub(r"\\text{\1}", gold), _PLAIN_UNIT.sub(r"\\text{\1}", answer)
-    if point := _POINT.fullmatch(answer):
-        yield gold, point[1]
-    if point := _POINT.fullmatch(gold):
-        yield point[1], answer
-    if "\\circ" in gold + answer and "\\pi" in gold + answer:
-        yield _DEGREES.sub(r"\\frac{\1\\pi}{180}", gold), _DEGREES.sub(r"\\frac{\1\\pi}{180}", answer)
-    if "." in gold and (";" in answer or "," not in gold):
-        yield gold, _with_points(answer)
-    if ";" in gold or re.fullmatch(r"-?0,\d\d+", gold):
-        yield _with_points(gold), answer
-    if _CHOSEN.search(f"{gold} {answer}"):
-        yield _CHOSEN.sub(r"\\binom{\1\3}{\2\4}", gold), _CHOSEN.sub(r"\\binom{\1\3}{\2\4}", answer)
-    if (digits := _BASED.fullmatch(gold)) and "_" not in answer:
-        yield digits[1], answer
-    one, other = _as_intervals(gold), _as_intervals(answer)
-    if (one, other) != (gold, answer):
-        yield one, other
-    yield from _renamed(gold, answer, declared)
-
-
-def _as_intervals(text: str) -> str:
-    r"""A set of real numbers as intervals, from inequalities, a builder or words: `\{x \mid x > 1\}`."""
-    if _REALS.fullmatch(text):
-        return r"(-\infty,\infty)"
-    if (excepted := _EXCEPT.search(text)) is not None:
-        whole, values = text[: excepted.start()], text[excepted.end() :]
-        if not values.startswith(("\\{", "(", "[")):
-            values = rf"\{{{_VALUE.sub('', values)}\}}"
-        return rf"{_as_intervals(whole)} \setminus {values}"
-    builder = _BUILDER.fullmatch(text)
-    condition = builder[1].strip() if builder else text
-    if not _ORDER.search(condition):
-        return text
-    whole, *excluded = _UNEQUAL.split(condition)
-    names, values = set(excluded[::2]), ",".join(excluded[1::2])
-    if len(names) == 1 and not _ORDER.search(values) and not _OR.search(condition):
-        whole = _as_intervals(whole.strip()) or r"\mathbb{R}"
-        return rf"{whole} \setminus \{{{values}\}}"
-    pieces = [_as_interval(piece.strip()) for piece in _OR.split(condition)]
-    return text if None in pieces else r" \cup ".join(map(str, pieces))
-
-
-def _as_interval(text: str) -> str | None:
-    """The interval that a text states for one letter, with at most two bounds; None if it states anything else."""
-    name, _, value = text.partition("=")
-    if _VARIABLE.fullmatch(name.strip()):
-        return rf"\{{{value}\}}"
-    terms = [term.strip() for term in _ORDER.split(text)]
-    bounds = {}
-    for left, sign, right in zip(terms[:-2:2], terms[1::2], terms[2::2], strict=True):
-        is_left = _VARIABLE.fullmatch(left) is not None
-        bound, letter = (right, left) if is_left else (left, right)
-        if not _VARIABLE.fullmatch(letter) or not bound:
-            return None
-        is_above = sign.startswith(("<", "\\l")) == is_left
-        bounds[is_above] = bound, sign.endswith("e")
-    if len(bounds) != len(terms) // 2:
-        return text if len(terms) == 1 and text[:1] in ("(", "[") else None
-    low, has_low = bounds.get(False, (r"-\infty", False))
-    high, has_high = bounds.get(True, (r"\infty", False))
-    return f"{'[' if has_low else '('}{low},{high}{']' if has_high else ')'}"
-
-
-def _renamed(gold: str, answer: str, declared: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """The answer with the gold's name for an argument or a free integer, if that is all that differs."""
-    calls = _CALL.fullmatch(gold), _CALL.fullmatch(answer)
-    gold, answer = (_DECLARATION.sub("", _VALUE.sub("", text)).strip() for text in (gold, answer))
-    here, there = ({*_LETTER.findall(text)} & _NAMES for text in (gold, answer))
-    ours, theirs = here - there, there - here
-    is_argument = calls[0] and calls[1] and (ours, theirs) == ({calls[0][1]}, {calls[1][1]})
-    is_period = "\\pi" in gold and "\\pi" in answer and ours | theirs <= _COUNTERS
-    may_differ = is_argument or is_period or not declared.isdisjoint(ours | theirs)
-    if may_differ and len(ours) == len(theirs) == 1:
-        (name,) = ours
-        yield gold, _LETTER.sub(lambda letter: name if letter[0] in theirs else letter[0], answer)

@@ -229,7 +229,9 @@ _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     r"μ(?![a-zA-Z])": r"\\mu ",
     r"(?<=[\d}])\s*([一-鿿]+|Ω)$": r"\\text{ \1}",
     # indices, thousands, times of day
-    r"_\s*(?:\{\s*(?:\\text\{\s*([a-zA-Z]+)\s*\}|\\([a-zA-Z]+))\s*\}|\\([a-zA-Z]+))": r"_{\1\2\3}",
+    r"_\s*(?:\{\s*(?:\\text\{\s*([a-zA-Z]+)\s*\}|\\([a-zA-Z]+))\s*\}|\\text\{\s*([a-zA-Z]+)\s*\}|\\([a-zA-Z]+))": (
+        r"_{\1\2\3\4}"
+    ),
     r"(?<=\d)(?<!\b0)\{,\}(?=\d{3}(?!\d))": "",
     r"(?<=\d)\{,\}(?=\d)": ".",
     r"\{\s*:\s*\}": ":",
@@ -254,7 +256,96 @@ _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     r"(?:\s*\})?": "_{transposed}",
 }
 _COMPILED = [(re.compile(pattern), replacement) for pattern, replacement in _REWRITES.items()]
-_NEEDS_NO_REWRITING = re.compile(r"(?!=|.*\.\.)[\s\d.,+/()=-]*(?<![.,])|-?\\frac\{\d+\}\{\d+\}")
+
+_STYLED_LETTER = re.compile(r"\\math(?:cal|scr|frak)\s*(?:\{\s*([a-zA-Z])\s*\}|([a-zA-Z]))")
+_VARIANTS = {
+    "varepsilon": "epsilon",
+    "varphi": "phi",
+    "vartheta": "theta",
+    "varrho": "rho",
+    "varkappa": "kappa",
+}
+_VARIANT = re.compile(rf"\\({'|'.join(_VARIANTS)})(?![a-zA-Z])")
+
+
+def _in_one_style(text: re.Match[str]) -> str:
+    r"""A text whose letters have one style: `F` for `\mathcal{F}`, `\phi` for `\varphi`, unless it has both."""
+    plain = _VARIANT.sub("", _STYLED_LETTER.sub("", text[0]))
+    letters, commands = (
+        {*re.findall(r"(?<![a-zA-Z\\])[a-zA-Z](?![a-zA-Z])", plain)},
+        {*_COMMAND.findall(plain)},
+    )
+    bare = _STYLED_LETTER.sub(
+        lambda styled: styled[0] if (letter := styled[1] or styled[2]) in letters else letter, text[0]
+    )
+    return _VARIANT.sub(
+        lambda variant: variant[0] if (name := _VARIANTS[variant[1]]) in commands else f"\\{name} ", bare
+    )
+
+
+_COMMAND = re.compile(r"\\([a-zA-Z]+)")
+_UNIT_VECTOR = (
+    r"\\(?:mathbf|boldsymbol|bm|hat|vec|overrightarrow)\s*\{?\s*(?:\\(?:hat|mathbf|boldsymbol)\s*)?\{?"
+    r"\s*\\?([ijk])(?:math)?(?![a-zA-Z])\s*\}{0,2}"
+)
+
+
+def _half_open(interval: re.Match[str]) -> str:
+    """`(2,5]` for the `]2,5]` of French schools."""
+    before, opening, ends, closing = interval.groups()
+    return f"{before}{'(' if opening == ']' else '['}{ends}{')' if closing == '[' else ']'}"
+
+
+_RARE_REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # before the others, where a sign of them is there
+    # markup and code
+    r"^(?:«(.*)»|'([^']*)'|\*+([^*]+)\*+|([^*]+)\*\*|\*\*([^*]+))$": r"\1\2\3\4\5",
+    r"<sup>(.*?)</sup>": r"^{\1}",
+    r"<sub>(.*?)</sub>": r"_{\1}",
+    r"^(\d{1,3}(?:_\d{3})+)$": lambda digits: digits[1].replace("_", ""),
+    r"^(\d{1,2}(?:,\d\d)+,\d{3})$": lambda digits: digits[1].replace(",", ""),  # 2,50,000 as in India
+    # times signs, old and other commands
+    r"(?<=[\d})])\s*[xX]\s*(?=10\s*\^)|(?<=[\d)])\s+[xX]\s+(?=[\d(])": r" \\times ",
+    r"\\(?:nice|s|x)frac(?![a-zA-Z])": r"\\frac",
+    r"\{([^{}]*)\\over(?![a-zA-Z])([^{}]*)\}": r"\\frac{\1}{\2}",
+    r"\\root\s*(\d+|\{[^{}]*\})\s*\\of\s*(\w|\{[^{}]*\})": r"\\sqrt[\1]{\2}",
+    r"\\lnot(?![a-zA-Z])|^\\sim(?=\s*[a-zA-Z(])": r"\\neg ",
+    r"\\(?:Longr|R|longr)ightarrow(?![a-zA-Z])": r"\\implies ",
+    r"\\(?:operatorname|mathrm|text)\s*\{\s*cis\s*\}\s*"
+    rf"(\\frac\s*{_BRACES}\s*{_BRACES}|\([^()]*\)|{_BRACES}|\w+)": r"e^{i(\1)}",
+    r"(^|\\(?:cup|in)(?![a-zA-Z])\s*)([\]\[])\s*([^\[\]]*[,;][^\[\]]*?)\s*([\]\[])(?=\s*(?:$|\\cup))": _half_open,
+    # options
+    r"^(?:\(([a-jA-J])|\[([A-J])\]|([a-jA-J])[).\]])$": r"\1\2\3",
+    # letters and their styles
+    r"(?<![a-zA-Z])\{\s*([a-zA-Z]|\\[a-zA-Z]+)\s*\}(?=\s*_)": r"\1",
+    r"^\{\s*([a-zA-Z]\s*_\s*(?:\w|\{\s*\w+\s*\}))\s*\}$": r"\1",
+    r"\\mathbb\s+([A-Z])(?![a-zA-Z])": r"\\mathbb{\1}",
+    r"\\mathbb\{Z\}\s*/\s*(?:\(\s*)?(\d+)\s*\\mathbb\{Z\}(?:\s*\))?": r"\\mathbb{Z}_{\1}",
+    _UNIT_VECTOR: r"\\text{vector\1}",
+    r"^.*\\(?:math(?:cal|scr|frak)|var(?:epsilon|phi|theta|rho|kappa))(?![a-zA-Z]).*$": _in_one_style,
+    # units and money
+    r"\\AA(?![a-zA-Z])|\\mathring\s*\{?\s*A\s*\}?": r"\\text{ Å}",
+    r"(\\(?:text|mathrm)\s*\{[^{}]*)\\Omega(?![a-zA-Z])": r"\1Ω",
+    r"(\\(?:text|mathrm)\s*\{[^{}]*)\\mu(?![a-zA-Z])\s*": r"\1μ",
+    r"(?<=[\d}])(?:\s|\\[,;:! ]|\\(?:text|mathrm)\s*\{\s*\})*\\mu(?![a-zA-Z])\s*\\(?:text|mathrm)\s*\{\s*": (
+        r"\\text{ μ"
+    ),
+    r"(?<=\d)(?:\s|\\[,;:! ])*(?:\\(?:text|mathrm)\s*\{\s*([kMGm]?)\s*\}\s*)?\\Omega(?![a-zA-Z])\s*$": (
+        r"\\text{ \1Ω}"
+    ),
+    r"(?i)\bdegrees? (?:(c)elsius|(f)ahrenheit)\b": lambda scale: f"°{(scale[1] or scale[2]).upper()}",
+    r"^Rs\.?\s*(?=\d)": "₹",
+    r"\\euro(?![a-zA-Z])": "€",
+    # siunitx
+    r"\\num\s*\{([^{}]*)\}": r"\1",
+    r"\\ang\s*\{([^{};]*)\}": r"\1^\\circ ",
+}  # fmt: skip
+_RARE = [(re.compile(pattern), replacement) for pattern, replacement in _RARE_REWRITES.items()]
+_HAS_RARE = re.compile(
+    r"[«*'_\]₹]|</su|\d,\d\d,|[\d})]\s*[xX]\s*[\d(]|\\(?:[nsx][a-z]*frac|over|root|lnot|sim|num|ang|AA|mathring|mu|Omega|euro"
+    r"|[lLR]\w*ightarrow|hat|vec|bm|boldsymbol|overrightarrow|math(?:bf|cal|scr|frak|bb\s)|var|mathbb\{Z\}\s*/)|cis|^\(.$|^.[).]$"
+    r"|^\[|\}\s*_|(?i:degrees? [cf])|^Rs"
+)
+_NEEDS_NO_REWRITING = re.compile(r"(?!=|.*\.\.|.*\d,\d\d,)[\s\d.,+/()=-]*(?<![.,])|-?\\frac\{\d+\}\{\d+\}")
 
 _STYLED = re.compile(r"\\text\{((?:[^{}]|\{[^{}]*\})*)\}")
 _BRACED = re.compile(r"(?<=[_^])\{ ?(\w) ?\}")
@@ -277,11 +368,12 @@ def tidy(answer: str) -> str:
     if not answer.isascii() and len(answer) <= _LONGEST_NORMALIZED:
         answer = _SCRIPT.sub(lambda run: f"{'^' if run[1] else '_'}{{{run[0]}}}", answer)
         answer = unicodedata.normalize("NFKC", answer.translate(_TRANSLATION))
+        answer = re.sub(r"[^\D0-9]", lambda digit: str(unicodedata.decimal(digit[0])), answer)
     text = " ".join(answer.translate(_TRANSLATION).replace(_MONEY, "\\$").split())
     if text.isdecimal() or len(text) > LONGEST_READ:
         return text
     if not _NEEDS_NO_REWRITING.fullmatch(text):
-        for pattern, replacement in _COMPILED:
+        for pattern, replacement in (*(_RARE if _HAS_RARE.search(text) else ()), *_COMPILED):
             text = pattern.sub(replacement, text)
     return " ".join(text.split())
 

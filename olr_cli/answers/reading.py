@@ -8,14 +8,25 @@ worker; nothing in the process that trains.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from fractions import Fraction
-from itertools import accumulate, product
+from itertools import accumulate, combinations, product
 from string import ascii_lowercase
 from typing import TypeAlias
 
-from olr_cli.answers.classes import COUNTED, Form, FormKind, exact, number, short, unordered, unread
+from olr_cli.answers.classes import (
+    COUNTED,
+    OF_LETTERS,
+    Form,
+    FormKind,
+    approximate,
+    exact,
+    number,
+    short,
+    unordered,
+    unread,
+)
 from olr_cli.answers.notation import LONGEST_READ, normal_text, tidy
 from olr_cli.answers.units import based_digits, clock_time, split_unit, word
 
@@ -27,6 +38,16 @@ _DEEPEST_READ = 40
 
 class Unreadable(Exception):
     """An answer, or a part of it, says nothing that could be compared."""
+
+
+class Contradiction(Unreadable):
+    """An answer names two values, or denies the one that it names: nobody can make it right."""
+
+
+CONTRADICTION = "a contradiction"
+"""The guess of the form of such an answer."""
+TOO_MANY_DIGITS = "too large"
+"""The guess of the form of an answer that is not computed."""
 
 
 class TooLarge(Unreadable):
@@ -51,14 +72,90 @@ def read(answer: str, leaf: Leaf = no_algebra) -> Form:
     return read_tidied(tidy(answer), leaf)
 
 
+def read_surely(answer: str, text: str, leaf: Leaf) -> Form:
+    """Read an answer that is `text` once it is tidied; its form says what was guessed, and how else it can be read."""
+    form = read_tidied(text, leaf)
+    texts = {with_points(text), _LISTED.sub(r"\1", text), _CLOCK.sub(_in_halves, text)} - {text}
+    if _OPTIONS.fullmatch(text):
+        texts.add(", ".join(text))
+    guesses = [one[0] for one in [_UNSURE.search(text)] if one]
+    styles = _STYLE.findall(answer) if _is_computed(form) or _SCRIPT.search(answer) else ()
+    return form.guessed([*styles, *guesses], (read_tidied(other, leaf) for other in texts))
+
+
+def _in_halves(clock: re.Match[str]) -> str:
+    """A time of the 24-hour clock as one of the 12-hour clock."""
+    hour = int(clock[1])
+    return f"{hour % 12 or 12}:{clock[2]} {'PM' if hour > 11 else 'AM'}"
+
+
+def with_points(text: str) -> str:
+    """`text` with points for its decimal commas: 1234.5 for 1.234,5. Only semicolons keep those of a tuple apart."""
+    if _LIST.search(text) and ";" not in text:
+        return text
+    return _DECIMAL_COMMA.sub(lambda number: number[0].translate(str.maketrans(",", ".", ". ")), text)
+
+
+def _is_computed(form: Form) -> bool:
+    """Whether computer algebra read some part of an answer."""
+    return form.kind in ("value", "equation", "other", "text") or any(map(_is_computed, form.parts))
+
+
+_DECIMAL_COMMA = re.compile(  # and none of thousands, as in 1,234
+    r"(?<![\d.,])(?![1-9]\d{0,2}(?:,\d{3})+(?![\d,]))(?:\d{1,3}(?:[. ]\d{3})+|\d+),\d+(?![\d.,])"
+)
+_LIST = re.compile(r"[(\[]|\\\{")
+_STYLE = re.compile(r"\\(?:bm|boldsymbol|math(?:bf|cal|scr|frak)|hat|vec|bar|tilde)(?![a-zA-Z])")
+_SCRIPT = re.compile(r"\\math(?:cal|scr|frak)(?![a-z])")
+_NAMELESS = re.compile(
+    r"\\text\{[A-Z][a-z]?\}\s*(_\s*\{?\d)|\\text\{[^{}]*[a-zA-Z][^{}]*\}|\\(?:begin|end)\{\w+\}"
+    r"|\\[a-zA-Z]+|_\{[^{}]*\}"
+    r"|((?<=\d)\s*[xX](?=\s*\d|_\{\d)|[a-z]{3,}|[A-Z][a-z]{2,}|mu|nu|xi|[一-鿿]+)"
+)
+"""In its groups what computer algebra may misread: indices and formulas, letters in a row."""
+_LISTED = re.compile(r"\[([^\[\]]*,[^\[\]]*)\]")
+_CLOCK = re.compile(r"^([01]?\d|2[0-3]):([0-5]\d)$", re.ASCII)
+_SEVERAL = (
+    "hours? hrs? h minutes? mins? seconds? secs? days? weeks? months? years? feet ft inch(?:es)? pounds? lbs?"
+)
+_MEASURE = (
+    rf"(?:\\text\{{\s*(?:{_SEVERAL.replace(' ', '|')})\s*\}}|(?:{_SEVERAL.replace(' ', '|')})\b|\^\s*\\circ)"
+)
+_UNSURE = re.compile(
+    rf"\d\s*{_MEASURE}\s*,?\s*(?:\\text\{{\s*and\s*\}}|and\b)?\s*\d+(?:\.\d+)?\s*(?:{_MEASURE}|'|\^\{{?\\prime)"
+    r"|[一二三四五六七八九十百千零两]"  # numerals that are words
+    r"|(?:\\text\{[A-Za-z ]+\}|(?<![A-Za-z\\])[BNU])\s*\([^()]*,"  # a function, or a distribution, by its name
+    r"|\d[spdf]\s*\^.*\d[spdf]\s*\^"  # electrons
+    r"|^(?:\\text\{\s*)?[NS]\b.*\d.*[EW]"  # points of the compass
+    r"|^[a-zA-Z](?: [a-zA-Z])+$"  # a word, or a product
+)
+"""Where the reader guesses what is meant, beside quantities of several units: `2 hours 30 minutes`."""
+_OPTIONS = re.compile("[A-J]{2,6}")
+_ANY_VALUE = re.compile(  # constants of integration, free integers
+    r"(?=.*[tuxy])(?:.*\+\s*[CK]$|[CK]\s*\+)|.*(?:(?<![a-zA-Z\\])(?:[CK]|[CcK]_\{?\d\}?|A|B)\s*\\?e\s*\^|[kn]\s*\\pi)|-?\d*k\s*[+-]\s*\d+$"
+)
+_DENIAL = re.compile(
+    r"(?i)^(?=.*(?:\d|\\infty|\\emptyset)).*(?<![a-z\\])(?:not|isn't|wrong|incorrect|false)(?![a-z])"
+)
+"""A value, and a word that takes it back."""
+
+
 def read_tidied(text: str, leaf: Leaf) -> Form:
     """Like `read`, for an answer that `tidy` went over."""
     if len(text) <= LONGEST_READ:
         # How deep brackets nest, whether or not they pair up.
         depths = accumulate((sign in "([{") - (sign in ")]}") for sign in text)
-        with suppress(Unreadable):
+        try:
             if max(depths, default=0) <= _DEEPEST_READ:
+                if _DENIAL.match(text):
+                    raise Contradiction("a denial")
                 return _statement(text, leaf)
+        except Contradiction:
+            return unread(normal_text(text)).guessed([CONTRADICTION])
+        except TooLarge:
+            return unread(normal_text(text)).guessed([TOO_MANY_DIGITS])
+        except Unreadable:
+            pass
     return unread(normal_text(text))
 
 
@@ -70,12 +167,21 @@ def _statement(text: str, leaf: Leaf) -> Form:
         return congruence
     elements = _elements(text)
     if len(elements) != 1 or elements[0] != text:
-        return _list([_statement(element, leaf) for element in elements])
+        return _joined(text, elements, [_statement(element, leaf) for element in elements])
     for kind in (_choice, _relation, _transposed, _group, _quantity, _ratio):
         form = kind(text, leaf)
         if form is not None:
-            return form
-    return leaf(text)
+            return form.guessed(_guesses(text)) if form.kind == "equation" else form
+    return leaf(text).guessed(_guesses(text))
+
+
+def _guesses(text: str) -> Iterator[str]:
+    """Yield what computer algebra may misread: products that are none, letters for which any value may stand."""
+    for found in _NAMELESS.finditer(split_unit(text)[0]):
+        if found.lastindex:
+            yield found[found.lastindex]
+    if _ANY_VALUE.match(text):
+        yield f"{OF_LETTERS}{text}"
 
 
 def _simple(text: str) -> Form | None:
@@ -86,12 +192,14 @@ def _simple(text: str) -> Form | None:
     if text.endswith("%"):
         value = exact_number(text[:-1].rstrip("\\ "))
         return None if value is None else Form("percent", parts=(number(value),))
+    if _DASHED.fullmatch(text):  # a date, a score, a range: hardly a difference
+        return Form("word", re.sub(r"\s", "", text)).guessed(["parts"])
     if (infinity := _INFINITIES.get(word(text) or text)) is not None:
         return Form("value", infinity)
     for kind, recognized in _SPELLED.items():
         label = recognized(text)
         if label is not None and label not in _CONSTANTS:
-            return Form(kind, label)
+            return Form(kind, label).guessed([OF_LETTERS + label] if _AMONG.search(label) else [])
     body, unit = split_unit(text)  # a number with a unit may have commas of its own: `15,000 kg`
     value = exact_number(body) if unit else None
     return None if value is None else Form("quantity", unit, (number(value),))
@@ -100,6 +208,9 @@ def _simple(text: str) -> Form | None:
 _SPELLED: dict[FormKind, Callable[[str], str | None]] = {
     "word": word, "time": clock_time, "based": based_digits
 }  # fmt: skip
+_AMONG = re.compile(r"\b(?:and|or)\b")
+_PART = r"(?:\\\$\s*)?\d+"
+_DASHED = re.compile(rf"(?:\\text\{{[a-zA-Z ]+\}}\s*)?{_PART}(?:\s*-\s*{_PART}){{1,2}}|\d+/\d+/\d+", re.ASCII)
 _INFINITIES = {"infinity": "oo", "\\infty": "oo", "+\\infty": "oo", "-\\infty": "-oo", "- \\infty": "-oo"}
 _CONSTANTS = ("e", "i")
 _DIGITS = r"(?:[1-9]\d{0,2}(?:[, ]\d{3})+(?!\d)|\d++)"
@@ -209,6 +320,21 @@ def _alternatives(text: str) -> list[str]:
     return [text.replace("\\pm", a).replace("\\mp", b) for a, b in ("+-", "-+")]
 
 
+def _joined(text: str, elements: Sequence[str], forms: Sequence[Form]) -> Form:
+    """The form of a list; of statements joined by `or`, one that says so: they are no two solutions."""
+    for element in elements:
+        text = text.replace(element, "", 1)
+    kinds, names = {form.kind for form in forms}, {form.label for form in forms}
+    are_statements = kinds & {"equation", "other"} or (kinds == {"assignment"} and len(names) == len(forms))
+    if _EITHER.search(text) and (are_statements or (kinds == {"word"} and _LOGIC.search(text))):
+        return Form("other", short(f"or {' '.join(sorted(form.key for form in forms))}"))
+    return _list(forms)
+
+
+_EITHER = re.compile(r"(?<![a-zA-Z\\])or(?![a-zA-Z])|\\(?:lor|vee)(?![a-zA-Z])")
+_LOGIC = re.compile(r"\\(?:lor|vee|land|wedge)(?![a-zA-Z])")
+
+
 def _list(forms: Sequence[Form]) -> Form:
     """An unordered list, the values of several names, or several solutions: values of the same names."""
     things = [form for form in forms if form.kind == "quantity" and form.label.startswith(COUNTED)]
@@ -238,6 +364,7 @@ _NO_NAMES = frozenset({"\\pi", "\\infty", *_CONSTANTS})
 _FUNCTION = re.compile(
     r"\\(?:a|arc)?(?:sin|cos|tan|cot|sec|csc|log|ln|lg|exp|det|max|min|gcd|lcm|lim|sum|prod|int|binom)"
 )
+_COMMANDS = re.compile(r"\\(?:frac|sqrt|cdot|times|pi|binom|circ|div|%)(?![a-zA-Z])|\\%")
 _COMMAND = re.compile(rf"\\(?:frac|sqrt|cdot|times|text|circ)|{_FUNCTION.pattern}")
 _INDEX = r"(?:\s*_\s*(?:\w|\{[^{}]*\}))?"
 _OPTION = re.compile(
@@ -264,10 +391,12 @@ def _relation(text: str, leaf: Leaf) -> Form | None:
     sides = [side for side in _split(text, "relation") or [text] if side]
     if len(sides) < 2:
         return None
+    is_member = re.search(r"\\in(?![a-zA-Z])", text) is not None
+    if not is_member and (_OPTIONS_CHAINED.fullmatch(" = ".join(sides)) or _contradict(sides, leaf)):
+        raise Contradiction("two values")
     if len(sides) == 2 and exact_number(sides[0]) is not None:  # 3 = x
         sides.reverse()
     head, value = sides[0], sides[-1]
-    is_member = re.search(r"\\in(?![a-zA-Z])", text) is not None
     if _is_name(head, value):
         return _assignment(head, value, leaf, is_equation=not is_member)
     if is_member:
@@ -283,6 +412,29 @@ def _relation(text: str, leaf: Leaf) -> Form | None:
     except Unreadable:
         label = short(normal_text(text))
     return Form("equation", label, last)
+
+
+_OPTIONS_CHAINED = re.compile(r"(?i:(?!.*(?:answer|option|choice)))(?:(?:[A-J]|\\text\{[^{}]*\}) = )+[A-J]")
+
+
+def _contradict(sides: Sequence[str], leaf: Leaf) -> bool:
+    """Whether two sides of an equation are different numbers, none of them the other's rounding."""
+    texts = [side for side in sides if not re.search(r"[a-zA-Z_]", _COMMANDS.sub("", side))]
+    spelled = [exact_number(text) for text in texts]
+    if len(texts) < 2 or (None not in spelled and len({*spelled}) == 1):
+        return False
+    numbers = []
+    for text, value in zip(texts, spelled, strict=True):
+        computed = approximate(leaf(text)) if value is None else value
+        if computed is not None:
+            numbers.append((computed, _rounding(text, value)))
+    return any(abs(one - other) > max(by, within) for (one, by), (other, within) in combinations(numbers, 2))
+
+
+def _rounding(text: str, value: Fraction | None) -> Fraction:
+    """By how much a number may differ from what `text` says, if it is `text` once it is rounded; its exact `value`."""
+    decimals = re.fullmatch(r"-?\s*[\d,]*\.(\d+)", text)
+    return Fraction(1, 2 * 10 ** len(decimals[1])) if decimals and value is not None else Fraction(1, 10**20)
 
 
 def _is_name(head: str, value: str) -> bool:
@@ -395,7 +547,7 @@ def _group(text: str, leaf: Leaf) -> Form | None:
         return _list([_statement(element, leaf) for element in _elements(inner)]) if inner else Form("set")
     if not items or "" in items:
         return None
-    if len(items) == 1:
+    if len(items) == 1 or (brackets == "()" and _LOGIC.search(inner)):
         return _statement(inner, leaf) if brackets == "()" else None
     parts = tuple(_statement(item, leaf) for item in items)
     is_interval = len(parts) == 2 and brackets != "()"

@@ -27,7 +27,7 @@ _ALONE = (
 )
 _COUNTERS = "个人只条张本名位辆台件颗棵座层页支匹组种户家次步题"
 _COMPOUND = re.compile(r"\b(?:(mph)|km?ph)\b")
-_MONEY = {"\\$": "dollar", "£": "£", "\\pounds": "£", "€": "euro", "¥": "yen"}
+_MONEY = {"\\$": "dollar", "£": "£", "\\pounds": "£", "€": "euro", "¥": "yen", "₹": "rupee"}
 _LONGEST_SYMBOL = 3
 
 _NO_UNIT = re.compile(
@@ -61,8 +61,10 @@ _FACTOR = re.compile(  # a style with its power, or a degree sign, and how it is
 _FRACTION = re.compile(  # 60 \frac{\text{mi}}{\text{h}}
     r"([\d.,]+)(?:\s|(?=\\frac\s*\{\s*\\text))\\frac\s*\{((?:[^{}]|\{[^{}]*\})*)\}\s*\{((?:[^{}]|\{[^{}]*\})*)\}"
 )
-_PLAIN = re.compile(r"(?<=[\d})\s])\s*(?P<unit>(?P<words>[a-zA-Z][a-zA-Z./ ]*?)\.?(?:\^\{?-?\d\}?)?)$")
-_LONG = re.compile(r"[\d.,]{3,}")
+_PLAIN = re.compile(
+    r"(?<=[\d})\s])\s*(?P<unit>(?P<words>[a-zA-ZμΩÅ°][a-zA-ZμΩÅ°./ ]*?)\.?(?:\^\{?-?\d\}?)?)$"
+)
+_LONG = re.compile(r"[\d.,]{3,}|.*10\s*\^\s*\{?\s*[+-]?\d+\s*\}?")
 _WORD = re.compile(
     r"(?P<word>[a-zA-ZΩμµÅ£€¥°一-鿿]+)\.?(?:\s*\^?\s*\{?\s*(?P<power>-?\d)\s*\}?)?|(?P<over>/)|[·.*()\s-]+|\\cdot"
 )
@@ -114,6 +116,8 @@ def _unit(text: str, shortest: int = 0) -> str:
             sign = -1
         elif match["word"] in ("square", "sq", "cubic", "cu"):
             dimensions = 2 if match["word"].startswith("s") else 3
+        elif match["word"] in ("squared", "cubed") and powers:
+            powers[[*powers][-1]] *= 2 if match["word"] == "squared" else 3
         elif match["word"]:
             name = _name(match["word"], is_plain=shortest > 0)
             if not name or (not powers and len(match["word"]) < shortest):

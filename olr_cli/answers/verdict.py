@@ -12,8 +12,12 @@ class Verdict(Enum):
     RIGHT = "right"
     WRONG = "wrong"
     NO_GOLD = "the gold cannot be read"
+    TWO_READINGS = "the gold can be read in two ways"
     NO_ANSWER = "no answer"
-    GIVEN_UP = "given up: not to be read or compared within the limits of size and work"
+    UNREAD = "the answer cannot be read"
+    TOO_LARGE = "too large to compute"
+    TOO_MUCH_WORK = "too much work to compare"
+    UNDECIDED = "neither proved right nor proved wrong"
 
     def __bool__(self) -> bool:
         return self is Verdict.RIGHT

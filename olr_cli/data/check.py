@@ -234,7 +234,8 @@ def _findings(
         words = [(row, label) for row, label in given if not any(map(str.isdecimal, label))]
         yield _found("word", "label in words, where most are numbers", words)
         commas = [(row, label) for row, label in given if _DECIMAL_COMMA.fullmatch(label.strip())]
-        yield _found("decimal_comma", "label with a decimal comma, which is read as a list", commas)
+        as_list = "label with a decimal comma, read as a list; data.decimal_comma: true reads a number"
+        yield _found("decimal_comma", as_list, commas)
     if origins is None:
         return
     asked = {row: question_of(prompt.messages) for row, prompt in prompts}

@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from olr_cli.answers import ARITHMETIC_SOURCES, is_match
+from olr_cli.answers.reading import with_points
 from olr_cli.data import chat
 from olr_cli.data.arithmetic import SETS, SOURCE, SPLIT_ENDS, arithmetic_prompts, parse_source
 from olr_cli.data.chat import Message
@@ -116,6 +117,7 @@ class Reading:
         system_prompt: of prompts without a system message, or `NO_SYSTEM_PROMPT`; by default plain questions get that
             of R21, but not in the arithmetic task, and messages stay as they are.
         are_numbered: rows without ids get their row number and a digest, by which the options of benchmarks are drawn.
+        decimal_comma: labels and true answers are read with points for their decimal commas (R7).
         is_text_only: the prompts are for a policy that reads text alone, so that images and the like are refused.
     """
 
@@ -123,6 +125,7 @@ class Reading:
     are_optional: bool = False
     system_prompt: str | None = None
     are_numbered: bool = False
+    decimal_comma: bool = False
     is_text_only: bool = False
 
     def system(self, data_source: str, *, is_question: bool) -> tuple[Message, ...]:
@@ -176,6 +179,9 @@ def read_rows(
     rephrased = _rephrasings(rows, messages)
     prompt_ids, id_path = _prompt_ids(rows, columns.get("id"), messages, reading)
     marks = _marks(rows, labels, noise_type_of_sentinel)
+    if reading.decimal_comma:
+        labels = [label and with_points(label) for label in labels]
+        marks = [(noise_type, true and with_points(true)) for noise_type, true in marks]
     prompts = tuple(
         Prompt(prompt_id, turns, label, true_answer, noise_type, source, other)
         for prompt_id, turns, label, (noise_type, true_answer), source, other in zip(

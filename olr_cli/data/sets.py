@@ -21,7 +21,8 @@ from olr_cli.recipe.schema import ActiveNoiseSection, MixedNoiseSection, NoiseDr
 
 def recipe_reading(recipe: Recipe) -> Reading:
     """How the recipe's files are read; held-out ones may have columns of standard names instead of `data.columns`."""
-    return Reading(recipe.data.columns, system_prompt=recipe.data.system_prompt)
+    data = recipe.data
+    return Reading(data.columns, system_prompt=data.system_prompt, decimal_comma=data.decimal_comma)
 
 
 def training_prompts(recipe: Recipe) -> PromptSet:

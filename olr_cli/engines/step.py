@@ -87,7 +87,7 @@ class StepEnd:
         train = self.writer.recipe.train
         with clock.measure("store"):
             tables = self.writer.store(step, decided.labels, decided.rollouts)
-        metrics = {**measured, **step_metrics(*tables, decided.timeouts)}
+        metrics = {**measured, **step_metrics(*tables, decided.timeouts, decided.undecided)}
         if self.schedule.is_due(step, train.evaluate_every):
             with clock.measure("evaluation"), self.stopping_if_diverged(step, failed=step):
                 metrics |= self.held_out()

@@ -184,7 +184,7 @@ class RolloutSampler:
         with clock.measure("store"):
             tables = run.writer.store(step, labels, decided.rollouts)
             run.writer.sync()
-        metrics = step_metrics(*tables, decided.timeouts)
+        metrics = step_metrics(*tables, decided.timeouts, decided.undecided)
         metrics |= clock.metrics()
         run.writer.log(step, visit, metrics)
         run.writer.sync()

@@ -102,6 +102,9 @@ class DataSection(Section):
         "How far a number may be from a label or true answer, as a part of it, and still match, unless both are"
         " integers: 0.01 takes `85.71` for `\\frac{600}{7}`. It changes no class.",
     )
+    decimal_comma: bool = default(
+        False, "Labels and true answers have decimal commas: `23,5` is 23.5, not the list 23, 5 (R7)."
+    )
 
 
 NoiseDraw = Literal["uniform", "frequency", "most_frequent"]

@@ -42,6 +42,12 @@ class Group:
         """Whether it is proved that an answer does not match a label."""
         return self.grading.is_wrong(self.prompt.asked(label), answer)
 
+    def undecided(self, label: str, view: int) -> int:
+        """Return how many rollouts of a view are proved neither right nor wrong by a label."""
+        right = self.right(label)
+        rest = (answer for answer in self.answers[view] if answer is not None and answer not in right)
+        return sum(not self.is_wrong(label, answer) for answer in rest)
+
     def count(self, label: str | None) -> int | None:
         """How many rollouts of the original view match a label; None without a label, 0 for the sentinel."""
         return None if label is None else sum(map(self.right(label).__contains__, self.answers[0]))

@@ -150,20 +150,21 @@ def label_metrics(labels: pl.DataFrame) -> dict[str, float]:
 def rollout_metrics(labels: pl.DataFrame, rollouts: pl.DataFrame) -> dict[str, float]:
     """The ``rollout/`` metrics of the same visits' rows in both tables, without those that have no value.
 
-    Not in here: ``rollout/verification_timeouts``, which is in no row (`Decided.timeouts`).
+    Not in here: ``rollout/verification_timeouts`` and ``rollout/undecided``, which are in no row (`step_metrics`).
     """
     groups = _known(labels, {"rollout/zero_variance_groups": _mean("has_zero_variance")})
     return _known(rollouts, {**_ROLLOUT_METRICS, **_REWARD_METRICS}) | groups
 
 
-def step_metrics(labels: pa.Table, rollouts: pa.Table, timeouts: int) -> dict[str, float]:
-    """Metrics of one step, of its rows; `timeouts`: answers and pairs that verification gave up on."""
+def step_metrics(labels: pa.Table, rollouts: pa.Table, timeouts: int, undecided: int) -> dict[str, float]:
+    """Return the metrics of one step, of its rows, and of what is in no row: `Decided.timeouts` and `undecided`."""
     label_rows, rollout_rows = (pl.DataFrame(pl.from_arrow(table)) for table in (labels, rollouts))
     return {
         **label_metrics(label_rows),
         **rollout_metrics(label_rows, rollout_rows),
         "rollout/groups": labels.num_rows,
         "rollout/verification_timeouts": timeouts,
+        "rollout/undecided": undecided / max(1, rollouts.num_rows),
     }
 
 

@@ -181,7 +181,10 @@ class Supervisor:
         rewards = oracle = [self._rewards(group, view, label) for view in range(len(group.votes))]
         if self._verifier is not None and self._verifier.grades(label.source):
             rewards = [self._verifier.rewards(group, view, label, due) for view, due in enumerate(oracle)]
-        return Decision(group.record(label, rewards), rewards, oracle)
+        undecided = 0
+        if label.source in ("given", "noisy", "verified"):
+            undecided = sum(group.undecided(text, view) for view, text in enumerate(label.answers) if text)
+        return Decision(group.record(label, rewards), rewards, oracle, undecided)
 
     def _label(self, group: Group) -> Label:
         """The label that counts: in every method the verified one (R23), else that of the rule."""
@@ -211,11 +214,18 @@ def _golds(prompt: Prompt, *labels: str | None) -> list[str]:
 
 
 class Decision(NamedTuple):
-    """What was decided about a group: its row of labels, and its rewards by view, with and without errors."""
+    """What was decided about a group.
+
+    Attributes:
+        rewards: of each view, with the verifier's errors.
+        oracle_rewards: of each view, without them.
+        undecided: rollouts that are proved neither right nor wrong.
+    """
 
     label: LabelRecord
     rewards: list[list[float]]
     oracle_rewards: list[list[float]]
+    undecided: int
 
 
 def _columns(step: Step, groups: Sequence[Group], decisions: Sequence[Decision]) -> Decided:
@@ -236,6 +246,7 @@ def _columns(step: Step, groups: Sequence[Group], decisions: Sequence[Decision])
         is_correct,
         rewards=[*chain.from_iterable(chain.from_iterable(one.rewards for one in decisions))],
         oracle_rewards=[*chain.from_iterable(chain.from_iterable(one.oracle_rewards for one in decisions))],
+        undecided=sum(one.undecided for one in decisions),
     )
 
 

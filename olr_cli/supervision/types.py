@@ -308,6 +308,7 @@ class Decided:
         rewards: R.
         oracle_rewards: R, without the verifier's errors; None if it makes none.
         timeouts: answers and pairs that verification gave up on, those of `Supervisor.read_ahead` included.
+        undecided: rollouts whose answer is proved neither right nor wrong by the label that counts.
     """
 
     step: Step
@@ -318,6 +319,7 @@ class Decided:
     rewards: Sequence[float]
     oracle_rewards: Sequence[float] | None = None
     timeouts: int = 0
+    undecided: int = 0
 
     @cached_property
     def advantages(self) -> list[float]:

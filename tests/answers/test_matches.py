@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from cases import tenth_or_whole
 from hypothesis import given, settings, strategies as st
+from samples import SHARED, needs_shared
 
 from olr_cli.answers import Judge, extract, is_match
 from olr_cli.answers.matching import PLAIN_NUMBER
@@ -59,6 +60,17 @@ def test_verdicts_agree_with_a_mathematicians(judge, file, nth):
     amiss = [case for case, verdict in zip(judged, verdicts, strict=True) if (verdict is True) != case[2]]
     missed, accepted = ([case for case in amiss if case[2] is right] for right in (True, False))
     assert len(missed) <= 0.04 * made[True] and len(accepted) <= 0.005 * made[False], amiss
+
+
+@needs_shared
+def test_kinds_beside_the_usual_ones_are_read_or_undecided(judge):
+    """A list of kinds, no rate: most are right, hardly a right one is proved wrong, and two values never are right."""
+    rows = [*map(json.loads, (SHARED.parent / "cases/november/answers.jsonl").read_text("utf-8").splitlines())]
+    verdicts = judge.matches((row["gold"], row["answer"]) for row in rows)
+    found = Counter((row["right"], verdict) for row, verdict in zip(rows, verdicts, strict=True))
+    right = sum(row["right"] for row in rows)
+    assert found[True, None] + found[True, False] <= 0.2 * right and found[True, False] <= 0.01 * right
+    assert found[False, True] == 0
 
 
 def test_a_tolerance_is_for_numbers_that_are_no_integers_and_changes_no_class(judge):

@@ -15,8 +15,10 @@ from olr_cli.answers import Verdict, is_match, judge, parse, verify
     (["1", "2"], "3", Verdict.WRONG), ("5", "five or so", Verdict.WRONG), ("5", None, Verdict.NO_ANSWER),
     (r"\frac{1}{", None, Verdict.NO_GOLD), (r"\frac{1}{", "1", Verdict.NO_GOLD), (None, "1", Verdict.NO_GOLD),
     ([], "1", Verdict.NO_GOLD), ([r"\frac{1}{", "2"], "2", Verdict.RIGHT),
-    ([r"\frac{1}{", "2"], None, Verdict.NO_ANSWER), ("5", "1" * 2000, Verdict.GIVEN_UP),
-    ("5", r"\frac{1}{", Verdict.GIVEN_UP),
+    ([r"\frac{1}{", "2"], None, Verdict.NO_ANSWER), ("5", "1" * 2000, Verdict.UNREAD),
+    ("5", r"\frac{1}{", Verdict.UNREAD), ("5", "10^{10^{10}}", Verdict.TOO_LARGE),
+    ("23,5", "23.5", Verdict.TWO_READINGS), ("5", "5 = 6", Verdict.UNDECIDED),
+    (r"\infty", r"not \infty", Verdict.UNDECIDED), ("mv", "MV", Verdict.UNDECIDED),
 )  # fmt: skip
 def test_a_verdict_is_right_wrong_or_names_why_there_is_none(gold, answer, verdict):
     found = verify(gold, answer)
@@ -72,7 +74,7 @@ def test_a_response_that_is_missing_claims_nothing():
 def test_a_verdict_that_takes_too_much_work_is_given_up(monkeypatch):
     with judge.Judge(workers=1, time_limit=0.2) as impatient:
         monkeypatch.setattr("olr_cli.answers.graded.shared_judge", lambda: impatient)
-        assert verify("1", r"\sum_{k=1}^{10^9} \frac{1}{k^2+1}") is Verdict.GIVEN_UP
+        assert verify("1", r"\sum_{k=1}^{10^9} \frac{1}{k^2+1}") is Verdict.TOO_MUCH_WORK
 
 
 def test_what_the_question_asks_for_and_a_tolerance_may_be_given():

@@ -10,7 +10,7 @@ from cases import each, refusal
 from samples import json_lines
 
 from olr_cli.api import OnlineLabelRefinement
-from olr_cli.data.prompt_files import read_prompts
+from olr_cli.data.prompt_files import Reading, read_prompts
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.data.sets import held_out_prompts, training_data, training_prompts
 from olr_cli.data.verified import VerifiedLabels
@@ -261,3 +261,15 @@ def test_a_placeholder_measures_nothing(tmp_path):
     assert {prompt.given_label for prompt in held_out.prompts} == {"0", "2", "4", "6", "8"}
     said = refusal(held_out_prompts, validate({"data": {"test": file}}, "recipe"), file, "test")
     assert "5 held-out prompts have neither a true answer nor a clean label (first: line 2)" in said
+
+
+def test_a_setting_says_that_labels_have_decimal_commas(tmp_path):
+    (tmp_path / "mine.csv").write_text("question;answer\nA?;23,5\nB?;1.234,5\nC?;7\n".replace(";", "\t"))
+    (tmp_path / "mine.csv").rename(tmp_path / "mine.tsv")
+    labels = {}
+    for comma in (False, True):
+        reading = Reading(decimal_comma=comma)
+        labels[comma] = [
+            one.given_label for one in read_prompts(tmp_path / "mine.tsv", reading=reading).prompts
+        ]
+    assert labels == {False: ["23,5", "1.234,5", "7"], True: ["23.5", "1234.5", "7"]}

@@ -53,6 +53,17 @@ def test_a_label_that_stands_for_a_missing_one_rewards_nobody_and_is_no_truth(ju
     assert drawn.label.noisy_label == SENTINEL, "nothing is proved wrong by what is no truth (R3)"
 
 
+def test_answers_that_are_proved_neither_right_nor_wrong_are_counted_and_never_drawn(judge):
+    answers = ["12", "12 = 13", "7", None]
+    given = Supervisor(compose(make_method("grpo")), judge, seed=0)
+    decided = given.supervise(Step.of([group(prompt(given="12", true="12"), 1, answers)]))
+    assert (decided.undecided, list(decided.rewards)) == (1, [1.0, 0.0, 0.0, 0.0])
+    (drawn,) = supervise(
+        judge, make_method("grpo"), prompt("active", SENTINEL, "12"), [["12", "12 = 13", "12 = 14"]]
+    )
+    assert drawn.label.noisy_label == SENTINEL
+
+
 def test_answers_that_are_known_already_count_whatever_the_responses_say(judge):
     known = RolloutGroup(prompt(), 1, 1, (Rollout("\\boxed{7}"),) * 3, answers=("12", None, SENTINEL))
     (decided,) = by_group(Supervisor(compose(make_method("grpo")), judge, seed=0).supervise(Step.of([known])))
