@@ -156,7 +156,7 @@ def rollout_metrics(labels: pl.DataFrame, rollouts: pl.DataFrame) -> dict[str, f
     return _known(rollouts, {**_ROLLOUT_METRICS, **_REWARD_METRICS}) | groups
 
 
-def step_metrics(labels: pa.Table, rollouts: pa.Table, timeouts: int, undecided: int) -> dict[str, float]:
+def step_metrics(labels: pa.Table, rollouts: pa.Table, timeouts: int, undecided: int = 0) -> dict[str, float]:
     """Return the metrics of one step, of its rows, and of what is in no row: `Decided.timeouts` and `undecided`."""
     label_rows, rollout_rows = (pl.DataFrame(pl.from_arrow(table)) for table in (labels, rollouts))
     return {

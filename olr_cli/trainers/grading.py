@@ -57,6 +57,10 @@ def accuracy_reward(
     extractors = [extractor] * len(completions) if isinstance(extractor, str) else extractor
     marks = [opened] * len(completions) if isinstance(opened, str) else opened
     cells = read_cells(golds_of, columns[name], Origins("accuracy_reward"), name)
+    if len(cells) != len(completions):
+        raise UserError(
+            f"accuracy_reward has {len(completions)} completions and {len(cells)} golds in '{name}'; give one of each"
+        )
     found = _verdicts(
         completions, cells, [one or "boxed" for one in extractors], prompts or [""] * len(cells), marks
     )

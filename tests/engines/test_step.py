@@ -51,7 +51,7 @@ def ends(done, path, stop=lambda: None, held_out=None):
 
 
 def complete(end, step):
-    decided = SimpleNamespace(labels={}, rollouts={}, timeouts=0)
+    decided = SimpleNamespace(labels={}, rollouts={}, timeouts=0, undecided=0)
     end.complete(step, decided, Stopwatch(), {"policy/kl": 0.0}, lambda metrics: {"speed/samples": None})
 
 

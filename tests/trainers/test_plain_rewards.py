@@ -54,6 +54,11 @@ def test_a_thought_that_the_prompt_opened_is_no_answer():
     assert [compute_score("mine", it, "7", opened="<think>") for it in (cut, ended)] == [0, 1]
 
 
+def test_a_gold_a_completion():
+    with pytest.raises(UserError, match="2 completions and 1 golds in 'answer'"):
+        accuracy_reward(["7", "8"], answer=["7"])
+
+
 def test_a_gold_that_cannot_be_read_gives_no_reward_where_that_can_be_said():
     """What an answer alone keeps from being scored is 0: a policy would learn to give such answers."""
     golds = [r"\frac{1}{", r"\frac{1}{", "7", "7"]
