@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TextIO
 
 import polars as pl
+import pyarrow.parquet as pq
 
 from olr_cli.analysis.audit.audit import SETTABLE
 from olr_cli.analysis.histories import OF_THE_LOSS, RolloutHistory, contradictions, replay_words
@@ -81,8 +82,6 @@ def replay_file(history: RolloutHistory) -> Path:
 
 
 def _write_labels(tables: Iterable[pl.DataFrame], target: Path, *, replaces: bool) -> bool:
-    import pyarrow.parquet as pq
-
     def write(path: Path) -> None:
         schema = table_schema("labels")
         with pq.ParquetWriter(path, schema, compression="zstd") as writer:

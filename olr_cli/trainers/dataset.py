@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from olr_cli.api import DATA_SOURCE, OnlineLabelRefinement, RecipeSource
 from olr_cli.data.chat import Message, prompt_messages
@@ -18,9 +20,6 @@ from olr_cli.errors import UserError, shortened
 from olr_cli.recipe.checks import recipe_warnings
 from olr_cli.recipe.schema import Recipe
 from olr_cli.supervision import compose
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class PromptIndex:
@@ -134,8 +133,6 @@ def _require_answers_only(recipe: Recipe) -> None:
 
 def _held_out_prompt(row: Mapping[str, Any]) -> Prompt:
     """A row of the evaluation data as a prompt whose `gold` is what completions are graded by."""
-    import pyarrow as pa
-
     rows = read_rows(
         Rows(pa.Table.from_pylist([dict(row)]), Origins("the evaluation data")),
         data_source=DATA_SOURCE,
