@@ -86,7 +86,7 @@ def _by_letter(sample: Generation) -> Generation:
     golds = right_answers(sample.gold)
     numbered = all(gold.strip().isdecimal() for gold in golds)
     right = [option_letter(gold, options, numbered=numbered) for gold in golds]
-    if None in right:
+    if None in right or not right:
         raise UserError(
             f"{sample.benchmark}: the gold '{sample.gold}' of problem {sample.problem_id} names none of its {options}"
             " options; fix it in the data"

@@ -8,11 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from olr_cli.answers import is_placeholder
 from olr_cli.api import DATA_SOURCE, OnlineLabelRefinement, RecipeSource
 from olr_cli.data.chat import Message, prompt_messages
 from olr_cli.data.check import label_notes
 from olr_cli.data.prompt_files import read_rows
-from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.data.prompts import Prompt
 from olr_cli.data.questions import normal_question
 from olr_cli.data.rows import Origins, Rows
 from olr_cli.data.sets import sentinel_type
@@ -139,7 +140,7 @@ def _held_out_prompt(row: Mapping[str, Any]) -> Prompt:
         split="test",
     )
     (prompt,) = rows.prompts
-    if prompt.gold in (None, SENTINEL):
+    if is_placeholder(prompt.gold or ""):
         raise UserError(
             f"the evaluation data has neither a true answer nor a clean label for the prompt"
             f" {shortened(repr(row['prompt']))}; remove it"
