@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import filecmp
+import hashlib
 import json
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,15 @@ def regular(file: Path) -> Path:
             f"{file} is a pipe, a device or a socket; olr reads files alone, so write what it would hold into one"
         )
     return file
+
+
+def digest_of(files: Iterable[Path]) -> str:
+    """Return the sha256 over the names and contents of files."""
+    total = hashlib.sha256()
+    for file in files:
+        with regular(file).open("rb") as content:
+            total.update(f"{file.name} {hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
+    return total.hexdigest()
 
 
 def read_text(file: Path, at_most: int | None = None) -> str:

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any, TypeVar
 
-from olr_cli.answers import is_match
-from olr_cli.answers.extraction import boxed, tagged
+from olr_cli.answers import boxed, is_match, tagged
 from olr_cli.data.rows import Origins, Rows, own_digits, row_error, spelled, written
 
 _Read = TypeVar("_Read")

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from olr_cli.data.chat import message, messages
 from olr_cli.errors import NotHere, UserError, did_you_mean, first_line, no_path
 from olr_cli.files import parse_json, read_lines, read_text, regular, system_problem
+from olr_cli.grouping import gathered
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -371,10 +372,7 @@ def files_of_one_split(source: str) -> list[Path]:
     Who wants them together names a pattern, which is read as it stands.
     """
     files = matching_files(source)
-    names: dict[str, list[str]] = {}
-    for file in files:
-        if split := _SPLIT.search(file.name):
-            names.setdefault(split[1].lower(), []).append(file.name)
+    names = gathered((split[1].lower(), file.name) for file in files if (split := _SPLIT.search(file.name)))
     if len(names) < 2 or not os.path.isdir(os.path.expanduser(source)):
         return files
     folder = glob.escape(source)

@@ -20,11 +20,10 @@ from typing import Any
 import pyarrow as pa
 
 from olr_cli import seeding
-from olr_cli.answers import is_placeholder
 from olr_cli.data.chat import Message
 from olr_cli.data.hub import HubId, load_hub_table
 from olr_cli.data.prompt_files import Reading, read_prompts, read_rows
-from olr_cli.data.prompts import Prompt
+from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.data.questions import normal_question
 from olr_cli.data.rows import Origins, Rows, files_of_one_split, matching_files, read_table
 from olr_cli.errors import UserError
@@ -151,7 +150,7 @@ def _of_table(
         if len(first) < len(prompts):  # read again, since row numbers and uniqueness decide the ids
             prompts, _ = _prompts(table.take(list(first.values())), benchmark, prompts_place)
     if fields is None or fields.right_option is None:
-        without = [prompt.prompt_id for prompt in prompts if is_placeholder(prompt.gold or "")]
+        without = [prompt.prompt_id for prompt in prompts if prompt.gold in (None, SENTINEL)]
         if without:
             raise UserError(
                 f"{place}: {len(without)} of {len(prompts)} problems have no true answer to grade by (the first:"

@@ -289,7 +289,6 @@ CHOICE = "grader: choice\nprompt: '{problem} {choices}'\n"
     "fields, change, expected",
     ("answer: right, choices: o", {"right": "D"}, "'D' in right is not the label of an option (A, B, C)"),
     ("answer: right, choices: o", {"right": None}, "1 of 1 problems have no true answer"),
-    ("answer: right, choices: o", {"right": "#REF!"}, "1 of 1 problems have no true answer"),
     ("answer: right, choices: o", {"o": ["x"]}, "needs 2 to 10 options"),
     ("answer: right, choices: o", {"o": ["x", None, "z"]}, "needs 2 to 10 options"),
     ("answer: right, choices: o", {"o": None}, "needs 2 to 10 options"),
