@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from olr_cli.analysis.audit.audit import SETTABLE
 from olr_cli.analysis.histories import OF_THE_LOSS, RolloutHistory, contradictions, replay_words
 from olr_cli.answers import Judge
+from olr_cli.data.rows import FORMULA
 from olr_cli.data.writers import write_csv
 from olr_cli.errors import UserError
 from olr_cli.files import write_new
@@ -96,7 +97,10 @@ def _scan(file: Path) -> pl.LazyFrame:
     if file.suffix != ".csv":
         return pl.scan_parquet(file, glob=False)
     schema = pl.DataFrame(table_schema("labels").empty_table()).schema
-    return pl.scan_csv(file, schema=schema, glob=False)
+    kept_as_text = f"^'('*{FORMULA})"  # by `write_csv`
+    return pl.scan_csv(file, schema=schema, glob=False).with_columns(
+        pl.col(pl.String).str.replace(kept_as_text, "${1}")
+    )
 
 
 def replay_answer(
