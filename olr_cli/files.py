@@ -249,7 +249,8 @@ def write_new(
         if not replaces:
             raise taken(target, ", with other content", place)
 
-    make_folder_of(target)
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
     with suppress(_SameBytes):
         write_whole(target, fill)
         return True
@@ -298,12 +299,6 @@ def require_table_name(target: Path | None) -> None:
         raise UserError(
             f"{target}: the table is written as Parquet or CSV; give it the ending .parquet or .csv", "out"
         )
-
-
-def make_folder_of(target: Path) -> None:
-    """Make the folder that an output file goes to."""
-    with writing(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
 
 
 def write_text(target: Path, text: str) -> None:

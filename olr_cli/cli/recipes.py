@@ -12,7 +12,7 @@ from olr_cli.cli import options
 from olr_cli.cli.errors import ends_well
 from olr_cli.cli.help import Command, Group
 from olr_cli.cli.printing import show as print_answer
-from olr_cli.files import make_folder_of, read_text, require_new, write_text
+from olr_cli.files import read_text, require_new, write_new
 from olr_cli.tables import Answer, File
 
 app = typer.Typer(cls=Group, help="List, show, copy and check recipes.", no_args_is_help=True)
@@ -107,8 +107,7 @@ def cp(
     source = find_recipe(recipe)
     require_new({"": target})
     sweep = " --sweep" if load_recipe(source).sweep else ""
-    make_folder_of(target)
-    write_text(target, merged_text(source))
+    write_new(target, lambda path: path.write_text(merged_text(source), encoding="utf-8"))
     command = f"olr train {shlex.quote(str(target))}{sweep}"
     answer = Answer(files=[File(target)], next={command: "once you have edited it"})
     print_answer(answer, "json" if json else "terminal")
