@@ -55,12 +55,12 @@ from olr_cli.supervision import (
     Visit,
     compose,
     keep,
+    keep_fraction,
     make_supervisor,
     no_label,
     replace_by_majority,
+    step_metrics,
 )
-from olr_cli.supervision.metrics import step_metrics
-from olr_cli.supervision.selection import keep_fraction
 
 __all__ = [
     "SENTINEL",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import filecmp
+import hashlib
 import json
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,15 @@ def regular(file: Path) -> Path:
             f"{file} is a pipe, a device or a socket; olr reads files alone, so write what it would hold into one"
         )
     return file
+
+
+def digest_of(files: Iterable[Path]) -> str:
+    """Return the sha256 over the names and contents of files."""
+    total = hashlib.sha256()
+    for file in files:
+        with regular(file).open("rb") as content:
+            total.update(f"{file.name} {hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
+    return total.hexdigest()
 
 
 def read_text(file: Path, at_most: int | None = None) -> str:
@@ -239,7 +249,8 @@ def write_new(
         if not replaces:
             raise taken(target, ", with other content", place)
 
-    make_folder_of(target)
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
     with suppress(_SameBytes):
         write_whole(target, fill)
         return True
@@ -288,12 +299,6 @@ def require_table_name(target: Path | None) -> None:
         raise UserError(
             f"{target}: the table is written as Parquet or CSV; give it the ending .parquet or .csv", "out"
         )
-
-
-def make_folder_of(target: Path) -> None:
-    """Make the folder that an output file goes to."""
-    with writing(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
 
 
 def write_text(target: Path, text: str) -> None:

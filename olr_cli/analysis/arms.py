@@ -19,6 +19,7 @@ import polars as pl
 from olr_cli.analysis.frame import SCHEMA, frame
 from olr_cli.data.logs import RolloutLog, is_log, read_log
 from olr_cli.errors import UserError, unknown
+from olr_cli.grouping import gathered
 from olr_cli.recipe.methods import OlrMethod
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.directory import has_run, is_run, kind_note, require_run, rules_note
@@ -193,9 +194,7 @@ def _read_log(places: Sequence[Path], columns: Mapping[str, str] | None) -> Run:
 
 def group(runs: Iterable[Run]) -> list[Arm]:
     """The arms of the runs, in the order in which each first appears."""
-    members: defaultdict[tuple[str, str], list[Run]] = defaultdict(list)
-    for run in runs:
-        members[_arm_key(run)].append(run)
+    members = gathered((_arm_key(run), run) for run in runs)
     firsts = [group[0] for group in members.values()]
     names = tell_apart([arm_name(run) for run in firsts], [run.settings for run in firsts])
     arms = []
@@ -274,9 +273,7 @@ class Variation:
 
 def merged(arms: Iterable[Arm]) -> list[Arm]:
     """The arms, those that differ in nothing but their name as one: the first, with one run of every seed."""
-    groups: defaultdict[str, list[Arm]] = defaultdict(list)
-    for arm in arms:
-        groups[repr(sorted(arm.settings().items()))].append(arm)
+    groups = gathered((repr(sorted(arm.settings().items())), arm) for arm in arms)
     of_seeds = [{run.seed: run for arm in reversed(group) for run in arm.runs} for group in groups.values()]
     return [
         replace(group[0], runs=tuple(run for _, run in sorted(runs.items())))
@@ -320,9 +317,7 @@ def spelt(name: str) -> str:
 
 def tell_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """The names, followed by the settings in which those of one name differ."""
-    namesakes = defaultdict(list)
-    for name, recipe in zip(names, settings, strict=True):
-        namesakes[name].append(recipe)
+    namesakes = gathered(zip(names, settings, strict=True))
     details = {name: iter(telling_settings(recipes)) for name, recipes in namesakes.items()}
     return [f"{name} {next(details[name])}".rstrip() for name in names]
 

@@ -16,6 +16,7 @@ from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER, registry
 from olr_cli.evaluation.published import model_name
 from olr_cli.evaluation.scores import ScoreColumn, StoredScores, stored_scores
+from olr_cli.grouping import gathered
 from olr_cli.runs.stored import Run
 from olr_cli.supervision.metrics import LABEL_METRICS
 from olr_cli.tables import Cell
@@ -122,10 +123,11 @@ def _held_out(runs: Sequence[Run]) -> Source:
     tasks = {repr(task(run)): task(run) for run in runs}
     starts = []
     for key, detail in zip(tasks, telling_settings(list(tasks.values())), strict=True):
-        seeds: dict[int, list[float]] = {}
-        for run in runs:
-            if repr(task(run)) == key and (start := first[run.path]) is not None:
-                seeds.setdefault(run.seed, []).append(start)
+        seeds = gathered(
+            (run.seed, start)
+            for run in runs
+            if repr(task(run)) == key and (start := first[run.path]) is not None
+        )
         cells = {name: mean_cell([fmean(values) for values in seeds.values()])} if seeds else {}
         starts.append(Start(model_name(str(tasks[key]["model.path"])), detail, cells))
     notes = ["Ours: held-out accuracy at the end of training, on the run's own task."]

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import TextIO
 
 import polars as pl
+import pyarrow.parquet as pq
 
 from olr_cli.analysis.audit.audit import SETTABLE
 from olr_cli.analysis.histories import OF_THE_LOSS, RolloutHistory, contradictions, replay_words
 from olr_cli.answers import Judge
+from olr_cli.data.rows import FORMULA
 from olr_cli.data.writers import write_csv
 from olr_cli.errors import UserError
 from olr_cli.files import write_new
@@ -24,9 +26,8 @@ from olr_cli.recipe.methods import OlrMethod
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.directory import kind_note, kind_of, read_manifest, read_recipe
 from olr_cli.runs.store import arrow_table, scan_labels, table_schema
-from olr_cli.supervision import Method, Step, compose, make_supervisor
+from olr_cli.supervision import Method, Step, compose, keep_fraction, make_supervisor
 from olr_cli.supervision.metrics import MAJORITY_DIFFERS
-from olr_cli.supervision.selection import keep_fraction
 from olr_cli.tables import Answer, File
 
 
@@ -81,8 +82,6 @@ def replay_file(history: RolloutHistory) -> Path:
 
 
 def _write_labels(tables: Iterable[pl.DataFrame], target: Path, *, replaces: bool) -> bool:
-    import pyarrow.parquet as pq
-
     def write(path: Path) -> None:
         schema = table_schema("labels")
         with pq.ParquetWriter(path, schema, compression="zstd") as writer:
@@ -98,7 +97,10 @@ def _scan(file: Path) -> pl.LazyFrame:
     if file.suffix != ".csv":
         return pl.scan_parquet(file, glob=False)
     schema = pl.DataFrame(table_schema("labels").empty_table()).schema
-    return pl.scan_csv(file, schema=schema, glob=False)
+    kept_as_text = f"^'('*{FORMULA})"  # by `write_csv`
+    return pl.scan_csv(file, schema=schema, glob=False).with_columns(
+        pl.col(pl.String).str.replace(kept_as_text, "${1}")
+    )
 
 
 def replay_answer(

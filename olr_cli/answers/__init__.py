@@ -19,11 +19,14 @@ from olr_cli.answers.classes import (
 from olr_cli.answers.extraction import (
     ARITHMETIC_SOURCES as ARITHMETIC_SOURCES,
     EXTRACTORS as EXTRACTORS,
+    boxed as boxed,
     default_extractor as default_extractor,
     extract as extract,
     find_extractor as find_extractor,
     found_by as found_by,
+    option_letter as option_letter,
     reading_more as reading_more,
+    tagged as tagged,
 )
 from olr_cli.answers.graded import (
     SENTINEL as SENTINEL,

@@ -89,10 +89,11 @@ class ResponseTexts:
         left_out = self._left_out
         if left_out is not None:
             tokens = [[token for token in row if token not in left_out] for row in tokens]
-        texts: list[str] = self._tokenizer.batch_decode(
-            tokens, skip_special_tokens=left_out is None, clean_up_tokenization_spaces=False
+        return list(
+            self._tokenizer.batch_decode(
+                tokens, skip_special_tokens=left_out is None, clean_up_tokenization_spaces=False
+            )
         )
-        return texts
 
     def opened(self, prompts: Sequence[Sequence[int]]) -> list[str]:
         """Return what each prompt opened, with which the text of a response to it begins (`opened_by`)."""

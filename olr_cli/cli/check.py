@@ -13,10 +13,10 @@ from typer import Argument, Option
 
 from olr_cli.cli import options
 from olr_cli.cli.printing import Waiting, show
+from olr_cli.tables import Answer, Line, one_line
 
 if TYPE_CHECKING:
     from olr_cli.data.check import Checked
-    from olr_cli.tables import Line
 
 _WIDTH = 60
 
@@ -49,7 +49,6 @@ def check(
     from olr_cli.data.writers import require_writable
     from olr_cli.errors import UserError
     from olr_cli.files import require_new
-    from olr_cli.tables import Answer
 
     require_new({"export": export}, repeatable=["export"])
     if export is not None:
@@ -69,8 +68,6 @@ def check(
 
 
 def _lines(checked: Checked) -> Iterator[Line]:
-    from olr_cli.tables import Line, one_line
-
     size, name = checked.rows, partial(checked.table.origins.name, is_short=True)
     read = ", ".join(f"{role} in {path}" for role, path in checked.columns.items())
     counted = " (counted from 1)" * any(name(it.rows[0]).startswith("row") for it in checked.findings)

@@ -12,11 +12,11 @@ from typer import Option
 
 from olr_cli.cli import options
 from olr_cli.cli.printing import show
+from olr_cli.tables import Answer, File, Line, one_line
 
 if TYPE_CHECKING:
     from olr_cli.answers import Pair
     from olr_cli.data.prompts import NoiseType, PromptSet
-    from olr_cli.tables import Answer, File, Line
 
 _EXAMPLES = 3
 _PROMPT_WIDTH = 68
@@ -72,7 +72,6 @@ def inject_noise(
     from olr_cli.data.writers import write_prompts
     from olr_cli.errors import UserError, at
     from olr_cli.files import require_new
-    from olr_cli.tables import File
 
     require_new({"out": out}, repeatable=["out"])
     if active_share is not None and type != "mixed":
@@ -103,7 +102,6 @@ def inject_noise(
 def _answer(noisy: PromptSet, refused: Sequence[Pair] | None, file: File, notes: Sequence[str]) -> Answer:
     """The answer of a command that wrote `file`; `refused`: wrong answers that were not taken, with their labels."""
     from olr_cli.data.noise import counts
-    from olr_cli.tables import Answer
 
     is_addition = noisy.source in ("arithmetic", "arithmetic:addition")
     recipe = "laptop/quickstart" if is_addition else "own-data --set model.path=MODEL"
@@ -119,7 +117,6 @@ def _lines(
 ) -> Iterator[Line | str]:
     """The counts of marks, and a few prompts."""
     from olr_cli.data.noise import examples
-    from olr_cli.tables import Line, one_line
 
     prompts, marked, ratio = len(noisy), len(noisy) - counted.get("clean", 0), noisy.facts["noise.ratio"]
     realised = Fraction(marked, prompts)

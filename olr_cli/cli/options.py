@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
 
 from typer import Argument, Option
 
+from olr_cli.errors import UserError, at, did_you_mean, unknown
+
 if TYPE_CHECKING:
     from olr_cli.recipe.schema import ColumnRole
 
@@ -168,7 +170,6 @@ def _columns(
     values: Sequence[str], roles: Sequence[str], names: Mapping[str, str], example: str
 ) -> dict[str, str]:
     """Role -> path; `names` are what other commands call some of the roles."""
-    from olr_cli.errors import UserError, did_you_mean
     from olr_cli.recipe.plain import NotPlain, parse_yaml
 
     if not (text := ",".join(values)):
@@ -193,16 +194,12 @@ def _columns(
 
 def require_no_file(out: Path | None, content: str, *, as_json: bool) -> None:
     """Refuse an `--out` file that `--json` leaves nothing for."""
-    from olr_cli.errors import UserError
-
     if out is not None and as_json:
         raise UserError(f"--out is for {content}, and --json writes to standard output; choose one of them")
 
 
 def shape_of(format_: str, *, as_json: bool, formats: tuple[str, ...] = FORMATS) -> str:
     """The shape of the answer: that of ``--format``, or json."""
-    from olr_cli.errors import UserError
-
     require_known("format", format_, formats)
     if as_json and format_ != "terminal":
         raise UserError(f"--json and --format {format_} contradict each other; choose one of them")
@@ -212,7 +209,6 @@ def shape_of(format_: str, *, as_json: bool, formats: tuple[str, ...] = FORMATS)
 def require_extractor(text: str | None) -> None:
     """Refuse an `--extractor` that does not exist."""
     from olr_cli.answers import find_extractor
-    from olr_cli.errors import at
 
     if text is not None:
         with at("extractor"):
@@ -221,7 +217,5 @@ def require_extractor(text: str | None) -> None:
 
 def require_known(name: str, value: str | None, known: tuple[str, ...]) -> None:
     """Refuse a value that an option does not know; the likely one is suggested."""
-    from olr_cli.errors import unknown
-
     if value is not None and value not in known:
         raise unknown(name, value, known)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import textwrap
 import time
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import typer
 
-from olr_cli.errors import printable, style_of
-
-if TYPE_CHECKING:
-    from olr_cli.tables import Answer, Line
+from olr_cli.errors import UserError, printable, style_of
+from olr_cli.tables import Answer, Line, Table, print_table
 
 _WIDEST = 120
 """Columns at which lines are wrapped in a wider terminal."""
@@ -45,8 +44,6 @@ def show(answer: Answer, shape: str = "terminal") -> None:
     ``terminal``; ``markdown``, ``latex`` or ``csv``: standard output has the tables and nothing else; ``json``: it has
     one object with everything; ``event``: the object is the last of a run's JSON lines.
     """
-    from olr_cli.tables import Line, Table, print_table
-
     if shape == "json":
         text = json.dumps(answer.plain(), indent=2, ensure_ascii=False)
         try:
@@ -80,11 +77,6 @@ def show(answer: Answer, shape: str = "terminal") -> None:
 
 def show_dry_run(answer: Answer, *, as_json: bool) -> None:
     """Print a dry run (`olr_cli.engines.rehearse`) and the command that starts the run."""
-    import shlex
-    from dataclasses import replace
-
-    from olr_cli.errors import UserError
-
     missing = answer.result["missing"]
     words = [word for word in sys.argv[1:] if word not in ("--dry-run", "--json")]
     following = {} if missing else {shlex.join(["olr", *words]): "starts the run"}

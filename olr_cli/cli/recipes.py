@@ -12,6 +12,8 @@ from olr_cli.cli import options
 from olr_cli.cli.errors import ends_well
 from olr_cli.cli.help import Command, Group
 from olr_cli.cli.printing import show as print_answer
+from olr_cli.files import read_text, require_new, write_new
+from olr_cli.tables import Answer, File
 
 app = typer.Typer(cls=Group, help="List, show, copy and check recipes.", no_args_is_help=True)
 
@@ -30,7 +32,6 @@ _GROUPS = {
 def ls(json: bool = options.JSON_OBJECT) -> None:
     """List the recipes that come with olr; `olr train NAME` runs one."""
     from olr_cli.recipe.layers import recipes_by_name
-    from olr_cli.tables import Answer
 
     recipes = [
         {
@@ -60,10 +61,8 @@ def show(
     json: bool = options.JSON_OBJECT,
 ) -> None:
     """Print a recipe."""
-    from olr_cli.files import read_text
     from olr_cli.recipe.layers import find_recipe, load_recipe, read_tree
     from olr_cli.recipe.plain import MOST_BYTES, dump_yaml
-    from olr_cli.tables import Answer
 
     if resolved:
         keys = load_recipe(recipe).model_dump(mode="json")
@@ -86,7 +85,6 @@ def keys(
 ) -> None:
     """Print every key that a recipe can set: type, range, default and meaning."""
     from olr_cli.recipe.reference import key_page, key_table
-    from olr_cli.tables import Answer
 
     shape = options.shape_of(format_, as_json=json, formats=("terminal", "markdown"))
     if shape == "markdown":
@@ -104,18 +102,13 @@ def cp(
     json: bool = options.JSON_OBJECT,
 ) -> None:
     """Copy a recipe to a file of your own, with any base recipe merged into it."""
-    from shlex import quote
-
-    from olr_cli.files import make_folder_of, require_new, write_text
     from olr_cli.recipe.layers import find_recipe, load_recipe, merged_text
-    from olr_cli.tables import Answer, File
 
     source = find_recipe(recipe)
     require_new({"": target})
     sweep = " --sweep" if load_recipe(source).sweep else ""
-    make_folder_of(target)
-    write_text(target, merged_text(source))
-    command = f"olr train {quote(str(target))}{sweep}"
+    write_new(target, lambda path: path.write_text(merged_text(source), encoding="utf-8"))
+    command = f"olr train {shlex.quote(str(target))}{sweep}"
     answer = Answer(files=[File(target)], next={command: "once you have edited it"})
     print_answer(answer, "json" if json else "terminal")
 
@@ -130,7 +123,6 @@ def validate(
     """Check a recipe for unknown keys, wrong values and likely mistakes, without starting anything."""
     from olr_cli.recipe.checks import recipe_warnings
     from olr_cli.recipe.layers import expand_sweep, load_recipe
-    from olr_cli.tables import Answer
 
     resolved = load_recipe(recipe, set_)
     count = len(expand_sweep(recipe, set_)) if resolved.sweep else 1

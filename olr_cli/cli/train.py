@@ -13,6 +13,7 @@ from typer import Argument, Option
 from olr_cli.cli import options
 from olr_cli.cli.errors import shown_until_stopped
 from olr_cli.cli.printing import show, show_dry_run
+from olr_cli.errors import UserError
 
 if TYPE_CHECKING:
     from olr_cli.recipe.schema import Recipe
@@ -67,7 +68,6 @@ def train(
     storage: Storage,
 ) -> None:
     """Train a policy with the settings of a recipe."""
-    from olr_cli.errors import UserError
     from olr_cli.recipe.layers import expand_sweep, load_recipe
     from olr_cli.runs.directory import read_recipe
 
@@ -102,7 +102,6 @@ def train(
 def _sweep(recipe: str, recipes: Recipes, storage: Storage) -> None:
     from olr_cli.engines.rehearse import sweep_answer
     from olr_cli.engines.sweep import train_all
-    from olr_cli.errors import UserError
     from olr_cli.recipe.layers import expand_sweep, load_recipe
 
     settings, _, index, jobs = recipes

@@ -88,7 +88,8 @@ def response_text(value: Any) -> str | None:
 
 def completion_text(completion: str | Iterable[Any] | None) -> str:
     """The model's words (`response_text`); an empty text where there are none."""
-    return response_text(completion if isinstance(completion, str) else list(completion or ())) or ""
+    said = () if completion is None else completion  # an array of turns is neither true nor false
+    return response_text(said if isinstance(said, str) else list(said)) or ""
 
 
 def as_text(value: Any) -> str | None:

@@ -13,8 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from olr_cli.answers import Judge, is_placeholder, is_read, shared_judge
-from olr_cli.answers.extraction import boxed
+from olr_cli.answers import Judge, boxed, is_placeholder, is_read, shared_judge
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.chat import unseen_part
 from olr_cli.data.doubts import FAULTS, boxes, doubts, ends_of
@@ -33,6 +32,7 @@ from olr_cli.data.questions import has_template, normal_question, question_of
 from olr_cli.data.rows import Origins, Rows
 from olr_cli.data.writers import write_rows
 from olr_cli.errors import UserError, did_you_mean, no_rows, shortened
+from olr_cli.grouping import gathered
 from olr_cli.recipe.schema import ColumnRole, DataSection
 from olr_cli.tables import File
 
@@ -306,9 +306,7 @@ def _repeated(
 
     The labels of `ungraded` rows differ from none.
     """
-    asking: dict[str, list[Asked]] = {}
-    for row, prompt in prompts:
-        asking.setdefault(normal_question(prompt.messages), []).append((row, prompt))
+    asking = gathered((normal_question(prompt.messages), (row, prompt)) for row, prompt in prompts)
     groups = [group for group in asking.values() if len(group) > 1]
     labels = [
         sorted({label for row, prompt in group if row not in ungraded and (label := prompt.file_label)})

@@ -7,11 +7,13 @@ import re
 import struct
 from collections.abc import Callable, Iterable
 from decimal import Decimal
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from olr_cli.answers import is_match
-from olr_cli.answers.extraction import boxed, tagged
-from olr_cli.data.rows import Origins, Rows, own_digits, row_error, spelled, written
+from olr_cli.answers import boxed, is_match, tagged
+from olr_cli.data.values import Origins, own_digits, row_error, spelled, written
+
+if TYPE_CHECKING:
+    from olr_cli.data.rows import Rows
 
 _Read = TypeVar("_Read")
 

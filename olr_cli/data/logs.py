@@ -176,8 +176,12 @@ def _chat_text(cell: Any, name: str, path: str, row: int, origins: Origins) -> s
     """A prompt or a response, which may be messages, as text."""
     text = None if cell is None else as_text(cell) if name == "prompt" else response_text(cell)
     if text is None and cell is not None and messages(cell) is None:
-        what, should = f"a {type(cell).__name__}", "text or a list of messages with role and content"
-        raise row_error(origins.name(row), path, what, should)
+        raise row_error(
+            origins.name(row),
+            path,
+            f"a {type(cell).__name__}",
+            "text or a list of messages with role and content",
+        )
     return text
 
 

@@ -326,11 +326,12 @@ def _turns(
     """The chat turns of a question; a plain text becomes the user's turn between `before` and `after`."""
     turns = chat.prompt_messages(value, before, after)
     if turns is None:
-        what, should = (
+        raise row_error(
+            rows.origins.name(row),
+            path,
             f"of another form ({type(value).__name__})",
-            "text or a list of {role, content} messages",
+            "text or a list of {role, content} messages with text in both",
         )
-        raise row_error(rows.origins.name(row), path, what, f"{should} with text in both")
     return turns
 
 

@@ -13,7 +13,7 @@ from olr_cli import seeding
 from olr_cli.answers import SENTINEL as SENTINEL, as_asked
 from olr_cli.data.chat import Message, pairs
 from olr_cli.data.percent import asks_for_percent
-from olr_cli.data.rows import Origins
+from olr_cli.data.values import Origins
 from olr_cli.errors import UserError, at
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import csv
 import glob
 import io
@@ -11,72 +10,34 @@ import math
 import os
 import re
 import shlex
-import sys
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from functools import cached_property
 from itertools import accumulate, chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from olr_cli.data.chat import message, messages
+from olr_cli.data.values import (
+    EVERY,
+    Origins as Origins,
+    own_digits,
+    row_error as row_error,
+    spelled as spelled,
+    written,
+)
 from olr_cli.errors import NotHere, UserError, did_you_mean, first_line, no_path
 from olr_cli.files import parse_json, read_lines, read_text, regular, system_problem
+from olr_cli.grouping import gathered
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    Columns = Container[str] | Callable[[pa.Schema], Container[str]]
-
-_LARGEST = 2**64
-"""From here on a float is written with its exponent: it says nothing of its last digits."""
-
-
-_EVERY = range(sys.maxsize)
-
-
-@dataclass(frozen=True)
-class Origins:
-    """Where the rows of a table come from: the one place that names a row in messages.
-
-    Only messages need lines, so files are read once more for them, and reading keeps no account of lines.
-
-    Attributes:
-        source: what was read, as the user calls it.
-        files: in the order of their rows; none for rows that are in no file here.
-        numbers: the number of each row among all rows of the files, from 0.
-    """
-
-    source: str
-    files: Sequence[Path] = ()
-    numbers: Sequence[int] = _EVERY
-
-    def take(self, rows: Iterable[int]) -> Origins:
-        """The origins of some of the rows."""
-        return replace(self, numbers=[self.numbers[row] for row in rows])
-
-    def name(self, row: int, *, is_short: bool = False) -> str:
-        """``line 33 of f2.csv``; where rows are no lines, ``row 31 of f.parquet, counted from 1``.
-
-        If it `is_short`, and there is one file, no more than ``line 33`` or ``row 31``.
-        """
-        number = self.numbers[row]
-        unit, at, file = self._places[number] if self.files else ("row", number + 1, self.source)
-        if is_short and len(self.files) < 2:
-            return f"{unit} {at}"
-        return f"{unit} {at} of {file}{', counted from 1' * (unit == 'row')}"
-
-    @cached_property
-    def _places(self) -> list[tuple[str, int, str]]:
-        return [(unit, at, str(file)) for file in self.files for unit, at in _places_of_rows(file)]
-
-
-def row_error(name: str, path: str, what: str, should: str) -> UserError:
-    """The error for a value that is not what its column should hold, in the row of that name."""
-    return UserError(f"{name}: '{path}' is {what}, and it should be {should}")
+Columns = Container[str] | Callable[[pa.Schema], Container[str]]
 
 
 @dataclass(frozen=True)
@@ -137,8 +98,6 @@ class Rows:
 
     def text_column(self, path: str) -> pa.ChunkedArray:
         """The same as a column, in which blank texts stay as they are. The only item of a list stands for the list."""
-        import pyarrow as pa
-
         column, steps = self._column(path)
         if column is not None and not steps:
             kind, kinds = column.type, pa.types
@@ -150,9 +109,6 @@ class Rows:
 
     def numbers(self, path: str) -> pa.ChunkedArray:
         """The number of every row at a path, as a double; null where it is missing."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         column, steps = self._column(path)
         kind, kinds = None if column is None else column.type, pa.types
         if column is not None and not steps and (kinds.is_integer(kind) or kinds.is_floating(kind)):
@@ -168,9 +124,6 @@ class Rows:
 
     def _column(self, path: str) -> tuple[pa.ChunkedArray | None, list[str]]:
         """The column or struct field that a path leads to, and the steps that remain below it; None without one."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if path in self.table.column_names:
             return self.table.column(path), []
         name, *steps = path.split(".")
@@ -208,8 +161,6 @@ class Rows:
 
 
 def _paths(field: pa.Field, path: str) -> Iterator[str]:
-    import pyarrow as pa
-
     if pa.types.is_struct(field.type) and field.type.num_fields:
         for number in range(field.type.num_fields):
             inner = field.type.field(number)
@@ -222,8 +173,6 @@ def _paths(field: pa.Field, path: str) -> Iterator[str]:
 
 def _own(value: Any, kind: pa.DataType) -> Any:
     """A value of an Arrow type, with the floats in it as numbers of their own precision."""
-    import pyarrow as pa
-
     if value is None:
         return None
     if pa.types.is_float16(kind) or pa.types.is_float32(kind):
@@ -233,12 +182,6 @@ def _own(value: Any, kind: pa.DataType) -> Any:
     if isinstance(value, list) and not pa.types.is_map(kind):
         return [_own(item, kind.value_type) for item in value]
     return _own(value, kind.value_type) if pa.types.is_dictionary(kind) else value
-
-
-def own_digits(number: Any) -> float:
-    """A float of numpy as a double: 0.1 in 32 bits is 0.1, not 0.10000000149; whole numbers are exact in any case."""
-    exact = float(number)
-    return exact if exact.is_integer() and abs(exact) < _LARGEST else float(str(number))
 
 
 def _walk(value: Any, steps: Sequence[str]) -> Any:
@@ -260,12 +203,6 @@ def _number(text: str | None) -> float | None:
         return None if text is None else float(text)
     except ValueError:
         return math.inf
-
-
-def spelled(number: float | Decimal) -> str:
-    """A number as text: 14.0 is the whole number 14."""
-    is_whole = -_LARGEST < number < _LARGEST and number == int(number)
-    return str(int(number)) if is_whole else str(number)
 
 
 def pick(
@@ -371,10 +308,7 @@ def files_of_one_split(source: str) -> list[Path]:
     Who wants them together names a pattern, which is read as it stands.
     """
     files = matching_files(source)
-    names: dict[str, list[str]] = {}
-    for file in files:
-        if split := _SPLIT.search(file.name):
-            names.setdefault(split[1].lower(), []).append(file.name)
+    names = gathered((split[1].lower(), file.name) for file in files if (split := _SPLIT.search(file.name)))
     if len(names) < 2 or not os.path.isdir(os.path.expanduser(source)):
         return files
     folder = glob.escape(source)
@@ -397,8 +331,6 @@ def read_table(files: Sequence[Path], columns: Container[str] | None = None) -> 
 
     Of files other than JSON, only those of `columns` are read that are there.
     """
-    import pyarrow as pa
-
     tables = [
         json_table([row for rows in json_batches(file) for row in rows], str(file))
         if is_json(file)
@@ -430,12 +362,10 @@ def read_batches(file: Path, columns: Columns | None = None) -> Iterator[Rows]:
         table = _csv_table(file)
         yield Rows(table.select(_chosen(table.schema, columns)), origins)
         return
-    import pyarrow as pa
-
     try:
         start = 0
         for table in _parquet_batches(file, columns):
-            yield Rows(table, replace(origins, numbers=_EVERY[start:]))
+            yield Rows(table, replace(origins, numbers=EVERY[start:]))
             start += len(table)
     except PermissionError:
         raise UserError(f"{file} may not be read; change its permissions") from None
@@ -448,9 +378,6 @@ def read_batches(file: Path, columns: Columns | None = None) -> Iterator[Rows]:
 
 
 def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     with pq.ParquetFile(regular(file)) as parquet:
         schema, metadata = parquet.schema_arrow, parquet.metadata
         _require_distinct(list(schema), str(file))
@@ -479,9 +406,6 @@ def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
 
 def _plain(column: pa.Array) -> pa.Array:
     """Return a column in a type that all of pyarrow's functions take: no categories, and no views of texts."""
-    import polars as pl
-    import pyarrow as pa
-
     column = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
     has_views = re.search("(string|binary)_view", str(column.type))
     return pl.Series(column).to_arrow() if has_views else column
@@ -494,8 +418,6 @@ def _chosen(schema: pa.Schema, columns: Columns | None) -> list[str]:
 
 def _require_distinct(fields: Sequence[pa.Field], place: str, where: str = "") -> None:
     """Refuse columns, or fields of a column, that can't be told apart."""
-    import pyarrow as pa
-
     names = [field.name for field in fields]
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
@@ -508,11 +430,9 @@ def _require_distinct(fields: Sequence[pa.Field], place: str, where: str = "") -
             _require_distinct(list(inner), place, f" in '{field.name[:60]}'")
 
 
-def _places_of_rows(file: Path) -> list[tuple[str, int]]:
+def places_of_rows(file: Path) -> list[tuple[str, int]]:
     """For each row of a file, whether it is a line or a row, and its number, from 1."""
     if file.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
         return [("row", at) for at in range(1, 1 + pq.read_metadata(file).num_rows)]
     if not is_json(file):
         return [("line", at) for at, _ in _csv_rows(file)][1:]
@@ -525,7 +445,7 @@ def _places_of_rows(file: Path) -> list[tuple[str, int]]:
 def lines_of_rows(file: Path, rows: Sequence[int]) -> str:
     """The text of some rows of a CSV or JSON Lines file, as it stands there, below the line of names."""
     lines = list(io.StringIO(read_text(file), newline=""))
-    starts = [at - 1 for _, at in _places_of_rows(file)]
+    starts = [at - 1 for _, at in places_of_rows(file)]
     ends = [*starts[1:], len(lines)]
     kept = [*lines[: starts[0]], *chain.from_iterable(lines[starts[row] : ends[row]] for row in rows)]
     return "".join(kept) if kept[-1].endswith(("\n", "\r")) else "".join(kept) + "\n"
@@ -537,8 +457,6 @@ def _csv_table(file: Path) -> pa.Table:
     A column of chat turns is read as such, in JSON or as Python writes them. In tables with a column prompt_id, as olr
     writes them, texts lose the apostrophe that keeps a spreadsheet from taking them for formulas.
     """
-    import pyarrow as pa
-
     head, *rows = [row for _, row in _csv_rows(file)] or [[]]
     names = [name.strip() for name in head]
     if "prompt_id" in names:
@@ -554,21 +472,11 @@ def _csv_table(file: Path) -> pa.Table:
 
 
 def _csv_cells(texts: list[str | None], place: str) -> pa.Array:
-    import pyarrow as pa
-
     if any(texts) and all(_TURNS.match(text) for text in texts if text):
         values = [text and written(text) for text in texts]
         if all(messages(value) for value, text in zip(values, texts, strict=True) if text):
             return _column(values, place)
     return pa.array(texts, pa.large_string())
-
-
-def written(text: str) -> Any:
-    """The value that a text writes, in JSON or as Python does; None if it writes none."""
-    for parse in (json.loads, ast.literal_eval):
-        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            return parse(text)
-    return None
 
 
 def _csv_rows(file: Path) -> Iterator[tuple[int, list[str]]]:
@@ -650,8 +558,6 @@ def json_table(rows: Sequence[dict[str, Any]], place: str, names: Iterable[str] 
 
     A column that mixes numbers and text becomes text, and one that mixes these and lists becomes lists.
     """
-    import pyarrow as pa
-
     names = dict.fromkeys(chain(*rows)) if names is None else names
     try:
         return pa.table(
@@ -669,8 +575,6 @@ def _column(values: list[Any], place: str, level: int = 1) -> pa.Array:
     Raises:
         UserError: the values are nested too deeply, or mix kinds that have no common form.
     """
-    import pyarrow as pa
-
     if level > _MOST_LEVELS:
         raise UserError(
             f"{place[:200]} is nested too deeply, more than {_MOST_LEVELS} levels; flatten it or leave it out"
@@ -692,8 +596,6 @@ def _column(values: list[Any], place: str, level: int = 1) -> pa.Array:
 
 def _struct_array(values: list[Any], place: str, level: int) -> pa.Array:
     """Objects as an array of structs with the fields of all of them."""
-    import pyarrow as pa
-
     names = list(dict.fromkeys(chain.from_iterable(filter(None, values))))
     if not names:  # Parquet has no struct without fields
         return pa.nulls(len(values))
@@ -706,8 +608,6 @@ def _struct_array(values: list[Any], place: str, level: int) -> pa.Array:
 
 def _list_array(values: list[Any], place: str, level: int) -> pa.Array:
     """Lists as an array of lists, whose items are one column."""
-    import pyarrow as pa
-
     items = _column([item for value in values if value for item in value], place, level + 1)
     ends = accumulate((len(value or ()) for value in values), initial=0)
     is_missing = pa.array([value is None for value in values])

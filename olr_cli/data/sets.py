@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -16,6 +15,7 @@ from olr_cli.data.prompts import NoiseType, PromptSet
 from olr_cli.data.questions import normal_question, question_of
 from olr_cli.data.verified import with_verified
 from olr_cli.errors import UserError
+from olr_cli.grouping import gathered
 from olr_cli.recipe.schema import ActiveNoiseSection, MixedNoiseSection, NoiseDraw, Recipe
 
 
@@ -69,9 +69,7 @@ def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
     share = recipe.data.held_out
     if share is None or recipe.data.test is not None:
         return prompts, None
-    rows = defaultdict[str, list[int]](list)
-    for row, prompt in enumerate(prompts.prompts):
-        rows[normal_question(prompt.messages)].append(row)
+    rows = gathered((normal_question(prompt.messages), row) for row, prompt in enumerate(prompts.prompts))
     measurable = [
         question_rows
         for question_rows in rows.values()

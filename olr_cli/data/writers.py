@@ -6,8 +6,8 @@ import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -16,9 +16,6 @@ from olr_cli.data.prompts import PromptSet
 from olr_cli.data.rows import FORMULA, Rows, lines_of_rows
 from olr_cli.errors import UserError, first_line
 from olr_cli.files import write_new
-
-if TYPE_CHECKING:
-    import polars as pl
 
 SCHEMA_VERSION = 1
 """Raised whenever a field of the written rows changes its meaning."""
@@ -93,8 +90,6 @@ def write_csv(table: pl.DataFrame, path: Path) -> None:
 
     A text that begins like one gets an apostrophe, which `olr_cli.data.rows` takes away; numbers stay as they are.
     """
-    import polars as pl
-
     table.with_columns(pl.col(pl.String).str.replace(f"^('*{FORMULA})", "'${1}")).write_csv(path)
 
 

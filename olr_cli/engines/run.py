@@ -20,9 +20,8 @@ from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import Kind, Status
 from olr_cli.runs.progress import Progress
 from olr_cli.runs.writer import RunWriter
-from olr_cli.supervision import Supervisor, compose
+from olr_cli.supervision import Supervisor, compose, keep_fraction
 from olr_cli.supervision.own_rule import OwnRule
-from olr_cli.supervision.selection import keep_fraction
 from olr_cli.supervision.verifier import Verifier
 
 DUAL_CLIP = 3.0

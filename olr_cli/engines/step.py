@@ -20,8 +20,7 @@ from olr_cli.runs.checkpoints import is_best
 from olr_cli.runs.metrics import Metrics, Stopwatch, known, read_metrics
 from olr_cli.runs.schedule import Schedule
 from olr_cli.runs.writer import RunWriter
-from olr_cli.supervision import Decided
-from olr_cli.supervision.metrics import step_metrics
+from olr_cli.supervision import Decided, step_metrics
 
 Speed = Callable[[Metrics], Mapping[str, float | None]]
 """Makes the metrics of a step's speed from its other metrics, which include the seconds of its parts."""

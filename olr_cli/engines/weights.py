@@ -89,7 +89,12 @@ def _headers(model: str | Path, folder: Path) -> Headers:
 
     index, names = folder / "model.safetensors.index.json", ["model.safetensors"]
     if index.is_file() and not (folder / names[0]).is_file():
-        names = sorted(set(read_json(index)["weight_map"].values()))
+        try:
+            names = sorted(set(read_json(index)["weight_map"].values()))
+        except (AttributeError, KeyError, TypeError):
+            raise UserError(
+                f"{index} does not name the files of the weights (weight_map); download the model again"
+            ) from None
     stored: dict[str, tuple[str, Sequence[int]]] = {}
     for name in names:
         if index.is_file() and not (folder / name).is_file():

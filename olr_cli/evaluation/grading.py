@@ -17,13 +17,13 @@ from olr_cli.answers import (
     Verdict,
     as_asked,
     is_thinking,
+    option_letter,
     read_answer,
     reading_more,
     right_answers,
     unscorable,
     with_opened,
 )
-from olr_cli.answers.extraction import option_letter
 from olr_cli.data.percent import asks_for_percent
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import Benchmark, choose, read_by, registry
@@ -32,6 +32,7 @@ from olr_cli.evaluation.problems import MOST_OPTIONS
 from olr_cli.evaluation.results import check_reference, scores_answer
 from olr_cli.evaluation.scores import Score
 from olr_cli.evaluation.store import EvaluationStore, Generation, evaluations_at
+from olr_cli.grouping import gathered
 from olr_cli.runs.directory import GIVEN_UP
 from olr_cli.tables import Answer
 
@@ -54,9 +55,8 @@ def grade(
     if benchmark.grader == "choice":
         return [_by_letter(sample) for sample in read]
     golds = [_golds(sample) for sample in read]
-    problems: dict[str, list[int]] = {}  # the numbers of each problem's samples
-    for number, sample in enumerate(read):
-        problems.setdefault(sample.problem_id, []).append(number)
+    # The numbers of each problem's samples.
+    problems = gathered((sample.problem_id, number) for number, sample in enumerate(read))
     of_all = problems.values()
     grading = Grading([[read[n].answer for n in numbers] for numbers in of_all], judge, benchmark.tolerance)
     grading.ask([[gold for n in numbers for gold in golds[n]] for numbers in of_all])
@@ -86,7 +86,7 @@ def _by_letter(sample: Generation) -> Generation:
     golds = right_answers(sample.gold)
     numbered = all(gold.strip().isdecimal() for gold in golds)
     right = [option_letter(gold, options, numbered=numbered) for gold in golds]
-    if None in right:
+    if None in right or not right:
         raise UserError(
             f"{sample.benchmark}: the gold '{sample.gold}' of problem {sample.problem_id} names none of its {options}"
             " options; fix it in the data"

@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from olr_cli.answers import Judge, any_of
-from olr_cli.answers.extraction import option_letter
+from olr_cli.answers import Judge, any_of, option_letter
 from olr_cli.data.chat import Message
 from olr_cli.data.labels import golds_of, read_cells
 from olr_cli.data.log_formats import LM_EVAL

@@ -15,7 +15,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from string import ascii_uppercase
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
 
 from olr_cli import seeding
 from olr_cli.data.chat import Message
@@ -26,9 +28,6 @@ from olr_cli.data.questions import normal_question
 from olr_cli.data.rows import Origins, Rows, files_of_one_split, matching_files, read_table
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER, Benchmark, ProblemFields, registry
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _TASK_SIZE = 400
 """Problems of a built-in set where the benchmark doesn't say."""
@@ -95,8 +94,6 @@ def _hub_table(benchmark: Benchmark) -> pa.Table:
 
 def _from_data(benchmark: Benchmark, data: Path) -> list[Prompt] | None:
     """The benchmark's rows in interchange files; None if there are none and its own source needs no network."""
-    import pyarrow as pa
-
     tables, sources = [], set[str]()
     for file, names in _data_sources(data):
         sources.update(filter(None, names))
@@ -130,8 +127,6 @@ def _data_sources(data: Path) -> Iterator[tuple[Path, list[str | None]]]:
 
 def _has_messages(table: pa.Table) -> bool:
     """Whether the rows are in the interchange format: their prompts are lists of messages."""
-    import pyarrow as pa
-
     return "prompt" in table.column_names and pa.types.is_nested(table.schema.field("prompt").type)
 
 
@@ -223,8 +218,6 @@ def _label(gold: str, labels: Sequence[str], problem_id: str, place: str) -> str
 
 def _renamed(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> pa.Table:
     """The columns of question, answer and id under names that `read_rows` knows."""
-    import pyarrow as pa
-
     for name in filter(None, (fields.problem, fields.answer, fields.id, *fields.options)):
         if not rows.has(name):
             raise UserError(

@@ -16,6 +16,7 @@ from olr_cli.evaluation.benchmark import registry
 from olr_cli.evaluation.published import PublishedRow, Setting, model_name, published_row, setting_of
 from olr_cli.evaluation.scores import Group, Score, ScoreColumn
 from olr_cli.evaluation.store import Target, evaluations_at
+from olr_cli.grouping import gathered
 from olr_cli.runs.directory import is_run
 from olr_cli.tables import NOTHING, UNKNOWN, Answer, Block, Cell, Column, File, Row, Table, percent
 
@@ -123,9 +124,7 @@ def _graded_otherwise(targets: Sequence[Target], other: Target) -> Iterator[str]
 def _notes(target: Target) -> Iterator[str]:
     """How an evaluation was sampled; of an imported one also the scores by the tool that it comes from."""
     record = target.store.record()
-    by_whom: dict[str, list[str]] = {}
-    for name, how in record.not_as_asked.items():
-        by_whom.setdefault(how, []).append(name)
+    by_whom = gathered((how, name) for name, how in record.not_as_asked.items())
     others = "".join(f"; {how}: {', '.join(names)}" for how, names in by_whom.items())
     if "temperature" in record.not_as_asked:
         yield "How the responses were drawn is unknown: the log does not say it."

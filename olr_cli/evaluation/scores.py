@@ -19,6 +19,7 @@ from pydantic import TypeAdapter
 
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import Benchmark, registry
+from olr_cli.grouping import gathered
 from olr_cli.seeding import key
 from olr_cli.tables.table import Cell, Ends
 
@@ -209,10 +210,11 @@ def bootstrap_interval(strata: Sequence[Sequence[float]], *purpose: str) -> Ends
 
 def groups(names: Collection[str]) -> dict[Group, list[str]]:
     """The benchmarks of each of the paper's averages, in its order; none of a group that isn't whole in `names`."""
-    members: dict[Group, list[str]] = {}
-    for name, benchmark in registry().items():
-        if benchmark.distribution is not None:
-            members.setdefault(benchmark.distribution, []).append(name)
+    members = gathered(
+        (benchmark.distribution, name)
+        for name, benchmark in registry().items()
+        if benchmark.distribution is not None
+    )
     return {group: members[group] for group in members if set(members[group]) <= set(names)}
 
 

@@ -21,8 +21,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pydantic import Field, ValidationError
 
 from olr_cli.answers import RULES
@@ -40,10 +43,6 @@ from olr_cli.runs.directory import GIVEN_UP, versions
 from olr_cli.runs.locks import held
 from olr_cli.supervision.types import arrow_schema
 from olr_cli.tables import as_json
-
-if TYPE_CHECKING:
-    import polars as pl
-    import pyarrow as pa
 
 VERSION = 1
 """Raised whenever a key of evaluation.json changes its meaning."""
@@ -321,8 +320,6 @@ class EvaluationStore:
 
     def finish(self, task: Task) -> None:
         """Merge all parts of a task that is complete into one file, with its rows in the order of the problems."""
-        import polars as pl
-
         benchmark, ids = task.benchmark.name, [problem.prompt_id for problem in task.problems]
         if self._parts(benchmark).is_dir():
             places = pl.DataFrame({"problem_id": ids}).with_row_index("place")
@@ -335,8 +332,6 @@ class EvaluationStore:
         self._write(self._whole(benchmark), _table(rows))
 
     def _write(self, file: Path, table: pa.Table) -> None:
-        import pyarrow.parquet as pq
-
         with writing(file.parent):
             # Not the evaluation's folder, which may have been moved.
             for folder in (self.folder / "generations", file.parent):
@@ -359,8 +354,6 @@ class EvaluationStore:
 
     def read(self, benchmark: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """All rows so far, in the order in which problems were worked on; `columns` have ``problem_id`` among them."""
-        import polars as pl
-
         whole = self._whole(benchmark)
         files = [whole] * whole.exists() + self._part_files(benchmark)
         if not files:
@@ -449,23 +442,17 @@ def _write_json(file: Path, value: Mapping[str, Any]) -> None:
 
 
 def _arrow_schema() -> pa.Schema:
-    import pyarrow as pa
-
     # Seeds have 63 bits.
     schema: pa.Schema = arrow_schema(Generation, pa.int64())
     return schema.with_metadata({_MARK: str(GENERATIONS_VERSION)})
 
 
 def _table(rows: Sequence[Generation]) -> pa.Table:
-    import pyarrow as pa
-
     schema = _arrow_schema()
     return pa.table({name: [getattr(row, name) for row in rows] for name in schema.names}, schema=schema)
 
 
 def _read(file: Path, columns: Sequence[str] | None) -> pl.DataFrame:
-    import polars as pl
-
     try:
         table = read_table([file], columns)
     except UserError as error:

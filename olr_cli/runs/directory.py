@@ -41,7 +41,7 @@ _KINDS: dict[str, type] = {
         str,
     ),
     **dict.fromkeys(("schema_version", "seed", "answer_rules"), int),
-    **dict.fromkeys(("versions", "data"), dict),
+    **dict.fromkeys(("versions", "data", "rule"), dict),
     **dict.fromkeys(("attempts", "departures"), list),
 }
 _START, _END = "---\n", "...\n"

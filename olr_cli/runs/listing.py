@@ -103,9 +103,12 @@ def runs_answer(folders: Sequence[Path], entries: Sequence[RunEntry]) -> Answer:
         commands[f"olr analyze {named}"] = "figures, and a comparison of the arms"
     if unfinished:
         last = unfinished[-1]
-        command = "olr train" if last.kind == "training" else "olr rollouts MODEL DATA"
-        words = ["--resume", "--run-dir", last.path, *read_recipe(Path(last.path)).named_again()]
-        commands[f"{command} {join(words)}"] = "continue a run"
+        words = ["--resume", "--run-dir", last.path]
+        if last.kind == "training":
+            command = join(["olr", "train", *words, *read_recipe(Path(last.path)).named_again()])
+        else:  # which is asked for by options, not by a recipe
+            command = f"olr rollouts MODEL DATA {join(words)}"
+        commands[command] = "continue a run"
     return Answer([table] if entries else [table.nothing], {"runs": entries}, notes, next=commands)
 
 

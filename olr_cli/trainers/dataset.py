@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
+
+from olr_cli.answers import is_placeholder
 from olr_cli.api import DATA_SOURCE, OnlineLabelRefinement, RecipeSource
 from olr_cli.data.chat import Message, prompt_messages
 from olr_cli.data.check import label_notes
 from olr_cli.data.prompt_files import read_rows
-from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.data.prompts import Prompt
 from olr_cli.data.questions import normal_question
 from olr_cli.data.rows import Origins, Rows
 from olr_cli.data.sets import sentinel_type
@@ -18,9 +21,6 @@ from olr_cli.errors import UserError, shortened
 from olr_cli.recipe.checks import recipe_warnings
 from olr_cli.recipe.schema import Recipe
 from olr_cli.supervision import compose
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class PromptIndex:
@@ -134,15 +134,13 @@ def _require_answers_only(recipe: Recipe) -> None:
 
 def _held_out_prompt(row: Mapping[str, Any]) -> Prompt:
     """A row of the evaluation data as a prompt whose `gold` is what completions are graded by."""
-    import pyarrow as pa
-
     rows = read_rows(
         Rows(pa.Table.from_pylist([dict(row)]), Origins("the evaluation data")),
         data_source=DATA_SOURCE,
         split="test",
     )
     (prompt,) = rows.prompts
-    if prompt.gold in (None, SENTINEL):
+    if is_placeholder(prompt.gold or ""):
         raise UserError(
             f"the evaluation data has neither a true answer nor a clean label for the prompt"
             f" {shortened(repr(row['prompt']))}; remove it"

@@ -24,7 +24,7 @@ from olr_cli.answers import (
 from olr_cli.data.chat import completion_text, ending, prompt_messages
 from olr_cli.data.labels import LABEL_COLUMNS, golds_of, read_cells
 from olr_cli.data.prompts import in_percent
-from olr_cli.data.rows import Origins
+from olr_cli.data.values import Origins
 from olr_cli.errors import UserError
 
 _counted: Counter[Verdict] = Counter()

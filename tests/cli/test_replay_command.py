@@ -5,6 +5,7 @@ from functools import partial
 
 import commands
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
 from cases import each
 from histories import write_history
@@ -75,6 +76,20 @@ def test_a_csv_file_holds_what_the_parquet_file_does(tmp_path, run):
     assert pl.read_csv(tmp_path / "labels.csv", schema=labels.schema).equals(labels)
     assert labels["is_selected"].any()
     assert "Selected: 0" not in output
+
+
+def test_negative_labels_agree_with_the_run_in_a_csv_file_too(tmp_path, run):
+    for file in [*run.glob("labels/*.parquet"), *run.glob("rollouts/*.parquet")]:
+        table = pq.read_table(file)
+        answers = {answer: f"-{answer}" for answer in ("10", "11", "12", "13", "14")}
+        negative = pl.DataFrame(table).with_columns(pl.col(pl.String).replace(answers)).to_arrow()
+        pq.write_table(negative.cast(table.schema), file)
+    said = []
+    for name in ("labels.parquet", "labels.csv"):
+        output = replay(run, "--set", "method.warmup_epochs=1", "--out", tmp_path / name).output
+        said.append(next(line for line in output.splitlines() if line.startswith("The effective label")))
+    assert "'-1" in (tmp_path / "labels.csv").read_text()  # no formula in a spreadsheet
+    assert said[0] == said[1]
 
 
 def test_a_replay_of_a_log_says_how_many_labels_would_change_and_what_comes_next(tmp_path):

@@ -104,3 +104,17 @@ def test_of_two_runs_of_one_arm_and_seed_the_newest_is_taken_if_asked_for(runs):
     result = olr("analyze", "runs", "--table", "arms", "--newest")
     assert result.exit_code == 0
     assert "runs/done is left out: runs/done-2 is newer" in result.stderr
+
+
+@each(
+    "kind, command",
+    ("training", "olr train --resume --run-dir runs/mine --set"),
+    ("rollouts", "DATA --resume"),
+)
+def test_a_run_with_code_of_its_own_is_continued_by_a_command_that_exists(here, kind, command):
+    (here / "mine.py").write_text("def read(response):\n    return response\n")
+    run = write_history(here / "runs/mine", kind=kind, steps=2, data={"extractor": "mine.py:read"})
+    write_manifest(run, read_manifest(run) | {"status": "interrupted"})
+    said = " ".join(olr("runs").stdout.split())
+    assert command in said
+    assert ("--set data.extractor=mine.py:read" in said) == (kind == "training")  # olr rollouts has no --set

@@ -332,6 +332,14 @@ def test_a_lost_shard_is_named(tmp_path, load):
     assert f"lacks {shard.name}, which its index names" in refusal(load, tmp_path)
 
 
+@pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
+@pytest.mark.parametrize("index", ["{}", "[]", '{"weight_map": ["x"]}'])
+def test_an_index_that_names_no_files_is_one_sentence(tmp_path, load, index):
+    saved(tmp_path, untied(), max_shard_size="20KB")
+    (tmp_path / "model.safetensors.index.json").write_text(index)
+    assert "does not name the files of the weights (weight_map)" in refusal(load, tmp_path)
+
+
 RIGHT = {
     "untied": (untied, {}),
     "tied": (tied, {}),

@@ -105,6 +105,11 @@ def test_a_gold_that_is_a_number_stands_for_a_letter():
     assert [grading.answer_class for grading in found] == ["B", "B", "B", "C", "C", None, None]
 
 
+def test_a_placeholder_in_place_of_a_letter_is_an_error_and_no_wrong_answers():
+    with pytest.raises(UserError, match="the gold 'N/A' of problem"):
+        graded("arc_c", "N/A", [r"\boxed{C}"], choices=4)
+
+
 def test_a_number_names_no_option_where_options_have_letters():
     (grading,) = graded("arc_c", "B", [r"\boxed{2}"], choices=4)
     assert told(grading) == ("2", None, False)

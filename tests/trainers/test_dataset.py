@@ -11,7 +11,7 @@ from olr_cli.api import OnlineLabelRefinement
 from olr_cli.data.questions import normal_question
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Recipe
-from olr_cli.trainers.dataset import PromptIndex, row_turns
+from olr_cli.trainers.dataset import PromptIndex, grade_held_out, row_turns
 from olr_cli.trainers.trl import _settings
 
 
@@ -71,3 +71,10 @@ def test_trls_ways_to_say_that_all_tokens_are_drawn_from_are_one(top_k, expected
     assert settings["train"]["top_k"] == expected
     with OnlineLabelRefinement(settings=settings) as olr:
         assert olr.recipe.train.top_k == expected
+
+
+@each("label", None, "__NoCorrectAnswer__", "N/A")
+def test_evaluation_data_without_a_gold_are_refused(label):
+    row = {"prompt": "What is 1+1?", "answer": label}
+    with OnlineLabelRefinement() as olr:
+        assert "neither a true answer nor a clean label" in refusal(grade_held_out, olr, [row], ["N/A"])

@@ -85,6 +85,11 @@ def test_a_completion_that_is_missing_has_no_answer():
         assert olr(["q", "q"], [None, r"\boxed{7}"], [7, 7]).rewards == (0.0, 1.0)
 
 
+def test_a_completion_may_be_an_array_of_turns():
+    turns = np.array([{"role": "assistant", "content": text} for text in ("I see.", r"\boxed{7}")])
+    assert accuracy_reward([turns], answer=[7]) == [1.0]
+
+
 def test_a_score_for_verl_is_that_of_the_plain_reward():
     assert compute_score("mine", r"so \boxed{\sqrt{8}}", r"2\sqrt{2}") == 1.0
     assert compute_score("mine", "#### 7", "8", extractor="after:####") == 0.0

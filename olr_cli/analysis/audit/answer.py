@@ -180,11 +180,6 @@ def stored(audit: Audit) -> pl.DataFrame:
     return table.with_columns(pl.Series("question", questions, dtype=pl.String))
 
 
-def write_prompts(audit: Audit, target: Path) -> bool:
-    """Write the table of all prompts; see `write_table`."""
-    return write_table(stored(audit), target)
-
-
 def write_table(table: pl.DataFrame, target: Path) -> bool:
     """Write a table: as CSV if the name ends so, else Parquet; return whether it is new, as of `write_new`."""
     write = partial(write_csv, table) if target.suffix == ".csv" else table.write_parquet

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import replace
 
 import polars as pl
@@ -12,6 +11,7 @@ from olr_cli.answers import is_match
 from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet
 from olr_cli.data.questions import normal_question, same_prompts
 from olr_cli.errors import UserError
+from olr_cli.grouping import gathered
 
 
 def with_labels_of(
@@ -56,20 +56,12 @@ def _of_one_label(data: PromptSet, history: RolloutHistory) -> tuple[dict[str, P
 
     Only questions of the history count, which has its prompts by the ids of the data set already.
     """
-    questions = [normal_question(prompt.messages) for prompt in data.prompts]
-    labels: defaultdict[str, set[str | None]] = defaultdict(set)
-    for question, prompt in zip(questions, data.prompts, strict=True):
-        labels[question].add(prompt.given_label)
-    asked = {
-        question
-        for question, prompt in zip(questions, data.prompts, strict=True)
-        if prompt.prompt_id in history.prompts
-    }
-    unclear = [
-        prompt
-        for question, prompt in zip(questions, data.prompts, strict=True)
-        if len(labels[question]) > 1 and question in asked
-    ]
+    rows = gathered((normal_question(prompt.messages), prompt) for prompt in data.prompts)
+    unclear: list[Prompt] = []
+    for alike in rows.values():
+        is_asked = any(prompt.prompt_id in history.prompts for prompt in alike)
+        if is_asked and len({prompt.given_label for prompt in alike}) > 1:
+            unclear += alike
     prompts = {prompt.prompt_id: prompt for prompt in data.prompts}
     prompts |= {prompt.prompt_id: replace(prompt, given_label=SENTINEL) for prompt in unclear}
     note = f"{len(unclear):,} rows of {data.source} ask questions that have several labels; rewards there are left out."

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from olr_cli import seeding
 from olr_cli.analysis.audit.audit import STATUSES, Audit
@@ -210,8 +211,6 @@ def export(audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Ch
     }
     table = _with_columns(data, rows)
     if choice.is_to_check:
-        import pyarrow as pa
-
         table = table.select([name for name in table.column_names if name != "drawn"])
         table = table.append_column("drawn", pa.array([choice.random is not None] * len(table)))
     whole = replace(data, table=table)
@@ -280,8 +279,6 @@ def _marked(prompts: list[Prompt], old: tuple[Prompt, ...], judge: Judge) -> lis
 
 
 def _with_columns(data: PromptSet, rows: Sequence[Row | None]) -> Any:
-    import pyarrow as pa
-
     columns = [_columns(row) for row in rows]
     kinds = {"audit_rank": pa.int64(), "audit_confidence": pa.float64()}
     fields = {

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shlex import quote
 
-from olr_cli.analysis.audit.answer import audit_answer, write_prompts
+import polars as pl
+
+from olr_cli.analysis.audit.answer import audit_answer, stored, write_table
 from olr_cli.analysis.audit.audit import Audit, audit, audit_history, data_reading
 from olr_cli.analysis.audit.data_labels import with_labels_of
 from olr_cli.analysis.audit.export import (
@@ -19,7 +21,7 @@ from olr_cli.analysis.audit.export import (
     require_repairable,
     unjudged_note,
 )
-from olr_cli.analysis.audit.rewards import audit_rewards, rewards_answer, write_queue_table
+from olr_cli.analysis.audit.rewards import audit_rewards, rewards_answer
 from olr_cli.analysis.histories import RolloutHistory
 from olr_cli.analysis.report.texts import Sampled
 from olr_cli.answers import Judge
@@ -117,7 +119,7 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
         answer = replace(answer, notes=[*answer.notes, *notes])
     if request.out is not None:
         try:
-            is_new = write_prompts(result, request.out)
+            is_new = write_table(stored(result), request.out)
         except UserError:
             show(answer)  # which must not be lost
             raise
@@ -133,7 +135,8 @@ def _of_rewards(request: Request, source: RolloutHistory, judge: Judge) -> Answe
     answer = rewards_answer(found, request.top)
     if request.out is None:
         return answer
-    is_new = write_queue_table(found, request.out)
+    # The whole queue, with an empty column for people.
+    is_new = write_table(found.queue.with_columns(verdict=pl.lit("", pl.String)), request.out)
     filled_in = " (fill in the column verdict; --verified reads it)"
     return replace(answer, files=[File.written(request.out, filled_in, is_new=is_new)])
 

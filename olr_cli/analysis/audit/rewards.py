@@ -18,7 +18,6 @@ import numpy as np
 import polars as pl
 
 from olr_cli.analysis.audit.annotators import Floats
-from olr_cli.analysis.audit.answer import write_table
 from olr_cli.analysis.histories import RolloutHistory
 from olr_cli.answers import EXTRACTORS, Judge, exact_number, extract
 from olr_cli.data.prompts import SENTINEL
@@ -388,8 +387,3 @@ def _lines(audit: RewardAudit) -> Iterator[Line]:
             f"by people's verdicts: false negatives {said.false_negative_rate.full}, false positives"
             f" {said.false_positive_rate.full}",
         )
-
-
-def write_queue_table(audit: RewardAudit, target: Path) -> bool:
-    """Write the whole queue, with an empty column `verdict` for people: as CSV if the name ends so, else Parquet."""
-    return write_table(audit.queue.with_columns(verdict=pl.lit("", pl.String)), target)

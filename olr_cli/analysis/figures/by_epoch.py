@@ -17,6 +17,7 @@ from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.figures import style
 from olr_cli.analysis.figures.style import BLACK, GREEN, GREY, SKY, VERMILION, Chart, Look
 from olr_cli.analysis.frame import Lack, spreads
+from olr_cli.grouping import gathered
 from olr_cli.supervision.metrics import ABLATION, COMPOSITION, LABEL_METRICS
 
 _GROUPS = {
@@ -258,10 +259,11 @@ def dynamics(arms: Sequence[Arm]) -> list[Chart]:
 
 
 def _left_out(name: str, attempts: Mapping[str, pl.DataFrame | Lack]) -> str:
-    lacks: dict[str, list[str]] = {}
-    for letter, lack in attempts.items():
-        if isinstance(lack, Lack):
-            lacks.setdefault(str(lack), []).append(f"({letter}) {PANELS[letter].title}")
+    lacks = gathered(
+        (str(lack), f"({letter}) {PANELS[letter].title}")
+        for letter, lack in attempts.items()
+        if isinstance(lack, Lack)
+    )
     left_out = "; ".join(f"{', '.join(panels)}: needs {lack}" for lack, panels in lacks.items())
     return f"{name} leaves out {left_out}." if lacks else ""
 

@@ -26,9 +26,10 @@ from olr_cli.analysis.report.words import STATUS_OPTIONS, VERDICT_OPTIONS, WORDS
 from olr_cli.analysis.tables import count
 from olr_cli.answers import Judge
 from olr_cli.files import write_new, write_text, writing
+from olr_cli.grouping import gathered
 from olr_cli.runs.directory import kind_of, read_manifest, recipe_yaml
 from olr_cli.runs.listing import status_of
-from olr_cli.runs.metrics import Metrics, accuracy_fall, read_metrics
+from olr_cli.runs.metrics import accuracy_fall, read_metrics
 from olr_cli.runs.progress import of_epoch
 from olr_cli.runs.stored import Run
 from olr_cli.runs.summary import outcomes
@@ -252,9 +253,7 @@ def recipes(arms: Sequence[Arm]) -> Iterator[Element]:
 
 def epochs(run: Run) -> Table:
     """One row per epoch from metrics.jsonl, epoch 0 before training; no rows if the file has nothing to show."""
-    by_epoch: dict[int, list[Metrics]] = {}
-    for line in read_metrics(run.path, "epoch"):
-        by_epoch.setdefault(int(line["epoch"]), []).append(line)
+    by_epoch = gathered((int(line["epoch"]), line) for line in read_metrics(run.path, "epoch"))
     values = {name: [of_epoch(name, steps) for _, steps in sorted(by_epoch.items())] for name in _EPOCHS}
     shown = {name: of_epochs for name, of_epochs in values.items() if set(of_epochs) - {None}}
     if not shown:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.frame import Lack
 from olr_cli.evaluation.published import published_cost
+from olr_cli.grouping import gathered
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.tables import Block, Cell, Column, Row, Table
@@ -69,9 +70,7 @@ def _line(arm: str, phase: str, seconds: float | None = None, runs: int | None =
 
 def _notes(times: Sequence[TrainingTime], *, with_published: bool) -> Iterator[str]:
     yield "Medians over the finished runs of an arm, without held-out evaluation and checkpoints."
-    machines: dict[str, list[str]] = {}
-    for time in times:
-        machines.setdefault(_machine(time.arm), []).append(time.arm.name)
+    machines = gathered((_machine(time.arm), time.arm.name) for time in times)
     if len(machines) == 1:
         yield f"Measured on: {next(iter(machines))}."
     else:

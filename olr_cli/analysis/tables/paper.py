@@ -26,6 +26,7 @@ from olr_cli.analysis.arms import Arm, measured, telling_settings
 from olr_cli.analysis.frame import Lack, flat, notes_on_differences, summarise, without_difference
 from olr_cli.analysis.outcomes import BELOW_START, HELD_OUT, source_of, task
 from olr_cli.evaluation.published import PublishedRow, Setting, published_table, setting_of
+from olr_cli.grouping import gathered
 from olr_cli.recipe.methods import METHODS
 from olr_cli.tables import UNKNOWN, Block, Cell, Column, Row, Table
 
@@ -148,9 +149,7 @@ class PaperTable:
         self._published = self._source.published if with_published else ()
         self._printed = {self._key(row.setting): row for row in printed}
         self._settings = {arm.name: setting_of(arm.runs[0].path) for arm in arms}
-        self._by_key: defaultdict[Hashable, list[Arm]] = defaultdict(list)
-        for arm in arms:
-            self._by_key[self._key(self._settings[arm.name])].append(arm)
+        self._by_key = gathered((self._key(self._settings[arm.name]), arm) for arm in arms)
         self._references = {arm.name: other for arm in arms if (other := self._reference_arm(arm))}
         self._compared = {arm: other.name for arm, other in self._references.items()}
         self._summary = summarise(measured(arms, self._source.values), self._compared)
@@ -344,10 +343,9 @@ class PaperTable:
         yield from departures(self._arms, self._varies)
 
     def _gaps(self) -> Iterator[str]:
-        absent: defaultdict[str, list[str]] = defaultdict(list)
-        for row in self.rows:
-            if row.arm is None and row.setting.method != _BASE:
-                absent[row.block].append(row.label)
+        absent = gathered(
+            (row.block, row.label) for row in self.rows if row.arm is None and row.setting.method != _BASE
+        )
         if absent:
             named = "; ".join(f"{block.lower()}: {', '.join(labels)}" for block, labels in absent.items())
             yield f"No runs of {named}."

@@ -108,10 +108,8 @@ class LoraPolicy(Policy):
         # A copy: merging and undoing it would leave rounding in the weights that train on.
         merged.model = copy.deepcopy(self.model).merge_and_unload()
         self._require_equal(merged.model)
-        Policy.save(merged, folder)
         self.model.save_pretrained(Path(folder, ADAPTER), save_embedding_layers=False)
-        for weights in Path(folder, ADAPTER).glob("*.safetensors"):
-            weights.chmod(0o644)
+        Policy.save(merged, folder)
 
     def _require_equal(self, merged: Any) -> None:
         """Refuse a merged model that does not compute what the policy does, by one pass of each in float32."""

@@ -191,7 +191,7 @@ class Policy:
         for name, content in self.processor.items():
             Path(folder, name).write_bytes(content)
         # safetensors writes for the owner alone; a checkpoint is as readable as the rest of its run.
-        for weights in Path(folder).glob("*.safetensors"):
+        for weights in Path(folder).rglob("*.safetensors"):
             weights.chmod(0o644)
 
     @property

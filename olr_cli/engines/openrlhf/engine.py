@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shlex
 import signal
 import time
@@ -46,7 +45,7 @@ from olr_cli.engines.run import (
     loss_average_departure,
 )
 from olr_cli.errors import UserError, at, noting
-from olr_cli.files import writing
+from olr_cli.files import digest_of, writing
 from olr_cli.packages import installed_version
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, flatten
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
@@ -151,11 +150,7 @@ def _digest(folder: Path) -> str:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise UserError(f"{folder} has no safetensors weights; convert them, or give another model")
-    total = hashlib.sha256()
-    for file in files:
-        with file.open("rb") as weights:
-            total.update(f"{file.name} {hashlib.file_digest(weights, 'sha256').hexdigest()}\n".encode())
-    return total.hexdigest()
+    return digest_of(files)
 
 
 class OpenRlhfRunner:

@@ -24,16 +24,14 @@ def response_tokens(sample: Any) -> list[int]:
     the token that follows.
     """
     following: Tensor = sample.sequences[0][1:]
-    tokens: list[int] = following[sample.action_mask[0].bool()].tolist()
-    return tokens
+    return list(following[sample.action_mask[0].bool()].tolist())
 
 
 def _prompt_tokens(sample: Any) -> list[int]:
     """Token ids of a single sample before its response; all of them, padding too, if it has none."""
     is_response = [False, *sample.action_mask[0].bool().tolist()]
     end = is_response.index(True) if any(is_response) else len(is_response)
-    tokens: list[int] = sample.sequences[0][:end].tolist()
-    return tokens
+    return list(sample.sequences[0][:end].tolist())
 
 
 def response_texts(samples: Sequence[Any], texts: ResponseTexts, stop: Sequence[str] = ()) -> list[str]:

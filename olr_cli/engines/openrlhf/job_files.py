@@ -12,6 +12,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from olr_cli.data.prompts import View
 from olr_cli.errors import UserError
 from olr_cli.files import naming_the_disks_error, write_text, write_whole
@@ -111,9 +114,6 @@ def write_rows(file: Path, rows: Sequence[tuple[str, str]]) -> None:
 
     Parquet, because from JSON the reader would make dates of what looks like dates.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     columns = {"input": [text for text, _ in rows], "label": [label for _, label in rows]}
     table = pa.table(columns, schema=pa.schema(dict.fromkeys(columns, pa.string())))
     write_whole(file, lambda path: pq.write_table(table, path))

@@ -13,7 +13,6 @@ Nothing here imports torch or vLLM before a backend is opened.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 from abc import abstractmethod
@@ -29,7 +28,7 @@ from olr_cli.data.chat import Message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.errors import UserError
-from olr_cli.files import regular
+from olr_cli.files import digest_of
 from olr_cli.packages import install_command
 from olr_cli.recipe.schema import Device
 from olr_cli.recipe.section import LEAST_TEMPERATURE
@@ -261,8 +260,5 @@ def model_digest(model: str, config: Any = None) -> str:
     folder = Path(model)
     if not folder.is_dir():
         return f"commit:{config._commit_hash}"
-    total = hashlib.sha256()
-    for file in sorted({file for pattern in _MODEL_FILES for file in folder.glob(pattern)}):
-        with regular(file).open("rb") as content:
-            total.update(f"{file.name} {hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
-    return f"sha256:{total.hexdigest()}"
+    files = {file for pattern in _MODEL_FILES for file in folder.glob(pattern)}
+    return f"sha256:{digest_of(sorted(files))}"

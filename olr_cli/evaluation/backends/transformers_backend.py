@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, replace
 
@@ -15,6 +14,7 @@ from olr_cli.engines.local.room import free_memory, rows_in
 from olr_cli.engines.local.sampler import sample
 from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.evaluation.backends import Backend, BackendOptions, GenerationRequest, Sampling, model_digest
+from olr_cli.grouping import gathered
 from olr_cli.supervision import Rollout
 
 CPU_MEMORY = 2 * 1024**3
@@ -59,9 +59,8 @@ class TransformersBackend(Backend):
         """See `Backend`; batch after batch, the longest prompts first."""
         tokens, limits = self.encode([request.prompt for request in requests], sampling)
         # The sampler takes prompts of one limit and one number of samples; of like length they need little padding.
-        alike: dict[tuple[int, int], list[int]] = defaultdict(list)
-        for number in sorted(range(len(requests)), key=lambda number: -len(tokens[number])):
-            alike[limits[number], len(requests[number].seeds)].append(number)
+        longest_first = sorted(range(len(requests)), key=lambda number: -len(tokens[number]))
+        alike = gathered(((limits[n], len(requests[n].seeds)), n) for n in longest_first)
         for (limit, samples), numbers in alike.items():
             first = 0
             while first < len(numbers):
