@@ -1,5 +1,6 @@
 """Two processes on one run: one of them works, the others say so, and the run ends as if it had been alone."""
 
+import shutil
 import signal
 from pathlib import Path
 
@@ -16,11 +17,15 @@ SIGNS_OF_WORK = {"train": "labels/step-*", "evaluate": "generations/*.parts/part
 
 def started(workshop, command, out: Path) -> Command:
     """A command that has begun to store, and is held there."""
-    begun = workshop.start(command, out)
-    while not list(out.glob(SIGNS_OF_WORK[command])):
-        assert (Path("/proc") / str(begun.pid)).exists()
-    begun.signal(signal.SIGSTOP)
-    return begun
+    for _ in range(5):  # on a busy machine one may be done before anybody has looked
+        begun = workshop.start(command, out)
+        while (Path("/proc") / str(begun.pid)).exists():
+            if list(out.glob(SIGNS_OF_WORK[command])):
+                begun.signal(signal.SIGSTOP)
+                return begun
+        assert begun.wait() == 0, begun.err
+        shutil.rmtree(out)
+    raise AssertionError(f"{command} was never seen at work")
 
 
 def test_a_second_training_leaves_the_first_alone_and_readers_read_it(workshop, is_long):
