@@ -25,7 +25,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
-from olr_cli.answers import Judge, default_extractor, find_extractor, read_answer, reading_more, verdicts
+from olr_cli.answers import (
+    Judge,
+    default_extractor,
+    find_extractor,
+    read_answer,
+    reading_more,
+    verdicts,
+    with_opened,
+)
 from olr_cli.data.chat import Message, completion_text, ending, prompt_messages
 from olr_cli.data.labels import golds_of, label_of, read_cells
 from olr_cli.data.prompt_files import implied_mark
@@ -293,7 +301,10 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
             self._clock = Stopwatch()
         rollout_groups = [
             RolloutGroup(
-                prompt, history.of(prompt.prompt_id).visits + 1, number, tuple(map(_rollout, completions))
+                prompt,
+                history.of(prompt.prompt_id).visits + 1,
+                number,
+                tuple(_rollout(completion, prompt.messages) for completion in completions),
             )
             for prompt, (_, completions) in zip(marked, groups, strict=True)
         ]
@@ -352,9 +363,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
             turns = [_messages(prompt) for prompt in prompts]
         answers = [
             read_answer(
-                _rollout(completion).response,
+                _rollout(completion, of_one).response,
                 self.recipe.data.extractor or default_extractor(source),
-                ending(of_one),
             )
             for completion, source, of_one in zip(completions, sources, turns, strict=True)
         ]
@@ -594,5 +604,7 @@ def _joined(parts: Sequence[Columns]) -> Columns:
     return {name: [value for part in parts for value in part[name]] for name in parts[0]}
 
 
-def _rollout(completion: str | Chat | Rollout) -> Rollout:
-    return completion if isinstance(completion, Rollout) else Rollout(completion_text(completion))
+def _rollout(completion: str | Chat | Rollout, prompt: Sequence[Message]) -> Rollout:
+    """Return a completion of a prompt, with what that opened in front: stored, it is read again without the prompt."""
+    rollout = completion if isinstance(completion, Rollout) else Rollout(completion_text(completion))
+    return replace(rollout, response=with_opened(ending(prompt), rollout.response))

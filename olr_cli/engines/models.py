@@ -17,7 +17,7 @@ from olr_cli.data.arithmetic import BUILTIN_PREFIX, TOYS
 from olr_cli.data.hub import hub_answers
 from olr_cli.engines.weights import require_stored_weights
 from olr_cli.errors import NotHere, UserError, did_you_mean, first_line, no_path
-from olr_cli.files import is_out_of_memory, read_text, system_problem
+from olr_cli.files import is_out_of_memory, read_text, regular, system_problem
 
 _CONFIGURATION = "config.json"
 _PROCESSORS = ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json")
@@ -285,7 +285,7 @@ def require_finite_files(folder: str | Path) -> None:
         return
     for file in sorted(Path(folder).glob("*.safetensors")):
         try:
-            with safe_open(file, framework="pt") as stored:
+            with safe_open(regular(file), framework="pt") as stored:
                 require_finite(file, ((name, stored.get_tensor(name)) for name in stored.keys()))  # noqa: SIM118
         except SafetensorError as error:
             raise UserError(f"{file} is torn ({first_line(error)}); download the model again") from None

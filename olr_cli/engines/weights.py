@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from olr_cli.errors import UserError
-from olr_cli.files import read_json
+from olr_cli.files import read_json, regular
 
 _NOT_JOINED = "automatic conversion of the weights"
 """Words of transformers' error where experts or other parts, stored one by one, do not make a weight of the model."""
@@ -30,9 +30,10 @@ def require_stored_weights(
     """
     stored = {} if _is_quantised(config) else _headers(model, folder)
     for name, (kind, _) in stored.items():
-        layer, is_weight, rest = name.rpartition("weight")  # masks and places may be integers
+        layer = name.removesuffix("weight")
+        is_weight = name.endswith(("weight", "proj"))  # as experts in one; masks and places may be integers
         has_scale = any(other.startswith(layer) and "scale" in other for other in stored)
-        if is_weight and not rest and (kind[0] in "IU" or (kind.startswith("F8") and has_scale)):
+        if is_weight and (kind[0] in "IU" or (kind.startswith("F8") and has_scale)):
             raise UserError(
                 f"the files of {model} hold {name} as {kind}, the codes of a quantised model, and its configuration has"
                 " no quantization_config to read them by; take the model before it was quantised, or save it again"
@@ -100,7 +101,7 @@ def _headers(model: str | Path, folder: Path) -> Headers:
         if index.is_file() and not (folder / name).is_file():
             raise UserError(f"{model} lacks {name}, which its index names; download the model again")
         try:
-            with safe_open(folder / name, framework="pt") as file:
+            with safe_open(regular(folder / name), framework="pt") as file:
                 slices = {weight: file.get_slice(weight) for weight in file.keys()}  # noqa: SIM118
                 stored |= {weight: (it.get_dtype(), it.get_shape()) for weight, it in slices.items()}
         except (OSError, SafetensorError):  # of which whoever reads the weights has a sentence

@@ -1,6 +1,7 @@
 """Built-in policies are found without torch; a model that cannot work is refused in one whole sentence."""
 
 import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from transformers import (
     AutoTokenizer,
     Gemma3Config,
     Gemma3ForConditionalGeneration,
+    GptOssConfig,
+    GptOssForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     LlamaModel,
@@ -246,6 +249,10 @@ def experts():
     )
 
 
+def experts_in_one():
+    return GptOssForCausalLM(GptOssConfig(**TINY, head_dim=8, num_local_experts=4))
+
+
 def multimodal():
     text = {**TINY, "head_dim": 8, "sliding_window": 6}
     images = {"mm_tokens_per_image": 4, "boi_token_index": 60, "eoi_token_index": 61, "image_token_index": 62}
@@ -340,11 +347,31 @@ def test_an_index_that_names_no_files_is_one_sentence(tmp_path, load, index):
     assert "does not name the files of the weights (weight_map)" in refusal(load, tmp_path)
 
 
+@pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
+def test_experts_in_codes_are_refused_though_their_names_end_otherwise(tmp_path, load):
+    def in_codes(weights):
+        return {name: it.to(torch.int8) if name.endswith("_proj") else it for name, it in weights.items()}
+
+    folder = rewritten(tmp_path, in_codes, experts_in_one)
+    assert "mlp.experts.down_proj as I8, the codes of a quantised model" in refusal(load, folder)
+
+
+@pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
+def test_a_pipe_in_place_of_weights_is_refused(tmp_path, load):
+    file = saved(tmp_path, untied()) / "model.safetensors"
+    file.unlink()
+    os.mkfifo(file)
+    writer = os.open(file, os.O_RDWR)  # or whoever opens it waits, and no signal ends that
+    assert "model.safetensors is a pipe, a device or a socket" in refusal(load, tmp_path)
+    os.close(writer)
+
+
 RIGHT = {
     "untied": (untied, {}),
     "tied": (tied, {}),
     "body of a tied model": (body_of_a_tied_model, {}),
     "experts": (experts, {}),
+    "experts in one weight": (experts_in_one, {}),
     "experts in shards": (experts, {"max_shard_size": "20KB"}),
     "old names of experts": (experts, {"save_original_format": False}),
 }

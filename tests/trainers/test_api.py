@@ -250,6 +250,22 @@ class Lazy(Sequence):
         return [{"role": "user", "content": self.questions[at]}]
 
 
+@each(
+    "prompt",
+    "3 + 4 = ?<think>\n",
+    [{"role": "user", "content": "3 + 4 = ?"}, {"role": "assistant", "content": "<think>\n"}],
+)
+def test_what_the_prompt_opened_is_stored_and_read_again_without_the_prompt(tmp_path, prompt):
+    cut, ended = "is it 7", r"is it 8? </think> \boxed{7}"
+    with make(tmp_path / "run") as olr:
+        step = olr([prompt] * 3, [cut, Rollout(ended), f"<think>\n{ended}"], ["7"] * 3)
+        assert olr.grade([cut, ended], ["7", "7"], prompts=[prompt] * 2) == [0, 1]
+    assert step.rewards == (0, 1, 1)
+    assert [row.response for row in step.rollouts] == [f"<think>\n{said}" for said in (cut, ended, ended)]
+    queue = done("audit", tmp_path / "run", "--set", "data.extractor=last_number", "--json")
+    assert json.loads(queue.stdout)["prompts"][0]["given_count"] == 2
+
+
 def columns_of_datasets(questions):
     rows = [{"prompt": [{"role": "user", "content": text}]} for text in questions]
     return pytest.importorskip("datasets").Dataset.from_list(rows)["prompt"]
