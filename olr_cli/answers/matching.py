@@ -27,7 +27,7 @@ from olr_cli.answers.reading import (
     read_tidied,
     with_points,
 )
-from olr_cli.answers.units import is_connective
+from olr_cli.answers.units import is_connective, word
 
 _FILLER = re.compile(r"^(?:there (?:is|are|exists?) )?(?:(?:the|an?) )?|s? exists?$")
 _ROUNDING = Fraction(1, 100)
@@ -211,7 +211,7 @@ def _is_near(gold: Form, answer: Form, tolerance: Fraction) -> bool:
 
 def _has_other_case(gold: str, answer: str, form: Form) -> bool:
     """Whether a letter of a formula is in the answer only as a capital or a small one, or a short word is: `Co`."""
-    if form.kind == "word" and len(form.label) > 1:
+    if len(word(gold) or "") > 1:
         gold, answer = (re.sub(r"\\text|[^a-zA-Z]", "", text) for text in (gold, answer))
         is_code = len(gold) < 3 or not re.search("[aeiouAEIOU]", gold) or bool(_MIXED.search(gold))
         return is_code and gold != answer and gold.lower() == answer.lower() and "no" not in (gold, answer)
@@ -219,9 +219,14 @@ def _has_other_case(gold: str, answer: str, form: Form) -> bool:
         return False
     if form.kind == "assignment":
         gold, answer = VALUE.sub("", gold), VALUE.sub("", answer)
-    ours, theirs = ({name for name in LETTER.findall(text) if len(name) == 1} for text in (gold, answer))
+    ours, theirs = ({*LETTER.findall(text)} for text in (gold, answer))
     is_option = form.kind in ("word", "choice") and form.label <= "j"
-    return not is_option and any(letter.swapcase() in theirs for letter in ours - theirs - _CASELESS)
+    return not is_option and any(_in_other_case(letter) in theirs for letter in ours - theirs - _CASELESS)
+
+
+def _in_other_case(letter: str) -> str:
+    r"""`A` for `a`, and `\\Lambda` for `\\lambda`."""
+    return letter[:2].swapcase() + letter[2:]
 
 
 _MIXED = re.compile("[a-z][A-Z]")
@@ -243,7 +248,8 @@ def _compare(gold: Form, answer: Form) -> bool | None:
     if "quantity" in kinds:
         if _is_one_unit(gold, answer):
             return _compare(_measured(gold), _measured(answer))
-        return None if _may_be_one_unit(gold.label, answer.label) else False
+        is_converted = _measured(gold) != _measured(answer)  # 500 g for 0.5 kg
+        return None if is_converted or _may_be_one_unit(gold.label, answer.label) else False
     if "percent" in kinds:  # by value; a gold with the sign also by its numeral, one without if it is a share
         is_shown = gold.kind == "percent"
         is_share = is_shown or 0 <= exact(answer) <= 100
@@ -265,10 +271,19 @@ def _compare(gold: Form, answer: Form) -> bool | None:
     if kinds & {"tuple", "interval"} and "matrix" in kinds:
         gold, answer = _as_matrix(gold, answer.label), _as_matrix(answer, gold.label)
     if gold.kind != answer.kind or gold.label != answer.label:
-        return None if any(part.kind == "other" for part in (*gold.parts, *answer.parts)) else False
+        is_open = any(part.kind == "other" for part in (*gold.parts, *answer.parts))
+        return None if is_open or _may_be_solutions(gold, answer) else False
     if gold.kind in ("set", "union"):
         return _compare_unordered(gold.parts, answer.parts)
     return gold.kind in ("tuple", "interval", "matrix") and _compare_ordered(gold.parts, answer.parts)
+
+
+def _may_be_solutions(gold: Form, answer: Form) -> bool:
+    """Whether one form is a tuple and the other the list of its entries, or one an equation and one its solutions."""
+    kinds = {gold.kind, answer.kind}
+    if kinds == {"tuple", "set"}:
+        return _compare_unordered(gold.parts, answer.parts) is not False
+    return kinds == {"equation", "set"}
 
 
 def _without_names(gold: Form, answer: Form) -> tuple[Form, Form]:
@@ -361,7 +376,10 @@ def _compare_systems(gold: Form, answer: Form) -> bool | None:
         named = {part.label: part for part in answer.parts}
         if named.keys() == {part.label for part in gold.parts}:
             return _compare_ordered(gold.parts, [named[part.label] for part in gold.parts])
-        return _compare_ordered(gold.parts, answer.parts)
+        verdict = _compare_ordered(gold.parts, answer.parts)
+        return verdict or (
+            None if _compare_unordered(gold.parts, answer.parts) else verdict
+        )  # b=2, a=1 for (1, 2)
     system, other = (gold, answer) if gold.kind == "system" else (answer, gold)
     values = [part.parts[0] for part in system.parts]
     if other.kind == "set" and {part.kind for part in other.parts} <= {"tuple", "system"}:

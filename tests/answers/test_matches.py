@@ -65,7 +65,9 @@ def test_verdicts_agree_with_a_mathematicians(judge, file, nth):
 @needs_shared
 def test_kinds_beside_the_usual_ones_are_read_or_undecided(judge):
     """A list of kinds, no rate: most are right, hardly a right one is proved wrong, and two values never are right."""
-    rows = [*map(json.loads, (SHARED.parent / "cases/november/answers.jsonl").read_text("utf-8").splitlines())]
+    rows = [
+        *map(json.loads, (SHARED.parent / "cases/november/answers.jsonl").read_text("utf-8").splitlines())
+    ]
     verdicts = judge.matches((row["gold"], row["answer"]) for row in rows)
     found = Counter((row["right"], verdict) for row, verdict in zip(rows, verdicts, strict=True))
     right = sum(row["right"] for row in rows)
