@@ -244,7 +244,8 @@ _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     r"\\text\{\s*([+-]?(?:\d[\d,]*\.?\d*|\.\d+))(?=\s[^{}]*\})": r"\1\\text{",
     rf"^\\text\{{(?!(?: *[^\W\d_])+ *\}}$)((?:[^{{}}]|\{{[^{{}}]*\}})*?){_END}*\}}$": r"\1",
     r"^[a-zA-Z][a-zA-Z' ]*(?:\b(?:is|are|equals?)\b\s*:?|:)\s*(?=[-+\d\\($])": "",
-    r"^(?=(?:(?!\\approx)\D)*+\d)((?:(?![ \\,;(]*\\approx).)*+)[ \\,;(]*\\approx(?![a-zA-Z]).*": r"\1",
+    r"^(?!-?[\d.]+ *\\approx *-?[\d.]+$)(?=(?:(?!\\approx)\D)*+\d)"
+    r"((?:(?![ \\,;(]*\\approx).)*+)[ \\,;(]*\\approx(?![a-zA-Z]).*": r"\1",
     _command("approx"): "=",
     # names for what algebra would take for products, powers and fractions
     rf"\\frac\s*\{{\s*{_D}{_TIMES}\s*(?:(?P<name>{_DERIVED}){_OF}\s*)?\}}\s*\{{\s*{_D}(?P<by>{_SYMBOL}){_TIMES}\s*\}}"
@@ -311,7 +312,9 @@ _RARE_REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # before th
     r"\\root\s*(\d+|\{[^{}]*\})\s*\\of\s*(\w|\{[^{}]*\})": r"\\sqrt[\1]{\2}",
     r"\\lnot(?![a-zA-Z])|^\\sim(?=\s*[a-zA-Z(])": r"\\neg ",
     r"\\(?:Longr|R|longr)ightarrow(?![a-zA-Z])": r"\\implies ",
-    r"\\(?:operatorname|mathrm|text)\s*\{\s*cis\s*\}\s*\(?\s*(\d+)\s*\^\s*\{?\s*\\circ\s*\}?\s*\)?": r"e^{i\\frac{\1\\pi}{180}}",
+    r"\\(?:operatorname|mathrm|text)\s*\{\s*cis\s*\}\s*\(?\s*(\d+)\s*\^\s*\{?\s*\\circ\s*\}?\s*\)?": (
+        r"e^{i\\frac{\1\\pi}{180}}"
+    ),
     r"\\(?:operatorname|mathrm|text)\s*\{\s*cis\s*\}\s*"
     rf"(\\frac\s*{_BRACES}\s*{_BRACES}|\([^()]*\)|{_BRACES}|\w+)": r"e^{i(\1)}",
     r"(^|\\(?:cup|in)(?![a-zA-Z])\s*)([\]\[])\s*([^\[\]]*[,;][^\[\]]*?)\s*([\]\[])(?=\s*(?:$|\\cup))": _half_open,

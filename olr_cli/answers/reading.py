@@ -105,7 +105,9 @@ _DECIMAL_COMMA = re.compile(  # and none of thousands, as in 1,234
     r"(?<![\d.,])(?![1-9]\d{0,2}(?:,\d{3})+(?![\d,]))(?:\d{1,3}(?:[. ]\d{3})+|\d+),\d+(?![\d.,])"
 )
 _LIST = re.compile(r"[(\[]|\\\{")
-_STYLE = re.compile(r"\\(?:bm|boldsymbol|math(?:bf|cal|scr|frak)|hat|vec|bar|tilde)(?![a-zA-Z])")
+_STYLE = re.compile(
+    r"\\(?:bm|boldsymbol|math(?:bf|cal|scr|frak)|hat|vec|bar|tilde)(?![a-zA-Z])|(?<![a-zA-Z\\])[a-zA-Z]\d"
+)
 _SCRIPT = re.compile(r"\\math(?:cal|scr|frak)(?![a-z])")
 _NAMELESS = re.compile(
     r"\\text\{[A-Z][a-z]?\}\s*(_\s*\{?\d)|\\text\{[^{}]*[a-zA-Z][^{}]*\}|\\(?:begin|end)\{\w+\}"
@@ -113,18 +115,17 @@ _NAMELESS = re.compile(
     r"|((?<=\d)\s*[xX](?=\s*\d|_\{\d)|[a-z]{3,}|[A-Z][a-z]{2,}|mu|nu|xi|[一-鿿]+)"
 )
 """In its groups what computer algebra may misread: indices and formulas, letters in a row."""
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 _COUNTS = {
-    "infinitely many": r"\infty",
-    "diverges": r"\infty",
-    "once": "1",
-    "twice": "2",
-    "dozen": "12",
-    "a dozen": "12",
-} | {
-    ordinal: str(place)
-    for place, ordinal in enumerate(
-        "first second third fourth fifth sixth seventh eighth ninth tenth".split(), 1
-    )
+    **{ordinal: str(place) for place, ordinal in enumerate(_ORDINALS, 1)},
+    **{
+        "infinitely many": r"\infty",
+        "diverges": r"\infty",
+        "once": "1",
+        "twice": "2",
+        "dozen": "12",
+        "a dozen": "12",
+    },
 }
 _OTHERWISE: dict[re.Pattern[str], str | Callable[[re.Match[str]], str]] = {
     re.compile(r"\[([^\[\]]*,[^\[\]]*)\]"): r"\1",
@@ -148,7 +149,7 @@ _UNSURE = re.compile(
     r"|^(?:\\text\{\s*)?[NS]\b.*\d.*[EW]"  # points of the compass
     r"|^[a-zA-Z](?: [a-zA-Z])+$"  # a word, or a product
     r"|\\(?:zeta|eta|beta|phi|sigma|tau|mu|lambda|psi|omega|pi|Omega|Lambda)\s*\(\s*\d+\s*\)"  # a function of integers
-    r"|(?:[A-Z][a-z]?\d+){2,}(?![a-z])"  # a formula of chemistry
+    r"|^[a-zA-Z]\([a-z]\) *=.*(?<![a-zA-Z\\])[abck](?![abd-wyz(])"  # a function with a free constant
 )
 """Where the reader guesses what is meant, beside quantities of several units: `2 hours 30 minutes`."""
 _OPTIONS = re.compile("[A-J]{2,6}")
@@ -156,7 +157,7 @@ _ANY_VALUE = re.compile(  # constants of integration, free integers
     r"(?=.*[tuxy])(?:.*\+\s*[CK]$|[CK]\s*\+|[^ABD-Z]*(?<![a-zA-Z\\])C(?![a-zA-Z]))"
     r"|.*(?:(?<![a-zA-Z\\])(?:[CK]|[CcK]_\{?\d\}?|A|B)\s*\\?e\s*\^"
     r"|[kmn](?:\s*[+-]\s*\d+\s*\))?\s*(?:\\cdot\s*)?(?:\\pi|\d+\s*\^\s*\\circ)|(?:\\pi|\\circ)\s*(?:\\cdot\s*)?[kmn](?![a-zA-Z]))"
-    r"|-?\d*[km]\s*[+-]\s*\d+$|[a-zA-Z]\(\s*[a-z]\s*\)\s*=.*(?<![a-zA-Z\\])[abck](?![a-z(])"
+    r"|-?\d*[km]\s*[+-]\s*\d+$"
 )
 _DENIAL = re.compile(
     r"(?i)^(?=.*(?:\d|\\infty|\\emptyset)).*(?<![a-z\\])(?:not|isn't|wrong|incorrect|false)(?![a-z])"
@@ -560,6 +561,7 @@ def _transposed(text: str, leaf: Leaf) -> Form | None:
     return Form("matrix", f"{columns}x{rows}", entries)
 
 
+_NESTED = re.compile(r"\\\{|\\emptyset")
 _GROUP = re.compile(r"(\(|\[|\\\{|\{)(.*?)(\)|\]|\\\}|\})", re.DOTALL)
 
 
@@ -571,6 +573,8 @@ def _group(text: str, leaf: Leaf) -> Form | None:
     inner = match[2].strip()
     items, brackets = _split(inner, "separator"), match[1][-1] + match[3][-1]
     if items and brackets == "{}":
+        if match[1] == "\\{" and _NESTED.search(inner):
+            raise Unreadable("a set of sets")  # a set of one is its element
         return _list([_statement(element, leaf) for element in _elements(inner)]) if inner else Form("set")
     if not items or "" in items:
         return None

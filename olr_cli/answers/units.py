@@ -34,7 +34,7 @@ _NO_UNIT = re.compile(
     "and|n?or|to|from|of|than|then|mille|more|less|most|least|not?|none|if|when|where|for|at|by|mod|base|i|e|pi|am|pm|ad|bc|is"
     "|are|was|has|with|without|between|about|only|over|under|after|before|around|since|all|any|other|infinity|plus|minus"
     "|times|divided|squared|root|half|third|quarter|dozen|percent|(?:hundred|thousand|million|billion|trillion)s?"
-    "|alpha|beta|gamma|delta|theta|lambda|sigma|omega|sqrt|angle|derivative"
+    "|alpha|beta|gamma|delta|theta|lambda|sigma|omega|sqrt|angle|derivative|vector[ijk]"
 )
 """Words that change what a number says, or join it to another."""
 
