@@ -326,7 +326,8 @@ _RARE_REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # before th
     r"\\mathbb\s+([A-Z])(?![a-zA-Z])": r"\\mathbb{\1}",
     r"\\mathbb\{Z\}\s*/\s*(?:\(\s*)?(\d+)\s*\\mathbb\{Z\}(?:\s*\))?": r"\\mathbb{Z}_{\1}",
     _UNIT_VECTOR: r"\\text{vector\1}",
-    r"^(?!.*(?<![a-zA-Z\\])l(?![a-zA-Z])).*\\ell(?![a-zA-Z]).*$": lambda text: _ELL.sub(" l ", text[0]),
+    r"(\\[a-zA-Z]+)(?=\\ell(?![a-zA-Z]))": r"\1 ",
+    r"^(?!.*(?<![a-zA-Z\\])l(?![a-zA-Z])).*\\ell(?![a-zA-Z]).*$": lambda text: _ELL.sub(" l", text[0]),
     r"^.*\\(?:math(?:cal|scr|frak)|var(?:epsilon|phi|theta|rho|kappa))(?![a-zA-Z]).*$": _in_one_style,
     # units and money
     r"\\AA(?![a-zA-Z])|\\mathring\s*\{?\s*A\s*\}?": r"\\text{ Å}",

@@ -116,7 +116,7 @@ def _as_intervals(text: str) -> str:
     return text if None in pieces else r" \cup ".join(map(str, pieces))
 
 
-_BETWEEN = re.compile(r"\|\s*([a-zA-Z])\s*([+-][^|a-zA-Z]*)?\|\s*([<>]|\\[lg][et])(?![a-zA-Z])\s*([^|<>]+)")
+_BETWEEN = re.compile(r"\|\s*([a-zA-Z])\s*([+-][^|]*)?\|\s*([<>]|\\[lg][et])(?![a-zA-Z])\s*([^|<>]+)")
 _BOTH = re.compile(r"\s*(?:,|\\text\{\s*,?\s*and\s*\}|\band\b|\\(?:land|wedge)(?![a-zA-Z]))\s*")
 
 

@@ -106,7 +106,7 @@ _DECIMAL_COMMA = re.compile(  # and none of thousands, as in 1,234
 )
 _LIST = re.compile(r"[(\[]|\\\{")
 _STYLE = re.compile(
-    r"\\(?:bm|boldsymbol|math(?:bf|cal|scr|frak)|hat|vec|bar|tilde)(?![a-zA-Z])|(?<![a-zA-Z\\])[a-zA-Z]\d"
+    r"\\(?:bm|boldsymbol|math(?:bf|cal|scr|frak)|hat|vec|bar|tilde)(?![a-zA-Z])|(?<![\dA-Z\\])(?<![a-z])[a-zA-Z]\d"
 )
 _SCRIPT = re.compile(r"\\math(?:cal|scr|frak)(?![a-z])")
 _NAMELESS = re.compile(
@@ -147,14 +147,14 @@ _UNSURE = re.compile(
     r"|(?:\\text\{[A-Za-z ]+\}|(?<![A-Za-z\\])[BNU])\s*\([^()]*,"  # a function, or a distribution, by its name
     r"|\d[spdf]\s*\^.*\d[spdf]\s*\^"  # electrons
     r"|^(?:\\text\{\s*)?[NS]\b.*\d.*[EW]"  # points of the compass
-    r"|^[a-zA-Z](?: [a-zA-Z])+$"  # a word, or a product
+    r"|^[a-zA-Z]+(?: [a-zA-Z])+$"  # a word, or a product
     r"|\\(?:zeta|eta|beta|phi|sigma|tau|mu|lambda|psi|omega|pi|Omega|Lambda)\s*\(\s*\d+\s*\)"  # a function of integers
     r"|^[a-zA-Z]\([a-z]\) *=.*(?<![a-zA-Z\\])[abck](?![abd-wyz(])"  # a function with a free constant
 )
 """Where the reader guesses what is meant, beside quantities of several units: `2 hours 30 minutes`."""
 _OPTIONS = re.compile("[A-J]{2,6}")
 _ANY_VALUE = re.compile(  # constants of integration, free integers
-    r"(?=.*[tuxy])(?:.*\+\s*[CK]$|[CK]\s*\+|[^ABD-Z]*(?<![a-zA-Z\\])C(?![a-zA-Z]))"
+    r"(?=.*[tuxy])(?:.*\+\s*[CK]$|[CK]\s*\+|[^ABD-Z]*(?<![a-zA-Z\\])C(?![A-Zabdf-su-wz]))"
     r"|.*(?:(?<![a-zA-Z\\])(?:[CK]|[CcK]_\{?\d\}?|A|B)\s*\\?e\s*\^"
     r"|[kmn](?:\s*[+-]\s*\d+\s*\))?\s*(?:\\cdot\s*)?(?:\\pi|\d+\s*\^\s*\\circ)|(?:\\pi|\\circ)\s*(?:\\cdot\s*)?[kmn](?![a-zA-Z]))"
     r"|-?\d*[km]\s*[+-]\s*\d+$"
