@@ -262,7 +262,9 @@ def _expression(value: Any) -> Form:
     if one is not None and one == other:
         return number(one)
     label = short(" ".join(f"{r:x},{i:x}@{e}" for (r, i), e in values))
-    guesses = {symbol.name for symbol in opaque.free_symbols if symbol.name.startswith(_SIGNED_NAMES)}
+    guesses = {
+        symbol.name for symbol in opaque.free_symbols if symbol.name.startswith((*_SIGNED_NAMES, "floor "))
+    }
     if is_real_elsewhere:  # where another expression is not, perhaps
         guesses.add(label)
     return Form("value", label).guessed(OF_LETTERS + guess for guess in guesses)

@@ -91,7 +91,7 @@ def _box_or_text(text: str) -> str | None:
 _DIGITS = r"(?:\d{1,3}(?:(?:,|\{,\}|,?\\[,!])\d{3})+|\d+)(?!\d)"
 _SEPARATOR = re.compile(r"\{,\}|,?\\[,!]|,")
 _INTEGER = re.compile(rf"(?<![\w.])([-−]?)({_DIGITS})(?!\.\d)", re.ASCII)
-_EXPONENT = r"\s*(?:\^|\*\*)\s*(?:\{\s*[-−+]?\d+\s*\}|\(\s*[-−+]?\d+\s*\)|[-−+]?\d+)"
+_EXPONENT = r"(?:\s*(?:\^|\*\*)\s*(?:\{\s*[-−+]?\d+\s*\}|\(\s*[-−+]?\d+\s*\)|[-−+]?\d+)|[⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+)"
 _NUMBER = re.compile(
     rf"((?<![\w)\]}}^*])(?<![\^*][{{(])[-−])?"
     r"((?<![\w.^])(?<![\^*][{(-])\.\d+"
@@ -180,7 +180,7 @@ def choice(response: str) -> str | None:
 
 
 _FINAL = re.compile(r"(?im)^[#*_> \t]*(?:the )?final answer[:：*_ \t]*\n(?=\s*\S)")
-_CLAIM = re.compile(rf"(?i:{_ANSWER})[\s*_]*+(?i:{_IS}|：)[\s:*]*+")
+_CLAIM = re.compile(rf"(?i:{_ANSWER})[\s*_]*+(?i:{_IS}|：)[\s:：*]*+")
 _CLOSING = re.compile(r"\*\*([^*\n]+)\*\*[\s.]*\Z")
 _SENTENCE_END = re.compile(r"[.!](?:\s|$)|。")
 
@@ -238,7 +238,7 @@ _CHOICE = re.compile(
 )
 # Another option, as in `(A) and B`, `A) this, B) that`; but not the C of `A) carbon (C)` or the B of `A) B`.
 _ANOTHER = re.compile(
-    r"(?:^|[,;&/] ?|\b(?:and|or) )\(?([A-Z]|\d{1,2})\)|^(?:(?:and|or) |[,;&/] ?)([A-Z]|\d{1,2})\b"
+    r"(?:^|[,;&/] ?|\b(?:and|or) )\(?([A-Z]|\d{1,2})[):]|^(?:(?:and|or) |[,;&/] ?)([A-Z]|\d{1,2})\b"
 )
 
 

@@ -27,7 +27,7 @@ from olr_cli.answers.reading import (
     read_tidied,
     with_points,
 )
-from olr_cli.answers.units import is_connective
+from olr_cli.answers.units import is_connective, word
 
 _FILLER = re.compile(r"^(?:there (?:is|are|exists?) )?(?:(?:the|an?) )?|s? exists?$")
 _ROUNDING = Fraction(1, 100)
@@ -117,7 +117,7 @@ def matches(
         return None  # math-verify and intervals take `and` for `or`
     if verdict is None:
         verdict = proof(plain_gold, plain)
-    if verdict and _has_other_case(plain_gold, plain, expected):
+    if verdict and (_has_other_case(plain_gold, plain, expected) or _have_other_products(gold, answer)):
         return None
     if not verdict and max(len(plain_gold), len(plain)) <= LONGEST_READ:
         others = other_readings(plain_gold, plain, f"{gold} {answer}")
@@ -181,6 +181,8 @@ def _may_match(gold: Form, answer: Form) -> bool:
     if not gold.is_told_from(answer) or _is_abbreviation(gold, answer):
         return True
     pairs = [*((other, answer) for other in gold.others), *((gold, other) for other in answer.others)]
+    if {gold.kind, answer.kind} == {"equation", "set"}:  # its solutions, perhaps
+        return True
     if {gold.kind, answer.kind} != {"equation"}:  # an equal value under another name is not proved wrong
         pairs.append((_unnamed(gold), _unnamed(answer)))
     return any(_compare(*pair) for pair in pairs)
@@ -211,7 +213,7 @@ def _is_near(gold: Form, answer: Form, tolerance: Fraction) -> bool:
 
 def _has_other_case(gold: str, answer: str, form: Form) -> bool:
     """Whether a letter of a formula is in the answer only as a capital or a small one, or a short word is: `Co`."""
-    if form.kind == "word" and len(form.label) > 1:
+    if len(word(gold) or "") > 1:
         gold, answer = (re.sub(r"\\text|[^a-zA-Z]", "", text) for text in (gold, answer))
         is_code = len(gold) < 3 or not re.search("[aeiouAEIOU]", gold) or bool(_MIXED.search(gold))
         return is_code and gold != answer and gold.lower() == answer.lower() and "no" not in (gold, answer)
@@ -219,9 +221,31 @@ def _has_other_case(gold: str, answer: str, form: Form) -> bool:
         return False
     if form.kind == "assignment":
         gold, answer = VALUE.sub("", gold), VALUE.sub("", answer)
-    ours, theirs = ({name for name in LETTER.findall(text) if len(name) == 1} for text in (gold, answer))
+    ours, theirs = ({*LETTER.findall(text)} for text in (gold, answer))
     is_option = form.kind in ("word", "choice") and form.label <= "j"
-    return not is_option and any(letter.swapcase() in theirs for letter in ours - theirs - _CASELESS)
+    return not is_option and any(_in_other_case(letter) in theirs for letter in ours - theirs - _CASELESS)
+
+
+def _have_other_products(gold: str, answer: str) -> bool:
+    """Whether both have products of vectors, and others, which algebra takes for products of numbers."""
+    ours, theirs = (
+        sorted(
+            (sign, *(pair if sign == "times" else sorted(pair)))
+            for one, sign, other in _VECTORS.findall(text)
+            for pair in [(one, other)]
+        )
+        for text in (gold, answer)
+    )
+    return bool(ours and theirs) and ours != theirs
+
+
+_VECTOR = r"(?:\\(?:math(?:bf|rm)|boldsymbol|bm|vec|overrightarrow|hat)[\s{]*)+"
+_VECTORS = re.compile(rf"(\\nabla|(?<=[a-z{{ ])[a-zA-Z])[\s}}]*\\(times|cdot)(?=\s*{_VECTOR}([a-zA-Z]))")
+
+
+def _in_other_case(letter: str) -> str:
+    r"""`A` for `a`, and `\\Lambda` for `\\lambda`."""
+    return letter[:2].swapcase() + letter[2:]
 
 
 _MIXED = re.compile("[a-z][A-Z]")
@@ -243,7 +267,8 @@ def _compare(gold: Form, answer: Form) -> bool | None:
     if "quantity" in kinds:
         if _is_one_unit(gold, answer):
             return _compare(_measured(gold), _measured(answer))
-        return None if _may_be_one_unit(gold.label, answer.label) else False
+        is_converted = _measured(gold) != _measured(answer)  # 500 g for 0.5 kg
+        return None if is_converted or _may_be_one_unit(gold.label, answer.label) else False
     if "percent" in kinds:  # by value; a gold with the sign also by its numeral, one without if it is a share
         is_shown = gold.kind == "percent"
         is_share = is_shown or 0 <= exact(answer) <= 100
@@ -265,7 +290,10 @@ def _compare(gold: Form, answer: Form) -> bool | None:
     if kinds & {"tuple", "interval"} and "matrix" in kinds:
         gold, answer = _as_matrix(gold, answer.label), _as_matrix(answer, gold.label)
     if gold.kind != answer.kind or gold.label != answer.label:
-        return None if any(part.kind == "other" for part in (*gold.parts, *answer.parts)) else False
+        is_list = kinds == {"tuple", "set"} and _compare_unordered(gold.parts, answer.parts) is not False
+        return (
+            None if is_list or any(part.kind == "other" for part in (*gold.parts, *answer.parts)) else False
+        )
     if gold.kind in ("set", "union"):
         return _compare_unordered(gold.parts, answer.parts)
     return gold.kind in ("tuple", "interval", "matrix") and _compare_ordered(gold.parts, answer.parts)
@@ -345,6 +373,10 @@ def _compare_congruences(gold: Form, answer: Form) -> bool | None:
     return False if (value - remainder) % modulus else True if abs(value) < modulus else None
 
 
+def _label(form: Form) -> str:
+    return form.label
+
+
 def _as_matrix(form: Form, shape: str) -> Form:
     """A tuple of rows as a matrix, and a tuple of numbers as one of a row or a column, whichever has that shape."""
     if form.kind == "matrix":
@@ -361,7 +393,11 @@ def _compare_systems(gold: Form, answer: Form) -> bool | None:
         named = {part.label: part for part in answer.parts}
         if named.keys() == {part.label for part in gold.parts}:
             return _compare_ordered(gold.parts, [named[part.label] for part in gold.parts])
-        return _compare_ordered(gold.parts, answer.parts)
+        verdict = _compare_ordered(gold.parts, answer.parts)
+        by_name = [
+            form.parts if form.kind == "tuple" else sorted(form.parts, key=_label) for form in (gold, answer)
+        ]
+        return verdict or (None if _compare_ordered(*by_name) else verdict)  # b=2, a=1 for (1, 2)
     system, other = (gold, answer) if gold.kind == "system" else (answer, gold)
     values = [part.parts[0] for part in system.parts]
     if other.kind == "set" and {part.kind for part in other.parts} <= {"tuple", "system"}:

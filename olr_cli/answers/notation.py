@@ -244,7 +244,8 @@ _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     r"\\text\{\s*([+-]?(?:\d[\d,]*\.?\d*|\.\d+))(?=\s[^{}]*\})": r"\1\\text{",
     rf"^\\text\{{(?!(?: *[^\W\d_])+ *\}}$)((?:[^{{}}]|\{{[^{{}}]*\}})*?){_END}*\}}$": r"\1",
     r"^[a-zA-Z][a-zA-Z' ]*(?:\b(?:is|are|equals?)\b\s*:?|:)\s*(?=[-+\d\\($])": "",
-    r"^(?=(?:(?!\\approx)\D)*+\d)((?:(?![ \\,;(]*\\approx).)*+)[ \\,;(]*\\approx(?![a-zA-Z]).*": r"\1",
+    r"^(?!-?[\d.]+ *\\approx *-?[\d.]+$)(?=(?:(?!\\approx)\D)*+\d)"
+    r"((?:(?![ \\,;(]*\\approx).)*+)[ \\,;(]*\\approx(?![a-zA-Z]).*": r"\1",
     _command("approx"): "=",
     # names for what algebra would take for products, powers and fractions
     rf"\\frac\s*\{{\s*{_D}{_TIMES}\s*(?:(?P<name>{_DERIVED}){_OF}\s*)?\}}\s*\{{\s*{_D}(?P<by>{_SYMBOL}){_TIMES}\s*\}}"
@@ -284,6 +285,7 @@ def _in_one_style(text: re.Match[str]) -> str:
 
 
 _COMMAND = re.compile(r"\\([a-zA-Z]+)")
+_ELL = re.compile(r"\\ell(?![a-zA-Z])\s*")
 _UNIT_VECTOR = (
     r"\\(?:mathbf|boldsymbol|bm|hat|vec|overrightarrow)\s*\{?\s*(?:\\(?:hat|mathbf|boldsymbol)\s*)?\{?"
     r"\s*\\?([ijk])(?:math)?(?![a-zA-Z])\s*\}{0,2}"
@@ -310,6 +312,9 @@ _RARE_REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # before th
     r"\\root\s*(\d+|\{[^{}]*\})\s*\\of\s*(\w|\{[^{}]*\})": r"\\sqrt[\1]{\2}",
     r"\\lnot(?![a-zA-Z])|^\\sim(?=\s*[a-zA-Z(])": r"\\neg ",
     r"\\(?:Longr|R|longr)ightarrow(?![a-zA-Z])": r"\\implies ",
+    r"\\(?:operatorname|mathrm|text)\s*\{\s*cis\s*\}\s*\(?\s*(\d+)\s*\^\s*\{?\s*\\circ\s*\}?\s*\)?": (
+        r"e^{i\\frac{\1\\pi}{180}}"
+    ),
     r"\\(?:operatorname|mathrm|text)\s*\{\s*cis\s*\}\s*"
     rf"(\\frac\s*{_BRACES}\s*{_BRACES}|\([^()]*\)|{_BRACES}|\w+)": r"e^{i(\1)}",
     r"(^|\\(?:cup|in)(?![a-zA-Z])\s*)([\]\[])\s*([^\[\]]*[,;][^\[\]]*?)\s*([\]\[])(?=\s*(?:$|\\cup))": _half_open,
@@ -321,6 +326,8 @@ _RARE_REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # before th
     r"\\mathbb\s+([A-Z])(?![a-zA-Z])": r"\\mathbb{\1}",
     r"\\mathbb\{Z\}\s*/\s*(?:\(\s*)?(\d+)\s*\\mathbb\{Z\}(?:\s*\))?": r"\\mathbb{Z}_{\1}",
     _UNIT_VECTOR: r"\\text{vector\1}",
+    r"(\\[a-zA-Z]+)(?=\\ell(?![a-zA-Z]))": r"\1 ",
+    r"^(?!.*(?<![a-zA-Z\\])l(?![a-zA-Z])).*\\ell(?![a-zA-Z]).*$": lambda text: _ELL.sub(" l", text[0]),
     r"^.*\\(?:math(?:cal|scr|frak)|var(?:epsilon|phi|theta|rho|kappa))(?![a-zA-Z]).*$": _in_one_style,
     # units and money
     r"\\AA(?![a-zA-Z])|\\mathring\s*\{?\s*A\s*\}?": r"\\text{ Å}",
@@ -341,7 +348,7 @@ _RARE_REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # before th
 }  # fmt: skip
 _RARE = [(re.compile(pattern), replacement) for pattern, replacement in _RARE_REWRITES.items()]
 _HAS_RARE = re.compile(
-    r"[«*'_\]₹]|</su|\d,\d\d,|[\d})]\s*[xX]\s*[\d(]|\\(?:[nsx][a-z]*frac|over|root|lnot|sim|num|ang|AA|mathring|mu|Omega|euro"
+    r"[«*'_\]₹]|</su|\d,\d\d,|[\d})]\s*[xX]\s*[\d(]|\\(?:[nsx][a-z]*frac|over|root|lnot|sim|num|ang|AA|ell|mathring|mu|Omega|euro"
     r"|[lLR]\w*ightarrow|hat|vec|bm|boldsymbol|overrightarrow|math(?:bf|cal|scr|frak|bb\s)|var|mathbb\{Z\}\s*/)|cis|^\(.$|^.[).]$"
     r"|^\[|\}\s*_|(?i:degrees? [cf])|^Rs"
 )

@@ -101,10 +101,10 @@ def _as_intervals(text: str) -> str:
         return rf"{_as_intervals(whole)} \setminus {values}"
     builder = _BUILDER.fullmatch(text)
     condition = builder[1].strip() if builder else text
-    if (between := _BETWEEN.fullmatch(condition)) is not None:  # |x| < 2, and |x| > 2
-        letter, sign, bound = between.groups()
+    if (between := _BETWEEN.fullmatch(condition)) is not None:  # |x| < 2, and |x - 1| > 2
+        letter, shift, sign, bound = between.groups(default="0")
         joint = " or " if sign in (">", "\\ge", "\\gt") else ", "
-        condition = f"{letter} {sign} {bound}{joint}-({bound}) {sign} {letter}"
+        condition = f"{letter} {sign} {bound} - ({shift}){joint}-({bound}) - ({shift}) {sign} {letter}"
     if not _ORDER.search(condition):
         return text
     whole, *excluded = _UNEQUAL.split(condition)
@@ -116,7 +116,7 @@ def _as_intervals(text: str) -> str:
     return text if None in pieces else r" \cup ".join(map(str, pieces))
 
 
-_BETWEEN = re.compile(r"\|\s*([a-zA-Z])\s*\|\s*([<>]|\\[lg][et])(?![a-zA-Z])\s*([^|<>]+)")
+_BETWEEN = re.compile(r"\|\s*([a-zA-Z])\s*([+-][^|]*)?\|\s*([<>]|\\[lg][et])(?![a-zA-Z])\s*([^|<>]+)")
 _BOTH = re.compile(r"\s*(?:,|\\text\{\s*,?\s*and\s*\}|\band\b|\\(?:land|wedge)(?![a-zA-Z]))\s*")
 
 
@@ -182,7 +182,9 @@ def _renamed(gold: str, answer: str, declared: frozenset[str]) -> Iterator[tuple
     here, there = ({*LETTER.findall(text)} & _NAMES for text in (gold, answer))
     ours, theirs = here - there, there - here
     is_argument = calls[0] and calls[1] and (ours, theirs) == ({calls[0][1]}, {calls[1][1]})
-    is_period = "\\pi" in gold and "\\pi" in answer and ours | theirs <= _COUNTERS
+    is_period = (
+        all("\\pi" in text or "\\circ" in text for text in (gold, answer)) and ours | theirs <= _COUNTERS
+    )
     may_differ = is_argument or is_period or not declared.isdisjoint(ours | theirs)
     if may_differ and len(ours) == len(theirs) == 1:
         (name,) = ours
@@ -222,8 +224,14 @@ def _as_tuple(text: str, size: int) -> str:
     column = re.fullmatch(r"\\binom\s*\{(.*)\}\s*\{(.*)\}", text)
     if column:
         return f"({column[1]}, {column[2]})"
-    entries = {unit: f"{sign}{factor or 1}" for sign, factor, unit in _TERM.findall(text)}
-    if not entries or _TERM.sub("", text):
+    terms = _TERM.findall(text)
+    entries = {unit: f"{sign}{factor or 1}" for sign, factor, unit in terms}
+    if (
+        not entries
+        or _TERM.sub("", text)
+        or len(entries) < len(terms)
+        or not entries.keys() <= {*"ijk"[:size]}
+    ):
         return text
     return f"({', '.join(entries.get(unit, '0') for unit in 'ijk'[:size])})"
 

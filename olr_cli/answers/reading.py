@@ -75,7 +75,7 @@ def read(answer: str, leaf: Leaf = no_algebra) -> Form:
 def read_surely(answer: str, text: str, leaf: Leaf) -> Form:
     """Read an answer that is `text` once it is tidied; its form says what was guessed, and how else it can be read."""
     form = read_tidied(text, leaf)
-    texts = {with_points(text), _LISTED.sub(r"\1", text), _CLOCK.sub(_in_halves, text)} - {text}
+    texts = {with_points(text), *(pattern.sub(other, text) for pattern, other in _OTHERWISE.items())} - {text}
     if _OPTIONS.fullmatch(text):
         texts.add(", ".join(text))
     guesses = [one[0] for one in [_UNSURE.search(text)] if one]
@@ -105,7 +105,9 @@ _DECIMAL_COMMA = re.compile(  # and none of thousands, as in 1,234
     r"(?<![\d.,])(?![1-9]\d{0,2}(?:,\d{3})+(?![\d,]))(?:\d{1,3}(?:[. ]\d{3})+|\d+),\d+(?![\d.,])"
 )
 _LIST = re.compile(r"[(\[]|\\\{")
-_STYLE = re.compile(r"\\(?:bm|boldsymbol|math(?:bf|cal|scr|frak)|hat|vec|bar|tilde)(?![a-zA-Z])")
+_STYLE = re.compile(
+    r"\\(?:bm|boldsymbol|math(?:bf|cal|scr|frak)|hat|vec|bar|tilde)(?![a-zA-Z])|(?<![\dA-Z\\])(?<![a-z])[a-zA-Z]\d"
+)
 _SCRIPT = re.compile(r"\\math(?:cal|scr|frak)(?![a-z])")
 _NAMELESS = re.compile(
     r"\\text\{[A-Z][a-z]?\}\s*(_\s*\{?\d)|\\text\{[^{}]*[a-zA-Z][^{}]*\}|\\(?:begin|end)\{\w+\}"
@@ -113,8 +115,26 @@ _NAMELESS = re.compile(
     r"|((?<=\d)\s*[xX](?=\s*\d|_\{\d)|[a-z]{3,}|[A-Z][a-z]{2,}|mu|nu|xi|[一-鿿]+)"
 )
 """In its groups what computer algebra may misread: indices and formulas, letters in a row."""
-_LISTED = re.compile(r"\[([^\[\]]*,[^\[\]]*)\]")
-_CLOCK = re.compile(r"^([01]?\d|2[0-3]):([0-5]\d)$", re.ASCII)
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+_COUNTS = {
+    **{ordinal: str(place) for place, ordinal in enumerate(_ORDINALS, 1)},
+    **{
+        "infinitely many": r"\infty",
+        "diverges": r"\infty",
+        "once": "1",
+        "twice": "2",
+        "dozen": "12",
+        "a dozen": "12",
+    },
+}
+_OTHERWISE: dict[re.Pattern[str], str | Callable[[re.Match[str]], str]] = {
+    re.compile(r"\[([^\[\]]*,[^\[\]]*)\]"): r"\1",
+    re.compile(r"^([01]?\d|2[0-3]):([0-5]\d)$", re.ASCII): _in_halves,
+    re.compile(r"\\log(?![a-zA-Z]|\s*_)"): r"\\ln",
+    re.compile(r"(?<![\w/])(\d+)/(\d+)(?=\s*[a-zA-Z(])"): r"\\frac{\1}{\2}",  # 1/2x
+    re.compile(r"^(?:\\text\{\s*)?([a-z ]+)\s*\}?$"): lambda text: _COUNTS.get(text[1].strip(), text[0]),
+}
+"""How else a text may be read: a list in brackets, a time of day, a logarithm, a product, words for numbers."""
 _SEVERAL = (
     "hours? hrs? h minutes? mins? seconds? secs? days? weeks? months? years? feet ft inch(?:es)? pounds? lbs?"
 )
@@ -127,12 +147,17 @@ _UNSURE = re.compile(
     r"|(?:\\text\{[A-Za-z ]+\}|(?<![A-Za-z\\])[BNU])\s*\([^()]*,"  # a function, or a distribution, by its name
     r"|\d[spdf]\s*\^.*\d[spdf]\s*\^"  # electrons
     r"|^(?:\\text\{\s*)?[NS]\b.*\d.*[EW]"  # points of the compass
-    r"|^[a-zA-Z](?: [a-zA-Z])+$"  # a word, or a product
+    r"|^[a-zA-Z]+(?: [a-zA-Z])+$"  # a word, or a product
+    r"|\\(?:zeta|eta|beta|phi|sigma|tau|mu|lambda|psi|omega|pi|Omega|Lambda)\s*\(\s*\d+\s*\)"  # a function of integers
+    r"|^[a-zA-Z]\([a-z]\) *=.*(?<![a-zA-Z\\])[abck](?![abd-wyz(])"  # a function with a free constant
 )
 """Where the reader guesses what is meant, beside quantities of several units: `2 hours 30 minutes`."""
 _OPTIONS = re.compile("[A-J]{2,6}")
 _ANY_VALUE = re.compile(  # constants of integration, free integers
-    r"(?=.*[tuxy])(?:.*\+\s*[CK]$|[CK]\s*\+)|.*(?:(?<![a-zA-Z\\])(?:[CK]|[CcK]_\{?\d\}?|A|B)\s*\\?e\s*\^|[kn]\s*\\pi)|-?\d*k\s*[+-]\s*\d+$"
+    r"(?=.*[tuxy])(?:.*\+\s*[CK]$|[CK]\s*\+|[^ABD-Z]*(?<![a-zA-Z\\])C(?![A-Zabdf-su-wz]))"
+    r"|.*(?:(?<![a-zA-Z\\])(?:[CK]|[CcK]_\{?\d\}?|A|B)\s*\\?e\s*\^"
+    r"|[kmn](?:\s*[+-]\s*\d+\s*\))?\s*(?:\\cdot\s*)?(?:\\pi|\d+\s*\^\s*\\circ)|(?:\\pi|\\circ)\s*(?:\\cdot\s*)?[kmn](?![a-zA-Z]))"
+    r"|-?\d*[km]\s*[+-]\s*\d+$"
 )
 _DENIAL = re.compile(
     r"(?i)^(?=.*(?:\d|\\infty|\\emptyset)).*(?<![a-z\\])(?:not|isn't|wrong|incorrect|false)(?![a-z])"
@@ -322,8 +347,8 @@ def _alternatives(text: str) -> list[str]:
 
 def _joined(text: str, elements: Sequence[str], forms: Sequence[Form]) -> Form:
     """The form of a list; of statements joined by `or`, one that says so: they are no two solutions."""
-    for element in elements:
-        text = text.replace(element, "", 1)
+    for element in elements:  # the r of `\lor r` is no part of the sign
+        text = re.sub(rf"(?<![a-zA-Z\\]){re.escape(element)}(?![a-zA-Z])", "", text, count=1)
     kinds, names = {form.kind for form in forms}, {form.label for form in forms}
     are_statements = kinds & {"equation", "other"} or (kinds == {"assignment"} and len(names) == len(forms))
     if _EITHER.search(text) and (are_statements or (kinds == {"word"} and _LOGIC.search(text))):
@@ -450,12 +475,15 @@ def _is_name(head: str, value: str) -> bool:
 
 
 def _assignment(head: str, value: str, leaf: Leaf, *, is_equation: bool) -> Form:
-    is_product = value.isascii() and value.isalpha() and len(value) > 1 and not head.startswith("\\text")
+    is_product = _LETTERS.fullmatch(value) is not None and not head.startswith("\\text")
     parts = [leaf(value) if is_product else _statement(value, leaf)]
     if is_equation and parts[0].kind in ("number", "value") and leaf is not no_algebra:
         with suppress(Unreadable):
             parts.append(leaf(f"{head} = {value}"))
     return Form("assignment", short(re.sub(r"[{}\s]", "", head)), tuple(parts))
+
+
+_LETTERS = re.compile("[a-zA-Z]{2,}|[a-zA-Z](?: [a-zA-Z]+)+")
 
 
 def _symbols(text: str) -> list[str]:
@@ -533,6 +561,7 @@ def _transposed(text: str, leaf: Leaf) -> Form | None:
     return Form("matrix", f"{columns}x{rows}", entries)
 
 
+_NESTED = re.compile(r"\\\{|\\emptyset")
 _GROUP = re.compile(r"(\(|\[|\\\{|\{)(.*?)(\)|\]|\\\}|\})", re.DOTALL)
 
 
@@ -544,6 +573,8 @@ def _group(text: str, leaf: Leaf) -> Form | None:
     inner = match[2].strip()
     items, brackets = _split(inner, "separator"), match[1][-1] + match[3][-1]
     if items and brackets == "{}":
+        if match[1] == "\\{" and _NESTED.search(inner):
+            raise Unreadable("a set of sets")  # a set of one is its element
         return _list([_statement(element, leaf) for element in _elements(inner)]) if inner else Form("set")
     if not items or "" in items:
         return None

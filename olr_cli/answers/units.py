@@ -16,7 +16,7 @@ _PREFIXES = "k kilo M mega G giga T tera h hecto d deci c centi m milli uμµ mi
 _PREFIXED = (  # units with their other names; a symbol takes a prefix's letter, a name its word
     "m meter metre|g gram gramme|s second sec|A ampere amp|K kelvin|mol mole|L l liter litre|J joule|W watt|N newton"
     "|Pa pascal|Hz hertz|V volt|C coulomb|F farad|H henry|T tesla|Wb weber|ohm Ω|eV electronvolt|cal calorie|bit b"
-    "|byte B|pc parsec|bar|erg|dyn dyne|Bq becquerel|Sv sievert|rad radian|M molar"
+    "|byte B|pc parsec|bar|erg|dyn dyne|Bq becquerel|Sv sievert|S siemens|rad radian|M molar"
 )
 _ALONE = (
     "min minute|h hr hour|day|week|month|yr year|in inch inches|ft foot feet|yd yard|mi mile|oz ounce|lb lbs pound"
@@ -26,15 +26,15 @@ _ALONE = (
     "|米|厘米|公里 千米|克|公斤 千克|秒|分钟|小时|天|年|岁|元"
 )
 _COUNTERS = "个人只条张本名位辆台件颗棵座层页支匹组种户家次步题"
-_COMPOUND = re.compile(r"\b(?:(mph)|km?ph)\b")
+_COMPOUND = re.compile(r"\b(?:(mph)|km?ph|(N|[kMG]?W|m?A)([msh]))\b")
 _MONEY = {"\\$": "dollar", "£": "£", "\\pounds": "£", "€": "euro", "¥": "yen", "₹": "rupee"}
 _LONGEST_SYMBOL = 3
 
 _NO_UNIT = re.compile(
-    "and|n?or|to|from|of|than|then|more|less|most|least|not?|none|if|when|where|for|at|by|mod|base|i|e|pi|am|pm|ad|bc|is"
+    "and|n?or|to|from|of|than|then|mille|more|less|most|least|not?|none|if|when|where|for|at|by|mod|base|i|e|pi|am|pm|ad|bc|is"
     "|are|was|has|with|without|between|about|only|over|under|after|before|around|since|all|any|other|infinity|plus|minus"
     "|times|divided|squared|root|half|third|quarter|dozen|percent|(?:hundred|thousand|million|billion|trillion)s?"
-    "|alpha|beta|gamma|delta|theta|lambda|sigma|omega|sqrt|angle|derivative"
+    "|alpha|beta|gamma|delta|theta|lambda|sigma|omega|sqrt|angle|derivative|vector[ijk]"
 )
 """Words that change what a number says, or join it to another."""
 
@@ -107,7 +107,9 @@ def _unit(text: str, shortest: int = 0) -> str:
     Outside of a style the first unit has at least the `shortest` number of letters.
     """
     powers: dict[str, int] = {}
-    text = _COMPOUND.sub(lambda match: "mi/h" if match[1] else "km/h", text)
+    text = _COMPOUND.sub(
+        lambda unit: "mi/h" if unit[1] else f"{unit[2]} {unit[3]}" if unit[2] else "km/h", text
+    )
     if _WORD.sub("", text):
         return ""
     sign = dimensions = 1
