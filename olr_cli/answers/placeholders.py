@@ -10,13 +10,13 @@ import re
 
 _LONGEST = 60
 _PLACEHOLDER = re.compile(
-    r"(?:|None|NA|NaT|<NA>|__NoCorrectAnswer__|Err:\d{3}"
-    r"|\#+|\#N/?A|\#[A-ZÀ-Ý0/]+[!?]"  # of spreadsheets, in any language: `#REF!`, `#DIV/0!`, `#WERT!`
-    r"|[\s$({\[]*(?:\\text\w*\{)?(?i:n/a|nan|null|tbd|todo|proof"
+    r"(?:|NA|NaT|<NA>|<null>|__NoCorrectAnswer__|Err:\d{3}"
+    r"|\#+|\#N/?A|\#(?:REF|NAME|VALUE|NULL|NUM)|\#[A-ZÀ-Ý0/]+[!?]"  # of spreadsheets: `#REF!`, `#DIV/0!`, `#WERT!`
+    r"|[\s$({\[]*(?:\\text\w*\{)?(?:None|(?i:n/a|n\.a\.?|nan|null|tbd|todo|proof"
     r"|(?:answer )?not[ _-]?found|not (?:available|applicable)"
     r"|no (?:final )?answer(?: (?:found|given|provided|available))?"
     r"|see (?:the )?(?:solution|above|below|text|figure)"
-    r"|\?+|-+|\.{2,}|…|–)[\s.:$)}\]]*)"
+    r"|\?+|-+|\.{2,}|…|[–—]+))[\s.:$)}\]]*)"
 )
 
 

@@ -176,6 +176,11 @@ def read_rows(
     labels = read_labels(rows, answer)
     sources = [source or data_source for source in rows.texts("data_source")]
     messages = _messages(asked, sources, rows.texts(columns.get("system")), reading, question, rows)
+    if unseen := [row for row, prompt in enumerate(asked) if chat.unseen_part(prompt)]:
+        notes.append(
+            f"{len(unseen):,} question{'s' * (len(unseen) > 1)} with an image or another part that is no text: only the"
+            f" text is read (the first: {rows.origins.name(unseen[0])})"
+        )
     rephrased = _rephrasings(rows, messages)
     prompt_ids, id_path = _prompt_ids(rows, columns.get("id"), messages, reading)
     marks = _marks(rows, labels, noise_type_of_sentinel)

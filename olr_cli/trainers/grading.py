@@ -15,6 +15,7 @@ from olr_cli.answers import (
     Verdict,
     default_extractor,
     extract,
+    opened_by,
     read_answer,
     reading_more,
     shared_judge,
@@ -114,6 +115,11 @@ def _verdicts(
 
     A gold may hold its answer after the extractor's mark. `marks`: what each chat template has opened, if known.
     """
+    for mark in {*marks} - {None, ""}:
+        if not opened_by(str(mark)):
+            raise UserError(
+                f"opened is '{mark}', which begins no thinking; give the mark that ends the prompt, such as <think>"
+            )
     turns = [prompt_messages(prompt if isinstance(prompt, str) else list(prompt)) or () for prompt in prompts]
     read: list[list[str]] = []
     answers: list[str | None] = []

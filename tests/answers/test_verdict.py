@@ -31,7 +31,7 @@ def test_a_verdict_is_right_wrong_or_names_why_there_is_none(gold, answer, verdi
     "label", "None", "N/A", "n/a", "NA", "nan", "NaN", "<NA>", "NaT", "null", "NULL", "notfound", "Not found", "proof",
     "Proof.", "#REF!", "#DIV/0!", "#VALUE!", "#NAME?", "#NUM!", "#N/A", "#NULL!", "#WERT!", "Err:502", "####", "TBD",
     "todo", "???", "-", "...", "", " ", " None ", r"$\text{N/A}$", "no answer", "see the solution",
-    "__NoCorrectAnswer__",
+    "__NoCorrectAnswer__", "N.A.", "—", "#REF", "<null>", "(None)", r"$\text{None}$", "None.",
 )  # fmt: skip
 def test_who_repeats_a_placeholder_is_never_right(label):
     for answer in (label, label.strip(), "7"):

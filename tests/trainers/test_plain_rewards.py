@@ -54,6 +54,11 @@ def test_a_thought_that_the_prompt_opened_is_no_answer():
     assert [compute_score("mine", it, "7", opened="<think>") for it in (cut, ended)] == [0, 1]
 
 
+def test_a_mark_that_begins_no_thinking_is_refused():
+    with pytest.raises(UserError, match="opened is 'think', which begins no thinking"):
+        accuracy_reward([r"\boxed{7}"], answer=["7"], opened="think")
+
+
 def test_a_gold_a_completion():
     with pytest.raises(UserError, match="2 completions and 1 golds in 'answer'"):
         accuracy_reward(["7", "8"], answer=["7"])
