@@ -126,10 +126,10 @@ def render_all(
 def _by_template(tokenizer: Any, messages: Sequence[Message], chat: ChatFormat) -> str:
     turns = [{"role": message.role, "content": message.content} for message in messages]
     settings: dict[str, Any] = {"add_generation_prompt": True, **chat.variables, "tokenize": False}
-    if chat.day is not None:
-        settings["strftime_now"] = chat.day.strftime  # in place of transformers', which is of today
     if chat.template is not None:
         settings["chat_template"] = chat.template
+    if chat.day is not None and (dated := _dated(chat.template_of(tokenizer), chat.day)):
+        settings["chat_template"] = dated
     try:
         text: object = tokenizer.apply_chat_template(turns, **settings)
         if not isinstance(text, str):
@@ -145,6 +145,20 @@ def _by_template(tokenizer: Any, messages: Sequence[Message], chat: ChatFormat) 
             ) from error
         raise UserError(f"{problem}; change the prompt's messages or the template") from error
     return text
+
+
+_TODAY = re.compile(r"""strftime_now\(\s*(["'])((?:(?!\1).)*)\1\s*\)""")
+
+
+def _dated(template: Any, day: date) -> str | None:
+    """Return a chat template that writes a day where it would write today's date; None if it writes none.
+
+    The template's text is changed, since newer transformers hand no function of ours to a template.
+    """
+    text = template.get("default") if isinstance(template, Mapping) else template
+    if not isinstance(text, str) or not _TODAY.search(text):
+        return None
+    return _TODAY.sub(lambda call: repr(day.strftime(call[2])), text)
 
 
 def _plain(messages: Sequence[Message]) -> str:

@@ -75,6 +75,10 @@ def test_a_template_that_writes_the_date_is_given_the_day_of_the_format():
     for chat in (ChatFormat(DATED, day=date(2025, 3, 9)), ChatFormat(DATED, {"x": 1}, date(2025, 3, 9))):
         assert render_all(tokenizer, PROMPTS[:1], chat) == ["Today is 09 Mar 2025. 1+1="]
     assert render_all(tokenizer, PROMPTS[:1], ChatFormat(DATED)) != ["Today is 09 Mar 2025. 1+1="]
+    tokenizer.chat_template = DATED.replace("'%d %b %Y'", ' "%Y-%m-%d" ')
+    assert render_all(tokenizer, PROMPTS[:1], ChatFormat(day=date(2025, 3, 9))) == [
+        "Today is 2025-03-09. 1+1="
+    ]
 
 
 def test_a_dry_run_says_that_a_template_writes_the_date(base_model):
