@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from operator import attrgetter
 
 from olr_cli.answers.classes import COUNTED, Form, Key, approximate, exact
 from olr_cli.answers.notation import LONGEST_READ, tidy
@@ -373,10 +374,6 @@ def _compare_congruences(gold: Form, answer: Form) -> bool | None:
     return False if (value - remainder) % modulus else True if abs(value) < modulus else None
 
 
-def _label(form: Form) -> str:
-    return form.label
-
-
 def _as_matrix(form: Form, shape: str) -> Form:
     """A tuple of rows as a matrix, and a tuple of numbers as one of a row or a column, whichever has that shape."""
     if form.kind == "matrix":
@@ -395,7 +392,8 @@ def _compare_systems(gold: Form, answer: Form) -> bool | None:
             return _compare_ordered(gold.parts, [named[part.label] for part in gold.parts])
         verdict = _compare_ordered(gold.parts, answer.parts)
         by_name = [
-            form.parts if form.kind == "tuple" else sorted(form.parts, key=_label) for form in (gold, answer)
+            form.parts if form.kind == "tuple" else sorted(form.parts, key=attrgetter("label"))
+            for form in (gold, answer)
         ]
         return verdict or (None if _compare_ordered(*by_name) else verdict)  # b=2, a=1 for (1, 2)
     system, other = (gold, answer) if gold.kind == "system" else (answer, gold)

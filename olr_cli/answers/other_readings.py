@@ -54,40 +54,76 @@ def other_readings(gold: str, answer: str, said: str) -> Iterator[tuple[str, str
 
     `said` is what both said before they were tidied: it may declare a letter as any number, as `k \in \mathbb{Z}` does.
     """
-    if "{derivative" in gold and "{derivative" in answer:  # x'(t) and \dot{x} are the same
-        both = " by " in gold and " by " in answer
-        texts = [text if both else _BY.sub(r"\1", text) for text in (gold, answer)]
-        yield _FUNCTION_OF_TIME.sub("", texts[0]), _FUNCTION_OF_TIME.sub("", texts[1])
-    if gold.isalpha() != answer.isalpha():  # `mg` is a word, and a product as well
-        one, other = (r" \cdot ".join(text) if text.isalpha() else text for text in (gold, answer))
-        yield one, other
-    if bool(split_unit(gold)[1]) != bool(split_unit(answer)[1]):  # `5 m/s` is a speed beside `5\text{ m/s}`
-        yield _PLAIN_UNIT.sub(r"\\text{\1}", gold), _PLAIN_UNIT.sub(r"\\text{\1}", answer)
-    if point := _POINT.fullmatch(answer):
-        yield gold, point[1]
-    if point := _POINT.fullmatch(gold):
-        yield point[1], answer
-    if "\\circ" in gold + answer and "\\pi" in gold + answer:
-        yield _DEGREES.sub(r"\\frac{\1\\pi}{180}", gold), _DEGREES.sub(r"\\frac{\1\\pi}{180}", answer)
-    if "." in gold and (";" in answer or "," not in gold):
-        yield gold, with_points(answer)
-    if ";" in gold or re.fullmatch(r"-?0,\d\d+", gold):
-        yield with_points(gold), answer
-    if _CHOSEN.search(f"{gold} {answer}"):
-        yield _CHOSEN.sub(r"\\binom{\1\3}{\2\4}", gold), _CHOSEN.sub(r"\\binom{\1\3}{\2\4}", answer)
-    if (digits := _BASED.fullmatch(gold)) and "_" not in answer:
-        yield digits[1], answer
-    for respelled in (_as_intervals, _as_short_decimal):
-        one, other = respelled(gold), respelled(answer)
-        if (one, other) != (gold, answer):
-            yield one, other
-    if "i" in gold and "j" in answer and "i" not in answer:  # an engineer's imaginary unit
-        yield gold, answer.replace("j", "i")
-    for more in (_lists, _vectors, _constants):
+    for more in (
+        _derivatives,
+        _products_and_units,
+        _points,
+        _commas_and_bases,
+        _respelled,
+        _lists,
+        _vectors,
+        _constants,
+    ):
         yield from more(gold, answer)
     for pattern in (_ARGUMENTS, _LINE):
         yield from _with_names_of(gold, answer, pattern)
     yield from _renamed(gold, answer, frozenset("".join(groups) for groups in _DECLARED.findall(said)))
+
+
+def _derivatives(gold: str, answer: str) -> Iterator[tuple[str, str]]:
+    r"""Derivatives by whatever they are taken: x'(t) and \dot{x} are the same."""
+    if "{derivative" in gold and "{derivative" in answer:
+        both = " by " in gold and " by " in answer
+        texts = [text if both else _BY.sub(r"\1", text) for text in (gold, answer)]
+        yield _FUNCTION_OF_TIME.sub("", texts[0]), _FUNCTION_OF_TIME.sub("", texts[1])
+
+
+def _products_and_units(gold: str, answer: str) -> Iterator[tuple[str, str]]:
+    r"""A word as a product, `mg`; units in plain letters, `5 m/s` beside `5\text{ m/s}`; an engineer's `j`."""
+    if gold.isalpha() != answer.isalpha():
+        one, other = (r" \cdot ".join(text) if text.isalpha() else text for text in (gold, answer))
+        yield one, other
+    if bool(split_unit(gold)[1]) != bool(split_unit(answer)[1]):
+        yield _PLAIN_UNIT.sub(r"\\text{\1}", gold), _PLAIN_UNIT.sub(r"\\text{\1}", answer)
+    if "i" in gold and "j" in answer and "i" not in answer:
+        yield gold, answer.replace("j", "i")
+
+
+def _points(gold: str, answer: str) -> Iterator[tuple[str, str]]:
+    """A point with the letter that names it, `P(1, 2)`, by its coordinates."""
+    if point := _POINT.fullmatch(answer):
+        yield gold, point[1]
+    if point := _POINT.fullmatch(gold):
+        yield point[1], answer
+
+
+def _commas_and_bases(gold: str, answer: str) -> Iterator[tuple[str, str]]:
+    """Decimal commas as points, and the digits alone of a gold that names its base."""
+    if "." in gold and (";" in answer or "," not in gold):
+        yield gold, with_points(answer)
+    if ";" in gold or re.fullmatch(r"-?0,\d\d+", gold):
+        yield with_points(gold), answer
+    if (digits := _BASED.fullmatch(gold)) and "_" not in answer:
+        yield digits[1], answer
+
+
+def _respelled(gold: str, answer: str) -> Iterator[tuple[str, str]]:
+    r"""Both in one spelling: intervals, decimals of programs, binomials, radians where one has a `\pi`."""
+    spellings = [_as_intervals, _as_short_decimal, _as_binomial]
+    if "\\circ" in gold + answer and "\\pi" in gold + answer:
+        spellings.append(_in_radians)
+    for spelling in spellings:
+        one, other = spelling(gold), spelling(answer)
+        if (one, other) != (gold, answer):
+            yield one, other
+
+
+def _as_binomial(text: str) -> str:
+    return _CHOSEN.sub(r"\\binom{\1\3}{\2\4}", text)
+
+
+def _in_radians(text: str) -> str:
+    return _DEGREES.sub(r"\\frac{\1\\pi}{180}", text)
 
 
 def _as_intervals(text: str) -> str:
