@@ -166,11 +166,9 @@ def _as_interval(text: str) -> str | None:
     terms = [term.strip() for term in _ORDER.split(text)]
     bounds = {}
     for left, sign, right in zip(terms[:-2:2], terms[1::2], terms[2::2], strict=True):
-        is_left = _VARIABLE.fullmatch(left) is not None
-        bound, letter = (right, left) if is_left else (left, right)
+        letter, bound, is_above = _bound(left, sign, right)
         if not _VARIABLE.fullmatch(letter) or not bound:
             return None
-        is_above = sign.startswith(("<", "\\l")) == is_left
         bounds[is_above] = bound, sign.endswith("e")
     if len(bounds) != len(terms) // 2:
         return text if len(terms) == 1 and text[:1] in ("(", "[") else None
@@ -179,14 +177,19 @@ def _as_interval(text: str) -> str | None:
     return f"{'[' if has_low else '('}{low},{high}{']' if has_high else ')'}"
 
 
+def _bound(left: str, sign: str, right: str) -> tuple[str, str, bool]:
+    """The letter of an inequality, on whichever side it stands, what bounds it, and whether from above."""
+    is_left = _VARIABLE.fullmatch(left) is not None
+    letter, bound = (left, right) if is_left else (right, left)
+    return letter, bound, sign.startswith(("<", "\\l")) == is_left
+
+
 def _in_one_line(bounds: Sequence[str]) -> str | None:
     """`-1 < x < 2` for `x > -1` and `x < 2`; None if they are no lower and upper bound of one letter."""
     ends: dict[bool, tuple[str, str, str]] = {}
     for bound in bounds:
         left, sign, right = (part.strip() for part in (*_ORDER.split(bound), "", "")[:3])
-        is_left = _VARIABLE.fullmatch(left) is not None
-        letter, end = (left, right) if is_left else (right, left)
-        is_above = sign.startswith(("<", "\\l")) == is_left
+        letter, end, is_above = _bound(left, sign, right)
         ends[is_above] = letter, end, "\\le" if sign.endswith("e") else "<"
     if (
         set(ends) != {True, False}
