@@ -29,11 +29,12 @@ def require_stored_weights(
     and those that transformers has no class for.
     """
     stored = {} if _is_quantised(config) else _headers(model, folder)
+    scales = [name for name in stored if "scale" in name]
     for name, (kind, _) in stored.items():
         layer = name.removesuffix("weight")
         is_weight = name.endswith(("weight", "proj"))  # as experts in one; masks and places may be integers
-        has_scale = any(other.startswith(layer) and "scale" in other for other in stored)
-        if is_weight and (kind[0] in "IU" or (kind.startswith("F8") and has_scale)):
+        has_scale = kind.startswith("F8") and any(other.startswith(layer) for other in scales)
+        if is_weight and (kind[0] in "IU" or has_scale):
             raise UserError(
                 f"the files of {model} hold {name} as {kind}, the codes of a quantised model, and its configuration has"
                 " no quantization_config to read them by; take the model before it was quantised, or save it again"
