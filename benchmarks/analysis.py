@@ -64,13 +64,17 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="where the runs are, or are to be made")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--only", default="", help="commands whose names contain this")
-    parser.add_argument("--sizes", type=int, default=len(SIZES), help="only so many, the smallest first")
+    parser.add_argument(
+        "--sizes", type=int, default=len(SIZES), help="only so many, the smallest first"
+    )
     arguments = parser.parse_args()
     runs = [_made(arguments.folder, *size) for size in SIZES[: arguments.sizes]]
     rollouts = [prompts * visits * ROLLOUTS for prompts, visits in SIZES[: arguments.sizes]]
     print_reading(runs, rollouts)
     print(
-        "\n| command | " + " | ".join(f"{n / 1e6:g} M" for n in rollouts) + " | slope | fixed + a million |"
+        "\n| command | "
+        + " | ".join(f"{n / 1e6:g} M" for n in rollouts)
+        + " | slope | fixed + a million |"
     )
     print("|---|" + "---|" * (len(runs) + 2))
     for name, words in COMMANDS.items():
@@ -80,11 +84,19 @@ def main() -> None:
 
 def _made(folder: Path, prompts: int, visits: int) -> Path:
     run = folder / f"{prompts}x{visits}"
-    return run if run.exists() else write_run(run, prompts=prompts, visits=visits, rollouts=ROLLOUTS)
+    return (
+        run
+        if run.exists()
+        else write_run(run, prompts=prompts, visits=visits, rollouts=ROLLOUTS)
+    )
 
 
 def print_growth(
-    name: str, words: Sequence[str], runs: Sequence[Path], rollouts: Sequence[int], repetitions: int
+    name: str,
+    words: Sequence[str],
+    runs: Sequence[Path],
+    rollouts: Sequence[int],
+    repetitions: int,
 ) -> None:
     """A row: wall seconds, core seconds and memory at each size, and how the core seconds grow."""
     costs = []
@@ -94,7 +106,9 @@ def print_growth(
         except subprocess.CalledProcessError as error:
             print(f"| {name} | {run}: {error.stderr.strip().splitlines()[-1]} |", flush=True)
             return
-    cells = [f"{cost.wall:.1f} s ({cost.core:.1f}), {cost.memory / 1e9:.2f} GB" for cost in costs]
+    cells = [
+        f"{cost.wall:.1f} s ({cost.core:.1f}), {cost.memory / 1e9:.2f} GB" for cost in costs
+    ]
     core, size = np.array([cost.core for cost in costs]), np.array(rollouts)
     growth = ["", ""]
     if len(costs) > 1:
@@ -130,13 +144,17 @@ def _once(words: Sequence[str], run: Path) -> Cost:
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
             errors.seek(0)
-            raise subprocess.CalledProcessError(process.returncode, command, stderr=errors.read() or "failed")
+            raise subprocess.CalledProcessError(
+                process.returncode, command, stderr=errors.read() or "failed"
+            )
         return Cost(wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024)
 
 
 def print_reading(runs: Sequence[Path], rollouts: Sequence[int]) -> None:
     """The physical limit: how long the shards of each table take to read from the disk, and from memory."""
-    print("| rollouts | table | shards | size | from disk | from memory |\n|---|---|---|---|---|---|")
+    print(
+        "| rollouts | table | shards | size | from disk | from memory |\n|---|---|---|---|---|---|"
+    )
     for run, made in zip(runs, rollouts, strict=True):
         for table in ("labels", "rollouts"):
             shards = sorted((run / table).glob("*.parquet"))

@@ -47,15 +47,41 @@ UNTRAINED, TRAINED = range(1, 11), range(1, 3)
 RATIOS = (0.01, 0.02, 0.05, 0.08, 0.12, 0.5)
 RULES = ("audit", "margin", "share", "pooled", "last")
 FIRSTS = (10, 20, 50)
-GSM8K = {"1 to 4": (1, 2, 3, 4), "all": (1, 2, 3, 4, 5), "4": (4,), "3": (3,), "1 and 2": (1, 2)}
+GSM8K = {
+    "1 to 4": (1, 2, 3, 4),
+    "all": (1, 2, 3, 4, 5),
+    "4": (4,),
+    "3": (3,),
+    "1 and 2": (1, 2),
+}
 CHECKED = (25, 50, 100)
 DRAWS = 400
 REPAIRS = 20
 COLUMNS = (
     *("labels", "task", "visits", "answers"),
-    *("rule", "ap", "auroc", "first_10", "first_20", "first_50", "wrong_in_50", "ap_wrong", "auroc_wrong"),
+    *(
+        "rule",
+        "ap",
+        "auroc",
+        "first_10",
+        "first_20",
+        "first_50",
+        "wrong_in_50",
+        "ap_wrong",
+        "auroc_wrong",
+    ),
     *("kept", "right_before", "right_after"),
-    *("checked", "draws", "ratio_held", "tried", "repaired", "gain", "worst", "proposed", "gain_held"),
+    *(
+        "checked",
+        "draws",
+        "ratio_held",
+        "tried",
+        "repaired",
+        "gain",
+        "worst",
+        "proposed",
+        "gain_held",
+    ),
 )
 Cells = Mapping[tuple[str, str | None, str, str | None], "list[Case]"]
 """(labels, task, visits, answers) -> a case a seed; of GSM8K one."""
@@ -72,7 +98,9 @@ def main() -> None:
     arguments = parser.parse_args()
     with Judge() as judge:
         measured = dict([*gsm8k(arguments.gsm8k, judge), *cells(arguments.folder, judge)])
-    rows = pl.from_dicts([*ranks(measured), *repairs(measured)], infer_schema_length=None).select(COLUMNS)
+    rows = pl.from_dicts(
+        [*ranks(measured), *repairs(measured)], infer_schema_length=None
+    ).select(COLUMNS)
     rows.write_csv(arguments.out)
     print("\n".join(summary(rows)))
     print(f"Wrote {arguments.out}")
@@ -105,18 +133,24 @@ class Case:
         self.counted, self.last, self.wrong, self.defective = counted, last, wrong, defective
         self.model = annotators.fit(counted)
         spellings = counted.answers["spelling"]
-        self.has_proposal = (self.model.leaders >= 0) & (self.model.leaders != counted.label_answers)
+        self.has_proposal = (self.model.leaders >= 0) & (
+            self.model.leaders != counted.label_answers
+        )
         proposed = [
             spellings[int(leader)] if has else None
             for leader, has in zip(self.model.leaders, self.has_proposal, strict=True)
         ]
         self.mended = is_right(proposed, truths, judge)
-        self.mended[self.has_proposal & np.isnan(self.mended)] = 0  # of a flawed question no answer is right
+        self.mended[self.has_proposal & np.isnan(self.mended)] = (
+            0  # of a flawed question no answer is right
+        )
 
     @property
     def is_labelled(self) -> np.ndarray:
         """(P,) whether there is a label and an answer."""
-        return (self.counted.label_answers != MISSING) & (self.counted.prompts["answered"].to_numpy() > 0)
+        return (self.counted.label_answers != MISSING) & (
+            self.counted.prompts["answered"].to_numpy() > 0
+        )
 
     def scores(self) -> dict[str, np.ndarray]:
         """(P,) by every rule: the larger, the more doubtful."""
@@ -161,7 +195,10 @@ def gsm8k(folder: Path, judge: Judge) -> Iterator[tuple[Any, list[Case]]]:
             truths = [known[prompt_id]["true_answer"] for prompt_id in counted.prompt_ids]
             wrong = np.array([one == "revised" for one in status])
             defective = np.array([one in ("revised", "rejected") for one in status])
-            yield ("GSM8K", None, name, kind), [Case(counted, last, wrong, defective, truths, judge)]
+            yield (
+                ("GSM8K", None, name, kind),
+                [Case(counted, last, wrong, defective, truths, judge)],
+            )
 
 
 def _of_table(rows: pl.DataFrame, judge: Judge) -> Tally:
@@ -178,11 +215,15 @@ def cells(folder: Path, judge: Judge) -> Iterator[tuple[Any, list[Case]]]:
             runs = {seed: make(folder, task, arm, seed) for seed in seeds}
             for visits in (1, 2, VISITS):
                 if arm != "untrained":
-                    cases = [_case(run, visits, None, seed, judge) for seed, run in runs.items()]
+                    cases = [
+                        _case(run, visits, None, seed, judge) for seed, run in runs.items()
+                    ]
                     yield (arm, task, str(visits), None), cases
                     continue
                 for ratio in RATIOS:
-                    cases = [_case(run, visits, ratio, seed, judge) for seed, run in runs.items()]
+                    cases = [
+                        _case(run, visits, ratio, seed, judge) for seed, run in runs.items()
+                    ]
                     yield (f"untrained {ratio:g}", task, str(visits), None), cases
 
 
@@ -208,12 +249,33 @@ def make(folder: Path, task: str, arm: str, seed: int) -> Path:
             "--seed",
             seed,
         ]
-        olr("inject-noise", *noise, "--rollouts", make(folder, task, "untrained", seed), "--out", file)
+        olr(
+            "inject-noise",
+            *noise,
+            "--rollouts",
+            make(folder, task, "untrained", seed),
+            "--out",
+            file,
+        )
         data = str(file)
-    settings = ["method.name=grpo", f"seed={seed}", f"model.path={policy}", f"data.train={data}", *ARMS[arm]]
-    settings += [f"data.test={TASKS[task][1]}", f"train.epochs={VISITS}", "train.evaluate_every=1000"]
+    settings = [
+        "method.name=grpo",
+        f"seed={seed}",
+        f"model.path={policy}",
+        f"data.train={data}",
+        *ARMS[arm],
+    ]
+    settings += [
+        f"data.test={TASKS[task][1]}",
+        f"train.epochs={VISITS}",
+        "train.evaluate_every=1000",
+    ]
     olr(
-        "train", "laptop/quickstart", "--run-dir", run, *(word for one in settings for word in ("--set", one))
+        "train",
+        "laptop/quickstart",
+        "--run-dir",
+        run,
+        *(word for one in settings for word in ("--set", one)),
     )
     return run
 
@@ -221,7 +283,11 @@ def make(folder: Path, task: str, arm: str, seed: int) -> Path:
 def olr(*words: object) -> None:
     """Run a command of the toolkit."""
     print("olr", *words, file=sys.stderr)
-    subprocess.run([sys.executable, "-m", "olr_cli", *map(str, words)], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-m", "olr_cli", *map(str, words)],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
 
 
 def _case(run: Path, visits: int, ratio: float | None, seed: int, judge: Judge) -> Case:
@@ -257,7 +323,13 @@ def _cut(run: Path, first: int, last: int, judge: Judge) -> Tally:
 
 
 def with_wrong_labels(
-    counted: Tally, last: Tally, whole: Tally, truths: Sequence[Any], ratio: float, seed: int, judge: Judge
+    counted: Tally,
+    last: Tally,
+    whole: Tally,
+    truths: Sequence[Any],
+    ratio: float,
+    seed: int,
+    judge: Judge,
 ) -> tuple[Tally, Tally]:
     """The tallies with the same labels, of which that share are wrong answers of the whole history."""
     spellings, prompts = whole.answers["spelling"].to_list(), whole.answers["prompt"].to_list()
@@ -309,7 +381,9 @@ def verified_draw(
     if from_the_top:
         chosen = labelled[np.argsort(-case.model.odds[labelled], kind="stable")][:size]
     else:
-        chosen = np.random.default_rng([draw, size]).choice(labelled, min(size, len(labelled)), replace=False)
+        chosen = np.random.default_rng([draw, size]).choice(
+            labelled, min(size, len(labelled)), replace=False
+        )
     is_wrong = np.full(len(case.counted), np.nan)
     is_wrong[chosen] = is_true[chosen]
     is_drawn = np.zeros(len(is_wrong), dtype=bool)
@@ -346,7 +420,9 @@ def ranks(measured: Cells) -> Iterator[dict[str, Any]]:
             scored = [(case, case.scores()[rule]) for case in cases]
             row = {**_named(key), "rule": rule}
             row |= _ranks_of_gsm8k(*scored[0]) if key[0] == "GSM8K" else _ranks_of_noise(scored)
-            yield row | (_kept(cases) if rule == "audit" and key[2] in (*GSM8K, str(VISITS)) else {})
+            yield row | (
+                _kept(cases) if rule == "audit" and key[2] in (*GSM8K, str(VISITS)) else {}
+            )
 
 
 def _named(key: tuple[str | None, ...]) -> dict[str, Any]:
@@ -365,7 +441,9 @@ def _ranks_of_gsm8k(case: Case, scores: np.ndarray) -> dict[str, Any]:
 
 
 def _ranks_of_noise(scored: Sequence[tuple[Case, np.ndarray]]) -> dict[str, Any]:
-    pairs = [(scores[case.is_labelled], case.wrong[case.is_labelled]) for case, scores in scored]
+    pairs = [
+        (scores[case.is_labelled], case.wrong[case.is_labelled]) for case, scores in scored
+    ]
     return {
         "ap": round(float(np.mean([average_precision(*pair) for pair in pairs])), 3),
         "auroc": round(float(np.mean([auroc(*pair) or 0.0 for pair in pairs])), 3),
@@ -376,8 +454,12 @@ def _kept(cases: Sequence[Case]) -> dict[str, float]:
     kept, used = [status_kept(case) for case in cases], [case.is_labelled for case in cases]
     shares = {
         "kept": [k.sum() / u.sum() for k, u in zip(kept, used, strict=True)],
-        "right_before": [1 - case.defective[u].mean() for case, u in zip(cases, used, strict=True)],
-        "right_after": [1 - case.defective[k].mean() for case, k in zip(cases, kept, strict=True)],
+        "right_before": [
+            1 - case.defective[u].mean() for case, u in zip(cases, used, strict=True)
+        ],
+        "right_after": [
+            1 - case.defective[k].mean() for case, k in zip(cases, kept, strict=True)
+        ],
     }
     return {name: round(float(np.mean(values)), 3) for name, values in shares.items()}
 
@@ -439,7 +521,9 @@ def summary(rows: pl.DataFrame) -> Iterator[str]:
     for (labels, visits), part in whole.group_by(
         "labels", pl.when(labels="GSM8K").then("visits"), maintain_order=True
     ):
-        precisions = dict(part.group_by("rule").agg(pl.col("ap").mean()).drop_nulls().iter_rows())
+        precisions = dict(
+            part.group_by("rule").agg(pl.col("ap").mean()).drop_nulls().iter_rows()
+        )
         shares = part.select(pl.col("kept", "right_before", "right_after").mean() * 100).row(0)
         of_50 = part.filter(checked="50")
         gain = of_50["gain"].mean()
@@ -452,7 +536,9 @@ def summary(rows: pl.DataFrame) -> Iterator[str]:
             "–" if gain is None else f"{gain:+.1f}",
         ]
         yield f"| {' | '.join(cells)} |"
-    sums = rows.select(pl.col("draws", "ratio_held", "proposed", "gain_held").sum()).row(0, named=True)
+    sums = rows.select(pl.col("draws", "ratio_held", "proposed", "gain_held").sum()).row(
+        0, named=True
+    )
     yield ""
     yield (
         f"The interval of the ratio holds the true one in {sums['ratio_held'] / sums['draws']:.1%} of"

@@ -41,9 +41,14 @@ def main():
     for seed in arguments.seeds:
         builtin = read_prompts("arithmetic", split="train", limit=400, seed=seed)
         for rephrase in (identical, commuted):
-            prompts = tuple(replace(prompt, rephrased=rephrase(prompt)) for prompt in builtin.prompts)
+            prompts = tuple(
+                replace(prompt, rephrased=rephrase(prompt)) for prompt in builtin.prompts
+            )
             bare = pa.table(
-                {"reward_model": builtin.table["reward_model"], "extra_info": builtin.table["extra_info"]}
+                {
+                    "reward_model": builtin.table["reward_model"],
+                    "extra_info": builtin.table["extra_info"],
+                }
             )
             table = interchange_table(bare, prompts, "train")
             target = arguments.folder / f"{rephrase.__name__}-{seed}.parquet"

@@ -42,12 +42,22 @@ ARM = ["task", "noise", "prompts", "visits"]
 def measured(run: Run) -> Iterator[dict[str, Any]]:
     """One row per visit; none of a run that is no GRPO, has no active noise or measured no held-out accuracy."""
     labels = run.labels.filter(pl.col("noise_type").str.starts_with("active")).collect()
-    held_out = [(line["step"], line["eval/majority"]) for line in read_metrics(run.path, "eval/majority")]
+    held_out = [
+        (line["step"], line["eval/majority"])
+        for line in read_metrics(run.path, "eval/majority")
+    ]
     if run.method != "grpo" or labels.is_empty() or len(held_out) < 2:
         return
-    given = scan_rollouts(run.path).group_by("prompt_id", "visit", noisy_label="answer_class").len().collect()
+    given = (
+        scan_rollouts(run.path)
+        .group_by("prompt_id", "visit", noisy_label="answer_class")
+        .len()
+        .collect()
+    )
     share = pl.col("noisy_label_count") / pl.col("rollouts")
-    drawn = labels.select("prompt_id", pl.col("visit") + 1, "noisy_label", "rollouts", own=share)
+    drawn = labels.select(
+        "prompt_id", pl.col("visit") + 1, "noisy_label", "rollouts", own=share
+    )
     kept = drawn.join(given, on=["prompt_id", "visit", "noisy_label"], how="left").with_columns(
         kept=pl.col("len").fill_null(0) / pl.col("rollouts")
     )
@@ -75,15 +85,23 @@ def measured(run: Run) -> Iterator[dict[str, Any]]:
 
 def mean_visits(rows: pl.DataFrame) -> pl.DataFrame:
     """One row per visit of an arm: means over seeds, the majority's change to this visit and from it to the next."""
-    means = rows.group_by(*ARM, "visit").agg(pl.mean("step", "majority", "retention", "transfer", "memory"))
+    means = rows.group_by(*ARM, "visit").agg(
+        pl.mean("step", "majority", "retention", "transfer", "memory")
+    )
     change = pl.col("majority").diff().over(ARM)
-    means = means.sort(*ARM, "visit").with_columns(change=change, later=change.shift(-1).over(ARM))
-    return means.join(rows.group_by(ARM).agg(runs=pl.col("seed").n_unique()), on=ARM, maintain_order="left")
+    means = means.sort(*ARM, "visit").with_columns(
+        change=change, later=change.shift(-1).over(ARM)
+    )
+    return means.join(
+        rows.group_by(ARM).agg(runs=pl.col("seed").n_unique()), on=ARM, maintain_order="left"
+    )
 
 
 def ends_of(visits: pl.DataFrame) -> pl.DataFrame:
     """The last visit of each arm."""
-    return visits.filter(visit=pl.col("visits")).with_columns(rise=pl.col("transfer") - pl.col("memory"))
+    return visits.filter(visit=pl.col("visits")).with_columns(
+        rise=pl.col("transfer") - pl.col("memory")
+    )
 
 
 def end_block(visits: pl.DataFrame) -> Block:
@@ -91,7 +109,9 @@ def end_block(visits: pl.DataFrame) -> Block:
     names = ("rise", "transfer", "memory", "retention")
     heads = [Column(head) for head in (*ARM, "runs", *(f"{name}, %" for name in names))]
     lines = [
-        Row([*(str(end[name]) for name in (*ARM, "runs")), *(Cell(end[name]) for name in names)])
+        Row(
+            [*(str(end[name]) for name in (*ARM, "runs")), *(Cell(end[name]) for name in names)]
+        )
         for end in ends_of(visits).iter_rows(named=True)
     ]
     return Block(heads, lines)
@@ -103,10 +123,14 @@ def change_block(visits: pl.DataFrame) -> Block:
     for low, high in pairwise((0.0, 0.6, 0.7, 0.8, 0.9, math.inf)):
         inside = visits.filter(pl.col("retention").is_between(low, high, closed="left"))
         counts = [
-            inside.filter(sign * pl.col(at) > 0).height for at in ("change", "later") for sign in (1, -1)
+            inside.filter(sign * pl.col(at) > 0).height
+            for at in ("change", "later")
+            for sign in (1, -1)
         ]
         lines.append(Row([f"from {100 * low:.0f} % on", *map(str, counts)]))
-    return Block([*map(Column, ("retention", "rises", "falls", "rises next", "falls next"))], lines)
+    return Block(
+        [*map(Column, ("retention", "rises", "falls", "rises next", "falls next"))], lines
+    )
 
 
 def chart(rows: pl.DataFrame, visits: pl.DataFrame) -> style.Chart:
@@ -115,7 +139,10 @@ def chart(rows: pl.DataFrame, visits: pl.DataFrame) -> style.Chart:
     sizes = shown.group_by("task", maintain_order=True).agg(pl.col("prompts").n_unique())
     tasks = sizes.filter(pl.col("prompts") > 1)["task"].to_list()
     sheet = style.Sheet(len(tasks) + 2, 2, width=style.TEXT_WIDTH, panel_height=2.2)
-    looks = {look.label: look for look in style.looks(rows["task"].unique(maintain_order=True).to_list())}
+    looks = {
+        look.label: look
+        for look in style.looks(rows["task"].unique(maintain_order=True).to_list())
+    }
     for number, (axes, task) in enumerate(zip(sheet.panels, tasks, strict=False)):
         lines = shown.filter(task=task).group_by("prompts", "visits", maintain_order=True)
         for place, ((prompts, most), line) in enumerate(lines):
@@ -133,7 +160,12 @@ def chart(rows: pl.DataFrame, visits: pl.DataFrame) -> style.Chart:
     ending.axline((0, 0), slope=1, color=style.GREY, linewidth=0.6)
     handles = []
     for look in looks.values():
-        marks = {"color": look.colour, "linestyle": "", "markersize": 3, **style.mark(look.marker)}
+        marks = {
+            "color": look.colour,
+            "linestyle": "",
+            "markersize": 3,
+            **style.mark(look.marker),
+        }
         of_task = visits.filter(task=look.label)
         changing.plot(of_task["retention"], of_task["change"], **marks)
         ends = ends_of(of_task)
@@ -164,7 +196,9 @@ def main(words: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("runs", type=Path, nargs="+", help="runs, or folders of runs")
-    parser.add_argument("--out", type=Path, default=Path("figures"), help="folder (default figures)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("figures"), help="folder (default figures)"
+    )
     options = parser.parse_args(words)
     try:
         rows = pl.DataFrame([row for run in find_runs(options.runs) for row in measured(run)])

@@ -33,14 +33,18 @@ def main() -> None:
         facts = read_manifest(manifest.parent)
         runs[facts["engine"], facts["seed"]] = manifest.parent
     seeds = sorted({seed for _, seed in runs})
-    print("| seed | engine | held-out accuracy, start | end | labels selected | of them right |")
+    print(
+        "| seed | engine | held-out accuracy, start | end | labels selected | of them right |"
+    )
     print("|---|---|---|---|---|---|")
     for seed in seeds:
         for engine in ("local", "openrlhf"):
             print_run(seed, engine, runs[engine, seed])
     print("\n| seed | right among selected, openrlhf - local |")
     print("|---|---|")
-    pairs = [[selected(runs[engine, seed]) for engine in ("openrlhf", "local")] for seed in seeds]
+    pairs = [
+        [selected(runs[engine, seed]) for engine in ("openrlhf", "local")] for seed in seeds
+    ]
     for seed, pair in zip(seeds, pairs, strict=True):
         print(f"| {seed} | {difference([pair])} |")
     print(f"| all | {difference(pairs)} |")
@@ -55,7 +59,9 @@ def print_run(seed: int, engine: str, run: Path) -> None:
     )
     counts = selected(run)
     share = counts["right"].sum() / counts["selected"].sum()
-    print(f"| {seed} | {engine} | {start} | {end} | {counts['selected'].sum()} | {100 * share:.1f} % |")
+    print(
+        f"| {seed} | {engine} | {start} | {end} | {counts['selected'].sum()} | {100 * share:.1f} % |"
+    )
 
 
 def selected(run: Path) -> pl.DataFrame:
@@ -68,20 +74,25 @@ def selected(run: Path) -> pl.DataFrame:
 def difference(pairs: list[list[pl.DataFrame]]) -> str:
     """Share right among the selected, first minus second, pooled over pairs, in points with its interval."""
     random = np.random.default_rng(0)
-    columns = [[frame.select("selected", "right").to_numpy() for frame in pair] for pair in pairs]
+    columns = [
+        [frame.select("selected", "right").to_numpy() for frame in pair] for pair in pairs
+    ]
 
     def points(rows_of_pair: list[np.ndarray]) -> float:
         shares = []
         for side in range(2):
             picked = sum(
-                pair[side][rows].sum(axis=0) for pair, rows in zip(columns, rows_of_pair, strict=True)
+                pair[side][rows].sum(axis=0)
+                for pair, rows in zip(columns, rows_of_pair, strict=True)
             )
             shares.append(picked[1] / picked[0])
         return float(100 * (shares[0] - shares[1]))
 
     sizes = [len(pair[0]) for pair in columns]
     found = points([np.arange(size) for size in sizes])
-    samples = [points([random.integers(size, size=size) for size in sizes]) for _ in range(RESAMPLES)]
+    samples = [
+        points([random.integers(size, size=size) for size in sizes]) for _ in range(RESAMPLES)
+    ]
     low, high = np.quantile(samples, (0.025, 0.975))
     return f"{found:+.1f} points ({low:+.1f} to {high:+.1f})"
 

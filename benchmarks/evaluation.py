@@ -74,9 +74,9 @@ class MixedAnswers:
 
     def _response(self) -> str:
         answer = self._random.choice(mixed(self._random))
-        return ("we therefore consider both sides " * CHARACTERS)[: CHARACTERS - len(answer)] + (
-            f"\\boxed{{{answer}}}"
-        )
+        return ("we therefore consider both sides " * CHARACTERS)[
+            : CHARACTERS - len(answer)
+        ] + (f"\\boxed{{{answer}}}")
 
 
 def tasks_in(folder: Path, scale: float, settings: EvaluationRequest) -> list[Task]:
@@ -91,7 +91,12 @@ def tasks_in(folder: Path, scale: float, settings: EvaluationRequest) -> list[Ta
             for number in range(max(1, int(problems * scale)))
         ]
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-        entries = {"name": name, "samples": samples, "source": {"file": f"{name}.jsonl"}, "system": ""}
+        entries = {
+            "name": name,
+            "samples": samples,
+            "source": {"file": f"{name}.jsonl"},
+            "system": "",
+        }
         (folder / f"{name}.yaml").write_text(
             "".join(f"{key}: {json.dumps(value)}\n" for key, value in entries.items())
         )
@@ -119,7 +124,9 @@ def ways(
         for seed in request.seeds:
             seeded = {"seed": seed} if backend.facts["seeds"] == "of each sample" else {}
             prompts.append({"prompt_token_ids": ids})
-            params.append(SamplingParams(temperature=1.0, max_tokens=limit, detokenize=False, **seeded))
+            params.append(
+                SamplingParams(temperature=1.0, max_tokens=limit, detokenize=False, **seeded)
+            )
     return {
         "pool": lambda: pool(backend),
         "pool, mixed answers": lambda: pool(MixedAnswers(backend)),
@@ -133,7 +140,9 @@ def cost(call: Callable[[], object]) -> tuple[float, float, float]:
 
     def now() -> tuple[float, float, float]:
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
-        others = time.process_time() - time.thread_time() + children.ru_utime + children.ru_stime
+        others = (
+            time.process_time() - time.thread_time() + children.ru_utime + children.ru_stime
+        )
         return time.perf_counter(), time.thread_time(), others
 
     before = now()
@@ -157,7 +166,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, BackendOptions("vllm").open(model) as backend:
         assert isinstance(backend, VllmBackend)
         tasks = tasks_in(Path(name), words.scale, settings)
-        backend.generate([tasks[0].problems[0].messages], [[0]], settings.sampling)  # starts the engine
+        backend.generate(
+            [tasks[0].problems[0].messages], [[0]], settings.sampling
+        )  # starts the engine
         samples = sum(len(task.problems) * task.samples for task in tasks)
         calls = ways(backend, tasks, settings, Path(name))
         costs: dict[str, list[tuple[float, float, float]]] = {way: [] for way in calls}

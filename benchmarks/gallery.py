@@ -129,7 +129,11 @@ def main() -> None:
         if not arguments.only or entry.name in arguments.only:
             _draw(entry)
     if arguments.only:
-        took = next(line for line in PAGE.read_text(encoding="utf-8").splitlines() if " runs took " in line)
+        took = next(
+            line
+            for line in PAGE.read_text(encoding="utf-8").splitlines()
+            if " runs took " in line
+        )
     else:
         for words in TABLES.values():
             _shell(f"olr analyze {words}", HERE)
@@ -143,7 +147,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time")
     names = [entry.name for entry in ENTRIES]
     parser.add_argument(
-        "--only", nargs="+", choices=names, metavar="NAME", help=f"draw these alone: {', '.join(names)}"
+        "--only",
+        nargs="+",
+        choices=names,
+        metavar="NAME",
+        help=f"draw these alone: {', '.join(names)}",
     )
     return parser.parse_args()
 
@@ -182,7 +190,9 @@ def page(took: str) -> str:
         image = f"![{entry.title}]({IMAGES.name}/{entry.name}.png)"
         parts.append(f"## {entry.title}\n\n{entry.text}\n\n    {command}\n\n{image}")
     tables = "\n".join(f"    olr analyze {words}    # {what}" for what, words in TABLES.items())
-    parts.append(f"## Tables\n\nWith `--format markdown` they are for a paper or a README.\n\n{tables}")
+    parts.append(
+        f"## Tables\n\nWith `--format markdown` they are for a paper or a README.\n\n{tables}"
+    )
     return "\n\n".join(parts) + "\n"
 
 
@@ -197,7 +207,9 @@ def _took(jobs: int, runs: list[Path]) -> str:
 def _seconds(manifest: Path) -> float:
     """How long a run was worked on, in all its attempts."""
     attempts = json.loads(manifest.read_text(encoding="utf-8"))["attempts"]
-    times = [[datetime.fromisoformat(each[key]) for key in ("started", "ended")] for each in attempts]
+    times = [
+        [datetime.fromisoformat(each[key]) for key in ("started", "ended")] for each in attempts
+    ]
     return sum((end - start).total_seconds() for start, end in times)
 
 

@@ -39,7 +39,12 @@ SHAPES = {
         "intermediate_size": 3072,
         "num_hidden_layers": 28,
     },
-    "tiny": {"vocab_size": 16_384, "hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2},
+    "tiny": {
+        "vocab_size": 16_384,
+        "hidden_size": 128,
+        "intermediate_size": 256,
+        "num_hidden_layers": 2,
+    },
 }
 BEGAN = time.perf_counter()
 
@@ -73,10 +78,15 @@ class Log:
     def __call__(self, what: str, **values: Any) -> None:
         """Say what was measured."""
         values = {
-            name: round(value, 4) if isinstance(value, float) else value for name, value in values.items()
+            name: round(value, 4) if isinstance(value, float) else value
+            for name, value in values.items()
         }
         at = round(time.perf_counter() - BEGAN, 1)
-        print(f"{at:6.1f} s  {what:<36}", *(f"{name}={value}" for name, value in values.items()), flush=True)
+        print(
+            f"{at:6.1f} s  {what:<36}",
+            *(f"{name}={value}" for name, value in values.items()),
+            flush=True,
+        )
         with self.file.open("a") as file:
             file.write(json.dumps({"at": at, "what": what, **values}) + "\n")
 
@@ -89,9 +99,18 @@ class Log:
                 seconds, peak = timed(work)
             except (RuntimeError, torch.OutOfMemoryError) as error:
                 return self(
-                    what, **values, failed=f"{type(error).__name__}: {str(error).splitlines()[0][:160]}"
+                    what,
+                    **values,
+                    failed=f"{type(error).__name__}: {str(error).splitlines()[0][:160]}",
                 )
-            self(what, **values, lap=lap, seconds=seconds, tokens_s=tokens / seconds, peak_gb=peak)
+            self(
+                what,
+                **values,
+                lap=lap,
+                seconds=seconds,
+                tokens_s=tokens / seconds,
+                peak_gb=peak,
+            )
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, float | None]:
@@ -106,7 +125,10 @@ def timed(work: Callable[[], Any]) -> tuple[float, float | None]:
     work()
     if on_gpu:
         torch.cuda.synchronize()
-    return time.perf_counter() - began, torch.cuda.max_memory_allocated() / 1e9 if on_gpu else None
+    return (
+        time.perf_counter() - began,
+        torch.cuda.max_memory_allocated() / 1e9 if on_gpu else None,
+    )
 
 
 def keys_of(prompts: int, rollouts: int) -> Any:
@@ -115,7 +137,9 @@ def keys_of(prompts: int, rollouts: int) -> Any:
     return np.array(keys, dtype=np.uint64)
 
 
-def given(policy: Policy, prompts: list[list[int]], rollouts: int, tokens: int) -> SampledRollouts:
+def given(
+    policy: Policy, prompts: list[list[int]], rollouts: int, tokens: int
+) -> SampledRollouts:
     """Responses that nobody sampled, for an update of a known number of tokens."""
     shape, device = (len(prompts), rollouts), policy.device
     drawn = torch.randint(4, 90, (*shape, tokens), generator=torch.Generator().manual_seed(1))
@@ -131,7 +155,9 @@ def given(policy: Policy, prompts: list[list[int]], rollouts: int, tokens: int) 
     )
 
 
-def generate(log: Log, policy: Policy, prompts: list[list[int]], rollouts: int, new: int) -> None:
+def generate(
+    log: Log, policy: Policy, prompts: list[list[int]], rollouts: int, new: int
+) -> None:
     """So many tokens of each rollout of some prompts."""
     keys = keys_of(len(prompts), rollouts)
     work = partial(sample, policy, prompts, keys, max_new_tokens=new)
@@ -157,7 +183,9 @@ def bare(log: Log, policy: Policy, tokens: int) -> None:
     def once() -> None:
         hidden_1TD = model.model(input_ids=said_1T, use_cache=False).last_hidden_state
         cut_1TD = hidden_1TD.detach().requires_grad_()
-        for piece, said in zip(cut_1TD.split(2048, dim=1), said_1T.split(2048, dim=1), strict=True):
+        for piece, said in zip(
+            cut_1TD.split(2048, dim=1), said_1T.split(2048, dim=1), strict=True
+        ):
             logits_TV = model.lm_head(piece)[0].float()
             torch.nn.functional.cross_entropy(logits_TV, said[0], reduction="sum").backward()
         hidden_1TD.backward(cut_1TD.grad)
@@ -182,14 +210,20 @@ def main() -> None:
     parser.add_argument(
         "--gradient-checkpointing", action="store_true", help="as engine.gradient_checkpointing"
     )
-    parser.add_argument("--memory", type=float, help="GB that torch may have, as if the card had no more")
-    parser.add_argument("--until", type=float, default=320, help="begin nothing after so many seconds")
+    parser.add_argument(
+        "--memory", type=float, help="GB that torch may have, as if the card had no more"
+    )
+    parser.add_argument(
+        "--until", type=float, default=320, help="begin nothing after so many seconds"
+    )
     of = parser.parse_args()
     log, on_gpu = Log(of.out, of.until), torch.cuda.is_available()
     card = torch.cuda.get_device_name() if on_gpu else "cpu"
     log("machine", card=card, torch=torch.__version__, transformers=transformers.__version__)
     if of.memory and on_gpu:
-        torch.cuda.set_per_process_memory_fraction(of.memory * 1e9 / torch.cuda.mem_get_info()[1])
+        torch.cuda.set_per_process_memory_fraction(
+            of.memory * 1e9 / torch.cuda.mem_get_info()[1]
+        )
     policy = random_policy(of.model, getattr(torch, of.dtype))
     if of.gradient_checkpointing:
         policy.recompute()
@@ -200,9 +234,19 @@ def main() -> None:
     for new in (few, of.new_tokens):
         generate(log, policy, prompts, of.rollouts, new)
     settings = TrainSection(learning_rate=1e-6, kl_weight=0.0, mini_batch_prompts=len(prompts))
-    grpo = Grpo(policy, None, settings, PlainMethod(name="grpo"), micro_batch_tokens=of.micro_batch_tokens)
+    grpo = Grpo(
+        policy,
+        None,
+        settings,
+        PlainMethod(name="grpo"),
+        micro_batch_tokens=of.micro_batch_tokens,
+    )
     log("update", tokens_of_a_pass=grpo.micro_batch_tokens)
-    for some, rollouts, tokens in ((8, of.rollouts, few), (8, of.rollouts, of.new_tokens), (1, 1, of.long)):
+    for some, rollouts, tokens in (
+        (8, of.rollouts, few),
+        (8, of.rollouts, of.new_tokens),
+        (1, 1, of.long),
+    ):
         update(log, grpo, prompts[:some], rollouts, tokens)
     del grpo
     bare(log, policy, of.long)

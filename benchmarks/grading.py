@@ -68,7 +68,9 @@ def ours(judge: Judge) -> Grader:
     def grade(pairs: Sequence[Pair]) -> list[bool]:
         answers = [extract(response) for _, response in pairs]
         asked = [
-            (gold, answer) for (gold, _), answer in zip(pairs, answers, strict=True) if answer is not None
+            (gold, answer)
+            for (gold, _), answer in zip(pairs, answers, strict=True)
+            if answer is not None
         ]
         judge.keys(answer for _, answer in asked)
         verdicts = iter(judge.matches(asked))
@@ -81,7 +83,9 @@ def math_verify(pairs: Iterable[Pair]) -> list[bool]:
     """The verdicts of math-verify as it is, gold first."""
     from math_verify import parse, verify
 
-    return [bool(verify(parse(f"\\boxed{{{gold}}}"), parse(response))) for gold, response in pairs]
+    return [
+        bool(verify(parse(f"\\boxed{{{gold}}}"), parse(response))) for gold, response in pairs
+    ]
 
 
 def figures(cases: Sequence[Case], grade: Grader) -> tuple[dict[str, int], list[Case]]:
@@ -93,7 +97,10 @@ def figures(cases: Sequence[Case], grade: Grader) -> tuple[dict[str, int], list[
         random.Random(gold).shuffle(company)
         together |= dict(zip(company, grade(company), strict=True))
     amiss = [case for case, verdict in zip(cases, alone, strict=True) if verdict != case.right]
-    changed = sum(together[case.gold, case.response] != own for case, own in zip(cases, alone, strict=True))
+    changed = sum(
+        together[case.gold, case.response] != own
+        for case, own in zip(cases, alone, strict=True)
+    )
     return {
         "right": sum(case.right for case in cases),
         "missed": sum(case.right for case in amiss),
@@ -131,7 +138,10 @@ def speed(cases: Sequence[Case]) -> None:
                 start = time.process_time()
                 grade(pair)
                 times[name].append(1000 * (time.process_time() - start))
-        found = {name: (round(median(values), 3), round(fmean(values), 3)) for name, values in times.items()}
+        found = {
+            name: (round(median(values), 3), round(fmean(values), 3))
+            for name, values in times.items()
+        }
         print(json.dumps({"pairs": kind, "of": len(pairs), **found}), flush=True)
 
 
@@ -158,7 +168,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("files", nargs="*", type=Path, default=[JUDGED])
-    parser.add_argument("--amiss", action="store_true", help="also print what ours grades amiss")
+    parser.add_argument(
+        "--amiss", action="store_true", help="also print what ours grades amiss"
+    )
     parser.add_argument("--speed", action="store_true", help="only how long they take")
     arguments = parser.parse_args()
     cases = [case for file in arguments.files for case in read(file)]

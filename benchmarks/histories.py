@@ -111,7 +111,9 @@ def _fill(writer: RunWriter, judge: Judge, characters: int, steps: int | None) -
     facts = {"source": str(data.source), "digest": data.digest, "prompts": len(data.prompts)}
     writer.begin(after=0, data={"train": facts}, facts={"engine": "synthetic"})
     policy = _Policy(recipe, data.prompts, characters)
-    supervisor = make_supervisor(recipe, keep_fraction(recipe.method, data.prompts), judge, history=None)
+    supervisor = make_supervisor(
+        recipe, keep_fraction(recipe.method, data.prompts), judge, history=None
+    )
     watch = Stopwatch()
     writer.log(0, 0, policy.held_out())
     schedule = Schedule.of(recipe, len(data.prompts))
@@ -124,7 +126,9 @@ def _fill(writer: RunWriter, judge: Judge, characters: int, steps: int | None) -
             policy.learn(rows, decided)
         with watch.measure("store"):
             tables = writer.store(step, decided.labels, decided.rollouts)
-        metrics = step_metrics(*tables, 0) | (policy.held_out() if step % schedule.per_epoch == 0 else {})
+        metrics = step_metrics(*tables, 0) | (
+            policy.held_out() if step % schedule.per_epoch == 0 else {}
+        )
         writer.log(step, visit, metrics | watch.metrics())
         watch = Stopwatch()
     writer.sync()
@@ -140,7 +144,9 @@ class _Policy:
         self._k = recipe.train.rollouts_per_prompt
         self._views = compose(recipe.method).views
         self._rng = np.random.default_rng(seeding.key("synthetic history", recipe.seed))
-        self._logits = self._rng.normal([0.4, 0.2, -1.2, -1.6, -2.0, -2.2], 0.8, (len(prompts), ANSWERS + 1))
+        self._logits = self._rng.normal(
+            [0.4, 0.2, -1.2, -1.6, -2.0, -2.2], 0.8, (len(prompts), ANSWERS + 1)
+        )
         self._answers = [self._answers_of(prompt) for prompt in prompts]
         self._pull = 3.0 / recipe.train.epochs
         self._text = self._reasoning()
@@ -149,7 +155,9 @@ class _Policy:
         true = int(prompt.true_answer or 0)
         slips = self._rng.permutation([-100, -1, 1, 2, 10, 100])[: ANSWERS - 2]
         # The systematic error is a dropped carry.
-        return [str(answer) for answer in (true, true - 10, *(true + int(slip) for slip in slips))]
+        return [
+            str(answer) for answer in (true, true - 10, *(true + int(slip) for slip in slips))
+        ]
 
     def _reasoning(self) -> str:
         """A long text, pieces of which are responses; it compresses about as prose does."""
@@ -169,10 +177,14 @@ class _Policy:
             "ber",
             "one",
         ]
-        words = ["".join(self._rng.choice(syllables, self._rng.integers(1, 4))) for _ in range(2000)]
+        words = [
+            "".join(self._rng.choice(syllables, self._rng.integers(1, 4))) for _ in range(2000)
+        ]
         # Words are as frequent as in a language (Zipf).
         frequency = 1 / np.arange(1, len(words) + 1)
-        drawn = self._rng.choice(words, (_POOL + self._characters) // 5, p=frequency / frequency.sum())
+        drawn = self._rng.choice(
+            words, (_POOL + self._characters) // 5, p=frequency / frequency.sum()
+        )
         text = " ".join(drawn)
         return text * (1 + (_POOL + self._characters) // len(text))
 
@@ -198,7 +210,9 @@ class _Policy:
             )
         ]
 
-    def _rollout(self, row: int, answer: int, start: int, statistics: Sequence[float], view: int) -> Rollout:
+    def _rollout(
+        self, row: int, answer: int, start: int, statistics: Sequence[float], view: int
+    ) -> Rollout:
         has_answer = answer < ANSWERS
         box = f" \\boxed{{{self._answers[row][answer]}}}" if has_answer else ""
         response = self._text[start : start + self._characters - len(box)] + box
@@ -218,7 +232,9 @@ class _Policy:
         right = 0
         labels = decided.labels
         names = "effective_label", "effective_label_is_correct", "has_zero_variance", "trains"
-        for row, label, is_correct, is_uniform, trains in zip(rows, *map(labels.get, names), strict=True):
+        for row, label, is_correct, is_uniform, trains in zip(
+            rows, *map(labels.get, names), strict=True
+        ):
             answers = self._answers[row]
             right += bool(is_correct)
             if trains and not is_uniform and label in answers:
@@ -254,7 +270,9 @@ def main() -> None:
     write_run(out, **sizes)
     size = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
     made = sizes["prompts"] * sizes["visits"] * sizes["rollouts"]
-    print(f"{out}: {made:,} rollouts, {size / 1e6:,.0f} MB, in {time.perf_counter() - began:.0f} s")
+    print(
+        f"{out}: {made:,} rollouts, {size / 1e6:,.0f} MB, in {time.perf_counter() - began:.0f} s"
+    )
 
 
 if __name__ == "__main__":

@@ -51,11 +51,21 @@ def mixed(rng: random.Random) -> list[str]:
         [f"{a}\\text{{ cm}}", f"{a}", f"{b}\\text{{ cm}}", f"{c}"],
         [f"x^2+{a}x+{b}", f"x^{{2}}+{a}x+{b}", f"x^2-{a}x+{b}", f"x^2+{b}x+{a}"],
         [f"[{c}, {c + d}]", f"[{c},{c + d}]", f"({c}, {c + d})", f"[{c}, {c + d + 1}]"],
-        [f"\\frac{{{a}\\pi}}{{{c}}}", f"\\frac{{{a}}}{{{c}}}\\pi", f"\\frac{{{b}\\pi}}{{{c}}}", f"{a}\\pi"],
+        [
+            f"\\frac{{{a}\\pi}}{{{c}}}",
+            f"\\frac{{{a}}}{{{c}}}\\pi",
+            f"\\frac{{{b}\\pi}}{{{c}}}",
+            f"{a}\\pi",
+        ],
         [f"{a}^\\circ", f"{a}", f"{b}^\\circ", f"{c}^\\circ"],
         [f"{c}\\%", f"{c}%", f"{d}\\%", f"{a}"],
         [f"{a},{b:03d}", f"{a}{{,}}{b:03d}", f"{b}{a:03d}", f"{a}"],
-        [f"\\{{{c}, {c + d}\\}}", f"\\{{{c + d}, {c}\\}}", f"\\{{{c}\\}}", f"\\{{{d}, {c + d}\\}}"],
+        [
+            f"\\{{{c}, {c + d}\\}}",
+            f"\\{{{c + d}, {c}\\}}",
+            f"\\{{{c}\\}}",
+            f"\\{{{d}, {c + d}\\}}",
+        ],
         [f"x = {a}", f"{a}", f"x = {b}", f"{b}"],
     ]
     return rng.choice(forms)
@@ -63,7 +73,18 @@ def mixed(rng: random.Random) -> list[str]:
 
 def groups(answers: Answers, rng: random.Random) -> list[list[RolloutGroup]]:
     """Rollout groups of all visits; each prompt's rollouts favour its first two spellings."""
-    words = ["we", "therefore", "consider", "both", "sides", "of", "the", "equation", "and", "obtain"]
+    words = [
+        "we",
+        "therefore",
+        "consider",
+        "both",
+        "sides",
+        "of",
+        "the",
+        "equation",
+        "and",
+        "obtain",
+    ]
     prompts, choices = [], []
     for number in range(PROMPTS):
         forms = answers(rng)
@@ -79,7 +100,10 @@ def groups(answers: Answers, rng: random.Random) -> list[list[RolloutGroup]]:
     return [
         [
             RolloutGroup(
-                prompt, visit, visit, tuple(Rollout(response(rng.choice(own))) for _ in range(ROLLOUTS))
+                prompt,
+                visit,
+                visit,
+                tuple(Rollout(response(rng.choice(own))) for _ in range(ROLLOUTS)),
             )
             for prompt, own in zip(prompts, choices, strict=True)
         ]
@@ -159,7 +183,10 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=7)
     repetitions = parser.parse_args().repetitions
     for answers in (integers, mixed):
-        print(json.dumps({"answers": answers.__name__, **measure(answers, repetitions)}), flush=True)
+        print(
+            json.dumps({"answers": answers.__name__, **measure(answers, repetitions)}),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -121,7 +121,9 @@ def measure(setting: Setting, count: int, warm_up: int) -> None:
     steps = warm_up + count
     pipe, its_end = multiprocessing.Pipe()
     trl = multiprocessing.get_context("spawn").Process(
-        target=train_with_trl, args=(setting, steps, torch.get_num_threads(), its_end), daemon=True
+        target=train_with_trl,
+        args=(setting, steps, torch.get_num_threads(), its_end),
+        daemon=True,
     )
     trl.start()
     its_end.close()
@@ -141,7 +143,9 @@ def report(own: Steps, of_trl: list[float], length_of_trl: float, warm_up: int) 
     """Print one setting's figures."""
     setting, steps = own.setting, range(warm_up, len(of_trl))
     ours, theirs = ([seconds[step] for step in steps] for seconds in (own.seconds, of_trl))
-    length = statistics.mean(own.sampled[step].lengths_PG.float().mean().item() for step in steps)
+    length = statistics.mean(
+        own.sampled[step].lengths_PG.float().mean().item() for step in steps
+    )
     teaching = statistics.mean(own.teaches[step].float().mean().item() for step in steps)
     rate, square = own.gemm_rate(), gemm_rate(2048, 2048, 2048)
     ratio = statistics.median(t / o for t, o in zip(theirs, ours, strict=True))
@@ -159,12 +163,16 @@ def report(own: Steps, of_trl: list[float], length_of_trl: float, warm_up: int) 
         f"  matrix product: {rate / 1e9:.0f} GFLOP/s at the step's shape, {square / 1e9:.0f} at 2048 x 2048"
     )
     flops = statistics.mean(own.needed_flops(step) for step in steps)
-    print(f"  share of the limit: {own.share_of_limit(steps, rate):.2f}, {flops / 1e9:.2f} GFLOP a step")
+    print(
+        f"  share of the limit: {own.share_of_limit(steps, rate):.2f}, {flops / 1e9:.2f} GFLOP a step"
+    )
 
 
 def main() -> None:
     """Measure without and with the KL term."""
-    parser = argparse.ArgumentParser(description="The local engine's speed next to TRL's GRPOTrainer.")
+    parser = argparse.ArgumentParser(
+        description="The local engine's speed next to TRL's GRPOTrainer."
+    )
     parser.add_argument("--model", default=MODEL, help="a built-in policy")
     parser.add_argument(
         "--long", action="store_true", help="prompts of 200 tokens that have nothing in common"
@@ -174,14 +182,20 @@ def main() -> None:
     parser.add_argument("--rollouts", type=int, default=8)
     parser.add_argument("--max-new-tokens", type=int, default=6)
     parser.add_argument("--steps", type=int, default=40)
-    parser.add_argument("--warm-up", type=int, default=WARM_UP_STEPS, help="steps before those that count")
+    parser.add_argument(
+        "--warm-up", type=int, default=WARM_UP_STEPS, help="steps before those that count"
+    )
     parser.add_argument("--kl-weights", type=float, nargs="+", default=[0.0, 1e-3])
     arguments = parser.parse_args()
     set_up_torch(load_recipe(RECIPE, [f"engine.threads={arguments.threads}"]))
-    make = arithmetic if arguments.model == MODEL else long_prompts if arguments.long else few_shot
+    make = (
+        arithmetic if arguments.model == MODEL else long_prompts if arguments.long else few_shot
+    )
     prompts = make(arguments.prompts)
     for kl_weight in arguments.kl_weights:
-        setting = Setting(prompts, arguments.rollouts, arguments.max_new_tokens, kl_weight, arguments.model)
+        setting = Setting(
+            prompts, arguments.rollouts, arguments.max_new_tokens, kl_weight, arguments.model
+        )
         measure(setting, arguments.steps, arguments.warm_up)
 
 

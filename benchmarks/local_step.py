@@ -54,7 +54,16 @@ KINDS = {
         "_scaled_dot_product_flash_attention_for_cpu",
         "_scaled_dot_product_flash_attention_for_cpu_backward",
     ),
-    "moving data": ("cat", "copy_", "fill_", "zero_", "index", "index_put_", "repeat_interleave", "gather"),
+    "moving data": (
+        "cat",
+        "copy_",
+        "fill_",
+        "zero_",
+        "index",
+        "index_put_",
+        "repeat_interleave",
+        "gather",
+    ),
 }
 """Kinds of kernels; one that is of none is elementwise or a reduction."""
 LEAST_WORK = 5.0
@@ -92,13 +101,19 @@ def arithmetic(prompts: int) -> list[str]:
 
 def few_shot(prompts: int) -> list[str]:
     """Prompts of some 35 tokens, of which most are common to all."""
-    return [prompt.messages[0].content for prompt in few_shot_prompts("products", prompts, 0, "train")]
+    return [
+        prompt.messages[0].content
+        for prompt in few_shot_prompts("products", prompts, 0, "train")
+    ]
 
 
 def long_prompts(prompts: int) -> list[str]:
     """Prompts of some 200 tokens with nothing in common."""
     numbers = iter(seeding.permutation(900, "benchmark prompts"))
-    lines = [f"{100 + next(numbers)} + {100 + next(numbers)} = {next(numbers)}" for _ in range(16 * prompts)]
+    lines = [
+        f"{100 + next(numbers)} + {100 + next(numbers)} = {next(numbers)}"
+        for _ in range(16 * prompts)
+    ]
     return ["\n".join(lines[16 * p : 16 * p + 16]) for p in range(prompts)]
 
 
@@ -135,14 +150,24 @@ class Steps:
         """Generate and update once."""
         began = time.process_time()
         draws = [
-            [seeding.key("benchmark", len(self.seconds), p, g) for g in range(self.setting.rollouts)]
+            [
+                seeding.key("benchmark", len(self.seconds), p, g)
+                for g in range(self.setting.rollouts)
+            ]
             for p in range(len(self.setting.prompts))
         ]
-        ids = self.policy.encode([(Message("user", prompt),) for prompt in self.setting.prompts])
-        sampled = sample(
-            self.policy, ids, np.array(draws, dtype=np.uint64), max_new_tokens=self.setting.max_new_tokens
+        ids = self.policy.encode(
+            [(Message("user", prompt),) for prompt in self.setting.prompts]
         )
-        rewards_PG = torch.tensor([[reward(text) for text in texts] for texts in sampled.texts_PG])
+        sampled = sample(
+            self.policy,
+            ids,
+            np.array(draws, dtype=np.uint64),
+            max_new_tokens=self.setting.max_new_tokens,
+        )
+        rewards_PG = torch.tensor(
+            [[reward(text) for text in texts] for texts in sampled.texts_PG]
+        )
         self.grpo.update(sampled, rewards_PG, [True] * len(ids))
         self.seconds.append(time.process_time() - began)
         self.sampled.append(sampled)
@@ -158,7 +183,10 @@ class Steps:
         modules = self.policy.model.modules()
         linear = sum(m.weight.numel() for m in modules if isinstance(m, torch.nn.Linear))
         head = self.policy.model.get_output_embeddings().weight.numel()
-        head_width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        head_width = (
+            getattr(config, "head_dim", None)
+            or config.hidden_size // config.num_attention_heads
+        )
         width = config.num_attention_heads * head_width * config.num_hidden_layers
         shared = shared_prefix(sampled.prompts) if self.policy.shares_texts else 0
 
@@ -176,23 +204,37 @@ class Steps:
         beginning = 2 * shared * (linear - head) + 2 * width * shared * (shared + 1)
         texts_PG = [
             [tuple(tokens[:length]) for tokens, length in zip(group, lengths, strict=True)]
-            for group, lengths in zip(sampled.tokens_PGT.tolist(), sampled.lengths_PG.tolist(), strict=True)
+            for group, lengths in zip(
+                sampled.tokens_PGT.tolist(), sampled.lengths_PG.tolist(), strict=True
+            )
         ]
-        forward_P = [forward(len(p), texts) for p, texts in zip(sampled.prompts, texts_PG, strict=True)]
+        forward_P = [
+            forward(len(p), texts) for p, texts in zip(sampled.prompts, texts_PG, strict=True)
+        ]
         if self.setting.kl_weight:
-            return 5 * (beginning + sum(forward_P))  # sampling, reference, forward, and twice that backward
-        trained = [f for f, teaches in zip(forward_P, self.teaches[step].tolist(), strict=True) if teaches]
+            return 5 * (
+                beginning + sum(forward_P)
+            )  # sampling, reference, forward, and twice that backward
+        trained = [
+            f
+            for f, teaches in zip(forward_P, self.teaches[step].tolist(), strict=True)
+            if teaches
+        ]
         return 4 * beginning + sum(forward_P) + 3 * sum(trained)
 
     def gemm_rate(self) -> float:
         """Operations a second of a matrix product of the step's shape."""
         config = self.policy.model.config
         fed = self.sampled[-1].lengths_PG.float().mean().item() - 1
-        return gemm_rate(round(self.setting.rows * fed), config.hidden_size, config.intermediate_size)
+        return gemm_rate(
+            round(self.setting.rows * fed), config.hidden_size, config.intermediate_size
+        )
 
     def share_of_limit(self, steps: range, rate: float) -> float:
         """Median over the steps of the limit's time, at this rate of operations, over the step's."""
-        return statistics.median(self.needed_flops(step) / rate / self.seconds[step] for step in steps)
+        return statistics.median(
+            self.needed_flops(step) / rate / self.seconds[step] for step in steps
+        )
 
 
 def gemm_rate(rows: int, inner: int, columns: int) -> float:
@@ -210,11 +252,18 @@ def wider(times: int) -> Policy:
     """A policy like the built-in one but so many times as wide, with random weights."""
     policy = Policy.load(policy_path(MODEL), device="cpu")
     config = policy.model.config.to_dict()
-    for name in ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads"):
+    for name in (
+        "hidden_size",
+        "intermediate_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+    ):
         config[name] *= times
     torch.manual_seed(0)
     return Policy(
-        transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**config)), policy.tokenizer, policy.device
+        transformers.Qwen3ForCausalLM(transformers.Qwen3Config(**config)),
+        policy.tokenizer,
+        policy.device,
     )
 
 
@@ -228,9 +277,15 @@ def kernel_shares(steps: Steps, count: int) -> dict[str, float]:
     shares = dict.fromkeys([*KINDS, "elementwise and reductions"], 0.0)
     for event in profiled.key_averages():
         name = event.key.removeprefix("aten::")
-        if not event.key.startswith("aten::") or event.self_cpu_time_total < LEAST_WORK * event.count:
+        if (
+            not event.key.startswith("aten::")
+            or event.self_cpu_time_total < LEAST_WORK * event.count
+        ):
             continue
-        kind = next((kind for kind, names in KINDS.items() if name in names), "elementwise and reductions")
+        kind = next(
+            (kind for kind, names in KINDS.items() if name in names),
+            "elementwise and reductions",
+        )
         shares[kind] += event.self_cpu_time_total / 1e6 / whole
     return shares
 
@@ -244,13 +299,20 @@ def print_run(epochs: int | None) -> None:
         lines = [line for line in read_metrics(run) if line["step"]]
     plain = [line for line in lines if "time/evaluation" not in line]
     whole = statistics.median(line["time/step"] for line in plain)
-    parts = sorted({name for line in plain for name in line if name.startswith("time/")} - {"time/step"})
-    medians = {name.removeprefix("time/"): statistics.median(line[name] for line in plain) for name in parts}
+    parts = sorted(
+        {name for line in plain for name in line if name.startswith("time/")} - {"time/step"}
+    )
+    medians = {
+        name.removeprefix("time/"): statistics.median(line[name] for line in plain)
+        for name in parts
+    }
     medians["metrics and the rest"] = whole - sum(medians.values())
     print(f"{RECIPE}, {len(lines)} steps, one without evaluation: {1e3 * whole:.0f} ms")
     for name, seconds in medians.items():
         print(f"  {name:<28}{1e3 * seconds:6.1f} ms  {seconds / whole:5.1%}")
-    evaluation = statistics.median(line["time/evaluation"] for line in lines if "time/evaluation" in line)
+    evaluation = statistics.median(
+        line["time/evaluation"] for line in lines if "time/evaluation" in line
+    )
     print(
         f"  held-out evaluation, every {len(lines) // (len(lines) - len(plain))} steps{1e3 * evaluation:8.0f} ms\n"
     )
@@ -264,8 +326,12 @@ def print_steps(name: str, policy: Policy, count: int, setting: Setting | None =
     measured = range(WARM_UP_STEPS, WARM_UP_STEPS + count)
     rate = steps.gemm_rate()
     seconds = statistics.median(steps.seconds[step] for step in measured)
-    print(f"{name}: {1e3 * seconds:.0f} ms a step, {steps.setting.rows / seconds:.0f} rollouts/s")
-    print(f"  share of the limit: {steps.share_of_limit(measured, rate):.2f} ({rate / 1e9:.0f} GFLOP/s)")
+    print(
+        f"{name}: {1e3 * seconds:.0f} ms a step, {steps.setting.rows / seconds:.0f} rollouts/s"
+    )
+    print(
+        f"  share of the limit: {steps.share_of_limit(measured, rate):.2f} ({rate / 1e9:.0f} GFLOP/s)"
+    )
     shares = kernel_shares(steps, count)
     for kind, share in (shares | {"Python and dispatch": 1 - sum(shares.values())}).items():
         print(f"  {kind:<28}{share:5.0%}")
@@ -279,9 +345,14 @@ def main() -> None:
     )
     parser.add_argument("--epochs", type=int, help="of the run; by default the recipe's")
     parser.add_argument(
-        "--steps", type=int, default=20, help="of the built-in policy; a third of that of the wide one"
+        "--steps",
+        type=int,
+        default=20,
+        help="of the built-in policy; a third of that of the wide one",
     )
-    parser.add_argument("--model", help="only steps of this policy, on 32 few-shot prompts: smollm2-135m")
+    parser.add_argument(
+        "--model", help="only steps of this policy, on 32 few-shot prompts: smollm2-135m"
+    )
     arguments = parser.parse_args()
     if arguments.model:
         set_up_torch(load_recipe(RECIPE))
@@ -290,7 +361,9 @@ def main() -> None:
         return
     print_run(arguments.epochs)
     set_up_torch(load_recipe(RECIPE))
-    print_steps("built-in policy", Policy.load(policy_path(MODEL), device="cpu"), arguments.steps)
+    print_steps(
+        "built-in policy", Policy.load(policy_path(MODEL), device="cpu"), arguments.steps
+    )
     print_steps("four times as wide", wider(4), -(-arguments.steps // 3))
 
 

@@ -62,18 +62,32 @@ def measured(task: str, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
         noise, _, method = name.partition("+")
         runs_of = arms[name].runs
         last = [
-            [*read_metrics(run.path, "reward/youden")][-1]["reward/youden"] for run in runs_of if not method
+            [*read_metrics(run.path, "reward/youden")][-1]["reward/youden"]
+            for run in runs_of
+            if not method
         ]
-        yield {"task": task, "noise": noise, "method": method, "is_own": True, **score, "youden": _mean(last)}
+        yield {
+            "task": task,
+            "noise": noise,
+            "method": method,
+            "is_own": True,
+            **score,
+            "youden": _mean(last),
+        }
         if noise != CLEAN or not method:
             continue
         recipe = runs_of[0].recipe
         for other in noises:
             reads_nothing = recipe.method.row.label == "majority"
             only_verified = (
-                recipe.method.prompts == "verified" and arms[other].runs[0].recipe.verifier is None
+                recipe.method.prompts == "verified"
+                and arms[other].runs[0].recipe.verifier is None
             )
-            if other != CLEAN and f"{other}+{method}" not in scores and (reads_nothing or only_verified):
+            if (
+                other != CLEAN
+                and f"{other}+{method}" not in scores
+                and (reads_nothing or only_verified)
+            ):
                 yield {
                     "task": task,
                     "noise": other,
@@ -97,27 +111,42 @@ def chart(rows: pl.DataFrame) -> style.Chart:
     )
     height = 0.55 + 0.2 * len(noises)
     sheet = style.Sheet(len(tasks), 1, width=style.TEXT_WIDTH, panel_height=height)
-    colours = LinearSegmentedColormap.from_list("loss", ["#FFFFFF", style.ORANGE, style.VERMILION])
+    colours = LinearSegmentedColormap.from_list(
+        "loss", ["#FFFFFF", style.ORANGE, style.VERMILION]
+    )
     for number, (axes, task) in enumerate(zip(sheet.panels, tasks, strict=True)):
         shown = {
-            (row["noise"], row["method"]): row["mean"] for row in rows.filter(task=task).iter_rows(named=True)
+            (row["noise"], row["method"]): row["mean"]
+            for row in rows.filter(task=task).iter_rows(named=True)
         }
         scores = np.array(
-            [[shown.get((noise, method), np.nan) for method in methods] for noise in noises], float
+            [[shown.get((noise, method), np.nan) for method in methods] for noise in noises],
+            float,
         )
         loss = shown[CLEAN, ""] - scores
         axes.pcolormesh(
-            np.clip(loss, 0, DARKEST), cmap=colours, vmin=0, vmax=DARKEST, edgecolors="w", linewidth=1
+            np.clip(loss, 0, DARKEST),
+            cmap=colours,
+            vmin=0,
+            vmax=DARKEST,
+            edgecolors="w",
+            linewidth=1,
         )
         for (down, across), score in np.ndenumerate(scores):
             text = "" if np.isnan(score) else f"{100 * score:.1f}"
             axes.text(across + 0.5, down + 0.5, text, ha="center", va="center")
         axes.invert_yaxis()
         axes.grid(visible=False)
-        axes.xaxis.set_major_locator(FixedLocator([place + 0.5 for place in range(len(methods))]))
-        axes.yaxis.set_major_locator(FixedLocator([place + 0.5 for place in range(len(noises))]))
+        axes.xaxis.set_major_locator(
+            FixedLocator([place + 0.5 for place in range(len(methods))])
+        )
+        axes.yaxis.set_major_locator(
+            FixedLocator([place + 0.5 for place in range(len(noises))])
+        )
         axes.set_xticklabels(
-            [METHODS.get(name, name) for name in methods] if number == 0 else [""] * len(methods)
+            [METHODS.get(name, name) for name in methods]
+            if number == 0
+            else [""] * len(methods)
         )
         axes.set_yticklabels([NOISES.get(name, name) for name in noises])
         axes.xaxis.tick_top()
@@ -146,12 +175,23 @@ def table(rows: pl.DataFrame) -> Table:
     ]
     blocks = []
     for task in rows["task"].unique(maintain_order=True):
-        cells = {(row["noise"], row["method"]): row for row in rows.filter(task=task).iter_rows(named=True)}
+        cells = {
+            (row["noise"], row["method"]): row
+            for row in rows.filter(task=task).iter_rows(named=True)
+        }
         lines = []
         for noise in (noise for noise in noises if (noise, "") in cells):
             youden = cells[noise, ""]["youden"]
             texts = [_text(cells.get((noise, method))) for method in methods]
-            lines.append(Row([NOISES.get(noise, noise), "" if youden is None else f"{youden:.2f}", *texts]))
+            lines.append(
+                Row(
+                    [
+                        NOISES.get(noise, noise),
+                        "" if youden is None else f"{youden:.2f}",
+                        *texts,
+                    ]
+                )
+            )
         blocks.append(Block([*map(Column, heads)], lines, task))
     return Table(blocks)
 
@@ -159,7 +199,9 @@ def table(rows: pl.DataFrame) -> Table:
 def _text(cell: dict[str, Any] | None) -> str:
     if cell is None:
         return ""
-    text = f"{100 * cell['mean']:.1f}" + ("" if cell["sd"] is None else f" ± {100 * cell['sd']:.1f}")
+    text = f"{100 * cell['mean']:.1f}" + (
+        "" if cell["sd"] is None else f" ± {100 * cell['sd']:.1f}"
+    )
     if not cell["is_own"] or not cell["method"] or cell["difference"] is None:
         return text
     gain, share = cell["difference"], cell["recovered"]
@@ -168,7 +210,10 @@ def _text(cell: dict[str, Any] | None) -> str:
 
 def _ordered(found: pl.Series, names: dict[str, str]) -> list[str]:
     present = found.unique(maintain_order=True).to_list()
-    return [*(name for name in names if name in present), *(name for name in present if name not in names)]
+    return [
+        *(name for name in names if name in present),
+        *(name for name in present if name not in names),
+    ]
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -177,18 +222,28 @@ def main(words: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "runs", type=Path, nargs="+", help="runs, or folders of runs; those of one policy make a panel"
+        "runs",
+        type=Path,
+        nargs="+",
+        help="runs, or folders of runs; those of one policy make a panel",
     )
-    parser.add_argument("--out", type=Path, default=Path("figures"), help="folder (default figures)")
+    parser.add_argument(
+        "--out", type=Path, default=Path("figures"), help="folder (default figures)"
+    )
     options = parser.parse_args(words)
     try:
         by_task: dict[str, list[Run]] = {}
         for run in find_runs(options.runs):
             path, data = run.recipe.model.path, run.recipe.data.test or ""
-            task = path if data.partition(":")[0] != "arithmetic" or not data.partition(":")[2] else data
+            task = (
+                path
+                if data.partition(":")[0] != "arithmetic" or not data.partition(":")[2]
+                else data
+            )
             by_task.setdefault(task.partition(":")[2] or task, []).append(run)
         rows = pl.DataFrame(
-            [row for task, runs in by_task.items() for row in measured(task, runs)], infer_schema_length=None
+            [row for task, runs in by_task.items() for row in measured(task, runs)],
+            infer_schema_length=None,
         )
     except UserError as error:
         parser.error(str(error))

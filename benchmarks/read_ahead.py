@@ -27,7 +27,9 @@ from olr_cli.answers import Judge
 from olr_cli.recipe.methods import OlrMethod
 from olr_cli.supervision import RolloutGroup, Step, Supervisor, compose
 
-COMPUTE = "import time\nend = time.process_time() + {seconds}\nwhile time.process_time() < end: pass"
+COMPUTE = (
+    "import time\nend = time.process_time() + {seconds}\nwhile time.process_time() < end: pass"
+)
 
 
 def waiting(seconds: float) -> None:
@@ -67,7 +69,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--repetitions", type=int, default=7)
-    parser.add_argument("--forward", type=float, default=1.5, help="seconds of the forward passes")
+    parser.add_argument(
+        "--forward", type=float, default=1.5, help="seconds of the forward passes"
+    )
     arguments = parser.parse_args()
     print(
         f"{len(os.sched_getaffinity(0))} cores, forward passes of {arguments.forward:g} s; seconds of a step"
@@ -80,8 +84,12 @@ def main() -> None:
                 if is_running:
                     judge.keys(f"x+{n}" for n in range(200))
                 supervisor = Supervisor(compose(OlrMethod()), judge, seed=0)
-                seconds[ahead].append(step(supervisor, visit, forward, arguments.forward, ahead=ahead))
-        saved = statistics.median(a - b for a, b in zip(seconds[False], seconds[True], strict=True))
+                seconds[ahead].append(
+                    step(supervisor, visit, forward, arguments.forward, ahead=ahead)
+                )
+        saved = statistics.median(
+            a - b for a, b in zip(seconds[False], seconds[True], strict=True)
+        )
         after, beside = (statistics.median(seconds[ahead]) for ahead in (False, True))
         print(
             f"  {forward.__name__}, verifier {'running' if is_running else 'starting'}:"

@@ -37,7 +37,10 @@ def main() -> None:
             after = os.times()
             wall.append(time.perf_counter() - began)
             cpu.append(
-                after.children_user + after.children_system - before.children_user - before.children_system
+                after.children_user
+                + after.children_system
+                - before.children_user
+                - before.children_system
             )
         print(
             f"{name:<28}{statistics.median(wall):.2f} s (slowest {max(wall):.2f}), CPU {statistics.median(cpu):.2f} s"

@@ -36,7 +36,10 @@ def lengths_of_a_step(rng: random.Random, median: float, spread: float) -> Group
     def group() -> list[int]:
         own = rng.gauss(0, spread / 2**0.5)
         return [
-            min(LONGEST, max(1, round(median * 2.718281828 ** (own + rng.gauss(0, spread / 2**0.5)))))
+            min(
+                LONGEST,
+                max(1, round(median * 2.718281828 ** (own + rng.gauss(0, spread / 2**0.5)))),
+            )
             for _ in range(ROLLOUTS)
         ]
 
@@ -72,11 +75,16 @@ def shuffled(ranks: list[list[list[int]]], rng: random.Random) -> list[list[list
 def dealt_ranks(samples: Sequence[int], step: int) -> list[list[list[int]]]:
     """Each rank's micro-batches as olr deals them out."""
     batches = deal(
-        samples, ranks=RANKS, mini_batch=MINI_BATCH, micro_batch=MICRO_BATCH, draw=("benchmark", step)
+        samples,
+        ranks=RANKS,
+        mini_batch=MINI_BATCH,
+        micro_batch=MICRO_BATCH,
+        draw=("benchmark", step),
     )
     tokens = [[samples[number] for number in batch] for batch in batches]
     return [
-        tokens[first : first + len(tokens) // RANKS] for first in range(0, len(tokens), len(tokens) // RANKS)
+        tokens[first : first + len(tokens) // RANKS]
+        for first in range(0, len(tokens), len(tokens) // RANKS)
     ]
 
 
@@ -87,17 +95,23 @@ def forward_time(ranks: list[list[list[int]]]) -> float:
 
 def time_together(ranks: list[list[list[int]]]) -> float:
     """Ranks wait for each other after every micro-batch."""
-    return sum(max(map(padded, together)) for together in zip(*ranks, strict=True)) / _share(ranks)
+    return sum(max(map(padded, together)) for together in zip(*ranks, strict=True)) / _share(
+        ranks
+    )
 
 
 def _share(ranks: list[list[list[int]]]) -> float:
-    return sum(cost(tokens) for rank in ranks for batch in rank for tokens in batch) / len(ranks)
+    return sum(cost(tokens) for rank in ranks for batch in rank for tokens in batch) / len(
+        ranks
+    )
 
 
 def token_weights(responses: Sequence[int], rng: random.Random) -> list[tuple[int, float]]:
     """(Length, weight) with one mean over the tokens of a mini-batch, drawn at random."""
     mini_batches = cut(rng.sample(responses, len(responses)), MINI_BATCH)
-    return [(length, length / statistics.mean(batch)) for batch in mini_batches for length in batch]
+    return [
+        (length, length / statistics.mean(batch)) for batch in mini_batches for length in batch
+    ]
 
 
 def sequence_weights(responses: Sequence[int], rng: random.Random) -> list[tuple[int, float]]:
@@ -133,10 +147,14 @@ def main() -> None:
     )
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--median", type=float, default=800, help="tokens of a response")
-    parser.add_argument("--spread", type=float, default=0.7, help="standard deviation of their logarithm")
+    parser.add_argument(
+        "--spread", type=float, default=0.7, help="standard deviation of their logarithm"
+    )
     options = parser.parse_args()
     rng = random.Random(0)
-    steps = [lengths_of_a_step(rng, options.median, options.spread) for _ in range(options.steps)]
+    steps = [
+        lengths_of_a_step(rng, options.median, options.spread) for _ in range(options.steps)
+    ]
     responses = [[length for group in groups for length in group] for groups in steps]
     samples = [[PROMPT_TOKENS + length for length in step] for step in responses]
 
@@ -144,7 +162,11 @@ def main() -> None:
     after = [dealt_ranks(step, number) for number, step in enumerate(samples)]
     print(f"{'time over an equal share without padding':44} forward  ZeRO 3  update")
     for name, ranks, update in (
-        ("OpenRLHF: chunks as they finish, shuffled", before, [shuffled(one, rng) for one in before]),
+        (
+            "OpenRLHF: chunks as they finish, shuffled",
+            before,
+            [shuffled(one, rng) for one in before],
+        ),
         ("olr: dealt out by length", after, after),
     ):
         pairs = ((forward_time, ranks), (time_together, ranks), (time_together, update))

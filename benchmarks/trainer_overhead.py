@@ -26,7 +26,10 @@ PROMPTS, K, STEPS = 160, 8, 12
 def plain(completions, reward_model, **columns):
     """The reward of most tutorials: the last word is the label."""
     texts = (completion[-1]["content"][::-1] for completion in completions)
-    return [float(text == label["ground_truth"]) for text, label in zip(texts, reward_model, strict=True)]
+    return [
+        float(text == label["ground_truth"])
+        for text, label in zip(texts, reward_model, strict=True)
+    ]
 
 
 def seconds(reward, folder):
@@ -41,7 +44,11 @@ def seconds(reward, folder):
 
     timed.__name__ = "reward"
     noisy = inject(
-        read_prompts("arithmetic", limit=PROMPTS), type="active", ratio=0.5, seed=0, active_share=1
+        read_prompts("arithmetic", limit=PROMPTS),
+        type="active",
+        ratio=0.5,
+        seed=0,
+        active_share=1,
     )
     rows = [
         {
@@ -85,7 +92,10 @@ def seconds(reward, folder):
 if __name__ == "__main__":
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        rewards = {"plain": plain, "OlrReward": OlrReward(recipe={"method": {"warmup_epochs": 1}})}
+        rewards = {
+            "plain": plain,
+            "OlrReward": OlrReward(recipe={"method": {"warmup_epochs": 1}}),
+        }
         for name, reward in rewards.items():
             steps, spent = seconds(reward, Path(folder) / name)
             print(

@@ -16,13 +16,17 @@ def olr(visit: Visit, delta: float = 0.05, T: int = 5) -> Label:
 
 def without_slope(visit: Visit, T: int = 5) -> Label:
     """The historical majority, whatever its pass rate does."""
-    return replace_by_majority(visit) if visit.number > T and visit.is_consistent else keep(visit)
+    if visit.number > T and visit.is_consistent:
+        return replace_by_majority(visit)
+    return keep(visit)
 
 
 def without_consistency(visit: Visit, delta: float = 0.05, T: int = 5) -> Label:
     """Any majority, once the pass rate rises."""
     is_rising = visit.number > T and visit.slope > delta
-    return replace_by_majority(visit) if is_rising and visit.majority is not None else keep(visit)
+    if is_rising and visit.majority is not None:
+        return replace_by_majority(visit)
+    return keep(visit)
 
 
 def cautious(visit: Visit, least: int = 6) -> Label:

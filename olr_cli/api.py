@@ -46,7 +46,15 @@ from olr_cli.errors import UserError, at, shortened
 from olr_cli.recipe.layers import find_recipe, overlay, read_tree, validate
 from olr_cli.recipe.methods import OlrMethod
 from olr_cli.recipe.schema import changed_keys, flatten
-from olr_cli.runs.directory import GIVEN_UP, PROMPTS, Status, is_run, read_manifest, read_recipe, require_run
+from olr_cli.runs.directory import (
+    GIVEN_UP,
+    PROMPTS,
+    Status,
+    is_run,
+    read_manifest,
+    read_recipe,
+    require_run,
+)
 from olr_cli.runs.metrics import Stopwatch
 from olr_cli.runs.store import Columns, stored_history
 from olr_cli.runs.writer import RunWriter
@@ -132,12 +140,16 @@ class SupervisedStep:
     @property
     def labels(self) -> tuple[LabelRecord, ...]:
         """A record a prompt."""
-        return tuple(LabelRecord(*row) for row in zip(*self.decided.labels.values(), strict=True))
+        return tuple(
+            LabelRecord(*row) for row in zip(*self.decided.labels.values(), strict=True)
+        )
 
     @property
     def rollouts(self) -> tuple[RolloutRecord, ...]:
         """A record a completion, prompt by prompt."""
-        return tuple(RolloutRecord(*row) for row in zip(*self.decided.rollouts.values(), strict=True))
+        return tuple(
+            RolloutRecord(*row) for row in zip(*self.decided.rollouts.values(), strict=True)
+        )
 
 
 class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
@@ -166,7 +178,9 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         self._is_temporary = run_dir is None
         if run_dir is None:
             temporary = TemporaryDirectory(prefix="olr-", ignore_cleanup_errors=True)
-            weakref.finalize(self, temporary.cleanup)  # left to the directory itself, it would warn
+            weakref.finalize(
+                self, temporary.cleanup
+            )  # left to the directory itself, it would warn
             run_dir = os.path.join(temporary.name, "external")
         self.run_dir = Path(run_dir)
         self._trainer = trainer
@@ -176,7 +190,10 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         if self.recipe.data.extractor is not None:
             with at("recipe: data.extractor"):
                 find_extractor(self.recipe.data.extractor)
-        if self.recipe.method.prompts not in ("all", "verified") and self.recipe.method.keep_fraction is None:
+        if (
+            self.recipe.method.prompts not in ("all", "verified")
+            and self.recipe.method.keep_fraction is None
+        ):
             raise UserError(
                 f"recipe: method.prompts is {self.recipe.method.prompts}, and how many of all prompts are marked is not"
                 " known before they have come; set method.keep_fraction"
@@ -190,14 +207,18 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         self._step = self._epoch = 0
         self._decided: list[Decided] = []
         self._clock = Stopwatch()
-        self._ids: dict[tuple[Message, ...], str] = {}  # of prompts, several of which may ask one question
+        self._ids: dict[
+            tuple[Message, ...], str
+        ] = {}  # of prompts, several of which may ask one question
         self._taken_ids: set[str] = set()
         self._new_ids = QuestionIds()
         self._pending: tuple[int, int, dict[str, float]] | None = None
         self._supervisor = self._make_supervisor(Judge(tolerance=self.recipe.data.tolerance))
 
     def _make_supervisor(self, judge: Judge, history: History | None = None) -> Supervisor:
-        return make_supervisor(self.recipe, keep_fraction(self.recipe.method, ()), judge, history)
+        return make_supervisor(
+            self.recipe, keep_fraction(self.recipe.method, ()), judge, history
+        )
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         stopped = isinstance(error, KeyboardInterrupt)
@@ -244,11 +265,20 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         """
         size = len(prompts)
         if true_answers is not None:
-            true_answers = read_cells(label_of, true_answers, Origins("the call"), "true_answers")
-        known_of = {"prompt_ids": prompt_ids, "true_answers": true_answers, "noise_types": noise_types}
+            true_answers = read_cells(
+                label_of, true_answers, Origins("the call"), "true_answers"
+            )
+        known_of = {
+            "prompt_ids": prompt_ids,
+            "true_answers": true_answers,
+            "noise_types": noise_types,
+        }
         columns: dict[str, Sequence[Any]] = {
             "labels": read_cells(label_of, labels, Origins("the call"), "labels"),
-            **{name: [None] * size if column is None else column for name, column in known_of.items()},
+            **{
+                name: [None] * size if column is None else column
+                for name, column in known_of.items()
+            },
         }
         for name, column in {"completions": completions, **columns}.items():
             if len(column) != size:
@@ -263,7 +293,9 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
             made = known.get(row) or known.setdefault(row, self._prompt(*row))
             _require_same(by_id.setdefault(made.prompt_id, made), made)
             places.setdefault(made.prompt_id, []).append(place)
-        groups = [(by_id[name], [completions[place] for place in places[name]]) for name in places]
+        groups = [
+            (by_id[name], [completions[place] for place in places[name]]) for name in places
+        ]
         decided = self.supervise(groups, step=step)
         rewards, trains = [0.0] * size, [True] * size
         # Decisions come group by group; each belongs to the place where its completion stood in the call.
@@ -311,7 +343,9 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         decided = self._supervisor.supervise(Step.of(rollout_groups), self._clock.measure)
         self._decided.append(decided)
         trains = tuple(
-            does for does, (_, completions) in zip(decided.trains, groups, strict=True) for _ in completions
+            does
+            for does, (_, completions) in zip(decided.trains, groups, strict=True)
+            for _ in completions
         )
         metrics = self.finish_step() if complete else {}
         return SupervisedStep(number, tuple(decided.rewards), trains, metrics, decided)
@@ -328,7 +362,11 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
             tables = run.store(number, labels, rollouts)
         counts = (sum(part.timeouts for part in parts), sum(part.undecided for part in parts))
         metrics = step_metrics(*tables, *counts)
-        times = {name: seconds for name, seconds in self._clock.metrics().items() if name != "time/step"}
+        times = {
+            name: seconds
+            for name, seconds in self._clock.metrics().items()
+            if name != "time/step"
+        }
         self._step = number
         epoch = max(labels["visit"])
         self._epoch = max(self._epoch, epoch)
@@ -371,7 +409,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         cells = read_cells(golds_of, golds, Origins("grade"), "golds")
         asks = [in_percent(of_one) for of_one in turns]
         return [
-            float(bool(verdict)) for verdict in verdicts(cells, answers, self._supervisor.judge, None, asks)
+            float(bool(verdict))
+            for verdict in verdicts(cells, answers, self._supervisor.judge, None, asks)
         ]
 
     def log(self, metrics: Mapping[str, float]) -> None:
@@ -433,8 +472,14 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         if self._run is not None:
             return self._run
         if self._run_id is not None:
-            raise UserError(f"{path} was closed after step {self._step}; load its state to continue")
-        sizes = {"prompts_per_step": len(groups), "rollouts_per_prompt": len(groups[0][1])} if groups else {}
+            raise UserError(
+                f"{path} was closed after step {self._step}; load its state to continue"
+            )
+        sizes = (
+            {"prompts_per_step": len(groups), "rollouts_per_prompt": len(groups[0][1])}
+            if groups
+            else {}
+        )
         self._tree = overlay({"train": {**sizes, "mini_batch_prompts": None}}, self._tree)
         self.recipe = validate(self._tree, "recipe")
         if (path / "manifest.json").exists():
@@ -606,5 +651,7 @@ def _joined(parts: Sequence[Columns]) -> Columns:
 
 def _rollout(completion: str | Chat | Rollout, prompt: Sequence[Message]) -> Rollout:
     """Return a completion of a prompt, with what that opened in front: stored, it is read again without the prompt."""
-    rollout = completion if isinstance(completion, Rollout) else Rollout(completion_text(completion))
+    rollout = (
+        completion if isinstance(completion, Rollout) else Rollout(completion_text(completion))
+    )
     return replace(rollout, response=with_opened(ending(prompt), rollout.response))

@@ -32,7 +32,11 @@ class UserError(Exception):
 
     def __str__(self) -> str:
         line = printable(": ".join(filter(None, (self.place, *self.args))), keep="")
-        return line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
+        return (
+            line
+            if len(line) <= _LONGEST
+            else f"{line[: _LONGEST // 2]} … {line[-_LONGEST // 2 :]}"
+        )
 
 
 @contextmanager
@@ -47,7 +51,9 @@ def at(place: str) -> Iterator[None]:
 
 def printable(text: str, keep: str = "\n\t\N{NO-BREAK SPACE}") -> str:
     """Text in which control characters are escaped, but for those of `keep`: file names and data may hold any."""
-    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+    return "".join(
+        c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text
+    )
 
 
 _STYLES = {
@@ -81,10 +87,16 @@ def noting(missing: list[str] | None) -> Iterator[None]:
         missing.append(str(error))
 
 
-def no_path(path: Path | str, remedy: str = "check the name", known: Iterable[str] = ()) -> NotHere:
+def no_path(
+    path: Path | str, remedy: str = "check the name", known: Iterable[str] = ()
+) -> NotHere:
     """The error for a path where there is nothing; it suggests a name of `known`, or of a neighbour in its folder."""
     if os.path.lexists(path):
-        kind = "neither a file nor a folder" if os.path.exists(path) else "a link that leads nowhere"
+        kind = (
+            "neither a file nor a folder"
+            if os.path.exists(path)
+            else "a link that leads nowhere"
+        )
         kind = "a folder" if os.path.isdir(path) else "a file" if os.path.isfile(path) else kind
         return NotHere(f"{path} is {kind}, which cannot be used here; {remedy}")
     folder, name = Path(path).parent, Path(path).name
@@ -111,7 +123,9 @@ def no_rows(path: Path | str, item: str) -> NoRows:
 def unknown(place: str, value: str, known: Iterable[str]) -> UserError:
     """The error for a name that is none of the known ones."""
     names = list(known)
-    return UserError(f"there is no '{value}'{did_you_mean(value, names)}; known: {', '.join(names)}", place)
+    return UserError(
+        f"there is no '{value}'{did_you_mean(value, names)}; known: {', '.join(names)}", place
+    )
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -67,7 +67,9 @@ def writing(target: Path) -> Iterator[None]:
 
 def system_problem(error: BaseException) -> str | None:
     """Cause and remedy of an error that says nothing about the file that was read or written; None of other errors."""
-    if "No usable temporary directory" in str(error):  # of tempfile, which torch asks when it is imported
+    if "No usable temporary directory" in str(
+        error
+    ):  # of tempfile, which torch asks when it is imported
         return "set TMPDIR to a folder that may be written"
     return _OF_SYSTEM.get(error_number(error))
 
@@ -96,7 +98,9 @@ def disk_problem(error: BaseException) -> str | None:
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out, of the machine or of a GPU; torch's errors on a CPU have no type of their own."""
     text = str(error)
-    return isinstance(error, MemoryError) or "out of memory" in text or "allocate memory" in text
+    return (
+        isinstance(error, MemoryError) or "out of memory" in text or "allocate memory" in text
+    )
 
 
 def error_number(error: BaseException) -> int:
@@ -125,7 +129,9 @@ def digest_of(files: Iterable[Path]) -> str:
     total = hashlib.sha256()
     for file in files:
         with regular(file).open("rb") as content:
-            total.update(f"{file.name} {hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode())
+            total.update(
+                f"{file.name} {hashlib.file_digest(content, 'sha256').hexdigest()}\n".encode()
+            )
     return total.hexdigest()
 
 
@@ -182,8 +188,12 @@ def parse_json(text: str, parse_constant: Callable[[str], Any] | None = None) ->
 
 def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
-    if len(value) < len(pairs) and (lost := next((key for key, it in pairs if value[key] != it), None)):
-        raise ValueError(f"an object has the key '{lost[:60]}' twice, with different values; remove one")
+    if len(value) < len(pairs) and (
+        lost := next((key for key, it in pairs if value[key] != it), None)
+    ):
+        raise ValueError(
+            f"an object has the key '{lost[:60]}' twice, with different values; remove one"
+        )
     return value
 
 
@@ -262,7 +272,9 @@ def sweep(folder: Path, *, is_held: bool = False) -> None:
     for leftover in folder.glob(".*.tmp"):
         process = leftover.name.split(".")[-2]
         with suppress(OSError):
-            age = time.time() - leftover.lstat().st_mtime  # on another host its process may live
+            age = (
+                time.time() - leftover.lstat().st_mtime
+            )  # on another host its process may live
             is_abandoned = age > _ABANDONED_SECONDS and not os.path.exists(f"/proc/{process}")
             if process.isdecimal() and (is_held or is_abandoned):
                 leftover.unlink()
@@ -280,14 +292,17 @@ def require_new(outputs: Mapping[str, Path | None], repeatable: Collection[str] 
         if target is None:
             continue
         if places.setdefault(os.path.realpath(target), name) != name:
-            raise UserError(f"{target} is named for another output too; choose another name", name)
+            raise UserError(
+                f"{target} is named for another output too; choose another name", name
+            )
         if os.path.lexists(target) and not (name in repeatable and target.is_file()):
             raise taken(target, place=name)
         folder = next(folder for folder in target.absolute().parents if os.path.lexists(folder))
         refused = errno.ENOTDIR if not folder.is_dir() else errno.EACCES
         if refused == errno.ENOTDIR or not os.access(folder, os.W_OK | os.X_OK):
             raise UserError(
-                f"{target} cannot be written, because of {folder}: {_USERS_TO_MEND[refused]}", name
+                f"{target} cannot be written, because of {folder}: {_USERS_TO_MEND[refused]}",
+                name,
             )
 
 
@@ -297,7 +312,8 @@ def require_table_name(target: Path | None) -> None:
         if os.path.lexists(target):
             raise taken(target, place="out")
         raise UserError(
-            f"{target}: the table is written as Parquet or CSV; give it the ending .parquet or .csv", "out"
+            f"{target}: the table is written as Parquet or CSV; give it the ending .parquet or .csv",
+            "out",
         )
 
 
@@ -334,4 +350,6 @@ def remove(path: Path) -> None:
     except OSError as error:
         if error.errno not in _STAYS:
             raise
-        departures.add(f"{path} is not needed any more and could not be removed ({error.strerror})")
+        departures.add(
+            f"{path} is not needed any more and could not be removed ({error.strerror})"
+        )

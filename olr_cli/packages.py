@@ -88,8 +88,12 @@ def is_version(version: str, wanted: str) -> bool:
 def untested_versions() -> list[str]:
     """A sentence for the manifest if a run computes with other versions than those compared bit for bit (R18)."""
     installed = {name: installed_version(name) or "absent" for name in TESTED}
-    others = [name for name, version in TESTED.items() if not is_version(installed[name], version)]
+    others = [
+        name for name, version in TESTED.items() if not is_version(installed[name], version)
+    ]
     if not others:
         return []
-    here, tested = (" and ".join(f"{name} {of[name]}" for name in others) for of in (installed, TESTED))
+    here, tested = (
+        " and ".join(f"{name} {of[name]}" for name in others) for of in (installed, TESTED)
+    )
     return [f"that runs repeat bit for bit was tested with {tested}, not with {here}"]

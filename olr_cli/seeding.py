@@ -43,7 +43,9 @@ def rollout_keys(
     """Keys (prompts, rollouts): the randomness of a rollout does not depend on its batch."""
     import numpy as np
 
-    keys = [[key(purpose, seed, epoch, name, g) for g in range(rollouts)] for name in prompt_ids]
+    keys = [
+        [key(purpose, seed, epoch, name, g) for g in range(rollouts)] for name in prompt_ids
+    ]
     return np.array(keys, dtype=np.uint64)
 
 

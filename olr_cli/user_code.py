@@ -41,10 +41,16 @@ def load_function(place: str) -> Callable[..., Any]:
 def _loaded(place: str, _folder: str) -> Callable[..., Any]:
     source, _, name = place.rpartition(":")
     shown = shortened(place)
-    module = _load_file(source, shown) if source.endswith(".py") else _load_module(source, name, shown)
+    module = (
+        _load_file(source, shown)
+        if source.endswith(".py")
+        else _load_module(source, name, shown)
+    )
     function = getattr(module, name, None)
     if not callable(function):
-        raise UserError(f"{shown}: {module.__file__ or source} has no function {name}; check the name")
+        raise UserError(
+            f"{shown}: {module.__file__ or source} has no function {name}; check the name"
+        )
     return function  # type: ignore[no-any-return]
 
 
@@ -57,7 +63,11 @@ def source_of(place: str) -> str:
 def raised_at(error: Exception) -> str:
     """Return type and message of an error, and the line of the user's code that raised it."""
     ours = ("<frozen importlib", importlib.__file__, __file__)
-    frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith(ours)]
+    frames = [
+        one
+        for one in traceback.extract_tb(error.__traceback__)
+        if not one.filename.startswith(ours)
+    ]
     where = f", {frames[-1].filename} line {frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}: {first_line(error)}{where}"
 

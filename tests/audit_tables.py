@@ -9,7 +9,9 @@ def rollouts(prompt_id, visits, **labels):
     for visit, answers in enumerate(visits, start=1):
         for answer in answers:
             response = "I give up" if answer is None else f"\\boxed{{{answer}}}"
-            rows.append({"prompt_id": prompt_id, "visit": visit, "response": response, **labels})
+            rows.append(
+                {"prompt_id": prompt_id, "visit": visit, "response": response, **labels}
+            )
     return rows
 
 

@@ -30,7 +30,9 @@ def refused(*words: object) -> str:
     result = olr(*words)
     assert (result.exit_code, result.stdout) == (2, ""), result.output
     *notes, line = result.stderr.splitlines()
-    assert line.startswith("Error: ") and not any("Error" in note for note in notes), result.stderr
+    assert line.startswith("Error: ") and not any("Error" in note for note in notes), (
+        result.stderr
+    )
     return line
 
 

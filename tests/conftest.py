@@ -19,7 +19,9 @@ os.environ.setdefault("NO_COLOR", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-gc.set_threshold(100_000, 50, 100)  # a full collection walks all objects of torch and transformers
+gc.set_threshold(
+    100_000, 50, 100
+)  # a full collection walks all objects of torch and transformers
 os.fsync = lambda descriptor: None  # 5 ms each on a disk; no test cuts the power
 
 settings.register_profile("olr", deadline=None)
@@ -29,7 +31,9 @@ settings.register_profile("brief", settings.get_profile("olr"), **few)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--long", action="store_true", help="the long version of the tests that have one")
+    parser.addoption(
+        "--long", action="store_true", help="the long version of the tests that have one"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -45,7 +49,9 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def sampled(request: pytest.FixtureRequest) -> Callable[[int], int]:
     """How many of so many random cases a test tries: a quarter in `make test`, all in `make test-slow`."""
-    return lambda number: number // 4 if request.config.option.markexpr == "not slow" else number
+    return lambda number: (
+        number // 4 if request.config.option.markexpr == "not slow" else number
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -98,7 +104,9 @@ def quick_start(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def quick_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures of 72 dpi, and of a PDF its first line, but in tests of the files themselves (`real_figures`)."""
-    if "matplotlib.figure" not in sys.modules or request.node.get_closest_marker("real_figures"):
+    if "matplotlib.figure" not in sys.modules or request.node.get_closest_marker(
+        "real_figures"
+    ):
         return
     from matplotlib.figure import Figure
 

@@ -60,17 +60,23 @@ def by_group(decided: Decided) -> list[Group]:
 
 def columns(kind: type, records: Sequence[Any]) -> dict[str, list[Any]]:
     """The columns of some records of one kind."""
-    return {field.name: [getattr(record, field.name) for record in records] for field in fields(kind)}
+    return {
+        field.name: [getattr(record, field.name) for record in records]
+        for field in fields(kind)
+    }
 
 
 def table_of(name: str, records: Sequence[Any]) -> Any:
     """Records as the table that is stored of them."""
-    return arrow_table(name, columns({"labels": LabelRecord, "rollouts": RolloutRecord}[name], records))
+    return arrow_table(
+        name, columns({"labels": LabelRecord, "rollouts": RolloutRecord}[name], records)
+    )
 
 
 def untimed(lines: Sequence[Metrics]) -> list[Metrics]:
     """What an equal run on another machine measures too; time, speed and memory depend on it and its load."""
     of_the_machine = ("time/", "speed/", "memory/")
     return [
-        {name: value for name, value in line.items() if not name.startswith(of_the_machine)} for line in lines
+        {name: value for name, value in line.items() if not name.startswith(of_the_machine)}
+        for line in lines
     ]

@@ -93,10 +93,14 @@ class Command:
 
     _count = 0
 
-    def __init__(self, folder: Path, *words: object, plan: Plan | None = None, is_read: bool = True) -> None:
+    def __init__(
+        self, folder: Path, *words: object, plan: Plan | None = None, is_read: bool = True
+    ) -> None:
         Command._count += 1
         self._out, self._err = (folder / f"{Command._count}.{kind}" for kind in ("out", "err"))
-        self._process = fork(_be_olr, folder, [*map(str, words)], self._out, self._err, plan, is_read)
+        self._process = fork(
+            _be_olr, folder, [*map(str, words)], self._out, self._err, plan, is_read
+        )
         self.pid = self._process.pid or 0
 
     def signal(self, number: int) -> None:
@@ -117,7 +121,9 @@ class Command:
         return self._err.read_text()
 
 
-def olr(folder: Path, *words: object, plan: Plan | None = None, is_read: bool = True) -> tuple[int, Command]:
+def olr(
+    folder: Path, *words: object, plan: Plan | None = None, is_read: bool = True
+) -> tuple[int, Command]:
     """Run `olr` to its end; its exit status, and what it said."""
     command = Command(folder, *words, plan=plan, is_read=is_read)
     return command.wait(), command
@@ -128,7 +134,9 @@ def kind_of_operation(line: str) -> str:
     return re.sub(r"\d+", "#", line)
 
 
-def _be_olr(folder: Path, words: list[str], out: Path, err: Path, plan: Plan | None, is_read: bool) -> None:
+def _be_olr(
+    folder: Path, words: list[str], out: Path, err: Path, plan: Plan | None, is_read: bool
+) -> None:
     """Be the command, in the process that was forked for it; does not return."""
     os.chdir(folder)
     os.environ["COLUMNS"] = "200"
@@ -141,7 +149,8 @@ def _be_olr(folder: Path, words: list[str], out: Path, err: Path, plan: Plan | N
         os.dup2(writer, 1)
         os.close(reader)
         os.close(writer)
-    sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False, buffering=1)  # noqa: SIM115
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", closefd=False, buffering=1)  # noqa: SIM115
     if plan is not None:
         _watch(plan)
     sys.argv = ["olr", *words]
@@ -222,6 +231,10 @@ def _place(event: str, arguments: Sequence[Any]) -> str:
         place = os.fsdecode(place)
     # shutil.rmtree names files by their folder's descriptor.
     descriptor = {"os.remove": 1, "os.rmdir": 1, "os.mkdir": 2}.get(event)
-    if descriptor is not None and not os.path.isabs(place) and arguments[descriptor] not in (-1, None):
+    if (
+        descriptor is not None
+        and not os.path.isabs(place)
+        and arguments[descriptor] not in (-1, None)
+    ):
         place = os.path.join(os.readlink(f"/proc/self/fd/{arguments[descriptor]}"), place)
     return os.path.abspath(place)

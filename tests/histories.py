@@ -54,7 +54,9 @@ def _once(write: Callable[..., Path]) -> Callable[..., Path]:
         key = f"{run.name} {settings}"
         if key not in made:
             made[key] = write(Path(_MADE.name, str(len(made)), run.name), **settings)
-        return Path(shutil.copytree(made[key], run, copy_function=shutil.copy, dirs_exist_ok=True))
+        return Path(
+            shutil.copytree(made[key], run, copy_function=shutil.copy, dirs_exist_ok=True)
+        )
 
     return written
 
@@ -115,7 +117,9 @@ def write_history(
     for step in range(1, min(steps or whole, whole) + 1):
         labels, answers = history.step(step, knows_truth=knows_truth, knows_noise=knows_noise)
         _write(run, "labels", step, labels)
-        _write(run, "rollouts", step, answers if store_rollouts else {name: [] for name in answers})
+        _write(
+            run, "rollouts", step, answers if store_rollouts else {name: [] for name in answers}
+        )
         lines.append({"step": step, "epoch": int(labels["visit"][0]), **_metrics(labels)})
     lines[-1] |= history.held_out(len(lines) - 1)
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -135,7 +139,9 @@ class _History:
         self.recipe, self.prompts = recipe, prompts
         self.k = recipe.train.rollouts_per_prompt
         self.rng = np.random.default_rng(seeding.key("history", recipe.seed))
-        marked = seeding.permutation(prompts, "noise", recipe.seed)[: round(ratio * prompts) if noise else 0]
+        marked = seeding.permutation(prompts, "noise", recipe.seed)[
+            : round(ratio * prompts) if noise else 0
+        ]
         self.noise_type = np.full(prompts, "clean", dtype=object)
         self.noise_type[marked] = noise
         self.preference = self.rng.normal([0.4, 0.2, -1.2, -1.6, -2.0, -2.2], 0.8, (prompts, 6))
@@ -147,7 +153,9 @@ class _History:
         self.answers = np.zeros((prompts, self.k), dtype=int)
         self.rewards = np.zeros((prompts, self.k))
 
-    def step(self, step: int, *, knows_truth: bool, knows_noise: bool) -> tuple[Columns, Columns]:
+    def step(
+        self, step: int, *, knows_truth: bool, knows_noise: bool
+    ) -> tuple[Columns, Columns]:
         """The label and rollout columns of one step; a new epoch begins when it is due."""
         visit, part = divmod(step - 1, self.steps_per_epoch)
         if visit + 1 > self.visit:
@@ -185,12 +193,16 @@ class _History:
         noisy = self._noisy_label(votes)
         standing = np.where(self.noise_type == "clean", TRUE, noisy)
         effective = np.where(selected, majority, standing)
-        self.rewards = ((self.answers == effective[:, None]) & (effective >= 0)[:, None]).astype(float)
+        self.rewards = (
+            (self.answers == effective[:, None]) & (effective >= 0)[:, None]
+        ).astype(float)
         self._learn(effective)
         marked = self.noise_type != "clean"
         right = majority == TRUE
         none = np.full(self.prompts, None, dtype=object)
-        given = np.where(self.noise_type == "clean", _spelt(np.full(self.prompts, TRUE)), SENTINEL)
+        given = np.where(
+            self.noise_type == "clean", _spelt(np.full(self.prompts, TRUE)), SENTINEL
+        )
         source = np.where(effective < 0, "sentinel", np.where(marked, "noisy", "given"))
         self.columns = {
             "prompt_id": np.array([str(i) for i in everyone], dtype=object),
@@ -200,7 +212,9 @@ class _History:
             "true_answer": _spelt(np.full(self.prompts, TRUE)) if knows_truth else none,
             "given_label": given,
             "noisy_label": np.where(marked, np.where(noisy < 0, SENTINEL, _spelt(noisy)), None),
-            "noisy_label_count": np.where(marked, np.where(noisy < 0, 0, counts[everyone, noisy]), None),
+            "noisy_label_count": np.where(
+                marked, np.where(noisy < 0, 0, counts[everyone, noisy]), None
+            ),
             "true_answer_count": counts[:, TRUE].astype(object) if knows_truth else none,
             "given_label_count": np.where(marked, 0, counts[:, TRUE]),
             "majority_answer": _spelt(majority),
@@ -215,7 +229,9 @@ class _History:
             "effective_label": np.where(effective < 0, SENTINEL, _spelt(effective)),
             "label_source": np.where(selected, "majority", source),
             "majority_is_correct": right.astype(object) if knows_truth else none,
-            "majority_is_noisy_label": np.where(marked, (majority >= 0) & (majority == noisy), None),
+            "majority_is_noisy_label": np.where(
+                marked, (majority >= 0) & (majority == noisy), None
+            ),
             "effective_label_is_correct": np.where(
                 (effective < 0) | knows_truth, (effective == TRUE).astype(object), None
             ),
@@ -254,7 +270,9 @@ class _History:
         """R3, drawn uniformly from the wrong classes of the visit; -1 where there is none."""
         wrong = (votes > 0) & (np.arange(NONE) != TRUE)
         draw = np.where(wrong, self.rng.random(wrong.shape), -1.0)
-        return np.where((self.noise_type == "active") & wrong.any(axis=1), draw.argmax(axis=1), -1)
+        return np.where(
+            (self.noise_type == "active") & wrong.any(axis=1), draw.argmax(axis=1), -1
+        )
 
     def _learn(self, effective: np.ndarray) -> None:
         pull = 2.5 / self.recipe.train.epochs
@@ -273,7 +291,9 @@ class _History:
             "step": [step] * size,
             "sample": list(np.tile(np.arange(self.k), size // self.k)),
             "view": ["original"] * size,
-            "response": ["I give up" if text is None else f"\\boxed{{{text}}}" for text in spelling],
+            "response": [
+                "I give up" if text is None else f"\\boxed{{{text}}}" for text in spelling
+            ],
             "answer": spelling,
             "answer_class": spelling,
             "reward": list(rewards),
@@ -300,11 +320,15 @@ def _spelt(classes: np.ndarray) -> np.ndarray:
 def _table(kind: str, columns: Columns) -> pa.Table:
     schema = arrow_schema({"labels": LabelRecord, "rollouts": RolloutRecord}[kind])
     marks = {"olr.table": kind, "olr.schema_version": str(SCHEMA_VERSION)}
-    return pa.table({field.name: columns[field.name] for field in schema}, schema.with_metadata(marks))
+    return pa.table(
+        {field.name: columns[field.name] for field in schema}, schema.with_metadata(marks)
+    )
 
 
 def _write(run: Path, kind: str, step: int, columns: Columns) -> None:
-    pq.write_table(_table(kind, columns), run / kind / f"step-{step:06d}.parquet", compression="zstd")
+    pq.write_table(
+        _table(kind, columns), run / kind / f"step-{step:06d}.parquet", compression="zstd"
+    )
 
 
 def _metrics(labels: Columns) -> dict[str, float]:
@@ -318,7 +342,9 @@ def _metrics(labels: Columns) -> dict[str, float]:
 def replayed(history, judge) -> list[LabelRecord]:
     """The decisions of a replay, as records."""
     return [
-        LabelRecord(**row) for table in label_tables(history, judge) for row in table.iter_rows(named=True)
+        LabelRecord(**row)
+        for table in label_tables(history, judge)
+        for row in table.iter_rows(named=True)
     ]
 
 

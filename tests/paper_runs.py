@@ -19,7 +19,10 @@ def write_run(path, method="grpo", end=0.6, *, start=0.4, seed=1, noise="active"
     """A run of one step that was held-out accuracy `start` before and `end` after training."""
     section = {"name": method} if isinstance(method, str) else method
     run = write_history(path, method=section, seed=seed, noise=noise, **{**TINY, **changes})
-    lines = [{"step": 0, "epoch": 0, "eval/avg": start}, {"step": 1, "epoch": 1, "eval/avg": end}]
+    lines = [
+        {"step": 0, "epoch": 0, "eval/avg": start},
+        {"step": 1, "epoch": 1, "eval/avg": end},
+    ]
     lines = [{key: value for key, value in line.items() if value is not None} for line in lines]
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return run
@@ -34,10 +37,18 @@ def write_grid(folder):
     }  # fmt: skip
     for seed in (1, 2):
         for method, end in ends.items():
-            for noise in ("active",) if not METHODS[method].needs_labels else ("active", "inactive"):
+            for noise in (
+                ("active",) if not METHODS[method].needs_labels else ("active", "inactive")
+            ):
                 wobble = 0.0012 * seed * len(method) + (0.1 if noise == "inactive" else 0)
                 section = OLR if method == "olr" else method
-                write_run(folder / f"{noise}-{method}-{seed}", section, end + wobble, noise=noise, seed=seed)
+                write_run(
+                    folder / f"{noise}-{method}-{seed}",
+                    section,
+                    end + wobble,
+                    noise=noise,
+                    seed=seed,
+                )
         write_run(folder / f"mix-{seed}", OLR | {"penalty_weight": 0.01}, 0.8, seed=seed)
         write_run(folder / f"low-{seed}", "grpo", 0.6 + 0.01 * seed, seed=seed, ratio=0.25)
         write_run(folder / f"low-olr-{seed}", OLR, 0.7, seed=seed, ratio=0.25)
@@ -49,7 +60,9 @@ def table_of(*places, name="baselines", models=()):
 
 
 def row(table, label, block=None):
-    (found,) = (each for each in table.rows if each.name == label and block in (None, each.block))
+    (found,) = (
+        each for each in table.rows if each.name == label and block in (None, each.block)
+    )
     return found
 
 
@@ -60,7 +73,12 @@ def write_evaluated(folder, shares, *, name="model", step=None, problems=None, s
     for benchmark, share in shares.items():
         known = find_benchmark(benchmark)
         whole = problems or known.problems or 7
-        kept = {"pass_at": {samples: share}, "majority": share, "truncated": 0.0, "missing_answers": 0.0}
+        kept = {
+            "pass_at": {samples: share},
+            "majority": share,
+            "truncated": 0.0,
+            "missing_answers": 0.0,
+        }
         score = Score(
             benchmark, known.title, known.distribution, whole, known.problems, samples, share, None, **kept,
             mean_tokens=9.0, by_problem={},

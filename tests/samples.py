@@ -10,7 +10,9 @@ import pytest
 SAMPLE = Path(__file__).parent / "fixtures" / "dapo_sample.parquet"
 NOISY_SAMPLE = SAMPLE.with_name("dapo_sample_noise_0.5.parquet")
 SHARED = Path(__file__).parents[2] / "shared" / "data"
-needs_shared = pytest.mark.skipif(not SHARED.exists(), reason="the published data are not beside this clone")
+needs_shared = pytest.mark.skipif(
+    not SHARED.exists(), reason="the published data are not beside this clone"
+)
 
 
 def json_lines(path: Path, *rows: object) -> Path:

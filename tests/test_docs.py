@@ -21,22 +21,35 @@ def named(page, heading):
     return [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
 
 
-@pytest.mark.parametrize(("heading", "record"), [("labels", LabelRecord), ("rollouts", RolloutRecord)])
+@pytest.mark.parametrize(
+    ("heading", "record"), [("labels", LabelRecord), ("rollouts", RolloutRecord)]
+)
 def test_every_column_of_a_stored_table_is_described_and_no_other(heading, record):
-    assert sorted(named("run-directory.md", heading)) == sorted(field.name for field in fields(record))
+    assert sorted(named("run-directory.md", heading)) == sorted(
+        field.name for field in fields(record)
+    )
 
 
 def test_the_python_api_is_described_as_its_docstrings_do():
     sys.path.insert(0, str(ROOT / "tools"))
     from api_page import page
 
-    assert (DOCS / "api.md").read_text("utf-8") == page(), "run: python tools/api_page.py > docs/api.md"
+    assert (DOCS / "api.md").read_text("utf-8") == page(), (
+        "run: python tools/api_page.py > docs/api.md"
+    )
 
 
 def test_links_between_pages_lead_somewhere():
-    pages = [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), *(ROOT / "recipes").rglob("*.md"), ROOT / "llms.txt"]
+    pages = [
+        *ROOT.glob("*.md"),
+        *DOCS.rglob("*.md"),
+        *(ROOT / "recipes").rglob("*.md"),
+        ROOT / "llms.txt",
+    ]
     links = [
-        (page, link) for page in pages for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8"))
+        (page, link)
+        for page in pages
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8"))
     ]
     for page, link in links:
         target, _, anchor = link.partition("#")
@@ -46,7 +59,10 @@ def test_links_between_pages_lead_somewhere():
         assert place.exists(), f"{page}: {link}"
         if anchor:
             headings = re.findall(r"(?m)^#+ (.*)$", place.read_text("utf-8"))
-            names = [re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings]
+            names = [
+                re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+                for heading in headings
+            ]
             assert anchor in names, f"{page}: {link}"
 
 

@@ -22,4 +22,6 @@ def test_a_bare_text_stands_right_below_what_it_describes():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             body = getattr(node, "body", None)
             for above, below in itertools.pairwise(body) if isinstance(body, list) else ():
-                assert not is_text(below) or isinstance(above, DOCUMENTED), f"{path}:{below.lineno}"
+                assert not is_text(below) or isinstance(above, DOCUMENTED), (
+                    f"{path}:{below.lineno}"
+                )

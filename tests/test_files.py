@@ -15,7 +15,14 @@ from olr_cli.answers import Judge
 from olr_cli.data.rows import matching_files, read_table
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends import model_digest
-from olr_cli.files import disk_problem, naming_the_disks_error, read_json, read_lines, read_text, writing
+from olr_cli.files import (
+    disk_problem,
+    naming_the_disks_error,
+    read_json,
+    read_lines,
+    read_text,
+    writing,
+)
 from olr_cli.runs.metrics import read_metrics
 
 
@@ -89,7 +96,10 @@ def alarm():
         ("a.txt", read_text),
         ("a.txt", lambda file: [*read_lines(file)]),
         ("a.json", read_json),
-        *((f"a.{suffix}", lambda file: read_table([file])) for suffix in ("csv", "jsonl", "json", "parquet")),
+        *(
+            (f"a.{suffix}", lambda file: read_table([file]))
+            for suffix in ("csv", "jsonl", "json", "parquet")
+        ),
         ("a.jsonl", lambda file: matching_files(str(file))),
         ("metrics.jsonl", lambda file: read_metrics(file.parent)),
         ("given_up.jsonl", lambda file: Judge(ledger=file)),

@@ -12,7 +12,17 @@ import torch
 from cases import each
 from forks import is_alive
 from gpu import matrix
-from gpu.matrix import CASES, HALF_BILLION, TINY, Case, Finding, left_out, markdown, random_model, settings_of
+from gpu.matrix import (
+    CASES,
+    HALF_BILLION,
+    TINY,
+    Case,
+    Finding,
+    left_out,
+    markdown,
+    random_model,
+    settings_of,
+)
 from histories import write_history
 from make_toys import build_tokenizer
 from stack import Progress
@@ -25,7 +35,9 @@ SCRIPT = Path(matrix.__file__)
 
 
 def recipe_of(case, gpus):
-    return load_recipe("laptop/openrlhf", list(settings_of(case, Path("m"), HALF_BILLION, "cuda", gpus)))
+    return load_recipe(
+        "laptop/openrlhf", list(settings_of(case, Path("m"), HALF_BILLION, "cuda", gpus))
+    )
 
 
 @pytest.mark.parametrize("here", [2, 3, 8])
@@ -38,8 +50,19 @@ def test_every_case_is_a_recipe_that_fits_its_gpus(case, here):
 
 
 def test_the_first_case_is_the_papers_layout_on_all_gpus():
-    paper, case = load_recipe("paper/qwen3-4b").engine, recipe_of(CASES[0], CASES[0].gpus_of(8)).engine
-    layout = ("nodes", "gpus_per_node", "colocate", "sleep", "engines", "tensor_parallel", "zero_stage")
+    paper, case = (
+        load_recipe("paper/qwen3-4b").engine,
+        recipe_of(CASES[0], CASES[0].gpus_of(8)).engine,
+    )
+    layout = (
+        "nodes",
+        "gpus_per_node",
+        "colocate",
+        "sleep",
+        "engines",
+        "tensor_parallel",
+        "zero_stage",
+    )
     assert [getattr(case, key) for key in layout] == [getattr(paper, key) for key in layout]
     assert case.flags["ds"] == paper.flags["ds"]
     assert case.flags.get("vllm") == paper.flags.get("vllm")  # neither is eager
@@ -62,14 +85,19 @@ def test_the_model_fills_its_vocabulary_and_reads_text(tmp_path):
     folder = random_model(tmp_path, TINY)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert len(tokenizer) == TINY.vocabulary == AutoConfig.from_pretrained(folder).vocab_size
-    assert tokenizer.decode(tokenizer("123+456=", add_special_tokens=False)["input_ids"]) == "123+456="
+    assert (
+        tokenizer.decode(tokenizer("123+456=", add_special_tokens=False)["input_ids"])
+        == "123+456="
+    )
 
 
 def test_what_cannot_be_shown_is_left_out_with_the_reason(monkeypatch):
     monkeypatch.setattr(matrix, "has_flash_attention", lambda: False)
 
     def why(*, device="cuda", **special):
-        return left_out(Case(1, "", (), **special), HALF_BILLION, gpus=1, cards=[], device=device)
+        return left_out(
+            Case(1, "", (), **special), HALF_BILLION, gpus=1, cards=[], device=device
+        )
 
     assert why() is why(gpus=None) is None
     assert why(gpus=2) == "needs 2 GPUs, and here is 1"
@@ -81,7 +109,9 @@ def test_what_cannot_be_shown_is_left_out_with_the_reason(monkeypatch):
     "mebibytes, too_large",
     ("24564", [8, 9]), ("16376", [1, 2, 3, 8, 9]), ("143771\n24564", [8, 9]), ("143771", []), ("[N/A]", []),
 )  # fmt: skip
-def test_what_does_not_fit_the_smallest_card_is_left_out(mebibytes, too_large, tmp_path, monkeypatch):
+def test_what_does_not_fit_the_smallest_card_is_left_out(
+    mebibytes, too_large, tmp_path, monkeypatch
+):
     write_programs(tmp_path, monkeypatch, {"nvidia-smi": f"#!/bin/sh\necho '{mebibytes}'\n"})
     cards = matrix.memory_of_cards("total")
     why = {
@@ -98,7 +128,9 @@ def test_the_docs_list_the_cases_with_what_they_take_of_a_card_of_24_gb():
     page = (SCRIPT.parents[2] / "docs" / "openrlhf.md").read_text()
     listed = dict(re.findall(r"^\| (\d+) \| .* \| ([\d.]+)[^|]* \|$", page, re.MULTILINE))
     card = 24564 * 2**20
-    taken = {case: case.memory(HALF_BILLION, gpus=case.gpus_of(1), card=card) / 1e9 for case in CASES}
+    taken = {
+        case: case.memory(HALF_BILLION, gpus=case.gpus_of(1), card=card) / 1e9 for case in CASES
+    }
     assert listed == {str(case.number): f"{memory:.1f}" for case, memory in taken.items()}
 
 
@@ -112,7 +144,10 @@ def test_the_report_is_one_markdown_file_that_says_what_is_wrong():
     text = markdown(findings, {"GPUs": "1 x H200"}, HALF_BILLION)
     assert text.startswith("# olr ")
     assert "1 right, 1 wrong" in text
-    assert "| ZeRO 3 | resumes after kill -9 | from step [0] | from step [0, 2] | **WRONG** |" in text
+    assert (
+        "| ZeRO 3 | resumes after kill -9 | from step [0] | from step [0, 2] | **WRONG** |"
+        in text
+    )
     assert "| ZeRO 3 | memory of the fullest GPU | 39.4 GB |  |  |" in text
     assert "| ZeRO 3 | tokens trained a second | 1,234 |  |  |" in text
     assert "| GPUs | 1 x H200 |" in text
@@ -171,13 +206,17 @@ def and_then():
 @pytest.fixture
 def machine(tmp_path, monkeypatch, and_then):
     """A machine with one GPU and stand-ins for the programs of the matrix; the folder that they write to."""
-    run = write_history(tmp_path / "ready", prompts=16, epochs=2, rollouts=4, prompts_per_step=8)
+    run = write_history(
+        tmp_path / "ready", prompts=16, epochs=2, rollouts=4, prompts_per_step=8
+    )
     write_run(run, 0.003, 0.02)
     places = {"READY": str(run), "PROCESSES": str(tmp_path / "processes"), "AND_THEN": and_then}
     python = PYTHON
     for name, place in places.items():
         python = python.replace(name, place)
-    programs = write_programs(tmp_path, monkeypatch, {"nvidia-smi": NVIDIA_SMI, "python": python})
+    programs = write_programs(
+        tmp_path, monkeypatch, {"nvidia-smi": NVIDIA_SMI, "python": python}
+    )
     monkeypatch.setattr(sys, "executable", str(programs / "python"))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(matrix, "HALF_BILLION", TINY)
@@ -189,7 +228,9 @@ def machine(tmp_path, monkeypatch, and_then):
 
 
 @pytest.mark.slow
-def test_a_case_that_hangs_is_wrong_and_leaves_no_process_and_the_others_run(machine, monkeypatch):
+def test_a_case_that_hangs_is_wrong_and_leaves_no_process_and_the_others_run(
+    machine, monkeypatch
+):
     reports = []
 
     def write(path, text):
@@ -207,14 +248,17 @@ def test_a_case_that_hangs_is_wrong_and_leaves_no_process_and_the_others_run(mac
     )
     assert re.search(r"\| 3\. plain \| 4 steps in \d+ s \| yes \| yes \| ok \|", report)
     assert "| 3. plain | memory of the fullest GPU | 0.0 GB |  |  |" in report
-    assert re.search(r"\| 10\. local engine \| runs \| CalledProcessError: .* \*\*WRONG\*\*", report)
+    assert re.search(
+        r"\| 10\. local engine \| runs \| CalledProcessError: .* \*\*WRONG\*\*", report
+    )
     assert "no end yet" not in report
     assert not any(is_alive(process) for process in (machine / "processes").read_text().split())
     assert "no block in 1 s" in (machine / "report" / "2" / "log.txt").read_text()
     assert (machine / "report" / "2" / "metrics.jsonl").exists()
     # Whoever is killed meanwhile leaves the report of what was run, and of what was running.
     assert any(
-        "| 1. plain | 4 steps" in text and "| 2. plain | runs | no end yet |" in text for text in reports
+        "| 1. plain | 4 steps" in text and "| 2. plain | runs | no end yet |" in text
+        for text in reports
     )
 
 
@@ -238,7 +282,10 @@ def test_the_lock_of_a_build_that_was_killed_is_named_and_removed(machine):
     lock.parent.mkdir(parents=True)
     lock.touch()
     assert matrix.main(["--report", str(machine / "report.md"), "--case", "1"]) == 0
-    assert f"the lock of a build that was killed is removed | {lock} |" in (machine / "report.md").read_text()
+    assert (
+        f"the lock of a build that was killed is removed | {lock} |"
+        in (machine / "report.md").read_text()
+    )
     assert not lock.exists()
 
 
@@ -253,7 +300,9 @@ def test_a_run_is_silent_while_it_repeats_itself_but_for_numbers(tmp_path):
         with log.open("a") as file:
             file.write(line)
         if steps is not None:
-            (tmp_path / "metrics.jsonl").write_text("".join(f'{{"step": {step}}}\n' for step in range(steps)))
+            (tmp_path / "metrics.jsonl").write_text(
+                "".join(f'{{"step": {step}}}\n' for step in range(steps))
+            )
         return progress.seconds_of_silence()
 
     assert silence() == 1
@@ -267,7 +316,9 @@ def test_a_run_is_silent_while_it_repeats_itself_but_for_numbers(tmp_path):
     assert silence(steps=3) == 0
 
 
-def test_without_a_gpu_the_program_says_so_in_a_sentence_and_ends_well(tmp_path, monkeypatch, capsys):
+def test_without_a_gpu_the_program_says_so_in_a_sentence_and_ends_well(
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert matrix.main(["--report", str(tmp_path / "report.md")]) == 0
     assert capsys.readouterr().out.startswith(

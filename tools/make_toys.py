@@ -46,7 +46,9 @@ MAX_ANSWER_TOKENS = 6
 MAX_LENGTH = 64
 
 PAD, BOS, EOS, UNK = SPECIAL_TOKENS = ("<pad>", "<bos>", "<eos>", "<unk>")
-CHARACTERS = "0123456789" + "+-*/=()<>.,:?%^_ \n" + "\\{}$" + "abcdefghijklmnopqrstuvwxyz" + "'\""
+CHARACTERS = (
+    "0123456789" + "+-*/=()<>.,:?%^_ \n" + "\\{}$" + "abcdefghijklmnopqrstuvwxyz" + "'\""
+)
 """With the special tokens 64 in all, so that no engine pads the vocabulary with tokens nobody can read."""
 
 CHAT_TEMPLATE = (
@@ -128,7 +130,9 @@ def build_tokenizer(max_length: int, further: Sequence[str] = ()) -> Any:
         max_length: tokens the policy can read, prompt and response together.
         further: tokens that no text becomes, to fill a larger vocabulary.
     """
-    vocabulary = {token: number for number, token in enumerate((*SPECIAL_TOKENS, *CHARACTERS, *further))}
+    vocabulary = {
+        token: number for number, token in enumerate((*SPECIAL_TOKENS, *CHARACTERS, *further))
+    }
     characters = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
     characters.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
     characters.decoder = decoders.Fuse()
@@ -151,12 +155,16 @@ def warm_up(mixture: Mixture, seed: int, steps: int = STEPS) -> Policy:
     torch.set_num_threads(THREADS)
     policy = _new_policy(seed)
     model = policy.model.train()
-    optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.01)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), LEARNING_RATE, betas=(0.9, 0.98), weight_decay=0.01
+    )
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, steps))
     for step in range(1, steps + 1):
         tokens_BT, is_answer_BT = _batch(policy, mixture, seed, step)
         logits_BTV = model(input_ids=tokens_BT[:, :-1], use_cache=False).logits
-        loss = F.cross_entropy(logits_BTV[is_answer_BT[:, 1:]], tokens_BT[:, 1:][is_answer_BT[:, 1:]])
+        loss = F.cross_entropy(
+            logits_BTV[is_answer_BT[:, 1:]], tokens_BT[:, 1:][is_answer_BT[:, 1:]]
+        )
         optimizer.zero_grad()
         torch.autograd.backward(loss)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -227,10 +235,15 @@ def held_out_accuracy(policy: Policy, mixture: Mixture) -> tuple[float, float]:
 
     def accuracy(rollouts: int, temperature: float) -> float:
         keys_PG = np.array(
-            [[key("held-out", e.index, number) for number in range(rollouts)] for e in held_out],
+            [
+                [key("held-out", e.index, number) for number in range(rollouts)]
+                for e in held_out
+            ],
             dtype=np.uint64,
         )
-        sampled = sample(policy, prompts, keys_PG, max_new_tokens=MAX_ANSWER_TOKENS, temperature=temperature)
+        sampled = sample(
+            policy, prompts, keys_PG, max_new_tokens=MAX_ANSWER_TOKENS, temperature=temperature
+        )
         right = [
             extract(text, "reversed_digits") == str(expression.answer)
             for expression, texts in zip(held_out, sampled.texts_PG, strict=True)
@@ -274,7 +287,9 @@ def main() -> None:
     if arguments.out.exists():
         parser.error(f"{arguments.out} exists already; name a new folder")
     made = make_toy(arguments.name, arguments.out, arguments.seed)
-    shipped = json.loads((policy_path(arguments.name) / "weights.json").read_text(encoding="utf-8"))
+    shipped = json.loads(
+        (policy_path(arguments.name) / "weights.json").read_text(encoding="utf-8")
+    )
     for what in ("digest", "avg_at_8", "greedy"):
         print(f"{what:9} {made[what]}\n          {shipped[what]} in the package")
 

@@ -30,12 +30,20 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("runs", type=Path, nargs="+", help="runs, or folders of runs")
     parser.add_argument(
-        "--out", type=Path, default=Path("figures"), help="folder of the figures (default figures)"
+        "--out",
+        type=Path,
+        default=Path("figures"),
+        help="folder of the figures (default figures)",
     )
     parser.add_argument(
-        "--cells", type=int, default=phase.CELLS, help="along a side of the phase figure (default 40)"
+        "--cells",
+        type=int,
+        default=phase.CELLS,
+        help="along a side of the phase figure (default 40)",
     )
-    parser.add_argument("--counted", action="store_true", help="leave out what is computed from the policies")
+    parser.add_argument(
+        "--counted", action="store_true", help="leave out what is computed from the policies"
+    )
     parser.add_argument(
         "--epochs",
         type=int,
@@ -43,11 +51,15 @@ def main(words: Sequence[str] | None = None) -> int:
         default=[0, 1],
         help="after which more than L is computed (default 0 1)",
     )
-    parser.add_argument("--groups", type=int, default=8, help="new groups of K rollouts a prompt (default 8)")
+    parser.add_argument(
+        "--groups", type=int, default=8, help="new groups of K rollouts a prompt (default 8)"
+    )
     parser.add_argument(
         "--gradients", type=int, default=100, help="of so many prompts of a kind (default 100)"
     )
-    parser.add_argument("--draw", choices=get_args(NoiseDraw), help="push as if noisy labels were drawn so")
+    parser.add_argument(
+        "--draw", choices=get_args(NoiseDraw), help="push as if noisy labels were drawn so"
+    )
     options = parser.parse_args(words)
     try:
         runs = find_runs(options.runs)

@@ -35,33 +35,50 @@ def charts(arms: Sequence[Arm]) -> list[Chart]:
 
     A panel of L_t for each method, then effective noise under OLR, then errors by Delta_p.
     """
-    if not any(arm.epochs >= _FEWEST_EPOCHS and any(map(has_noisy_labels, arm.runs)) for arm in arms):
-        raise Lack(f"runs of {_FEWEST_EPOCHS} epochs or more with active noise whose true answers are known")
+    if not any(
+        arm.epochs >= _FEWEST_EPOCHS and any(map(has_noisy_labels, arm.runs)) for arm in arms
+    ):
+        raise Lack(
+            f"runs of {_FEWEST_EPOCHS} epochs or more with active noise whose true answers are known"
+        )
     rows = spreads(measure(arms).filter(pl.col("metric").str.contains(_SHOWN)), "at")
     lines = _lines(arms)
     panels: list[tuple[str, Callable[[style.Sheet, Axes], None]]] = [
-        (f"Log-ratio on noisy prompts, {spelt(method)}", partial(_log_ratios, lines=of_method, rows=rows))
+        (
+            f"Log-ratio on noisy prompts, {spelt(method)}",
+            partial(_log_ratios, lines=of_method, rows=rows),
+        )
         for method, of_method in _by_method(arms, lines, rows).items()
     ]
     remarks = []
     if f"{_NOISE}_counted" in rows["metric"]:
         panels.append(("Effective noise under OLR", partial(_noise, lines=lines, rows=rows)))
-        remarks.append(f"{style.lettered(len(panels) - 1, 'Each mark is an epoch after warm-up')}.")
+        remarks.append(
+            f"{style.lettered(len(panels) - 1, 'Each mark is an epoch after warm-up')}."
+        )
     panels.append(("Wrong majorities on noisy prompts", partial(_errors, rows=rows)))
-    remarks.append(f"{style.lettered(len(panels) - 1, 'Each mark is an arm; lines are means over arms')}.")
+    remarks.append(
+        f"{style.lettered(len(panels) - 1, 'Each mark is an arm; lines are means over arms')}."
+    )
     columns = min(len(panels), 2)
     sheet = style.Sheet(len(panels), columns, width=style.TEXT_WIDTH, panel_height=2.2)
     for number, (axes, (title, draw)) in enumerate(zip(sheet.panels, panels, strict=True)):
         lettered = style.lettered(number, title)
-        axes.set_title(style.fitted(lettered, style.TEXT_WIDTH / columns - _LEFT_MARGIN, style.TITLE_SIZE))
+        axes.set_title(
+            style.fitted(lettered, style.TEXT_WIDTH / columns - _LEFT_MARGIN, style.TITLE_SIZE)
+        )
         draw(sheet, axes)
     return [sheet.chart("theory", _named_bins(rows), caption=" ".join(remarks))]
 
 
 def _named_bins(rows: pl.DataFrame) -> pl.DataFrame:
-    names = pl.col("at").replace_strict(dict(enumerate(gap_titles())), default=None, return_dtype=pl.String)
+    names = pl.col("at").replace_strict(
+        dict(enumerate(gap_titles())), default=None, return_dtype=pl.String
+    )
     is_bin = pl.col("metric").str.starts_with("selection_")
-    return rows.with_columns(at=pl.when(is_bin).then(names).otherwise(pl.col("at").cast(pl.String)))
+    return rows.with_columns(
+        at=pl.when(is_bin).then(names).otherwise(pl.col("at").cast(pl.String))
+    )
 
 
 def _lines(arms: Sequence[Arm]) -> Mapping[str, Look]:
@@ -115,13 +132,17 @@ def _log_ratios(
     axes.axhline(0, color=GREY, linewidth=0.6)
     style.epoch_axis(axes, max(arm.epochs for arm, _ in lines))
     sd = pl.col("sd").fill_null(0.0)
-    low, high = drawn.select((pl.col("mean") - sd).min(), high=(pl.col("mean") + sd).max()).row(0)
+    low, high = drawn.select((pl.col("mean") - sd).min(), high=(pl.col("mean") + sd).max()).row(
+        0
+    )
     margin = 0.05 * max(high - low, 0.5)
     axes.set_ylim(min(low, 0.0) - margin, max(high, 0.0) + margin)
     axes.set_ylabel("L, nats")
 
 
-def _noise(sheet: style.Sheet, axes: Axes, lines: Mapping[str, Look], rows: pl.DataFrame) -> None:
+def _noise(
+    sheet: style.Sheet, axes: Axes, lines: Mapping[str, Look], rows: pl.DataFrame
+) -> None:
     """Every epoch of every arm: predicted across, counted up; arms are named beside their last epoch."""
     noise = rows.filter(pl.col("metric").str.starts_with(_NOISE))
     pairs = noise.pivot("metric", index=["arm", "at"], values="mean").drop_nulls()
@@ -129,7 +150,9 @@ def _noise(sheet: style.Sheet, axes: Axes, lines: Mapping[str, Look], rows: pl.D
     axes.plot([0, top], [0, top], color=GREY, linewidth=0.6)
     for (arm,), of_arm in pairs.group_by("arm", maintain_order=True):
         line = lines[str(arm)]
-        predicted, counted = (of_arm[f"{_NOISE}_{name}"].to_numpy() for name in ("predicted", "counted"))
+        predicted, counted = (
+            of_arm[f"{_NOISE}_{name}"].to_numpy() for name in ("predicted", "counted")
+        )
         look = {"linestyle": "", "clip_on": False, **style.mark(line.marker)}
         sheet.curve(axes, predicted, counted, line.label, line.colour, **look)
     axes.set_xlim(0, top)
@@ -151,7 +174,9 @@ def _errors(sheet: style.Sheet, axes: Axes, rows: pl.DataFrame) -> None:
         look = style.mark(marker) | {"alpha": 0.5, "markersize": 2.4, "markeredgewidth": 0.6}
         axes.plot(places, means, color=colour, linestyle="", clip_on=False, **look)
         over_arms = of_metric.group_by("at").agg(pl.col("mean").mean()).sort("at")
-        sheet.curve(axes, over_arms["at"], over_arms["mean"].to_numpy(), label, colour, linestyle=dashes)
+        sheet.curve(
+            axes, over_arms["at"], over_arms["mean"].to_numpy(), label, colour, linestyle=dashes
+        )
     titles = gap_titles()
     axes.set_xticks(range(len(titles)), [title.replace(" ", "\n", 1) for title in titles])
     axes.set_xlim(-0.3, len(titles) - 0.7)

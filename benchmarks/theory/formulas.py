@@ -149,7 +149,9 @@ def olr_critical_ratio(critical: Values, replaced: Values) -> Numbers:
     return np.asarray(critical / (1 - replaced))
 
 
-def deviation_printed(rollouts: Counts, steps: Counts, failure: float, constant: float = 1.0) -> Numbers:
+def deviation_printed(
+    rollouts: Counts, steps: Counts, failure: float, constant: float = 1.0
+) -> Numbers:
     """What noise of K rollouts takes from the mean drift, as Theorem "High-Probability ..." has it from Lemma 2.
 
     Printed is C sqrt(log(T / delta) / K) a step, with probability 1 - delta. But put into the lemma's own Azuma bound
@@ -163,7 +165,9 @@ def deviation_printed(rollouts: Counts, steps: Counts, failure: float, constant:
     return np.asarray(constant * np.sqrt(np.log(steps / failure) / rollouts))
 
 
-def deviation(rollouts: Counts, steps: Counts, failure: float, constant: float = 1.0) -> Numbers:
+def deviation(
+    rollouts: Counts, steps: Counts, failure: float, constant: float = 1.0
+) -> Numbers:
     """What noise of K rollouts takes from the mean drift, corrected: C sqrt(log(2 T / delta) / (2 K T)).
 
     Azuma's inequality on the T K single rollouts, one of which changes a step by at most eta C / K, and a union over
@@ -177,7 +181,9 @@ def deviation(rollouts: Counts, steps: Counts, failure: float, constant: float =
     return np.asarray(constant * np.sqrt(spread))
 
 
-def guaranteed_ratio(critical: Values, deviation: Values, clean_push: Values, noisy: Values) -> Numbers:
+def guaranteed_ratio(
+    critical: Values, deviation: Values, clean_push: Values, noisy: Values
+) -> Numbers:
     """Up to which noise ratio the drift outweighs a deviation: rho_c - deviation / (gamma G_c + G_n).
 
     At or below 0 nothing is guaranteed. `clean_push` is gamma G_c.

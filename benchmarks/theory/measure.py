@@ -104,7 +104,11 @@ def measure_run(run: Run, epochs: int) -> Values:
     for name, later in (("early", 3), ("late", max(log_ratios, default=0))):
         if later > 2 and {2, later} <= log_ratios.keys():
             yield f"change/{name}", None, log_ratios[later] - log_ratios[2]
-    yield "change/majority", None, _less(*(end["majority/accuracy_noisy"] for end in (last, first)))
+    yield (
+        "change/majority",
+        None,
+        _less(*(end["majority/accuracy_noisy"] for end in (last, first))),
+    )
     held_out = run.last_logged("eval/avg"), run.logged_before_training("eval/avg")
     yield "change/held_out", None, _less(*held_out)
 
@@ -127,7 +131,9 @@ def _refinement(run: Run, by_epoch: Sequence[dict[str, Any]], epochs: int) -> Va
     gaps = []
     for row in by_epoch:
         if row["visit"] > method.warmup_epochs and row["replaced"] is not None:
-            predicted = float(formulas.effective_ratio(row["label/initial_noise"], row["replaced"]))
+            predicted = float(
+                formulas.effective_ratio(row["label/initial_noise"], row["replaced"])
+            )
             counted = row["label/effective_noise"]
             gaps += [] if counted is None else [counted - predicted]
             yield "effective_noise_predicted", row["visit"], predicted
@@ -144,9 +150,14 @@ def _refinement(run: Run, by_epoch: Sequence[dict[str, Any]], epochs: int) -> Va
 def _selections(run: Run, epochs: int) -> Values:
     """Shares of wrong majorities, and means of exp(-K Delta_p^2), which promises nothing without a gap above 0."""
     rows = selections(run, epochs)
-    bound = formulas.selection_error_printed(rows["rollouts"].to_numpy(), rows["gap"].to_numpy())
+    bound = formulas.selection_error_printed(
+        rows["rollouts"].to_numpy(), rows["gap"].to_numpy()
+    )
     bins = rows.with_columns(pl.Series("bound", bound)).group_by(gap_bin().alias("bin"))
-    wrong, promised = (~pl.col("is_right")).mean(), pl.col("bound").filter(pl.col("gap") > 0).mean()
+    wrong, promised = (
+        (~pl.col("is_right")).mean(),
+        pl.col("bound").filter(pl.col("gap") > 0).mean(),
+    )
     means = bins.agg(error=wrong, bound=promised).sort("bin")
     for name in ("error", "bound"):
         for at, value in means.select("bin", name).iter_rows():
@@ -156,7 +167,9 @@ def _selections(run: Run, epochs: int) -> Values:
 def has_noisy_labels(run: Run) -> bool:
     """Whether some visit has a noisy label that rollouts can meet, true answers are known, and rollouts are stored."""
     labelled = run.labels.filter(_NOISY, _KNOWN, _HAS_LABEL).select(_KEYS)
-    return not labelled.join(_rolled_out(run), on=_KEYS, how="semi").head(1).collect().is_empty()
+    return (
+        not labelled.join(_rolled_out(run), on=_KEYS, how="semi").head(1).collect().is_empty()
+    )
 
 
 def followed_labels(run: Run, epochs: int) -> pl.DataFrame:
@@ -167,9 +180,13 @@ def followed_labels(run: Run, epochs: int) -> pl.DataFrame:
         the first visit's label). No rows where the truth or the marks are unknown, or where noise is inactive.
     """
     visits = run.labels.filter(_NOISY, _KNOWN, pl.col("visit") <= epochs)
-    first = visits.filter(pl.col("visit") == 1, _HAS_LABEL).select("prompt_id", label="noisy_label")
+    first = visits.filter(pl.col("visit") == 1, _HAS_LABEL).select(
+        "prompt_id", label="noisy_label"
+    )
     counts = (
-        _answers(run, epochs).join(first, on="prompt_id").filter(pl.col("answer_class") == pl.col("label"))
+        _answers(run, epochs)
+        .join(first, on="prompt_id")
+        .filter(pl.col("answer_class") == pl.col("label"))
     )
     return (
         visits.join(first, on="prompt_id")
@@ -198,12 +215,18 @@ def selections(run: Run, epochs: int) -> pl.DataFrame:
     visits = run.labels.filter(_NOISY, _KNOWN, pl.col("visit") <= epochs).join(
         _rolled_out(run), on=_KEYS, how="semi"
     )
-    wrong = _beside(_answers(run, epochs).filter(~pl.col("is_correct"))).group_by(*_KEYS, "answer_class")
-    likeliest = wrong.agg(pl.col("count").sum()).group_by(_KEYS).agg(wrong=pl.col("count").max())
+    wrong = _beside(_answers(run, epochs).filter(~pl.col("is_correct"))).group_by(
+        *_KEYS, "answer_class"
+    )
+    likeliest = (
+        wrong.agg(pl.col("count").sum()).group_by(_KEYS).agg(wrong=pl.col("count").max())
+    )
     around = (
         _beside(visits)
         .group_by(_KEYS)
-        .agg(true=pl.col("true_answer_count").sum(), of=pl.col("rollouts").sum(), visits=pl.len())
+        .agg(
+            true=pl.col("true_answer_count").sum(), of=pl.col("rollouts").sum(), visits=pl.len()
+        )
         .filter(pl.col("visits") == 2)
     )
     gap = (pl.col("true") - pl.col("wrong").fill_null(0)) / pl.col("of")
@@ -236,9 +259,13 @@ def _rolled_out(run: Run) -> pl.LazyFrame:
 def _answers(run: Run, epochs: int) -> pl.LazyFrame:
     """How often each answer was given: prompt_id, visit, answer_class, is_correct, count."""
     rollouts = scan_rollouts(run.path).filter(
-        pl.col("view") == "original", pl.col("answer_class").is_not_null(), pl.col("visit") <= epochs
+        pl.col("view") == "original",
+        pl.col("answer_class").is_not_null(),
+        pl.col("visit") <= epochs,
     )
-    return rollouts.group_by(*_KEYS, "answer_class", "is_correct").agg(count=pl.len().cast(pl.Int32))
+    return rollouts.group_by(*_KEYS, "answer_class", "is_correct").agg(
+        count=pl.len().cast(pl.Int32)
+    )
 
 
 def _beside(rows: pl.LazyFrame) -> pl.LazyFrame:

@@ -93,7 +93,9 @@ def charts(arms: Sequence[Arm] = (), *, cells: int = CELLS) -> list[Chart]:
     One chart of three cases in two planes, with `cells` along either side; `arms` are not read.
     """
     rows = pl.concat([simulated(case, plane, cells) for case in CASES for plane in PLANES])
-    sheet = style.Sheet(len(CASES) * len(PLANES), len(PLANES), width=style.TEXT_WIDTH, panel_height=1.75)
+    sheet = style.Sheet(
+        len(CASES) * len(PLANES), len(PLANES), width=style.TEXT_WIDTH, panel_height=1.75
+    )
     for number, axes in enumerate(sheet.panels):
         case, plane = CASES[number // len(PLANES)], PLANES[number % len(PLANES)]
         _panel(sheet, axes, case, plane, rows.filter(case=case.name, plane=plane.name))
@@ -102,7 +104,9 @@ def charts(arms: Sequence[Arm] = (), *, cells: int = CELLS) -> list[Chart]:
             axes.set_xlabel(plane.axis)
         if number % len(PLANES) == 0:
             axes.set_ylabel("noise ratio ρ")
-    sheet.legend([Patch(facecolor=_tinted(colour, tint), label=label) for colour, tint, label in ENDINGS])
+    sheet.legend(
+        [Patch(facecolor=_tinted(colour, tint), label=label) for colour, tint, label in ENDINGS]
+    )
     plain = CASES[0].setting
     caption = (
         f"Colours: after {plain.steps} steps. Wrong: cells on the wrong side of a line; early: by whether the log-ratio"
@@ -145,7 +149,9 @@ def simulated(case: Case, plane: Plane, cells: int, seed: int = 0) -> pl.DataFra
         # Whole numbers, so fewer than `cells` where neighbours round to the same one.
         rollouts = np.unique(np.geomspace(2, 256, cells).round().astype(np.int64))
         gammas = np.array([COUPLING])
-    rho, gamma, k = (axis.ravel() for axis in np.meshgrid(shares, gammas, rollouts, indexing="ij"))
+    rho, gamma, k = (
+        axis.ravel() for axis in np.meshgrid(shares, gammas, rollouts, indexing="ij")
+    )
     outcome = simulate(case.setting, rho, gamma, k, seed)
     printed, corrected = _boundaries(case, gamma, k, outcome.replaced)
     columns = {
@@ -170,17 +176,23 @@ def _boundaries(
     setting, expected = case.setting, case.setting.magnitudes()
     sampled = setting.magnitudes(rollouts)
     if case.name == "kl":
-        printed = formulas.kl_critical_ratio_printed(gamma, *expected, setting.beta, setting.reference)
+        printed = formulas.kl_critical_ratio_printed(
+            gamma, *expected, setting.beta, setting.reference
+        )
         corrected = formulas.kl_critical_ratio(gamma, *sampled, setting.beta, setting.reference)
         return np.clip(printed, 0, 1), np.clip(corrected, 0, 1)
     critical = formulas.critical_ratio(gamma, *expected)
     if case.name == "olr":
-        kept = np.minimum(replaced, 1 - critical)  # beyond that every ratio is below the boundary
+        kept = np.minimum(
+            replaced, 1 - critical
+        )  # beyond that every ratio is below the boundary
         return np.minimum(formulas.olr_critical_ratio(critical, kept), 1), None
     return critical, formulas.critical_ratio(gamma, *sampled)
 
 
-def _panel(sheet: style.Sheet, axes: Axes, case: Case, plane: Plane, rows: pl.DataFrame) -> None:
+def _panel(
+    sheet: style.Sheet, axes: Axes, case: Case, plane: Plane, rows: pl.DataFrame
+) -> None:
     ratio, across = (np.unique(rows[name].to_numpy()) for name in ("rho", plane.column))
     names = ("coherent", "rises", "gamma", "printed", "corrected")
     field = {name: rows[name].to_numpy().reshape(len(ratio), -1) for name in names}
@@ -189,7 +201,11 @@ def _panel(sheet: style.Sheet, axes: Axes, case: Case, plane: Plane, rows: pl.Da
         axes.set_xticks([2, 8, 32, 128], ["2", "8", "32", "128"])
         axes.xaxis.set_minor_locator(NullLocator())
     axes.pcolormesh(
-        across, ratio, _colours(field["coherent"], field["rises"]), shading="nearest", rasterized=True
+        across,
+        ratio,
+        _colours(field["coherent"], field["rises"]),
+        shading="nearest",
+        rasterized=True,
     )
     axes.set_xlim(across[0], across[-1])
     axes.set_ylim(0, 1)
@@ -206,15 +222,24 @@ def _panel(sheet: style.Sheet, axes: Axes, case: Case, plane: Plane, rows: pl.Da
     early = f"\n(early {wrong['printed_early']:.1%})" if case.name == "plain" else ""
     line(field["printed"][0], printed + early, BLACK, linestyle="--")
     if case.name == "kl":
-        line(field["corrected"][0], f"corrected\n{wrong['corrected']:.1%} wrong", BLACK, linestyle="-")
+        line(
+            field["corrected"][0],
+            f"corrected\n{wrong['corrected']:.1%} wrong",
+            BLACK,
+            linestyle="-",
+        )
     elif plane.column == "gamma":
-        unnormalised = formulas.critical_ratio(SQUARED_GRADIENT * across, *case.setting.magnitudes())
+        unnormalised = formulas.critical_ratio(
+            SQUARED_GRADIENT * across, *case.setting.magnitudes()
+        )
         line(unnormalised, "γ not\nnormalised", GREY, linestyle=":")
     else:
         _guarantees(sheet, axes, case.setting, across.astype(np.int64))
 
 
-def _guarantees(sheet: style.Sheet, axes: Axes, setting: Simulation, rollouts: NDArray[np.int64]) -> None:
+def _guarantees(
+    sheet: style.Sheet, axes: Axes, setting: Simulation, rollouts: NDArray[np.int64]
+) -> None:
     """Below which noise ratio the theorem promises coherence: by Lemma 2 as printed, and corrected."""
     clean, noisy = setting.magnitudes()
     critical = formulas.critical_ratio(COUPLING, clean, noisy)
@@ -225,7 +250,14 @@ def _guarantees(sheet: style.Sheet, axes: Axes, setting: Simulation, rollouts: N
         margin = deviation(rollouts, setting.steps, FAILURE)
         promised = formulas.guaranteed_ratio(critical, margin, COUPLING * clean, noisy)
         shown = promised >= 0
-        sheet.curve(axes, rollouts[shown], promised[shown], label, style.darker(PURPLE), linestyle=dashes)
+        sheet.curve(
+            axes,
+            rollouts[shown],
+            promised[shown],
+            label,
+            style.darker(PURPLE),
+            linestyle=dashes,
+        )
 
 
 def _colours(coherent: Numbers, rises: Numbers) -> Numbers:

@@ -28,7 +28,12 @@ import torch
 from torch import Tensor
 
 from benchmarks.theory import formulas
-from benchmarks.theory.policy_tables import print_critical, print_errors, print_log_ratios, print_policies
+from benchmarks.theory.policy_tables import (
+    print_critical,
+    print_errors,
+    print_log_ratios,
+    print_policies,
+)
 from benchmarks.theory.simulation import Simulation, simulate
 from benchmarks.theory.table import crossing
 from olr_cli import seeding
@@ -111,7 +116,10 @@ class Subject:
         return log_p_PG.masked_fill(lengths_PG == 0, -torch.inf).logsumexp(-1)
 
     def _response(self, text: str) -> list[int]:
-        return [*self.policy.tokenizer(text, add_special_tokens=False)["input_ids"], self.policy.end_ids[0]]
+        return [
+            *self.policy.tokenizer(text, add_special_tokens=False)["input_ids"],
+            self.policy.end_ids[0],
+        ]
 
     def rollouts(self, rows: Sequence[int], groups: int, purpose: str) -> SampledRollouts:
         """New groups of K rollouts, the groups of a prompt being neighbours."""
@@ -134,7 +142,9 @@ def subjects(run: Run, draw: NoiseDraw | None = None) -> Iterator[Subject]:
     per_epoch = -(-len(prompts) // recipe.train.prompts_per_step)
     first = run.labels.filter(pl.col("visit") == 1, pl.col("noise_type") == "active").collect()
     known = dict(
-        first.filter(pl.col("noisy_label") != SENTINEL).select("prompt_id", "noisy_label").iter_rows()
+        first.filter(pl.col("noisy_label") != SENTINEL)
+        .select("prompt_id", "noisy_label")
+        .iter_rows()
     )
     labels = {
         row: label
@@ -142,12 +152,22 @@ def subjects(run: Run, draw: NoiseDraw | None = None) -> Iterator[Subject]:
         if (label := known.get(p.prompt_id)) is not None and len(label) <= MOST_DIGITS
     }
     clean = [row for row, p in enumerate(prompts) if p.noise_type == "clean"]
-    steps = {0: 0} | {step // per_epoch: step for step in checkpoint_steps(run.path) if step % per_epoch == 0}
+    steps = {0: 0} | {
+        step // per_epoch: step for step in checkpoint_steps(run.path) if step % per_epoch == 0
+    }
     for epoch, step in steps.items():
         policy = load_policy(recipe, checkpoint_path(run.path, step) if step else None)
         token_ids = encode_prompts(policy, prompts, recipe)
         yield Subject(
-            run, epoch, policy, prompts, token_ids, list(labels), clean, labels, draw or noise_draw(recipe)
+            run,
+            epoch,
+            policy,
+            prompts,
+            token_ids,
+            list(labels),
+            clean,
+            labels,
+            draw or noise_draw(recipe),
         )
 
 
@@ -184,7 +204,8 @@ def coupling(subject: Subject, most: int) -> dict[str, float]:
     found = formulas.coupling(gradients["clean"], gradients["noisy"])
     squared = {kind: float((own**2).sum(axis=1).mean()) for kind, own in gradients.items()}
     directions = [
-        (own / np.linalg.norm(own, axis=1, keepdims=True)).mean(axis=0) for own in gradients.values()
+        (own / np.linalg.norm(own, axis=1, keepdims=True)).mean(axis=0)
+        for own in gradients.values()
     ]
     return {
         "gamma_printed": found.printed,
@@ -205,7 +226,9 @@ def magnitudes(subject: Subject, measured: dict[str, float]) -> dict[str, float]
     p, q = measured["p_true"], measured["p_label"]
     found: dict[str, float] = {}
     for name, rollouts in (("", None), (f"_K{k}", k)):
-        clean, noisy = (float(formulas.advantage_magnitude(*pair, rollouts)) for pair in ((p, q), (q, p)))
+        clean, noisy = (
+            float(formulas.advantage_magnitude(*pair, rollouts)) for pair in ((p, q), (q, p))
+        )
         found |= {f"G_c{name}": clean, f"G_n{name}": noisy}
         found[f"rho_c{name}"] = float(formulas.critical_ratio(measured["gamma"], clean, noisy))
         found[f"rho_c_printed{name}"] = float(
@@ -250,7 +273,9 @@ def _surrogate(subject: Subject, rows: Sequence[int], groups: int) -> Tensor:
         for number, texts in enumerate(sampled.texts_PG)
     ]
     advantages = torch.tensor([group_advantages(own) for own in rewards])
-    logprobs_PGT = response_statistics(subject.policy, sampled.prompts, sampled.tokens_PGT, 1.0).logprobs
+    logprobs_PGT = response_statistics(
+        subject.policy, sampled.prompts, sampled.tokens_PGT, 1.0
+    ).logprobs
     positions = torch.arange(sampled.tokens_PGT.shape[2])
     log_p_PG = logprobs_PGT.where(positions < sampled.lengths_PG[..., None], 0).sum(-1)
     return (advantages * log_p_PG).mean()
@@ -293,15 +318,27 @@ def selection(subject: Subject, groups: int) -> list[dict[str, float]]:
     rows, k = subject.noisy, subject.run.recipe.train.rollouts_per_prompt
     sampled = subject.rollouts(rows, groups, "theory: selection")
     answers = [[reversed_digits(text) for text in texts] for texts in sampled.texts_PG]
-    voted = {row: answers[place * groups : (place + 1) * groups] for place, row in enumerate(rows)}
+    voted = {
+        row: answers[place * groups : (place + 1) * groups] for place, row in enumerate(rows)
+    }
     wrong = {
-        row: sorted({a for group in own for a in group if a is not None and a != _true(subject, row)})
+        row: sorted(
+            {a for group in own for a in group if a is not None and a != _true(subject, row)}
+        )
         for row, own in voted.items()
     }
-    pairs = [(row, answer) for row in rows for answer in wrong[row] if len(answer) <= MOST_DIGITS]
+    pairs = [
+        (row, answer) for row in rows for answer in wrong[row] if len(answer) <= MOST_DIGITS
+    ]
     with torch.no_grad():
-        true = subject.log_p(rows, [_true(subject, row) for row in rows]).double().exp().tolist()
-        others = subject.log_p([row for row, _ in pairs], [answer for _, answer in pairs]).double().exp()
+        true = (
+            subject.log_p(rows, [_true(subject, row) for row in rows]).double().exp().tolist()
+        )
+        others = (
+            subject.log_p([row for row, _ in pairs], [answer for _, answer in pairs])
+            .double()
+            .exp()
+        )
     by_row = defaultdict(list)
     for (row, _), p in zip(pairs, others.tolist(), strict=True):
         by_row[row].append(p)
@@ -328,20 +365,28 @@ def relative_coupling(measured: dict[str, float]) -> float | None:
     """The gamma at which rho_c of the theorem is that of the pushes: coupling of clean to noisy by noisy to noisy."""
     if "rho_c_pushes" not in measured:
         return None
-    return measured["push_clean"] / measured["G_c"] / (-measured["push_noisy"] / measured["G_n"])
+    return (
+        measured["push_clean"] / measured["G_c"] / (-measured["push_noisy"] / measured["G_n"])
+    )
 
 
-def simulated(subject: Subject, measured: dict[str, float], gamma: float, suffix: str) -> dict[str, float]:
+def simulated(
+    subject: Subject, measured: dict[str, float], gamma: float, suffix: str
+) -> dict[str, float]:
     """Where the simulation of `phase.py` beside this file has rho_c, from this policy and a coupling."""
     ratios = (np.arange(50) + 0.5) / 50
     setting = Simulation(true=measured["p_true"], noisy=measured["p_label"], prompts=16, runs=8)
-    outcome = simulate(setting, ratios, gamma, subject.run.recipe.train.rollouts_per_prompt, seed=0)
+    outcome = simulate(
+        setting, ratios, gamma, subject.run.recipe.train.rollouts_per_prompt, seed=0
+    )
     shares = {"early": outcome.rises, "end": outcome.coherent}
     found = {
         name: crossing(dict(zip(ratios.tolist(), (share - 0.5).tolist(), strict=True)))
         for name, share in shares.items()
     }
-    return {f"rho_c_simulated_{name}{suffix}": at for name, at in found.items() if at is not None}
+    return {
+        f"rho_c_simulated_{name}{suffix}": at for name, at in found.items() if at is not None
+    }
 
 
 def identity(subject: Subject) -> dict[str, Any]:
@@ -357,7 +402,9 @@ def identity(subject: Subject) -> dict[str, Any]:
     }
 
 
-def whole(subject: Subject, measured: dict[str, Any], groups: int, gradients: int) -> dict[str, float]:
+def whole(
+    subject: Subject, measured: dict[str, Any], groups: int, gradients: int
+) -> dict[str, float]:
     """All that needs gradients, and what follows."""
     found = measured | coupling(subject, gradients)
     found |= magnitudes(subject, found)
@@ -371,7 +418,11 @@ def whole(subject: Subject, measured: dict[str, Any], groups: int, gradients: in
 
 
 def print_measured(
-    runs: Sequence[Run], epochs: Sequence[int], groups: int, gradients: int, draw: NoiseDraw | None
+    runs: Sequence[Run],
+    epochs: Sequence[int],
+    groups: int,
+    gradients: int,
+    draw: NoiseDraw | None,
 ) -> None:
     """Print Markdown tables, means over seeds.
 

@@ -45,7 +45,9 @@ def print_table(title: str, heads: Sequence[str], lines: Iterable[Sequence[str]]
         print(f"| {' | '.join(line)} |")
 
 
-def by_arm(rows: Iterable[dict[str, Any]]) -> dict[tuple[str, float, str], list[dict[str, Any]]]:
+def by_arm(
+    rows: Iterable[dict[str, Any]],
+) -> dict[tuple[str, float, str], list[dict[str, Any]]]:
     """The rows of each arm, by method and noise ratio."""
     grouped = defaultdict(list)
     for row in rows:
@@ -58,7 +60,9 @@ def print_log_ratios(rows: Sequence[dict[str, Any]]) -> None:
     epochs = sorted({row["epoch"] for row in rows})
     lines = []
     for (_, _, arm), own in by_arm(rows).items():
-        values = ([row["log_ratio"] for row in own if row["epoch"] == epoch] for epoch in epochs)
+        values = (
+            [row["log_ratio"] for row in own if row["epoch"] == epoch] for epoch in epochs
+        )
         lines.append([arm, *(f"{fmean(each):.2f}" if each else "" for each in values)])
     print_table("Exact L of noisy prompts after each epoch", ["arm", *map(str, epochs)], lines)
 
@@ -82,16 +86,23 @@ def print_errors(rows: Sequence[dict[str, float]]) -> None:
     for number, title in enumerate(gap_titles()):
         own = [row for row, place in zip(rows, bins, strict=True) if place == number]
         if own:
-            means = (fmean(row[name] for row in own) for name in ("error", "printed", "chernoff"))
+            means = (
+                fmean(row[name] for row in own) for name in ("error", "printed", "chernoff")
+            )
             lines.append([title, f"{len(own):,}", *(f"{mean:.4f}" for mean in means)])
     print_table("Wrong majorities", ["Δp", "prompts", "error", "exp(-KΔp²)", "Chernoff"], lines)
 
 
 def print_critical(rows: Sequence[dict[str, Any]]) -> None:
     """Where the change of exact L since the start, and in the last epoch, reaches 0."""
-    at = {(row["method"], row["seed"], row["ratio"], row["epoch"]): row["log_ratio"] for row in rows}
+    at = {
+        (row["method"], row["seed"], row["ratio"], row["epoch"]): row["log_ratio"]
+        for row in rows
+    }
     epochs = sorted({key[3] for key in at})
-    spans = [(0, epoch) for epoch in epochs if epoch] + [(a, b) for a, b in pairwise(epochs) if a]
+    spans = [(0, epoch) for epoch in epochs if epoch] + [
+        (a, b) for a, b in pairwise(epochs) if a
+    ]
     lines = []
     for method in sorted({key[0] for key in at}):
         for span in spans:
@@ -100,7 +111,16 @@ def print_critical(rows: Sequence[dict[str, Any]]) -> None:
             ends = mean_interval(mean_cell(known)) if known else None
             reach = "" if ends is None else f"{ends[0]:.2f} to {ends[1]:.2f}"
             mean = f"{fmean(known):.2f}" if known else ""
-            lines.append([method, f"{span[0]} to {span[1]}", str(len(known)), str(len(found)), mean, reach])
+            lines.append(
+                [
+                    method,
+                    f"{span[0]} to {span[1]}",
+                    str(len(known)),
+                    str(len(found)),
+                    mean,
+                    reach,
+                ]
+            )
     heads = ["method", "epochs", "seeds that cross", "of", "ρ_c", "95 % interval"]
     print_table("Observed critical ratio: where the change of L is 0", heads, lines)
 
@@ -111,7 +131,11 @@ def _crossings(
     """Of each seed that has the change at two ratios or more."""
     for seed in sorted({key[1] for key in at if key[0] == method}):
         ratios = sorted({key[2] for key in at if key[:2] == (method, seed)})
-        ends = {ratio: [at.get((method, seed, ratio, epoch)) for epoch in span] for ratio in ratios}
-        changes = {ratio: b - a for ratio, (a, b) in ends.items() if a is not None and b is not None}
+        ends = {
+            ratio: [at.get((method, seed, ratio, epoch)) for epoch in span] for ratio in ratios
+        }
+        changes = {
+            ratio: b - a for ratio, (a, b) in ends.items() if a is not None and b is not None
+        }
         if len(changes) > 1:
             yield crossing(changes)

@@ -80,7 +80,9 @@ class Simulation:
 
     def magnitudes(self, rollouts: Counts | None = None) -> tuple[Numbers, Numbers]:
         """G_c and G_n at the start."""
-        magnitude = partial(formulas.advantage_magnitude, rollouts=rollouts, normalised=self.normalised)
+        magnitude = partial(
+            formulas.advantage_magnitude, rollouts=rollouts, normalised=self.normalised
+        )
         return magnitude(self.true, self.noisy), magnitude(self.noisy, self.true)
 
 
@@ -102,9 +104,13 @@ class Outcome:
     replaced: Numbers
 
 
-def simulate(setting: Simulation, ratio: Values, coupling: Values, rollouts: Counts, seed: int) -> Outcome:
+def simulate(
+    setting: Simulation, ratio: Values, coupling: Values, rollouts: Counts, seed: int
+) -> Outcome:
     """Run all cells at once: rho, gamma and K of each, in shapes that fit each other."""
-    rho, gamma, k = np.broadcast_arrays(np.asarray(ratio, float), np.asarray(coupling, float), rollouts)
+    rho, gamma, k = np.broadcast_arrays(
+        np.asarray(ratio, float), np.asarray(coupling, float), rollouts
+    )
     shape, rho, gamma, k = rho.shape, rho.ravel(), gamma.ravel(), k.ravel()
     generator = np.random.default_rng(seeding.key("theory", seed))
     start = np.log(setting.start)
@@ -143,7 +149,9 @@ def _log_ratio(logits: Numbers) -> Numbers:
     return np.asarray(logits[_NOISY_PROMPTS, ..., TRUE] - logits[_NOISY_PROMPTS, ..., NOISY])
 
 
-def _shares(generator: np.random.Generator, p: Numbers, rollouts: NDArray[np.int64], prompts: int) -> Numbers:
+def _shares(
+    generator: np.random.Generator, p: Numbers, rollouts: NDArray[np.int64], prompts: int
+) -> Numbers:
     """Each answer's share of K rollouts, shape (kind, cell, run, prompt, answer)."""
     repeated, k = np.repeat(p[:, :, :, None], prompts, axis=3), rollouts[:, None, None]
     return np.asarray(generator.multinomial(k, repeated) / k[..., None])

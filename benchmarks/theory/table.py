@@ -44,7 +44,9 @@ class Column:
     @property
     def head(self) -> tables.Column:
         """As it is printed."""
-        return tables.Column(self.title, self.title.replace("\n", " ") + ", %" * (self.kind == "share"))
+        return tables.Column(
+            self.title, self.title.replace("\n", " ") + ", %" * (self.kind == "share")
+        )
 
     def cell(self, values: Cell | None) -> str | Cell:
         """A cell as it is printed: the mean, with sd where there is room."""
@@ -103,9 +105,15 @@ def theory_table(arms: Sequence[Arm]) -> Table:
     rows: list[dict[str, Any]] = []
     for subject in _subjects(max(arm.epochs for arm in arms)):
         keys = {column: subject.key(column) for column in subject.columns}
-        shown = {line: cells for line, cells in lines.items() if not cells.keys().isdisjoint(keys.values())}
+        shown = {
+            line: cells
+            for line, cells in lines.items()
+            if not cells.keys().isdisjoint(keys.values())
+        }
         columns = [
-            column for column in subject.columns if any(keys[column] in cells for cells in shown.values())
+            column
+            for column in subject.columns
+            if any(keys[column] in cells for cells in shown.values())
         ]
         printed = [
             tables.Row([line, *(column.cell(cells.get(keys[column])) for column in columns)])
@@ -115,12 +123,15 @@ def theory_table(arms: Sequence[Arm]) -> Table:
             heads = [tables.Column(""), *(column.head for column in columns)]
             blocks.append(tables.Block(heads, printed, subject.title, subject.notes))
         rows += [
-            {"block": subject.name, "line": line, "column": column.name} | _plain(cells[keys[column]])
+            {"block": subject.name, "line": line, "column": column.name}
+            | _plain(cells[keys[column]])
             for line, cells in shown.items()
             for column in columns
             if keys[column] in cells
         ]
-    explanation = "Means over seeds, shares in percent. For sd: --format markdown, latex or csv."
+    explanation = (
+        "Means over seeds, shares in percent. For sd: --format markdown, latex or csv."
+    )
     return Table(
         blocks=blocks,
         rows=rows,
@@ -171,7 +182,8 @@ def refined_crossing(replaced: Mapping[float, float], critical: float) -> float 
         critical: rho_c without OLR.
     """
     left = {
-        ratio: critical - float(formulas.effective_ratio(ratio, share)) for ratio, share in replaced.items()
+        ratio: critical - float(formulas.effective_ratio(ratio, share))
+        for ratio, share in replaced.items()
     }
     return crossing(left)
 
@@ -186,8 +198,14 @@ def _critical_ratios(
     Returns:
         Rows of a frame, whose arms are the variations under active noise and what changes, GRPO's first.
     """
-    active = (arm for arm in arms if arm.recipe.noise is not None and arm.recipe.noise.type == "active")
-    variations = sorted(vary(active, "noise.ratio"), key=lambda variation: variation.first.method != "grpo")
+    active = (
+        arm
+        for arm in arms
+        if arm.recipe.noise is not None and arm.recipe.noise.type == "active"
+    )
+    variations = sorted(
+        vary(active, "noise.ratio"), key=lambda variation: variation.first.method != "grpo"
+    )
     names = tell_apart(
         [f"active {variation.first.method}" for variation in variations],
         [variation.settings("method.name") for variation in variations],
@@ -202,7 +220,10 @@ def _critical_ratios(
             known = {seed: changes for seed, changes in seeds.items() if len(changes) > 1}
             if not known:
                 continue
-            line, observed = f"{name}: {title}", {seed: crossing(changes) for seed, changes in known.items()}
+            line, observed = (
+                f"{name}: {title}",
+                {seed: crossing(changes) for seed, changes in known.items()},
+            )
             for seed, ratio in observed.items():
                 yield line, seed, "critical_ratio/observed", None, ratio
             crossed = sum(ratio is not None for ratio in observed.values())
@@ -216,11 +237,15 @@ def _critical_ratios(
                     yield line, seed, "critical_ratio/predicted", None, predicted
 
 
-def _by_ratio(variation: Variation, metric: str, values: pl.DataFrame) -> dict[int, dict[float, float]]:
+def _by_ratio(
+    variation: Variation, metric: str, values: pl.DataFrame
+) -> dict[int, dict[float, float]]:
     """Seed -> noise ratio -> value, both ascending."""
     seeds: defaultdict[int, dict[float, float]] = defaultdict(dict)
     for ratio, arm in variation.arms.items():
-        for seed, value in values.filter(arm=arm.name, metric=metric).select("seed", "value").iter_rows():
+        for seed, value in (
+            values.filter(arm=arm.name, metric=metric).select("seed", "value").iter_rows()
+        ):
             seeds[seed][float(ratio)] = value
     return dict(sorted(seeds.items()))
 
@@ -242,7 +267,9 @@ def _subjects(epochs: int) -> list[Subject]:
     Args:
         epochs: of the longest run.
     """
-    by_epoch = tuple(Column(f"epoch_{at}", str(at), "number", at) for at in _shown_epochs(epochs))
+    by_epoch = tuple(
+        Column(f"epoch_{at}", str(at), "number", at) for at in _shown_epochs(epochs)
+    )
     return [
         Subject(
             "start",

@@ -76,7 +76,11 @@ class Arm:
 
     def settings(self, *without: str) -> dict[str, Any]:
         """The settings that make the arm (`Run.settings`), without some keys or sections (``method.``)."""
-        return {key: value for key, value in self.runs[0].settings.items() if not key.startswith(without)}
+        return {
+            key: value
+            for key, value in self.runs[0].settings.items()
+            if not key.startswith(without)
+        }
 
     @property
     def epochs(self) -> int:
@@ -87,8 +91,13 @@ class Arm:
     def _visits(self) -> list[pl.DataFrame]:
         """One frame per run, with a row per visit and all metrics; one query, since many cost more time."""
         metrics = all_metrics(self.refinement.slope_threshold, self.refinement.warmup_epochs)
-        by_scan = [by_visit(rows, metrics, "run") for rows in scan_labels_of(run.path for run in self.runs)]
-        return [rows for scan in by_scan for rows in scan.partition_by("run", include_key=False)]
+        by_scan = [
+            by_visit(rows, metrics, "run")
+            for rows in scan_labels_of(run.path for run in self.runs)
+        ]
+        return [
+            rows for scan in by_scan for rows in scan.partition_by("run", include_key=False)
+        ]
 
     def by_epoch(self) -> list[pl.DataFrame]:
         """One frame per run, with a row per complete epoch: ``visit``, ``prompts`` and all metrics of labels."""
@@ -101,8 +110,14 @@ class Arm:
         for run, visits in zip(self.runs, self._visits, strict=True):
             epochs, planned = complete_epochs(visits), run.recipe.train.epochs
             if epochs != planned:
-                more = f"; epoch {epochs + 1} is under way and left out" if visits.height > epochs else ""
-                sentences[run.path] = f"{run.path} has gone through {epochs} of {planned} epochs{more}."
+                more = (
+                    f"; epoch {epochs + 1} is under way and left out"
+                    if visits.height > epochs
+                    else ""
+                )
+                sentences[run.path] = (
+                    f"{run.path} has gone through {epochs} of {planned} epochs{more}."
+                )
         return sentences
 
     def notes(self) -> list[str]:
@@ -123,16 +138,23 @@ class Arm:
         """Metrics, by their names, of the epochs that all runs have, by run; `at` is the epoch."""
         by_run = zip(self.runs, self.by_epoch(), strict=True)
         values = (
-            pl.concat(rows.head(self.epochs).with_columns(seed=pl.lit(run.seed)) for run, rows in by_run)
+            pl.concat(
+                rows.head(self.epochs).with_columns(seed=pl.lit(run.seed))
+                for run, rows in by_run
+            )
             .unpivot([*metrics], index=["seed", "visit"], variable_name="metric")
-            .select(arm=pl.lit(self.name), seed="seed", metric="metric", at="visit", value="value")
+            .select(
+                arm=pl.lit(self.name), seed="seed", metric="metric", at="visit", value="value"
+            )
             .cast(SCHEMA)  # type: ignore[arg-type]
         )
         order = pl.col("metric").cast(pl.Enum([*metrics]))
         return values.drop_nulls("value").sort(order, "at", maintain_order=True)
 
 
-def measured(arms: Iterable[Arm], values: Callable[[Run], Mapping[str, float | None]]) -> pl.DataFrame:
+def measured(
+    arms: Iterable[Arm], values: Callable[[Run], Mapping[str, float | None]]
+) -> pl.DataFrame:
     """The metrics that a run has one value of, as a frame."""
     return frame(
         (arm.name, run.seed, metric, None, value)
@@ -157,7 +179,11 @@ def find_runs(places: Iterable[Path], columns: Mapping[str, str] | None = None) 
     below = {place: [place] if is_run(place) else list(runs_below(place)) for place in places}
     logs = [place for place, paths in below.items() if not paths and _holds_log(place)]
     for place, paths in below.items():
-        if not paths and place not in logs and not (place.name in _BESIDE_RUNS and any(below.values())):
+        if (
+            not paths
+            and place not in logs
+            and not (place.name in _BESIDE_RUNS and any(below.values()))
+        ):
             require_run(place)
         for run in sorted(map(read_run, paths), key=lambda run: (run.created, str(run.path))):
             runs.setdefault(run.path.resolve(), run)
@@ -174,7 +200,9 @@ def begun(runs: Sequence[Run], named: Iterable[Path]) -> tuple[list[Run], list[s
     A run that was named itself is kept, as are all if none has a complete step: whoever reads it says what is missing.
     """
     kept = set(named)
-    waiting = [r for r in runs if r.log is None and r.path not in kept and not stored_steps(r.path)]
+    waiting = [
+        r for r in runs if r.log is None and r.path not in kept and not stored_steps(r.path)
+    ]
     if len(waiting) == len(runs):
         return list(runs), []
     notes = [f"{run.path} holds no complete step yet and is left out." for run in waiting]
@@ -227,14 +255,17 @@ def relabel(arms: Sequence[Arm], labels: Iterable[str]) -> list[Arm]:
     names = [arm.name for arm in new.values()]
     if len(set(names)) < len(names):
         raise UserError(
-            f"two arms would have one name ({', '.join(names)}); give them different ones", "label"
+            f"two arms would have one name ({', '.join(names)}); give them different ones",
+            "label",
         )
     return list(new.values())
 
 
 def newest_of_each(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
     """The newest run of every arm and seed, in their order, and a sentence on each that is left out."""
-    newest = {(*_arm_key(run), run.seed): run for run in sorted(runs, key=lambda run: run.created)}
+    newest = {
+        (*_arm_key(run), run.seed): run for run in sorted(runs, key=lambda run: run.created)
+    }
     pairs = [(run, newest[(*_arm_key(run), run.seed)]) for run in runs]
     sentence = "{} is left out: {} is newer, of the same arm and seed.".format
     older = [sentence(run.path, other.path) for run, other in pairs if run is not other]
@@ -274,7 +305,10 @@ class Variation:
 def merged(arms: Iterable[Arm]) -> list[Arm]:
     """The arms, those that differ in nothing but their name as one: the first, with one run of every seed."""
     groups = gathered((repr(sorted(arm.settings().items())), arm) for arm in arms)
-    of_seeds = [{run.seed: run for arm in reversed(group) for run in arm.runs} for group in groups.values()]
+    of_seeds = [
+        {run.seed: run for arm in reversed(group) for run in arm.runs}
+        for group in groups.values()
+    ]
     return [
         replace(group[0], runs=tuple(run for _, run in sorted(runs.items())))
         for group, runs in zip(groups.values(), of_seeds, strict=True)
@@ -290,7 +324,11 @@ def vary(arms: Iterable[Arm], key: str) -> list[Variation]:
     for arm in arms:
         if (value := _value(arm.runs[0], key)) is not None:
             groups[repr(sorted(arm.settings(key).items()))].setdefault(value, arm)
-    return [Variation(key, dict(sorted(group.items()))) for group in groups.values() if len(group) > 1]
+    return [
+        Variation(key, dict(sorted(group.items())))
+        for group in groups.values()
+        if len(group) > 1
+    ]
 
 
 def _value(run: Run, key: str) -> Any:
@@ -305,7 +343,12 @@ def grpo_beside(arm: Arm, arms: Iterable[Arm]) -> Arm | None:
     """The first arm that differs from one in nothing but the method, and is GRPO; None if there is none."""
     data = arm.settings("method.")
     return next(
-        (other for other in arms if other.method == "grpo" and other.settings("method.") == data), None
+        (
+            other
+            for other in arms
+            if other.method == "grpo" and other.settings("method.") == data
+        ),
+        None,
     )
 
 
@@ -325,11 +368,17 @@ def tell_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> l
 def telling_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """The settings in which several recipes differ, one text per recipe, as ``key=value``."""
     keys = sorted({key for recipe in settings for key in recipe})
-    telling = [key for key in keys if any(recipe.get(key) != settings[0].get(key) for recipe in settings)]
+    telling = [
+        key
+        for key in keys
+        if any(recipe.get(key) != settings[0].get(key) for recipe in settings)
+    ]
     # Another file mostly has other columns too, and is told apart by its name.
     telling = [key for key in telling if not key.startswith("data.columns.")] or telling
     return [
-        " ".join(f"{key.rpartition('.')[2]}={_shown(recipe.get(key, 'unset'))}" for key in telling)
+        " ".join(
+            f"{key.rpartition('.')[2]}={_shown(recipe.get(key, 'unset'))}" for key in telling
+        )
         for recipe in settings
     ]
 

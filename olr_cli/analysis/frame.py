@@ -23,7 +23,13 @@ from olr_cli.tables.table import UNKNOWN, Cell, Ends, Kind
 
 CONFIDENCE = 0.95
 
-SCHEMA = {"arm": pl.String, "seed": pl.Int64, "metric": pl.String, "at": pl.Int64, "value": pl.Float64}
+SCHEMA = {
+    "arm": pl.String,
+    "seed": pl.Int64,
+    "metric": pl.String,
+    "at": pl.Int64,
+    "value": pl.Float64,
+}
 
 SPREAD = {"mean": float, "sd": float, "runs": int}
 """Columns of a figure's rows: mean, sd (null for one run) and number of the runs that have a value."""
@@ -66,7 +72,8 @@ def summarise(
     cells = {}
     for key, numbers in by_seed.items():
         baseline, top = (
-            by_seed.get(key._replace(arm=arm), {}) for arm in ((references or {}).get(key.arm, ""), best)
+            by_seed.get(key._replace(arm=arm), {})
+            for arm in ((references or {}).get(key.arm, ""), best)
         )
         cells[key] = replace(
             mean_cell(list(numbers.values())),
@@ -111,7 +118,9 @@ def flat(cell: Cell) -> dict[str, Any]:
 
 def mean_cell(values: Sequence[float], kind: Kind = "share") -> Cell:
     """The mean of at least one value; with the sample's sd, if there are two."""
-    return Cell(fmean(values), kind, sd=stdev(values) if len(values) > 1 else None, n=len(values))
+    return Cell(
+        fmean(values), kind, sd=stdev(values) if len(values) > 1 else None, n=len(values)
+    )
 
 
 def difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Cell | None:
@@ -135,7 +144,9 @@ def recovered(
     common or the gap is below `SMALLEST_GAP`.
     """
     seeds = sorted(values.keys() & baseline.keys() & top.keys())
-    gains, gaps = ([others[seed] - baseline[seed] for seed in seeds] for others in (values, top))
+    gains, gaps = (
+        [others[seed] - baseline[seed] for seed in seeds] for others in (values, top)
+    )
     if not seeds or fmean(gaps) < SMALLEST_GAP:
         return None
     share = fmean(gains) / fmean(gaps)
@@ -144,7 +155,9 @@ def recovered(
     return replace(mean, sd=None, ends=mean_interval(mean))
 
 
-def notes_on_differences(cells: Iterable[Cell | None], reference: str, whose: str = "") -> Iterator[str]:
+def notes_on_differences(
+    cells: Iterable[Cell | None], reference: str, whose: str = ""
+) -> Iterator[str]:
     """Sentences on compared cells: what they are compared with, and whether intervals are missing."""
     changes = [cell.change for cell in cells if cell and cell.change]
     if changes:
@@ -153,7 +166,9 @@ def notes_on_differences(cells: Iterable[Cell | None], reference: str, whose: st
         yield "One seed gives no sd and no interval: train more seeds."
 
 
-def without_difference(cells: Mapping[Key, Cell], references: Mapping[str, str]) -> Iterator[str]:
+def without_difference(
+    cells: Mapping[Key, Cell], references: Mapping[str, str]
+) -> Iterator[str]:
     """Sentences on arms that have values, and no seed in common with the arm that they are compared with."""
     compared = {key.arm for key, cell in cells.items() if cell.change}
     known = {key.arm for key in cells}

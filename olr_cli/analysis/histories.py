@@ -15,8 +15,25 @@ import polars as pl
 from olr_cli.answers import EXTRACTORS, Judge, find_extractor, reading_more
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.chat import Message
-from olr_cli.data.logs import LABELS, STATISTICS, Report, RolloutLog, answers_of, is_log, read_log, silent
-from olr_cli.data.prompts import NEVER_REWARDED, NOISE_TYPES, SENTINEL, NoiseType, Prompt, PromptSet, View
+from olr_cli.data.logs import (
+    LABELS,
+    STATISTICS,
+    Report,
+    RolloutLog,
+    answers_of,
+    is_log,
+    read_log,
+    silent,
+)
+from olr_cli.data.prompts import (
+    NEVER_REWARDED,
+    NOISE_TYPES,
+    SENTINEL,
+    NoiseType,
+    Prompt,
+    PromptSet,
+    View,
+)
 from olr_cli.data.rows import matching_files
 from olr_cli.data.sets import recipe_reading, sentinel_type, training_prompts
 from olr_cli.data.verified import with_verified
@@ -36,7 +53,14 @@ _CHUNK = 200_000
 OF_THE_LOSS = ("penalty_weight", "smoothing")
 """Settings of the method that decide nothing about labels, rewards or prompts."""
 
-_SETTABLE = ("seed", "noise.draw", "data.extractor", "data.tolerance", "data.verified", "data.columns")
+_SETTABLE = (
+    "seed",
+    "noise.draw",
+    "data.extractor",
+    "data.tolerance",
+    "data.verified",
+    "data.columns",
+)
 """What can be set besides the method and the verifier."""
 
 NO_LABELS = "It has no labels"
@@ -57,7 +81,9 @@ def replay_words(recipe: Recipe, settings: Sequence[str] = ()) -> list[str]:
     They have the settings that the history is read with, by default those that a run's own verifier needs, and the
     method OLR if a rule of somebody's own has other criteria.
     """
-    read = settings or [text for key, text in recipe.code_settings().items() if key == "verifier.where"]
+    read = settings or [
+        text for key, text in recipe.code_settings().items() if key == "verifier.where"
+    ]
     own = ["method.name=olr"] if isinstance(recipe.method, OwnMethod) else []
     return [word for setting in (*read, *own, EXAMPLE) for word in ("--set", setting)]
 
@@ -127,7 +153,9 @@ def read_history(
     with at("set"):
         changes = override({}, overrides)
     places = [source] if isinstance(source, Path) else list(source)
-    runs = [place for place in places if place.is_dir() and (has_run(place) or not is_log(place))]
+    runs = [
+        place for place in places if place.is_dir() and (has_run(place) or not is_log(place))
+    ]
     if not runs:
         return _log_history(places, columns, changes, keeps_responses, report)
     if not has_run(runs[0]):
@@ -137,14 +165,21 @@ def read_history(
             f" (.parquet, .jsonl); name {'one of these' if one is None else f'one of its runs, such as {one}'}"
         )
     if len(places) > 1 or columns:
-        raise UserError(f"{runs[0]} is a run directory; name it alone, without columns, which are for logs")
+        raise UserError(
+            f"{runs[0]} is a run directory; name it alone, without columns, which are for logs"
+        )
     return _run_history(runs[0], changes, report)
 
 
-def _recipe(base: Recipe, changes: Mapping[str, Any], source: str, settable: Sequence[str]) -> Recipe:
+def _recipe(
+    base: Recipe, changes: Mapping[str, Any], source: str, settable: Sequence[str]
+) -> Recipe:
     for key in flatten(dict(changes)):
         section = ".".join(key.split(".")[:2])
-        decides = key.startswith(("method", "verifier")) and key.removeprefix("method.") not in OF_THE_LOSS
+        decides = (
+            key.startswith(("method", "verifier"))
+            and key.removeprefix("method.") not in OF_THE_LOSS
+        )
         if section not in settable and not decides:
             raise UserError(
                 "the stored rollouts are as they are, and no loss is computed; a replay can set method.*, verifier.*,"
@@ -156,7 +191,9 @@ def _recipe(base: Recipe, changes: Mapping[str, Any], source: str, settable: Seq
     of_olr = OlrMethod.model_fields.keys() - type(base.method).model_fields.keys()
     chosen = settings.get("name", "olr" if of_olr & settings.keys() else base.method.name)
     if chosen != base.method.name:
-        tree["method"] = {"name": chosen}  # with its own defaults, not with the settings of the run's method
+        tree["method"] = {
+            "name": chosen
+        }  # with its own defaults, not with the settings of the run's method
     if base.noise is None and "noise" in changes:
         # Active labels can also be those of a marked file, which needs no noise section.
         tree["noise"] = {"type": "active"}
@@ -217,16 +254,25 @@ def _with_verified(
 ) -> tuple[dict[str, Prompt], list[str]]:
     verified = recipe.data.verified
     if verified is None:
-        return {name: replace(prompt, is_verified=False) for name, prompt in prompts.items()}, []
-    marked, notes = with_verified(prompts.values(), verified, recipe.seed, source, recipe_reading(recipe))
+        return {
+            name: replace(prompt, is_verified=False) for name, prompt in prompts.items()
+        }, []
+    marked, notes = with_verified(
+        prompts.values(), verified, recipe.seed, source, recipe_reading(recipe)
+    )
     return {prompt.prompt_id: prompt for prompt in marked}, [f"{note}." for note in notes]
 
 
 def with_questions(prompts: Mapping[str, Prompt], run: Path) -> Mapping[str, Prompt]:
     """A run's prompts with their messages, where its data set can be read on this machine."""
     with suppress(UserError):
-        asked = {prompt.prompt_id: prompt.messages for prompt in run_data(run, is_local=True).prompts}
-        return {name: replace(prompt, messages=asked.get(name, ())) for name, prompt in prompts.items()}
+        asked = {
+            prompt.prompt_id: prompt.messages for prompt in run_data(run, is_local=True).prompts
+        }
+        return {
+            name: replace(prompt, messages=asked.get(name, ()))
+            for name, prompt in prompts.items()
+        }
     return prompts
 
 
@@ -251,7 +297,9 @@ def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
 def rewards_responses(recipe: Recipe) -> bool:
     """Whether the rewards depend on more of a response than its answer."""
     rules = recipe.verifier.where if recipe.verifier else ()
-    return compose(recipe.method).score is not None or any(rule.response or rule.function for rule in rules)
+    return compose(recipe.method).score is not None or any(
+        rule.response or rule.function for rule in rules
+    )
 
 
 def _read_anew(
@@ -291,13 +339,19 @@ def _log_history(
         )
     labels = _labels_of_prompts(table, source)
     marked = sentinel_type(recipe)
-    prompts = {row["prompt_id"]: _prompt(row, marked, log.questions) for row in labels.iter_rows(named=True)}
+    prompts = {
+        row["prompt_id"]: _prompt(row, marked, log.questions)
+        for row in labels.iter_rows(named=True)
+    }
     prompts, verified_notes = _with_verified(prompts, recipe, source)
-    rewarded = _rewarded_labels(table) if all(p.given_label is None for p in prompts.values()) else {}
+    rewarded = (
+        _rewarded_labels(table) if all(p.given_label is None for p in prompts.values()) else {}
+    )
     notes = [*log.notes, *verified_notes]
     if rewarded:
         prompts = {
-            name: replace(p, given_label=rewarded.get(name, NEVER_REWARDED)) for name, p in prompts.items()
+            name: replace(p, given_label=rewarded.get(name, NEVER_REWARDED))
+            for name, p in prompts.items()
         }
         never = len(prompts) - len(rewarded)
         notes.append(
@@ -310,7 +364,9 @@ def _log_history(
     more = [name for name in ("model", "response", "is_rewarded") if name in table.columns]
     views = table["view"].drop_nulls().unique().to_list() if "view" in table.columns else []
     if strange := [view for view in views if view not in get_args(View)]:
-        raise UserError(f"{source}: view '{strange[0]}' is not one of {', '.join(get_args(View))}")
+        raise UserError(
+            f"{source}: view '{strange[0]}' is not one of {', '.join(get_args(View))}"
+        )
     return RolloutHistory(
         source,
         _reported(_steps_of_log(table, (*_COLUMNS, *more)), report),
@@ -332,7 +388,9 @@ def _steps_of_log(table: pl.DataFrame, columns: Sequence[str]) -> Iterator[pl.Da
         rows = table.filter(pl.col("visit") == visit).with_columns(step=pl.col("visit"))
         yield (
             rows.with_columns(
-                pl.lit(None, kind).alias(name) if name not in rows.columns else pl.col(name).cast(kind)
+                pl.lit(None, kind).alias(name)
+                if name not in rows.columns
+                else pl.col(name).cast(kind)
                 for name, kind in kinds.items()
             )
             .with_columns(
@@ -350,11 +408,19 @@ def _rewarded_labels(table: pl.DataFrame) -> dict[str, str]:
     rewarded = table.filter(pl.col("is_rewarded"), pl.col("answer").is_not_null())
     counts = rewarded.group_by("prompt_id", "answer").len().cast({pl.Categorical: pl.String})
     counts = counts.sort("len", "answer", descending=[True, False])
-    return dict(counts.unique("prompt_id", maintain_order=True).select("prompt_id", "answer").iter_rows())
+    return dict(
+        counts.unique("prompt_id", maintain_order=True)
+        .select("prompt_id", "answer")
+        .iter_rows()
+    )
 
 
 def _some_rewards(table: pl.DataFrame) -> pl.DataFrame:
-    rows = table.select("prompt_id", "answer", "is_rewarded").drop_nulls().cast({pl.Categorical: pl.String})
+    rows = (
+        table.select("prompt_id", "answer", "is_rewarded")
+        .drop_nulls()
+        .cast({pl.Categorical: pl.String})
+    )
     # Odd, so that no stride meets the same place of every group.
     return rows.gather_every(max(1, len(rows) // _COMPARED) | 1)
 
@@ -368,11 +434,16 @@ def contradictions(history: RolloutHistory, judge: Judge) -> list[str]:
     }
     asked = [
         ((label, answer), is_rewarded)
-        for name, answer, is_rewarded in (() if history.rewards is None else history.rewards.iter_rows())
+        for name, answer, is_rewarded in (
+            () if history.rewards is None else history.rewards.iter_rows()
+        )
         if (label := known.get(name)) is not None
     ]
     verdicts = judge.matches(pair for pair, _ in asked)
-    wrong = sum(v not in (None, is_rewarded) for v, (_, is_rewarded) in zip(verdicts, asked, strict=True))
+    wrong = sum(
+        v not in (None, is_rewarded)
+        for v, (_, is_rewarded) in zip(verdicts, asked, strict=True)
+    )
     if wrong <= _MOST_CONTRADICTIONS * len(asked):
         return []
     return [
@@ -384,7 +455,11 @@ def contradictions(history: RolloutHistory, judge: Judge) -> list[str]:
 def _labels_of_prompts(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     """One row a prompt with its label columns; they must not change from visit to visit."""
     known = [name for name in (*LABELS, "data_source") if name in table.columns]
-    labels = table.select("prompt_id", *known).unique(maintain_order=True).cast({pl.Categorical: pl.String})
+    labels = (
+        table.select("prompt_id", *known)
+        .unique(maintain_order=True)
+        .cast({pl.Categorical: pl.String})
+    )
     twice = labels.filter(pl.col("prompt_id").is_duplicated())
     if not twice.is_empty():
         raise UserError(

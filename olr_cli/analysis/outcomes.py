@@ -33,7 +33,10 @@ HELD_OUT = ScoreColumn("eval/avg", "held-out accuracy", None)
 BELOW_START = "below_start"
 """1 for a run that ended below its own held-out accuracy before training, else 0."""
 
-AVERAGES = (ScoreColumn("in", "ID", "in", is_average=True), ScoreColumn("out", "OOD", "out", is_average=True))
+AVERAGES = (
+    ScoreColumn("in", "ID", "in", is_average=True),
+    ScoreColumn("out", "OOD", "out", is_average=True),
+)
 """The paper's means over the in- and the out-of-distribution benchmarks."""
 
 _TASK = ("model.path", "data.train", "data.test")
@@ -48,7 +51,9 @@ def at_the_end(arms: Sequence[Arm]) -> pl.DataFrame:
         for run, rows in zip(arm.runs, arm.by_epoch(), strict=True):
             at_end = rows.row(-1, named=True)
             last[run.path] = {name: at_end[name] for name in counted}
-    return measured(arms, lambda run: {HELD_OUT.name: run.last_logged(HELD_OUT.name), **last[run.path]})
+    return measured(
+        arms, lambda run: {HELD_OUT.name: run.last_logged(HELD_OUT.name), **last[run.path]}
+    )
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,9 @@ def _held_out(runs: Sequence[Run]) -> Source:
     for run in runs:
         if (end := run.last_logged(name)) is not None:
             start = first[run.path]
-            shares[run.path] = {name: end} | ({} if start is None else {BELOW_START: float(end < start)})
+            shares[run.path] = {name: end} | (
+                {} if start is None else {BELOW_START: float(end < start)}
+            )
     tasks = {repr(task(run)): task(run) for run in runs}
     starts = []
     for key, detail in zip(tasks, telling_settings(list(tasks.values())), strict=True):
@@ -136,8 +143,12 @@ def _held_out(runs: Sequence[Run]) -> Source:
 
 def _last_scores(run: Path) -> StoredScores | None:
     """The scores of the last checkpoint that `olr evaluate RUN` scored on some of the paper's benchmarks (R22)."""
-    evaluations = [stored_scores(file.parent) for file in sorted(run.glob("evaluation/*/scores.json"))]
-    of_paper = [scores for scores in evaluations if not scores.benchmarks.keys().isdisjoint(PAPER)]
+    evaluations = [
+        stored_scores(file.parent) for file in sorted(run.glob("evaluation/*/scores.json"))
+    ]
+    of_paper = [
+        scores for scores in evaluations if not scores.benchmarks.keys().isdisjoint(PAPER)
+    ]
     return max(of_paper, key=lambda scores: scores.step or 0, default=None)
 
 
@@ -153,13 +164,20 @@ def _model_scores(place: Path) -> StoredScores:
     return scores
 
 
-def _benchmark_scores(scores: Mapping[Path, StoredScores], models: Sequence[StoredScores]) -> Source:
+def _benchmark_scores(
+    scores: Mapping[Path, StoredScores], models: Sequence[StoredScores]
+) -> Source:
     """Scores that `olr evaluate` left in the runs, and those of policies before training, each a seed."""
     columns = []
     for average in AVERAGES:
-        known = [registry()[name] for name in PAPER if registry()[name].distribution == average.group]
+        known = [
+            registry()[name] for name in PAPER if registry()[name].distribution == average.group
+        ]
         columns += [
-            *(ScoreColumn(benchmark.name, benchmark.title, average.group) for benchmark in known),
+            *(
+                ScoreColumn(benchmark.name, benchmark.title, average.group)
+                for benchmark in known
+            ),
             average,
         ]
     names = {column.name for column in columns}
@@ -190,7 +208,9 @@ def _benchmark_scores(scores: Mapping[Path, StoredScores], models: Sequence[Stor
 
 def _unequal(evaluations: Sequence[StoredScores]) -> Iterator[str]:
     for name in PAPER:
-        scores = [scores.benchmarks[name] for scores in evaluations if name in scores.benchmarks]
+        scores = [
+            scores.benchmarks[name] for scores in evaluations if name in scores.benchmarks
+        ]
         title = registry()[name].title
         if any(not score.is_whole for score in scores):
             yield f"{title}: only some of the problems were scored, so it does not compare with the paper's."

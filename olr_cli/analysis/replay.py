@@ -50,7 +50,9 @@ def _rollouts_of(rows: pl.DataFrame, method: Method, source: Path) -> pl.DataFra
     taken = rows.filter(pl.col("view").is_in(method.views))
     visits = rows.select("prompt_id", "visit").unique(maintain_order=True)
     for view in method.views if len(method.views) > 1 or len(taken) < len(rows) else ():
-        without = visits.join(rows.filter(pl.col("view") == view), on=["prompt_id", "visit"], how="anti")
+        without = visits.join(
+            rows.filter(pl.col("view") == view), on=["prompt_id", "visit"], how="anti"
+        )
         if not without.is_empty():
             prompt, visit = without.row(0)
             raise UserError(
@@ -115,7 +117,9 @@ def replay_answer(
     The next commands name the history by the words `named`, by default its place, and read it with the same settings.
     """
     # The place of its own that a replay has is written again: the run may have gone on since.
-    is_new = _write_labels(label_tables(history, judge), target, replaces=target == replay_file(history))
+    is_new = _write_labels(
+        label_tables(history, judge), target, replaces=target == replay_file(history)
+    )
     labels = _scan(target)
     is_right = pl.col("effective_label_is_correct")
     counts = labels.select(
@@ -141,27 +145,36 @@ def replay_answer(
         note = kind_note(history.source, kind_of(read_manifest(history.source)))
         lines += _agreement(history, method, labels) if note is None else [f"Note: {note}"]
     elif row["labelled"]:
-        lines.append(f"{row['changed']:,} of {row['labelled']:,} labels would be replaced by another answer.")
+        lines.append(
+            f"{row['changed']:,} of {row['labelled']:,} labels would be replaced by another answer."
+        )
     lines += _warnings(history, row)
     words = named or [str(history.source)]
     recipe = read_recipe(history.source) if history.is_run else history.recipe
     kept = [setting for setting in settings if not setting.strip().startswith("method")]
     read = [word for it in kept if it.strip().startswith(SETTABLE) for word in ("--set", it)]
     commands = {
-        shlex.join(["olr", "audit", *words, *read]): "which labels look wrong, the most doubtful first",
+        shlex.join(
+            ["olr", "audit", *words, *read]
+        ): "which labels look wrong, the most doubtful first",
         shlex.join(
             ["olr", "replay", *words, *replay_words(recipe, kept)]
         ): "what other criteria would select",
     }
     notes = [*history.notes, *contradictions(history, judge)]
-    return Answer(lines, notes=notes, files=[File.written(target, is_new=is_new)], next=commands)
+    return Answer(
+        lines, notes=notes, files=[File.written(target, is_new=is_new)], next=commands
+    )
 
 
 def _warnings(history: RolloutHistory, counts: Mapping[str, int]) -> list[str]:
     """The two reasons why a replay may select nothing although the rollouts would bear it."""
     recipe, missing = history.recipe, 1 - counts["answered"] / counts["rollouts"]
     warnings = [f"Warning: {sentence}" for sentence in history.warns_of_no_answers(missing)]
-    if isinstance(recipe.method, OlrMethod) and recipe.method.warmup_epochs >= counts["last_visit"]:
+    if (
+        isinstance(recipe.method, OlrMethod)
+        and recipe.method.warmup_epochs >= counts["last_visit"]
+    ):
         warnings.append(
             f"Warning: method.warmup_epochs {recipe.method.warmup_epochs} leaves none of the"
             f" {counts['last_visit']} visits in which a label can be refined; lower it"
@@ -171,10 +184,15 @@ def _warnings(history: RolloutHistory, counts: Mapping[str, int]) -> list[str]:
 
 def _settings(recipe: Recipe) -> str:
     """The settings of the method that decide something here."""
-    usual = {key for key in ("prompts", "majority_graded_by") if recipe.is_default(f"method.{key}")}
+    usual = {
+        key for key in ("prompts", "majority_graded_by") if recipe.is_default(f"method.{key}")
+    }
     left_out = {"name", *OF_THE_LOSS, *usual}
     method = recipe.method.model_dump(mode="json", exclude=left_out, exclude_none=True)
-    shown = {key: "+".join(value) if isinstance(value, list) else value for key, value in method.items()}
+    shown = {
+        key: "+".join(value) if isinstance(value, list) else value
+        for key, value in method.items()
+    }
     return (
         ", ".join(f"{key} {value if value != '' else 'none'}" for key, value in shown.items())
         or "no settings"

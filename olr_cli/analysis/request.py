@@ -76,7 +76,9 @@ class Request:
 
     def tables(self, arms: Sequence[Arm]) -> list[str]:
         """The table; by default that of the arms, where there is something to compare or nothing else to print."""
-        is_wanted = self.must_compare or (len(arms) > 1 and all(arm.log is None for arm in arms))
+        is_wanted = self.must_compare or (
+            len(arms) > 1 and all(arm.log is None for arm in arms)
+        )
         return [self.table or "arms"] if is_wanted else []
 
 
@@ -86,7 +88,8 @@ def carry_out(request: Request) -> Answer:
     figures.known_figures(request.wanted_figures)
     if request.verified is not None and not request.report:
         raise UserError(
-            "this is for a report; to audit one run alone: olr audit RUN --verified FILE", "verified"
+            "this is for a report; to audit one run alone: olr audit RUN --verified FILE",
+            "verified",
         )
     if not request.places:
         raise UserError("name the run directories to analyse, or folders with runs below them")
@@ -102,10 +105,14 @@ def carry_out(request: Request) -> Answer:
     arms = relabel(unlabelled, request.label)
     _require_runs(request, arms)
     renamed = {old.name: arm.name for old, arm in zip(unlabelled, arms, strict=True)}
-    baseline, reference = (renamed.get(name or "", name) for name in (request.baseline, request.reference))
+    baseline, reference = (
+        renamed.get(name or "", name) for name in (request.baseline, request.reference)
+    )
     tables = _tables(request, arms, baseline, reference, models)
     wanted, drawn = _drawn(request, arms)
-    charts = [chart for name in drawn if name in wanted or "all" in wanted for chart in drawn[name]]
+    charts = [
+        chart for name in drawn if name in wanted or "all" in wanted for chart in drawn[name]
+    ]
     notes = [*_notes(runs, left_out, arms), *(chart.note for chart in charts if chart.note)]
     folder = _folder(request, places, runs) if charts or request.report else Path()
     has_pdf = request.pdf or (len(request.named_figures) == 1 and "all" not in wanted)
@@ -121,10 +128,14 @@ def carry_out(request: Request) -> Answer:
         notes += left_out
     if request.csv is not None:
         text = comma_separated(*tables.values()) + "\n"
-        is_new = write_new(request.csv, lambda path: path.write_text(text, encoding="utf-8"), "out")
+        is_new = write_new(
+            request.csv, lambda path: path.write_text(text, encoding="utf-8"), "out"
+        )
         files.append(File.written(request.csv, is_new=is_new))
     result = {"tables": tables, "written": written, "notes": notes}
-    return Answer(list(tables.values()), result, notes, files, dict(_next(request, arms, [*tables])))
+    return Answer(
+        list(tables.values()), result, notes, files, dict(_next(request, arms, [*tables]))
+    )
 
 
 def _tables(
@@ -144,7 +155,9 @@ def _tables(
     tables = {}
     for name in names:
         try:
-            tables[name] = count(name, arms, baseline, reference, models, with_published=request.paper)
+            tables[name] = count(
+                name, arms, baseline, reference, models, with_published=request.paper
+            )
         except Lack as lack:
             # A table that nobody asked for is left out.
             if request.must_compare:
@@ -152,7 +165,9 @@ def _tables(
     return tables
 
 
-def _drawn(request: Request, arms: Sequence[Arm]) -> tuple[Sequence[str], dict[str, list[Chart]]]:
+def _drawn(
+    request: Request, arms: Sequence[Arm]
+) -> tuple[Sequence[str], dict[str, list[Chart]]]:
     """The names of the figures to save, and the charts of these, and of all where there is a report."""
     wanted, more = request.wanted_figures, ["all"] if request.report else []
     try:
@@ -185,7 +200,9 @@ def _folder(request: Request, places: Sequence[Path], runs: Sequence[Run]) -> Pa
         return places[0] / "figures"
     parents = {run.path.resolve().parent for run in runs}
     if len(parents) > 1:
-        raise UserError("the runs stand in several folders; say where their figures should go", "out")
+        raise UserError(
+            "the runs stand in several folders; say where their figures should go", "out"
+        )
     return runs[0].path.parent / "figures"
 
 
@@ -205,7 +222,9 @@ def _notes(runs: Sequence[Run], left_out: Sequence[str], arms: Sequence[Arm]) ->
         yield f"The arms were trained for different numbers of epochs ({lengths})."
 
 
-def _next(request: Request, arms: Sequence[Arm], tables: Sequence[str]) -> Iterator[tuple[str, str]]:
+def _next(
+    request: Request, arms: Sequence[Arm], tables: Sequence[str]
+) -> Iterator[tuple[str, str]]:
     if tables:
         if tables[-1] in PUBLISHED_TABLES and not request.paper:
             yield "the same command with --paper", "the published numbers beside"
@@ -215,7 +234,10 @@ def _next(request: Request, arms: Sequence[Arm], tables: Sequence[str]) -> Itera
     first = arms[0].runs[0]
     run = shlex.quote(str(first.path))
     if first.log is not None:
-        yield AuditRequest(request.places, columns=request.columns).again(), "which labels look wrong"
+        yield (
+            AuditRequest(request.places, columns=request.columns).again(),
+            "which labels look wrong",
+        )
         return
     if list(request.wanted_figures) == ["learning"]:
         yield f"olr analyze {run} --figure all", "every figure that this run allows"

@@ -55,9 +55,13 @@ _MISREAD = re.compile(
 """Double factorials (read as factorials of factorials), numbers side by side (read as a sum), powers without braces
 (read from the left), what is computed though it has letters, and what is computed while it is read, unless small."""
 
-_RULE = PSParser.ruleNames.index("atom_expr")  # whether x^2(... continues as a power or as a function call
+_RULE = PSParser.ruleNames.index(
+    "atom_expr"
+)  # whether x^2(... continues as a power or as a function call
 _FULL_CONTEXT = frozenset(
-    decision for decision, state in enumerate(PSParser.atn.decisionToState) if state.ruleIndex == _RULE
+    decision
+    for decision, state in enumerate(PSParser.atn.decisionToState)
+    if state.ruleIndex == _RULE
 )
 _PLAIN_DECIMAL = re.compile(r"\d*\.\d+", re.ASCII)
 
@@ -88,7 +92,9 @@ def _convert_and_check(self: Any, context: Any) -> Any:
 
 def _convert_binom(self: Any, binom: Any) -> Any:
     """Leave a binomial as it is; the parser computes it."""
-    return sympy.binomial(self.convert_expr(binom.upper), self.convert_expr(binom.lower), evaluate=False)
+    return sympy.binomial(
+        self.convert_expr(binom.upper), self.convert_expr(binom.lower), evaluate=False
+    )
 
 
 # For math-verify's own reading as well.
@@ -134,7 +140,9 @@ def _convert(latex: str) -> Any:
     """Parse `latex`. Letters have no case, so that `A` is `a`, unless both are there: `M/m` is not 1."""
     letters = set(_LETTER.findall(_TEXT.sub("", latex)))
     if len({letter.lower() for letter in letters}) < len(letters):
-        parsed = _parse(_NAME.sub(_without_capital, latex), ConversionConfig(lowercase_symbols=False))
+        parsed = _parse(
+            _NAME.sub(_without_capital, latex), ConversionConfig(lowercase_symbols=False)
+        )
         names = {symbol.name for symbol in parsed.atoms(sympy.Symbol)}
         if len({name.lower() for name in names}) < len(names):
             return parsed
@@ -172,7 +180,16 @@ _LARGEST_DENOMINATOR = 10**6
 _PRIME = 2**127 - 1
 
 _Bounded = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit)
-_Signed = (sympy.Abs, sympy.sign, sympy.Max, sympy.Min, sympy.arg, sympy.re, sympy.im, sympy.conjugate)
+_Signed = (
+    sympy.Abs,
+    sympy.sign,
+    sympy.Max,
+    sympy.Min,
+    sympy.arg,
+    sympy.re,
+    sympy.im,
+    sympy.conjugate,
+)
 """Functions of the signs of symbols, all of which are positive here."""
 _SIGNED_NAMES = tuple(f"{function.__name__} " for function in _Signed)
 _Point = tuple[int, int]
@@ -206,7 +223,11 @@ def _form(parsed: Any) -> Form:
     if isinstance(parsed, sympy.Tuple):
         return Form("tuple", parts=tuple(_form(entry) for entry in parsed.args))
     if isinstance(parsed, sympy.MatrixBase):
-        return Form("matrix", f"{parsed.rows}x{parsed.cols}", tuple(_form(entry) for entry in parsed.flat()))
+        return Form(
+            "matrix",
+            f"{parsed.rows}x{parsed.cols}",
+            tuple(_form(entry) for entry in parsed.flat()),
+        )
     if isinstance(parsed, sympy.Set):
         return _set(evaluate(parsed))
     if isinstance(parsed, sympy.MatrixExpr):
@@ -229,10 +250,15 @@ def _set(value: sympy.Set) -> Form:
         brackets = ("(" if value.left_open else "[") + (")" if value.right_open else "]")
         ends = (_form(value.start), _form(value.end))
         # An open interval is written like an ordered pair, and only the prompt can tell them apart.
-        return Form("tuple", parts=ends) if brackets == "()" else Form("interval", brackets, ends)
+        return (
+            Form("tuple", parts=ends) if brackets == "()" else Form("interval", brackets, ends)
+        )
     if isinstance(value, sympy.Union):
         parts = [_form(part) for part in value.args]
-        parts = [Form("interval", "()", part.parts) if part.kind == "tuple" else part for part in parts]
+        parts = [
+            Form("interval", "()", part.parts) if part.kind == "tuple" else part
+            for part in parts
+        ]
         return Form("union", parts=tuple(sorted(parts, key=lambda part: part.key)))
     return Form("other", short(str(value)))
 
@@ -248,7 +274,9 @@ def _expression(value: Any) -> Form:
         return Form("value", str(value))
     if value.is_Symbol:
         is_signed = value.name.startswith(_SIGNED_NAMES)
-        return Form("word", value.name.lower()).guessed([OF_LETTERS + value.name] if is_signed else [])
+        return Form("word", value.name.lower()).guessed(
+            [OF_LETTERS + value.name] if is_signed else []
+        )
     opaque = _with_names(value)
     bits = _compared_bits(opaque)
     try:
@@ -257,13 +285,19 @@ def _expression(value: Any) -> Form:
         if is_real_elsewhere:
             values = _real_values(opaque, bits) or values
     except _NoValue:
-        return number(Fraction(0)) if sympy.simplify(value) == 0 else Form("other", short(str(value)))
+        return (
+            number(Fraction(0))
+            if sympy.simplify(value) == 0
+            else Form("other", short(str(value)))
+        )
     one, other = map(_rational, values)
     if one is not None and one == other:
         return number(one)
     label = short(" ".join(f"{r:x},{i:x}@{e}" for (r, i), e in values))
     guesses = {
-        symbol.name for symbol in opaque.free_symbols if symbol.name.startswith((*_SIGNED_NAMES, "floor "))
+        symbol.name
+        for symbol in opaque.free_symbols
+        if symbol.name.startswith((*_SIGNED_NAMES, "floor "))
     }
     if is_real_elsewhere:  # where another expression is not, perhaps
         guesses.add(label)
@@ -285,7 +319,9 @@ def _with_names(expression: sympy.Expr) -> sympy.Expr:
     names = {atom: sympy.Symbol(str(atom), positive=True) for atom in opaque}
     for atom in expression.atoms(sympy.floor, sympy.ceiling):
         sign = 1 if isinstance(atom, sympy.floor) else -1
-        names[atom] = sign * sympy.Symbol(f"floor {_expression(sign * atom.args[0]).key}", positive=True)
+        names[atom] = sign * sympy.Symbol(
+            f"floor {_expression(sign * atom.args[0]).key}", positive=True
+        )
     return expression.xreplace(names) if names else expression
 
 
@@ -317,9 +353,17 @@ def _value_at(expression: sympy.Expr, place: int, bits: int) -> tuple[_Point, in
     try:
         value = expression.evalf(digits, subs=point, maxn=3 * digits)
         numbers = [_binary(part) for part in value.as_real_imag()]
-    except (ArithmeticError, AttributeError, NotImplementedError, TypeError, ValueError) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        NotImplementedError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise _NoValue(str(error)) from None
-    mantissa, exponent, precision = max(numbers, key=lambda n: (n[0] != 0, n[0].bit_length() + n[1]))
+    mantissa, exponent, precision = max(
+        numbers, key=lambda n: (n[0] != 0, n[0].bit_length() + n[1])
+    )
     if not mantissa:
         return (0, 0), 0
     last = mantissa.bit_length() + exponent - bits
@@ -333,7 +377,9 @@ def _value_at(expression: sympy.Expr, place: int, bits: int) -> tuple[_Point, in
 
 def _coordinate(name: str, place: int) -> sympy.Rational:
     """The value of a symbol at a point: positive and real, where identities that sympy proves do hold."""
-    digest = hashlib.blake2b(f"{place} {name}".encode("utf-8", "surrogatepass"), digest_size=15).digest()
+    digest = hashlib.blake2b(
+        f"{place} {name}".encode("utf-8", "surrogatepass"), digest_size=15
+    ).digest()
     share = sympy.Rational(int.from_bytes(digest, "big") * 128, _PRIME)
     return share if place % 3 == 0 else 1 + 8 * share
 
@@ -385,7 +431,9 @@ def _inequality(relation: Any) -> str:
     """One text for ``a < b`` and ``b > a``, and for any positive multiple."""
     sign = {Lt: "<", Gt: "<", Le: "<=", Ge: "<=", Ne: "!=", Eq: "="}[type(relation)]
     left, right = (evaluate(side) for side in (relation.lhs, relation.rhs))
-    proportions, is_positive = _proportions(right - left if isinstance(relation, (Gt, Ge)) else left - right)
+    proportions, is_positive = _proportions(
+        right - left if isinstance(relation, (Gt, Ge)) else left - right
+    )
     return f"{'' if is_positive or sign in ('!=', '=') else '-'}{proportions} {sign} 0"
 
 
@@ -399,7 +447,9 @@ def _proportions(difference: sympy.Expr) -> tuple[str, bool]:
     opaque = _with_names(difference)
     if not sympy.expand(opaque).free_symbols:
         raise Unreadable("a relation of nothing")
-    first, *others = (_value_at(opaque, place, _compared_bits(opaque) + _SPARE_BITS) for place in range(3))
+    first, *others = (
+        _value_at(opaque, place, _compared_bits(opaque) + _SPARE_BITS) for place in range(3)
+    )
     if first[0] == (0, 0):
         raise Unreadable("a relation that can't be computed")
     return " ".join(_ratio(other, first) for other in others), sum(first[0]) > 0
@@ -424,7 +474,9 @@ def evaluate(expression: Any) -> Any:
     Raises:
         Unreadable: a number in it is too large to compute.
     """
-    limits = [limit for bound in expression.atoms(*_Bounded) for limit in getattr(bound, "limits", ())]
+    limits = [
+        limit for bound in expression.atoms(*_Bounded) for limit in getattr(bound, "limits", ())
+    ]
     return _evaluated(expression, "i" not in {str(limit[0]) for limit in limits})
 
 
@@ -445,7 +497,13 @@ def _evaluated(expression: Any, has_imaginary_unit: bool) -> Any:
         return _signed(expression, arguments)
     if isinstance(expression, sympy.Pow):
         base, exponent = arguments
-        if exponent.is_Rational and exponent.q % 2 and exponent.q > 1 and base.is_number and base.is_negative:
+        if (
+            exponent.is_Rational
+            and exponent.q % 2
+            and exponent.q > 1
+            and base.is_number
+            and base.is_negative
+        ):
             return (-1) ** exponent.p * (-base) ** exponent
         if exponent.is_Rational and exponent.q == 2 and base.free_symbols:
             return _root(base, exponent)
@@ -459,9 +517,9 @@ def _root(base: sympy.Expr, exponent: sympy.Rational) -> sympy.Expr:
     if square.is_Add and sympy.count_ops(square) <= _MOST_FACTORED and square.is_polynomial():
         square = sympy.factor(square)
     if factor.is_positive and square.is_Pow and square.exp.is_even and square.base.free_symbols:
-        return factor**exponent * _signed(sympy.Abs(square.base, evaluate=False), [square.base]) ** (
-            square.exp * exponent
-        )
+        return factor**exponent * _signed(
+            sympy.Abs(square.base, evaluate=False), [square.base]
+        ) ** (square.exp * exponent)
     return base**exponent
 
 
@@ -478,7 +536,11 @@ def proof(gold: str, answer: str, reader: Callable[[str], Any] = parse) -> bool 
     random.seed(_SEED)
     try:
         # math-verify's own limits are alarms of the clock (SIGALRM): a busy machine would change verdicts (R8).
-        options = {"allow_set_relation_comp": True, "timeout_seconds": None, "raise_on_error": True}
+        options = {
+            "allow_set_relation_comp": True,
+            "timeout_seconds": None,
+            "raise_on_error": True,
+        }
         return bool(verify(reader(gold), reader(answer), **options))
     except MemoryError:
         raise
@@ -488,4 +550,6 @@ def proof(gold: str, answer: str, reader: Callable[[str], Any] = parse) -> bool 
 
 def math_verify_proof(gold: str, answer: str) -> bool | None:
     """Like `proof`, but math-verify reads the texts itself, by its own rules."""
-    return proof(gold, answer, lambda text: parse_alone(f"\\boxed{{{text}}}", parsing_timeout=None))
+    return proof(
+        gold, answer, lambda text: parse_alone(f"\\boxed{{{text}}}", parsing_timeout=None)
+    )

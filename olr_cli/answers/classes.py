@@ -90,7 +90,11 @@ class Form:
     @property
     def all_guesses(self) -> frozenset[str]:
         """The guesses made in it and in its parts."""
-        return self.guesses.union(*(part.all_guesses for part in self.parts)) if self.parts else self.guesses
+        return (
+            self.guesses.union(*(part.all_guesses for part in self.parts))
+            if self.parts
+            else self.guesses
+        )
 
     @property
     def key(self) -> Key:
@@ -117,7 +121,9 @@ class Form:
 
 
 def _key(kind: str, label: str, parts: Sequence[str] = ()) -> Key:
-    text = label if label.isalnum() else json.dumps(label)  # quoted: no label reads like a label with parts
+    text = (
+        label if label.isalnum() else json.dumps(label)
+    )  # quoted: no label reads like a label with parts
     if parts:
         text += f"({','.join(parts)})"
     return Key(f"{kind} {short(text)}")
@@ -137,12 +143,17 @@ def short(label: str) -> str:
     """`label`, or its digest if it is long."""
     if len(label) <= _LONGEST_LABEL:
         return label
-    return "#" + hashlib.blake2b(label.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
+    return (
+        "#"
+        + hashlib.blake2b(label.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
+    )
 
 
 def number(value: Fraction) -> Form:
     p, q = value.numerator, value.denominator
-    if p.bit_length() + q.bit_length() > 2000:  # decimal digits of a huge integer take quadratic time
+    if (
+        p.bit_length() + q.bit_length() > 2000
+    ):  # decimal digits of a huge integer take quadratic time
         return Form("number", f"{p:#x}/{q:#x}")
     return Form("number", str(value))
 
@@ -159,7 +170,9 @@ def approximate(form: Form) -> Fraction | None:
     if form.kind == "number":
         return exact(form)
     one, _, other = form.label.partition(" ")
-    if form.kind != "value" or one != other or ",0@" not in one:  # letters have other values at another point
+    if (
+        form.kind != "value" or one != other or ",0@" not in one
+    ):  # letters have other values at another point
         return None
     mantissa, _, exponent = one.partition(",0@")
     return Fraction(int(mantissa, 16)) * Fraction(2) ** int(exponent)
@@ -200,7 +213,9 @@ def vote(answers: Sequence[str | None], keys: Mapping[str, Key]) -> Vote:
     """Count the answers of a group's K rollouts; None is a missing answer, which doesn't vote but counts in K (R9)."""
     spellings = Counter(answer for answer in answers if answer is not None)
     spelling = {keys[answer]: answer for answer in spellings}
-    if len(spelling) == len(spellings):  # each class has one spelling, as nearly always: nothing to sort
+    if len(spelling) == len(
+        spellings
+    ):  # each class has one spelling, as nearly always: nothing to sort
         counts = Counter({key: spellings[answer] for key, answer in spelling.items()})
     else:
         counts, spelling = Counter(), {}
@@ -208,7 +223,9 @@ def vote(answers: Sequence[str | None], keys: Mapping[str, Key]) -> Vote:
             counts[keys[answer]] += count
             spelling.setdefault(keys[answer], answer)
     most = max(counts.values(), default=0)
-    majority = max(counts, key=counts.__getitem__) if [*counts.values()].count(most) == 1 else None
+    majority = (
+        max(counts, key=counts.__getitem__) if [*counts.values()].count(most) == 1 else None
+    )
     return Vote(
         majority=majority,
         majority_count=0 if majority is None else most,
@@ -219,7 +236,9 @@ def vote(answers: Sequence[str | None], keys: Mapping[str, Key]) -> Vote:
     )
 
 
-def first_majority(answers: Sequence[str | None], tally: Vote, keys: Mapping[str, Key]) -> Key | None:
+def first_majority(
+    answers: Sequence[str | None], tally: Vote, keys: Mapping[str, Key]
+) -> Key | None:
     """The majority class; in a tie, that of the classes at the top which had all its rollouts first; None without any.
 
     `answers`, whose `vote` is given, are in the order in which the rollouts were sampled.

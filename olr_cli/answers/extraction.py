@@ -74,7 +74,11 @@ def tagged(response: str, tag: str) -> str | None:
     """Content of the last complete ``<tag>…</tag>``, or of the box in it."""
     opening, closing = f"<{tag}>", f"</{tag}>"
     start = response.rfind(opening, 0, max(response.rfind(closing), 0))
-    return None if start < 0 else _box_or_text(response[start + len(opening) :].partition(closing)[0])
+    return (
+        None
+        if start < 0
+        else _box_or_text(response[start + len(opening) :].partition(closing)[0])
+    )
 
 
 def after(response: str, marker: str) -> str | None:
@@ -173,7 +177,11 @@ def choice(response: str) -> str | None:
     text = unicodedata.normalize("NFKC", response)
     if stated := [*_STATED.finditer(text)]:
         return _one_letter(stated[-1])
-    last_line = option_letter(text.strip().rpartition("\n")[2], len(ascii_uppercase)) if box is None else None
+    last_line = (
+        option_letter(text.strip().rpartition("\n")[2], len(ascii_uppercase))
+        if box is None
+        else None
+    )
     if last_line is None and (named := [*_NAMED.finditer(text)]):
         return _one_letter(named[-1])
     return last_line
@@ -209,11 +217,17 @@ def last_answer(response: str) -> str | None:
     if claims := [*_CLAIM.finditer(text)]:
         text = _SENTENCE_END.split(text[claims[-1].end() :].partition("\n")[0], maxsplit=1)[0]
     elif not closing:
-        fenced = response.split("```")  # at odd places what is within fences, after the name of a language
-        block = fenced[-2].partition("\n")[2].strip() if len(fenced) % 2 and len(fenced) > 1 else ""
+        fenced = response.split(
+            "```"
+        )  # at odd places what is within fences, after the name of a language
+        block = (
+            fenced[-2].partition("\n")[2].strip() if len(fenced) % 2 and len(fenced) > 1 else ""
+        )
         text = "" if "\n" in block else block
     text = text.strip(" *`")
-    return (text if "\\[" in text or "\\(" in text else re.sub(r"\s*\\[\])]$", "", text)) or None
+    return (
+        text if "\\[" in text or "\\(" in text else re.sub(r"\s*\\[\])]$", "", text)
+    ) or None
 
 
 def _one_letter(match: re.Match[str]) -> str | None:
@@ -226,10 +240,13 @@ _STYLED = re.compile(
     r"\\(?:text[a-z]*|math(?:rm|bf|it|sf|tt|normal)|[mhf]box|boxed|boldsymbol|bm|operatorname|underline|emph)"
     r"\s*\{([^{}]*)\}"
 )
-_NOTHING = re.compile(r"\$|\*\*|\\[()\[\]]|\\(?:left|right|bf|rm|it|displaystyle)(?![a-zA-Z])|\\(?=[{}%&#])")
+_NOTHING = re.compile(
+    r"\$|\*\*|\\[()\[\]]|\\(?:left|right|bf|rm|it|displaystyle)(?![a-zA-Z])|\\(?=[{}%&#])"
+)
 _SPACE = re.compile(r"(?:\s|~|\\[,;:! ]|\\q?quad(?![a-zA-Z]))+")
 _PREFIX = re.compile(
-    r"(?:(?:(?:the|correct|right|best|final|answer|option|choice|letter|is)\b|[:=]) ?)*", re.IGNORECASE
+    r"(?:(?:(?:the|correct|right|best|final|answer|option|choice|letter|is)\b|[:=]) ?)*",
+    re.IGNORECASE,
 )
 # B, (B), B), B) text, B. text, B: text, B - text, B (text). A word right after the letter makes it text: `A planet`.
 _CHOICE = re.compile(
@@ -272,7 +289,11 @@ def _plain(answer: str) -> str:
 
 def _letter(label: str, options: int, numbered: bool) -> str | None:
     """The letter of the option with a label, which is a letter itself or a number from 1."""
-    place = int(label) - 1 if numbered and label.isdecimal() else ascii_uppercase.find(label.upper())
+    place = (
+        int(label) - 1
+        if numbered and label.isdecimal()
+        else ascii_uppercase.find(label.upper())
+    )
     return ascii_uppercase[place] if 0 <= place < options else None
 
 
@@ -329,7 +350,9 @@ def find_extractor(extractor: str) -> Extractor:
             f" {', '.join(EXTRACTORS)}, regex:PATTERN, after:TEXT, tag:NAME, package.module:function"
         )
     if not text.strip():
-        raise UserError(f"nothing follows the colon of the extractor '{shortened(extractor)}'; fill it in")
+        raise UserError(
+            f"nothing follows the colon of the extractor '{shortened(extractor)}'; fill it in"
+        )
     match kind:
         case "regex":
             return _last_match(text)
@@ -426,7 +449,9 @@ def _own_extractor(place: str) -> Extractor:
         with running(f"{shown}, on a response,"):
             value = function(response)
         if value is not None and not isinstance(value, str):
-            raise UserError(f"{shown} returns a {type(value).__name__}; it must return text, or None")
+            raise UserError(
+                f"{shown} returns a {type(value).__name__}; it must return text, or None"
+            )
         return value and (value.strip() or None)
 
     return answer

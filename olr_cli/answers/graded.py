@@ -47,11 +47,17 @@ class Grading:
     """
 
     def __init__(
-        self, answers: Sequence[Sequence[str | None]], judge: Judge, tolerance: float | None = None
+        self,
+        answers: Sequence[Sequence[str | None]],
+        judge: Judge,
+        tolerance: float | None = None,
     ) -> None:
         self.answers = answers
         self._judge, self._tolerance = judge, tolerance
-        self._said = [dict.fromkeys(answer for answer in of_one if answer is not None) for of_one in answers]
+        self._said = [
+            dict.fromkeys(answer for answer in of_one if answer is not None)
+            for of_one in answers
+        ]
         self.keys = judge.keys({answer: None for of_one in self._said for answer in of_one})
         self._right: defaultdict[str, set[str | None]] = defaultdict(set)
         self._wrong: set[Pair] = set()
@@ -67,7 +73,9 @@ class Grading:
 
     def ask_pairs(self, pairs: Collection[Pair]) -> None:
         """Ask whether the answer of each pair matches its gold."""
-        for pair, verdict in zip(pairs, self._judge.matches(pairs, self._tolerance), strict=True):
+        for pair, verdict in zip(
+            pairs, self._judge.matches(pairs, self._tolerance), strict=True
+        ):
             if verdict:
                 self._right[pair[0]].add(pair[1])
             elif verdict is False:
@@ -90,7 +98,11 @@ class Grading:
         if not answer:
             return Verdict.NO_ANSWER
         undecided = next((gold for gold in golds if not self.is_wrong(gold, answer)), None)
-        return Verdict.WRONG if undecided is None else Verdict[self._judge.reason((undecided, answer))]
+        return (
+            Verdict.WRONG
+            if undecided is None
+            else Verdict[self._judge.reason((undecided, answer))]
+        )
 
     def votes(self) -> list[Vote]:
         """Return the vote of each prompt's responses."""
@@ -128,7 +140,9 @@ def verdicts(
     ]
     grading = Grading([[answer] for answer in answers], judge, tolerance)
     grading.ask(of_all)
-    return [grading.verdict(of_one, answer) for of_one, answer in zip(of_all, answers, strict=True)]
+    return [
+        grading.verdict(of_one, answer) for of_one, answer in zip(of_all, answers, strict=True)
+    ]
 
 
 def verify(

@@ -66,7 +66,11 @@ class Judge(AbstractContextManager["Judge"]):
         report: Callable[[str], None] | None = None,
     ) -> None:
         if workers is None:
-            cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+            cores = (
+                len(os.sched_getaffinity(0))
+                if hasattr(os, "sched_getaffinity")
+                else os.cpu_count()
+            )
             workers = min(cores or 1, 4)
         self.timeouts = 0
         """Answers and pairs given up so far, each counted once (metric `rollout/verification_timeouts`)."""
@@ -98,11 +102,17 @@ class Judge(AbstractContextManager["Judge"]):
     def keys(self, answers: Iterable[str]) -> dict[str, Key]:
         """The key of the class of each answer (R7, *same*)."""
         answers = [*answers]
-        keys = {answer: Key(f"number {answer}") for answer in answers if _PLAIN_NUMBER.fullmatch(answer)}
+        keys = {
+            answer: Key(f"number {answer}")
+            for answer in answers
+            if _PLAIN_NUMBER.fullmatch(answer)
+        }
         decided = self._decide(("key", answer) for answer in answers if answer not in keys)
         return keys | {answer: key for (_, answer), key in decided.items()}
 
-    def matches(self, pairs: Iterable[Pair], tolerance: float | None = None) -> list[bool | None]:
+    def matches(
+        self, pairs: Iterable[Pair], tolerance: float | None = None
+    ) -> list[bool | None]:
         """Whether each answer is right, given the gold beside it (R7, *matches*), in the order of `pairs`.
 
         None for a pair of which neither that nor the opposite is proved: it is not right, but R3 does not call it
@@ -127,10 +137,18 @@ class Judge(AbstractContextManager["Judge"]):
         return [verdict is not False for verdict in self._verdicts("may match", pairs)]
 
     def _verdicts(self, kind: str, pairs: Iterable[Pair], *more: str) -> list[bool | None]:
-        pairs = [(str(gold), str(answer)) for gold, answer in pairs]  # of a caller who has numbers
+        pairs = [
+            (str(gold), str(answer)) for gold, answer in pairs
+        ]  # of a caller who has numbers
         # Plain integers are compared as text: most pairs need no more.
-        plain = {text for text in {text for pair in pairs for text in pair} if _PLAIN_NUMBER.fullmatch(text)}
-        asked: dict[Pair, Task] = {pair: (kind, *pair, *more) for pair in pairs if not plain.issuperset(pair)}
+        plain = {
+            text
+            for text in {text for pair in pairs for text in pair}
+            if _PLAIN_NUMBER.fullmatch(text)
+        }
+        asked: dict[Pair, Task] = {
+            pair: (kind, *pair, *more) for pair in pairs if not plain.issuperset(pair)
+        }
         decided = self._decide(asked.values())
         return [decided[asked[pair]] if pair in asked else pair[0] == pair[1] for pair in pairs]
 
@@ -189,7 +207,11 @@ os.register_at_fork(after_in_child=_renew_locks)
 def _read_ledger(file: Path | None) -> set[Task]:
     """The tasks that a ledger says were given up; a line that a kill cut off is skipped."""
     given_up: set[Task] = set()
-    text = regular(file).read_text(encoding="ascii", errors="replace") if file and file.exists() else ""
+    text = (
+        regular(file).read_text(encoding="ascii", errors="replace")
+        if file and file.exists()
+        else ""
+    )
     for line in text.splitlines():
         with suppress(ValueError, TypeError):
             given_up.add(tuple(json.loads(line)))

@@ -88,7 +88,9 @@ def decide(
             raise NeedsAlgebra
         # Lenient on purpose: frozen noise (R4) must not write a label into the file that some grader calls right.
         ways = ((gold, answer), (answer, gold))
-        return any(matches(*way, leaf, proof, _ROUNDING) or math_verify_proof(*way) for way in ways)
+        return any(
+            matches(*way, leaf, proof, _ROUNDING) or math_verify_proof(*way) for way in ways
+        )
     verdict = matches(gold, answer, leaf, proof, Fraction(*tolerance))
     if not verdict and gold != asked and "%" in (said := tidy(answer)):
         return matches(gold, _SIGN.sub("", said), leaf, proof, Fraction(*tolerance)) or verdict
@@ -118,7 +120,9 @@ def matches(
         return None  # math-verify and intervals take `and` for `or`
     if verdict is None:
         verdict = proof(plain_gold, plain)
-    if verdict and (_has_other_case(plain_gold, plain, expected) or _have_other_products(gold, answer)):
+    if verdict and (
+        _has_other_case(plain_gold, plain, expected) or _have_other_products(gold, answer)
+    ):
         return None
     if not verdict and max(len(plain_gold), len(plain)) <= LONGEST_READ:
         others = other_readings(plain_gold, plain, f"{gold} {answer}")
@@ -142,18 +146,28 @@ def reason(gold: str, answer: str, leaf: Leaf = no_algebra) -> str:
     forms = read(gold, leaf), read(answer, leaf)
     if any(TOO_MANY_DIGITS in form.guesses for form in forms):
         return "TOO_LARGE"
-    return "UNREAD" if forms[1].kind == "text" and CONTRADICTION not in forms[1].guesses else "UNDECIDED"
+    return (
+        "UNREAD"
+        if forms[1].kind == "text" and CONTRADICTION not in forms[1].guesses
+        else "UNDECIDED"
+    )
 
 
 _APPROXIMATELY = re.compile(r"\\approx(?![a-zA-Z])|≈")
-_OF_NUMBERS = re.compile(r"(?:[\d.,\s+*/^(){}=-]|\\(?:frac|sqrt|cdot|times|pi|div)(?![a-zA-Z]))+", re.ASCII)
+_OF_NUMBERS = re.compile(
+    r"(?:[\d.,\s+*/^(){}=-]|\\(?:frac|sqrt|cdot|times|pi|div)(?![a-zA-Z]))+", re.ASCII
+)
 
 
 def _sides(answer: str, leaf: Leaf) -> list[str]:
     r"""The sides of an equation of numbers that holds, or rounds, as in `\frac13 \approx 0.333`: each is an answer."""
     text = tidy(_APPROXIMATELY.sub("=", answer))
     sides = [side.strip() for side in text.split("=")]
-    if len(sides) < 2 or not _OF_NUMBERS.fullmatch(text) or CONTRADICTION in read_tidied(text, leaf).guesses:
+    if (
+        len(sides) < 2
+        or not _OF_NUMBERS.fullmatch(text)
+        or CONTRADICTION in read_tidied(text, leaf).guesses
+    ):
         return []
     are_numbers = all(approximate(read_tidied(side, leaf)) is not None for side in sides)
     return sides if are_numbers else []
@@ -181,21 +195,32 @@ def _may_match(gold: Form, answer: Form) -> bool:
     """Whether two forms that do not match rest on guesses, or another reading of theirs does match."""
     if not gold.is_told_from(answer) or _is_abbreviation(gold, answer):
         return True
-    pairs = [*((other, answer) for other in gold.others), *((gold, other) for other in answer.others)]
+    pairs = [
+        *((other, answer) for other in gold.others),
+        *((gold, other) for other in answer.others),
+    ]
     if {gold.kind, answer.kind} == {"equation", "set"}:  # its solutions, perhaps
         return True
-    if {gold.kind, answer.kind} != {"equation"}:  # an equal value under another name is not proved wrong
+    if {gold.kind, answer.kind} != {
+        "equation"
+    }:  # an equal value under another name is not proved wrong
         pairs.append((_unnamed(gold), _unnamed(answer)))
     return any(_compare(*pair) for pair in pairs)
 
 
-_CALENDAR = re.compile("mon|tue|wed|thu|fri|sat|sun|jan|feb|mar|apr|jun|jul|aug|sep|oct|nov|dec")
+_CALENDAR = re.compile(
+    "mon|tue|wed|thu|fri|sat|sun|jan|feb|mar|apr|jun|jul|aug|sep|oct|nov|dec"
+)
 
 
 def _is_abbreviation(gold: Form, answer: Form) -> bool:
     """Whether one of two words begins the other, and both are of a calendar: `Tue` and `Tuesday`."""
     short, long = sorted((gold.label, answer.label), key=len)
-    return gold.kind == answer.kind == "word" and long.startswith(short) and bool(_CALENDAR.match(short))
+    return (
+        gold.kind == answer.kind == "word"
+        and long.startswith(short)
+        and bool(_CALENDAR.match(short))
+    )
 
 
 def _is_near(gold: Form, answer: Form, tolerance: Fraction) -> bool:
@@ -204,7 +229,8 @@ def _is_near(gold: Form, answer: Form, tolerance: Fraction) -> bool:
     if gold.kind == answer.kind and gold.kind in ("quantity", "tuple", "matrix", "interval"):
         is_alike = gold.label == answer.label and len(gold.parts) == len(answer.parts)
         return is_alike and all(
-            _compare(a, b) or _is_near(a, b, tolerance) for a, b in zip(gold.parts, answer.parts, strict=True)
+            _compare(a, b) or _is_near(a, b, tolerance)
+            for a, b in zip(gold.parts, answer.parts, strict=True)
         )
     value, said = approximate(_measured(gold)), approximate(_measured(answer))
     if value is None or said is None or value.denominator == said.denominator == 1:
@@ -216,15 +242,24 @@ def _has_other_case(gold: str, answer: str, form: Form) -> bool:
     """Whether a letter of a formula is in the answer only as a capital or a small one, or a short word is: `Co`."""
     if len(word(gold) or "") > 1:
         gold, answer = (re.sub(r"\\text|[^a-zA-Z]", "", text) for text in (gold, answer))
-        is_code = len(gold) < 3 or not re.search("[aeiouAEIOU]", gold) or bool(_MIXED.search(gold))
-        return is_code and gold != answer and gold.lower() == answer.lower() and "no" not in (gold, answer)
+        is_code = (
+            len(gold) < 3 or not re.search("[aeiouAEIOU]", gold) or bool(_MIXED.search(gold))
+        )
+        return (
+            is_code
+            and gold != answer
+            and gold.lower() == answer.lower()
+            and "no" not in (gold, answer)
+        )
     if form.kind in ("number", "percent", "based", "quantity"):
         return False
     if form.kind == "assignment":
         gold, answer = VALUE.sub("", gold), VALUE.sub("", answer)
     ours, theirs = ({*LETTER.findall(text)} for text in (gold, answer))
     is_option = form.kind in ("word", "choice") and form.label <= "j"
-    return not is_option and any(_in_other_case(letter) in theirs for letter in ours - theirs - _CASELESS)
+    return not is_option and any(
+        _in_other_case(letter) in theirs for letter in ours - theirs - _CASELESS
+    )
 
 
 def _have_other_products(gold: str, answer: str) -> bool:
@@ -241,7 +276,9 @@ def _have_other_products(gold: str, answer: str) -> bool:
 
 
 _VECTOR = r"(?:\\(?:math(?:bf|rm)|boldsymbol|bm|vec|overrightarrow|hat)[\s{]*)+"
-_VECTORS = re.compile(rf"(\\nabla|(?<=[a-z{{ ])[a-zA-Z])[\s}}]*\\(times|cdot)(?=\s*{_VECTOR}([a-zA-Z]))")
+_VECTORS = re.compile(
+    rf"(\\nabla|(?<=[a-z{{ ])[a-zA-Z])[\s}}]*\\(times|cdot)(?=\s*{_VECTOR}([a-zA-Z]))"
+)
 
 
 def _in_other_case(letter: str) -> str:
@@ -270,7 +307,9 @@ def _compare(gold: Form, answer: Form) -> bool | None:
             return _compare(_measured(gold), _measured(answer))
         is_converted = _measured(gold) != _measured(answer)  # 500 g for 0.5 kg
         return None if is_converted or _may_be_one_unit(gold.label, answer.label) else False
-    if "percent" in kinds:  # by value; a gold with the sign also by its numeral, one without if it is a share
+    if (
+        "percent" in kinds
+    ):  # by value; a gold with the sign also by its numeral, one without if it is a share
         is_shown = gold.kind == "percent"
         is_share = is_shown or 0 <= exact(answer) <= 100
         return (gold.key == answer.key and is_share) or (is_shown and gold.parts[0] == answer)
@@ -291,26 +330,43 @@ def _compare(gold: Form, answer: Form) -> bool | None:
     if kinds & {"tuple", "interval"} and "matrix" in kinds:
         gold, answer = _as_matrix(gold, answer.label), _as_matrix(answer, gold.label)
     if gold.kind != answer.kind or gold.label != answer.label:
-        is_list = kinds == {"tuple", "set"} and _compare_unordered(gold.parts, answer.parts) is not False
+        is_list = (
+            kinds == {"tuple", "set"}
+            and _compare_unordered(gold.parts, answer.parts) is not False
+        )
         return (
-            None if is_list or any(part.kind == "other" for part in (*gold.parts, *answer.parts)) else False
+            None
+            if is_list or any(part.kind == "other" for part in (*gold.parts, *answer.parts))
+            else False
         )
     if gold.kind in ("set", "union"):
         return _compare_unordered(gold.parts, answer.parts)
-    return gold.kind in ("tuple", "interval", "matrix") and _compare_ordered(gold.parts, answer.parts)
+    return gold.kind in ("tuple", "interval", "matrix") and _compare_ordered(
+        gold.parts, answer.parts
+    )
 
 
 def _without_names(gold: Form, answer: Form) -> tuple[Form, Form]:
     """Two forms made comparable: where one has no name for its value, the other's name is dropped."""
-    if not all(form.kind in ("choice", "word") and len(form.label) == 1 for form in (gold, answer)):
-        gold, answer = (form.parts[0] if form.kind == "choice" else form for form in (gold, answer))
+    if not all(
+        form.kind in ("choice", "word") and len(form.label) == 1 for form in (gold, answer)
+    ):
+        gold, answer = (
+            form.parts[0] if form.kind == "choice" else form for form in (gold, answer)
+        )
     if gold.kind == answer.kind == "assignment" and _are_two(gold, answer):
         return gold.parts[0], Form("equation", answer.label)
     if gold.kind == "assignment":
-        gold = gold.parts[1] if answer.kind == "equation" and len(gold.parts) > 1 else gold.parts[0]
+        gold = (
+            gold.parts[1]
+            if answer.kind == "equation" and len(gold.parts) > 1
+            else gold.parts[0]
+        )
     elif gold.kind == "equation" and answer.kind == "assignment" and len(answer.parts) > 1:
         return gold, answer.parts[1]
-    if answer.kind == "assignment" or (gold.kind != "equation" and names_value(answer, is_gold=False)):
+    if answer.kind == "assignment" or (
+        gold.kind != "equation" and names_value(answer, is_gold=False)
+    ):
         answer = answer.parts[0]
     elif answer.kind != "equation" and names_value(gold, is_gold=True):
         gold = gold.parts[0]
@@ -319,7 +375,9 @@ def _without_names(gold: Form, answer: Form) -> tuple[Form, Form]:
 
 def _are_two(one: Form, other: Form) -> bool:
     """Whether two names are of two values: `f(2)` and `f(3)`, `AB` and `CD`. A symbol or `f(x)` may be any."""
-    labels = (form.label.replace("\\triangle", "").replace("\\mid", "|") for form in (one, other))
+    labels = (
+        form.label.replace("\\triangle", "").replace("\\mid", "|") for form in (one, other)
+    )
     a, b = map(_NAMED.fullmatch, labels)
     if not (a and b):
         return False
@@ -378,10 +436,14 @@ def _as_matrix(form: Form, shape: str) -> Form:
     """A tuple of rows as a matrix, and a tuple of numbers as one of a row or a column, whichever has that shape."""
     if form.kind == "matrix":
         return form
-    rows = [part.parts if part.kind in ("tuple", "interval") else (part,) for part in form.parts]
+    rows = [
+        part.parts if part.kind in ("tuple", "interval") else (part,) for part in form.parts
+    ]
     label = f"{len(rows)}x{len(rows[0])}"
     entries = tuple(entry for row in rows for entry in row)
-    return Form("matrix", shape if shape == f"1x{len(rows)}" == f"1x{len(entries)}" else label, entries)
+    return Form(
+        "matrix", shape if shape == f"1x{len(rows)}" == f"1x{len(entries)}" else label, entries
+    )
 
 
 def _compare_systems(gold: Form, answer: Form) -> bool | None:
@@ -395,14 +457,20 @@ def _compare_systems(gold: Form, answer: Form) -> bool | None:
             form.parts if form.kind == "tuple" else sorted(form.parts, key=attrgetter("label"))
             for form in (gold, answer)
         ]
-        return verdict or (None if _compare_ordered(*by_name) else verdict)  # b=2, a=1 for (1, 2)
+        return verdict or (
+            None if _compare_ordered(*by_name) else verdict
+        )  # b=2, a=1 for (1, 2)
     system, other = (gold, answer) if gold.kind == "system" else (answer, gold)
     values = [part.parts[0] for part in system.parts]
     if other.kind == "set" and {part.kind for part in other.parts} <= {"tuple", "system"}:
         values = _solutions(system)
     distinct = list({value.key: value for value in values}.values())
     rest = list(other.parts) if other.kind == "set" else [other]
-    return _compare_unordered(distinct, rest) if system is gold else _compare_unordered(rest, distinct)
+    return (
+        _compare_unordered(distinct, rest)
+        if system is gold
+        else _compare_unordered(rest, distinct)
+    )
 
 
 def _solutions(system: Form) -> list[Form]:
@@ -425,7 +493,9 @@ def _compare_unordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | N
     if len(gold) != len(answer):
         return False
     keys = {form.key for form in gold} & {form.key for form in answer}
-    rest, others = ([form for form in forms if form.key not in keys] for forms in (gold, answer))
+    rest, others = (
+        [form for form in forms if form.key not in keys] for forms in (gold, answer)
+    )
     if len(rest) > _MOST_COMPARED:
         return False
     is_open = False

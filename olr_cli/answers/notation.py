@@ -16,8 +16,16 @@ _COMMANDS = """×✕ times ·⋅∙・ cdot ÷ div ± pm ∓ mp ≤⩽≦ le ≥
 _GREEK = """alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho sigma sigma tau
     upsilon phi chi psi omega"""
 _SIGNS: dict[str, str | None] = {
-    **{sign: f"\\{command} " for signs, command in re.findall(r"(\S+) (\S+)", _COMMANDS) for sign in signs},
-    **{chr(ord("α") + place): f"\\{name} " for place, name in enumerate(_GREEK.split()) if name != "mu"},
+    **{
+        sign: f"\\{command} "
+        for signs, command in re.findall(r"(\S+) (\S+)", _COMMANDS)
+        for sign in signs
+    },
+    **{
+        chr(ord("α") + place): f"\\{name} "
+        for place, name in enumerate(_GREEK.split())
+        if name != "mu"
+    },
     **{
         sign: rf"\frac{{{unicodedata.normalize('NFKC', sign).replace('⁄', '}{')}}} "
         for sign in "¼½¾⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"
@@ -29,7 +37,9 @@ _SIGNS: dict[str, str | None] = {
 }
 _SCRIPT = re.compile("([²³¹⁰ⁱ⁴-ⁿˣʸᴬ-ᵡ]+)|[₀-ₜᵢ-ᵪ]+")
 # Control characters and invisible marks carry no meaning; those that are white space stay.
-_INVISIBLE = [c for c in map(chr, (*range(0x2070), 0xFEFF)) if not (c.isprintable() or c.isspace())]
+_INVISIBLE = [
+    c for c in map(chr, (*range(0x2070), 0xFEFF)) if not (c.isprintable() or c.isspace())
+]
 _TRANSLATION = str.maketrans(_SIGNS | dict.fromkeys(_INVISIBLE))
 _MONEY = "\ue000"
 """Stands for an escaped dollar sign while the others are dropped."""
@@ -60,13 +70,30 @@ _OTHER_NAMES = """asin arcsin acos arccos atan arctan acot arccot asinh arsinh a
     tg tan ctg|cotg cot arctg arctan arcctg arccot cosec csc sh sinh ch cosh th tanh lg log_{10}
     [iI]nf(?:inity)?|oo infty varnothing emptyset simeq|cong|doteq approx"""
 _CALLS = {
-    **{"sqrt": r"\sqrt{#1}", "cbrt": r"\sqrt[3]{#1}", "abs": "|#1|", "Abs": "|#1|", "factorial": "(#1)!"},
-    **{"floor": r"\lfloor #1\rfloor ", "ceil": r"\lceil #1\rceil ", "ceiling": r"\lceil #1\rceil "},
+    **{
+        "sqrt": r"\sqrt{#1}",
+        "cbrt": r"\sqrt[3]{#1}",
+        "abs": "|#1|",
+        "Abs": "|#1|",
+        "factorial": "(#1)!",
+    },
+    **{
+        "floor": r"\lfloor #1\rfloor ",
+        "ceil": r"\lceil #1\rceil ",
+        "ceiling": r"\lceil #1\rceil ",
+    },
     **dict.fromkeys(["binomial", "binom", "comb", "nCr"], r"\binom{#1}{#2}"),
-    **{"Rational": r"\frac{#1}{#2}", "Fraction": r"\frac{#1}{#2}", "Eq": "#1 = #2", "Matrix": "#1"},
+    **{
+        "Rational": r"\frac{#1}{#2}",
+        "Fraction": r"\frac{#1}{#2}",
+        "Eq": "#1 = #2",
+        "Matrix": "#1",
+    },
     **{"Integral": r"\int_{#3}^{#4} (#1) d#2", "Sum": r"\sum_{#2=#3}^{#4} (#1)"},
 }
-_CALL = rf"\\?(?<![a-zA-Z])({'|'.join(_CALLS)})\s*\(((?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+)\)"
+_CALL = (
+    rf"\\?(?<![a-zA-Z])({'|'.join(_CALLS)})\s*\(((?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+)\)"
+)
 
 
 def _called(match: re.Match[str]) -> str:
@@ -94,7 +121,8 @@ _SHARES = {"half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth"
 def _in_digits(match: re.Match[str]) -> str:
     """`105` for one hundred and five, `2/3` for two thirds, with what is before it."""
     hundreds, rest = (
-        NUMBER_WORDS.get((each or "").lower().replace("-", " "), 0) for each in match.group(2, 3)
+        NUMBER_WORDS.get((each or "").lower().replace("-", " "), 0)
+        for each in match.group(2, 3)
     )
     return f"{match[1]}{100 * hundreds + rest}{f'/{_SHARES[match[4].lower()]}' if match[4] else ''}"
 
@@ -110,15 +138,23 @@ def _derivative(match: re.Match[str]) -> str:
     """A derivative as a name: `derivative1 x by t` for dx/dt, `derivative2 x` for x''."""
     groups = match.groupdict("")
     order = groups.get("order") or match[1] or "1"  # above the line
-    times = order if order.isdigit() else str(order.count("'") or order.count("prime") or order.count("d"))
+    times = (
+        order
+        if order.isdigit()
+        else str(order.count("'") or order.count("prime") or order.count("d"))
+    )
     by = "t" if order.startswith("d") else re.sub(r"[\\{}_]", "", groups.get("by", ""))
-    name = re.sub(r"[\\{}_]", "", "".join(groups.get(part, "") for part in ("name", "beside", "index")))
+    name = re.sub(
+        r"[\\{}_]", "", "".join(groups.get(part, "") for part in ("name", "beside", "index"))
+    )
     return f"\\text{{derivative{times} {name}{f' by {by}' if by else ''}}}"
 
 
 def _from_either_side(angle: re.Match[str]) -> str:
     """`angle ABC` for both `ABC` and `CBA`."""
-    points = [re.sub(r"[_{}]", "", point) for point in re.findall(r"[A-Z](?:_?\{?\d\}?)?", angle[1])]
+    points = [
+        re.sub(r"[_{}]", "", point) for point in re.findall(r"[A-Z](?:_?\{?\d\}?)?", angle[1])
+    ]
     return f"\\text{{angle {''.join(min(points, points[::-1]))}}}"
 
 
@@ -150,7 +186,9 @@ _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     r",\s*\\!\s*": ",",
     r"(?<!\\)\\(?:[,;:> ]|(?:q?quad|(?:thin|med|thick)space|enspace|enskip|hfill|newline)(?![a-zA-Z]))": " ",
     _command(r"left|right|[bB]igg?[lrm]?") + r"\.?|\\!": "",
-    _command("displaystyle|textstyle|limits|bf|rm|it|sf|tt|[lL]arge|LARGE|[hH]uge|underline"): "",
+    _command(
+        "displaystyle|textstyle|limits|bf|rm|it|sf|tt|[lL]arge|LARGE|[hH]uge|underline"
+    ): "",
     r"\\(?:(?:math|text)?color|colorbox|fcolorbox\s*\{[^{}]*\})\s*\{[^{}]*\}": "",
     r"(?:(?<=\w)[_^]|(?<=\d))\s*\{\s*\}\s*$": "",
     _command("bm|boldsymbol|mathbf") + r"\s*\{\s*([a-zA-Z])\s*\}": r"\1",
@@ -165,7 +203,8 @@ _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     rf"(\\(?:frac|binom)\s*{_BRACES})\s*(\\(?!sqrt|frac|text|math)[a-zA-Z]+|[a-zA-Z\d])": r"\1{\2}",
     _command("[hlc]?dots[bcmio]?") + r"|\.{3}": r"\\ldots ",
     _command("R|Reals") + r"|\\mathbb\s*(?:R|\{\s*R\s*\})": r"\\mathbb{R}",
-    r"(\\\}|\\mathbb\{[A-Z]\}|[\])])\s*-\s*(?=\\\{)|" + _command("smallsetminus|backslash"): r"\1\\setminus ",
+    r"(\\\}|\\mathbb\{[A-Z]\}|[\])])\s*-\s*(?=\\\{)|"
+    + _command("smallsetminus|backslash"): r"\1\\setminus ",
     r"\\(begin|end)\s*\{([pbvBV]?)smallmatrix\}": r"\\\1{\2matrix}",
     _command("cr"): r"\\\\",
     r"\\([pbvBV]?matrix)\s*\{([^{}]*)\}": r"\\begin{\1}\2\\end{\1}",
@@ -218,7 +257,10 @@ _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     rf"(?<![a-zA-Z\\])(?=(?:pi|[iI]nf(?:inity)?|oo|(?:{_FUNCTION})(?=\s*(?:[_^]\s*\{{?-?\w+\}}?\s*)?\((?!s\))))"
     r"(?![a-zA-Z]))": r"\\",
     _KNOWN_NAMES: _with_commands,
-    **{_command(name): rf"\\{latex} " for name, latex in re.findall(r"(\S+) (\S+)", _OTHER_NAMES)},
+    **{
+        _command(name): rf"\\{latex} "
+        for name, latex in re.findall(r"(\S+) (\S+)", _OTHER_NAMES)
+    },
     rf"({_command('sin|cos|tan|cot|sec|csc')}\s*[({{]?\s*)(\d+(?:\.\d+)?)\s*\^\s*(?:\\circ|\{{\s*\\circ\s*\}})": (
         r"\1\\frac{\2\\pi}{180}"
     ),
@@ -277,10 +319,14 @@ def _in_one_style(text: re.Match[str]) -> str:
         {*_COMMAND.findall(plain)},
     )
     bare = _STYLED_LETTER.sub(
-        lambda styled: styled[0] if (letter := styled[1] or styled[2]) in letters else letter, text[0]
+        lambda styled: styled[0] if (letter := styled[1] or styled[2]) in letters else letter,
+        text[0],
     )
     return _VARIANT.sub(
-        lambda variant: variant[0] if (name := _VARIANTS[variant[1]]) in commands else f"\\{name} ", bare
+        lambda variant: (
+            variant[0] if (name := _VARIANTS[variant[1]]) in commands else f"\\{name} "
+        ),
+        bare,
     )
 
 
@@ -352,7 +398,9 @@ _HAS_RARE = re.compile(
     r"|[lLR]\w*ightarrow|hat|vec|bm|boldsymbol|overrightarrow|math(?:bf|cal|scr|frak|bb\s)|var|mathbb\{Z\}\s*/)|cis|^\(.$|^.[).]$"
     r"|^\[|\}\s*_|(?i:degrees? [cf])|^Rs"
 )
-_NEEDS_NO_REWRITING = re.compile(r"(?!=|.*\.\.|.*\d,\d\d,)[\s\d.,+/()=-]*(?<![.,])|-?\\frac\{\d+\}\{\d+\}")
+_NEEDS_NO_REWRITING = re.compile(
+    r"(?!=|.*\.\.|.*\d,\d\d,)[\s\d.,+/()=-]*(?<![.,])|-?\\frac\{\d+\}\{\d+\}"
+)
 
 _STYLED = re.compile(r"\\text\{((?:[^{}]|\{[^{}]*\})*)\}")
 _BRACED = re.compile(r"(?<=[_^])\{ ?(\w) ?\}")

@@ -67,7 +67,9 @@ def other_readings(gold: str, answer: str, said: str) -> Iterator[tuple[str, str
         yield from more(gold, answer)
     for pattern in (_ARGUMENTS, _LINE):
         yield from _with_names_of(gold, answer, pattern)
-    yield from _renamed(gold, answer, frozenset("".join(groups) for groups in _DECLARED.findall(said)))
+    yield from _renamed(
+        gold, answer, frozenset("".join(groups) for groups in _DECLARED.findall(said))
+    )
 
 
 def _derivatives(gold: str, answer: str) -> Iterator[tuple[str, str]]:
@@ -81,7 +83,9 @@ def _derivatives(gold: str, answer: str) -> Iterator[tuple[str, str]]:
 def _products_and_units(gold: str, answer: str) -> Iterator[tuple[str, str]]:
     r"""A word as a product, `mg`; units in plain letters, `5 m/s` beside `5\text{ m/s}`; an engineer's `j`."""
     if gold.isalpha() != answer.isalpha():
-        one, other = (r" \cdot ".join(text) if text.isalpha() else text for text in (gold, answer))
+        one, other = (
+            r" \cdot ".join(text) if text.isalpha() else text for text in (gold, answer)
+        )
         yield one, other
     if bool(split_unit(gold)[1]) != bool(split_unit(answer)[1]):
         yield _PLAIN_UNIT.sub(r"\\text{\1}", gold), _PLAIN_UNIT.sub(r"\\text{\1}", answer)
@@ -140,7 +144,9 @@ def _as_intervals(text: str) -> str:
     if (between := _BETWEEN.fullmatch(condition)) is not None:  # |x| < 2, and |x - 1| > 2
         letter, shift, sign, bound = between.groups(default="0")
         joint = " or " if sign in (">", "\\ge", "\\gt") else ", "
-        condition = f"{letter} {sign} {bound} - ({shift}){joint}-({bound}) - ({shift}) {sign} {letter}"
+        condition = (
+            f"{letter} {sign} {bound} - ({shift}){joint}-({bound}) - ({shift}) {sign} {letter}"
+        )
     if not _ORDER.search(condition):
         return text
     whole, *excluded = _UNEQUAL.split(condition)
@@ -152,7 +158,9 @@ def _as_intervals(text: str) -> str:
     return text if None in pieces else r" \cup ".join(map(str, pieces))
 
 
-_BETWEEN = re.compile(r"\|\s*([a-zA-Z])\s*([+-][^|]*)?\|\s*([<>]|\\[lg][et])(?![a-zA-Z])\s*([^|<>]+)")
+_BETWEEN = re.compile(
+    r"\|\s*([a-zA-Z])\s*([+-][^|]*)?\|\s*([<>]|\\[lg][et])(?![a-zA-Z])\s*([^|<>]+)"
+)
 _BOTH = re.compile(r"\s*(?:,|\\text\{\s*,?\s*and\s*\}|\band\b|\\(?:land|wedge)(?![a-zA-Z]))\s*")
 
 
@@ -201,7 +209,9 @@ def _in_one_line(bounds: Sequence[str]) -> str | None:
     return f"{low} {first} {letter} {second} {high}"
 
 
-def _with_names_of(gold: str, answer: str, pattern: re.Pattern[str]) -> Iterator[tuple[str, str]]:
+def _with_names_of(
+    gold: str, answer: str, pattern: re.Pattern[str]
+) -> Iterator[tuple[str, str]]:
     """The answer with the gold's letters that a pattern finds in both: arguments, or a line's parameter."""
     ours, theirs = (
         re.findall(r"[a-z]", " ".join(filter(None, found.groups())))
@@ -217,22 +227,30 @@ def _with_names_of(gold: str, answer: str, pattern: re.Pattern[str]) -> Iterator
 def _renamed(gold: str, answer: str, declared: frozenset[str]) -> Iterator[tuple[str, str]]:
     """The answer with the gold's name for an argument or a free integer, if that is all that differs."""
     calls = _CALL.fullmatch(gold), _CALL.fullmatch(answer)
-    gold, answer = (_DECLARATION.sub("", VALUE.sub("", text)).strip() for text in (gold, answer))
+    gold, answer = (
+        _DECLARATION.sub("", VALUE.sub("", text)).strip() for text in (gold, answer)
+    )
     here, there = ({*LETTER.findall(text)} & _NAMES for text in (gold, answer))
     ours, theirs = here - there, there - here
     is_argument = calls[0] and calls[1] and (ours, theirs) == ({calls[0][1]}, {calls[1][1]})
     is_period = (
-        all("\\pi" in text or "\\circ" in text for text in (gold, answer)) and ours | theirs <= _COUNTERS
+        all("\\pi" in text or "\\circ" in text for text in (gold, answer))
+        and ours | theirs <= _COUNTERS
     )
     may_differ = is_argument or is_period or not declared.isdisjoint(ours | theirs)
     if may_differ and len(ours) == len(theirs) == 1:
         (name,) = ours
-        yield gold, LETTER.sub(lambda letter: name if letter[0] in theirs else letter[0], answer)
+        yield (
+            gold,
+            LETTER.sub(lambda letter: name if letter[0] in theirs else letter[0], answer),
+        )
 
 
 _WORDS = re.compile(r"(?:\\text\{)?([^\W\d_][\w',& ]*)\}?")
 _BETWEEN_WORDS = re.compile(r"\s*(?:,\s*and\b|,|&|\band\b)\s*")
-_OPTION_LIST = re.compile(r"(?:\\text\{)?\s*\(?[A-J]\)?(?:(?:[\s,;&]|and\b)*\(?[A-J]\)?)+\s*\}?")
+_OPTION_LIST = re.compile(
+    r"(?:\\text\{)?\s*\(?[A-J]\)?(?:(?:[\s,;&]|and\b)*\(?[A-J]\)?)+\s*\}?"
+)
 _LONG_DOUBLE = re.compile(r"-?\d*\.\d{14,17}", re.ASCII)
 
 

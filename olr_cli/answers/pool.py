@@ -60,11 +60,19 @@ worker.main()
         program = self.program.format(root=str(Path(__file__).resolve().parents[2]))
         # In memory where there are such files: nothing may be written to the temporary folder of some machines.
         in_memory = hasattr(os, "memfd_create")
-        self._errors = os.fdopen(os.memfd_create("olr"), "w+b") if in_memory else tempfile.TemporaryFile()  # noqa: SIM115
+        if in_memory:
+            self._errors = os.fdopen(os.memfd_create("olr"), "w+b")
+        else:
+            self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._socket, child_socket = socket.socketpair()
         with child_socket:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-c", program],  # -P: nothing in the current folder is imported
+                [
+                    sys.executable,
+                    "-P",
+                    "-c",
+                    program,
+                ],  # -P: nothing in the current folder is imported
                 stdin=child_socket.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
@@ -136,7 +144,9 @@ class WorkerPool:
         report: takes a sentence on how many tasks of a run are done, now and then.
     """
 
-    def __init__(self, size: int, time_limit: float, report: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, size: int, time_limit: float, report: Callable[[str], None] | None = None
+    ) -> None:
         self.size = size
         self.time_limit = time_limit
         self.report = report
@@ -183,7 +193,12 @@ class WorkerPool:
         return [worker.process_id for worker in self._workers]
 
     def _round(
-        self, tasks: Sequence[Sequence[str]], numbers: Iterable[int], results: list[Any], *, is_alone: bool
+        self,
+        tasks: Sequence[Sequence[str]],
+        numbers: Iterable[int],
+        results: list[Any],
+        *,
+        is_alone: bool,
     ) -> list[int]:
         """Do the numbered tasks, each in its own process or in workers that stay; return those not done."""
         pending, failed, attempts = deque(numbers), list[int](), Counter[int]()
@@ -218,9 +233,13 @@ class WorkerPool:
                     (pending if is_tried_again else failed).append(culprit)
                     pending.extendleft(reversed(worker.tasks))
             if self.report is not None:
-                waiting = len(pending) + len(failed) + sum(len(worker.tasks) for worker in workers)
+                waiting = (
+                    len(pending) + len(failed) + sum(len(worker.tasks) for worker in workers)
+                )
                 done = len(tasks) - waiting
-                self.report(f"Verified {done:,} of {len(tasks):,} answers that need computer algebra")
+                self.report(
+                    f"Verified {done:,} of {len(tasks):,} answers that need computer algebra"
+                )
         return failed
 
     def _start_worker(self) -> _Worker:

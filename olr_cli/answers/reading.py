@@ -75,7 +75,10 @@ def read(answer: str, leaf: Leaf = no_algebra) -> Form:
 def read_surely(answer: str, text: str, leaf: Leaf) -> Form:
     """Read an answer that is `text` once it is tidied; its form says what was guessed, and how else it can be read."""
     form = read_tidied(text, leaf)
-    texts = {with_points(text), *(pattern.sub(other, text) for pattern, other in _OTHERWISE.items())} - {text}
+    texts = {
+        with_points(text),
+        *(pattern.sub(other, text) for pattern, other in _OTHERWISE.items()),
+    } - {text}
     if _OPTIONS.fullmatch(text):
         texts.add(", ".join(text))
     guesses = [one[0] for one in [_UNSURE.search(text)] if one]
@@ -93,12 +96,16 @@ def with_points(text: str) -> str:
     """`text` with points for its decimal commas: 1234.5 for 1.234,5. Only semicolons keep those of a tuple apart."""
     if _LIST.search(text) and ";" not in text:
         return text
-    return _DECIMAL_COMMA.sub(lambda number: number[0].translate(str.maketrans(",", ".", ". ")), text)
+    return _DECIMAL_COMMA.sub(
+        lambda number: number[0].translate(str.maketrans(",", ".", ". ")), text
+    )
 
 
 def _is_computed(form: Form) -> bool:
     """Whether computer algebra read some part of an answer."""
-    return form.kind in ("value", "equation", "other", "text") or any(map(_is_computed, form.parts))
+    return form.kind in ("value", "equation", "other", "text") or any(
+        map(_is_computed, form.parts)
+    )
 
 
 _DECIMAL_COMMA = re.compile(  # and none of thousands, as in 1,234
@@ -115,7 +122,18 @@ _NAMELESS = re.compile(
     r"|((?<=\d)\s*[xX](?=\s*\d|_\{\d)|[a-z]{3,}|[A-Z][a-z]{2,}|mu|nu|xi|[一-鿿]+)"
 )
 """In its groups what computer algebra may misread: indices and formulas, letters in a row."""
-_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+_ORDINALS = (
+    "first",
+    "second",
+    "third",
+    "fourth",
+    "fifth",
+    "sixth",
+    "seventh",
+    "eighth",
+    "ninth",
+    "tenth",
+)
 _COUNTS = {
     **{ordinal: str(place) for place, ordinal in enumerate(_ORDINALS, 1)},
     **{
@@ -132,15 +150,13 @@ _OTHERWISE: dict[re.Pattern[str], str | Callable[[re.Match[str]], str]] = {
     re.compile(r"^([01]?\d|2[0-3]):([0-5]\d)$", re.ASCII): _in_halves,
     re.compile(r"\\log(?![a-zA-Z]|\s*_)"): r"\\ln",
     re.compile(r"(?<![\w/])(\d+)/(\d+)(?=\s*[a-zA-Z(])"): r"\\frac{\1}{\2}",  # 1/2x
-    re.compile(r"^(?:\\text\{\s*)?([a-z ]+)\s*\}?$"): lambda text: _COUNTS.get(text[1].strip(), text[0]),
+    re.compile(r"^(?:\\text\{\s*)?([a-z ]+)\s*\}?$"): lambda text: _COUNTS.get(
+        text[1].strip(), text[0]
+    ),
 }
 """How else a text may be read: a list in brackets, a time of day, a logarithm, a product, words for numbers."""
-_SEVERAL = (
-    "hours? hrs? h minutes? mins? seconds? secs? days? weeks? months? years? feet ft inch(?:es)? pounds? lbs?"
-)
-_MEASURE = (
-    rf"(?:\\text\{{\s*(?:{_SEVERAL.replace(' ', '|')})\s*\}}|(?:{_SEVERAL.replace(' ', '|')})\b|\^\s*\\circ)"
-)
+_SEVERAL = "hours? hrs? h minutes? mins? seconds? secs? days? weeks? months? years? feet ft inch(?:es)? pounds? lbs?"
+_MEASURE = rf"(?:\\text\{{\s*(?:{_SEVERAL.replace(' ', '|')})\s*\}}|(?:{_SEVERAL.replace(' ', '|')})\b|\^\s*\\circ)"
 _UNSURE = re.compile(
     rf"\d\s*{_MEASURE}\s*,?\s*(?:\\text\{{\s*and\s*\}}|and\b)?\s*\d+(?:\.\d+)?\s*(?:{_MEASURE}|'|\^\{{?\\prime)"
     r"|[一二三四五六七八九十百千零两]"  # numerals that are words
@@ -224,8 +240,12 @@ def _simple(text: str) -> Form | None:
     for kind, recognized in _SPELLED.items():
         label = recognized(text)
         if label is not None and label not in _CONSTANTS:
-            return Form(kind, label).guessed([OF_LETTERS + label] if _AMONG.search(label) else [])
-    body, unit = split_unit(text)  # a number with a unit may have commas of its own: `15,000 kg`
+            return Form(kind, label).guessed(
+                [OF_LETTERS + label] if _AMONG.search(label) else []
+            )
+    body, unit = split_unit(
+        text
+    )  # a number with a unit may have commas of its own: `15,000 kg`
     value = exact_number(body) if unit else None
     return None if value is None else Form("quantity", unit, (number(value),))
 
@@ -235,8 +255,16 @@ _SPELLED: dict[FormKind, Callable[[str], str | None]] = {
 }  # fmt: skip
 _AMONG = re.compile(r"\b(?:and|or)\b")
 _PART = r"(?:\\\$\s*)?\d+"
-_DASHED = re.compile(rf"(?:\\text\{{[a-zA-Z ]+\}}\s*)?{_PART}(?:\s*-\s*{_PART}){{1,2}}|\d+/\d+/\d+", re.ASCII)
-_INFINITIES = {"infinity": "oo", "\\infty": "oo", "+\\infty": "oo", "-\\infty": "-oo", "- \\infty": "-oo"}
+_DASHED = re.compile(
+    rf"(?:\\text\{{[a-zA-Z ]+\}}\s*)?{_PART}(?:\s*-\s*{_PART}){{1,2}}|\d+/\d+/\d+", re.ASCII
+)
+_INFINITIES = {
+    "infinity": "oo",
+    "\\infty": "oo",
+    "+\\infty": "oo",
+    "-\\infty": "-oo",
+    "- \\infty": "-oo",
+}
 _CONSTANTS = ("e", "i")
 _DIGITS = r"(?:[1-9]\d{0,2}(?:[, ]\d{3})+(?!\d)|\d++)"
 _EXPONENT = r"(?:[eE][+-]?\d+|\s*\\(?:times|cdot)\s*10\s*\^\s*(?:\{\s*[+-]?\d+\s*\}|[+-]?\d+))"
@@ -248,9 +276,19 @@ _NUMBER = re.compile(
     rf"|(?P<p>{_MAGNITUDE})(?:\s*/\s*(?P<q>{_DECIMAL}))?)",
     re.ASCII,
 )
-_REPEATING = re.compile(r"([+-]?)\s*(\d+)\.(\d*)\s*\\(?:overline|bar|dot)\s*(?:\{(\d+)\}|(\d))", re.ASCII)
+_REPEATING = re.compile(
+    r"([+-]?)\s*(\d+)\.(\d*)\s*\\(?:overline|bar|dot)\s*(?:\{(\d+)\}|(\d))", re.ASCII
+)
 _LARGEST_EXPONENT = 4000
-_SCALES = {"hundred": 2, "thousand": 3, "万": 4, "million": 6, "亿": 8, "billion": 9, "trillion": 12}
+_SCALES = {
+    "hundred": 2,
+    "thousand": 3,
+    "万": 4,
+    "million": 6,
+    "亿": 8,
+    "billion": 9,
+    "trillion": 12,
+}
 _SCALED = re.compile(rf"(.*[\d}}])\s*(?:\\text\{{\s*)?({'|'.join(_SCALES)})s?\s*\}}?")
 _WRAPPED = re.compile(r"\{([^{}]*)\}")
 
@@ -270,7 +308,9 @@ def exact_number(text: str) -> Fraction | None:
         return None if number_before is None else number_before * 10 ** _SCALES[scaled[2]]
     if (match := _REPEATING.fullmatch(text)) is not None:
         before, period = match[2] + match[3], match[4] or match[5]
-        value = Fraction(int(before + period) - int(before), 10 ** len(match[3]) * (10 ** len(period) - 1))
+        value = Fraction(
+            int(before + period) - int(before), 10 ** len(match[3]) * (10 ** len(period) - 1)
+        )
     elif (match := _NUMBER.fullmatch(text)) is not None:
         p, q = match["top"] or match["p"], match["bottom"] or match["q"] or "1"
         top, bottom = _decimal(p), _decimal(q)
@@ -339,7 +379,9 @@ def _alternatives(text: str) -> list[str]:
         if entries is not None and len(entries) > 1:  # each entry has signs of its own
             if signs > _MOST_SIGNS:
                 raise Unreadable("a tuple of too many alternatives")
-            return [f"({', '.join(chosen)})" for chosen in product(*map(_alternatives, entries))]
+            return [
+                f"({', '.join(chosen)})" for chosen in product(*map(_alternatives, entries))
+            ]
     if "\\{" in text or text.startswith("{"):
         return [text]  # the elements of a set have signs of their own
     return [text.replace("\\pm", a).replace("\\mp", b) for a, b in ("+-", "-+")]
@@ -350,7 +392,9 @@ def _joined(text: str, elements: Sequence[str], forms: Sequence[Form]) -> Form:
     for element in elements:  # the r of `\lor r` is no part of the sign
         text = re.sub(rf"(?<![a-zA-Z\\]){re.escape(element)}(?![a-zA-Z])", "", text, count=1)
     kinds, names = {form.kind for form in forms}, {form.label for form in forms}
-    are_statements = kinds & {"equation", "other"} or (kinds == {"assignment"} and len(names) == len(forms))
+    are_statements = kinds & {"equation", "other"} or (
+        kinds == {"assignment"} and len(names) == len(forms)
+    )
     if _EITHER.search(text) and (are_statements or (kinds == {"word"} and _LOGIC.search(text))):
         return Form("other", short(f"or {' '.join(sorted(form.key for form in forms))}"))
     return _list(forms)
@@ -362,14 +406,20 @@ _LOGIC = re.compile(r"\\(?:lor|vee|land|wedge)(?![a-zA-Z])")
 
 def _list(forms: Sequence[Form]) -> Form:
     """An unordered list, the values of several names, or several solutions: values of the same names."""
-    things = [form for form in forms if form.kind == "quantity" and form.label.startswith(COUNTED)]
+    things = [
+        form for form in forms if form.kind == "quantity" and form.label.startswith(COUNTED)
+    ]
     names = {form.label for form in things or forms if form.kind in ("assignment", "quantity")}
     if len(names) == len(forms) > 1:
         return Form("system", parts=tuple(forms))
     if not forms:
         raise Unreadable("a list of nothing")
-    if len(names) > 1 and all(form.kind == "assignment" for form in forms):  # p=5, q=2; p=7, q=2
-        solutions = [forms[start : start + len(names)] for start in range(0, len(forms), len(names))]
+    if len(names) > 1 and all(
+        form.kind == "assignment" for form in forms
+    ):  # p=5, q=2; p=7, q=2
+        solutions = [
+            forms[start : start + len(names)] for start in range(0, len(forms), len(names))
+        ]
         if all(len({form.label for form in solution}) == len(names) for solution in solutions):
             return unordered(Form("system", parts=tuple(solution)) for solution in solutions)
     return unordered(form.parts[0] if form.kind == "assignment" else form for form in forms)
@@ -417,7 +467,9 @@ def _relation(text: str, leaf: Leaf) -> Form | None:
     if len(sides) < 2:
         return None
     is_member = re.search(r"\\in(?![a-zA-Z])", text) is not None
-    if not is_member and (_OPTIONS_CHAINED.fullmatch(" = ".join(sides)) or _contradict(sides, leaf)):
+    if not is_member and (
+        _OPTIONS_CHAINED.fullmatch(" = ".join(sides)) or _contradict(sides, leaf)
+    ):
         raise Contradiction("two values")
     if len(sides) == 2 and exact_number(sides[0]) is not None:  # 3 = x
         sides.reverse()
@@ -430,7 +482,9 @@ def _relation(text: str, leaf: Leaf) -> Form | None:
     if all(len(name) > 1 for name in names):
         return Form("equation", " = ".join(sorted(names)))
     # The one letter of `2x = 5` is another number than 5.
-    is_solved = len(_symbols(head)) == 1 and not re.search(rf"[|^]|derivative|{_FUNCTION.pattern}", head)
+    is_solved = len(_symbols(head)) == 1 and not re.search(
+        rf"[|^]|derivative|{_FUNCTION.pattern}", head
+    )
     last = () if is_solved else (_statement(value, leaf), Form("text", f"{head}={value}"))
     try:
         label = leaf(f"{head} = {value}").label
@@ -439,7 +493,9 @@ def _relation(text: str, leaf: Leaf) -> Form | None:
     return Form("equation", label, last)
 
 
-_OPTIONS_CHAINED = re.compile(r"(?i:(?!.*(?:answer|option|choice)))(?:(?:[A-J]|\\text\{[^{}]*\}) = )+[A-J]")
+_OPTIONS_CHAINED = re.compile(
+    r"(?i:(?!.*(?:answer|option|choice)))(?:(?:[A-J]|\\text\{[^{}]*\}) = )+[A-J]"
+)
 
 
 def _contradict(sides: Sequence[str], leaf: Leaf) -> bool:
@@ -453,13 +509,20 @@ def _contradict(sides: Sequence[str], leaf: Leaf) -> bool:
         computed = approximate(leaf(text)) if value is None else value
         if computed is not None:
             numbers.append((computed, _rounding(text, value)))
-    return any(abs(one - other) > max(by, within) for (one, by), (other, within) in combinations(numbers, 2))
+    return any(
+        abs(one - other) > max(by, within)
+        for (one, by), (other, within) in combinations(numbers, 2)
+    )
 
 
 def _rounding(text: str, value: Fraction | None) -> Fraction:
     """By how much a number may differ from what `text` says, if it is `text` once it is rounded; its exact `value`."""
     decimals = re.fullmatch(r"-?\s*[\d,]*\.(\d+)", text)
-    return Fraction(1, 2 * 10 ** len(decimals[1])) if decimals and value is not None else Fraction(1, 10**20)
+    return (
+        Fraction(1, 2 * 10 ** len(decimals[1]))
+        if decimals and value is not None
+        else Fraction(1, 10**20)
+    )
 
 
 def _is_name(head: str, value: str) -> bool:
@@ -469,7 +532,9 @@ def _is_name(head: str, value: str) -> bool:
     if match is None or head in _NO_NAMES or _FUNCTION.match(function):
         return False
     if match["symbol"]:
-        return head.replace(" ", "") not in {symbol.replace(" ", "") for symbol in _ANY_SYMBOL.findall(value)}
+        return head.replace(" ", "") not in {
+            symbol.replace(" ", "") for symbol in _ANY_SYMBOL.findall(value)
+        }
     is_word = len(word(head) or "") > 1 and len(word(value) or "") > 1
     return not is_word and head.replace(" ", "") not in value.replace(" ", "")
 
@@ -488,7 +553,11 @@ _LETTERS = re.compile("[a-zA-Z]{2,}|[a-zA-Z](?: [a-zA-Z]+)+")
 
 def _symbols(text: str) -> list[str]:
     """The letters of an expression, with their indices, without constants and commands."""
-    return [name for name in _ANY_SYMBOL.findall(text) if name not in _NO_NAMES and not _COMMAND.match(name)]
+    return [
+        name
+        for name in _ANY_SYMBOL.findall(text)
+        if name not in _NO_NAMES and not _COMMAND.match(name)
+    ]
 
 
 def names_value(form: Form, *, is_gold: bool) -> bool:
@@ -504,7 +573,9 @@ def names_value(form: Form, *, is_gold: bool) -> bool:
     left, _, value = form.parts[1].label.rpartition("=")
     head = _VALUES.sub("", left)
     letters, has_function = {*_symbols(head)}, _FUNCTION.search(head) is not None
-    if len(letters) == 1 and not ((has_function or "|" in head) and letters.isdisjoint(ascii_lowercase)):
+    if len(letters) == 1 and not (
+        (has_function or "|" in head) and letters.isdisjoint(ascii_lowercase)
+    ):
         return False
     if not is_gold:
         return not has_function or letters.isdisjoint({*ascii_lowercase, "\\theta"})
@@ -554,10 +625,14 @@ def _transposed(text: str, leaf: Leaf) -> Form | None:
     if body == text or not body.endswith((")", "]", "matrix}", "array}")):
         return None
     form = _statement(body, leaf)
-    rows, columns = map(int, form.label.split("x")) if form.kind == "matrix" else (1, len(form.parts))
+    rows, columns = (
+        map(int, form.label.split("x")) if form.kind == "matrix" else (1, len(form.parts))
+    )
     if form.kind not in ("matrix", *_ROWS) or any(part.kind in _ROWS for part in form.parts):
         return None
-    entries = tuple(form.parts[row * columns + column] for column in range(columns) for row in range(rows))
+    entries = tuple(
+        form.parts[row * columns + column] for column in range(columns) for row in range(rows)
+    )
     return Form("matrix", f"{columns}x{rows}", entries)
 
 
@@ -575,7 +650,11 @@ def _group(text: str, leaf: Leaf) -> Form | None:
     if items and brackets == "{}":
         if match[1] == "\\{" and _NESTED.search(inner):
             raise Unreadable("a set of sets")  # a set of one is its element
-        return _list([_statement(element, leaf) for element in _elements(inner)]) if inner else Form("set")
+        return (
+            _list([_statement(element, leaf) for element in _elements(inner)])
+            if inner
+            else Form("set")
+        )
     if not items or "" in items:
         return None
     if len(items) == 1 or (brackets == "()" and _LOGIC.search(inner)):
@@ -590,7 +669,9 @@ def _quantity(text: str, leaf: Leaf) -> Form | None:
     if not unit or not body or split_unit(body)[1]:
         return None
     form = _statement(body, leaf)
-    return Form("quantity", unit, (form,)) if form.kind in ("number", "value", "percent") else None
+    return (
+        Form("quantity", unit, (form,)) if form.kind in ("number", "value", "percent") else None
+    )
 
 
 def _ratio(text: str, leaf: Leaf) -> Form | None:
@@ -598,4 +679,6 @@ def _ratio(text: str, leaf: Leaf) -> Form | None:
     first, *terms = _split(text, "ratio") or [text]
     if len(terms) < 2:
         return None
-    return Form("tuple", ":", tuple(_statement(f"\\frac{{{term}}}{{{first}}}", leaf) for term in terms))
+    return Form(
+        "tuple", ":", tuple(_statement(f"\\frac{{{term}}}{{{first}}}", leaf) for term in terms)
+    )

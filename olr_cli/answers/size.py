@@ -41,7 +41,9 @@ def check_size(node: Any, indices: Mapping[Any, float] = MappingProxyType({})) -
         TooLarge: a part of it has more than 100,000 digits.
     """
     if isinstance(node, sympy.MatrixBase):
-        tops, bottoms, _ = zip(*(check_size(entry, indices) for entry in node.flat()), strict=True)
+        tops, bottoms, _ = zip(
+            *(check_size(entry, indices) for entry in node.flat()), strict=True
+        )
         size = _Size(max(tops) + math.log2(node.rows), max(bottoms))
     elif not isinstance(node, sympy.Basic):
         return _Size()
@@ -75,7 +77,9 @@ def _of_atom(node: Any, indices: Mapping[Any, float]) -> _Size:
 def _of_operation(node: Any, parts: list[_Size]) -> _Size:
     tops, bottoms, values = zip(*parts, strict=True)
     if node.is_Add:
-        top = max(top - bottom for top, bottom, _ in parts) + sum(bottoms) + math.log2(len(parts))
+        top = (
+            max(top - bottom for top, bottom, _ in parts) + sum(bottoms) + math.log2(len(parts))
+        )
         return _Size(top, sum(bottoms), sum(values))
     if node.is_Mul:
         return _Size(sum(tops), sum(bottoms), _value(math.prod, values))
@@ -103,7 +107,9 @@ def _of_operation(node: Any, parts: list[_Size]) -> _Size:
 def _of_power(base: _Size, exponent: _Size) -> _Size:
     if exponent.bottom and base.top + base.bottom > _MOST_BITS_UNDER_A_ROOT:
         raise TooLarge
-    top, bottom = (base.bottom, base.top) if exponent.value.real < 0 else (base.top, base.bottom)
+    top, bottom = (
+        (base.bottom, base.top) if exponent.value.real < 0 else (base.top, base.bottom)
+    )
     times = abs(exponent.value)
     return _Size(top * times, bottom * times, _value(operator.pow, base.value, exponent.value))
 
@@ -120,7 +126,9 @@ def _of_bounded(node: Any, indices: Mapping[Any, float]) -> _Size:
     if isinstance(node, sympy.Product):
         return _Size(terms * max(top, 1), terms * bottom, _value(operator.pow, value, terms))
     if isinstance(node, sympy.Sum):
-        return _Size(top + terms * max(bottom, 1), terms * bottom, _value(operator.mul, value, terms))
+        return _Size(
+            top + terms * max(bottom, 1), terms * bottom, _value(operator.mul, value, terms)
+        )
     return _Size(top, bottom, value)
 
 

@@ -33,7 +33,9 @@ THOUGHT_MARKS: Mapping[str, str] = MappingProxyType({
 _ALL_MARKS = (*THOUGHT_MARKS, *THOUGHT_MARKS.values())
 _MARK = re.compile("|".join(map(re.escape, _ALL_MARKS)))
 # Gemma 4 and gpt-oss name the channel, or end its head, before the thinking begins.
-_OPENED = re.compile(rf"(?:{'|'.join(map(re.escape, THOUGHT_MARKS))})(?:thought|<\|message\|>)?\s*\Z")
+_OPENED = re.compile(
+    rf"(?:{'|'.join(map(re.escape, THOUGHT_MARKS))})(?:thought|<\|message\|>)?\s*\Z"
+)
 _LONGEST_OPENED = 64
 """Characters, and so at most as many tokens: more than the longest mark has with the space after it."""
 
@@ -79,7 +81,10 @@ class ResponseTexts:
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
         added = tokenizer.added_tokens_decoder
-        special = {*tokenizer.all_special_ids, *(id for id, token in added.items() if token.special)}
+        special = {
+            *tokenizer.all_special_ids,
+            *(id for id, token in added.items() if token.special),
+        }
         names = {id: str(tokenizer.convert_ids_to_tokens(id)) for id in special}
         marks = {id for id, name in names.items() if any(name in mark for mark in _ALL_MARKS)}
         self._left_out = special - marks if marks else None
@@ -97,4 +102,7 @@ class ResponseTexts:
 
     def opened(self, prompts: Sequence[Sequence[int]]) -> list[str]:
         """Return what each prompt opened, with which the text of a response to it begins (`opened_by`)."""
-        return [opened_by(text) for text in self.decode([prompt[-_LONGEST_OPENED:] for prompt in prompts])]
+        return [
+            opened_by(text)
+            for text in self.decode([prompt[-_LONGEST_OPENED:] for prompt in prompts])
+        ]

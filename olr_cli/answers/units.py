@@ -12,7 +12,9 @@ from collections.abc import Iterator
 
 from olr_cli.answers.classes import COUNTED
 
-_PREFIXES = "k kilo M mega G giga T tera h hecto d deci c centi m milli uμµ micro n nano p pico f femto"
+_PREFIXES = (
+    "k kilo M mega G giga T tera h hecto d deci c centi m milli uμµ micro n nano p pico f femto"
+)
 _PREFIXED = (  # units with their other names; a symbol takes a prefix's letter, a name its word
     "m meter metre|g gram gramme|s second sec|A ampere amp|K kelvin|mol mole|L l liter litre|J joule|W watt|N newton"
     "|Pa pascal|Hz hertz|V volt|C coulomb|F farad|H henry|T tesla|Wb weber|ohm Ω|eV electronvolt|cal calorie|bit b"
@@ -41,13 +43,18 @@ _NO_UNIT = re.compile(
 
 def _known_units() -> Iterator[tuple[str, str]]:
     """Every name of a unit, and the one by which it is known here."""
-    prefixes = [(sign, word) for signs, word in re.findall(r"(\S+) (\w+)", _PREFIXES) for sign in signs]
+    prefixes = [
+        (sign, word) for signs, word in re.findall(r"(\S+) (\w+)", _PREFIXES) for sign in signs
+    ]
     for table, taken in ((_PREFIXED, prefixes), (_ALONE, [])):
         for first, *others in map(str.split, table.split("|")):
             for name in (first, *others):
                 yield name, first
                 for letter, word in taken:
-                    yield (letter if len(name) <= _LONGEST_SYMBOL else word) + name, f"{word}{first}"
+                    yield (
+                        (letter if len(name) <= _LONGEST_SYMBOL else word) + name,
+                        f"{word}{first}",
+                    )
 
 
 _UNITS = dict(_known_units()) | {word: COUNTED + word for word in _COUNTERS}
@@ -79,7 +86,12 @@ def split_unit(text: str) -> tuple[str, str]:
         body, styled = text[: first.start()], text[first.start() :]
         opened, closed = (sum(map(body.count, brackets)) for brackets in ("([", ")]"))
         is_closed = opened == closed and body.count("{") == body.count("}")
-        if body and body[-1] not in "_^=+-*/({[,<>|" and is_closed and not _FACTOR.sub("", styled):
+        if (
+            body
+            and body[-1] not in "_^=+-*/({[,<>|"
+            and is_closed
+            and not _FACTOR.sub("", styled)
+        ):
             unit = _unit(_FACTOR.sub(_in_plain_letters, styled))
             if unit:
                 return body, unit
@@ -145,10 +157,15 @@ def _name(word: str, *, is_plain: bool) -> str:
     for name in (word, lower, singular) if len(word) > 1 else (word,):
         if name in _UNITS:
             return _UNITS[name]
-    return f"{COUNTED}{singular}" if len(word) > (3 if is_plain else 2) and word.isascii() else ""
+    return (
+        f"{COUNTED}{singular}" if len(word) > (3 if is_plain else 2) and word.isascii() else ""
+    )
 
 
-_ONES, _TENS = "zero one two three four five six seven eight nine", "twen thir for fif six seven eigh nine"
+_ONES, _TENS = (
+    "zero one two three four five six seven eight nine",
+    "twen thir for fif six seven eigh nine",
+)
 _TEENS = "ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"
 NUMBER_WORDS = {word: number for number, word in enumerate(f"{_ONES} {_TEENS}".split())} | {
     f"{tens}ty {ones}".removesuffix(" zero"): 10 * ten + one

@@ -30,4 +30,6 @@ class Verdict(Enum):
 
 def unscorable(counted: Counter[Verdict]) -> str:
     """Return how many answers could not be scored, by reason; an empty text if all could."""
-    return ", ".join(f"{counted[one]:,} ({one.reason})" for one in Verdict if one.reason and counted[one])
+    return ", ".join(
+        f"{counted[one]:,} ({one.reason})" for one in Verdict if one.reason and counted[one]
+    )

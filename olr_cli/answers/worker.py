@@ -91,7 +91,9 @@ def _work(file: int) -> None:
                 clear_caches()  # or the calls of a task would depend on the tasks before it
                 signal.setitimer(signal.ITIMER_PROF, seconds)
                 sys.settrace(_counter(calls, parent) if calls else None)
-                reply = decide(*task, leaf=leaf, proof=proof, math_verify_proof=math_verify_proof)
+                reply = decide(
+                    *task, leaf=leaf, proof=proof, math_verify_proof=math_verify_proof
+                )
                 sys.settrace(None)
                 signal.setitimer(signal.ITIMER_PROF, 0)
                 parent.sendall(json.dumps(reply).encode("ascii") + b"\n")

@@ -104,7 +104,9 @@ for _panel, _commands in _COMMANDS.items():
         if isinstance(_command, typer.Typer):
             app.add_typer(_command, name=_name, rich_help_panel=_panel, epilog=_epilog)
         else:
-            app.command(_name, cls=Command, rich_help_panel=_panel, epilog=_epilog)(ends_well(_command))
+            app.command(_name, cls=Command, rich_help_panel=_panel, epilog=_epilog)(
+                ends_well(_command)
+            )
 
 
 def _version(wanted: bool) -> None:

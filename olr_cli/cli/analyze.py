@@ -32,10 +32,14 @@ class Figures(NamedTuple):
         " train.learning_rate, …; may be repeated.",
     )
     no_caption: bool = Option(
-        False, "--no-caption", help="Write nothing below the figures: LaTeX has captions of its own."
+        False,
+        "--no-caption",
+        help="Write nothing below the figures: LaTeX has captions of its own.",
     )
     pdf: bool = Option(
-        False, "--pdf", help="Write PDF besides PNG; a single figure that is named has one anyway."
+        False,
+        "--pdf",
+        help="Write PDF besides PNG; a single figure that is named has one anyway.",
     )
 
 
@@ -50,7 +54,9 @@ class Tables(NamedTuple):
         " paper's (noise_ratios, baselines, scale_4k, qwen3_8b, llama_8b, slope_sensitivity, warmup_sensitivity,"
         " ablation, cost).",
     )
-    paper: bool = Option(False, "--paper", help="Add the published numbers to the paper's tables.")
+    paper: bool = Option(
+        False, "--paper", help="Add the published numbers to the paper's tables."
+    )
     baseline: str | None = Option(
         None,
         metavar="ARM",
@@ -74,7 +80,9 @@ class Runs(NamedTuple):
         help="Name of an arm in figures, tables and the report, e.g. 'active+olr=Active, OLR'; may be repeated.",
     )
     newest: bool = Option(
-        False, "--newest", help="If several runs have the same arm and seed, take the newest, and say which."
+        False,
+        "--newest",
+        help="If several runs have the same arm and seed, take the newest, and say which.",
     )
 
 
@@ -133,10 +141,14 @@ def analyze(
         asked |= {"csv": output.out, "table": tables.table or "arms"}
     else:
         asked["out"] = output.out
-    request = Request(runs or [], **asked, report=output.report, verified=output.verified, shape=shape)
+    request = Request(
+        runs or [], **asked, report=output.report, verified=output.verified, shape=shape
+    )
     answer = carry_out(request)
     if sys.argv[1:2] == ["analyze"]:  # else a program calls this, whose words nobody can type
         again = shlex.join(["olr", *sys.argv[1:]])
-        following = {it.replace("the same command with", again): why for it, why in answer.next.items()}
+        following = {
+            it.replace("the same command with", again): why for it, why in answer.next.items()
+        }
         answer = replace(answer, next=following)
     show(answer, shape)

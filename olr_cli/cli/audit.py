@@ -49,7 +49,9 @@ class Rows(NamedTuple):
     drop: list[str] = Option(
         [], metavar="STATUS,...", help="Leave these rows out, as in doubted,questionable."
     )
-    only: list[str] = Option([], metavar="STATUS,...", help="Keep only these rows, to be checked.")
+    only: list[str] = Option(
+        [], metavar="STATUS,...", help="Keep only these rows, to be checked."
+    )
     first: int | None = Option(
         None, metavar="N", min=1, help="Keep only the first N rows of the queue, to be checked."
     )
@@ -85,7 +87,9 @@ class Output(NamedTuple):
         help="Number of rows to show; by default 15, none beside an export or page, with --json all.",
     )
     out: Path | None = Option(
-        None, metavar="FILE", help="New file for the table of all prompts: Parquet, or CSV (x.csv)."
+        None,
+        metavar="FILE",
+        help="New file for the table of all prompts: Parquet, or CSV (x.csv).",
     )
     report: Path | None = Option(
         None,
@@ -118,7 +122,9 @@ def audit(
         raise UserError(f"--only {count[0]} is now --{count[1]} {count[2]}")
     asked = options.given(known, output)
     asked["columns"], as_json = options.read_log_columns(known.columns), asked.pop("json")
-    choice = rows._asdict() | {name: options.read_list(getattr(rows, name)) for name in ("drop", "only")}
+    choice = rows._asdict() | {
+        name: options.read_list(getattr(rows, name)) for name in ("drop", "only")
+    }
     export = choice.pop("export")
     waiting = Waiting()
     request = Request(history, **asked, choice=Choice(**choice), export=export)

@@ -15,9 +15,13 @@ from olr_cli.cli.printing import show
 def benchmarks(
     *,
     name: str | None = Argument(
-        None, metavar="NAME|FILE", help="Show the first prompt of this benchmark, and its gold answer."
+        None,
+        metavar="NAME|FILE",
+        help="Show the first prompt of this benchmark, and its gold answer.",
     ),
-    model: str | None = Argument(None, metavar="MODEL|RUN", help="Show it exactly as this model reads it."),
+    model: str | None = Argument(
+        None, metavar="MODEL|RUN", help="Show it exactly as this model reads it."
+    ),
     data: Path | None = Option(
         None, metavar="PATH", help="Read the problems from here, as in `olr evaluate`."
     ),
@@ -37,6 +41,8 @@ def benchmarks(
         answer = listing()
     else:
         prompting = read_prompting(prompts.system, prompts.chat_template, prompts.template)
-        request = EvaluationRequest(models=[] if model is None else [model], data=data, prompting=prompting)
+        request = EvaluationRequest(
+            models=[] if model is None else [model], data=data, prompting=prompting
+        )
         answer = show_prompt(request, name, trust_remote_code=trust_remote_code)
     show(answer, "json" if json else "terminal")

@@ -70,7 +70,9 @@ def check(
 def _lines(checked: Checked) -> Iterator[Line]:
     size, name = checked.rows, partial(checked.table.origins.name, is_short=True)
     read = ", ".join(f"{role} in {path}" for role, path in checked.columns.items())
-    counted = " (counted from 1)" * any(name(it.rows[0]).startswith("row") for it in checked.findings)
+    counted = " (counted from 1)" * any(
+        name(it.rows[0]).startswith("row") for it in checked.findings
+    )
     yield Line("Checked", f"{checked.source}: {size:,} row{'s' * (size != 1)}{counted}; {read}")
     for finding in checked.findings:
         more = ", …" if len(finding.rows) > len(finding.examples) else ""

@@ -31,7 +31,14 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_OF_A_PATH = {errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
+_OF_A_PATH = {
+    errno.EACCES,
+    errno.EPERM,
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+}
 
 
 def ends_well(command: Callable[P, R]) -> Callable[P, R]:
@@ -49,7 +56,11 @@ def ends_well(command: Callable[P, R]) -> Callable[P, R]:
                     error = not_installed(package, f"olr {command.__name__.replace('_', '-')}")
                 elif unfit := unfit_torchvision(error):
                     error = UserError(unfit)
-            sentence = _spelled(error, command) if isinstance(error, UserError) else _system_problem(error)
+            sentence = (
+                _spelled(error, command)
+                if isinstance(error, UserError)
+                else _system_problem(error)
+            )
             sentence = sentence or _shard_problem(error, kwargs.values())
             if sentence is None:
                 raise
@@ -85,7 +96,9 @@ def _require_text(values: Iterable[object]) -> None:
 
 def _words(values: Iterable[object]) -> list[str]:
     """The texts and paths among a command's arguments."""
-    words = [word for value in values for word in (value if isinstance(value, list) else [value])]
+    words = [
+        word for value in values for word in (value if isinstance(value, list) else [value])
+    ]
     return [str(word) for word in words if isinstance(word, str | Path)]
 
 
@@ -134,7 +147,9 @@ def shown_until_stopped(
     except (Interrupted, KeyboardInterrupt, BrokenPipeError) as stop:
         progress.stop()  # before the sentence, which would end up in the progress bar
         kept = "complete step" if isinstance(stop, Interrupted) else kept_at_once
-        stored = f"Everything up to the last {kept} is in {path}; continue with {shlex.join(words)}"
+        stored = (
+            f"Everything up to the last {kept} is in {path}; continue with {shlex.join(words)}"
+        )
         if not (path / "manifest.json").exists():
             stored = "Nothing is written yet; the same command starts anew."
         say(f"Stopped. {printable(stored)}")
@@ -157,7 +172,11 @@ def program() -> Iterator[None]:
             print(end="", flush=True)  # not at the interpreter's end, which can only complain
     except (SystemExit, KeyboardInterrupt, OSError) as end:
         # rich and typer turn what stopped the program into exits with other statuses
-        stops = (cause for cause in causes(end) if isinstance(cause, KeyboardInterrupt | BrokenPipeError))
+        stops = (
+            cause
+            for cause in causes(end)
+            if isinstance(cause, KeyboardInterrupt | BrokenPipeError)
+        )
         stop = next(stops, None)
         if isinstance(stop, KeyboardInterrupt):
             print("Stopped.", file=sys.stderr)
@@ -166,7 +185,9 @@ def program() -> Iterator[None]:
         elif isinstance(end, OSError) and (problem := system_problem(end)):
             drop_output(1)
             if not getattr(end.__context__, "code", 0):  # no command has said it
-                print(f"Error: standard output could not be written: {problem}", file=sys.stderr)
+                print(
+                    f"Error: standard output could not be written: {problem}", file=sys.stderr
+                )
             sys.exit(2)
         else:
             raise

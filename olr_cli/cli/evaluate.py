@@ -62,7 +62,10 @@ class Draws(NamedTuple):
         " of its training, as for --samples and --max-new-tokens.",
     )
     max_new_tokens: int | None = Option(
-        None, metavar="N", min=1, help="Maximum length of a response, in tokens; by default 4096."
+        None,
+        metavar="N",
+        min=1,
+        help="Maximum length of a response, in tokens; by default 4096.",
     )
     seed: int = options.SEED
 
@@ -95,7 +98,9 @@ class Results(NamedTuple):
         help="Show the paper's scores beside these; --protocol paper samples as they were.",
     )
     out: Path | None = Option(
-        None, metavar="DIR", help="Folder for the results; by default in the run, or evaluations/<model>."
+        None,
+        metavar="DIR",
+        help="Folder for the results; by default in the run, or evaluations/<model>.",
     )
     format_: str = options.FORMAT
     json: bool = options.JSON_OBJECT
@@ -121,10 +126,15 @@ class More(NamedTuple):
     """More: how it runs."""
 
     top_p: float | None = Option(
-        None, metavar="P", help="Draw from the most likely tokens that together have this probability."
+        None,
+        metavar="P",
+        help="Draw from the most likely tokens that together have this probability.",
     )
     top_k: int | None = Option(
-        None, metavar="N", min=1, help="Draw from the N most likely tokens; by default from all."
+        None,
+        metavar="N",
+        min=1,
+        help="Draw from the N most likely tokens; by default from all.",
     )
     min_p: float | None = Option(
         None,
@@ -146,7 +156,10 @@ class More(NamedTuple):
         " gpu_memory_utilization=0.8, quantization=fp8, or lora=DIR; may be repeated.",
     )
     concurrency: int | None = Option(
-        None, metavar="N", min=1, help="Largest number of requests to the server at a time; by default 64."
+        None,
+        metavar="N",
+        min=1,
+        help="Largest number of requests to the server at a time; by default 64.",
     )
     timeout: int | None = Option(
         None,
@@ -207,7 +220,9 @@ def evaluate(
         **{name: asked[name] for name in _AS_GIVEN},
         drawn={key: value for key, value in drawn.items() if value is not None},
         prompting=read_prompting(prompts.system, prompts.chat_template, prompts.template),
-        backend=BackendOptions(**{field.name: asked[field.name] for field in fields(BackendOptions)}),
+        backend=BackendOptions(
+            **{field.name: asked[field.name] for field in fields(BackendOptions)}
+        ),
         compare=reference_of(results.compare, paper=results.paper),
     )
     evaluated, progress = [], Progress()
@@ -216,7 +231,9 @@ def evaluate(
         try:
             evaluated.append((evaluation.target, evaluate_one(evaluation, progress)))
         except (Interrupted, KeyboardInterrupt) as stop:
-            done = f"What is done is in {folder}" if folder.exists() else "Nothing is stored yet"
+            done = (
+                f"What is done is in {folder}" if folder.exists() else "Nothing is stored yet"
+            )
             typer.echo(f"Stopped. {printable(done)}; the same command continues.", err=True)
             raise typer.Exit(exit_status(stop)) from None
     note = next(filter(None, (mixture_note(origin(name)) for name in models)), None)

@@ -44,7 +44,9 @@ def inject_noise(
     sample: int | None = Option(
         None, metavar="N", min=1, help="Use N prompts of the data set, drawn with the seed."
     ),
-    seed: int = Option(0, metavar="S", help="Random seed that decides which prompts are drawn and marked."),
+    seed: int = Option(
+        0, metavar="S", help="Random seed that decides which prompts are drawn and marked."
+    ),
     active_share: str | None = Option(
         None,
         metavar="A",
@@ -87,29 +89,48 @@ def inject_noise(
         with Judge() as judge:
             frozen, refused = proved_wrong(stored, clean.prompts, judge)
     noisy = inject(
-        clean, type=type, ratio=ratio, seed=seed, active_share=active_share or "0.5", wrong_answers=frozen
+        clean,
+        type=type,
+        ratio=ratio,
+        seed=seed,
+        active_share=active_share or "0.5",
+        wrong_answers=frozen,
     )
-    target = out or default_target(clean.source, type if frozen is None else f"{type}-frozen", ratio)
+    target = out or default_target(
+        clean.source, type if frozen is None else f"{type}-frozen", ratio
+    )
     with at("out"):
         is_new = write_prompts(noisy, target)
     notes = [f"{note}." for note in (*clean.notes, *repeat_notes(clean))]
     show(
-        _answer(noisy, refused, File.written(target, " (olr train and verl read it)", is_new=is_new), notes),
+        _answer(
+            noisy,
+            refused,
+            File.written(target, " (olr train and verl read it)", is_new=is_new),
+            notes,
+        ),
         "json" if json else "terminal",
     )
 
 
-def _answer(noisy: PromptSet, refused: Sequence[Pair] | None, file: File, notes: Sequence[str]) -> Answer:
+def _answer(
+    noisy: PromptSet, refused: Sequence[Pair] | None, file: File, notes: Sequence[str]
+) -> Answer:
     """The answer of a command that wrote `file`; `refused`: wrong answers that were not taken, with their labels."""
     from olr_cli.data.noise import counts
 
     is_addition = noisy.source in ("arithmetic", "arithmetic:addition")
     recipe = "laptop/quickstart" if is_addition else "own-data --set model.path=MODEL"
     command = f"olr train {recipe} --set {quote(f'data.train={file.path}')} --set noise=null"
-    result = {key: getattr(noisy, key) for key in ("source", "revision", "digest", "label_column", "facts")}
+    result = {
+        key: getattr(noisy, key)
+        for key in ("source", "revision", "digest", "label_column", "facts")
+    }
     counted = counts(noisy)
     result |= {"counts": counted, "refused": refused, "is_new": file.is_new}
-    return Answer([*_lines(noisy, counted, refused)], result, notes, [file], {command: ""}, indent=10)
+    return Answer(
+        [*_lines(noisy, counted, refused)], result, notes, [file], {command: ""}, indent=10
+    )
 
 
 def _lines(
@@ -118,12 +139,19 @@ def _lines(
     """The counts of marks, and a few prompts."""
     from olr_cli.data.noise import examples
 
-    prompts, marked, ratio = len(noisy), len(noisy) - counted.get("clean", 0), noisy.facts["noise.ratio"]
+    prompts, marked, ratio = (
+        len(noisy),
+        len(noisy) - counted.get("clean", 0),
+        noisy.facts["noise.ratio"],
+    )
     realised = Fraction(marked, prompts)
     exactly = "" if realised == Fraction(ratio) else f", realised {float(realised):.4f}"
     labels = f", labels in {noisy.label_column}" if noisy.label_column else ""
     yield Line("Read", f"{noisy.source}: {prompts} prompts{labels}")
-    yield Line("Marked", f"{marked} of {prompts} (ratio {ratio}{exactly}, seed {noisy.facts['noise.seed']})")
+    yield Line(
+        "Marked",
+        f"{marked} of {prompts} (ratio {ratio}{exactly}, seed {noisy.facts['noise.seed']})",
+    )
     if not marked and Fraction(ratio):
         yield Line("", f"the ratio {ratio} of {prompts} prompts rounds to none", "yellow")
     yield Line("", ", ".join(f"{count} {kind}" for kind, count in counted.items()))
@@ -132,14 +160,20 @@ def _lines(
             yield Line("", f"{kind}: {meaning}", "dim")
     without = noisy.facts.get("noise.without_wrong_answer", "0")
     if without != "0":
-        yield Line("", f"{without} prompts without a wrong answer in the rollouts became inactive")
+        yield Line(
+            "", f"{without} prompts without a wrong answer in the rollouts became inactive"
+        )
     if refused is not None:
         such = "".join(f", such as {answer} for {label}" for label, answer in refused[:1])
         count = f"{len(refused)} wrong answer{'s' * (len(refused) != 1)}"
-        yield Line("Refused", f"{count} of the rollouts that another grader may call right{such}")
+        yield Line(
+            "Refused", f"{count} of the rollouts that another grader may call right{such}"
+        )
     for prompt in examples(noisy, _EXAMPLES):
         yield ""
         yield Line("Prompt", one_line(prompt.messages[-1].content, _PROMPT_WIDTH))
         yield Line("", f"true answer {one_line(str(prompt.true_answer), 40)}")
-        yield Line("", f"file says   {one_line(str(prompt.given_label), 40)} ({prompt.noise_type})")
+        yield Line(
+            "", f"file says   {one_line(str(prompt.given_label), 40)} ({prompt.noise_type})"
+        )
     yield ""

@@ -45,7 +45,8 @@ def tables(incomplete: str) -> list[str]:
 
 
 RECIPE_NAME = Argument(
-    help="A recipe file, or the name of a recipe that comes with olr.", autocompletion=recipe_names
+    help="A recipe file, or the name of a recipe that comes with olr.",
+    autocompletion=recipe_names,
 )
 SETTINGS = Option(
     [],
@@ -69,10 +70,15 @@ DATA_COLUMNS = Option(
 JSON_OBJECT = Option(False, "--json", help="Print one JSON object to standard output.")
 JSON_LINES = Option(False, "--json", help="Print JSON lines to standard output.")
 FORMAT = Option(
-    "terminal", "--format", metavar="NAME", help="How tables are printed: terminal, markdown, latex or csv."
+    "terminal",
+    "--format",
+    metavar="NAME",
+    help="How tables are printed: terminal, markdown, latex or csv.",
 )
 DRY_RUN = Option(
-    False, "--dry-run", help="Show what would run, and one prompt as the model sees it, without starting."
+    False,
+    "--dry-run",
+    help="Show what would run, and one prompt as the model sees it, without starting.",
 )
 SYSTEM_PROMPT = Option(
     None,
@@ -97,13 +103,19 @@ TOLERANCE = Option(
     help="Relative tolerance of numbers, from 0 to below 1, as data.tolerance; by default none.",
 )
 COMPARE = Option(
-    None, metavar="DIR", help="Show the scores of another evaluation, and the paired differences to it."
+    None,
+    metavar="DIR",
+    help="Show the scores of another evaluation, and the paired differences to it.",
 )
 STOP = Option([], metavar="TEXT", help="End a response before this text; may be repeated.")
-MAX_NEW_TOKENS = Option(4096, metavar="N", min=1, help="Maximum length of a response, in tokens.")
+MAX_NEW_TOKENS = Option(
+    4096, metavar="N", min=1, help="Maximum length of a response, in tokens."
+)
 SEED = Option(0, metavar="N", help="Random seed of the samples.")
 DEVICE_NAME = Option("auto", metavar="NAME", help="Device of the model: auto, cpu or cuda.")
-TRUST_REMOTE_CODE = Option(False, "--trust-remote-code", help="Run code that comes with the model.")
+TRUST_REMOTE_CODE = Option(
+    False, "--trust-remote-code", help="Run code that comes with the model."
+)
 
 
 # Groups of options ------------------------------------------------------------------------------------------------
@@ -122,7 +134,9 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
             for name, hint in get_type_hints(group).items():
                 option = copy(group._field_defaults[name])
                 option.rich_help_panel = group.__doc__.partition(":")[0].rstrip(".")
-                parameters.append(parameter.replace(name=name, kind=keyword, default=option, annotation=hint))
+                parameters.append(
+                    parameter.replace(name=name, kind=keyword, default=option, annotation=hint)
+                )
         else:
             parameters.append(parameter.replace(kind=keyword))
 
@@ -154,7 +168,9 @@ def read_columns(values: Sequence[str]) -> dict[ColumnRole, str] | None:
     """The value of `--columns` for files of prompts; errors as of `read_log_columns`."""
     from olr_cli.recipe.schema import OTHER_ROLES, ColumnRole
 
-    columns = _columns(values, get_args(ColumnRole), OTHER_ROLES, "question=Question,answer=Answer")
+    columns = _columns(
+        values, get_args(ColumnRole), OTHER_ROLES, "question=Question,answer=Answer"
+    )
     return cast("dict[ColumnRole, str] | None", columns or None)
 
 
@@ -181,10 +197,16 @@ def _columns(
             columns = dict(pair.split("=", 1) for pair in re.split(r",\s*(?=\w+=)", text))
     except (NotPlain, ValueError):
         columns = None
-    if not isinstance(columns, dict) or not all(isinstance(path, str) and path for path in columns.values()):
-        raise UserError(f"--columns {text} does not say which column holds what; write it as {example}")
+    if not isinstance(columns, dict) or not all(
+        isinstance(path, str) and path for path in columns.values()
+    ):
+        raise UserError(
+            f"--columns {text} does not say which column holds what; write it as {example}"
+        )
     ours = {names.get(role, role): path for role, path in columns.items()}
-    strange = [f"'{role}'{did_you_mean(str(role), roles)}" for role in ours if role not in roles]
+    strange = [
+        f"'{role}'{did_you_mean(str(role), roles)}" for role in ours if role not in roles
+    ]
     if strange:
         raise UserError(f"--columns names {', '.join(strange)}; known: {', '.join(roles)}")
     if len(ours) < len(columns):
@@ -195,14 +217,18 @@ def _columns(
 def require_no_file(out: Path | None, content: str, *, as_json: bool) -> None:
     """Refuse an `--out` file that `--json` leaves nothing for."""
     if out is not None and as_json:
-        raise UserError(f"--out is for {content}, and --json writes to standard output; choose one of them")
+        raise UserError(
+            f"--out is for {content}, and --json writes to standard output; choose one of them"
+        )
 
 
 def shape_of(format_: str, *, as_json: bool, formats: tuple[str, ...] = FORMATS) -> str:
     """The shape of the answer: that of ``--format``, or json."""
     require_known("format", format_, formats)
     if as_json and format_ != "terminal":
-        raise UserError(f"--json and --format {format_} contradict each other; choose one of them")
+        raise UserError(
+            f"--json and --format {format_} contradict each other; choose one of them"
+        )
     return "json" if as_json else format_
 
 

@@ -32,7 +32,9 @@ def say(sentence: str, *, err: bool = True) -> None:
     from rich.text import Text
 
     console = Console(stderr=err, highlight=False)
-    text = Text(textwrap.fill(sentence, console.width, break_long_words=False, break_on_hyphens=False))
+    text = Text(
+        textwrap.fill(sentence, console.width, break_long_words=False, break_on_hyphens=False)
+    )
     length, style = style_of(sentence)
     text.stylize(style, 0, length)
     console.print(text, soft_wrap=True)
@@ -62,8 +64,12 @@ def show(answer: Answer, shape: str = "terminal") -> None:
         elif isinstance(part, Line):
             _print_line(part, answer.indent)
         else:
-            say(printable(part), err=False) if part.startswith("Finished ") else typer.echo(printable(part))
-    footnotes = [line for table in answer.tables for line in table.footnotes] if is_terminal else []
+            say(printable(part), err=False) if part.startswith("Finished ") else typer.echo(
+                printable(part)
+            )
+    footnotes = (
+        [line for table in answer.tables for line in table.footnotes] if is_terminal else []
+    )
     for note in answer.notes:
         if note not in footnotes:
             say(f"Note: {printable(note)}")
@@ -72,7 +78,9 @@ def show(answer: Answer, shape: str = "terminal") -> None:
         _print_line(line, answer.indent, err=not is_terminal)
     for place, (command, purpose) in enumerate(answer.next.items() if is_terminal else ()):
         head = ("  or" if place else "Next") + ("" if answer.indent else ":")
-        _print_line(Line(head, f"{command}   ({purpose})" if purpose else command), answer.indent)
+        _print_line(
+            Line(head, f"{command}   ({purpose})" if purpose else command), answer.indent
+        )
 
 
 def show_dry_run(answer: Answer, *, as_json: bool) -> None:
@@ -92,11 +100,17 @@ def _print_line(line: Line, indent: int, *, err: bool = False) -> None:
     from rich.text import Text
 
     console = Console(highlight=False, stderr=err)
-    head = "" if line.head is None else line.head.ljust(max(indent, len(line.head) + bool(line.head)))
+    head = (
+        ""
+        if line.head is None
+        else line.head.ljust(max(indent, len(line.head) + bool(line.head)))
+    )
     text = printable(line.text)
     if line.is_wrapped:
         width = max(min(console.width, _WIDEST) - len(head), 40)
-        text = textwrap.fill(text, width, break_on_hyphens=False).replace("\n", "\n" + " " * len(head))
+        text = textwrap.fill(text, width, break_on_hyphens=False).replace(
+            "\n", "\n" + " " * len(head)
+        )
     console.print(Text.assemble((head, "bold"), (text, line.style)), soft_wrap=True)
 
 

@@ -36,7 +36,9 @@ def ls(json: bool = options.JSON_OBJECT) -> None:
     recipes = [
         {
             "name": name,
-            "group": next(group for beginning, group in _GROUPS.items() if name.startswith(beginning)),
+            "group": next(
+                group for beginning, group in _GROUPS.items() if name.startswith(beginning)
+            ),
             "about": file.read_text("utf-8").partition("\n")[0].lstrip("# "),
             "file": str(file),
         }
@@ -45,7 +47,11 @@ def ls(json: bool = options.JSON_OBJECT) -> None:
     width = max(len(recipe["name"]) for recipe in recipes)
     lines = []
     for group in _GROUPS.values():
-        named = [f"  {one['name']:{width}}  {one['about']}" for one in recipes if one["group"] == group]
+        named = [
+            f"  {one['name']:{width}}  {one['about']}"
+            for one in recipes
+            if one["group"] == group
+        ]
         lines += [f"{group}:", *named, ""]
     lines.append(
         "Train one: olr train laptop/quickstart    Make one your own: olr recipes cp own-data my.yaml"
@@ -57,7 +63,9 @@ def ls(json: bool = options.JSON_OBJECT) -> None:
 @ends_well
 def show(
     recipe: str = options.RECIPE_NAME,
-    resolved: bool = Option(False, "--resolved", help="Merge in the base recipe and fill in every default."),
+    resolved: bool = Option(
+        False, "--resolved", help="Merge in the base recipe and fill in every default."
+    ),
     json: bool = options.JSON_OBJECT,
 ) -> None:
     """Print a recipe."""
@@ -77,9 +85,14 @@ def show(
 @app.command("keys", cls=Command)
 @ends_well
 def keys(
-    prefix: str = Argument("", help="Only keys that begin with this, e.g. train or method.slope."),
+    prefix: str = Argument(
+        "", help="Only keys that begin with this, e.g. train or method.slope."
+    ),
     format_: str = Option(
-        "terminal", "--format", metavar="NAME", help="How keys are printed: terminal or markdown (a page)."
+        "terminal",
+        "--format",
+        metavar="NAME",
+        help="How keys are printed: terminal or markdown (a page).",
     ),
     json: bool = options.JSON_OBJECT,
 ) -> None:

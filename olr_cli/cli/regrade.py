@@ -30,7 +30,9 @@ def regrade(
         None, metavar="PATH", help="Of a log: where the problems of --benchmarks are."
     ),
     out: Path | None = Option(
-        None, metavar="DIR", help="Of a log: folder for the results; by default evaluations/<name>-<trainer>."
+        None,
+        metavar="DIR",
+        help="Of a log: folder for the results; by default evaluations/<name>-<trainer>.",
     ),
     columns: list[str] = options.LOG_COLUMNS,
     compare: Path | None = options.COMPARE,

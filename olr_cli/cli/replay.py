@@ -21,12 +21,19 @@ def replay(
     out: Path | None = Option(
         None, metavar="FILE", help="New file for the labels table: Parquet, or CSV (x.csv)."
     ),
-    json: bool = Option(False, "--json", help="Print JSON lines to standard output, one per visit."),
+    json: bool = Option(
+        False, "--json", help="Print JSON lines to standard output, one per visit."
+    ),
 ) -> None:
     """Repeat the label decisions on stored rollouts, under other criteria."""
     waiting = Waiting()
     from olr_cli.analysis.histories import contradictions, read_history
-    from olr_cli.analysis.replay import label_tables, replay_answer, replay_file, write_json_lines
+    from olr_cli.analysis.replay import (
+        label_tables,
+        replay_answer,
+        replay_file,
+        write_json_lines,
+    )
     from olr_cli.answers import Judge
     from olr_cli.files import require_new, require_table_name, writing
 
@@ -35,7 +42,9 @@ def replay(
     require_table_name(out)
     source = read_history(history, set_, options.read_log_columns(columns), report=waiting.say)
     tolerance = source.recipe.data.tolerance
-    with Judge(ledger=source.given_up, keep=False, tolerance=tolerance, report=waiting.say) as judge:
+    with Judge(
+        ledger=source.given_up, keep=False, tolerance=tolerance, report=waiting.say
+    ) as judge:
         if not json:
             named = [*map(str, history), *(["--columns", ",".join(columns)] if columns else [])]
             answer = replay_answer(source, judge, out or replay_file(source), named, set_)

@@ -46,7 +46,9 @@ class Place(NamedTuple):
     )
     device: str = options.DEVICE_NAME
     trust_remote_code: bool = options.TRUST_REMOTE_CODE
-    prompts_per_step: int = Option(160, metavar="N", min=1, help="Prompts to sample and store at a time.")
+    prompts_per_step: int = Option(
+        160, metavar="N", min=1, help="Prompts to sample and store at a time."
+    )
 
 
 class Storage(NamedTuple):
@@ -58,7 +60,9 @@ class Storage(NamedTuple):
         help="Run directory; by default runs/rollouts-<data>, or …-2, …-3 if that exists.",
     )
     resume: bool = Option(
-        False, "--resume", help="Continue the run at --run-dir, or the unfinished run with these settings."
+        False,
+        "--resume",
+        help="Continue the run at --run-dir, or the unfinished run with these settings.",
     )
     dry_run: bool = options.DRY_RUN
     json: bool = options.JSON_LINES
@@ -110,7 +114,9 @@ def rollouts(
             return
     make_engine = partial(RolloutSampler, backend=cast(Any, backend))
     if storage.dry_run:
-        show_dry_run(rehearse(recipe, make_engine, kind="rollouts").answer(), as_json=storage.json)
+        show_dry_run(
+            rehearse(recipe, make_engine, kind="rollouts").answer(), as_json=storage.json
+        )
         return
     words = ["olr", *sys.argv[1:], *([] if resume else ["--resume"])]
     if run_dir is None:
@@ -126,8 +132,16 @@ def _recipe(model: str, data: str, prompts: Prompts, draws: Draws, place: Place)
     from olr_cli.evaluation.rollouts import rollouts_recipe
 
     keys = {"system": "system_prompt", "visits": "epochs", "samples": "rollouts_per_prompt"}
-    of_data = {"train": data, **prompts._asdict(), "columns": options.read_columns(prompts.columns)}
-    of_data = {keys.get(name, name): value for name, value in of_data.items() if name != "chat_template"}
+    of_data = {
+        "train": data,
+        **prompts._asdict(),
+        "columns": options.read_columns(prompts.columns),
+    }
+    of_data = {
+        keys.get(name, name): value
+        for name, value in of_data.items()
+        if name != "chat_template"
+    }
     of_train = {**draws._asdict(), "prompts_per_step": place.prompts_per_step}
     return rollouts_recipe(
         model,

@@ -21,7 +21,9 @@ def runs(
     ),
     arm: str | None = Option(None, metavar="TEXT", help="Only arms whose name contains TEXT."),
     sort: str = Option(
-        "created", metavar="KEY", help="Order: created, name, arm, status, accuracy, wrong (labels) or size."
+        "created",
+        metavar="KEY",
+        help="Order: created, name, arm, status, accuracy, wrong (labels) or size.",
     ),
     format_: str = options.FORMAT,
     json: bool = options.JSON_OBJECT,

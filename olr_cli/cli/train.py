@@ -36,7 +36,10 @@ class Recipes(NamedTuple):
         help="With --sweep: train only this run, counted from 0 (for job arrays).",
     )
     jobs: int | None = Option(
-        None, metavar="N", min=1, help="With --sweep: number of runs to train at a time; by default 1."
+        None,
+        metavar="N",
+        min=1,
+        help="With --sweep: number of runs to train at a time; by default 1.",
     )
 
 
@@ -44,7 +47,9 @@ class Storage(NamedTuple):
     """The run."""
 
     run_dir: Path | None = Option(
-        None, metavar="DIR", help="Run directory; by default runs/<name>, or runs/<name>-2, … if that exists."
+        None,
+        metavar="DIR",
+        help="Run directory; by default runs/<name>, or runs/<name>-2, … if that exists.",
     )
     resume: bool = Option(
         False,
@@ -89,7 +94,9 @@ def train(
     if not sweep:
         alone = load_recipe(recipe, settings)
         if alone.sweep is not None:
-            raise UserError(f"{recipe} is a sweep of {len(expand_sweep(recipe, settings))} runs; add --sweep")
+            raise UserError(
+                f"{recipe} is a sweep of {len(expand_sweep(recipe, settings))} runs; add --sweep"
+            )
         _train_one(alone, run_dir, resume=resume, dry_run=dry_run, as_json=json)
         return
     if resume:
@@ -113,7 +120,9 @@ def _sweep(recipe: str, recipes: Recipes, storage: Storage) -> None:
     if index is not None:
         chosen, path = runs[index], folder / runs[index].place
         resume = (path / "manifest.json").exists()
-        _train_one(chosen.recipe, path, resume=resume, dry_run=dry_run, arm=chosen.arm, as_json=as_json)
+        _train_one(
+            chosen.recipe, path, resume=resume, dry_run=dry_run, arm=chosen.arm, as_json=as_json
+        )
     elif dry_run:
         show_dry_run(sweep_answer(runs, folder), as_json=as_json)
     else:
@@ -121,7 +130,13 @@ def _sweep(recipe: str, recipes: Recipes, storage: Storage) -> None:
 
 
 def _train_one(
-    recipe: Recipe, path: Path | None, *, resume: bool, dry_run: bool, as_json: bool, arm: str = ""
+    recipe: Recipe,
+    path: Path | None,
+    *,
+    resume: bool,
+    dry_run: bool,
+    as_json: bool,
+    arm: str = "",
 ) -> None:
     from olr_cli.engines.launch import engine_of, launch, unfinished_run, unused_run_path
     from olr_cli.engines.rehearse import rehearse
@@ -141,7 +156,11 @@ def _train_one(
         if is_complete(path, recipe):
             answer = run_summary(path)
             command = f"olr train --resume --run-dir {quote(str(path))} --set train.epochs=N"
-            more = {command: f"more than {recipe.train.epochs} epochs"} if recipe.can_be_extended else {}
+            more = (
+                {command: f"more than {recipe.train.epochs} epochs"}
+                if recipe.can_be_extended
+                else {}
+            )
             line = f"{path} is finished; nothing to resume."
             show(replace(answer, parts=[line], next={**more, **answer.next}), shape)
             return

@@ -139,10 +139,15 @@ def rephrasing(expression: Expression, split: Split) -> Expression | None:
     return Expression(expression.kind, *divmod(int(choices[place]), 1000))
 
 
-def arithmetic_prompts(kind: SetName, size: int | None, seed: int, split: Split) -> list[Prompt]:
+def arithmetic_prompts(
+    kind: SetName, size: int | None, seed: int, split: Split
+) -> list[Prompt]:
     """`size` different prompts of a split with clean labels; by default 400, or as many as a few-shot task has."""
     if kind == "addition" or kind == "subtraction":
-        return [_prompt(expression, split) for expression in expressions(kind, size or _USUAL, seed, split)]
+        return [
+            _prompt(expression, split)
+            for expression in expressions(kind, size or _USUAL, seed, split)
+        ]
     members = len(split_questions(kind, split))
     if size is not None and size > members:
         raise _too_few(kind, size, members, split)

@@ -49,15 +49,28 @@ def _text(content: Any) -> str | None:
 
 def unseen_part(value: Any) -> str | None:
     """Return the type of the first part of a prompt that is no text, such as ``image``; None if all of it is text."""
-    turns = [turn for turn in value if isinstance(turn, Mapping)] if isinstance(value, list | tuple) else []
+    turns = (
+        [turn for turn in value if isinstance(turn, Mapping)]
+        if isinstance(value, list | tuple)
+        else []
+    )
     contents = [turn.get("content", turn.get("value")) for turn in turns]
-    parts = (part for content in contents if isinstance(content, list | tuple) for part in content)
-    return next((name for part in parts if isinstance(part, Mapping) and (name := _type_of_part(part))), None)
+    parts = (
+        part for content in contents if isinstance(content, list | tuple) for part in content
+    )
+    return next(
+        (name for part in parts if isinstance(part, Mapping) and (name := _type_of_part(part))),
+        None,
+    )
 
 
 def _type_of_part(part: Mapping[str, Any]) -> str | None:
     """Return the type of a part that is no text, by its name or else by its first field; None for text."""
-    first = "text" if part.get("text") is not None else next((key for key, it in part.items() if it), "text")
+    first = (
+        "text"
+        if part.get("text") is not None
+        else next((key for key, it in part.items() if it), "text")
+    )
     name = str(part.get("type") or first)
     return None if name.endswith("text") else name
 
@@ -74,7 +87,9 @@ def prompt_messages(
     value: Any, before: tuple[Message, ...] = (), after: tuple[Message, ...] = ()
 ) -> tuple[Message, ...] | None:
     """Messages as they are, or a text as the user's turn between `before` and `after`; None for anything else."""
-    return (*before, Message("user", value), *after) if isinstance(value, str) else messages(value)
+    return (
+        (*before, Message("user", value), *after) if isinstance(value, str) else messages(value)
+    )
 
 
 def response_text(value: Any) -> str | None:
@@ -82,13 +97,19 @@ def response_text(value: Any) -> str | None:
     if isinstance(value, str):
         return value
     items = value if isinstance(value, list | tuple) else ()
-    said = [turn.content for turn in map(message, items) if turn is not None and turn.role == "assistant"]
+    said = [
+        turn.content
+        for turn in map(message, items)
+        if turn is not None and turn.role == "assistant"
+    ]
     return "\n".join(said) if said else None
 
 
 def completion_text(completion: str | Iterable[Any] | None) -> str:
     """The model's words (`response_text`); an empty text where there are none."""
-    said = () if completion is None else completion  # an array of turns is neither true nor false
+    said = (
+        () if completion is None else completion
+    )  # an array of turns is neither true nor false
     return response_text(said if isinstance(said, str) else list(said)) or ""
 
 

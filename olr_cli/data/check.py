@@ -5,7 +5,15 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field, replace
 from functools import partial
 from html import unescape
@@ -136,7 +144,8 @@ class Checked:
         """Write the rows that can be graded, without those of some kinds of findings besides."""
         if self.is_log:
             raise UserError(
-                f"{self.source} is a log of answers; olr audit exports what is left of it", "export"
+                f"{self.source} is a log of answers; olr audit exports what is left of it",
+                "export",
             )
         kept = self.without([*UNUSABLE, *dropped])
         is_new = write_rows(self.table, kept, target)
@@ -178,10 +187,16 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
         _found("unread", "label holding no answer, or several that differ", unread.items()),
     ]
     if kept:
-        reading = Reading({role: path for role, path in (columns or {}).items() if role != "id"})
-        prompts = read_rows(rows.take(kept), data_source=data_source, split="train", reading=reading).prompts
+        reading = Reading(
+            {role: path for role, path in (columns or {}).items() if role != "id"}
+        )
+        prompts = read_rows(
+            rows.take(kept), data_source=data_source, split="train", reading=reading
+        ).prompts
         findings += _findings([*zip(kept, prompts, strict=True)], judge, rows.origins, cells)
-    return Checked(name, len(rows), rows, found, [finding for finding in findings if finding.rows])
+    return Checked(
+        name, len(rows), rows, found, [finding for finding in findings if finding.rows]
+    )
 
 
 def _unread(rows: Iterable[int], cells: Sequence[Any]) -> Iterator[tuple[int, str]]:
@@ -194,7 +209,10 @@ def _unread(rows: Iterable[int], cells: Sequence[Any]) -> Iterator[tuple[int, st
 
 
 def _findings(
-    prompts: Sequence[Asked], judge: Judge, origins: Origins | None = None, cells: Sequence[Any] = ()
+    prompts: Sequence[Asked],
+    judge: Judge,
+    origins: Origins | None = None,
+    cells: Sequence[Any] = (),
 ) -> Iterator[Finding]:
     """Findings in prompts, each with its row; labels are looked at as they were before noise.
 
@@ -213,47 +231,79 @@ def _findings(
     given = [(row, label) for row, label in named if not is_placeholder(label)]
     graded = given if origins is not None else given[:_GRADED_AT_START]
     # Labels that cannot stand in a box, or do not match themselves there (R6, R7).
-    read = {label: answer for _, label in graded if (answer := boxed(f"\\boxed{{{label}}}")) is not None}
+    read = {
+        label: answer
+        for _, label in graded
+        if (answer := boxed(f"\\boxed{{{label}}}")) is not None
+    }
     verdicts = dict(zip(read, judge.matches(read.items()), strict=True))
     unmatched = [(row, label) for row, label in graded if not verdicts.get(label)]
     yield _found("ungradable", "label that no response can match", unmatched)
     parsed = graded if origins is not None else graded[:_READ_AT_START]
     keys = judge.keys(label for _, label in parsed)
     seen = {row for row, _ in unmatched}
-    unread = [(row, label) for row, label in parsed if row not in seen and not is_read(keys[label])]
-    yield _found("unparsed", "label that cannot be read, for which no other spelling counts", unread)
+    unread = [
+        (row, label) for row, label in parsed if row not in seen and not is_read(keys[label])
+    ]
+    yield _found(
+        "unparsed", "label that cannot be read, for which no other spelling counts", unread
+    )
     if origins is not None:
-        conflicting, agreeing = _repeated(prompts, judge, {row for row, _ in (*empty, *unmatched)})
+        conflicting, agreeing = _repeated(
+            prompts, judge, {row for row, _ in (*empty, *unmatched)}
+        )
         described = partial(_described, origins)
         yield _of_groups("conflict", "question with different labels", conflicting, described)
-    yield _found("proof", "label like a proof", [pair for pair in given if _PROOF.match(pair[1])])
+    yield _found(
+        "proof", "label like a proof", [pair for pair in given if _PROOF.match(pair[1])]
+    )
     parts = [(row, label) for row, label in given if _PARTS.match(ends_of(unescape(label)))]
     yield _found("parts", "label with several parts", parts)
     numbers = sum(bool(_NUMBER.fullmatch(label.strip())) for _, label in given)
     if numbers >= _MOSTLY * len(given):
         words = [(row, label) for row, label in given if not any(map(str.isdecimal, label))]
         yield _found("word", "label in words, where most are numbers", words)
-        commas = [(row, label) for row, label in given if _DECIMAL_COMMA.fullmatch(label.strip())]
+        commas = [
+            (row, label) for row, label in given if _DECIMAL_COMMA.fullmatch(label.strip())
+        ]
         as_list = "label with a decimal comma, read as a list; data.decimal_comma: true reads a number"
         yield _found("decimal_comma", as_list, commas)
     if origins is None:
         return
     asked = {row: question_of(prompt.messages) for row, prompt in prompts}
     yield from _doubtful(asked, given, cells, judge)
-    unseen = [(row, text) for row, text in asked.items() if _FIGURE.search(text) and not _DRAWN.search(text)]
+    unseen = [
+        (row, text)
+        for row, text in asked.items()
+        if _FIGURE.search(text) and not _DRAWN.search(text)
+    ]
     yield _found("no_figure", "question about a figure that is not there", unseen)
     templated = [(row, asked[row]) for row, prompt in prompts if has_template(prompt.messages)]
-    yield _found("template", "question inside a chat template, which may be put around it again", templated)
-    yield _of_groups("repeat", "question repeated, case and spaces ignored", agreeing, described)
+    yield _found(
+        "template",
+        "question inside a chat template, which may be put around it again",
+        templated,
+    )
+    yield _of_groups(
+        "repeat", "question repeated, case and spaces ignored", agreeing, described
+    )
 
 
 def label_notes(prompts: Sequence[Prompt], data: DataSection) -> Iterator[str]:
     """A sentence about labels of own data that look wrong, marked noise aside, with the command that shows them."""
-    if parse_source(data.train) is not None or all(prompt.file_label is None for prompt in prompts):
+    if parse_source(data.train) is not None or all(
+        prompt.file_label is None for prompt in prompts
+    ):
         return
-    columns = () if data.columns is None else ("--columns", json.dumps(data.columns, ensure_ascii=False))
+    columns = (
+        ()
+        if data.columns is None
+        else ("--columns", json.dumps(data.columns, ensure_ascii=False))
+    )
     findings = _findings([*enumerate(prompts)], shared_judge())
-    if found := [finding for finding in findings if finding.rows and finding.kind != "sentinel"]:
+    if found := [
+        finding for finding in findings if finding.rows and finding.kind != "sentinel"
+    ]:
         count = sum(len(finding.rows) for finding in found)
         things = f"{count:,} thing{'s' * (count > 1)} in {len(prompts):,} rows"
         command = shlex.join(("olr", "check", data.train, *columns))
@@ -261,7 +311,10 @@ def label_notes(prompts: Sequence[Prompt], data: DataSection) -> Iterator[str]:
 
 
 def _doubtful(
-    asked: Mapping[int, str], given: Sequence[tuple[int, str]], cells: Sequence[Any], judge: Judge
+    asked: Mapping[int, str],
+    given: Sequence[tuple[int, str]],
+    cells: Sequence[Any],
+    judge: Judge,
 ) -> Iterator[Finding]:
     """Findings that a question, its label and the cell of the label give away without a model."""
     whole = {row: cell for row, _ in given if isinstance(cell := cells[row], str)}
@@ -273,15 +326,20 @@ def _doubtful(
         for row, (last, *others) in held.items()
         if not all(verdicts[last, other] for other in others)
     ]
-    yield _found("boxes", "solution with several boxes, of which the last is the label", several)
+    yield _found(
+        "boxes", "solution with several boxes, of which the last is the label", several
+    )
     # around a label that is all of its cell may stand what is left of a lost backslash
     pairs = [
-        (row, label if whole.get(row, "").strip() != label.strip() else whole[row]) for row, label in given
+        (row, label if whole.get(row, "").strip() != label.strip() else whole[row])
+        for row, label in given
     ]
     doubtful = [(row, label, {*doubts(asked[row], label)}) for row, label in pairs]
     for kind, fault in FAULTS.items():
         having = ((row, label) for row, label, kinds in doubtful if kind in kinds)
-        yield _found(kind, fault, [(row, f"{_visible(label)}: {asked[row]}") for row, label in having])
+        yield _found(
+            kind, fault, [(row, f"{_visible(label)}: {asked[row]}") for row, label in having]
+        )
 
 
 def _visible(label: str) -> str:
@@ -295,7 +353,9 @@ def repeat_notes(prompts: PromptSet) -> Iterator[str]:
     for groups, what in ((conflicting, differing), (agreeing, "")):
         if groups:
             are = f"{len(groups)} questions are" if len(groups) > 1 else "1 question is"
-            first = ", ".join(f"{prompt.file_label} ({prompts.name(row)})" for row, prompt in groups[0])
+            first = ", ".join(
+                f"{prompt.file_label} ({prompts.name(row)})" for row, prompt in groups[0]
+            )
             yield f"{are} in {prompts.source} more than once{what}; the first: {shortened(first)}"
 
 
@@ -306,10 +366,18 @@ def _repeated(
 
     The labels of `ungraded` rows differ from none.
     """
-    asking = gathered((normal_question(prompt.messages), (row, prompt)) for row, prompt in prompts)
+    asking = gathered(
+        (normal_question(prompt.messages), (row, prompt)) for row, prompt in prompts
+    )
     groups = [group for group in asking.values() if len(group) > 1]
     labels = [
-        sorted({label for row, prompt in group if row not in ungraded and (label := prompt.file_label)})
+        sorted(
+            {
+                label
+                for row, prompt in group
+                if row not in ungraded and (label := prompt.file_label)
+            }
+        )
         for group in groups
     ]
     pairs = [
@@ -325,13 +393,20 @@ def _repeated(
 
 
 def _described(origins: Origins, group: Sequence[Asked]) -> tuple[int, str]:
-    named = [(prompt.file_label, origins.name(row, is_short=True)) for row, prompt in group[:_SHOWN]]
+    named = [
+        (prompt.file_label, origins.name(row, is_short=True)) for row, prompt in group[:_SHOWN]
+    ]
     labels = " and ".join(f"{label} ({name})" for label, name in named)
-    return group[0][0], f"{labels}: {shortened(' '.join(question_of(group[0][1].messages).split()))}"
+    return group[0][
+        0
+    ], f"{labels}: {shortened(' '.join(question_of(group[0][1].messages).split()))}"
 
 
 def _of_groups(
-    kind: str, fault: str, groups: Sequence[list[Asked]], described: Callable[[list[Asked]], tuple[int, str]]
+    kind: str,
+    fault: str,
+    groups: Sequence[list[Asked]],
+    described: Callable[[list[Asked]], tuple[int, str]],
 ) -> Finding:
     """A finding for each group of rows that ask one question."""
     rows = [[row for row, _ in group] for group in groups]

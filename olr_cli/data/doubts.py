@@ -47,12 +47,8 @@ _NUMBER = (
     "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\\w{3,5}teen|twenty|thirty|forty|fifty|sixty"
     "|seventy|eighty|ninety|hundred|thousand|million|billion|half|halves|thirds?|quarters?|dozen"
 )
-_COUNTED = (
-    r"(?i)\b(?:how (?:many|far|old|long|tall)|is the (?:length|area|volume|probability))\b[^.?!]*[.?!]\W*$"
-)
-_YES_OR_NO = (
-    r"(?:^|[.?!]\s)\s*(?:Is|Are|Does|Do|Did|Has|Have|Were)\b(?![^?]*\b(?:or|how|what|which)\b)[^.?!]*\?\W*$"
-)
+_COUNTED = r"(?i)\b(?:how (?:many|far|old|long|tall)|is the (?:length|area|volume|probability))\b[^.?!]*[.?!]\W*$"
+_YES_OR_NO = r"(?:^|[.?!]\s)\s*(?:Is|Are|Does|Do|Did|Has|Have|Were)\b(?![^?]*\b(?:or|how|what|which)\b)[^.?!]*\?\W*$"
 _UNFIT = [
     ("invisible", "[\xad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff]", ""),
     ("cut", r"(?:[-*/=,^_]|\\[a-z]*frac|\\text)\s*$", ""),
@@ -85,10 +81,14 @@ _LONGEST_QUESTION = 4_000
 """Characters of a question that patterns are searched in, at its beginning and its end."""
 _MOST_BOXES = 100
 _UNIT_ASKED = re.compile(r"(?i)\b(?:in|how many) ([a-z°]{1,12})\b")
-_DIGITS_ASKED = re.compile(r"(?i)\b([1-4]|one|two|three|four) decimal|nearest (whole|integer|\w+th)\b")
+_DIGITS_ASKED = re.compile(
+    r"(?i)\b([1-4]|one|two|three|four) decimal|nearest (whole|integer|\w+th)\b"
+)
 _PLACES = ("whole integer", "1 one tenth", "2 two hundredth", "3 three thousandth", "4 four")
 _REDUCED_ASKED = re.compile(r"(?i)\bsimplif|\breduced\b|lowest terms|simplest")
-_TOLD = re.compile(r"(?i)(?:\banswer(?: is|:)|####|\\boxed\{)\s*(.*?)[}.\s]*$|=\s*([\d.,/]+)\s*\?\s*$")
+_TOLD = re.compile(
+    r"(?i)(?:\banswer(?: is|:)|####|\\boxed\{)\s*(.*?)[}.\s]*$|=\s*([\d.,/]+)\s*\?\s*$"
+)
 
 
 def doubts(question: str, label: str) -> Iterator[str]:
@@ -138,7 +138,8 @@ def _is_unbalanced(label: str) -> bool:
     """A bracket or dollar sign is missing; `[0, 1)` has all, and so has what a dot closes."""
     ends = (["([{", ")]}"], [["\\left"], ["\\right"]], [["\\begin"], ["\\end"]])
     is_open = any(
-        sum(map(label.count, opening)) != sum(map(label.count, closing)) for opening, closing in ends
+        sum(map(label.count, opening)) != sum(map(label.count, closing))
+        for opening, closing in ends
     )
     is_dotted = "\\right." in label or "\\left." in label
     dollars = label.replace("\\$", "").count("$")
@@ -148,7 +149,11 @@ def _is_unbalanced(label: str) -> bool:
 
 def _letters(text: str) -> set[str]:
     """Letters that stand alone, as variables do."""
-    return {*re.findall(r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z'’])", re.sub(r"\\text\w*\{[^{}]*\}", " ", text))}
+    return {
+        *re.findall(
+            r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z'’])", re.sub(r"\\text\w*\{[^{}]*\}", " ", text)
+        )
+    }
 
 
 def _has_other_letters(question: str, label: str) -> bool:
@@ -169,7 +174,9 @@ def _is_no_option(question: str, label: str) -> bool:
     shown = next(at for at, letter in enumerate(f"{ascii_uppercase}-") if letter not in named)
     if shown > 2:
         return option_letter(label, shown) is None
-    letter = re.fullmatch(r"\W*(?:(?:(?i:option|choice)|\\text\w*\{)\W*)?([A-E])(?:\W*|[).:]\W.*)", label)
+    letter = re.fullmatch(
+        r"\W*(?:(?:(?i:option|choice)|\\text\w*\{)\W*)?([A-E])(?:\W*|[).:]\W.*)", label
+    )
     return letter is not None and letter[1] not in _letters(question)
 
 
@@ -183,7 +190,9 @@ def _is_in_other_unit(question: str, label: str) -> bool:
 
 def _has_other_digits(question: str, label: str) -> bool:
     """Whether the label has more decimals than the question asks for, or is a fraction that it asks to reduce."""
-    if (digits := re.fullmatch(r"\W*\d+\.(\d+)\W*", label)) and (asked := _DIGITS_ASKED.search(question)):
+    if (digits := re.fullmatch(r"\W*\d+\.(\d+)\W*", label)) and (
+        asked := _DIGITS_ASKED.search(question)
+    ):
         name = (asked[1] or asked[2]).lower()
         places = [at for at, names in enumerate(_PLACES) if name in names.split()]
         return bool(places) and len(digits[1].rstrip("0")) > places[0]
@@ -194,7 +203,9 @@ def _has_other_digits(question: str, label: str) -> bool:
 
 def _is_told(question: str, label: str) -> bool:
     told = _TOLD.search(question[-len(label) - 40 :])
-    answer = told and (told[1] or told[2])  # nothing, where an instruction ends in `Answer:` or an empty box
+    answer = told and (
+        told[1] or told[2]
+    )  # nothing, where an instruction ends in `Answer:` or an empty box
     return label == question or (answer and answer.strip("$ ")) == label.strip("$ ")
 
 

@@ -73,16 +73,23 @@ TASKS: dict[FewShotName, FewShotTask] = {
             f"later of {' and '.join(f'{number // 100}-{number % 100:02d}' for number in numbers)}:"
         ),
         lambda numbers: max(numbers) // 100,
-        lambda: combinations((100 * year + 1 + 5 * year % 12 for year in range(1900, 2020, 3)), 2),
+        lambda: combinations(
+            (100 * year + 1 + 5 * year % 12 for year in range(1900, 2020, 3)), 2
+        ),
     ),
 }
 """Chosen so that SmolLM2-135M answers a quarter to a half of the questions right."""
 
 
-def few_shot_prompts(name: FewShotName, size: int | None, seed: int, split: str) -> list[Prompt]:
+def few_shot_prompts(
+    name: FewShotName, size: int | None, seed: int, split: str
+) -> list[Prompt]:
     """The first `size` prompts of a split, in an order drawn by `seed`; rephrasings have the numbers in another one."""
     task, members = TASKS[name], split_questions(name, split)
-    order = sorted(members, key=lambda numbers: (key("few-shot order", name, seed, split, *numbers), numbers))
+    order = sorted(
+        members,
+        key=lambda numbers: (key("few-shot order", name, seed, split, *numbers), numbers),
+    )
     return [_prompt(name, task, numbers) for numbers in order[:size]]
 
 

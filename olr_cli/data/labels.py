@@ -39,17 +39,31 @@ def golds_of(cell: Any) -> tuple[str, ...]:
         ValueError: what the cell is, if it can't be an answer.
     """
     if hasattr(cell, "dtype"):
-        cell = list(cell) if cell.ndim else own_digits(cell) if cell.dtype.kind == "f" else cell.item()
+        cell = (
+            list(cell)
+            if cell.ndim
+            else own_digits(cell)
+            if cell.dtype.kind == "f"
+            else cell.item()
+        )
     if isinstance(cell, str):
         written = _written(cell)
-        return golds_of(written) if written is not None else tuple(filter(None, [_answer(cell)]))
+        return (
+            golds_of(written) if written is not None else tuple(filter(None, [_answer(cell)]))
+        )
     if cell is None or (isinstance(cell, float | Decimal) and math.isnan(cell)):
         return ()
     if isinstance(cell, list | tuple):
         return tuple(dict.fromkeys(gold for item in cell for gold in golds_of(item)))
-    if isinstance(cell, dict) and (named := [cell[name] for name in LABEL_COLUMNS if name in cell]):
+    if isinstance(cell, dict) and (
+        named := [cell[name] for name in LABEL_COLUMNS if name in cell]
+    ):
         return golds_of(next((value for value in named if value is not None), None))
-    if isinstance(cell, int | float | Decimal) and not isinstance(cell, bool) and math.isfinite(cell):
+    if (
+        isinstance(cell, int | float | Decimal)
+        and not isinstance(cell, bool)
+        and math.isfinite(cell)
+    ):
         return (spelled(_short(cell) if isinstance(cell, float) else cell),)
     raise ValueError(str(cell) if isinstance(cell, float) else f"a {type(cell).__name__}")
 
@@ -57,7 +71,9 @@ def golds_of(cell: Any) -> tuple[str, ...]:
 def _short(number: float) -> float:
     """A float of 32 bits that comes as a double, as data sets hand on 0.1: with up to six digits, the decimal one."""
     short = float(f"{number:.6g}")
-    is_short = abs(number) < _LARGEST and number == struct.unpack("f", struct.pack("f", short))[0]
+    is_short = (
+        abs(number) < _LARGEST and number == struct.unpack("f", struct.pack("f", short))[0]
+    )
     return short if is_short else number
 
 
@@ -68,8 +84,12 @@ def label_of(cell: Any) -> str | None:
         ValueError: what the cell is, if it can't be an answer or its answers differ.
     """
     first, *others = golds_of(cell) or (None,)
-    if first is not None and (other := next((it for it in others if not is_match(first, it)), None)):
-        raise ValueError(f"a list of {1 + len(others)} answers that differ ('{first[:30]}', '{other[:30]}')")
+    if first is not None and (
+        other := next((it for it in others if not is_match(first, it)), None)
+    ):
+        raise ValueError(
+            f"a list of {1 + len(others)} answers that differ ('{first[:30]}', '{other[:30]}')"
+        )
     return first
 
 
@@ -89,7 +109,9 @@ def read_cells(
         try:
             found.append(read(cell))
         except ValueError as error:
-            raise row_error(origins.name(row), path, str(error), "text or a number: one answer") from None
+            raise row_error(
+                origins.name(row), path, str(error), "text or a number: one answer"
+            ) from None
     return found
 
 
@@ -104,5 +126,9 @@ def _written(text: str) -> Any:
 
 def _answer(text: str) -> str:
     """The answer in a text, which may be a worked solution."""
-    last = tagged(text, "answer") or boxed(text) or text.rpartition("####")[2].rstrip().lstrip(_BLANK)
+    last = (
+        tagged(text, "answer")
+        or boxed(text)
+        or text.rpartition("####")[2].rstrip().lstrip(_BLANK)
+    )
     return last[named.end() :] if (named := _NAMED.match(last)) else last

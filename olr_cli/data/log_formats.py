@@ -28,7 +28,18 @@ from olr_cli.errors import UserError, no_rows
 from olr_cli.files import storable
 
 COLUMNS = (
-    *("prompt_id", "prompt", "visit", "step", "group", "view", "model", "response", "answer", "answer_class"),
+    *(
+        "prompt_id",
+        "prompt",
+        "visit",
+        "step",
+        "group",
+        "view",
+        "model",
+        "response",
+        "answer",
+        "answer_class",
+    ),
     *("given_label", "true_answer", "noise_type", "data_source", "reward", "is_correct"),
     *("tokens", "truncated", "mean_logprob", "entropy", "self_certainty"),
 )
@@ -46,7 +57,15 @@ _ALIASES: Mapping[str, Sequence[str]] = {
 
 _GUESSES: Mapping[str, Sequence[str]] = {
     "prompt": ("input", "query", "instruction", "prompts", "messages"),
-    "response": ("completion", "output", "generation", "generated_text", "text", "responses", "completions"),
+    "response": (
+        "completion",
+        "output",
+        "generation",
+        "generated_text",
+        "text",
+        "responses",
+        "completions",
+    ),
 }
 """Likely names of the columns without which nothing can be read, for errors."""
 
@@ -83,7 +102,12 @@ LM_EVAL = "lm-eval"
 TABLE = LogFormat("olr", frozenset())
 """A table with the names of `COLUMNS`."""
 
-_COMPLETION = {"prompt": ["prompt"], "response": ["completion"], "step": ["step"], "given_label": _LABELS}
+_COMPLETION = {
+    "prompt": ["prompt"],
+    "response": ["completion"],
+    "step": ["step"],
+    "given_label": _LABELS,
+}
 _REWARD = {"reward": ["reward"], "is_correct": ["reward"]}
 
 LOG_FORMATS: Sequence[LogFormat] = (
@@ -98,7 +122,11 @@ LOG_FORMATS: Sequence[LogFormat] = (
         "verl",
         frozenset({"input", "output", "score"}),
         {"prompt": ["input"], "response": ["output"], "step": ["step"], "reward": ["score"]}
-        | {"given_label": ["gts", *_GOLDS], "is_correct": ["acc", "score"], "data_source": ["data_source"]},
+        | {
+            "given_label": ["gts", *_GOLDS],
+            "is_correct": ["acc", "score"],
+            "data_source": ["data_source"],
+        },
     ),
     LogFormat(
         "ms-swift",
@@ -115,7 +143,12 @@ LOG_FORMATS: Sequence[LogFormat] = (
     LogFormat(
         "AReaL",
         frozenset({"task_id", "sample_idx", "prompt", "completion"}),
-        {"prompt": ["prompt"], "response": ["completion"], "group": ["task_id"], "given_label": _GOLDS}
+        {
+            "prompt": ["prompt"],
+            "response": ["completion"],
+            "group": ["task_id"],
+            "given_label": _GOLDS,
+        }
         | _REWARD,
     ),
     LogFormat(
@@ -129,7 +162,12 @@ LOG_FORMATS: Sequence[LogFormat] = (
         LM_EVAL,
         frozenset({"doc_id", "resps", "prompt", "response"}),
         {"prompt_id": ["prompt_id"], "prompt": ["prompt"], "response": ["response"]}
-        | {"given_label": ["target"], "filter": ["filter"], "doc": ["doc"], "request": ["request"]},
+        | {
+            "given_label": ["target"],
+            "filter": ["filter"],
+            "doc": ["doc"],
+            "request": ["request"],
+        },
     ),
 )
 
@@ -144,10 +182,16 @@ def unpacked(row: dict[str, Any]) -> list[dict[str, Any]]:
         with suppress(TypeError, LookupError, AttributeError, StopIteration, RecursionError):
             return _of_lm_eval(row)
     texts = row.get("completion", row.get("content"))
-    if not isinstance(texts, list) or not ({"step", "advantages"} <= row.keys() or "rewards" in row):
+    if not isinstance(texts, list) or not (
+        {"step", "advantages"} <= row.keys() or "rewards" in row
+    ):
         return [row]
-    lists = {key: it for key, it in row.items() if isinstance(it, list) and len(it) == len(texts)}
-    rows = [{**row, **{key: items[at] for key, items in lists.items()}} for at in range(len(texts))]
+    lists = {
+        key: it for key, it in row.items() if isinstance(it, list) and len(it) == len(texts)
+    }
+    rows = [
+        {**row, **{key: items[at] for key, items in lists.items()}} for at in range(len(texts))
+    ]
     for one in rows:
         turns = one.get("content")
         if isinstance(turns, list) and turns and all(isinstance(turn, str) for turn in turns):
@@ -162,7 +206,9 @@ def _of_lm_eval(row: dict[str, Any]) -> list[dict[str, Any]]:
     Problems have their hash in their names, since every task of a folder numbers its own from 0. A response that is
     null is an API's reply without text.
     """
-    texts = [text for part in row["resps"] for text in (part if isinstance(part, list) else [part])]
+    texts = [
+        text for part in row["resps"] for text in (part if isinstance(part, list) else [part])
+    ]
     if any(isinstance(text, list | float) for text in texts):
         return []
     request, target = next(iter(row["arguments"].values())), row["target"]
@@ -172,7 +218,9 @@ def _of_lm_eval(row: dict[str, Any]) -> list[dict[str, Any]]:
         with suppress(ValueError):  # which is named with its row where golds are read
             target = json.dumps(golds_of(target))
     facts = {
-        "prompt_id": "-".join(map(str, filter(None, (str(row["doc_id"]), row.get("doc_hash", "")[:8])))),
+        "prompt_id": "-".join(
+            map(str, filter(None, (str(row["doc_id"]), row.get("doc_hash", "")[:8])))
+        ),
         "prompt": storable(prompt),
         "target": storable(target) if isinstance(target, str) else target,
         "doc": json.dumps([*_texts(row["doc"])]),
@@ -207,7 +255,11 @@ def require_columns(roles: Collection[str], names: Sequence[str], place: str) ->
         return
     if not names:
         raise no_rows(place, "rollout")
-    nobody = f"; if nobody answered yet: olr rollouts MODEL {quote(place)}" if "response" in missing else ""
+    nobody = (
+        f"; if nobody answered yet: olr rollouts MODEL {quote(place)}"
+        if "response" in missing
+        else ""
+    )
     columns = suggested({name: _GUESSES.get(name, ()) for name in missing}, names)
     raise UserError(
         f"{place} has no column {' and no column '.join(missing)}; its columns are {', '.join(names)}; say which of"

@@ -20,7 +20,14 @@ import pyarrow as pa
 from olr_cli.answers import default_extractor, opened_by, read_answer, reading_more
 from olr_cli.data.chat import Message, as_text, ending, messages, response_text, turns_of
 from olr_cli.data.labels import label_of
-from olr_cli.data.log_formats import COLUMNS, TABLE, LogFormat, recognised, require_columns, unpacked
+from olr_cli.data.log_formats import (
+    COLUMNS,
+    TABLE,
+    LogFormat,
+    recognised,
+    require_columns,
+    unpacked,
+)
 from olr_cli.data.questions import question_ids
 from olr_cli.data.rows import (
     Origins,
@@ -63,7 +70,9 @@ def _files_at(place: Path) -> list[Path]:
         return matching_files(str(place))
     for pattern in _NESTED_LOGS:
         found = place.glob(pattern)
-        if below := [f for f in found if not any(map(_HELD_OUT.match, f.relative_to(place).parts))]:
+        if below := [
+            f for f in found if not any(map(_HELD_OUT.match, f.relative_to(place).parts))
+        ]:
             return below
     files = [file for file in matching_files(str(place)) if not _OUTPUT.search(file.name)]
     if not files:
@@ -88,7 +97,11 @@ def natural(name: str) -> list[Any]:
 def numbered(files: Sequence[Path]) -> Iterator[tuple[Path, int]]:
     """Each file with the step that its path names: the last number in which the paths differ, else its place."""
     texts = [str(file) for file in files]
-    differ = (place for place, letters in enumerate(zip(*texts, strict=False)) if len(set(letters)) > 1)
+    differ = (
+        place
+        for place, letters in enumerate(zip(*texts, strict=False))
+        if len(set(letters)) > 1
+    )
     start = len(texts[0][: next(differ, 0)].rstrip("0123456789"))
     steps = [re.search("[0-9]+", text[start:]) for text in texts]
     for place, (file, step) in enumerate(zip(files, steps, strict=True), start=1):
@@ -108,16 +121,22 @@ def _typed(rows: Rows, name: str, path: str) -> pl.Series:
     if name in ("is_correct", "reward", "truncated") and is_column:
         column = rows.table.column(path)
         if pa.types.is_boolean(column.type) or pa.types.is_null(column.type):
-            verdicts, types = pl.Series(name, column), {"reward": pl.Float64, "truncated": pl.Boolean}
+            verdicts, types = (
+                pl.Series(name, column),
+                {"reward": pl.Float64, "truncated": pl.Boolean},
+            )
             return verdicts.cast(types[name]) if name in types else verdicts
     if name in (*STATISTICS, "reward", "is_correct", "truncated"):
         known = pl.Series(name, rows.numbers(path))
         if name == "truncated":
             return known > 0
         return _whole(known, pl.Int32(), rows.place) if name == "tokens" else known
-    if name in ("prompt", "response") and (not is_column or pa.types.is_nested(rows.table[path].type)):
+    if name in ("prompt", "response") and (
+        not is_column or pa.types.is_nested(rows.table[path].type)
+    ):
         chats = [
-            _chat_text(cell, name, path, row, rows.origins) for row, cell in enumerate(rows.values(path))
+            _chat_text(cell, name, path, row, rows.origins)
+            for row, cell in enumerate(rows.values(path))
         ]
         texts = pl.Series(name, chats, dtype=pl.String)
     else:
@@ -126,7 +145,9 @@ def _typed(rows: Rows, name: str, path: str) -> pl.Series:
         texts = _as_labels(texts)
     if name == "response":
         return texts
-    given = pl.select(pl.when(texts.str.strip_chars() != "").then(texts).alias(name)).to_series()
+    given = pl.select(
+        pl.when(texts.str.strip_chars() != "").then(texts).alias(name)
+    ).to_series()
     return _whole(given, pl.Int64(), rows.place) if name in ("visit", "step") else given
 
 
@@ -144,8 +165,12 @@ def _whole(column: pl.Series, kind: pl.DataType, place: str) -> pl.Series:
         whole = column.cast(kind)
     except pl.exceptions.PolarsError:
         whole = None
-    if whole is None or (column.dtype == pl.Float64 and not column.equals(whole.cast(pl.Float64))):
-        raise UserError(f"{place}: the column {column.name} must hold whole numbers, and it holds others")
+    if whole is None or (
+        column.dtype == pl.Float64 and not column.equals(whole.cast(pl.Float64))
+    ):
+        raise UserError(
+            f"{place}: the column {column.name} must hold whole numbers, and it holds others"
+        )
     return whole
 
 
@@ -161,15 +186,29 @@ class _Layout:
     def note(self, source: Path, files: int) -> str:
         """A sentence on which columns were read as what."""
         kind = "a table of rollouts" if self.format is TABLE else f"a log of {self.format.name}"
-        renamed = [f"{column} as {name}" for name, column in self.places.items() if name != column]
+        renamed = [
+            f"{column} as {name}" for name, column in self.places.items() if name != column
+        ]
         if self.rewards:
             renamed.append(f"{' + '.join(self.rewards)} as reward")
         several = f" of {files} files" if files > 1 else ""
-        identity = "" if "prompt_id" in self.places else "; prompts are told apart by their text"
+        identity = (
+            "" if "prompt_id" in self.places else "; prompts are told apart by their text"
+        )
         return f"{source} was read as {kind}{several}: {', '.join(renamed)}{identity}."
 
 
-_NEEDED = ("prompt_id", "prompt", "visit", "step", "group", "response", "answer", "data_source", "filter")
+_NEEDED = (
+    "prompt_id",
+    "prompt",
+    "visit",
+    "step",
+    "group",
+    "response",
+    "answer",
+    "data_source",
+    "filter",
+)
 
 
 def _chat_text(cell: Any, name: str, path: str, row: int, origins: Origins) -> str | None:
@@ -188,18 +227,24 @@ def _chat_text(cell: Any, name: str, path: str, row: int, origins: Origins) -> s
 def _reward_columns(schema: pa.Schema, places: Mapping[str, str]) -> list[str]:
     """The columns of reward functions: the numbers that are nothing else, those called rewards if there are any."""
     others = {*places.values(), "advantage", "advantages"}
-    numeric = [one.name for one in schema if pa.types.is_floating(one.type) and one.name not in others]
+    numeric = [
+        one.name for one in schema if pa.types.is_floating(one.type) and one.name not in others
+    ]
     return [name for name in numeric if "reward" in name.lower()] or numeric
 
 
 def _renamed(rows: Rows, layout: _Layout, step: int) -> pl.DataFrame:
     """Rows with olr's names; `step` is that of rows which have none."""
-    frame = pl.DataFrame([_typed(rows, name, path) for name, path in layout.places.items() if rows.has(path)])
+    frame = pl.DataFrame(
+        [_typed(rows, name, path) for name, path in layout.places.items() if rows.has(path)]
+    )
     if layout.rewards:
         sums = [pl.Series(name, rows.numbers(name)).cast(pl.Float64) for name in layout.rewards]
         # TRL weighs every reward function alike unless it is told otherwise, and skips those that give none.
         frame = frame.with_columns(pl.DataFrame(sums).sum_horizontal().alias("reward"))
-        verdict = [series for series in sums if len(sums) == 1 or _CORRECTNESS.search(series.name)]
+        verdict = [
+            series for series in sums if len(sums) == 1 or _CORRECTNESS.search(series.name)
+        ]
         if len(verdict) == 1 and "is_correct" not in frame.columns:
             frame = frame.with_columns(verdict[0].alias("verdict"))
     if "step" not in frame.columns or frame["step"].null_count():
@@ -213,7 +258,16 @@ LABELS = ("given_label", "true_answer", "noise_type")
 
 _SAMPLE = 100
 """Responses of which it is found out how they could be read, where hardly any has an answer."""
-_REPEATED = ("prompt_id", "prompt", "view", "model", "answer", "answer_class", *LABELS, "data_source")
+_REPEATED = (
+    "prompt_id",
+    "prompt",
+    "view",
+    "model",
+    "answer",
+    "answer_class",
+    *LABELS,
+    "data_source",
+)
 """Texts of which many rollouts have the same."""
 
 _MOST_REWARDS = 4
@@ -278,7 +332,9 @@ def read_log(
     source = common_place(places)
     files = _Files(columns or {}, wanted, extractor, keeps_responses, report)
     parts = [
-        rows for path, step in numbered(log_files(places)) if (rows := files.read(path, step)) is not None
+        rows
+        for path, step in numbered(log_files(places))
+        if (rows := files.read(path, step)) is not None
     ]
     first, repeated = files.first, files.repeated
     if first is None or not sum(map(len, parts)):
@@ -288,17 +344,25 @@ def read_log(
         is_first = pl.col("filter").eq_missing(pl.col("filter").first().over("prompt_id"))
         rows = rows.filter(is_first).drop("filter")
     rows, texts = _with_ids(rows)
-    if rows["prompt_id"].null_count() or ("visit" in rows.columns and rows["visit"].null_count()):
-        raise UserError(f"{source} has rows without prompt_id or visit; remove or complete them")
+    if rows["prompt_id"].null_count() or (
+        "visit" in rows.columns and rows["visit"].null_count()
+    ):
+        raise UserError(
+            f"{source} has rows without prompt_id or visit; remove or complete them"
+        )
     is_plain = (
-        not columns and first.format is TABLE and first.places.get("given_label") in (None, "given_label")
+        not columns
+        and first.format is TABLE
+        and first.places.get("given_label") in (None, "given_label")
     )
     notes = [] if is_plain else [first.note(source, len(parts) + len(repeated))]
     notes += files.losses()
     if repeated:
         several = f"{len(repeated)} steps (the first is {repeated[0]})"
         shown = several if len(repeated) > 1 else f"Step {repeated[0]}"
-        notes.append(f"{shown} logged the rollouts of the step before once more; they count once.")
+        notes.append(
+            f"{shown} logged the rollouts of the step before once more; they count once."
+        )
     if files.sample and rows["answer"].null_count() > 0.9 * len(rows):
         notes += filter(None, [reading_more(files.sample)])
     if "prompt_id" not in first.places:
@@ -311,7 +375,9 @@ def read_log(
     ids = rows["prompt_id"].unique().cast(pl.String)
     named = ((name, texts.get(name) or texts.get(name.rpartition("/")[0])) for name in ids)
     questions = {name: turns_of(text) for name, text in named if text is not None}
-    return RolloutLog(source, rows, questions, first.format.name, notes, "prompt_id" in first.places)
+    return RolloutLog(
+        source, rows, questions, first.format.name, notes, "prompt_id" in first.places
+    )
 
 
 @dataclass
@@ -368,7 +434,9 @@ class _Files:
         if self.silent:
             is_kept = self.first is not None and self.first.format is TABLE
             fate = (
-                "counted as rollouts without an answer" if is_kept else "left out, as of rollouts that failed"
+                "counted as rollouts without an answer"
+                if is_kept
+                else "left out, as of rollouts that failed"
             )
             yield f"{self.silent:,} row{'s' * (self.silent > 1)} without a response {fate}."
 
@@ -381,7 +449,11 @@ class _Files:
             if names and not len(rows):
                 continue
             places = self._layout.places
-            if self._layout.format is not TABLE and "prompt" in places and "response" not in places:
+            if (
+                self._layout.format is not TABLE
+                and "prompt" in places
+                and "response" not in places
+            ):
                 self.silent += len(rows)
                 continue
             require_columns(places, self._layout.columns, str(path))
@@ -399,7 +471,9 @@ class _Files:
         # The file is read twice, for a key may come late and change which columns hold what.
         kinds: dict[str, type] = {}
         note_cut = partial(self.cut.__setitem__, path)
-        for row in chain.from_iterable(map(unpacked, chain.from_iterable(json_batches(path, note_cut)))):
+        for row in chain.from_iterable(
+            map(unpacked, chain.from_iterable(json_batches(path, note_cut)))
+        ):
             for name, value in row.items():
                 if type(value) is float or kinds.get(name, NoneType) is NoneType:
                     kinds[name] = type(value)
@@ -425,7 +499,9 @@ class _Files:
         """Find out which columns of a file hold what; returns those that are read."""
         columns, form = schema.names, recognised(schema.names)
         if form is TABLE and self.first is not None and "response" not in columns:
-            form = self.first.format  # without responses, no rollout of a step can be recognised
+            form = (
+                self.first.format
+            )  # without responses, no rollout of a step can be recognised
         # verl's gts may be null throughout, and in preference data label says yes or no.
         others = {column.name for column in schema if column.type in ("null", "bool")}
         labels = [name for name in form.roles["given_label"] if name not in others]
@@ -439,7 +515,11 @@ class _Files:
             )
         has_rewards = form.has_reward_columns and "reward" not in self.columns
         rewards = _reward_columns(schema, places) if has_rewards else []
-        places = {name: place for name, place in places.items() if name in self.wanted or name in _NEEDED}
+        places = {
+            name: place
+            for name, place in places.items()
+            if name in self.wanted or name in _NEEDED
+        }
         if "response" not in self.wanted and not {"answer", "answer_class"}.isdisjoint(places):
             places.pop("response", None)
         self._layout = _Layout(columns, form, places, rewards)
@@ -466,7 +546,9 @@ def _with_ids(rows: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, str]]:
     if "prompt" not in rows.columns:
         return rows, {}
     if "prompt_id" not in rows.columns:
-        texts = rows["prompt"].drop_nulls().unique(maintain_order=True).cast(pl.String).to_list()
+        texts = (
+            rows["prompt"].drop_nulls().unique(maintain_order=True).cast(pl.String).to_list()
+        )
         ids, prompt = question_ids(map(turns_of, texts)), pl.col("prompt").cast(pl.String)
         names = prompt.replace_strict(texts, ids, default=None, return_dtype=pl.String)
         rows = rows.with_columns(names.cast(pl.Categorical()).alias("prompt_id"))
@@ -475,18 +557,25 @@ def _with_ids(rows: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, str]]:
     return rows.drop("prompt"), dict(pairs.unique("prompt_id", keep="first").iter_rows())
 
 
-def _answered(rows: pl.DataFrame, extractor: str | None, *, keeps_responses: bool) -> pl.DataFrame:
+def _answered(
+    rows: pl.DataFrame, extractor: str | None, *, keeps_responses: bool
+) -> pl.DataFrame:
     """The rows with the answers that their responses claim."""
     if "response" not in rows.columns:
         return rows.with_columns(pl.col("^answer$").str.strip_chars())
-    sources, prompts = (rows[name] if name in rows.columns else None for name in ("data_source", "prompt"))
+    sources, prompts = (
+        rows[name] if name in rows.columns else None for name in ("data_source", "prompt")
+    )
     answers = answers_of(rows["response"], sources, extractor, prompts)
     kept = rows.with_columns(answers, characters=pl.col("response").str.len_chars())
     return kept if keeps_responses else kept.drop("response")
 
 
 def answers_of(
-    responses: pl.Series, sources: pl.Series | None, extractor: str | None, prompts: pl.Series | None = None
+    responses: pl.Series,
+    sources: pl.Series | None,
+    extractor: str | None,
+    prompts: pl.Series | None = None,
 ) -> pl.Series:
     """Return the answers that responses claim; without an `extractor` read as their data `sources` call for (R6).
 
@@ -502,7 +591,10 @@ def answers_of(
         opened = {text: opened_by(ending(turns_of(text or ""))) for text in prompts.unique()}
         endings = map(opened.__getitem__, prompts)
     cases = zip(responses, of_rows, endings, strict=True)
-    answers = [None if text is None else read_answer(text, name, prompt) for text, name, prompt in cases]
+    answers = [
+        None if text is None else read_answer(text, name, prompt)
+        for text, name, prompt in cases
+    ]
     return pl.Series("answer", answers, dtype=pl.String)
 
 
@@ -517,11 +609,18 @@ def _apart_by_label(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     number = pl.int_range(1, pl.len() + 1).over("prompt_id").cast(pl.String)
     apart = (pl.col("prompt_id").cast(pl.String) + "/" + number).cast(pl.Categorical())
     joined = rows.join(
-        several.with_columns(apart=apart), on=["prompt_id", "given_label"], how="left", maintain_order="left"
+        several.with_columns(apart=apart),
+        on=["prompt_id", "given_label"],
+        how="left",
+        maintain_order="left",
     )
-    rows = joined.with_columns(pl.coalesce("apart", "prompt_id").alias("prompt_id")).drop("apart")
+    rows = joined.with_columns(pl.coalesce("apart", "prompt_id").alias("prompt_id")).drop(
+        "apart"
+    )
     count = several["prompt_id"].n_unique()
-    are = "s have different labels and count" if count > 1 else " has different labels and counts"
+    are = (
+        "s have different labels and count" if count > 1 else " has different labels and counts"
+    )
     return rows, [f"{count:,} prompt{are} once for each label."]
 
 
@@ -532,7 +631,10 @@ def _with_visits(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
         order = pl.col("visit")
     elif "group" in rows.columns and rows["group"].null_count() == 0:
         first = pl.col("_group").min().over("prompt_id", "step", "group")
-        rows, order = rows.with_row_index("_group").with_columns(first), pl.struct("step", "_group")
+        rows, order = (
+            rows.with_row_index("_group").with_columns(first),
+            pl.struct("step", "_group"),
+        )
     else:
         order = pl.col("step")
         sizes = rows.group_by("prompt_id", "step").len()["len"]
@@ -554,10 +656,14 @@ def _with_visits(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
 def _with_verdicts(rows: pl.DataFrame, layout: _Layout) -> tuple[pl.DataFrame, list[str]]:
     """The rows with `is_correct` and `is_rewarded` where they can be known."""
     kept, notes = rows.drop("verdict", "is_correct", strict=False), list[str]()
-    if layout.format is TABLE and "is_correct" in rows.columns:  # of the truth, whatever was rewarded
+    if (
+        layout.format is TABLE and "is_correct" in rows.columns
+    ):  # of the truth, whatever was rewarded
         verdicts, notes = _verdicts(rows["is_correct"])
         kept, rows = kept.with_columns(*verdicts), rows.drop("is_correct")
-    source = next((name for name in ("is_correct", "verdict", "reward") if name in rows.columns), None)
+    source = next(
+        (name for name in ("is_correct", "verdict", "reward") if name in rows.columns), None
+    )
     if source is None or (source == "reward" and len(layout.rewards) > 1):
         note = (
             f"Which of {', '.join(layout.rewards)} rewards right answers is not known; name it as the column of"

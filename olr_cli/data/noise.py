@@ -58,14 +58,22 @@ def inject(
     types: dict[int, NoiseType] = {}
     for rank, row in enumerate(seeding.permutation(len(prompts), "noise", seed)[:count]):
         types[row] = type if type != "mixed" else _mixed_type(rank, part)
-    facts = {"source_digest": prompts.digest, "noise.type": type, "noise.ratio": decimal_text(share)}
+    facts = {
+        "source_digest": prompts.digest,
+        "noise.type": type,
+        "noise.ratio": decimal_text(share),
+    }
     facts |= {"noise.seed": str(seed), "noise.marked": str(count)}
     if type == "mixed":
         facts["noise.active_share"] = decimal_text(part)
-    marked = [_mark(p, types.get(row), seed, wrong_answers) for row, p in enumerate(prompts.prompts)]
+    marked = [
+        _mark(p, types.get(row), seed, wrong_answers) for row, p in enumerate(prompts.prompts)
+    ]
     if wrong_answers is not None:
         facts["noise.draw"] = "frozen"
-        without = sum(marked[row].noise_type == "inactive" for row, it in types.items() if it == "active")
+        without = sum(
+            marked[row].noise_type == "inactive" for row, it in types.items() if it == "active"
+        )
         facts["noise.without_wrong_answer"] = str(without)
     return prompts.with_prompts(marked, facts)
 
@@ -101,7 +109,9 @@ def counts(prompts: PromptSet) -> dict[NoiseType, int]:
 
 def examples(prompts: PromptSet, size: int) -> list[Prompt]:
     """A few prompts to look at: one of each noise type that marks, then more marked ones, then clean ones."""
-    first_of_type = {prompt.noise_type: prompt for prompt in reversed(prompts.prompts) if prompt.is_marked}
+    first_of_type = {
+        prompt.noise_type: prompt for prompt in reversed(prompts.prompts) if prompt.is_marked
+    }
     chosen = list(reversed(first_of_type.values()))
     marked_first = sorted(prompts.prompts, key=lambda prompt: not prompt.is_marked)
     return (chosen + [prompt for prompt in marked_first if prompt not in chosen])[:size]
@@ -126,7 +136,10 @@ def _mixed_type(rank: int, active_share: Fraction) -> NoiseType:
 
 
 def _mark(
-    prompt: Prompt, noise_type: NoiseType | None, seed: int, wrong_answers: Mapping[str, Sequence[str]] | None
+    prompt: Prompt,
+    noise_type: NoiseType | None,
+    seed: int,
+    wrong_answers: Mapping[str, Sequence[str]] | None,
 ) -> Prompt:
     truth = prompt.given_label
     if noise_type is None:

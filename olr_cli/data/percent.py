@@ -31,4 +31,6 @@ def asks_for_percent(question: str) -> bool:
     if _FORMAT.search(question):
         return True
     ends = [match.end() for match in _ASKED.finditer(question)]
-    return bool(ends) and "?" not in "".join(_SENTENCE_END.split(question[ends[-1] :], maxsplit=1)[1:])
+    return bool(ends) and "?" not in "".join(
+        _SENTENCE_END.split(question[ends[-1] :], maxsplit=1)[1:]
+    )

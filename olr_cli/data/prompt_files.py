@@ -66,7 +66,10 @@ _LIKELY: Mapping[str, Sequence[str]] = {
 }  # fmt: skip
 """Names that columns often have, the likeliest first."""
 
-_ROLES: Mapping[str, Sequence[str]] = {"question": PROMPT_COLUMNS, "answer": (GROUND_TRUTH, *LABEL_COLUMNS)}
+_ROLES: Mapping[str, Sequence[str]] = {
+    "question": PROMPT_COLUMNS,
+    "answer": (GROUND_TRUTH, *LABEL_COLUMNS),
+}
 """Where questions and labels are looked for; ids have rules of their own, and a system message has no usual place."""
 
 
@@ -87,7 +90,11 @@ def find_columns(
                 f"{rows.place} has no column of prompts ({', '.join(PROMPT_COLUMNS)}); {columns_hint(rows, named)}"
             )
     question = picked["question"]
-    if "answer" not in picked and question != "prompt" and all(map(_ends_with_answer, rows.values(question))):
+    if (
+        "answer" not in picked
+        and question != "prompt"
+        and all(map(_ends_with_answer, rows.values(question)))
+    ):
         picked["answer"] = f"{question}.assistant"
     return picked
 
@@ -133,7 +140,9 @@ class Reading:
         if self.system_prompt is not None:
             text = None if self.system_prompt == NO_SYSTEM_PROMPT else self.system_prompt
         else:
-            text = SYSTEM_PROMPT if is_question and data_source not in ARITHMETIC_SOURCES else None
+            text = (
+                SYSTEM_PROMPT if is_question and data_source not in ARITHMETIC_SOURCES else None
+            )
         return () if text is None else (Message("system", text),)
 
 
@@ -164,18 +173,24 @@ def read_rows(
         first = f"{rows.origins.name(blank[0])} has no '{question}'"
         if len(blank) == len(rows):
             raise UserError(f"no row of {rows.place} has a question: {first}; fill it in")
-        notes.append(f"{len(blank):,} row{'s' * (len(blank) > 1)} without a question skipped: {first}")
+        notes.append(
+            f"{len(blank):,} row{'s' * (len(blank) > 1)} without a question skipped: {first}"
+        )
         kept = sorted({*range(len(rows))}.difference(blank))
         rows, asked = rows.take(kept), [asked[row] for row in kept]
     for field in rows.table.schema:
         fit = (pa.types.is_struct, pa.types.is_list, pa.types.is_null)
-        if field.name in ("extra_info", "reward_model") and not any(is_fit(field.type) for is_fit in fit):
+        if field.name in ("extra_info", "reward_model") and not any(
+            is_fit(field.type) for is_fit in fit
+        ):
             raise UserError(
                 f"{rows.place}: column '{field.name}' holds {field.type}, and it should be a struct; rename or drop it"
             )
     labels = read_labels(rows, answer)
     sources = [source or data_source for source in rows.texts("data_source")]
-    messages = _messages(asked, sources, rows.texts(columns.get("system")), reading, question, rows)
+    messages = _messages(
+        asked, sources, rows.texts(columns.get("system")), reading, question, rows
+    )
     if unseen := [row for row, prompt in enumerate(asked) if chat.unseen_part(prompt)]:
         notes.append(
             f"{len(unseen):,} question{'s' * (len(unseen) > 1)} with an image or another part that is no text: only the"
@@ -194,15 +209,23 @@ def read_rows(
         )
     )
     # Their content is in the format's own columns.
-    is_as_read = question == "prompt" and [chat.prompt_messages(value) for value in asked] == messages
+    is_as_read = (
+        question == "prompt" and [chat.prompt_messages(value) for value in asked] == messages
+    )
     consumed = {question, answer, "prompt"} - ({"prompt"} if is_as_read else set())
     kept = [name for name in rows.table.column_names if name not in consumed]
     table = interchange_table(rows.table.select(kept), prompts, split)
     if id_path is not None and id_path != ID_COLUMNS[0]:
-        index = with_fields(table.column("extra_info"), {"index": _index(prompt_ids)}, replace=True)
-        table = table.set_column(table.schema.get_field_index("extra_info"), "extra_info", index)
+        index = with_fields(
+            table.column("extra_info"), {"index": _index(prompt_ids)}, replace=True
+        )
+        table = table.set_column(
+            table.schema.get_field_index("extra_info"), "extra_info", index
+        )
     hint, has_ids = columns_hint(rows, {}), id_path is not None
-    return PromptSet(prompts, table, rows.place, None, answer, has_ids, hint, notes, rows.origins)
+    return PromptSet(
+        prompts, table, rows.place, None, answer, has_ids, hint, notes, rows.origins
+    )
 
 
 def interchange_table(rows: pa.Table, prompts: Sequence[Prompt], split: str) -> pa.Table:
@@ -243,7 +266,9 @@ def _message_column(column: Any, turns_of_rows: Sequence[Sequence[Message] | Non
         for turns in turns_of_rows
     ]
     # With its type, for a column that is null in every row would have none.
-    return pa.array(rows, pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())])))
+    return pa.array(
+        rows, pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+    )
 
 
 def labelled_table(table: pa.Table, prompts: Sequence[Prompt]) -> pa.Table:
@@ -279,7 +304,9 @@ def with_fields(column: Any, fields: Mapping[str, pa.Array], *, replace: bool) -
 
 def asked_in(rows: Rows, path: str) -> list[Any]:
     """The question of every row: a dialogue up to its last question, unless the column holds prompts."""
-    return [value if path == "prompt" else _without_answer(value) for value in rows.values(path)]
+    return [
+        value if path == "prompt" else _without_answer(value) for value in rows.values(path)
+    ]
 
 
 def _without_answer(prompt: Any) -> Any:
@@ -305,7 +332,11 @@ def _messages(
                 " leave such rows out, as `olr check` does with --export"
             )
         is_question = isinstance(prompt, str)
-        system = (Message("system", text),) if text else reading.system(source, is_question=is_question)
+        system = (
+            (Message("system", text),)
+            if text
+            else reading.system(source, is_question=is_question)
+        )
         turns = _turns(prompt, system, (), path, row, rows)
         if not is_question and all(message.role != "system" for message in turns):
             turns = (*system, *turns)
@@ -313,20 +344,33 @@ def _messages(
     return messages
 
 
-def _rephrasings(rows: Rows, messages: Sequence[tuple[Message, ...]]) -> list[tuple[Message, ...] | None]:
+def _rephrasings(
+    rows: Rows, messages: Sequence[tuple[Message, ...]]
+) -> list[tuple[Message, ...] | None]:
     """The chat turns of `REPHRASED_COLUMN`, where a text replaces the user's last turn; None where it is blank."""
     if REPHRASED_COLUMN not in rows.table.column_names:
         return [None] * len(messages)
     rephrased: list[tuple[Message, ...] | None] = []
-    for row, (value, turns) in enumerate(zip(rows.values(REPHRASED_COLUMN), messages, strict=True)):
-        question = max((at for at, turn in enumerate(turns) if turn.role == "user"), default=len(turns))
+    for row, (value, turns) in enumerate(
+        zip(rows.values(REPHRASED_COLUMN), messages, strict=True)
+    ):
+        question = max(
+            (at for at, turn in enumerate(turns) if turn.role == "user"), default=len(turns)
+        )
         around = turns[:question], turns[question + 1 :]
-        rephrased.append(None if is_blank(value) else _turns(value, *around, REPHRASED_COLUMN, row, rows))
+        rephrased.append(
+            None if is_blank(value) else _turns(value, *around, REPHRASED_COLUMN, row, rows)
+        )
     return rephrased
 
 
 def _turns(
-    value: Any, before: tuple[Message, ...], after: tuple[Message, ...], path: str, row: int, rows: Rows
+    value: Any,
+    before: tuple[Message, ...],
+    after: tuple[Message, ...],
+    path: str,
+    row: int,
+    rows: Rows,
 ) -> tuple[Message, ...]:
     """The chat turns of a question; a plain text becomes the user's turn between `before` and `after`."""
     turns = chat.prompt_messages(value, before, after)
@@ -360,7 +404,11 @@ def _prompt_ids(
         row_of: dict[str, int] = {}
         for row, name in enumerate(rows.texts(path)):
             if name is None or name in row_of:
-                what = "empty" if name is None else f"'{name}', as in {rows.origins.name(row_of[name])}"
+                what = (
+                    "empty"
+                    if name is None
+                    else f"'{name}', as in {rows.origins.name(row_of[name])}"
+                )
                 should = "an id that names one row; fix it or leave id out of data.columns"
                 raise row_error(rows.origins.name(row), path, what, should)
             row_of[name] = row
@@ -371,13 +419,17 @@ def _prompt_ids(
             return present, column
     if reading.are_numbered:
         texts = (json.dumps(chat.pairs(turns)).encode() for turns in messages)
-        return [f"{row}-{hashlib.sha256(text).hexdigest()[:8]}" for row, text in enumerate(texts)], None
+        return [
+            f"{row}-{hashlib.sha256(text).hexdigest()[:8]}" for row, text in enumerate(texts)
+        ], None
     return question_ids(messages), None
 
 
 def _index(prompt_ids: Sequence[str]) -> pa.Array:
     """Prompt ids as a column: whole numbers where all are, so that they look as in the authors' files."""
-    if all(i.isascii() and i.isdecimal() and len(i) < 18 and str(int(i)) == i for i in prompt_ids):
+    if all(
+        i.isascii() and i.isdecimal() and len(i) < 18 and str(int(i)) == i for i in prompt_ids
+    ):
         return pa.array([int(i) for i in prompt_ids])
     return pa.array(list(prompt_ids))
 
@@ -396,10 +448,14 @@ def _marks(
         is_unknown = not has_marks or (names_types and original is None and label != SENTINEL)
         noise_type = next((known for known in NOISE_TYPES if known == name), None)
         if noise_type is not None:
-            marks.append((noise_type, label if original is None and noise_type == "clean" else original))
+            marks.append(
+                (noise_type, label if original is None and noise_type == "clean" else original)
+            )
         elif name is not None:
             should = f"one of {', '.join(NOISE_TYPES)}"
-            raise row_error(rows.origins.name(row), "extra_info.noise_type", f"'{name[:60]}'", should)
+            raise row_error(
+                rows.origins.name(row), "extra_info.noise_type", f"'{name[:60]}'", should
+            )
         elif is_unknown:
             marks.append((None, None))
         else:
@@ -416,7 +472,10 @@ def implied_mark(
         return noise_type_of_sentinel, original
     if original is None or is_match(original, label):
         return "clean", original or label
-    return "active_frozen", original  # another answer than the truth was written into the file (R4)
+    return (
+        "active_frozen",
+        original,
+    )  # another answer than the truth was written into the file (R4)
 
 
 def read_prompts(
@@ -448,7 +507,9 @@ def read_prompts(
     if kind is not None:
         part = next((known for known in SPLIT_ENDS if known == split), None)
         if part is None:
-            raise UserError(f"{text} has no split '{split}'; its splits are {', '.join(SPLIT_ENDS)}")
+            raise UserError(
+                f"{text} has no split '{split}'; its splits are {', '.join(SPLIT_ENDS)}"
+            )
         return prompt_set(arithmetic_prompts(kind, sample or limit, seed, part), text, split)
     rows, name, data_source, revision = load_rows(text, split)
     prompts = read_rows(
@@ -474,7 +535,12 @@ def load_rows(text: str, split: str) -> tuple[Rows, str, str, str | None]:
             raise UserError(f"{text} is a run, not a data set; `olr audit` looks at its labels")
         # never the bare name: a file called arithmetic.jsonl is not the arithmetic task
         files = files_of_one_split(text)
-        return Rows(read_table(files), Origins(text, files)), path.name, f"local/{path.stem}", None
+        return (
+            Rows(read_table(files), Origins(text, files)),
+            path.name,
+            f"local/{path.stem}",
+            None,
+        )
     hub_id = parse_hub_id(text)
     if hub_id is not None:
         table, revision = load_hub_table(hub_id, split)
@@ -487,6 +553,11 @@ def load_rows(text: str, split: str) -> tuple[Rows, str, str, str | None]:
 def _is_local(text: str) -> bool:
     """Whether a source can only mean a file: it exists, has a file's suffix or a path's form, or its folder exists."""
     path = Path(os.path.expanduser(text))
-    if os.path.lexists(path) or path.suffix in SUFFIXES or text.startswith((".", "/", "~")) or "*" in text:
+    if (
+        os.path.lexists(path)
+        or path.suffix in SUFFIXES
+        or text.startswith((".", "/", "~"))
+        or "*" in text
+    ):
         return True
     return "/" in text and os.path.isdir(path.parts[0])

@@ -110,7 +110,9 @@ class Prompt:
 
 def in_percent(messages: Sequence[Message]) -> bool:
     """Whether the last that a user says asks for a percentage (R7)."""
-    return asks_for_percent(next((turn.content for turn in messages[::-1] if turn.role == "user"), ""))
+    return asks_for_percent(
+        next((turn.content for turn in messages[::-1] if turn.role == "user"), "")
+    )
 
 
 def digested(prompt: Prompt) -> bytes:
@@ -172,7 +174,9 @@ class PromptSet:
     def name(self, row: int) -> str:
         """A prompt's id, or its row in the file where the file has no ids: nobody finds a digest in it."""
         has_place = self.origins.files and not self.has_ids
-        return self.origins.name(row, is_short=True) if has_place else self.prompts[row].prompt_id
+        return (
+            self.origins.name(row, is_short=True) if has_place else self.prompts[row].prompt_id
+        )
 
     def subset(self, rows: Sequence[int]) -> PromptSet:
         """The prompts at `rows` (the first is 0), in that order."""
@@ -213,7 +217,9 @@ class PromptSet:
         rephrasings = [prompt.rephrased for prompt in self.prompts]
         self._require_all(f"{purpose} needs a rephrasing", rephrasings, column, lack)
 
-    def _require_all(self, need: str, values: Sequence[object], column: str | None, lack: str) -> None:
+    def _require_all(
+        self, need: str, values: Sequence[object], column: str | None, lack: str
+    ) -> None:
         missing = [row for row, value in enumerate(values) if value is None]
         if missing and column is None:
             raise UserError(f"{need} of every prompt, and {self.source} has {lack}")

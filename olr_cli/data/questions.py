@@ -15,7 +15,8 @@ from olr_cli.data.chat import Message, pairs
 from olr_cli.data.prompts import Prompt
 
 _OPENINGS, _CLOSINGS = (
-    f"(?:{'|'.join(map(re.escape, marks))})" for marks in (THOUGHT_MARKS, THOUGHT_MARKS.values())
+    f"(?:{'|'.join(map(re.escape, marks))})"
+    for marks in (THOUGHT_MARKS, THOUGHT_MARKS.values())
 )
 _TEMPLATES = tuple(
     # A question does not hold what begins it, or a text of nothing but beginnings would take quadratic time.
@@ -44,7 +45,9 @@ def normal_question(messages: Iterable[Message]) -> str:
     Two prompts ask the same question if and only if these texts are equal (R24).
     """
     turns = list(messages)
-    asked = [turn.content for turn in turns if turn.role == "user"] or [turn.content for turn in turns]
+    asked = [turn.content for turn in turns if turn.role == "user"] or [
+        turn.content for turn in turns
+    ]
     return _normal("\n".join(map(_without_template, asked)))
 
 
@@ -65,9 +68,13 @@ def _folded(text: str) -> str:
     """A text in one Unicode form (NFKC) and one case, without format characters (Cf)."""
     if text.isascii():
         return text.lower()
-    unseen = [ord(character) for character in set(text) if unicodedata.category(character) == "Cf"]
+    unseen = [
+        ord(character) for character in set(text) if unicodedata.category(character) == "Cf"
+    ]
     text = unicodedata.normalize("NFKC", text.translate(dict.fromkeys(unseen)))
-    return unicodedata.normalize("NFKC", text.casefold())  # folding can take a letter apart again
+    return unicodedata.normalize(
+        "NFKC", text.casefold()
+    )  # folding can take a letter apart again
 
 
 def _spaced(text: str) -> str:
@@ -169,9 +176,15 @@ class QuestionIndex:
 
         It stands there with its marks: "What is 3+4?" does not stand in "What is 3+4+5?".
         """
-        words = {_plain(question_of(self._questions[same[0]])): same for same in self._by_last.values()}
+        words = {
+            _plain(question_of(self._questions[same[0]])): same
+            for same in self._by_last.values()
+        }
         longer = {name: _plain(text) for name, text in texts.items()}
-        return {name: words[question] for name, question in _contained(longer, sorted(words)).items()}
+        return {
+            name: words[question]
+            for name, question in _contained(longer, sorted(words)).items()
+        }
 
 
 def asks_the_same(one: Sequence[Message], other: Sequence[Message]) -> bool:
@@ -198,13 +211,17 @@ def same_prompts(logged: Mapping[str, Prompt], prompts: Sequence[Prompt]) -> dic
     prompt_id, that have no messages are left out.
     """
     index = QuestionIndex([prompt.messages for prompt in prompts])
-    places = {name: index.find(prompt.messages) for name, prompt in logged.items() if prompt.messages}
+    places = {
+        name: index.find(prompt.messages) for name, prompt in logged.items() if prompt.messages
+    }
     places |= index.find_within(
         {n: question_of(logged[n].messages) for n, same in places.items() if not same}
     )
     found = {name: [prompts[place] for place in same] for name, same in places.items() if same}
     return {
-        name: next((one for one in same if one.given_label == logged[name].given_label), same[0])
+        name: next(
+            (one for one in same if one.given_label == logged[name].given_label), same[0]
+        )
         for name, same in found.items()
     }
 

@@ -79,7 +79,8 @@ class Rows:
         """Whether there is such a column, or such a field of a column; in some row, if a list is on the way."""
         column, steps = self._column(path)
         return column is not None and (
-            not steps or any(_walk(value, steps) is not None for value in self._python(column, path))
+            not steps
+            or any(_walk(value, steps) is not None for value in self._python(column, path))
         )
 
     def values(self, path: str) -> list[Any]:
@@ -94,14 +95,21 @@ class Rows:
         """The text of every row at a path; None where it is missing or blank, or there is no such path."""
         if path is None:
             return [None] * len(self)
-        return [text if text and text.strip() else None for text in self.text_column(path).to_pylist()]
+        return [
+            text if text and text.strip() else None
+            for text in self.text_column(path).to_pylist()
+        ]
 
     def text_column(self, path: str) -> pa.ChunkedArray:
         """The same as a column, in which blank texts stay as they are. The only item of a list stands for the list."""
         column, steps = self._column(path)
         if column is not None and not steps:
             kind, kinds = column.type, pa.types
-            is_text = kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_string_view(kind)
+            is_text = (
+                kinds.is_string(kind)
+                or kinds.is_large_string(kind)
+                or kinds.is_string_view(kind)
+            )
             if is_text or kinds.is_integer(kind) or kinds.is_null(kind):
                 return column.cast(pa.large_string())
         texts = [self._text(value, path, row) for row, value in enumerate(self.values(path))]
@@ -111,7 +119,11 @@ class Rows:
         """The number of every row at a path, as a double; null where it is missing."""
         column, steps = self._column(path)
         kind, kinds = None if column is None else column.type, pa.types
-        if column is not None and not steps and (kinds.is_integer(kind) or kinds.is_floating(kind)):
+        if (
+            column is not None
+            and not steps
+            and (kinds.is_integer(kind) or kinds.is_floating(kind))
+        ):
             doubles = column.cast(pa.float64(), safe=False)
         else:
             doubles = pa.chunked_array([pa.array(map(_number, self.texts(path)), pa.float64())])
@@ -139,7 +151,11 @@ class Rows:
     def _python(self, column: pa.ChunkedArray, path: str) -> list[Any]:
         try:
             values = list(column.to_pylist())
-            return values if "float" not in str(column.type) else [_own(it, column.type) for it in values]
+            return (
+                values
+                if "float" not in str(column.type)
+                else [_own(it, column.type) for it in values]
+            )
         except (ValueError, OverflowError, KeyError):  # of pyarrow, or of an unknown time zone
             raise UserError(
                 f"{self.place}: column '{path}' holds {column.type} values that cannot be read; write them as text"
@@ -152,7 +168,11 @@ class Rows:
             return None
         if isinstance(value, str):
             return value
-        if isinstance(value, int | float | Decimal) and not isinstance(value, bool) and math.isfinite(value):
+        if (
+            isinstance(value, int | float | Decimal)
+            and not isinstance(value, bool)
+            and math.isfinite(value)
+        ):
             return spelled(value)
         what = str(value) if isinstance(value, float) else f"a {type(value).__name__}"
         if isinstance(value, list):
@@ -191,7 +211,9 @@ def _walk(value: Any, steps: Sequence[str]) -> Any:
         elif isinstance(value, list) and step.isdecimal():
             value = value[int(step)] if int(step) < len(value) else None
         elif isinstance(value, list):
-            contents = [turn.content for turn in filter(None, map(message, value)) if turn.role == step]
+            contents = [
+                turn.content for turn in filter(None, map(message, value)) if turn.role == step
+            ]
             value = contents[-1] if contents else None
         else:
             return None
@@ -223,7 +245,11 @@ def pick(
             f"{place} has no '{lacking}'{did_you_mean(lacking, available)}; its columns are"
             f" {', '.join(available)}"
         )
-    usual = ((role, next(filter(has, paths), None)) for role, paths in roles.items() if role not in named)
+    usual = (
+        (role, next(filter(has, paths), None))
+        for role, paths in roles.items()
+        if role not in named
+    )
     return {**{role: path for role, path in usual if path is not None}, **named}
 
 
@@ -245,7 +271,10 @@ def suggested(
 
 def _likeliest(available: Sequence[str], words: Sequence[str]) -> str | None:
     """The path whose last name is one of `words`, whatever its case, or else has it as a word in it."""
-    for is_like in (lambda name, word: name == word, lambda name, word: word in re.split(r"[\W_]+", name)):
+    for is_like in (
+        lambda name, word: name == word,
+        lambda name, word: word in re.split(r"[\W_]+", name),
+    ):
         for word in words:
             for path in available:
                 if is_like(path.rpartition(".")[2].lower(), word):
@@ -286,9 +315,13 @@ def matching_files(source: str) -> list[Path]:
         except OSError as error:
             raise UserError(f"the folder {source} cannot be read: {error.strerror}") from None
         candidates = (path / name for name in names if not name.startswith("."))
-        files = [file for file in candidates if file.suffix in SUFFIXES and os.path.isfile(file)]
+        files = [
+            file for file in candidates if file.suffix in SUFFIXES and os.path.isfile(file)
+        ]
         if not files:
-            raise UserError(f"the folder {source} has no file ending in {', '.join(SUFFIXES)}; name another")
+            raise UserError(
+                f"the folder {source} has no file ending in {', '.join(SUFFIXES)}; name another"
+            )
         return files
     if os.path.isfile(regular(path)):
         return [path]
@@ -297,7 +330,11 @@ def matching_files(source: str) -> list[Path]:
         raise NotHere(f"no file matches {path}; check the pattern")
     if not files:
         is_the_papers = path.name.startswith("dapo_")
-        remedy = "recipes/paper/README.md says where it comes from" if is_the_papers else "check the name"
+        remedy = (
+            "recipes/paper/README.md says where it comes from"
+            if is_the_papers
+            else "check the name"
+        )
         raise no_path(path, remedy)
     return files
 
@@ -308,12 +345,17 @@ def files_of_one_split(source: str) -> list[Path]:
     Who wants them together names a pattern, which is read as it stands.
     """
     files = matching_files(source)
-    names = gathered((split[1].lower(), file.name) for file in files if (split := _SPLIT.search(file.name)))
+    names = gathered(
+        (split[1].lower(), file.name) for file in files if (split := _SPLIT.search(file.name))
+    )
     if len(names) < 2 or not os.path.isdir(os.path.expanduser(source)):
         return files
     folder = glob.escape(source)
     # Quoted, or the shell would put the names of all files in the place of the pattern.
-    patterns = [shlex.quote(os.path.join(folder, _pattern(names[split], split))) for split in sorted(names)]
+    patterns = [
+        shlex.quote(os.path.join(folder, _pattern(names[split], split)))
+        for split in sorted(names)
+    ]
     raise UserError(
         f"the folder {source} holds files of several splits ({', '.join(sorted(names))}); name those of one, as"
         f" {' or '.join(patterns)}"
@@ -342,7 +384,9 @@ def read_table(files: Sequence[Path], columns: Container[str] | None = None) -> 
         try:
             whole = pa.concat_tables([whole, table], promote_options="permissive")
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise UserError(f"{file} does not fit {files[0]}: {first_line(error)}; read them apart") from None
+            raise UserError(
+                f"{file} does not fit {files[0]}: {first_line(error)}; read them apart"
+            ) from None
     return whole
 
 
@@ -386,8 +430,13 @@ def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
             yield parquet.read(names)
             return
         kinds = {name: schema.field(name).type for name in names}
-        plain = pa.schema({n: _plain(pa.array([], kind)).type for n, kind in kinds.items()}, schema.metadata)
-        stored = sum(metadata.row_group(number).total_byte_size for number in range(metadata.num_row_groups))
+        plain = pa.schema(
+            {n: _plain(pa.array([], kind)).type for n, kind in kinds.items()}, schema.metadata
+        )
+        stored = sum(
+            metadata.row_group(number).total_byte_size
+            for number in range(metadata.num_row_groups)
+        )
         batch = min(_BATCH, max(1, _BATCH_BYTES * metadata.num_rows // max(stored, 1)))
         count = 0
         for rows in parquet.iter_batches(batch, columns=names):
@@ -406,7 +455,9 @@ def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
 
 def _plain(column: pa.Array) -> pa.Array:
     """Return a column in a type that all of pyarrow's functions take: no categories, and no views of texts."""
-    column = column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+    column = (
+        column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+    )
     has_views = re.search("(string|binary)_view", str(column.type))
     return pl.Series(column).to_arrow() if has_views else column
 
@@ -424,7 +475,11 @@ def _require_distinct(fields: Sequence[pa.Field], place: str, where: str = "") -
         raise UserError(f"{place} has '{twice[:60]}' twice{where}; rename or drop one")
     for field in fields:
         inner = field.type
-        while pa.types.is_list(inner) or pa.types.is_large_list(inner) or pa.types.is_fixed_size_list(inner):
+        while (
+            pa.types.is_list(inner)
+            or pa.types.is_large_list(inner)
+            or pa.types.is_fixed_size_list(inner)
+        ):
             inner = inner.value_type
         if pa.types.is_struct(inner):
             _require_distinct(list(inner), place, f" in '{field.name[:60]}'")
@@ -436,7 +491,10 @@ def places_of_rows(file: Path) -> list[tuple[str, int]]:
         return [("row", at) for at in range(1, 1 + pq.read_metadata(file).num_rows)]
     if not is_json(file):
         return [("line", at) for at, _ in _csv_rows(file)][1:]
-    starts = [(at, line.lstrip()[:1]) for at, line in enumerate(read_lines(file, is_cut=True), start=1)]
+    starts = [
+        (at, line.lstrip()[:1])
+        for at, line in enumerate(read_lines(file, is_cut=True), start=1)
+    ]
     if next((start for _, start in starts if start), "") == "[":
         return [("row", at) for at, _ in enumerate(json.loads(read_text(file)), start=1)]
     return [("line", at) for at, start in starts if start]
@@ -447,7 +505,10 @@ def lines_of_rows(file: Path, rows: Sequence[int]) -> str:
     lines = list(io.StringIO(read_text(file), newline=""))
     starts = [at - 1 for _, at in places_of_rows(file)]
     ends = [*starts[1:], len(lines)]
-    kept = [*lines[: starts[0]], *chain.from_iterable(lines[starts[row] : ends[row]] for row in rows)]
+    kept = [
+        *lines[: starts[0]],
+        *chain.from_iterable(lines[starts[row] : ends[row]] for row in rows),
+    ]
     return "".join(kept) if kept[-1].endswith(("\n", "\r")) else "".join(kept) + "\n"
 
 
@@ -533,7 +594,10 @@ def json_batches(
             yield rows
             return
         array = _parsed(read_text(file))
-        yield [_object(row, f"{file}, row {at} (counted from 1)") for at, row in enumerate(array, start=1)]
+        yield [
+            _object(row, f"{file}, row {at} (counted from 1)")
+            for at, row in enumerate(array, start=1)
+        ]
     except ValueError as error:
         raise UserError(f"{file}{place} is not valid JSON: {error}") from None
     except RecursionError:
@@ -549,11 +613,15 @@ def _parsed(text: str) -> Any:
 
 def _object(value: object, place: str) -> dict[str, Any]:
     if type(value) is not dict:
-        raise UserError(f"{place}: a row must be a JSON object, and this is {_KINDS[type(value)]}")
+        raise UserError(
+            f"{place}: a row must be a JSON object, and this is {_KINDS[type(value)]}"
+        )
     return value
 
 
-def json_table(rows: Sequence[dict[str, Any]], place: str, names: Iterable[str] | None = None) -> pa.Table:
+def json_table(
+    rows: Sequence[dict[str, Any]], place: str, names: Iterable[str] | None = None
+) -> pa.Table:
     """JSON objects as a table, of the keys `names` or of all.
 
     A column that mixes numbers and text becomes text, and one that mixes these and lists becomes lists.
@@ -561,7 +629,10 @@ def json_table(rows: Sequence[dict[str, Any]], place: str, names: Iterable[str] 
     names = dict.fromkeys(chain(*rows)) if names is None else names
     try:
         return pa.table(
-            {name: _column([row.get(name) for row in rows], f"{place}: '{name}'") for name in names}
+            {
+                name: _column([row.get(name) for row in rows], f"{place}: '{name}'")
+                for name in names
+            }
         )
     except UnicodeEncodeError:
         raise UserError(
@@ -600,10 +671,14 @@ def _struct_array(values: list[Any], place: str, level: int) -> pa.Array:
     if not names:  # Parquet has no struct without fields
         return pa.nulls(len(values))
     fields = [
-        _column([(value or {}).get(name) for value in values], f"{place[:-1]}.{name}'", level + 1)
+        _column(
+            [(value or {}).get(name) for value in values], f"{place[:-1]}.{name}'", level + 1
+        )
         for name in names
     ]
-    return pa.StructArray.from_arrays(fields, names, mask=pa.array([value is None for value in values]))
+    return pa.StructArray.from_arrays(
+        fields, names, mask=pa.array([value is None for value in values])
+    )
 
 
 def _list_array(values: list[Any], place: str, level: int) -> pa.Array:
@@ -633,5 +708,11 @@ def _scalars_as_lists(values: list[Any]) -> list[Any]:
     return [it if it is None or type(it) is list else [wrapped(it)] for it in values]
 
 
-_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text", list: "a list"}
+_KINDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    list: "a list",
+}
 _KINDS |= {dict: "an object", type(None): "null"}

@@ -22,7 +22,9 @@ from olr_cli.recipe.schema import ActiveNoiseSection, MixedNoiseSection, NoiseDr
 def recipe_reading(recipe: Recipe) -> Reading:
     """How the recipe's files are read; held-out ones may have columns of standard names instead of `data.columns`."""
     data = recipe.data
-    return Reading(data.columns, system_prompt=data.system_prompt, decimal_comma=data.decimal_comma)
+    return Reading(
+        data.columns, system_prompt=data.system_prompt, decimal_comma=data.decimal_comma
+    )
 
 
 def training_prompts(recipe: Recipe) -> PromptSet:
@@ -42,7 +44,9 @@ def training_data(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
         return prompts, held_out
     measured = [] if held_out is None or isinstance(verified, int) else held_out.prompts
     both = [*prompts.prompts, *measured]
-    marked, notes = with_verified(both, verified, recipe.seed, prompts.source, recipe_reading(recipe))
+    marked, notes = with_verified(
+        both, verified, recipe.seed, prompts.source, recipe_reading(recipe)
+    )
     facts = {"verified": str(verified)}
     if isinstance(verified, str):
         facts["verified.digest"] = hashlib.sha256(Path(verified).read_bytes()).hexdigest()
@@ -69,7 +73,9 @@ def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
     share = recipe.data.held_out
     if share is None or recipe.data.test is not None:
         return prompts, None
-    rows = gathered((normal_question(prompt.messages), row) for row, prompt in enumerate(prompts.prompts))
+    rows = gathered(
+        (normal_question(prompt.messages), row) for row, prompt in enumerate(prompts.prompts)
+    )
     measurable = [
         question_rows
         for question_rows in rows.values()
@@ -102,7 +108,9 @@ def _with_noise(prompts: PromptSet, recipe: Recipe) -> PromptSet:
     if noise.ratio is not None:
         share = noise.active_share if isinstance(noise, MixedNoiseSection) else Decimal(1)
         seed = recipe.seed if noise.seed is None else noise.seed
-        return inject(prompts, type=noise.type, ratio=noise.ratio, seed=seed, active_share=share)
+        return inject(
+            prompts, type=noise.type, ratio=noise.ratio, seed=seed, active_share=share
+        )
     if not prompts.is_marked:
         raise UserError(
             f"noise.type is {noise.type} but noise.ratio is not set, and {prompts.source} carries no marks;"
@@ -112,7 +120,11 @@ def _with_noise(prompts: PromptSet, recipe: Recipe) -> PromptSet:
     kinds = {prompt.noise_type == "inactive" for prompt in prompts.prompts if prompt.is_marked}
     marks = "mixed" if len(kinds) == 2 else "inactive" if True in kinds else "active"
     if marks != noise.type:
-        untyped = " (sentinels without a noise type count as inactive)" if noise.type == "mixed" else ""
+        untyped = (
+            " (sentinels without a noise type count as inactive)"
+            if noise.type == "mixed"
+            else ""
+        )
         raise UserError(
             f"noise.type is {noise.type}, but the marks of {prompts.source} are {marks}:"
             f" {describe_counts(prompts)}{untyped}; set noise.type to {marks}, or noise to null"
@@ -122,7 +134,9 @@ def _with_noise(prompts: PromptSet, recipe: Recipe) -> PromptSet:
 
 def sentinel_type(recipe: Recipe) -> NoiseType:
     """The noise type of a sentinel row that names none (R1): the recipe's type, inactive if that names none either."""
-    return "active" if recipe.noise is not None and recipe.noise.type == "active" else "inactive"
+    return (
+        "active" if recipe.noise is not None and recipe.noise.type == "active" else "inactive"
+    )
 
 
 def held_out_prompts(recipe: Recipe, source: str, split: str) -> PromptSet:
@@ -132,7 +146,9 @@ def held_out_prompts(recipe: Recipe, source: str, split: str) -> PromptSet:
     """
     reading = replace(recipe_reading(recipe), are_optional=True, is_text_only=True)
     prompts = read_prompts(source, split=split, seed=recipe.seed, reading=reading)
-    without = [row for row, prompt in enumerate(prompts.prompts) if is_placeholder(prompt.gold or "")]
+    without = [
+        row for row, prompt in enumerate(prompts.prompts) if is_placeholder(prompt.gold or "")
+    ]
     if without:
         raise UserError(
             f"{prompts.source}: {len(without)} held-out prompts have neither a true answer nor a clean label (first:"
@@ -144,4 +160,6 @@ def held_out_prompts(recipe: Recipe, source: str, split: str) -> PromptSet:
 def noise_draw(recipe: Recipe) -> NoiseDraw:
     """How an active noisy label is drawn from a visit's wrong answers (R3)."""
     noise = recipe.noise
-    return noise.draw if isinstance(noise, ActiveNoiseSection | MixedNoiseSection) else "uniform"
+    return (
+        noise.draw if isinstance(noise, ActiveNoiseSection | MixedNoiseSection) else "uniform"
+    )

@@ -49,16 +49,22 @@ class Origins:
         If it `is_short`, and there is one file, no more than ``line 33`` or ``row 31``.
         """
         number = self.numbers[row]
-        unit, at, file = self._places[number] if self.files else ("row", number + 1, self.source)
+        unit, at, file = (
+            self._places[number] if self.files else ("row", number + 1, self.source)
+        )
         if is_short and len(self.files) < 2:
             return f"{unit} {at}"
         return f"{unit} {at} of {file}{', counted from 1' * (unit == 'row')}"
 
     @cached_property
     def _places(self) -> list[tuple[str, int, str]]:
-        from olr_cli.data.rows import places_of_rows  # of Parquet files too, which plain rewards do without
+        from olr_cli.data.rows import (
+            places_of_rows,
+        )  # of Parquet files too, which plain rewards do without
 
-        return [(unit, at, str(file)) for file in self.files for unit, at in places_of_rows(file)]
+        return [
+            (unit, at, str(file)) for file in self.files for unit, at in places_of_rows(file)
+        ]
 
 
 def row_error(name: str, path: str, what: str, should: str) -> UserError:

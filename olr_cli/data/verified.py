@@ -49,12 +49,22 @@ class VerifiedLabels:
 
     def __init__(self, labels: Sequence[VerifiedLabel] = (), source: str = "") -> None:
         self._labels, self._source = labels, source
-        self._by_id = {label.prompt_id: at for at, label in enumerate(labels) if label.prompt_id is not None}
+        self._by_id = {
+            label.prompt_id: at
+            for at, label in enumerate(labels)
+            if label.prompt_id is not None
+        }
         self._used: set[int] = set()
         self._prompts: set[str] = set()
 
     @classmethod
-    def read(cls, file: Path, reading: Reading = Reading(), *, for_training: bool = False) -> VerifiedLabels:  # noqa: B008 - it is immutable
+    def read(
+        cls,
+        file: Path,
+        reading: Reading = Reading(),  # noqa: B008 - it is immutable
+        *,
+        for_training: bool = False,
+    ) -> VerifiedLabels:
         """The labels in a table of prompt_id and true_answer, which may have the questions too, or in a data set.
 
         A column verdict is read too (of the report's selection): "wrong" or "flawed" without a true answer gives None,
@@ -62,10 +72,14 @@ class VerifiedLabels:
         drawn says in which rows the prompt was drawn at random.
         """
         if not file.is_file():
-            raise UserError(f"{file} is no file; name a Parquet or JSON table with prompt_id and true_answer")
+            raise UserError(
+                f"{file} is no file; name a Parquet or JSON table with prompt_id and true_answer"
+            )
         labels = _labels_in(file, reading)
         if not labels or (for_training and all(label.answer is None for label in labels)):
-            raise UserError(f"{file} has no true answer in any row; leave it out, or fill some in")
+            raise UserError(
+                f"{file} has no true answer in any row; leave it out, or fill some in"
+            )
         return cls(labels, str(file))
 
     @classmethod
@@ -100,7 +114,11 @@ class VerifiedLabels:
     def mark(self, prompts: Iterable[Prompt]) -> list[Prompt]:
         """The prompts, those with a verified answer marked and with it as their true answer."""
         prompts = list(prompts)
-        answers = {name: label.answer for name, label in self.of(prompts).items() if label.answer is not None}
+        answers = {
+            name: label.answer
+            for name, label in self.of(prompts).items()
+            if label.answer is not None
+        }
         return [
             replace(one, true_answer=answers[one.prompt_id], is_verified=True)
             if one.prompt_id in answers
@@ -128,7 +146,10 @@ class VerifiedLabels:
     def require_some(self, prompts: Sequence[Prompt]) -> None:
         """Make sure that some label was for one of the prompts."""
         if not self._used:
-            first = next((label.prompt_id for label in self._labels if label.prompt_id is not None), "none")
+            first = next(
+                (label.prompt_id for label in self._labels if label.prompt_id is not None),
+                "none",
+            )
             ours = prompts[0].prompt_id if prompts else "none"
             raise UserError(
                 f"{self._source}: none of its prompts is among those that it is for (its first prompt_id: {first},"
@@ -136,7 +157,11 @@ class VerifiedLabels:
             )
 
     def _require_one_question(self, prompt: Prompt, label: VerifiedLabel) -> None:
-        if label.messages and prompt.messages and not asks_the_same(prompt.messages, label.messages):
+        if (
+            label.messages
+            and prompt.messages
+            and not asks_the_same(prompt.messages, label.messages)
+        ):
             raise UserError(
                 f"{self._source} has the prompt_id {prompt.prompt_id} for '{shortened(question_of(label.messages))}',"
                 f" and here it is '{shortened(question_of(prompt.messages))}'; fix the ids of {self._source}, or leave"
@@ -153,8 +178,12 @@ class VerifiedLabels:
         found = index.find(prompt.messages)
         same = [places[at] for at in found]
         word_for_word = [places[at] for at in index.in_same_words(prompt.messages, found)]
-        chosen = [at for at in word_for_word or same if self._labels[at].answer is not None] or same
-        answers = sorted({answer for at in chosen if (answer := self._labels[at].answer) is not None})
+        chosen = [
+            at for at in word_for_word or same if self._labels[at].answer is not None
+        ] or same
+        answers = sorted(
+            {answer for at in chosen if (answer := self._labels[at].answer) is not None}
+        )
         if any(not is_match(answers[0], answer) for answer in answers[1:]):
             raise UserError(
                 f"{self._source} has the verified answers {' and '.join(answers[:2])} for one question,"
@@ -176,13 +205,19 @@ def _require_judged_label(prompt: Prompt, judged: str | None, source: str) -> No
 def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
     columns = ("prompt_id", "true_answer", "verdict", "given_label")
     table = read_table([file], (*columns, "drawn", *PROMPT_COLUMNS))
-    if "prompt_id" not in table.column_names or {"true_answer", "verdict"}.isdisjoint(table.column_names):
-        if "prompt_id" in table.column_names and set(PROMPT_COLUMNS).isdisjoint(table.column_names):
+    if "prompt_id" not in table.column_names or {"true_answer", "verdict"}.isdisjoint(
+        table.column_names
+    ):
+        if "prompt_id" in table.column_names and set(PROMPT_COLUMNS).isdisjoint(
+            table.column_names
+        ):
             raise UserError(f"{file} has a column prompt_id and no true_answer; add it")
         prompts = read_prompts(str(file), reading=reading)
         drawn = _are_drawn(Rows(prompts.table, prompts.origins))
         return [
-            VerifiedLabel(one.prompt_id if prompts.has_ids else None, one.messages, one.gold, is_drawn)
+            VerifiedLabel(
+                one.prompt_id if prompts.has_ids else None, one.messages, one.gold, is_drawn
+            )
             for one, is_drawn in zip(prompts.prompts, drawn, strict=True)
             if one.gold is not None
         ]
@@ -190,16 +225,24 @@ def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
     rows = Rows(table, Origins(str(file), [file]))
     asked = next(filter(rows.has, PROMPT_COLUMNS), "question")
     answers = ("true_answer", "given_label")
-    cells = (read_labels(rows, name) if name in answers else rows.texts(name) for name in columns)
+    cells = (
+        read_labels(rows, name) if name in answers else rows.texts(name) for name in columns
+    )
     values = (rows.values(asked), _are_drawn(rows))
-    for question, is_drawn, prompt_id, answer, verdict, label in zip(*values, *cells, strict=True):
+    for question, is_drawn, prompt_id, answer, verdict, label in zip(
+        *values, *cells, strict=True
+    ):
         if verdict not in (None, *VERDICTS):
             raise UserError(
                 f"{file}: the verdict on prompt {prompt_id} is '{verdict}'; known: {', '.join(VERDICTS)}"
             )
         known = label if answer is None and verdict == "kept" else answer
         known = None if known == SENTINEL or verdict == "flawed" else known
-        if prompt_id is None or verdict == "unsure" or (known is None and verdict not in ("wrong", "flawed")):
+        if (
+            prompt_id is None
+            or verdict == "unsure"
+            or (known is None and verdict not in ("wrong", "flawed"))
+        ):
             continue
         is_decided = verdict in ("kept", "wrong")
         if is_decided and label and known and is_match(label, known) is (verdict == "wrong"):
@@ -208,7 +251,9 @@ def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
                 f" {known}; correct one of them"
             )
         judged = label if answer is None or verdict == "kept" else None
-        verified = VerifiedLabel(prompt_id, prompt_messages(question) or (), known, is_drawn, judged)
+        verified = VerifiedLabel(
+            prompt_id, prompt_messages(question) or (), known, is_drawn, judged
+        )
         if labels.setdefault(prompt_id, verified).answer != known:
             raise UserError(f"{file}: prompt {prompt_id} has several true answers; leave one")
     return list(labels.values())
@@ -216,7 +261,10 @@ def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
 
 def _are_drawn(rows: Rows) -> list[bool]:
     """Which rows have true in the column drawn, in any spelling; none without the column."""
-    return [str(value).strip().lower() in ("true", "1", "1.0", "yes") for value in rows.values("drawn")]
+    return [
+        str(value).strip().lower() in ("true", "1", "1.0", "yes")
+        for value in rows.values("drawn")
+    ]
 
 
 def with_verified(
@@ -229,14 +277,21 @@ def with_verified(
     """
     unmarked = [replace(prompt, is_verified=False) for prompt in prompts]
     if isinstance(verified, int):
-        known = [place for place, prompt in enumerate(unmarked) if prompt.true_answer is not None]
+        known = [
+            place for place, prompt in enumerate(unmarked) if prompt.true_answer is not None
+        ]
         if len(known) < verified:
             raise UserError(
                 f"data.verified is {verified}, and the true answer is known of {len(known)} prompts of {source};"
                 " lower it, or name a file of verified labels"
             )
-        drawn = {known[rank] for rank in seeding.permutation(len(known), "trusted labels", seed)[:verified]}
-        return [replace(prompt, is_verified=place in drawn) for place, prompt in enumerate(unmarked)], []
+        drawn = {
+            known[rank]
+            for rank in seeding.permutation(len(known), "trusted labels", seed)[:verified]
+        }
+        return [
+            replace(prompt, is_verified=place in drawn) for place, prompt in enumerate(unmarked)
+        ], []
     with at("data.verified"):
         labels = VerifiedLabels.read(Path(verified), reading, for_training=True)
     marked = labels.mark(unmarked)

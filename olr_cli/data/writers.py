@@ -44,7 +44,9 @@ def encode(prompts: PromptSet, target: Path) -> bytes:
         }
         # Instead of metadata of pandas or datasets, which no longer hold, and which datasets would believe.
         return _parquet(
-            table.replace_schema_metadata({f"olr.{name}": value for name, value in facts.items()})
+            table.replace_schema_metadata(
+                {f"olr.{name}": value for name, value in facts.items()}
+            )
         )
     if target.suffix == ".jsonl":
         return _json_lines(table, target, prompts.source)
@@ -90,7 +92,9 @@ def write_csv(table: pl.DataFrame, path: Path) -> None:
 
     A text that begins like one gets an apostrophe, which `olr_cli.data.rows` takes away; numbers stay as they are.
     """
-    table.with_columns(pl.col(pl.String).str.replace(f"^('*{FORMULA})", "'${1}")).write_csv(path)
+    table.with_columns(pl.col(pl.String).str.replace(f"^('*{FORMULA})", "'${1}")).write_csv(
+        path
+    )
 
 
 def _parquet(table: pa.Table) -> bytes:
@@ -102,8 +106,15 @@ def _parquet(table: pa.Table) -> bytes:
 def _json_lines(table: pa.Table, target: Path, source: str) -> bytes:
     try:
         rows = table.to_pylist()
-        return "".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows).encode()
-    except (TypeError, ValueError, OverflowError, KeyError) as error:  # KeyError: of an unknown time zone
+        return "".join(
+            json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows
+        ).encode()
+    except (
+        TypeError,
+        ValueError,
+        OverflowError,
+        KeyError,
+    ) as error:  # KeyError: of an unknown time zone
         raise UserError(
             f"{target}: a column of {source} does not fit JSON ({first_line(error)}); write .parquet"
         ) from None

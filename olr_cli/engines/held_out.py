@@ -47,7 +47,11 @@ def held_out_accuracy(
     grading = Grading(
         [
             [
-                read_answer(one, extractor or default_extractor(prompt.data_source), ending(prompt.messages))
+                read_answer(
+                    one,
+                    extractor or default_extractor(prompt.data_source),
+                    ending(prompt.messages),
+                )
                 for one in texts
             ]
             for prompt, texts in zip(prompts, responses_PG, strict=True)
@@ -61,13 +65,20 @@ def held_out_accuracy(
     grading.ask(golds)
     right_P = [set[str | None]().union(*map(grading.right, of_one)) for of_one in golds]
     rights_P = [
-        sum(map(right.__contains__, of_one)) for right, of_one in zip(right_P, grading.answers, strict=True)
+        sum(map(right.__contains__, of_one))
+        for right, of_one in zip(right_P, grading.answers, strict=True)
     ]
     majorities = sum(
-        vote.majority_answer in right for vote, right in zip(grading.votes(), right_P, strict=True)
+        vote.majority_answer in right
+        for vote, right in zip(grading.votes(), right_P, strict=True)
     )
-    accuracy = {"avg": sum(rights_P) / sum(map(len, responses_PG)), "majority": majorities / len(prompts)}
+    accuracy = {
+        "avg": sum(rights_P) / sum(map(len, responses_PG)),
+        "majority": majorities / len(prompts),
+    }
     if len(prompts) > 1:
-        shares = [right / len(texts) for right, texts in zip(rights_P, responses_PG, strict=True)]
+        shares = [
+            right / len(texts) for right, texts in zip(rights_P, responses_PG, strict=True)
+        ]
         accuracy["avg_stderr"] = statistics.stdev(shares) / len(shares) ** 0.5
     return accuracy

@@ -43,7 +43,9 @@ from olr_cli.runs.writer import RunWriter
 from olr_cli.supervision import make_supervisor
 
 
-def engine_of(recipe: Recipe, missing: list[str] | None = None) -> Callable[[Recipe, DataSets], Engine]:
+def engine_of(
+    recipe: Recipe, missing: list[str] | None = None
+) -> Callable[[Recipe, DataSets], Engine]:
     """The class of the recipe's engine; only the packages of that engine are imported.
 
     In a dry run `missing` receives a sentence for everything that is missing on this machine.
@@ -88,8 +90,14 @@ _LONG_LABEL = 200
 def data_warnings(recipe: Recipe, prompts: PromptSet) -> Iterator[str]:
     """Sentences about prompts that ask for no box, labels that no answer can match, and repeated questions."""
     size = len(prompts)
-    boxed = [row for row, it in enumerate(prompts.prompts) if extractor_of(recipe, it) == "boxed"]
-    silent = [row for row in boxed if not any("boxed" in it.content for it in prompts.prompts[row].messages)]
+    boxed = [
+        row for row, it in enumerate(prompts.prompts) if extractor_of(recipe, it) == "boxed"
+    ]
+    silent = [
+        row
+        for row in boxed
+        if not any("boxed" in it.content for it in prompts.prompts[row].messages)
+    ]
     if silent:
         yield (
             f"{len(silent)} of {size} prompts (the first: {prompts.name(silent[0])}) do not ask for a \\boxed{{}}, from"
@@ -119,7 +127,9 @@ def unused_run_path(name: str, root: Path = Path("runs")) -> Path:
     return path
 
 
-def unfinished_run(recipe: Recipe, root: Path = Path("runs"), *, kind: Kind = "training") -> Path:
+def unfinished_run(
+    recipe: Recipe, root: Path = Path("runs"), *, kind: Kind = "training"
+) -> Path:
     """The one run of a kind below `root` that was begun with this recipe, under this name, and lacks epochs of it."""
     places = [manifest.parent for manifest in sorted(root.glob("**/manifest.json"))]
     runs = [path for path in places if _is_unfinished(path, recipe, kind) and not is_held(path)]
@@ -130,7 +140,9 @@ def unfinished_run(recipe: Recipe, root: Path = Path("runs"), *, kind: Kind = "t
         )
     if len(runs) > 1:
         listed = ", ".join(f"{path} ({len(stored_steps(path))} steps)" for path in runs)
-        raise UserError(f"several unfinished runs of this recipe: {listed}; choose one", "run_dir")
+        raise UserError(
+            f"several unfinished runs of this recipe: {listed}; choose one", "run_dir"
+        )
     return runs[0]
 
 
@@ -138,7 +150,11 @@ def _is_unfinished(path: Path, recipe: Recipe, kind: Kind) -> bool:
     try:
         facts = read_manifest(path)
         is_this = facts["name"] == recipe.name and kind_of(facts) == kind
-        return is_this and not refused_changes(read_recipe(path), recipe) and not is_complete(path, recipe)
+        return (
+            is_this
+            and not refused_changes(read_recipe(path), recipe)
+            and not is_complete(path, recipe)
+        )
     except UserError:  # another program's manifest.json, or one of a newer olr
         return False
 
@@ -171,14 +187,20 @@ def launch(
     for note in code_notes(recipe):
         progress.say(note)
     data = replace(load_data(recipe, kind), day=start_day(path) if resume else date.today())
-    if Path(recipe.model.path).is_dir():  # a built-in one is there at once, and a hub shows its own progress
+    if Path(
+        recipe.model.path
+    ).is_dir():  # a built-in one is there at once, and a hub shows its own progress
         progress.say(f"Loading {recipe.model.path} …")
     engine = make_engine(recipe, data)
     for note in data.notes:
         progress.say(f"Note: {note}.")
     for warning in [*run_warnings(recipe, data, kind), *engine.warnings]:
         progress.say(f"Warning: {warning}")
-    writer = RunWriter.resume(path, recipe) if resume else RunWriter.create(path, recipe, kind=kind, arm=arm)
+    writer = (
+        RunWriter.resume(path, recipe)
+        if resume
+        else RunWriter.create(path, recipe, kind=kind, arm=arm)
+    )
     with writer, Judge(ledger=path / GIVEN_UP, tolerance=recipe.data.tolerance) as judge:
         done = 0
         if resume:

@@ -20,7 +20,11 @@ from olr_cli.errors import NotHere, UserError, did_you_mean, first_line, no_path
 from olr_cli.files import is_out_of_memory, read_text, regular, system_problem
 
 _CONFIGURATION = "config.json"
-_PROCESSORS = ("processor_config.json", "preprocessor_config.json", "video_preprocessor_config.json")
+_PROCESSORS = (
+    "processor_config.json",
+    "preprocessor_config.json",
+    "video_preprocessor_config.json",
+)
 _NAMES_CODE = (_CONFIGURATION, "tokenizer_config.json", *_PROCESSORS, "generation_config.json")
 """Files in which a model names classes of its own (`auto_map`)."""
 _GENERATION_CODE = "custom_generate/generate.py"
@@ -104,7 +108,11 @@ _OF_TOKENIZERS = ("*token*", "*vocab*", "*.model", "*.tiktoken")
 
 
 def open_model(
-    path: str | Path, *, trust_remote_code: bool, runs_code: bool = False, checks_weights: bool = False
+    path: str | Path,
+    *,
+    trust_remote_code: bool,
+    runs_code: bool = False,
+    checks_weights: bool = False,
 ) -> tuple[Any, Any, list[str]]:
     """Return configuration and tokenizer of a model whose weights can then be loaded, from safetensors only.
 
@@ -133,7 +141,9 @@ def open_model(
             f"{path} comes with code of its own, which OpenRLHF runs without asking; set model.trust_remote_code to"
             " true if you trust its author"
         )
-    folder = Path(_file_of(path, _CONFIGURATION) or path).parent  # of a hub id, what is in its cache
+    folder = Path(
+        _file_of(path, _CONFIGURATION) or path
+    ).parent  # of a hub id, what is in its cache
     notes = require_stored_weights(path, folder, config, trust_remote_code=trust_remote_code)
     if not checks_weights:
         require_finite_files(path)
@@ -183,7 +193,9 @@ def comes_with_code(model: str | Path) -> bool:
 def _mappings(file: Path) -> Iterator[Mapping[str, Any]]:
     """Every object of a JSON file, at any depth; none of a file that is not JSON, which transformers refuses too."""
     try:
-        values = [json.loads(read_text(file))]  # as transformers reads it, also where a key stands twice
+        values = [
+            json.loads(read_text(file))
+        ]  # as transformers reads it, also where a key stands twice
     except (UserError, ValueError, RecursionError):
         return
     for value in values:  # grows on the way
@@ -219,7 +231,9 @@ def require_tokenizer(model: str | Path, config: Any, tokenizer: Any) -> None:
     """
     files = (file for pattern in _OF_TOKENIZERS for file in Path(model).glob(pattern))
     if os.path.isdir(model) and not any(files):
-        raise UserError(f"{model} has no tokenizer; save the one that belongs to the model there")
+        raise UserError(
+            f"{model} has no tokenizer; save the one that belongs to the model there"
+        )
     with loading(model):
         text = config.get_text_config()
     rows = getattr(text, "vocab_size", None)
@@ -286,9 +300,12 @@ def require_finite_files(folder: str | Path) -> None:
     for file in sorted(Path(folder).glob("*.safetensors")):
         try:
             with safe_open(regular(file), framework="pt") as stored:
-                require_finite(file, ((name, stored.get_tensor(name)) for name in stored.keys()))  # noqa: SIM118
+                names = stored.keys()
+                require_finite(file, ((name, stored.get_tensor(name)) for name in names))
         except SafetensorError as error:
-            raise UserError(f"{file} is torn ({first_line(error)}); download the model again") from None
+            raise UserError(
+                f"{file} is torn ({first_line(error)}); download the model again"
+            ) from None
 
 
 def require_safetensors(folder: str | Path) -> None:

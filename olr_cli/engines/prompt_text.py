@@ -37,17 +37,23 @@ class ChatFormat:
     day: date | None = None
 
     @classmethod
-    def read(cls, template: str | None, variables: Mapping[str, Any] | None = None) -> ChatFormat:
+    def read(
+        cls, template: str | None, variables: Mapping[str, Any] | None = None
+    ) -> ChatFormat:
         """The format of a file with a template, of ``none`` for plain text, or None for the model's own."""
         text = template
         if template == NONE:
             text = ""
         elif template is not None:
             if not os.path.isfile(template):
-                raise no_path(template, "give a file with a chat template, or none for plain text")
+                raise no_path(
+                    template, "give a file with a chat template, or none for plain text"
+                )
             text = read_text(Path(template), at_most=_MOST_TEMPLATE_BYTES)
             if not text.strip():
-                raise UserError(f"{template} is empty; give a chat template, or none for plain text")
+                raise UserError(
+                    f"{template} is empty; give a chat template, or none for plain text"
+                )
         return cls(text, variables or {})
 
     @classmethod
@@ -73,7 +79,9 @@ class ChatFormat:
         words = set(re.findall(r"[^\W\d]\w*", str(template)))
         for name in self.variables:
             if template is None:
-                raise UserError("there is no chat template to take it; leave it out", f"template {name}")
+                raise UserError(
+                    "there is no chat template to take it; leave it out", f"template {name}"
+                )
             if name == "messages" or name not in words:
                 raise UserError(
                     f"the chat template has no such variable{did_you_mean(name, words)}; leave it out, or fix the"
@@ -99,10 +107,14 @@ def template_warnings(tokenizer: Any, recipe: Recipe) -> list[str]:
 
 def no_template(model: str) -> str:
     """The sentence for a model without a chat template, where nobody asked for plain text."""
-    return f"{model} has no chat template: prompts are given to it as plain text, roles left out"
+    return (
+        f"{model} has no chat template: prompts are given to it as plain text, roles left out"
+    )
 
 
-def render(tokenizer: Any, messages: Sequence[Message], chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> str:
+def render(
+    tokenizer: Any, messages: Sequence[Message], chat: ChatFormat = AS_THE_MODEL_HAS_IT
+) -> str:
     """A prompt as text, exactly as the policy will read it (see `render_all`)."""
     return render_all(tokenizer, [messages], chat)[0]
 
@@ -125,7 +137,11 @@ def render_all(
 
 def _by_template(tokenizer: Any, messages: Sequence[Message], chat: ChatFormat) -> str:
     turns = [{"role": message.role, "content": message.content} for message in messages]
-    settings: dict[str, Any] = {"add_generation_prompt": True, **chat.variables, "tokenize": False}
+    settings: dict[str, Any] = {
+        "add_generation_prompt": True,
+        **chat.variables,
+        "tokenize": False,
+    }
     if chat.template is not None:
         settings["chat_template"] = chat.template
     if chat.day is not None and (dated := _dated(chat.template_of(tokenizer), chat.day)):
@@ -169,7 +185,9 @@ def _plain(messages: Sequence[Message]) -> str:
     return text
 
 
-def tokenize(tokenizer: Any, texts: Sequence[str], chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> list[list[int]]:
+def tokenize(
+    tokenizer: Any, texts: Sequence[str], chat: ChatFormat = AS_THE_MODEL_HAS_IT
+) -> list[list[int]]:
     """Token ids of rendered prompts. A chat template has written its special tokens itself."""
     ids: list[list[int]]
     if has_chat_template(tokenizer, chat):
@@ -178,7 +196,9 @@ def tokenize(tokenizer: Any, texts: Sequence[str], chat: ChatFormat = AS_THE_MOD
         ids = _without_end(tokenizer, tokenizer(list(texts), verbose=False)["input_ids"])
     for number, tokens in enumerate(ids, start=1):
         if not tokens:
-            raise UserError(f"prompt {number} of {len(ids)} is empty; the policy needs at least one token")
+            raise UserError(
+                f"prompt {number} of {len(ids)} is empty; the policy needs at least one token"
+            )
     return ids
 
 
@@ -209,7 +229,9 @@ def _special_tokens(tokenizer: Any) -> dict[str, int]:
     special = dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
     # Llama 3 lists its <|eot_id|> here alone.
     return special | {
-        token.content: id for id, token in tokenizer.added_tokens_decoder.items() if token.special
+        token.content: id
+        for id, token in tokenizer.added_tokens_decoder.items()
+        if token.special
     }
 
 
@@ -242,9 +264,13 @@ def template_lines(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> li
 
 def _without_end(tokenizer: Any, ids: list[list[int]]) -> list[list[int]]:
     """Token ids without the end token, or others, that the tokenizer appends to every text: a response follows."""
-    bare, whole = (tokenizer("1", add_special_tokens=adds)["input_ids"] for adds in (False, True))
+    bare, whole = (
+        tokenizer("1", add_special_tokens=adds)["input_ids"] for adds in (False, True)
+    )
     added = len(whole) - len(bare)
-    after = next((n for n in range(added, 0, -1) if whole[added - n : len(whole) - n] == bare), 0)
+    after = next(
+        (n for n in range(added, 0, -1) if whole[added - n : len(whole) - n] == bare), 0
+    )
     return [tokens[: len(tokens) - after] for tokens in ids]
 
 
@@ -264,7 +290,11 @@ def require_room(
     """Make sure that every prompt, and a response to it, fits into the recipe's limits and the model's context."""
     limit = recipe.train.max_prompt_tokens
     what = "prompts" if view == "original" else "rephrased prompts"
-    long = [one.prompt_id for one, tokens in zip(prompts, token_ids, strict=True) if len(tokens) > limit]
+    long = [
+        one.prompt_id
+        for one, tokens in zip(prompts, token_ids, strict=True)
+        if len(tokens) > limit
+    ]
     if long:
         raise UserError(
             f"{len(long)} of {len(prompts)} {what} are longer than train.max_prompt_tokens {limit} (the first:"

@@ -68,9 +68,14 @@ class Rehearsal:
         return {
             "prompts": prompts,
             "marked": sum(prompt.is_marked for prompt in known) if known else None,
-            "verified": None if self.is_example else sum(prompt.is_verified for prompt in train.prompts),
+            "verified": None
+            if self.is_example
+            else sum(prompt.is_verified for prompt in train.prompts),
             "steps": Schedule.of(recipe, prompts).last,
-            "rollouts": prompts * recipe.train.epochs * recipe.train.rollouts_per_prompt * views,
+            "rollouts": prompts
+            * recipe.train.epochs
+            * recipe.train.rollouts_per_prompt
+            * views,
         }
 
     def answer(self) -> Answer:
@@ -111,8 +116,14 @@ class Rehearsal:
             yield f"{amount['prompts']} prompts, if {source} holds as many as data.limit asks for"
         else:
             count = amount["marked"]
-            marked = "labels of unknown quality" if count is None else f"{count} of them marked as noise"
-            verified = f", {amount['verified']} with a verified label" if amount["verified"] else ""
+            marked = (
+                "labels of unknown quality"
+                if count is None
+                else f"{count} of them marked as noise"
+            )
+            verified = (
+                f", {amount['verified']} with a verified label" if amount["verified"] else ""
+            )
             yield f"{amount['prompts']} prompts from {source}, {marked}{verified}"
             if (test := self.data.test) is not None:
                 yield f"{len(test)} held-out prompts from {test.source}"
@@ -130,18 +141,27 @@ class Rehearsal:
             with suppress(UserError):
                 manifest = read_manifest(file.parent)
                 if all(manifest.get(name) == self.engine.facts.get(name) for name in same):
-                    runs.append((manifest["created"], file.parent, read_recipe(file.parent).train))
+                    runs.append(
+                        (manifest["created"], file.parent, read_recipe(file.parent).train)
+                    )
         for _, path, settings in sorted(runs, key=lambda run: run[0], reverse=True):
             if settings.max_new_tokens == self.recipe.train.max_new_tokens:
                 steps = read_metrics(path, "time/step")
-                rollouts = sum(step.get("rollout/groups", 0) for step in steps) * settings.rollouts_per_prompt
+                rollouts = (
+                    sum(step.get("rollout/groups", 0) for step in steps)
+                    * settings.rollouts_per_prompt
+                )
                 if rollouts:
                     return path, sum(step["time/step"] for step in steps) / rollouts
         return None
 
     def _prompt_lines(self, prompt: Prompt, views: Mapping[View, str]) -> Iterator[str]:
         """A prompt in each of its views, its label, and how answers to it are read."""
-        name = "an example prompt (the data is missing)" if self.is_example else f"prompt {prompt.prompt_id}"
+        name = (
+            "an example prompt (the data is missing)"
+            if self.is_example
+            else f"prompt {prompt.prompt_id}"
+        )
         for view, text in views.items():
             which = "" if view == "original" else f", {view},"
             yield f"{name}{which} as the policy sees it:"
@@ -182,7 +202,12 @@ def sweep_answer(runs: Sequence[SweepRun], folder: Path) -> Answer:
     """Return a dry run of a sweep: its runs, what the first of them lacks here, and what all of them take together."""
     first = rehearse(runs[0].recipe)
     rows = [
-        {"index": number, "arm": run.arm, "run": folder / run.place, "digest": run.recipe.digest()}
+        {
+            "index": number,
+            "arm": run.arm,
+            "run": folder / run.place,
+            "digest": run.recipe.digest(),
+        }
         for number, run in enumerate(runs)
     ]
     amounts = zip(*(_takes(first, run.recipe) for run in runs), strict=True)
@@ -196,7 +221,12 @@ def sweep_answer(runs: Sequence[SweepRun], folder: Path) -> Answer:
         *([f"missing here for {runs[0].arm}:"] if first.missing else ()),
         *(f"  - {sentence}" for sentence in first.missing),
     ]
-    result = {"folder": folder, "runs": rows, "warnings": first.warnings, "missing": first.missing}
+    result = {
+        "folder": folder,
+        "runs": rows,
+        "warnings": first.warnings,
+        "missing": first.missing,
+    }
     return Answer(lines, result | {"steps": steps, "rollouts": rollouts, "disk_bytes": disk})
 
 
@@ -214,15 +244,23 @@ def _takes(first: Rehearsal, recipe: Recipe) -> tuple[int | None, int | None, in
         files = Path(model_location(recipe.model.path)).glob("*.safetensors")
         weights = sum(file.stat().st_size for file in files)
     copies = 7 if isinstance(recipe.engine, OpenRlhfEngine) else 1 if train.lora_rank else 3
-    checkpoints = (train.keep_checkpoints + (recipe.data.validation is not None)) * copies * weights
+    checkpoints = (
+        (train.keep_checkpoints + (recipe.data.validation is not None)) * copies * weights
+    )
     responses = (_ROW_BYTES + 4 * train.max_new_tokens) * (amount["rollouts"] or 0)
-    return amount["steps"], amount["rollouts"], checkpoints + responses if checkpoints and responses else None
+    return (
+        amount["steps"],
+        amount["rollouts"],
+        checkpoints + responses if checkpoints and responses else None,
+    )
 
 
 def _example_data(recipe: Recipe) -> DataSets:
     """One prompt as many times as the recipe's `data.limit` says, or else as one step takes."""
     count = recipe.data.limit or recipe.train.prompts_per_step
-    prompts = tuple(replace(_EXAMPLE, prompt_id=f"example {number}") for number in range(1, count + 1))
+    prompts = tuple(
+        replace(_EXAMPLE, prompt_id=f"example {number}") for number in range(1, count + 1)
+    )
     train = PromptSet(prompts, pa.table({}), recipe.data.train)
     held_out = replace(train, prompts=prompts[:1])
     return DataSets(

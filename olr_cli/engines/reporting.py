@@ -116,9 +116,13 @@ def reports(run: Attempt) -> Iterator[MetricLog]:
                 measured.append({"step": step, **metrics})
                 if fall := accuracy_fall(measured):
                     has_fallen, method = True, run.recipe.method.name
-                    known = f"; the paper reports collapse of {method}" if method in SCORES else ""
+                    known = (
+                        f"; the paper reports collapse of {method}" if method in SCORES else ""
+                    )
                     warnings.append(f"{fall[1]}: {_ADVICE}{known}")
-            if not has_other_weights and (sign := sign_of_other_weights(metrics, run.recipe.train.top_p)):
+            if not has_other_weights and (
+                sign := sign_of_other_weights(metrics, run.recipe.train.top_p)
+            ):
                 has_other_weights = True
                 warnings.append(sign)
             for warning in warnings:

@@ -45,7 +45,8 @@ def check_same_recipe(path: Path, recipe: Recipe, kind: Kind = "training") -> No
 def is_complete(path: Path, recipe: Recipe) -> bool:
     """Whether a run has every epoch that a recipe it can go on with asks for."""
     return bool(
-        read_manifest(path)["status"] == "finished" and read_recipe(path).train.epochs >= recipe.train.epochs
+        read_manifest(path)["status"] == "finished"
+        and read_recipe(path).train.epochs >= recipe.train.epochs
     )
 
 
@@ -105,9 +106,13 @@ def roll_back(writer: RunWriter, kind: Kind, progress: Progress) -> int:
     last = newest_shard(path)
     _require_whole(path, kind, done, last, newest=max([done, *damaged]))
     for step, reason in damaged.items():
-        progress.say(f"Warning: {checkpoint_path(path, step)} is damaged ({reason}) and is set aside.")
+        progress.say(
+            f"Warning: {checkpoint_path(path, step)} is damaged ({reason}) and is set aside."
+        )
     steps = f"step {last} is" if last == done + 1 else f"steps {done + 1} to {last} are"
-    progress.say(f"Continuing {path} after step {done}{f' ({steps} done again)' if last > done else ''}.")
+    progress.say(
+        f"Continuing {path} after step {done}{f' ({steps} done again)' if last > done else ''}."
+    )
     writer.roll_back(done, damaged)
     return done
 

@@ -65,7 +65,11 @@ class DataSets:
         """For the manifest: source, digest and size of each set, and the digest of a file of verified labels."""
         sets = {"train": self.train, "validation": self.validation, "test": self.test}
         facts: dict[str, dict[str, Any]] = {
-            name: {"source": str(prompts.source), "digest": prompts.digest, "prompts": len(prompts.prompts)}
+            name: {
+                "source": str(prompts.source),
+                "digest": prompts.digest,
+                "prompts": len(prompts.prompts),
+            }
             for name, prompts in sets.items()
             if prompts is not None
         }
@@ -182,13 +186,17 @@ def loss_average_departure(recipe: Recipe) -> str:
     Their `balance_batch` sorts samples by length, mini-batches are cut without shuffling, and the loss is the mean of
     the token means of micro-batches of 4: `benchmarks/step_order.py` shows what each response then weighs.
     """
-    authors = "the authors' mean of token means over micro-batches of 4 responses of like length"
+    authors = (
+        "the authors' mean of token means over micro-batches of 4 responses of like length"
+    )
     if recipe.train.loss_average == "token":
         return (
             f"the loss is one mean over a mini-batch's response tokens, and long responses weigh more; {authors} is in"
             " effect a mean over responses (train.loss_average sequence)"
         )
-    return f"the loss is exactly a mean over a mini-batch's responses; {authors} comes close to it"
+    return (
+        f"the loss is exactly a mean over a mini-batch's responses; {authors} comes close to it"
+    )
 
 
 # Runs that diverge end at the first loss, gradient or logit that is not finite, before a step is taken with it: both
@@ -217,7 +225,9 @@ class Diverged(UserError):
     run_status: Status = "diverged"
 
 
-def diverged(writer: RunWriter, error: NonFinite, *, step: int, epoch: int, failed: int) -> Diverged:
+def diverged(
+    writer: RunWriter, error: NonFinite, *, step: int, epoch: int, failed: int
+) -> Diverged:
     """Record that a step could not be taken, as the run's last line of metrics, and make the error that says so.
 
     `step` was not completed (0: before training). The policy that is not finite was made by the step `failed`; the

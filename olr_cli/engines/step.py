@@ -67,7 +67,12 @@ class StepEnd:
             raise diverged(self.writer, error, step=step, epoch=epoch, failed=failed) from error
 
     def complete(
-        self, step: int, decided: Decided, clock: Stopwatch, measured: Mapping[str, float], speed: Speed
+        self,
+        step: int,
+        decided: Decided,
+        clock: Stopwatch,
+        measured: Mapping[str, float],
+        speed: Speed,
     ) -> None:
         """Store and log a step that is computed; save and stop where that is due.
 

@@ -35,11 +35,15 @@ _PRELOADED = (
     "transformers.models.auto",
 )
 _STOPPED = [
-    sign for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) for sign in (128 + number, -number)
+    sign
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for sign in (128 + number, -number)
 ]
 
 
-def train_all(recipe: str, settings: Sequence[str], runs: Sequence[SweepRun], folder: Path, jobs: int) -> int:
+def train_all(
+    recipe: str, settings: Sequence[str], runs: Sequence[SweepRun], folder: Path, jobs: int
+) -> int:
     """Train every run that is not finished yet; an interrupted sweep goes on where it stopped.
 
     Run directories are made below `folder`, and `jobs` processes run at a time, which share a GPU's memory.
@@ -58,11 +62,15 @@ def train_all(recipe: str, settings: Sequence[str], runs: Sequence[SweepRun], fo
     for run in begun:
         check_same_recipe(folder / run.place, run.recipe)
     finished = {run.place for run in begun if is_complete(folder / run.place, run.recipe)}
-    print(f"{len(runs)} runs below {folder}, {len(finished)} of them finished already", flush=True)
+    print(
+        f"{len(runs)} runs below {folder}, {len(finished)} of them finished already", flush=True
+    )
     with writing(folder):
         (folder / "logs").mkdir(parents=True, exist_ok=True)
 
-    waiting = [(number, run.place) for number, run in enumerate(runs) if run.place not in finished]
+    waiting = [
+        (number, run.place) for number, run in enumerate(runs) if run.place not in finished
+    ]
     jobs = min(jobs, len(waiting))
     training: dict[str, BaseProcess] = {}
     ended: dict[str, int] = {}
@@ -78,10 +86,14 @@ def train_all(recipe: str, settings: Sequence[str], runs: Sequence[SweepRun], fo
                         _words(recipe, settings, number, folder), _log(folder, place), jobs
                     )
                 time.sleep(_POLL_SECONDS)
-                for place in [place for place, child in training.items() if not child.is_alive()]:
+                for place in [
+                    place for place, child in training.items() if not child.is_alive()
+                ]:
                     ended[place] = _report(folder, place, training.pop(place))
                     if left := len(waiting) + len(training):
-                        duration = rough_duration((time.monotonic() - began) / len(ended) * left)
+                        duration = rough_duration(
+                            (time.monotonic() - began) / len(ended) * left
+                        )
                         print(f"{left} runs to go, {duration} left", flush=True)
         finally:
             # The terminal sends Ctrl-C to the runs as well, but nobody else passes on a SIGTERM.
@@ -98,12 +110,25 @@ def train_all(recipe: str, settings: Sequence[str], runs: Sequence[SweepRun], fo
 def _takes_all_gpus(recipe: Recipe) -> bool:
     """Whether a run starts a Ray of its own, which knows nothing of other runs on the same GPUs."""
     engine = recipe.engine
-    return isinstance(engine, OpenRlhfEngine) and engine.device == "cuda" and cluster_address(recipe) is None
+    return (
+        isinstance(engine, OpenRlhfEngine)
+        and engine.device == "cuda"
+        and cluster_address(recipe) is None
+    )
 
 
 def _words(recipe: str, settings: Sequence[str], number: int, folder: Path) -> list[str]:
     options = [part for setting in settings for part in ("--set", setting)]
-    return ["train", recipe, *options, "--sweep", "--index", str(number), "--run-dir", str(folder)]
+    return [
+        "train",
+        recipe,
+        *options,
+        "--sweep",
+        "--index",
+        str(number),
+        "--run-dir",
+        str(folder),
+    ]
 
 
 def _start(words: list[str], log: Path, jobs: int) -> BaseProcess:
@@ -155,7 +180,9 @@ def _outcome(run: Path) -> str:
 def _last_words(log: Path) -> str:
     """The last line of a run's log."""
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-    return next((line.removeprefix("Error: ") for line in reversed(lines) if line.strip()), "no output")
+    return next(
+        (line.removeprefix("Error: ") for line in reversed(lines) if line.strip()), "no output"
+    )
 
 
 def _conclude(folder: Path, ended: dict[str, int], runs: int) -> int:

@@ -32,7 +32,9 @@ def require_stored_weights(
     scales = [name for name in stored if "scale" in name]
     for name, (kind, _) in stored.items():
         layer = name.removesuffix("weight")
-        is_weight = name.endswith(("weight", "proj"))  # as experts in one; masks and places may be integers
+        is_weight = name.endswith(
+            ("weight", "proj")
+        )  # as experts in one; masks and places may be integers
         has_scale = kind.startswith("F8") and any(other.startswith(layer) for other in scales)
         if is_weight and (kind[0] in "IU" or has_scale):
             raise UserError(
@@ -40,8 +42,14 @@ def require_stored_weights(
                 " no quantization_config to read them by; take the model before it was quantised, or save it again"
             )
     try:
-        report = _rehearsed_load(config, stored, trust_remote_code=trust_remote_code) if stored else None
-    except Exception as error:  # of a class that transformers lacks, or that cannot be made without memory
+        report = (
+            _rehearsed_load(config, stored, trust_remote_code=trust_remote_code)
+            if stored
+            else None
+        )
+    except (
+        Exception
+    ) as error:  # of a class that transformers lacks, or that cannot be made without memory
         if _NOT_JOINED not in str(error):
             return []
         raise UserError(
@@ -57,7 +65,11 @@ def require_weights(model: str | Path, config: Any, report: Mapping[str, Any]) -
     `report` is what `from_pretrained` returns beside a model if it is asked for `output_loading_info`.
     """
     # A model of foreign code may compute these where it is made.
-    missing = [name for name in report["missing_keys"] if not name.endswith(("inv_freq", "masked_bias"))]
+    missing = [
+        name
+        for name in report["missing_keys"]
+        if not name.endswith(("inv_freq", "masked_bias"))
+    ]
     surplus = _some(report["unexpected_keys"])
     if missing and not _is_quantised(config):
         others = f", and they hold others that it does not have ({surplus})" if surplus else ""
@@ -100,17 +112,23 @@ def _headers(model: str | Path, folder: Path) -> Headers:
     stored: dict[str, tuple[str, Sequence[int]]] = {}
     for name in names:
         if index.is_file() and not (folder / name).is_file():
-            raise UserError(f"{model} lacks {name}, which its index names; download the model again")
+            raise UserError(
+                f"{model} lacks {name}, which its index names; download the model again"
+            )
         try:
             with safe_open(regular(folder / name), framework="pt") as file:
                 slices = {weight: file.get_slice(weight) for weight in file.keys()}  # noqa: SIM118
-                stored |= {weight: (it.get_dtype(), it.get_shape()) for weight, it in slices.items()}
+                stored |= {
+                    weight: (it.get_dtype(), it.get_shape()) for weight, it in slices.items()
+                }
         except (OSError, SafetensorError):  # of which whoever reads the weights has a sentence
             return {}
     return stored
 
 
-def _rehearsed_load(config: Any, stored: Headers, *, trust_remote_code: bool) -> Mapping[str, Any]:
+def _rehearsed_load(
+    config: Any, stored: Headers, *, trust_remote_code: bool
+) -> Mapping[str, Any]:
     """Return what transformers reports, or raise what it does, for weights of these names and shapes."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -123,7 +141,9 @@ def _rehearsed_load(config: Any, stored: Headers, *, trust_remote_code: bool) ->
     try:
         with torch.random.fork_rng(devices=[]):  # making a model draws numbers
             with torch.device("meta"):
-                made: Any = AutoModelForCausalLM.from_config(config, trust_remote_code=trust_remote_code)  # type: ignore[no-untyped-call]
+                made: Any = AutoModelForCausalLM.from_config(
+                    config, trust_remote_code=trust_remote_code
+                )  # type: ignore[no-untyped-call]
             _, report = type(made).from_pretrained(
                 None,
                 config=made.config,  # of the text alone, where that is what the class takes

@@ -21,7 +21,14 @@ from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.hub import parse_hub_id
 from olr_cli.data.prompt_files import Reading, read_prompts
 from olr_cli.data.prompts import SYSTEM_PROMPT, PromptSet
-from olr_cli.data.rows import SUFFIXES, Origins, Rows, files_of_one_split, matching_files, read_table
+from olr_cli.data.rows import (
+    SUFFIXES,
+    Origins,
+    Rows,
+    files_of_one_split,
+    matching_files,
+    read_table,
+)
 from olr_cli.data.sets import held_out_prompts
 from olr_cli.errors import UserError, at, did_you_mean, no_path, shortened
 from olr_cli.recipe.layers import folder_name, read_tree, sentence_of
@@ -32,7 +39,17 @@ from olr_cli.runs.directory import HELD_OUT_FILE, read_recipe
 from olr_cli.tables import Answer
 from olr_cli.user_code import is_function
 
-PAPER = ("aime24", "aime25", "amc", "math500", "minerva", "olympiad", "arc_c", "gpqa_diamond", "mmlu_pro")
+PAPER = (
+    "aime24",
+    "aime25",
+    "amc",
+    "math500",
+    "minerva",
+    "olympiad",
+    "arc_c",
+    "gpqa_diamond",
+    "mmlu_pro",
+)
 """The paper's nine, in the order of its tables: what `all` means."""
 
 _FOLDER = Path(__file__).parent / "benchmarks"
@@ -64,14 +81,18 @@ class ProblemSource(Section):
     def _is_one(self) -> ProblemSource:
         is_beside = self.hub is None and not self.model_fields_set <= {"file", "task"}
         if [self.hub, self.file, self.task].count(None) != 2 or is_beside:
-            raise ValueError("'source' needs one of hub, file and task; other keys go with hub alone")
+            raise ValueError(
+                "'source' needs one of hub, file and task; other keys go with hub alone"
+            )
         return self
 
     @model_serializer
     def _keys_of_its_kind(self) -> dict[str, Any]:
         if self.hub is None:
             return {"task": self.task} if self.file is None else {"file": self.file}
-        return {key: getattr(self, key) for key in ("hub", "revision", "config", "split", "gated")}
+        return {
+            key: getattr(self, key) for key in ("hub", "revision", "config", "split", "gated")
+        }
 
     @property
     def place(self) -> str:
@@ -155,17 +176,26 @@ class Benchmark(Section):
     @model_validator(mode="before")
     @classmethod
     def _title_by_default(cls, tree: Any) -> Any:
-        return {"title": tree["name"], **tree} if isinstance(tree, Mapping) and "name" in tree else tree
+        return (
+            {"title": tree["name"], **tree}
+            if isinstance(tree, Mapping) and "name" in tree
+            else tree
+        )
 
     @model_validator(mode="after")
     def _fits_together(self) -> Benchmark:
         if "{problem}" not in self.prompt:
-            raise ValueError("prompt has no {problem}, so the policy would not see the question")
+            raise ValueError(
+                "prompt has no {problem}, so the policy would not see the question"
+            )
         fields = self.fields
         has_options = fields is not None and fields.choices is not None
         is_choice = has_options if fields is None else self.grader == "choice"
         shuffles = fields is not None and fields.shuffle
-        if not has_options == is_choice == ("{choices}" in self.prompt) or shuffles > has_options:
+        if (
+            not has_options == is_choice == ("{choices}" in self.prompt)
+            or shuffles > has_options
+        ):
             raise ValueError(
                 "multiple choice needs grader choice, fields.choices (the columns of the options), and {choices} in the"
                 " prompt"
@@ -230,7 +260,9 @@ def find_benchmark(name: str) -> Benchmark:
     hint = did_you_mean(
         name, [known for benchmark in registry().values() for known in sorted(benchmark.names)]
     )
-    known = f"; known: all, {', '.join(registry())}, or a file of your own (YAML, Parquet, JSONL)"
+    known = (
+        f"; known: all, {', '.join(registry())}, or a file of your own (YAML, Parquet, JSONL)"
+    )
     raise UserError(f"no benchmark is called '{name}'{hint or known}")
 
 
@@ -258,7 +290,9 @@ def read_by(
 ) -> list[Benchmark]:
     """Benchmarks with an extractor and a tolerance in place of their own; None: with their own."""
     if tolerance is not None and not 0 <= tolerance < 1:
-        raise UserError(f"{tolerance:g} is no tolerance; give a number from 0 to below 1", "tolerance")
+        raise UserError(
+            f"{tolerance:g} is no tolerance; give a number from 0 to below 1", "tolerance"
+        )
     own = {"extractor": extractor, "tolerance": tolerance}.items()
     update = {name: value for name, value in own if value is not None}
     read = [benchmark.model_copy(update=update) for benchmark in benchmarks]
@@ -279,7 +313,9 @@ def read_benchmark(file: Path) -> Benchmark:
     try:
         benchmark = Benchmark.model_validate(tree)
     except ValidationError as error:
-        raise UserError(f"{file}: {'; '.join(_sentence(detail) for detail in error.errors())}") from None
+        raise UserError(
+            f"{file}: {'; '.join(_sentence(detail) for detail in error.errors())}"
+        ) from None
     if benchmark.source.file is None:
         return benchmark
     source = ProblemSource(file=str(file.parent / os.path.expanduser(benchmark.source.file)))
@@ -305,7 +341,8 @@ def file_benchmarks(data: Path | None, names: Iterable[str] | None = None) -> li
         wanted = set(map(str.strip, names))
         files = [file for file in files if _free_name(file.name) in wanted]
     return [
-        _benchmark(ProblemSource(file=str(file.absolute())), file.name, _problems(file)) for file in files
+        _benchmark(ProblemSource(file=str(file.absolute())), file.name, _problems(file))
+        for file in files
     ]
 
 
@@ -338,10 +375,15 @@ def held_out_benchmark(run: Path) -> Benchmark | None:
     prompts = held_out_prompts(recipe, test, "test")
     hub_id = None if os.path.exists(os.path.expanduser(test)) else parse_hub_id(test)
     if hub_id is None:
-        source, name = ProblemSource(file=os.path.abspath(os.path.expanduser(test))), Path(test).name
+        source, name = (
+            ProblemSource(file=os.path.abspath(os.path.expanduser(test))),
+            Path(test).name,
+        )
     else:
         split = hub_id.split or "test"
-        source = ProblemSource(hub=hub_id.name, config=hub_id.config, split=split, revision=hub_id.revision)
+        source = ProblemSource(
+            hub=hub_id.name, config=hub_id.config, split=split, revision=hub_id.revision
+        )
         name = hub_id.name.rpartition("/")[2]
     benchmark = _benchmark(source, name, prompts, recipe.data.extractor)
     fields = _fields(recipe.data.columns or {}, source)
@@ -350,12 +392,18 @@ def held_out_benchmark(run: Path) -> Benchmark | None:
 
 def _fields(columns: Mapping[ColumnRole, str], source: ProblemSource) -> ProblemFields | None:
     """The recipe's columns; None where a held-out file has those of standard names (`data.sets.recipe_reading`)."""
-    if source.file is None or not {"question", "answer"} <= columns.keys() <= {"question", "answer", "id"}:
+    if source.file is None or not {"question", "answer"} <= columns.keys() <= {
+        "question",
+        "answer",
+        "id",
+    }:
         return None
     rows = Rows(read_table(files_of_one_split(source.file)), Origins(source.file))
     if not all(map(rows.has, columns.values())):
         return None
-    return ProblemFields(problem=columns["question"], answer=columns["answer"], id=columns.get("id"))
+    return ProblemFields(
+        problem=columns["question"], answer=columns["answer"], id=columns.get("id")
+    )
 
 
 def _benchmark(
@@ -371,7 +419,11 @@ def _benchmark(
         title=_free_name(name),
         source=source,
         # of `data.system_prompt`; rows that differ have messages of their own
-        system=systems.pop() if len(systems) == 1 else None if None in systems else SYSTEM_PROMPT,
+        system=systems.pop()
+        if len(systems) == 1
+        else None
+        if None in systems
+        else SYSTEM_PROMPT,
         extractor=extractor or (extractors.pop() if len(extractors) == 1 else "boxed"),
     )
     benchmark._notes = prompts.notes
@@ -382,18 +434,28 @@ def _free_name(name: str) -> str:
     """The name of a file's benchmark: the file's, without its suffix where no other benchmark has that name."""
     stem, suffix = os.path.splitext(name)
     stem = folder_name(stem if suffix in SUFFIXES else name).strip("-._+") or "data"
-    taken = {known for benchmark in registry().values() for known in benchmark.names} | ARITHMETIC_SOURCES
+    taken = {
+        known for benchmark in registry().values() for known in benchmark.names
+    } | ARITHMETIC_SOURCES
     return (f"{stem}-data" if stem in taken else stem)[:100]
 
 
 def listing() -> Answer:
     """The built-in benchmarks and their sources."""
-    benchmarks, averages = [*registry().values()], {"in": "in distribution", "out": "out of distribution"}
+    benchmarks, averages = (
+        [*registry().values()],
+        {"in": "in distribution", "out": "out of distribution"},
+    )
     lines = []
     for one in benchmarks:
         aliases = f" (also: {', '.join(one.aliases)})" if one.aliases else ""
         metric = f"avg@{one.samples}" if one.samples > 1 else "pass@1"
-        facts = (f"{one.problems:,} problems", metric, one.grader, averages.get(one.distribution or ""))
+        facts = (
+            f"{one.problems:,} problems",
+            metric,
+            one.grader,
+            averages.get(one.distribution or ""),
+        )
         lines += [
             f"{one.name}{aliases}: {one.title}",
             f"    {', '.join(filter(None, facts))}",
@@ -409,4 +471,7 @@ def _place(source: ProblemSource) -> str:
         return source.file or f"built in: {source.task}"
     revision = f"@{source.revision[:8]}" if source.revision else ""
     gated = " (gated)" if source.gated else ""
-    return "/".join(filter(None, (source.hub, source.config))) + f":{source.split}{revision}{gated}"
+    return (
+        "/".join(filter(None, (source.hub, source.config)))
+        + f":{source.split}{revision}{gated}"
+    )

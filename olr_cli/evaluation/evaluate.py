@@ -33,7 +33,9 @@ OpenModel = Callable[[], AbstractContextManager[Backend]]
 _LINE_EVERY_SECONDS = 30
 
 
-def evaluate(evaluation: Evaluation, progress: Progress, open_model: OpenModel | None = None) -> list[Score]:
+def evaluate(
+    evaluation: Evaluation, progress: Progress, open_model: OpenModel | None = None
+) -> list[Score]:
     """Evaluate a model, or finish an evaluation that an earlier call began; a score for each task.
 
     `open_model` takes the place of the request's backend; it is called only if something is left to generate.
@@ -106,7 +108,9 @@ def _sample(
             seeds = [seed for seed in entry.seeds.values() if seed is not None]
             requests.append(GenerationRequest(entry.problem.messages, seeds, prompt))
         with (
-            Recorder(store, record, backend.facts, pool, judge, progress.advance, show_score) as recorder,
+            Recorder(
+                store, record, backend.facts, pool, judge, progress.advance, show_score
+            ) as recorder,
             closing(backend.stream(requests, request.sampling)) as stream,
         ):
             noted = False

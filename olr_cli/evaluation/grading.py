@@ -38,7 +38,10 @@ from olr_cli.tables import Answer
 
 
 def grade(
-    benchmark: Benchmark, samples: Sequence[Generation], judge: Judge, counted: Counter[Verdict] | None = None
+    benchmark: Benchmark,
+    samples: Sequence[Generation],
+    judge: Judge,
+    counted: Counter[Verdict] | None = None,
 ) -> list[Generation]:
     """Return the same samples, which are all of some problems, with their answers and grades.
 
@@ -58,16 +61,22 @@ def grade(
     # The numbers of each problem's samples.
     problems = gathered((sample.problem_id, number) for number, sample in enumerate(read))
     of_all = problems.values()
-    grading = Grading([[read[n].answer for n in numbers] for numbers in of_all], judge, benchmark.tolerance)
+    grading = Grading(
+        [[read[n].answer for n in numbers] for numbers in of_all], judge, benchmark.tolerance
+    )
     grading.ask([[gold for n in numbers for gold in golds[n]] for numbers in of_all])
     votes = dict(zip(problems, grading.votes(), strict=True))
-    found = [grading.verdict(of_one, sample.answer) for of_one, sample in zip(golds, read, strict=True)]
+    found = [
+        grading.verdict(of_one, sample.answer)
+        for of_one, sample in zip(golds, read, strict=True)
+    ]
     if counted is not None:
         counted.update(found)
     return [
         replace(
             sample,
-            answer_class=sample.answer and votes[sample.problem_id].spelling[grading.keys[sample.answer]],
+            answer_class=sample.answer
+            and votes[sample.problem_id].spelling[grading.keys[sample.answer]],
             is_correct=bool(verdict),
         )
         for sample, verdict in zip(read, found, strict=True)
@@ -130,7 +139,9 @@ def regrade(
             )
         done = [name for name in store.finished() if name in chosen]
         if not done:
-            raise UserError(f"{folder}: no benchmark is done yet; the command that began it continues")
+            raise UserError(
+                f"{folder}: no benchmark is done yet; the command that began it continues"
+            )
         before = {name: store.generations(name) for name in done}
         ledger = folder / GIVEN_UP
         if record.old_grades:
@@ -164,7 +175,11 @@ def _changes(pairs: Sequence[tuple[Generation, Generation]]) -> Iterator[str]:
     if 2 * len(unread) > len(pairs) and (proposal := reading_more(unread[:_READ])):
         yield proposal
     for is_right, verdict in ((True, "right"), (False, "wrong")):
-        rows = [new for old, new in pairs if (old.is_correct, new.is_correct) == (not is_right, is_right)]
+        rows = [
+            new
+            for old, new in pairs
+            if (old.is_correct, new.is_correct) == (not is_right, is_right)
+        ]
         for row in rows[:_SHOWN]:
             where = f"{row.benchmark}, problem {row.problem_id}, sample {row.sample}"
             yield f"now {verdict}: {row.answer} for {row.gold} ({where})"
@@ -172,7 +187,9 @@ def _changes(pairs: Sequence[tuple[Generation, Generation]]) -> Iterator[str]:
             yield f"… and {len(rows) - _SHOWN:,} more that are now {verdict}"
 
 
-def grade_again(request: EvaluationRequest, place: Path, say: Say, report: Say | None = None) -> Answer:
+def grade_again(
+    request: EvaluationRequest, place: Path, say: Say, report: Say | None = None
+) -> Answer:
     """Grade the stored evaluations at a place again, with the request's benchmarks and extractor."""
     found = evaluations_at(place)
     # If none is done, regrading the first raises the error.
@@ -189,5 +206,7 @@ def grade_again(request: EvaluationRequest, place: Path, say: Say, report: Say |
     ]
     chosen = choose(request.benchmarks, definitions) if request.benchmarks else None
     how = chosen, request.extractor, request.tolerance
-    evaluated = [(target, regrade(target.folder, *how, say=say, report=report)) for target in stored]
+    evaluated = [
+        (target, regrade(target.folder, *how, say=say, report=report)) for target in stored
+    ]
     return scores_answer(evaluated, request.compare)

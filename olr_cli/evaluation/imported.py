@@ -86,22 +86,32 @@ def holds_log(place: Path) -> bool:
     return not is_olrs and (bool(_sample_logs(place)) or is_log(place))
 
 
-def import_log(request: EvaluationRequest, log: Path, columns: Mapping[str, str], say: Say) -> Answer:
+def import_log(
+    request: EvaluationRequest, log: Path, columns: Mapping[str, str], say: Say
+) -> Answer:
     """Grade the responses in a log; `columns` as of `read_log`."""
     if request.data is not None and request.benchmarks is None:
-        raise UserError("data are the problems of a benchmark; name the one that was asked", "benchmarks")
+        raise UserError(
+            "data are the problems of a benchmark; name the one that was asked", "benchmarks"
+        )
     if request.compare != "paper":
         check_reference(request.compare, [])
     benchmarks = choose(request.benchmarks) if request.benchmarks else []
     logged = _read_tasks(log, columns, request.extractor, say)
     first = logged[0]
     results: Mapping[str, Any] = next((it.results for it in logged if it.results), {})
-    in_folder = first.file.parent.name.replace("__", "/") if first.trainer == LM_EVAL else first.file.stem
+    in_folder = (
+        first.file.parent.name.replace("__", "/")
+        if first.trainer == LM_EVAL
+        else first.file.stem
+    )
     model = str(results.get("model_name") or in_folder)
     name = model if re.fullmatch(r"[\w.-]+/[\w.-]+", model) else model_name(model)
     by_default = f"{folder_name(name).strip('-.') or 'model'}-{first.trainer}"
     folder = request.out or Path("evaluations") / by_default
-    known = [(benchmark, load_problems(benchmark, data=request.data)) for benchmark in benchmarks]
+    known = [
+        (benchmark, load_problems(benchmark, data=request.data)) for benchmark in benchmarks
+    ]
     tasks: dict[str, Task] = {}
     for task in logged:
         benchmark, problems = _asked(task, known) if known else _of_its_own(task)
@@ -121,7 +131,11 @@ def import_log(request: EvaluationRequest, log: Path, columns: Mapping[str, str]
     target = Target(model, folder, f"{name} ({first.trainer})", origin)
     sampling = max((task.sampling for task in logged), key=lambda it: it.max_new_tokens)
     drawn = [asdict(task.sampling) for task in logged]
-    others = {name: "differs by task" for name in drawn[0] if any(it[name] != drawn[0][name] for it in drawn)}
+    others = {
+        name: "differs by task"
+        for name in drawn[0]
+        if any(it[name] != drawn[0][name] for it in drawn)
+    }
     others |= {name: "unknown" for task in logged for name in task.unknown}
     record = Evaluation(target, [*tasks.values()], replace(request, sampling=sampling)).record()
     made = {"name": first.trainer, "version": version, "sampling": others}
@@ -157,7 +171,9 @@ def _read_tasks(
     files = _sample_logs(place)
     folders = sorted({str(file.parent) for file in files})
     if len(folders) > 1:
-        raise UserError(f"there are logs of {len(folders)} models; name one of {', '.join(folders)}")
+        raise UserError(
+            f"there are logs of {len(folders)} models; name one of {', '.join(folders)}"
+        )
     latest: dict[str, tuple[str, Path]] = {}
     for file in files or [place]:
         # Such as samples_gsm8k_2026-01-31T12-00-00.123456.jsonl; a renamed one may lack the date.
@@ -167,7 +183,9 @@ def _read_tasks(
     tasks = []
     for name, (date, file) in latest.items():
         try:
-            log = read_log([file], columns, wanted=_WANTED, extractor=extractor, keeps_responses=True)
+            log = read_log(
+                [file], columns, wanted=_WANTED, extractor=extractor, keeps_responses=True
+            )
         except NoRows:
             if not file.match(_PATTERN):
                 raise
@@ -177,7 +195,8 @@ def _read_tasks(
             say(note)
         if "response" not in log.rows.columns:
             raise UserError(
-                f"{file} has answers and no responses; name the column with the latter", "columns"
+                f"{file} has answers and no responses; name the column with the latter",
+                "columns",
             )
         sampling, unknown, results = Sampling(), [*asdict(Sampling()), "seed"], dict[str, Any]()
         if log.trainer == LM_EVAL:
@@ -208,14 +227,21 @@ def _problems(
     samples = int(sizes.min())  # type: ignore[arg-type]  # of whole numbers
     if sizes.max() != samples:
         say(f"Of each prompt, the first {samples} rollouts count: some have no more.")
-    golds = [pl.col(name).cast(pl.String) for name in ("true_answer", "given_label") if name in rows.columns]
+    golds = [
+        pl.col(name).cast(pl.String)
+        for name in ("true_answer", "given_label")
+        if name in rows.columns
+    ]
     rows = rows.with_columns(gold=pl.coalesce(*golds, pl.lit(None, pl.String)))
     for part in rows.partition_by("prompt_id", maintain_order=True):
         logged = part.head(samples).to_dicts()
         prompt_id, gold = str(logged[0]["prompt_id"]), logged[0]["gold"]
         prompt = Prompt(prompt_id, questions.get(prompt_id, ()), gold, gold, None)
         [text] = render_all(None, [prompt.messages], ChatFormat(template=""))
-        rollouts = [Rollout(it["response"] or "", it.get("tokens"), it.get("truncated")) for it in logged]
+        rollouts = [
+            Rollout(it["response"] or "", it.get("tokens"), it.get("truncated"))
+            for it in logged
+        ]
         yield _Problem(prompt, text, json.loads(logged[0].get("doc") or "[]"), rollouts)
 
 
@@ -223,8 +249,13 @@ def _sampling(request: str, file: Path) -> tuple[Sampling, list[str]]:
     """How a request's settings draw a response, as lm-eval reads them, and the settings that they leave open."""
     try:
         asked = json.loads(request)
-        limit = next((int(asked[name]) for name in _LIMITS if asked.get(name) is not None), _MAX_NEW_TOKENS)
-        temperature = 0.0 if asked.get("do_sample") is False else float(asked.get("temperature") or 0)
+        limit = next(
+            (int(asked[name]) for name in _LIMITS if asked.get(name) is not None),
+            _MAX_NEW_TOKENS,
+        )
+        temperature = (
+            0.0 if asked.get("do_sample") is False else float(asked.get("temperature") or 0)
+        )
         until = asked.get("until") or []
         sampling = Sampling(
             temperature,
@@ -233,7 +264,9 @@ def _sampling(request: str, file: Path) -> tuple[Sampling, list[str]]:
             top_k=top_k if (top_k := int(asked.get("top_k") or 0)) > 0 else None,
             min_p=float(asked.get("min_p") or 0),
             stop=tuple(
-                storable(str(text)) for text in ([until] if isinstance(until, str) else until) if text
+                storable(str(text))
+                for text in ([until] if isinstance(until, str) else until)
+                if text
             ),
         )
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError):
@@ -260,10 +293,14 @@ def _metrics(task: _LoggedTask) -> dict[str, float]:
 def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
     """A benchmark with the problems and golds of the log."""
     prompts = [it.prompt for it in task.problems]
-    golds = read_cells(golds_of, (it.given_label for it in prompts), Origins(str(task.file)), "gold")
+    golds = read_cells(
+        golds_of, (it.given_label for it in prompts), Origins(str(task.file)), "gold"
+    )
     if () in golds:
         without = prompts[golds.index(())].prompt_id
-        raise UserError(f"{task.file}: problem {without} has no gold; name its benchmark", "benchmarks")
+        raise UserError(
+            f"{task.file}: problem {without} has no gold; name its benchmark", "benchmarks"
+        )
     letters = all(_LETTER.fullmatch(gold) for of_problem in golds for gold in of_problem)
     benchmark = Benchmark(
         name=re.sub(r"[^A-Za-z0-9._:+-]+", "-", task.name).strip("-._:+")[:100] or "task",
@@ -273,7 +310,10 @@ def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
         system=None,
     )
     if letters:
-        golds = [tuple(option_letter(it, MOST_OPTIONS) or it for it in of_problem) for of_problem in golds]
+        golds = [
+            tuple(option_letter(it, MOST_OPTIONS) or it for it in of_problem)
+            for of_problem in golds
+        ]
     right = [any_of([*map(storable, of_problem)]) for of_problem in golds]
     return benchmark, [
         replace(it, given_label=gold, true_answer=gold, data_source=benchmark.name)
@@ -303,7 +343,9 @@ def _places(task: _LoggedTask, problems: QuestionIndex) -> list[int]:
     places: list[int] = []
     for it in task.problems:
         same = within.get(it.prompt.prompt_id, ())
-        texts: list[tuple[Message, ...]] = [(Message("user", text),) for text in sorted(it.texts, key=len)]
+        texts: list[tuple[Message, ...]] = [
+            (Message("user", text),) for text in sorted(it.texts, key=len)
+        ]
         for turns in texts or [it.prompt.messages]:
             found = problems.find(turns)
             same = problems.in_same_words(turns, found) or found or same

@@ -34,7 +34,13 @@ from olr_cli.evaluation.published import model_name
 from olr_cli.evaluation.results import Compared, check_reference
 from olr_cli.evaluation.scores import is_evaluation
 from olr_cli.evaluation.store import EvaluationRecord, Protocol, Target, Task
-from olr_cli.evaluation.targets import all_targets, load_tokenizer, origin, require_models, targets
+from olr_cli.evaluation.targets import (
+    all_targets,
+    load_tokenizer,
+    origin,
+    require_models,
+    targets,
+)
 from olr_cli.recipe.schema import DataSection
 from olr_cli.runs.directory import is_run, read_recipe
 from olr_cli.tables import Answer
@@ -90,7 +96,9 @@ class EvaluationRequest:
         tasks = []
         for chosen in benchmarks:
             benchmark = paper_benchmark(chosen) if self.protocol == "paper" else chosen
-            problems = self.prompting.ask(load_problems(benchmark, data=self.data, limit=self.limit))
+            problems = self.prompting.ask(
+                load_problems(benchmark, data=self.data, limit=self.limit)
+            )
             if not problems:
                 raise UserError(f"{benchmark.name} has no problems; name other data")
             by_default = benchmark.samples if self.sampling.temperature else 1
@@ -130,7 +138,9 @@ class Evaluation:
 
 def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
     """The evaluations that a request means, with their problems loaded."""
-    chosen = _benchmarks(request)  # first, so that a misspelled name is not hidden behind what models need
+    chosen = _benchmarks(
+        request
+    )  # first, so that a misspelled name is not hidden behind what models need
     is_served = request.backend.url is not None
     named = all_targets(request.models, request.checkpoints, request.out, is_served=is_served)
     if request.out is None:
@@ -142,7 +152,9 @@ def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
     every_target = [target for group in named.values() for target in group]
     check_reference(request.compare, every_target)
     require_models(every_target)
-    for note in filter(None, (chosen.note, *(note for it in chosen.benchmarks for note in it.notes))):
+    for note in filter(
+        None, (chosen.note, *(note for it in chosen.benchmarks for note in it.notes))
+    ):
         say(note)
     sampling, samples = replace(chosen.sampling, **request.drawn), request.samples
     if samples is None and sampling.temperature:
@@ -173,7 +185,11 @@ def _label_notes(tasks: Sequence[Task]) -> Iterator[str]:
     for task in tasks:
         source, fields = task.benchmark.source.file, task.benchmark.fields
         if source is not None and task.benchmark.grader == "math":
-            columns = None if fields is None else {"question": fields.problem, "answer": fields.answer}
+            columns = (
+                None
+                if fields is None
+                else {"question": fields.problem, "answer": fields.answer}
+            )
             data = DataSection.model_validate({"train": source, "columns": columns})
             yield from label_notes(task.problems, data)
 
@@ -212,10 +228,14 @@ def _benchmarks(request: EvaluationRequest) -> Chosen:
     else:
         of_the_paper = "paper" in (request.compare, request.protocol)
         chosen = default_benchmarks(request.models, request.data, of_the_paper=of_the_paper)
-    return chosen._replace(benchmarks=read_by(request.extractor, chosen.benchmarks, request.tolerance))
+    return chosen._replace(
+        benchmarks=read_by(request.extractor, chosen.benchmarks, request.tolerance)
+    )
 
 
-def default_benchmarks(models: Sequence[str], data: Path | None, *, of_the_paper: bool = False) -> Chosen:
+def default_benchmarks(
+    models: Sequence[str], data: Path | None, *, of_the_paper: bool = False
+) -> Chosen:
     """The benchmarks for models when the command names none.
 
     With data: those of the paper's nine that the data contain, else the data themselves. Without: the sets that the
@@ -231,11 +251,15 @@ def default_benchmarks(models: Sequence[str], data: Path | None, *, of_the_paper
         try:
             benchmark = held_out_benchmark(Path(model))
         except UserError as error:
-            raise UserError(f"the held-out prompts of {model}: {error}, or name benchmarks") from None
+            raise UserError(
+                f"the held-out prompts of {model}: {error}, or name benchmarks"
+            ) from None
         if benchmark is not None:
             train = read_recipe(Path(model)).train
             drawn = (train.max_new_tokens, train.top_p, train.top_k, train.min_p, train.stop)
-            measured.add((Sampling(train.evaluation_temperature, *drawn), train.held_out_rollouts))
+            measured.add(
+                (Sampling(train.evaluation_temperature, *drawn), train.held_out_rollouts)
+            )
             if chosen.setdefault(benchmark.name, benchmark) != benchmark or len(measured) > 1:
                 raise UserError(
                     f"these runs hold out different sets '{benchmark.name}', or measure them in different ways"
@@ -251,11 +275,14 @@ def default_benchmarks(models: Sequence[str], data: Path | None, *, of_the_paper
         return Chosen(list(chosen.values()), note, sampling, samples)
     kinds = {model: toy_kind(origin(model)) for model in models}
     words_of = {None: "all", "addition": "arithmetic"}
-    of_models = {model: words_of.get(kind, f"arithmetic:{kind}") for model, kind in kinds.items()}
+    of_models = {
+        model: words_of.get(kind, f"arithmetic:{kind}") for model, kind in kinds.items()
+    }
     if len(set(of_models.values())) > 1:
         facts = ", ".join(f"{model}: {words}" for model, words in of_models.items())
         raise UserError(
-            f"these models have different benchmarks by default ({facts}); name some", "benchmarks"
+            f"these models have different benchmarks by default ({facts}); name some",
+            "benchmarks",
         )
     return Chosen(choose(next(iter(of_models.values()))))
 
@@ -276,7 +303,9 @@ def _benchmarks_of(data: Path) -> tuple[list[Benchmark], str | None]:
 
 def protocol_of(asked: Protocol | None, targets: Sequence[Target]) -> Protocol:
     """The protocol of a command: that of the evaluation it goes on with, else the one that is asked for."""
-    begun = {target.store.record().protocol for target in targets if is_evaluation(target.folder)}
+    begun = {
+        target.store.record().protocol for target in targets if is_evaluation(target.folder)
+    }
     if len(begun) > 1:
         raise UserError(
             "some of these evaluations were begun with the paper's samples and others without; evaluate them one at a"
@@ -284,7 +313,8 @@ def protocol_of(asked: Protocol | None, targets: Sequence[Target]) -> Protocol:
         )
     if asked and begun - {asked}:
         raise UserError(
-            f"this evaluation was begun as {begun.pop()}; leave it out, or name another folder", "protocol"
+            f"this evaluation was begun as {begun.pop()}; leave it out, or name another folder",
+            "protocol",
         )
     return begun.pop() if begun else asked or "standard"
 
@@ -304,17 +334,25 @@ def paper_prompting(prompting: Prompting, model: str) -> Prompting:
     return replace(prompting, chat=ChatFormat(_JOINED, prompting.chat.variables))
 
 
-def show_prompt(request: EvaluationRequest, name: str, *, trust_remote_code: bool = False) -> Answer:
+def show_prompt(
+    request: EvaluationRequest, name: str, *, trust_remote_code: bool = False
+) -> Answer:
     """One problem of a benchmark as the request's model reads it; without a model, its messages."""
     [task] = request.tasks([find_benchmark(name)])
     problem = task.problems[0]
-    facts = {"benchmark": task.benchmark.name, "problem_id": problem.prompt_id, "gold": problem.gold}
+    facts = {
+        "benchmark": task.benchmark.name,
+        "problem_id": problem.prompt_id,
+        "gold": problem.gold,
+    }
     gold = f"gold: {problem.gold}"
     if not request.models:
         return Answer(
             [*(f"[{turn.role}]\n{turn.content}\n" for turn in problem.messages), gold],
             {**facts, "messages": problem.messages},
-            notes=[f"`olr benchmarks {name} MODEL` shows the prompt exactly as that model reads it"],
+            notes=[
+                f"`olr benchmarks {name} MODEL` shows the prompt exactly as that model reads it"
+            ],
         )
     from olr_cli.engines import prompt_text
 

@@ -45,7 +45,9 @@ class PooledProblem:
     seeds: Mapping[int, int | None]
     stored: Sequence[Generation] = ()
 
-    def generations(self, prompt: str, rollouts: Sequence[Rollout | None]) -> Iterator[Generation]:
+    def generations(
+        self, prompt: str, rollouts: Sequence[Rollout | None]
+    ) -> Iterator[Generation]:
         """All samples but those that are lost, the new ones not graded yet; `prompt` as the model read it.
 
         Samples that are stored are graded again with the others: how a class is spelt depends on all of them (R7).
@@ -83,7 +85,10 @@ def pool_of(store: EvaluationStore, tasks: Sequence[Task], seed: int) -> list[Po
             PooledProblem(
                 task,
                 problem,
-                {number: sample_seed(seed, name, problem.prompt_id, number) for number in numbers},
+                {
+                    number: sample_seed(seed, name, problem.prompt_id, number)
+                    for number in numbers
+                },
                 stored.get(problem.prompt_id, []),
             )
             for problem in task.problems
@@ -120,7 +125,9 @@ class Recorder(AbstractContextManager["Recorder"]):
     counted: Counter[Verdict] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self._left = Counter(entry.task.benchmark.name for entry in self.pool for _ in entry.seeds)
+        self._left = Counter(
+            entry.task.benchmark.name for entry in self.pool for _ in entry.seeds
+        )
         self._waiting: list[tuple[PooledProblem, list[Generation]]] = []
         self._is_recorded = False
         self._last = time.monotonic()

@@ -61,7 +61,10 @@ def load_problems(
 
 def digest(problems: Iterable[Prompt]) -> str:
     """sha256 (hexadecimal) of everything that decides the questions and which answers are right."""
-    rows = [(p.prompt_id, [(m.role, m.content) for m in p.messages], p.gold, p.choices) for p in problems]
+    rows = [
+        (p.prompt_id, [(m.role, m.content) for m in p.messages], p.gold, p.choices)
+        for p in problems
+    ]
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 
@@ -71,8 +74,14 @@ def _from_source(benchmark: Benchmark, limit: int | None) -> list[Prompt]:
         size = min(filter(None, (limit, benchmark.problems or _TASK_SIZE)))
         prompts = read_prompts(source.task, split="test", limit=size).prompts
         return [prompt for prompt in prompts if prompt.gold is not None]
-    table = _hub_table(benchmark) if source.hub is not None else read_table(files_of_one_split(source.place))
-    return _of_table(benchmark, None if _has_messages(table) else benchmark.fields, table, source.place)
+    table = (
+        _hub_table(benchmark)
+        if source.hub is not None
+        else read_table(files_of_one_split(source.place))
+    )
+    return _of_table(
+        benchmark, None if _has_messages(table) else benchmark.fields, table, source.place
+    )
 
 
 def _hub_table(benchmark: Benchmark) -> pa.Table:
@@ -98,7 +107,9 @@ def _from_data(benchmark: Benchmark, data: Path) -> list[Prompt] | None:
     for file, names in _data_sources(data):
         sources.update(filter(None, names))
         if not benchmark.names.isdisjoint(names):
-            tables.append(read_table([file]).filter(pa.array([name in benchmark.names for name in names])))
+            tables.append(
+                read_table([file]).filter(pa.array([name in benchmark.names for name in names]))
+            )
     if tables:
         table = pa.concat_tables(tables, promote_options="permissive")
         return _of_table(benchmark, None, table, str(data))
@@ -120,14 +131,18 @@ def benchmarks_in(data: Path) -> tuple[list[str], set[str]]:
 def _data_sources(data: Path) -> Iterator[tuple[Path, list[str | None]]]:
     """The interchange files at a place that have a column `data_source`, each with that column."""
     for file in matching_files(str(data)):
-        table = read_table([file], {"data_source"})  # of a large file for something else, no more than this
+        table = read_table(
+            [file], {"data_source"}
+        )  # of a large file for something else, no more than this
         if "data_source" in table.column_names:
             yield file, Rows(table, Origins(str(file))).texts("data_source")
 
 
 def _has_messages(table: pa.Table) -> bool:
     """Whether the rows are in the interchange format: their prompts are lists of messages."""
-    return "prompt" in table.column_names and pa.types.is_nested(table.schema.field("prompt").type)
+    return "prompt" in table.column_names and pa.types.is_nested(
+        table.schema.field("prompt").type
+    )
 
 
 def _of_table(
@@ -147,7 +162,9 @@ def _of_table(
         first: dict[tuple[str, str | None], int] = {}
         for row, prompt in zip(numbers, prompts, strict=False):
             first.setdefault((normal_question(prompt.messages), prompt.gold), row)
-        if len(first) < len(prompts):  # read again, since row numbers and uniqueness decide the ids
+        if len(first) < len(
+            prompts
+        ):  # read again, since row numbers and uniqueness decide the ids
             prompts, _ = _prompts(table.take(list(first.values())), benchmark, prompts_place)
     if fields is None or fields.right_option is None:
         without = [prompt.prompt_id for prompt in prompts if prompt.gold in (None, SENTINEL)]
@@ -158,7 +175,9 @@ def _of_table(
             )
     if fields is not None and options is not None:
         return [
-            _multiple_choice(benchmark, fields, prompt, options[row], f"{place}: problem {prompt.prompt_id}")
+            _multiple_choice(
+                benchmark, fields, prompt, options[row], f"{place}: problem {prompt.prompt_id}"
+            )
             for prompt, row in zip(prompts, numbers, strict=False)
         ]
     return [_problem(benchmark, prompt, is_plain, place) for prompt in prompts]
@@ -177,13 +196,17 @@ def _problem(benchmark: Benchmark, prompt: Prompt, is_plain: bool, place: str) -
     return replace(prompt, messages=messages, true_answer=gold, choices=len(labels) or None)
 
 
-def _prompts(table: pa.Table, benchmark: Benchmark, place: str) -> tuple[Sequence[Prompt], Sequence[int]]:
+def _prompts(
+    table: pa.Table, benchmark: Benchmark, place: str
+) -> tuple[Sequence[Prompt], Sequence[int]]:
     """The prompts of a table, and the rows in which they stand: those without a question are skipped."""
     prompts = read_rows(
         Rows(table, Origins(place)),
         data_source=benchmark.name,
         split="test",
-        reading=Reading(are_numbered=True, is_text_only=True),  # the order of options is drawn by these ids
+        reading=Reading(
+            are_numbered=True, is_text_only=True
+        ),  # the order of options is drawn by these ids
     )
     return prompts.prompts, prompts.origins.numbers
 
@@ -196,7 +219,10 @@ def _messages(benchmark: Benchmark, question: str) -> tuple[Message, ...]:
 def _labels(question: str) -> list[str]:
     """Labels of the options that a question ends with, in order: A, B, C … or 1, 2, 3 …; empty if it shows none."""
     in_order: list[str] = _OPTION.findall(question)
-    for series in (_LETTERS, _NUMBERS):  # a lettered option may be a numbered list, not the other way round
+    for series in (
+        _LETTERS,
+        _NUMBERS,
+    ):  # a lettered option may be a numbered list, not the other way round
         labels = [label for label in in_order if label in series]
         if series[0] in labels:
             labels = labels[len(labels) - 1 - labels[::-1].index(series[0]) :]
@@ -233,7 +259,9 @@ def _renamed(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> pa.Tabl
     if fields.right_option is None:
         columns["answer"] = column(fields.answer)
     if fields.id is not None:
-        columns["extra_info"] = pa.StructArray.from_arrays([column(fields.id).combine_chunks()], ["index"])
+        columns["extra_info"] = pa.StructArray.from_arrays(
+            [column(fields.id).combine_chunks()], ["index"]
+        )
     return pa.table(columns)
 
 
@@ -250,12 +278,20 @@ def _options(fields: ProblemFields, rows: Rows) -> list[tuple[Any, Any]]:
 
 
 def _multiple_choice(
-    benchmark: Benchmark, fields: ProblemFields, prompt: Prompt, options: tuple[Any, Any], place: str
+    benchmark: Benchmark,
+    fields: ProblemFields,
+    prompt: Prompt,
+    options: tuple[Any, Any],
+    place: str,
 ) -> Prompt:
     labels, texts = _checked(*options, place)
     right = fields.right_option
     if right is None:
-        known = [str(index) for index in range(len(labels))] if fields.answer_form == "index" else labels
+        known = (
+            [str(index) for index in range(len(labels))]
+            if fields.answer_form == "index"
+            else labels
+        )
         if prompt.given_label not in known:
             raise UserError(
                 f"{place}: '{prompt.given_label}' in {fields.answer} is not the {fields.answer_form} of an option"
@@ -263,14 +299,21 @@ def _multiple_choice(
             )
         right = known.index(prompt.given_label)
     if right >= len(labels):
-        raise UserError(f"{place} has no {fields.answer}, the right option; fill it in or leave the row out")
+        raise UserError(
+            f"{place} has no {fields.answer}, the right option; fill it in or leave the row out"
+        )
     if fields.shuffle:
-        order = seeding.permutation(len(texts), "order of options", benchmark.name, prompt.prompt_id)
+        order = seeding.permutation(
+            len(texts), "order of options", benchmark.name, prompt.prompt_id
+        )
         texts, right = [texts[i] for i in order], order.index(right)
     lines = "\n".join(f"{label}) {text}" for label, text in zip(labels, texts, strict=True))
     question = benchmark.ask(prompt.messages[-1].content.strip(), lines)
     return replace(
-        prompt, messages=_messages(benchmark, question), true_answer=labels[right], choices=len(labels)
+        prompt,
+        messages=_messages(benchmark, question),
+        true_answer=labels[right],
+        choices=len(labels),
     )
 
 
@@ -279,7 +322,11 @@ def _checked(labels: Any, texts: Any, place: str) -> tuple[list[str], list[str]]
     texts = list(texts) if isinstance(texts, list) else []
     while texts and texts[-1] is None:
         texts.pop()
-    labels = list(_LETTERS[: len(texts)]) if labels is None else [str(label).strip() for label in labels]
+    labels = (
+        list(_LETTERS[: len(texts)])
+        if labels is None
+        else [str(label).strip() for label in labels]
+    )
     if (
         None in texts
         or not 2 <= len(texts) <= MOST_OPTIONS

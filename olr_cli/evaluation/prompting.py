@@ -53,7 +53,9 @@ class Prompting:
         return settings
 
 
-def read_prompting(system: str | None, template: str | None, variables: Iterable[str]) -> Prompting:
+def read_prompting(
+    system: str | None, template: str | None, variables: Iterable[str]
+) -> Prompting:
     """How prompts are asked: a message, a file or ``none``; template variables as ``key=value``."""
     if system is not None and not system.strip():
         raise UserError("the text is empty; give one, or none for no system message", "system")

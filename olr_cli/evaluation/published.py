@@ -151,15 +151,20 @@ def published_row(setting: Setting) -> PublishedRow:
     if setting.model not in models:
         hint = did_you_mean(setting.model, models)
         raise UserError(
-            f"the paper has no scores of '{setting.model}'{hint}; it has {', '.join(models)}", "paper"
+            f"the paper has no scores of '{setting.model}'{hint}; it has {', '.join(models)}",
+            "paper",
         )
 
     def distance(other: Setting) -> int:
-        return sum(getattr(setting, field.name) != getattr(other, field.name) for field in fields(Setting))
+        return sum(
+            getattr(setting, field.name) != getattr(other, field.name)
+            for field in fields(Setting)
+        )
 
     nearest = sorted((row for row in rows if row.model == setting.model), key=distance)
     raise UserError(
-        f"the paper has no row for {setting}; the nearest are {'; '.join(map(str, nearest[:3]))}", "paper"
+        f"the paper has no row for {setting}; the nearest are {'; '.join(map(str, nearest[:3]))}",
+        "paper",
     )
 
 

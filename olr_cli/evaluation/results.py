@@ -13,12 +13,29 @@ from typing import Any, Literal, TypeAlias
 from olr_cli.errors import UserError
 from olr_cli.evaluation import scores as scoring
 from olr_cli.evaluation.benchmark import registry
-from olr_cli.evaluation.published import PublishedRow, Setting, model_name, published_row, setting_of
+from olr_cli.evaluation.published import (
+    PublishedRow,
+    Setting,
+    model_name,
+    published_row,
+    setting_of,
+)
 from olr_cli.evaluation.scores import Group, Score, ScoreColumn
 from olr_cli.evaluation.store import Target, evaluations_at
 from olr_cli.grouping import gathered
 from olr_cli.runs.directory import is_run
-from olr_cli.tables import NOTHING, UNKNOWN, Answer, Block, Cell, Column, File, Row, Table, percent
+from olr_cli.tables import (
+    NOTHING,
+    UNKNOWN,
+    Answer,
+    Block,
+    Cell,
+    Column,
+    File,
+    Row,
+    Table,
+    percent,
+)
 
 Compared: TypeAlias = Path | Literal["paper"] | None
 """What scores are shown beside: the evaluation in a folder, the paper's row, or nothing."""
@@ -29,7 +46,9 @@ Evaluated = Sequence[tuple[Target, Sequence[Score]]]
 def reference_of(compare: Path | None, *, paper: bool) -> Compared:
     """The one reference that is asked for."""
     if paper and compare is not None:
-        raise UserError("the paper's scores are a reference already; choose one of the two", "compare")
+        raise UserError(
+            "the paper's scores are a reference already; choose one of the two", "compare"
+        )
     return "paper" if paper else compare
 
 
@@ -38,7 +57,9 @@ def paper_row(targets: Sequence[Target]) -> PublishedRow:
     settings = {_setting(target): target.name for target in targets}
     if len(settings) > 1:
         names = " and ".join(settings.values())
-        raise UserError(f"{names} have different rows in the paper; compare them one at a time", "paper")
+        raise UserError(
+            f"{names} have different rows in the paper; compare them one at a time", "paper"
+        )
     return published_row(*settings)
 
 
@@ -86,7 +107,9 @@ def scores_answer(evaluated: Evaluated, compare: Compared, note: str | None = No
             notes.append(
                 f"{compare} holds {there} evaluations; {other.folder}, the last by name, is compared with."
             )
-        reference = next((it for folder, it in shown.items() if _same(folder, other.folder)), None)
+        reference = next(
+            (it for folder, it in shown.items() if _same(folder, other.folder)), None
+        )
         if reference is None:
             name = other.name if other.name not in names else str(other.folder)
             reference = NamedScores(name, tuple(other.store.scores()), tuple(_notes(other)))
@@ -94,7 +117,11 @@ def scores_answer(evaluated: Evaluated, compare: Compared, note: str | None = No
     table = scores_table(list(shown.values()), reference)
     return Answer(
         parts=[table],
-        result={"evaluations": [*shown.values()], "rows": table.rows, "notes": [*table.notes, *notes]},
+        result={
+            "evaluations": [*shown.values()],
+            "rows": table.rows,
+            "notes": [*table.notes, *notes],
+        },
         notes=notes,
         files=[_scores_file(target) for target in targets],
         next=_next_command(targets, compare),
@@ -139,21 +166,27 @@ def _notes(target: Target) -> Iterator[str]:
 def _next_command(targets: Sequence[Target], compare: Compared) -> dict[str, str]:
     """A likely next command with these evaluations, and its purpose."""
     place = targets[0].folder if len(targets) == 1 else targets[0].folder.parent
-    if len(targets) > 1 and {it.folder for it in evaluations_at(place)} != {it.folder for it in targets}:
+    if len(targets) > 1 and {it.folder for it in evaluations_at(place)} != {
+        it.folder for it in targets
+    }:
         return {}
     command = f"olr regrade {shlex.quote(str(place))}"
     if compare is None:
         with suppress(UserError):
             return {f"{command} --paper": f"the paper's scores of {paper_row(targets).setting}"}
     else:
-        command += " --paper" if compare == "paper" else f" --compare {shlex.quote(str(compare))}"
+        command += (
+            " --paper" if compare == "paper" else f" --compare {shlex.quote(str(compare))}"
+        )
     return {f"{command} --format markdown": "the table for a paper or README"}
 
 
 def _reference(named: Path) -> Target:
     other = evaluations_at(named)[-1]
     if not other.store.finished():
-        raise UserError(f"no benchmark is done yet in {other.folder}; finish it first", f"compare {named}")
+        raise UserError(
+            f"no benchmark is done yet in {other.folder}; finish it first", f"compare {named}"
+        )
     return other
 
 
@@ -179,7 +212,11 @@ _FACTS = (
 )
 """Attributes of a score that are columns of the CSV, beside its mean and interval."""
 
-GROUPS: Mapping[Group | None, str] = {"in": "In-distribution", "out": "Out-of-distribution", None: "Other"}
+GROUPS: Mapping[Group | None, str] = {
+    "in": "In-distribution",
+    "out": "Out-of-distribution",
+    None: "Other",
+}
 """Headings of the groups of benchmarks; the first two are the paper's."""
 
 Cells: TypeAlias = Mapping[str, Cell]
@@ -220,42 +257,59 @@ class NamedScores:
         elif reference is not None:
             shares = reference.shares
             common = self.cells.keys() & shares.keys()
-            changes = {name: Cell(self.cells[name].number - shares[name], "points") for name in common}
-        return {name: replace(cell, change=changes.get(name)) for name, cell in self.cells.items()}
+            changes = {
+                name: Cell(self.cells[name].number - shares[name], "points") for name in common
+            }
+        return {
+            name: replace(cell, change=changes.get(name)) for name, cell in self.cells.items()
+        }
 
 
 Reference: TypeAlias = NamedScores | PublishedRow
 _Rows: TypeAlias = Sequence[tuple[NamedScores, Cells]]
 
 
-def scores_table(evaluations: Sequence[NamedScores], reference: Reference | None = None) -> Table:
+def scores_table(
+    evaluations: Sequence[NamedScores], reference: Reference | None = None
+) -> Table:
     """Evaluations side by side, with benchmarks in the paper's order.
 
     A terminal shows one evaluation in detail or several side by side, then the differences; a document a line each.
 
     The reference isn't compared with itself, if it is one of `evaluations`, of which there must be one.
     """
-    evaluations = [evaluation for evaluation in evaluations if evaluation is not reference] or evaluations
+    evaluations = [
+        evaluation for evaluation in evaluations if evaluation is not reference
+    ] or evaluations
     columns = _columns(evaluations)
     rows: _Rows = [(evaluation, evaluation.compared(reference)) for evaluation in evaluations]
     if len(evaluations) == 1:
         blocks = [_in_detail(evaluations[0], columns)]
     else:
         firsts = range(0, len(evaluations), _SIDE_BY_SIDE)
-        blocks = [_side_by_side(evaluations[first : first + _SIDE_BY_SIDE], columns) for first in firsts]
+        blocks = [
+            _side_by_side(evaluations[first : first + _SIDE_BY_SIDE], columns)
+            for first in firsts
+        ]
     if reference is not None:
-        blocks += [_against(evaluation.name, reference, cells, columns) for evaluation, cells in rows]
+        blocks += [
+            _against(evaluation.name, reference, cells, columns) for evaluation, cells in rows
+        ]
     blocks.append(_document(rows, reference, columns))
     sentences = list(_sentences(rows, reference))
     lines = [
-        _line(evaluation, name, cell, reference) for evaluation, cells in rows for name, cell in cells.items()
+        _line(evaluation, name, cell, reference)
+        for evaluation, cells in rows
+        for name, cell in cells.items()
     ]
     return Table(blocks, lines, notes=sentences, footnotes=sentences)
 
 
 def _columns(evaluations: Sequence[NamedScores]) -> list[ScoreColumn]:
     """The benchmarks that any evaluation has, and the averages, in the paper's order."""
-    scores = {score.benchmark: score for evaluation in evaluations for score in evaluation.scores}
+    scores = {
+        score.benchmark: score for evaluation in evaluations for score in evaluation.scores
+    }
     names = dict.fromkeys([*(name for name in registry() if name in scores), *scores])
     columns = []
     for group in GROUPS:
@@ -266,7 +320,9 @@ def _columns(evaluations: Sequence[NamedScores]) -> list[ScoreColumn]:
     return columns
 
 
-def _document(rows: _Rows, reference: Reference | None, columns: Sequence[ScoreColumn]) -> Block:
+def _document(
+    rows: _Rows, reference: Reference | None, columns: Sequence[ScoreColumn]
+) -> Block:
     """A row an evaluation; then the reference, and the differences to it."""
 
     def row(name: str, cells: Cells, kind: Literal["", "compared"] = "") -> Row:
@@ -278,7 +334,9 @@ def _document(rows: _Rows, reference: Reference | None, columns: Sequence[ScoreC
         for evaluation, cells in rows:
             name = f"difference: {evaluation.name}" if len(rows) > 1 else "difference"
             lines.append(row(name, _changes(cells), "compared"))
-    heads = [Column(column.label, group=GROUPS[column.group], has_ends=True) for column in columns]
+    heads = [
+        Column(column.label, group=GROUPS[column.group], has_ends=True) for column in columns
+    ]
     return Block([Column("avg@n, %"), *heads], lines, only="document")
 
 
@@ -296,19 +354,32 @@ def _in_detail(evaluation: NamedScores, columns: Sequence[ScoreColumn]) -> Block
         if score is None:
             rows.append((column, ["", "", *parts, *[""] * (4 + thinks)]))
             continue
-        several = [score.majority, score.pass_at[score.samples]] if score.samples > 1 else [None, None]
-        lost = [score.truncated, score.missing_answers, *([score.unfinished_thoughts] if thinks else [])]
+        several = (
+            [score.majority, score.pass_at[score.samples]]
+            if score.samples > 1
+            else [None, None]
+        )
+        lost = [
+            score.truncated,
+            score.missing_answers,
+            *([score.unfinished_thoughts] if thinks else []),
+        ]
         counts = [f"{score.problems:,}", str(score.samples)]
         rows.append((column, [*counts, *parts, *map(percent, [*several, *lost])]))
     return _block(f"{evaluation.name}, %", [*heads, "think"] if thinks else heads, rows)
 
 
 def _side_by_side(evaluations: Sequence[NamedScores], columns: Sequence[ScoreColumn]) -> Block:
-    rows = [(column, [it.cells.get(column.name, UNKNOWN).brief for it in evaluations]) for column in columns]
+    rows = [
+        (column, [it.cells.get(column.name, UNKNOWN).brief for it in evaluations])
+        for column in columns
+    ]
     return _block("avg@n, %", [evaluation.name for evaluation in evaluations], rows)
 
 
-def _against(name: str, reference: Reference, cells: Cells, columns: Sequence[ScoreColumn]) -> Block:
+def _against(
+    name: str, reference: Reference, cells: Cells, columns: Sequence[ScoreColumn]
+) -> Block:
     rows = []
     for column in columns:
         if (cell := cells.get(column.name)) is not None:
@@ -323,20 +394,33 @@ def _parts(cell: Cell) -> tuple[str, str]:
     return cell.brief, cell.interval or NOTHING
 
 
-def _block(title: str, heads: Sequence[str], rows: Iterable[tuple[ScoreColumn, Sequence[str]]]) -> Block:
+def _block(
+    title: str, heads: Sequence[str], rows: Iterable[tuple[ScoreColumn, Sequence[str]]]
+) -> Block:
     """A row a benchmark or average, for a terminal."""
-    shown = [Row([column.label, *texts], "average" if column.is_average else "") for column, texts in rows]
+    shown = [
+        Row([column.label, *texts], "average" if column.is_average else "")
+        for column, texts in rows
+    ]
     return Block([*map(Column, ("benchmark", *heads))], shown, title, only="terminal")
 
 
-def _line(evaluation: NamedScores, name: str, cell: Cell, reference: Reference | None) -> dict[str, Any]:
+def _line(
+    evaluation: NamedScores, name: str, cell: Cell, reference: Reference | None
+) -> dict[str, Any]:
     score = next((score for score in evaluation.scores if score.benchmark == name), None)
     line = {"model": evaluation.name, "benchmark": name, **cell.flat("avg", "low", "high")}
     line |= {fact: getattr(score, fact, None) for fact in _FACTS}
     if reference is not None:
-        line |= {"reference": reference.name, "reference_avg": reference.cells.get(name, UNKNOWN).value}
+        line |= {
+            "reference": reference.name,
+            "reference_avg": reference.cells.get(name, UNKNOWN).value,
+        }
         change = cell.change or UNKNOWN
-        line |= {"pairs": change.n or None, **change.flat("difference", "difference_low", "difference_high")}
+        line |= {
+            "pairs": change.n or None,
+            **change.flat("difference", "difference_low", "difference_high"),
+        }
     return line
 
 
@@ -364,7 +448,9 @@ def _sentences(rows: _Rows, reference: Reference | None) -> Iterator[str]:
     for evaluation, _ in rows:
         partial = [score for score in evaluation.scores if not score.is_whole]
         if partial:
-            counts = ", ".join(f"{score.title} {score.problems:,} of {score.whole:,}" for score in partial)
+            counts = ", ".join(
+                f"{score.title} {score.problems:,} of {score.whole:,}" for score in partial
+            )
             yield f"{evaluation.name}: only some problems were scored ({counts})."
         yield from _other_ends(evaluation)
     scores = [score for evaluation, _ in rows for score in evaluation.scores]
@@ -376,11 +462,19 @@ def _sentences(rows: _Rows, reference: Reference | None) -> Iterator[str]:
     if any(score.interval is None for score in scores):
         yield "Where all problems score the same, a bootstrap sees no spread and there is no interval."
     theirs = (
-        {it.benchmark: it.problems for it in reference.scores} if isinstance(reference, NamedScores) else {}
+        {it.benchmark: it.problems for it in reference.scores}
+        if isinstance(reference, NamedScores)
+        else {}
     )
     for evaluation, cells in rows if theirs else ():
         pairs = {name: change.n for name, change in _changes(cells).items()}
-        of_both = [(it, pairs.get(it.benchmark, 0)) for it in evaluation.scores if it.benchmark in theirs]
-        partly = [f"{it.title} {n}" for it, n in of_both if n < max(it.problems, theirs[it.benchmark])]
+        of_both = [
+            (it, pairs.get(it.benchmark, 0))
+            for it in evaluation.scores
+            if it.benchmark in theirs
+        ]
+        partly = [
+            f"{it.title} {n}" for it, n in of_both if n < max(it.problems, theirs[it.benchmark])
+        ]
         if partly:
             yield f"{evaluation.name}: differences are of the problems that both have ({', '.join(partly)})."

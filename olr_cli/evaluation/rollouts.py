@@ -76,7 +76,11 @@ def rollouts_recipe(
         },
         "method": {"name": "grpo"},
         "train": train,
-        "engine": {"name": "local", "device": device, "threads": 1 if toy_kind(origin(model)) else None},
+        "engine": {
+            "name": "local",
+            "device": device,
+            "threads": 1 if toy_kind(origin(model)) else None,
+        },
     }
     return validate(tree, "olr rollouts")
 
@@ -96,7 +100,9 @@ def backend_of(path: Path, wanted: BackendName | None) -> BackendName | None:
 class RolloutSampler:
     """Samples what the recipe asks for, and trains nothing (see `olr_cli.engines.run.Engine`)."""
 
-    def __init__(self, recipe: Recipe, data: DataSets, backend: BackendName | None = None) -> None:
+    def __init__(
+        self, recipe: Recipe, data: DataSets, backend: BackendName | None = None
+    ) -> None:
         """Open the model and check that every prompt leaves room for a response."""
         if not data.train.prompts:
             raise UserError(f"{data.train.source} has no prompts; name other data")
@@ -127,7 +133,10 @@ class RolloutSampler:
             "policy_digest": facts["model_digest"],
             "departures": [],
         }
-        self.warnings = [*self._backend.notes, *template_warnings(self._backend.tokenizer, recipe)]
+        self.warnings = [
+            *self._backend.notes,
+            *template_warnings(self._backend.tokenizer, recipe),
+        ]
 
     @property
     def plan(self) -> list[str]:
@@ -149,7 +158,10 @@ class RolloutSampler:
         with stop_requests(lambda: run.progress.say(waiting)) as stop, self._backend:
             for step in schedule.after(run.done):
                 metrics = self._step(
-                    run, step, schedule.epoch(step), [prompts[row] for row in schedule.rows(step)]
+                    run,
+                    step,
+                    schedule.epoch(step),
+                    [prompts[row] for row in schedule.rows(step)],
                 )
                 if step == 1 and (missing := metrics["rollout/missing_answers"]) > MANY:
                     run.progress.say(
@@ -168,7 +180,9 @@ class RolloutSampler:
         recipe, clock = run.recipe, Stopwatch()
         with clock.measure("rollouts"):
             names = [prompt.prompt_id for prompt in prompts]
-            keys_PG = rollout_keys("rollout", recipe.seed, visit, names, recipe.train.rollouts_per_prompt)
+            keys_PG = rollout_keys(
+                "rollout", recipe.seed, visit, names, recipe.train.rollouts_per_prompt
+            )
             rollouts_PG = self._backend.generate(
                 [prompt.messages for prompt in prompts],
                 keys_PG.tolist(),
@@ -206,7 +220,10 @@ def rollouts_summary(run: Path, note: str | None) -> Answer:
     )
     labels = shares.collect().row(0, named=True)
     labels["truncated"] = scan_rollouts(run).select(pl.col("truncated").mean()).collect().item()
-    shown = {name: "unknown" if labels[name] is None else f"{percent(labels[name])}%" for name in labels}
+    shown = {
+        name: "unknown" if labels[name] is None else f"{percent(labels[name])}%"
+        for name in labels
+    }
     right = shown["accuracy"]
     if labels["accuracy_noisy"] is not None:
         right += f" (clean prompts {shown['accuracy_clean']}, noisy {shown['accuracy_noisy']})"
@@ -221,6 +238,14 @@ def rollouts_summary(run: Path, note: str | None) -> Answer:
     }
     visits, samples = recipe.train.epochs, recipe.train.rollouts_per_prompt
     size = f"{labels['prompts']:,} prompts x {visits} visits x {samples} rollouts of {recipe.model.path}"
-    lines = ["", f"Finished {run}: {size}", *(f"  {name:<34}{value}" for name, value in facts.items())]
-    notes = [sentence for sentence in (kind_note(run, "rollouts"), note) if sentence is not None]
-    return Answer(lines, {"run": run, **labels}, notes, next={f"olr audit {shlex.quote(str(run))}": ""})
+    lines = [
+        "",
+        f"Finished {run}: {size}",
+        *(f"  {name:<34}{value}" for name, value in facts.items()),
+    ]
+    notes = [
+        sentence for sentence in (kind_note(run, "rollouts"), note) if sentence is not None
+    ]
+    return Answer(
+        lines, {"run": run, **labels}, notes, next={f"olr audit {shlex.quote(str(run))}": ""}
+    )

@@ -48,7 +48,11 @@ class ScoreColumn:
     @property
     def label(self) -> str:
         """The heading of its row or column."""
-        return {"in": "in-distribution", "out": "out-of-distr."}[self.name] if self.is_average else self.title
+        return (
+            {"in": "in-distribution", "out": "out-of-distr."}[self.name]
+            if self.is_average
+            else self.title
+        )
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,11 @@ class Score:
 
 
 def score(
-    benchmark: Benchmark, generations: pl.DataFrame, samples: int, *, problems: int | None = None
+    benchmark: Benchmark,
+    generations: pl.DataFrame,
+    samples: int,
+    *,
+    problems: int | None = None,
 ) -> Score:
     """Score the stored generations of one benchmark.
 
@@ -105,7 +113,9 @@ def score(
     """
     _assert_complete(benchmark.name, generations, samples, problems)
     by_problem = generations.group_by("problem_id", maintain_order=True).agg(
-        pl.col("gold").first(), right=pl.col("is_correct").sum(), share=pl.col("is_correct").mean()
+        pl.col("gold").first(),
+        right=pl.col("is_correct").sum(),
+        share=pl.col("is_correct").mean(),
     )
     shares = by_problem["share"].to_list()
     ended_by = generations["ended_by"].drop_nulls() if "ended_by" in generations.columns else ()
@@ -137,11 +147,15 @@ def score(
         majority=_majority(generations) / by_problem.height,
         **overall.row(0, named=True),
         ended_by=dict(sorted(Counter(ended_by).items())),
-        by_problem=dict(zip(by_problem.select("problem_id", "gold").iter_rows(), shares, strict=True)),
+        by_problem=dict(
+            zip(by_problem.select("problem_id", "gold").iter_rows(), shares, strict=True)
+        ),
     )
 
 
-def _assert_complete(name: str, generations: pl.DataFrame, samples: int, problems: int | None) -> None:
+def _assert_complete(
+    name: str, generations: pl.DataFrame, samples: int, problems: int | None
+) -> None:
     remedy = "run `olr evaluate` again to make what is missing"
     problem_rows = generations.group_by("problem_id", maintain_order=True).agg(
         rows=pl.len(),
@@ -157,7 +171,9 @@ def _assert_complete(name: str, generations: pl.DataFrame, samples: int, problem
             )
     if problem_rows.is_empty() or problems not in (None, problem_rows.height):
         wanted = "" if problems is None else f" of {problems}"
-        raise UserError(f"{name}: {problem_rows.height}{wanted} problems have generations; {remedy}")
+        raise UserError(
+            f"{name}: {problem_rows.height}{wanted} problems have generations; {remedy}"
+        )
 
 
 def pass_at(k: int, n: int, right: int) -> float:
@@ -187,7 +203,9 @@ def bootstrap_interval(strata: Sequence[Sequence[float]], *purpose: str) -> Ends
     Returns:
         None where a bootstrap can't tell: a stratum of one value, or no spread in any.
     """
-    if any(len(values) < 2 for values in strata) or all(min(values) == max(values) for values in strata):
+    if any(len(values) < 2 for values in strata) or all(
+        min(values) == max(values) for values in strata
+    ):
         return None
     import numpy as np
     from scipy.stats import bootstrap
@@ -220,7 +238,9 @@ def groups(names: Collection[str]) -> dict[Group, list[str]]:
 
 def averages(shares: Mapping[str, float]) -> dict[str, float]:
     """The paper's means over in- and out-of-distribution benchmarks, each only when all of its benchmarks are there."""
-    return {group: fmean(shares[name] for name in names) for group, names in groups(shares).items()}
+    return {
+        group: fmean(shares[name] for name in names) for group, names in groups(shares).items()
+    }
 
 
 def estimates(scores: Iterable[Score]) -> dict[str, Cell]:
@@ -243,15 +263,23 @@ def paired_differences(scores: Iterable[Score], baseline: Iterable[Score]) -> di
     paired: dict[str, list[float]] = {}
     for score in scores:
         shares = theirs.get(score.benchmark, {})
-        common = [share - shares[problem] for problem, share in score.by_problem.items() if problem in shares]
+        common = [
+            share - shares[problem]
+            for problem, share in score.by_problem.items()
+            if problem in shares
+        ]
         if common:
             paired[score.benchmark] = common
     strata = {name: [common] for name, common in paired.items()}
-    strata |= {group: [paired[name] for name in names] for group, names in groups(paired).items()}
+    strata |= {
+        group: [paired[name] for name in names] for group, names in groups(paired).items()
+    }
     changes = {}
     for name, parts in strata.items():
         ends = bootstrap_interval(parts, "difference", name)
-        changes[name] = Cell(fmean(map(fmean, parts)), "points", ends=ends, n=sum(map(len, parts)))
+        changes[name] = Cell(
+            fmean(map(fmean, parts)), "points", ends=ends, n=sum(map(len, parts))
+        )
     return changes
 
 
@@ -272,7 +300,9 @@ class StoredScores:
     @property
     def shares(self) -> dict[str, float]:
         """Scores and averages by name."""
-        return {name: score.avg for name, score in self.benchmarks.items()} | dict(self.averages)
+        return {name: score.avg for name, score in self.benchmarks.items()} | dict(
+            self.averages
+        )
 
 
 def stored_scores(folder: Path) -> StoredScores:
@@ -286,7 +316,8 @@ def stored_scores(folder: Path) -> StoredScores:
             name=str(plain["name"]),
             step=plain["origin"].get("step"),
             benchmarks={
-                score.benchmark: score for score in TypeAdapter(list[Score]).validate_python(plain["scores"])
+                score.benchmark: score
+                for score in TypeAdapter(list[Score]).validate_python(plain["scores"])
             },
             averages={name: float(mean) for name, mean in plain["averages"].items()},
         )

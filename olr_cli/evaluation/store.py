@@ -177,14 +177,20 @@ class EvaluationRecord(Section):
     @property
     def not_as_asked(self) -> dict[str, str]:
         """The settings that others decided, whatever `sampling` says, as in `generated_by`."""
-        return {name: how for entry in self.generated_by for name, how in entry.get("sampling", {}).items()}
+        return {
+            name: how
+            for entry in self.generated_by
+            for name, how in entry.get("sampling", {}).items()
+        }
 
     def decisive(self) -> dict[str, object]:
         """The settings that must not change while an evaluation goes on, except for its problems."""
         settings = {"model": self.model, **asdict(self.sampling), "seed": self.seed}
         settings |= {key: self.prompting.get(key, "default") for key in PROMPTING}
         for name, task in self.benchmarks.items():
-            settings |= {f"{key} of {name}": value for key, value in task.definition.grading.items()}
+            settings |= {
+                f"{key} of {name}": value for key, value in task.definition.grading.items()
+            }
         return settings
 
 
@@ -234,7 +240,9 @@ class EvaluationStore:
         try:
             return EvaluationRecord.model_validate(read_record(file, VERSION))
         except ValidationError:
-            raise UserError(f"{file} is no evaluation's record; restore it from a copy") from None
+            raise UserError(
+                f"{file} is no evaluation's record; restore it from a copy"
+            ) from None
 
     def write_record(self, record: EvaluationRecord) -> None:
         """Replace evaluation.json, whole."""
@@ -245,7 +253,9 @@ class EvaluationStore:
         record = self.record()
         return Target(record.model, self.folder, record.name, record.origin)
 
-    def begin(self, asked: EvaluationRecord, tasks: Sequence[Task], *, is_local: bool) -> EvaluationRecord:
+    def begin(
+        self, asked: EvaluationRecord, tasks: Sequence[Task], *, is_local: bool
+    ) -> EvaluationRecord:
         """The record of an evaluation that begins, or goes on; it isn't written yet.
 
         `is_local`: the model is a folder, which may move: its weights are compared (`check_backend`), not its path.
@@ -253,7 +263,8 @@ class EvaluationStore:
         if not is_evaluation(self.folder):
             if not self.is_empty:
                 raise UserError(
-                    f"{self.folder} holds something that is no evaluation; choose another name", "out"
+                    f"{self.folder} holds something that is no evaluation; choose another name",
+                    "out",
                 )
             return asked
         before = self.record()
@@ -275,8 +286,13 @@ class EvaluationStore:
                 ("problems", stored.problems, len(task.problems)),
             ):
                 if now < was:
-                    changes.append(f"{what} of {name}: {was} -> {now}, which can only be raised")
-            if not changes and digest(task.problems[: stored.problems]) != stored.problems_digest:
+                    changes.append(
+                        f"{what} of {name}: {was} -> {now}, which can only be raised"
+                    )
+            if (
+                not changes
+                and digest(task.problems[: stored.problems]) != stored.problems_digest
+            ):
                 changes.append(f"{name} has other problems or golds")
             if task.samples == stored.samples:  # else all samples of a problem are graded again
                 rules = {"answer_rules": stored.answer_rules}
@@ -290,7 +306,9 @@ class EvaluationStore:
         kept = {"generated_by": before.generated_by, "day": before.day}
         return asked.model_copy(update={"benchmarks": benchmarks, **kept})
 
-    def with_backend(self, record: EvaluationRecord, facts: Mapping[str, Any]) -> EvaluationRecord:
+    def with_backend(
+        self, record: EvaluationRecord, facts: Mapping[str, Any]
+    ) -> EvaluationRecord:
         """The record of an evaluation that goes on with a backend; errors as of `check_backend`."""
         self.check_backend(record, facts)
         entry = versions() | dict(facts)
@@ -316,7 +334,10 @@ class EvaluationStore:
         """Store all samples of some problems, or nothing."""
         # Not the number of parts: one may have been removed.
         numbers = [int(file.stem.removeprefix("part-")) for file in self._part_files(benchmark)]
-        self._write(self._parts(benchmark) / f"part-{max(numbers, default=0) + 1:06d}.parquet", _table(rows))
+        self._write(
+            self._parts(benchmark) / f"part-{max(numbers, default=0) + 1:06d}.parquet",
+            _table(rows),
+        )
 
     def finish(self, task: Task) -> None:
         """Merge all parts of a task that is complete into one file, with its rows in the order of the problems."""
@@ -324,7 +345,9 @@ class EvaluationStore:
         if self._parts(benchmark).is_dir():
             places = pl.DataFrame({"problem_id": ids}).with_row_index("place")
             rows = self.read(benchmark).join(places, on="problem_id", how="left")
-            self._write(self._whole(benchmark), rows.sort("place", "sample").drop("place").to_arrow())
+            self._write(
+                self._whole(benchmark), rows.sort("place", "sample").drop("place").to_arrow()
+            )
             shutil.rmtree(self._parts(benchmark))
 
     def replace(self, benchmark: str, rows: Sequence[Generation]) -> None:
@@ -343,7 +366,9 @@ class EvaluationStore:
         """The numbers of the samples that problems lack, by the id of each problem that lacks some."""
         stored = {*self.read(task.benchmark.name, ["problem_id", "sample"]).iter_rows()}
         missing = {
-            problem.prompt_id: [n for n in range(task.samples) if (problem.prompt_id, n) not in stored]
+            problem.prompt_id: [
+                n for n in range(task.samples) if (problem.prompt_id, n) not in stored
+            ]
             for problem in task.problems
         }
         return {problem_id: numbers for problem_id, numbers in missing.items() if numbers}
@@ -359,8 +384,12 @@ class EvaluationStore:
         if not files:
             empty = pl.DataFrame(pl.from_arrow(_arrow_schema().empty_table()))
             return empty if columns is None else empty.select(columns)
-        rows = pl.concat([_read(file, columns).with_columns(file=place) for place, file in enumerate(files)])
-        return rows.filter(pl.col("file") == pl.col("file").max().over("problem_id")).drop("file")
+        rows = pl.concat(
+            [_read(file, columns).with_columns(file=place) for place, file in enumerate(files)]
+        )
+        return rows.filter(pl.col("file") == pl.col("file").max().over("problem_id")).drop(
+            "file"
+        )
 
     def _whole(self, benchmark: str) -> Path:
         return self.folder / "generations" / f"{benchmark}.parquet"
@@ -376,21 +405,27 @@ class EvaluationStore:
     def finished(self) -> list[str]:
         """The benchmarks that are done, in the order in which they were begun."""
         names = self.record().benchmarks
-        return [name for name in names if self._whole(name).exists() and not self._part_files(name)]
+        return [
+            name for name in names if self._whole(name).exists() and not self._part_files(name)
+        ]
 
     def scores(self, names: Sequence[str] | None = None) -> list[Score]:
         """The scores of the finished benchmarks, or of those `names`, computed from the generations."""
         tasks = self.record().benchmarks
         chosen = [(name, tasks[name]) for name in (self.finished() if names is None else names)]
         return [
-            score(task.definition, self.read(name, _SCORED), task.samples, problems=task.problems)
+            score(
+                task.definition, self.read(name, _SCORED), task.samples, problems=task.problems
+            )
             for name, task in chosen
         ]
 
     def rescore(self) -> dict[str, Score]:
         """Score the finished benchmarks and replace scores.json; errors as of `scores`."""
         scores, record = self.scores(), self.record()
-        plain = record.model_dump(mode="json", include={"name", "model", "origin", "sampling", "seed"})
+        plain = record.model_dump(
+            mode="json", include={"name", "model", "origin", "sampling", "seed"}
+        )
         for name, how in record.not_as_asked.items():
             (plain if name == "seed" else plain["sampling"])[name] = how
         plain |= {
@@ -406,7 +441,9 @@ class EvaluationStore:
     @property
     def is_empty(self) -> bool:
         """Whether the folder has no files but hidden ones and what computer algebra gave up."""
-        return all(file.name.startswith(".") or file.name == GIVEN_UP for file in self.folder.iterdir())
+        return all(
+            file.name.startswith(".") or file.name == GIVEN_UP for file in self.folder.iterdir()
+        )
 
     @contextmanager
     def locked(self, *, make: bool = True) -> Iterator[None]:
@@ -449,7 +486,9 @@ def _arrow_schema() -> pa.Schema:
 
 def _table(rows: Sequence[Generation]) -> pa.Table:
     schema = _arrow_schema()
-    return pa.table({name: [getattr(row, name) for row in rows] for name in schema.names}, schema=schema)
+    return pa.table(
+        {name: [getattr(row, name) for row in rows] for name in schema.names}, schema=schema
+    )
 
 
 def _read(file: Path, columns: Sequence[str] | None) -> pl.DataFrame:
@@ -457,9 +496,13 @@ def _read(file: Path, columns: Sequence[str] | None) -> pl.DataFrame:
         table = read_table([file], columns)
     except UserError as error:
         detail = str(error).removeprefix(f"{file} ").partition(";")[0]
-        raise UserError(f"{file} {detail}; remove it, and the command that made it makes it again") from None
+        raise UserError(
+            f"{file} {detail}; remove it, and the command that made it makes it again"
+        ) from None
     if (table.schema.metadata or {}).get(_MARK) != str(GENERATIONS_VERSION).encode():
-        raise UserError(f"{file} is not a file of generations of this version of olr; move it away")
+        raise UserError(
+            f"{file} is not a file of generations of this version of olr; move it away"
+        )
     rows = pl.DataFrame(pl.from_arrow(table))
     if "ended_by" not in rows.columns:  # stored before there was such a column
         rows = rows.with_columns(ended_by=pl.lit(None, pl.String))

@@ -53,7 +53,11 @@ def targets(
 
 
 def all_targets(
-    models: Sequence[str], checkpoints: Sequence[str], out: Path | None, *, is_served: bool = False
+    models: Sequence[str],
+    checkpoints: Sequence[str],
+    out: Path | None,
+    *,
+    is_served: bool = False,
 ) -> dict[str, list[Target]]:
     """The targets of several models, by the model as the command names it; errors as of `targets`.
 
@@ -68,11 +72,14 @@ def all_targets(
     are_several = len(models) > 1
     named: dict[str, list[Target]] = {}
     for model in models:
-        named[model] = targets(model, checkpoints, None if are_several else out, is_served=is_served)
+        named[model] = targets(
+            model, checkpoints, None if are_several else out, is_served=is_served
+        )
         if are_several and out is not None:
             run = f"{Path(model).absolute().name}-" if is_run(model) else ""
             named[model] = [
-                replace(target, folder=out / f"{run}{target.folder.name}") for target in named[model]
+                replace(target, folder=out / f"{run}{target.folder.name}")
+                for target in named[model]
             ]
     places: dict[Path, str] = {}
     for model, group in named.items():
@@ -123,13 +130,23 @@ def require_models(targets: Sequence[Target]) -> None:
     from huggingface_hub import errors, hf_hub_download
 
     for model in remote:
-        reason = "" if hub_answers() else " (it cannot be reached from here, and its local cache has none)"
+        reason = (
+            ""
+            if hub_answers()
+            else " (it cannot be reached from here, and its local cache has none)"
+        )
         try:
             hf_hub_download(model, "config.json")
         except errors.GatedRepoError:
             continue  # there is one
-        except (errors.LocalEntryNotFoundError, errors.HfHubHTTPError, errors.HFValidationError) as error:
-            if not isinstance(error, errors.LocalEntryNotFoundError | errors.RepositoryNotFoundError):
+        except (
+            errors.LocalEntryNotFoundError,
+            errors.HfHubHTTPError,
+            errors.HFValidationError,
+        ) as error:
+            if not isinstance(
+                error, errors.LocalEntryNotFoundError | errors.RepositoryNotFoundError
+            ):
                 reason = f" ({first_line(error)})"
             hint = did_you_mean(model, [f"builtin:{name}" for name in NAMES])
             raise UserError(
@@ -165,5 +182,7 @@ def _step(run: Path, wanted: str) -> tuple[int, str]:
             )
         return best, "best on the validation set"
     if not wanted.isdecimal() or int(wanted) not in steps:
-        raise UserError(f"{run} has no such checkpoint; {there}, last and best", f"checkpoint {wanted}")
+        raise UserError(
+            f"{run} has no such checkpoint; {there}, last and best", f"checkpoint {wanted}"
+        )
     return int(wanted), "named"

@@ -17,7 +17,8 @@ def recipe_warnings(recipe: Recipe) -> list[str]:
 def code_notes(recipe: Recipe) -> list[str]:
     """A sentence if the recipe makes code run that is not olr's: functions of the user's, or code of a model."""
     named = [
-        f"{', '.join(names)} ({key})" if names != ["true"] else key for key, names in recipe.code().items()
+        f"{', '.join(names)} ({key})" if names != ["true"] else key
+        for key, names in recipe.code().items()
     ]
     return [f"Runs code that the recipe names: {', '.join(named)}."] if named else []
 

@@ -98,7 +98,9 @@ def find_recipe(name: str | Path) -> Path:
         return path
     if bundled := _bundled(path):
         return bundled
-    raise no_path(path, "`olr recipes ls` lists the recipes that come with olr", list(recipes_by_name()))
+    raise no_path(
+        path, "`olr recipes ls` lists the recipes that come with olr", list(recipes_by_name())
+    )
 
 
 def _bundled(name: Path) -> Path | None:
@@ -106,7 +108,10 @@ def _bundled(name: Path) -> Path | None:
     if ".." in name.parts or name.is_absolute():
         return None
     folder = bundled_recipes()
-    return next((file for file in (folder / name, folder / f"{name}.yaml") if os.path.isfile(file)), None)
+    return next(
+        (file for file in (folder / name, folder / f"{name}.yaml") if os.path.isfile(file)),
+        None,
+    )
 
 
 def recipes_by_name() -> dict[str, Path]:
@@ -148,13 +153,20 @@ def _with_layers(path: str | Path, overrides: Iterable[str]) -> tuple[Recipe, li
 
 def _marked(recipe: Recipe, layers: Sequence[Layer]) -> Recipe:
     """A recipe that knows which code only stored layers name; a sweep of the user's names code too."""
-    keys = [pair for layer in layers if not layer.is_stored for pair in flatten(dict(layer.keys)).items()]
+    keys = [
+        pair
+        for layer in layers
+        if not layer.is_stored
+        for pair in flatten(dict(layer.keys)).items()
+    ]
     named = [(key, name) for key, value in keys for name in _leaves(value)]
     return recipe.of_strangers(
         place
         for place, names in recipe.code().items()
         # By value: a key that the user sets to one function grants no other, which an arm may get from below.
-        if not all(any(place in key and name == set_to for key, set_to in named) for name in names)
+        if not all(
+            any(place in key and name == set_to for key, set_to in named) for name in names
+        )
     )
 
 
@@ -211,7 +223,9 @@ def merged_text(file: Path) -> str:
     text = read_text(file, at_most=MOST_BYTES)
     if "base" not in tree:
         return text
-    header = itertools.takewhile(lambda line: line.startswith("#"), text.splitlines(keepends=True))
+    header = itertools.takewhile(
+        lambda line: line.startswith("#"), text.splitlines(keepends=True)
+    )
     return "".join(header) + dump_yaml(read_tree(file))
 
 
@@ -249,7 +263,9 @@ def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _keys_of_kind(name: str, below: Mapping[str, Any], value: Mapping[str, Any]) -> Mapping[str, Any]:
+def _keys_of_kind(
+    name: str, below: Mapping[str, Any], value: Mapping[str, Any]
+) -> Mapping[str, Any]:
     tag, kinds = KINDS.get(name, ("", {}))
     new = value.get(tag)
     if not isinstance(new, str) or new == below.get(tag):
@@ -285,7 +301,9 @@ def read_pairs(words: Iterable[str]) -> dict[str, Any]:
 def put(tree: dict[str, Any], dotted: str, value: Any) -> None:
     """Set a dotted key in `tree`; the keys of a section that is there already stay."""
     names = dotted.split(".")
-    value = copy.deepcopy(value)  # a later key may be put into it, for this run of a sweep alone
+    value = copy.deepcopy(
+        value
+    )  # a later key may be put into it, for this run of a sweep alone
     for depth, name in enumerate(names, start=1):
         is_section = depth < len(names) or isinstance(value, dict)
         if name in tree and isinstance(tree[name], dict) != is_section:
@@ -335,7 +353,9 @@ def _source(detail: Any, sentence: str, layers: Sequence[Layer]) -> str:
     place = _dotted(detail["loc"])
     for layer in reversed(layers):
         for key in flatten(dict(layer.keys)):
-            is_there = place == key or place.startswith(f"{key}.") or key.startswith(f"{place}.")
+            is_there = (
+                place == key or place.startswith(f"{key}.") or key.startswith(f"{place}.")
+            )
             if is_there or re.search(rf"(?<![\w.]){re.escape(key)}(?![\w.])", sentence):
                 return layer.source
     return layers[0].source
@@ -349,7 +369,10 @@ def sentence_of(detail: Any) -> str:
     if detail["type"] in ("union_tag_invalid", "unknown_method"):
         context = detail["ctx"]
         tag = context.get("discriminator", "name").strip("'")
-        expected, named = context.get("expected_tags") or context["expected"], detail["input"].get(tag)
+        expected, named = (
+            context.get("expected_tags") or context["expected"],
+            detail["input"].get(tag),
+        )
         hint = did_you_mean(str(named), expected.replace("'", "").split(", "))
         return f"{place}.{tag} is {shown(named)}{hint}; known: {expected}"
     if detail["type"] == "value_error":
@@ -395,7 +418,11 @@ def _dotted(location: tuple[int | str, ...]) -> str:
     names[2:] = [name for name in names[2:] if not _TYPE.match(name)]
     if len(names) > 1 and names[0] in KINDS:
         kinds = KINDS[names[0]][1]
-        if names[1] in {*kinds, *(kind.__name__ for kind in kinds.values()), OwnMethod.__name__}:
+        if names[1] in {
+            *kinds,
+            *(kind.__name__ for kind in kinds.values()),
+            OwnMethod.__name__,
+        }:
             del names[1]
     return shortened(".".join(names))
 
@@ -404,7 +431,10 @@ def _known_keys() -> list[str]:
     keys: list[str] = []
     for name, field in Recipe.model_fields.items():
         kinds: Iterable[Any] = KINDS[name][1].values() if name in KINDS else [field.annotation]
-        keys += [name, *(f"{name}.{key}" for kind in kinds for key in getattr(kind, "model_fields", ()))]
+        keys += [
+            name,
+            *(f"{name}.{key}" for kind in kinds for key in getattr(kind, "model_fields", ())),
+        ]
     return keys
 
 
@@ -449,7 +479,9 @@ def _require_no_conflict(sweep: SweepSection, overrides: Iterable[str]) -> None:
     """Refuse to override a key that arms or the grid set: it would apply to some runs and not to others."""
     for key in (setting.partition("=")[0].strip() for setting in overrides):
         if key in sweep.grid:
-            raise UserError(f"the sweep's grid sets that; set 'sweep.grid.{key}=[…]'", f"set {key}")
+            raise UserError(
+                f"the sweep's grid sets that; set 'sweep.grid.{key}=[…]'", f"set {key}"
+            )
         arms = [arm for arm, settings in sweep.arms.items() if key in settings]
         if arms:
             raise UserError(
@@ -472,11 +504,15 @@ def _sweep_runs(
             parts = {key: f"{key.rpartition('.')[2]}-{value}" for key, value in point.items()}
             names = [arm, *(part for key, part in parts.items() if key != "seed")]
             label = "_".join(name for name in names if name) or "run"
-            place = folder_name("_".join(name for name in [label, parts.get("seed", "")] if name))
+            place = folder_name(
+                "_".join(name for name in [label, parts.get("seed", "")] if name)
+            )
             recipe = validate(overlay(tree, changes), f"{source} [{shortened(place)}]")
             recipe = _marked(recipe, layers)
             if recipe.sweep is not None:
-                raise UserError(f"{source} [{place}]: a sweep's run cannot be a sweep; remove that key")
+                raise UserError(
+                    f"{source} [{place}]: a sweep's run cannot be a sweep; remove that key"
+                )
             yield SweepRun(label, place, recipe)
 
 

@@ -33,7 +33,9 @@ class MethodSection(Section):
         "Share of a step's prompts that train, if `prompts` is not all; null: 1 - the share of marked prompts.",
     )
     penalty_weight: Number = default(
-        0.0, "Weight of the mean token entropy (nats) subtracted from the loss; 0: no penalty.", ge=0
+        0.0,
+        "Weight of the mean token entropy (nats) subtracted from the loss; 0: no penalty.",
+        ge=0,
     )
     smoothing: Number = default(
         0.0, "Share of the uniform distribution in each token's target; 0: none.", ge=0, lt=1
@@ -61,7 +63,9 @@ class MethodSection(Section):
             value, is_number = getattr(self, key), isinstance(preset, float)
             if value <= 0 if is_number else value != preset:
                 right = "above 0" if is_number else preset
-                raise ValueError(f"{self.name} with {key} {value} is another method; input should be {right}")
+                raise ValueError(
+                    f"{self.name} with {key} {value} is another method; input should be {right}"
+                )
         return self
 
     @model_validator(mode="after")
@@ -116,7 +120,8 @@ class ScoreMethod(MethodSection):
 
     name: str = "token_entropy"
     score_reduction: Literal["mean", "sum"] = default(
-        "mean", "Over the response's tokens; the cited work takes the sum, which rewards short responses."
+        "mean",
+        "Over the response's tokens; the cited work takes the sum, which rewards short responses.",
     )
 
 
@@ -125,7 +130,9 @@ class OwnMethod(MethodSection):
 
     model_config = ConfigDict(extra="allow")
 
-    name: str = default("", "`file.py:function` or `package.module:function`.", pattern=FUNCTION)
+    name: str = default(
+        "", "`file.py:function` or `package.module:function`.", pattern=FUNCTION
+    )
     warmup_epochs: Epochs = default(
         0, "The first T visits of a prompt keep the label, without asking the function."
     )
@@ -171,7 +178,9 @@ class MethodRow(NamedTuple):
 
 METHODS: Mapping[str, MethodRow] = {
     "grpo": MethodRow("Plain GRPO: every label counts as given."),
-    "olr": MethodRow("Online Label Refinement (Eq. effective_label, R14).", "refined", section=OlrMethod),
+    "olr": MethodRow(
+        "Online Label Refinement (Eq. effective_label, R14).", "refined", section=OlrMethod
+    ),
     "ttrl": MethodRow(
         "TTRL (Zuo et al. 2025, arXiv:2504.16084): the label is the majority answer of the same visit.",
         "majority",
@@ -181,7 +190,9 @@ METHODS: Mapping[str, MethodRow] = {
         "other_view",
     ),
     "self_certainty": MethodRow(
-        "Self-certainty as reward (Zhao et al. 2025, arXiv:2505.19590); no labels.", "none", "self_certainty"
+        "Self-certainty as reward (Zhao et al. 2025, arXiv:2505.19590); no labels.",
+        "none",
+        "self_certainty",
     ),
     "token_entropy": MethodRow(
         "Negative token entropy as reward (Agarwal et al. 2025, arXiv:2505.15134, EM-RL-token); no labels.",

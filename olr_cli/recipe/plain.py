@@ -98,7 +98,9 @@ def _reader() -> YAML:
     class Constructor(SafeConstructor):
         """YAML 1.2's plain values; a date stays the text that it is."""
 
-    Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
+    Constructor.add_constructor(
+        "tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str
+    )
     yaml = YAML(typ="safe", pure=True)
     yaml.Composer, yaml.Constructor = Composer, Constructor
     return yaml
@@ -137,7 +139,9 @@ def require_plain(value: Any, place: str, key: str = "") -> None:
         problem = "has a key that is no text; write it in quotes"
     else:
         is_list = isinstance(value, list | tuple)
-        items = value.items() if isinstance(value, Mapping) else enumerate(value) if is_list else ()
+        items = (
+            value.items() if isinstance(value, Mapping) else enumerate(value) if is_list else ()
+        )
         for name, inner in items:
             require_plain(inner, place, f"{key}.{name}" if key else str(name))
         return

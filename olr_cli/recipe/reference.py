@@ -68,7 +68,9 @@ def key_table(prefix: str = "") -> Table:
         if rows:
             blocks.append(Block(columns, rows, f"{section[0].title}: {section[0].summary}"))
     if not blocks:
-        names = [key["key"] for section in _sections() for group in section for key in group.keys]
+        names = [
+            key["key"] for section in _sections() for group in section for key in group.keys
+        ]
         raise UserError(
             f"no key of a recipe begins with '{prefix}'{did_you_mean(prefix, names)}; `olr recipes keys` lists them all"
         )
@@ -77,10 +79,17 @@ def key_table(prefix: str = "") -> Table:
 
 def _rows(key: Key) -> tuple[Row, Row]:
     type_, null, _ = key["type"].partition(" or null")
-    words = key["range"] if type_ in ("choice", "list") else ", ".join(filter(None, [type_, key["range"]]))
+    words = (
+        key["range"]
+        if type_ in ("choice", "list")
+        else ", ".join(filter(None, [type_, key["range"]]))
+    )
     words += ", or null" if null else ""
     short = words if len(words) <= _WIDEST else "one of those below"
-    name, values = Cell(f"`{key['key']}`", "text", short=key["key"]), Cell(words, "text", short=short)
+    name, values = (
+        Cell(f"`{key['key']}`", "text", short=key["key"]),
+        Cell(words, "text", short=short),
+    )
     row = Row([name, values, _written(key["default"]), key["description"]])
     return row, Row([key["description"]], "note")
 
@@ -90,7 +99,11 @@ def key_page(prefix: str = "") -> str:
     parts = [_INTRODUCTION]
     for block in key_table(prefix).blocks:
         title, _, summary = block.title.partition(": ")
-        parts += [f"## {title}", summary, markdown(Table([replace(block, title="", is_markdown=True)]))]
+        parts += [
+            f"## {title}",
+            summary,
+            markdown(Table([replace(block, title="", is_markdown=True)])),
+        ]
     return "\n\n".join(parts)
 
 
@@ -104,13 +117,17 @@ def _sections() -> list[list[_Group]]:
             sections.append(list(_groups_of_kinds(name, key, models)))
         elif references:
             model = models[references[0].rpartition("/")[2]]
-            sections.append([_Group(name, _summary(model), _keys(f"{name}.", model["properties"]))])
+            sections.append(
+                [_Group(name, _summary(model), _keys(f"{name}.", model["properties"]))]
+            )
         else:
             plain[name] = key
     return [[_Group("recipe", "The run as a whole.", _keys("", plain))], *sections]
 
 
-def _groups_of_kinds(name: str, section: Mapping[str, Any], models: Mapping[str, Any]) -> Iterator[_Group]:
+def _groups_of_kinds(
+    name: str, section: Mapping[str, Any], models: Mapping[str, Any]
+) -> Iterator[_Group]:
     """The keys that all kinds of a section have, and for each kind those that it adds or gives another default."""
     tag, kinds = KINDS[name]
     (base,) = {kind.__base__ for kind in kinds.values()}
@@ -127,9 +144,13 @@ def _groups_of_kinds(name: str, section: Mapping[str, Any], models: Mapping[str,
         properties = model["properties"]
         if row := METHODS.get(kind):
             summary = row.summary
-            properties = properties | {key: _preset(properties[key], it) for key, it in row.presets.items()}
+            properties = properties | {
+                key: _preset(properties[key], it) for key, it in row.presets.items()
+            }
         keys = {key: v for key, v in properties.items() if key != tag and v != shared.get(key)}
-        yield _Group(f"{name}.{tag}={kind}", summary or _summary(model), _keys(f"{name}.", keys, kind))
+        yield _Group(
+            f"{name}.{tag}={kind}", summary or _summary(model), _keys(f"{name}.", keys, kind)
+        )
 
 
 def _preset(value: Mapping[str, Any], preset: Any) -> dict[str, Any]:
@@ -151,7 +172,13 @@ def _keys(prefix: str, properties: Mapping[str, Any], kind: str | None = None) -
         default = schema.get("default", {})
         if type_.startswith("number") and isinstance(default, str):
             default = float(default)
-        key = {"key": f"{prefix}{name}", "kind": kind, "type": type_, "range": range_, "default": default}
+        key = {
+            "key": f"{prefix}{name}",
+            "kind": kind,
+            "type": type_,
+            "range": range_,
+            "default": default,
+        }
         keys.append({**key, "description": schema.get("description", "")})
     return keys
 
@@ -181,9 +208,13 @@ def _range(value: Mapping[str, Any]) -> str:
     """The bounds of a number, in words; pydantic names some as JSON schema does, and some as its own."""
     step = 1 if value["type"] == "integer" else 0  # whole numbers above 0 are at least 1
     lower = [(value[name], False) for name in ("minimum", "ge") if name in value]
-    lower += [(value[name] + step, not step) for name in ("exclusiveMinimum", "gt") if name in value]
+    lower += [
+        (value[name] + step, not step) for name in ("exclusiveMinimum", "gt") if name in value
+    ]
     upper = [(value[name], True) for name in ("maximum", "le") if name in value]
-    upper += [(value[name] - step, bool(step)) for name in ("exclusiveMaximum", "lt") if name in value]
+    upper += [
+        (value[name] - step, bool(step)) for name in ("exclusiveMaximum", "lt") if name in value
+    ]
     least, is_open = max(lower, default=(-_UNLIMITED, False))
     most, is_closed = min(upper, default=(_UNLIMITED, True))
     if least > -_UNLIMITED and most < _UNLIMITED and is_closed and not is_open:

@@ -13,10 +13,25 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BeforeValidator, Discriminator, Field, PrivateAttr, Tag, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    PrivateAttr,
+    Tag,
+    field_validator,
+    model_validator,
+)
 
 from olr_cli.errors import UserError, shortened
-from olr_cli.recipe.methods import METHODS, OlrMethod, OwnMethod, PlainMethod, ScoreMethod, tag_of_method
+from olr_cli.recipe.methods import (
+    METHODS,
+    OlrMethod,
+    OwnMethod,
+    PlainMethod,
+    ScoreMethod,
+    tag_of_method,
+)
 from olr_cli.recipe.section import (
     Count,
     ExtractorText,
@@ -64,7 +79,9 @@ class DataSection(Section):
         " `arithmetic:subtraction`, or for pretrained models `arithmetic:products`, `arithmetic:sums`,"
         " `arithmetic:maxima`, `arithmetic:dates`.",
     )
-    validation: Text | None = default(None, "The only prompts that may choose a checkpoint (R22).")
+    validation: Text | None = default(
+        None, "The only prompts that may choose a checkpoint (R22)."
+    )
     test: Text | None = default(None, "Held-out prompts; they never train.")
     held_out: Annotated[Number, Field(gt=0, lt=1)] | None = default(
         None,
@@ -80,11 +97,14 @@ class DataSection(Section):
         "Verified labels, which the method never replaces: a file of `prompt_id` and `true_answer`, a selection saved"
         " by the report, or a data set; or, for studies, how many prompts to draw whose true answer is known.",
     )
-    columns: Annotated[dict[ColumnRole, Text], BeforeValidator(_roles_by_our_names)] | None = default(
-        None,
-        "Which columns hold what, as `{question: Question, answer: Answer, id: uid, system: context}`; `meta.gold` is a"
-        " field of a column, `meta.0` an item of a list, `messages.assistant` the last turn of that role; null: columns"
-        " of standard names. Held-out files that have none of them are read by the standard names.",
+    columns: Annotated[dict[ColumnRole, Text], BeforeValidator(_roles_by_our_names)] | None = (
+        default(
+            None,
+            "Which columns hold what, as `{question: Question, answer: Answer, id: uid, system: context}`;"
+            " `meta.gold` is a field of a column, `meta.0` an item of a list, `messages.assistant` the last turn of"
+            " that role; null: columns of standard names. Held-out files that have none of them are read by the"
+            " standard names.",
+        )
     )
     system_prompt: Text | None = default(
         None,
@@ -103,7 +123,8 @@ class DataSection(Section):
         " integers: 0.01 takes `85.71` for `\\frac{600}{7}`. It changes no class.",
     )
     decimal_comma: bool = default(
-        False, "Labels and true answers have decimal commas: `23,5` is 23.5, not the list 23, 5 (R7)."
+        False,
+        "Labels and true answers have decimal commas: `23,5` is 23.5, not the list 23, 5 (R7).",
     )
 
 
@@ -113,8 +134,12 @@ NoiseDraw = Literal["uniform", "frequency", "most_frequent"]
 class NoiseSection(Section):
     """Noise put on the training labels when the run starts; for files with marks, give only its type (R1)."""
 
-    ratio: Ratio | None = default(None, "Share of the prompts that are marked, exactly as written.")
-    seed: Whole | None = default(None, "Seed of which prompts are marked; null: the recipe's seed.")
+    ratio: Ratio | None = default(
+        None, "Share of the prompts that are marked, exactly as written."
+    )
+    seed: Whole | None = default(
+        None, "Seed of which prompts are marked; null: the recipe's seed."
+    )
 
 
 class InactiveNoiseSection(NoiseSection):
@@ -139,14 +164,17 @@ class MixedNoiseSection(NoiseSection):
 
     type: Literal["mixed"] = "mixed"
     draw: NoiseDraw = default("uniform", "How an active label is drawn, as for active noise.")
-    active_share: Ratio = default(Decimal("0.5"), "Share of the marked prompts whose noise is active.")
+    active_share: Ratio = default(
+        Decimal("0.5"), "Share of the marked prompts whose noise is active."
+    )
 
 
 class ModelSection(Section):
     """The policy at the start."""
 
     path: Text = default(
-        "builtin:addition-easier", "A Hugging Face model folder or hub id, or a built-in policy."
+        "builtin:addition-easier",
+        "A Hugging Face model folder or hub id, or a built-in policy.",
     )
     chat_template: Text | None = default(
         None,
@@ -182,14 +210,23 @@ class TrainSection(Section):
         " 0, `cosine_with_min_lr` at a tenth.",
     )
     lr_warmup_ratio: Number = default(
-        0.0, "Share of the run's optimiser steps in which the learning rate rises from 0.", ge=0, lt=1
+        0.0,
+        "Share of the run's optimiser steps in which the learning rate rises from 0.",
+        ge=0,
+        lt=1,
     )
     kl_weight: Number = default(
-        1e-3, "Weight in the loss of the k3 estimate of KL(policy || starting policy), in nats.", ge=0
+        1e-3,
+        "Weight in the loss of the k3 estimate of KL(policy || starting policy), in nats.",
+        ge=0,
     )
-    clip: Number = default(0.2, "epsilon of the clipped surrogate: ratios 1 ± epsilon.", gt=0, lt=1)
+    clip: Number = default(
+        0.2, "epsilon of the clipped surrogate: ratios 1 ± epsilon.", gt=0, lt=1
+    )
     clip_high: Number | None = default(
-        None, "Another epsilon above: ratios up to 1 + `clip_high` (clip-higher); null: as `clip`.", gt=0
+        None,
+        "Another epsilon above: ratios up to 1 + `clip_high` (clip-higher); null: as `clip`.",
+        gt=0,
     )
     loss_average: LossAverage = default(
         "token",
@@ -197,7 +234,8 @@ class TrainSection(Section):
         " more than short ones.",
     )
     lora_rank: Count | None = default(
-        None, "Rank of LoRA's adapters, which then train alone (needs peft); null: all weights train."
+        None,
+        "Rank of LoRA's adapters, which then train alone (needs peft); null: all weights train.",
     )
     lora_alpha: Count | None = default(
         None, "LoRA's alpha: adapters are scaled by alpha / rank; null: 2 x rank, as in TRL."
@@ -221,7 +259,9 @@ class TrainSection(Section):
         gt=0,
         le=1,
     )
-    top_k: Count | None = default(None, "Tokens are drawn from this many of the most likely; null: from all.")
+    top_k: Count | None = default(
+        None, "Tokens are drawn from this many of the most likely; null: from all."
+    )
     min_p: Number = default(
         0.0,
         "Tokens are drawn from those at least this share as likely as the most likely one; 0: from all.",
@@ -234,17 +274,22 @@ class TrainSection(Section):
         " whose tokens train.",
     )
     evaluation_temperature: Temperature = default(
-        0.6, "Sampling temperature of held-out rollouts during training; 0: greedy, else at least 0.001."
+        0.6,
+        "Sampling temperature of held-out rollouts during training; 0: greedy, else at least 0.001.",
     )
     evaluation_samples: Count | None = default(
         None, "Rollouts of each held-out prompt; null: as many as in training."
     )
-    checkpoint_every: Count = default(10, "Steps between checkpoints; one is always written at the end.")
+    checkpoint_every: Count = default(
+        10, "Steps between checkpoints; one is always written at the end."
+    )
     keep_checkpoints: Count = default(
-        2, "Number of newest checkpoints to keep; with `data.validation`, the best one stays too (R22)."
+        2,
+        "Number of newest checkpoints to keep; with `data.validation`, the best one stays too (R22).",
     )
     evaluate_every: Count | None = default(
-        None, "Steps between held-out evaluations; there is always one at the start and at the end."
+        None,
+        "Steps between held-out evaluations; there is always one at the start and at the end.",
     )
     stop_if_no_reward: Count | None = default(
         None,
@@ -305,23 +350,31 @@ class OpenRlhfEngine(Section):
     colocate: bool = default(
         True, "Policy, reference and vLLM share the same GPUs and take turns (hybrid engine)."
     )
-    sleep: bool = default(True, "With `colocate`: a model that is not computing gives its GPU memory back.")
+    sleep: bool = default(
+        True, "With `colocate`: a model that is not computing gives its GPU memory back."
+    )
     vllm_engines: Count | None = default(
         None, "vLLM engines; null: as many as fit the policy's GPUs with `colocate`, else 1."
     )
     tensor_parallel: Count = default(1, "GPUs of each vLLM engine.")
-    vllm_memory: Number = default(0.5, "Share of a GPU's memory that vLLM may take.", gt=0, lt=1)
+    vllm_memory: Number = default(
+        0.5, "Share of a GPU's memory that vLLM may take.", gt=0, lt=1
+    )
     zero_stage: Annotated[Literal[1, 2, 3], BeforeValidator(require_number)] = default(
         2, "DeepSpeed's ZeRO: 1 shards the optimiser's state, 2 also gradients, 3 also weights."
     )
     gradient_checkpointing: bool = default(True, "Compute activations twice to keep fewer.")
-    micro_batch_samples: Count = default(2, "Samples of one forward and backward pass on one GPU.")
+    micro_batch_samples: Count = default(
+        2, "Samples of one forward and backward pass on one GPU."
+    )
     attention: Literal["auto", "flash_attention_2", "sdpa"] = default(
         "auto",
         "`auto` takes flash_attention_2 if flash-attn is installed, else torch's sdpa; where sdpa cannot (Gemma 2's"
         " caps), it is transformers' eager.",
     )
-    ray_address: Text | None = default(None, "A running Ray cluster: `auto`, or host:port; null: a new one.")
+    ray_address: Text | None = default(
+        None, "A running Ray cluster: `auto`, or host:port; null: a new one."
+    )
     flags: dict[str, Any] = Field(
         default_factory=dict, description="Any other flags of OpenRLHF, without their dashes."
     )
@@ -337,7 +390,9 @@ class OpenRlhfEngine(Section):
                         f"{name} is a list of lists or keys; OpenRLHF's flags take single values"
                     )
                 if isinstance(word, str) and word.startswith("-"):
-                    raise ValueError(f"{name} is '{shortened(word)}'; a value cannot begin with a dash")
+                    raise ValueError(
+                        f"{name} is '{shortened(word)}'; a value cannot begin with a dash"
+                    )
         return flags
 
     @property
@@ -371,7 +426,8 @@ class SweepSection(Section):
     """Several runs from one recipe: every arm at every point of the grid."""
 
     arms: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="Arm's name -> the keys in which it differs from the recipe."
+        default_factory=dict,
+        description="Arm's name -> the keys in which it differs from the recipe.",
     )
     grid: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
         default_factory=dict, description="Dotted key -> the list of its values."
@@ -380,13 +436,17 @@ class SweepSection(Section):
     @model_validator(mode="after")
     def _something_differs(self) -> SweepSection:
         if not self.arms and not self.grid:
-            raise ValueError("the sweep has neither arms nor a grid; give it some, or remove it")
+            raise ValueError(
+                "the sweep has neither arms nor a grid; give it some, or remove it"
+            )
         return self
 
 
 # A run ------------------------------------------------------------------------------------------------------------
 
-_Noise = Annotated[InactiveNoiseSection | ActiveNoiseSection | MixedNoiseSection, Field(discriminator="type")]
+_Noise = Annotated[
+    InactiveNoiseSection | ActiveNoiseSection | MixedNoiseSection, Field(discriminator="type")
+]
 _Method = Annotated[
     Annotated[PlainMethod, Tag("PlainMethod")]
     | Annotated[OlrMethod, Tag("OlrMethod")]
@@ -422,10 +482,16 @@ class Recipe(Section):
     )
     seed: Whole = default(0, "Seed of every draw that has no seed of its own.")
     data: DataSection = DataSection()
-    noise: _Noise | None = default(None, "Noise put on the training labels when the run starts; null: none.")
-    verifier: VerifierSection | None = default(None, "Errors of the verifier; null: it makes none.")
+    noise: _Noise | None = default(
+        None, "Noise put on the training labels when the run starts; null: none."
+    )
+    verifier: VerifierSection | None = default(
+        None, "Errors of the verifier; null: it makes none."
+    )
     model: ModelSection = ModelSection()
-    method: _Method = default(PlainMethod(), "Which label counts, what is rewarded and which prompts train.")
+    method: _Method = default(
+        PlainMethod(), "Which label counts, what is rewarded and which prompts train."
+    )
     train: TrainSection = TrainSection()
     engine: _Engine = default(LocalEngine(), "The software that generates and optimises.")
     logging: LoggingSection = LoggingSection()
@@ -457,7 +523,9 @@ class Recipe(Section):
     def _the_engine_has_the_keys(self) -> Recipe:
         for key in LOCAL_KEYS:
             if self.engine.name == "openrlhf" and not self.is_default(key):
-                raise ValueError(f"{key} is a key of engine.name local alone; remove it, or use that engine")
+                raise ValueError(
+                    f"{key} is a key of engine.name local alone; remove it, or use that engine"
+                )
         return self
 
     def of_strangers(self, keys: Iterable[str]) -> Recipe:
@@ -475,12 +543,16 @@ class Recipe(Section):
         """The keys that make code run which is not olr's, and what they name."""
         rules = self.verifier.where if self.verifier else ()
         named = {
-            "data.extractor": [self.data.extractor if is_function(self.data.extractor) else None],
+            "data.extractor": [
+                self.data.extractor if is_function(self.data.extractor) else None
+            ],
             "method.name": [self.method.name if isinstance(self.method, OwnMethod) else None],
             "verifier.where": [rule.function for rule in rules],
             "model.trust_remote_code": ["true" if self.model.trust_remote_code else None],
         }
-        code = {key: [name for name in names if name is not None] for key, names in named.items()}
+        code = {
+            key: [name for name in names if name is not None] for key, names in named.items()
+        }
         return {key: names for key, names in code.items() if names}
 
     def code_settings(self) -> dict[str, str]:
@@ -488,20 +560,29 @@ class Recipe(Section):
         texts = {key: names[0] for key, names in self.code().items()}
         if "verifier.where" in texts:
             assert self.verifier is not None
-            rules = [rule.model_dump(mode="json", exclude_none=True) for rule in self.verifier.where]
+            rules = [
+                rule.model_dump(mode="json", exclude_none=True) for rule in self.verifier.where
+            ]
             texts["verifier.where"] = json.dumps(rules)
         return {key: f"{key}={text}" for key, text in texts.items()}
 
     def named_again(self) -> list[str]:
         """Return the words that let a stored recipe's own code run again."""
-        return [word for setting in self.code_settings().values() for word in ("--set", setting)]
+        return [
+            word for setting in self.code_settings().values() for word in ("--set", setting)
+        ]
 
     def require_named(self, *keys: str) -> None:
         """Refuse to run code that only a stored recipe names, which may be somebody else's; by default of any key."""
         for key in sorted(self._of_strangers.intersection(keys or self._of_strangers)):
-            what = "trusts code that comes with the model" if key.startswith("model") else "names a function"
+            what = (
+                "trusts code that comes with the model"
+                if key.startswith("model")
+                else "names a function"
+            )
             raise UserError(
-                f"only a stored file {what}; if you trust it too, set {self.code_settings()[key]} again", key
+                f"only a stored file {what}; if you trust it too, set {self.code_settings()[key]} again",
+                key,
             )
 
     @property
@@ -516,7 +597,11 @@ class Recipe(Section):
         changes does change the digests of stored runs.
         """
         values = flatten(self.model_dump(mode="json"))
-        deciding = {key: value for key, value in values.items() if _decides(key) and not self.is_default(key)}
+        deciding = {
+            key: value
+            for key, value in values.items()
+            if _decides(key) and not self.is_default(key)
+        }
         return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:16]
 
     def is_default(self, key: str) -> bool:
@@ -529,7 +614,13 @@ class Recipe(Section):
         return bool(getattr(model, name) == model.default_of(name))
 
 
-LOCAL_KEYS = ("train.lora_rank", "train.lora_alpha", "train.lora_layers", "train.top_k", "train.min_p")
+LOCAL_KEYS = (
+    "train.lora_rank",
+    "train.lora_alpha",
+    "train.lora_layers",
+    "train.top_k",
+    "train.min_p",
+)
 """Keys that the local engine has and OpenRLHF has not; of another trainer they say what it does."""
 
 UNDECIDING = frozenset(
@@ -579,7 +670,9 @@ def changed_keys(old: Recipe, new: Recipe) -> list[str]:
     """Dotted keys in which two recipes differ and that decide the result, as ``key: old -> new``."""
     before, after = flatten(old.plain()), flatten(new.plain())
     keys = sorted(k for k in before.keys() | after.keys() if before.get(k) != after.get(k))
-    return [f"{k}: {before.get(k, 'unset')} -> {after.get(k, 'unset')}" for k in keys if _decides(k)]
+    return [
+        f"{k}: {before.get(k, 'unset')} -> {after.get(k, 'unset')}" for k in keys if _decides(k)
+    ]
 
 
 def refused_changes(old: Recipe, new: Recipe) -> list[str]:
@@ -587,7 +680,9 @@ def refused_changes(old: Recipe, new: Recipe) -> list[str]:
 
     The epochs may be raised: no step before depends on their number, unless the learning rate follows a schedule.
     """
-    refused = [change for change in changed_keys(old, new) if not change.startswith("train.epochs:")]
+    refused = [
+        change for change in changed_keys(old, new) if not change.startswith("train.epochs:")
+    ]
     before, after = old.train.epochs, new.train.epochs
     if after < before:
         refused.append(f"train.epochs: {before} -> {after}, which can only be raised")

@@ -5,7 +5,14 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+)
 from pydantic_core import PydanticCustomError
 
 _MOST_PLACES = 30
@@ -22,7 +29,9 @@ def _require_few_places(number: Decimal) -> Decimal:
     """Refuse a number whose fraction could have more digits than memory holds."""
     exponent = number.as_tuple().exponent
     if isinstance(exponent, int) and exponent < -_MOST_PLACES:
-        raise PydanticCustomError("places", f"Input should have no more than {_MOST_PLACES} decimal places")
+        raise PydanticCustomError(
+            "places", f"Input should have no more than {_MOST_PLACES} decimal places"
+        )
     return number
 
 
@@ -51,7 +60,12 @@ def _extractor_as_text(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     kind, setting = next(iter(value.items()), ("", None))
-    if len(value) != 1 or kind not in _EXTRACTOR_KINDS or not isinstance(setting, str) or not setting.strip():
+    if (
+        len(value) != 1
+        or kind not in _EXTRACTOR_KINDS
+        or not isinstance(setting, str)
+        or not setting.strip()
+    ):
         raise PydanticCustomError(
             "extractor",
             f"Expected a name, or one of {', '.join(_EXTRACTOR_KINDS)} and its text, as {{after: '####'}}",

@@ -24,7 +24,8 @@ class VerifierRule(Section):
     answer: Text | None = default(None, "Answers in which this pattern (RE2) is found.")
     response: Text | None = default(None, "Responses in which this pattern (RE2) is found.")
     function: Annotated[Text, Field(pattern=FUNCTION)] | None = default(
-        None, "`file.py:function` of yours, which gets prompt, response, answer and label and returns a bool."
+        None,
+        "`file.py:function` of yours, which gets prompt, response, answer and label and returns a bool.",
     )
     false_negative_rate: Ratio | None = default(
         None, "There, in place of the section's; null: the section's."
@@ -63,7 +64,8 @@ class VerifierSection(Section):
         Decimal(0), "rho_0: how often an answer that does not match the label gets reward 1."
     )
     draw: Literal["rollout", "answer"] = default(
-        "rollout", "Drawn anew for every rollout, or once: the same answer to a prompt always errs."
+        "rollout",
+        "Drawn anew for every rollout, or once: the same answer to a prompt always errs.",
     )
     where: tuple[VerifierRule, ...] = default(
         (),

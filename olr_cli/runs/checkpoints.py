@@ -152,7 +152,9 @@ def damage_of(checkpoint: Path) -> str | None:
 
 def _files(checkpoint: Path) -> dict[str, Path]:
     """Every file of a checkpoint but its list, by its path in the folder."""
-    files = sorted(file for file in checkpoint.rglob("*") if file.is_file() and file.name != _LIST)
+    files = sorted(
+        file for file in checkpoint.rglob("*") if file.is_file() and file.name != _LIST
+    )
     return {str(file.relative_to(checkpoint)): file for file in files}
 
 

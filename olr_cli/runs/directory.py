@@ -37,7 +37,18 @@ GIVEN_UP = "given_up.jsonl"
 _NEEDED = {"schema_version", "name", "status", "attempts"}
 _KINDS: dict[str, type] = {
     **dict.fromkeys(
-        ("id", "name", "status", "kind", "arm", "recipe_digest", "created", "day", "engine", "policy_digest"),
+        (
+            "id",
+            "name",
+            "status",
+            "kind",
+            "arm",
+            "recipe_digest",
+            "created",
+            "day",
+            "engine",
+            "policy_digest",
+        ),
         str,
     ),
     **dict.fromkeys(("schema_version", "seed", "answer_rules"), int),
@@ -83,9 +94,13 @@ def require_free(path: Path) -> None:
     """
     with writing(path):
         if (path / "manifest.json").exists():
-            status = "in use by a live process" if is_held(path) else read_manifest(path)["status"]
+            status = (
+                "in use by a live process" if is_held(path) else read_manifest(path)["status"]
+            )
             resume = "" if status == "finished" else "resume it, or "
-            raise UserError(f"{path} holds a run already ({status}); {resume}choose another name", "run_dir")
+            raise UserError(
+                f"{path} holds a run already ({status}); {resume}choose another name", "run_dir"
+            )
         files = set(path.iterdir()) if path.is_dir() else {path} if path.exists() else set()
         lock, recipe = path / LOCK, path / "recipe.yaml"
         # A recipe without a lock beside it is the user's own, and not what a kill left.
@@ -135,7 +150,9 @@ def has_run(path: Path) -> bool:
 def is_run(path: Path | str) -> bool:
     """Whether a folder has a run's two first files."""
     # os.path takes a name that is too long for one that does not exist; pathlib raises.
-    return all(os.path.isfile(os.path.join(path, name)) for name in ("manifest.json", "recipe.yaml"))
+    return all(
+        os.path.isfile(os.path.join(path, name)) for name in ("manifest.json", "recipe.yaml")
+    )
 
 
 def require_run(path: Path) -> None:
@@ -188,7 +205,9 @@ def _is_manifest(manifest: Any) -> bool:
     return (
         manifest["status"] in get_args(Status)
         and all(isinstance(attempt, dict) for attempt in manifest["attempts"])
-        and all(isinstance(facts, dict) and isinstance(facts.get("prompts"), int) for facts in sets)
+        and all(
+            isinstance(facts, dict) and isinstance(facts.get("prompts"), int) for facts in sets
+        )
     )
 
 
@@ -231,13 +250,17 @@ def require_kind(path: Path, kind: Kind) -> None:
 
 def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
     """Replace the manifest of a run, whole."""
-    write_text(path / "manifest.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+    write_text(
+        path / "manifest.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+    )
 
 
 def versions() -> dict[str, str]:
     """Versions of this program, Python, and the packages on which results may depend, where they are installed."""
     packages = ("torch", "transformers", "math-verify", "pyarrow", "polars")
-    installed = {name: version for name in packages if (version := installed_version(name)) is not None}
+    installed = {
+        name: version for name in packages if (version := installed_version(name)) is not None
+    }
     return {"olr": __version__, "python": platform.python_version(), **installed}
 
 

@@ -67,7 +67,11 @@ SORT_KEYS: dict[str, Callable[[RunEntry], Any]] = {
 
 
 def list_runs(
-    folders: Sequence[Path], *, status: str | None = None, arm: str | None = None, sort: str = "created"
+    folders: Sequence[Path],
+    *,
+    status: str | None = None,
+    arm: str | None = None,
+    sort: str = "created",
 ) -> list[RunEntry]:
     """The runs at and below folders, those of one status and with a text in their arm, sorted."""
     if status is not None and status not in STATUSES:
@@ -81,7 +85,9 @@ def list_runs(
         for path in [folder] if is_run(folder) else runs_below(folder):
             entries.setdefault(path.resolve(), _entry(path, folder))
     chosen = [
-        run for run in entries.values() if status in (None, run.status) and (arm is None or arm in run.arm)
+        run
+        for run in entries.values()
+        if status in (None, run.status) and (arm is None or arm in run.arm)
     ]
     return sorted(chosen, key=lambda run: (SORT_KEYS[sort](run), run.created, run.name))
 
@@ -97,7 +103,9 @@ def runs_answer(folders: Sequence[Path], entries: Sequence[RunEntry]) -> Answer:
     )
     notes = [f"{run.path}: {run.problem}" for run in entries if run.problem]
     can_go_on = ("stopped", "failed", "crashed")
-    unfinished = [run for run in entries if run.status in can_go_on and run.engine != "external"]
+    unfinished = [
+        run for run in entries if run.status in can_go_on and run.engine != "external"
+    ]
     commands = {}
     if any(run.epoch is not None for run in entries):
         commands[f"olr analyze {named}"] = "figures, and a comparison of the arms"
@@ -105,15 +113,31 @@ def runs_answer(folders: Sequence[Path], entries: Sequence[RunEntry]) -> Answer:
         last = unfinished[-1]
         words = ["--resume", "--run-dir", last.path]
         if last.kind == "training":
-            command = join(["olr", "train", *words, *read_recipe(Path(last.path)).named_again()])
+            command = join(
+                ["olr", "train", *words, *read_recipe(Path(last.path)).named_again()]
+            )
         else:  # which is asked for by options, not by a recipe
             command = f"olr rollouts MODEL DATA {join(words)}"
         commands[command] = "continue a run"
-    return Answer([table] if entries else [table.nothing], {"runs": entries}, notes, next=commands)
+    return Answer(
+        [table] if entries else [table.nothing], {"runs": entries}, notes, next=commands
+    )
 
 
-_HEADS = ("run", "arm", "seed", "status", "epoch", "held-out\naccuracy", "wrong\nlabels", "created", "size")
-_COLUMNS = [Column(head, is_text=head in ("run", "arm", "status", "created")) for head in _HEADS]
+_HEADS = (
+    "run",
+    "arm",
+    "seed",
+    "status",
+    "epoch",
+    "held-out\naccuracy",
+    "wrong\nlabels",
+    "created",
+    "size",
+)
+_COLUMNS = [
+    Column(head, is_text=head in ("run", "arm", "status", "created")) for head in _HEADS
+]
 
 
 def _cells(run: RunEntry) -> list[str]:
@@ -132,7 +156,9 @@ def _cells(run: RunEntry) -> list[str]:
 
 def _entry(path: Path, folder: Path) -> RunEntry:
     entry = RunEntry(
-        path.name if path == folder else os.path.relpath(path, folder), str(path), size=_size(path)
+        path.name if path == folder else os.path.relpath(path, folder),
+        str(path),
+        size=_size(path),
     )
     try:
         run, manifest, lines = read_run(path), read_manifest(path), read_metrics(path)
@@ -153,7 +179,9 @@ def _entry(path: Path, folder: Path) -> RunEntry:
         epoch=int(trained[-1]["epoch"]) if trained else None,
         epochs=run.recipe.train.epochs,
         accuracy=of_epoch("eval/avg", lines),
-        wrong_labels=of_epoch("label/effective_noise", [it for it in trained if it["epoch"] == whole[-1]]),
+        wrong_labels=of_epoch(
+            "label/effective_noise", [it for it in trained if it["epoch"] == whole[-1]]
+        ),
         created=run.created,
     )
 

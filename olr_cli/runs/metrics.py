@@ -25,7 +25,9 @@ def known(metrics: Mapping[str, float | None]) -> Metrics:
     return {name: value for name, value in metrics.items() if value is not None}
 
 
-def append_metrics(run: Path, step: int, epoch: int, metrics: Mapping[str, float | None]) -> None:
+def append_metrics(
+    run: Path, step: int, epoch: int, metrics: Mapping[str, float | None]
+) -> None:
     """Append one step's metrics; None is written as null."""
     line = json.dumps({"step": step, "epoch": epoch, **metrics})
     file = run / "metrics.jsonl"
@@ -90,7 +92,9 @@ def accuracy_fall(lines: Iterable[Metrics]) -> tuple[int, str] | None:
         now, highest = line["eval/avg"], best["eval/avg"]
         error = max(line["eval/avg_stderr"], best["eval/avg_stderr"])
         if highest - now > max(_FALL, _FALL_ERRORS * error):
-            return int(line["step"]), f"held-out accuracy fell to {now:.0%} ({highest:.0%} at its best)"
+            return int(
+                line["step"]
+            ), f"held-out accuracy fell to {now:.0%} ({highest:.0%} at its best)"
         if now > highest:
             best = {name: line[name] for name in best}
     return None

@@ -22,7 +22,9 @@ class Progress:
     def know(self, *, truth: bool, held_out: bool) -> None:
         """Called before `start`: whether there are true answers and a test set, which some columns need."""
 
-    def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
+    def start(
+        self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()
+    ) -> None:
         """Training begins after step `done` of `steps`; `seen`: the metrics of the epoch's steps before that."""
 
     def step(self, step: int, metrics: Metrics) -> None:
@@ -41,7 +43,9 @@ class Progress:
 class JsonProgress(Progress):
     """One JSON object a line on standard output; a step has the metrics that are known in any case."""
 
-    def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
+    def start(
+        self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()
+    ) -> None:
         self._print("start", steps=steps, done=done, steps_per_epoch=steps_per_epoch)
 
     def step(self, step: int, metrics: Metrics) -> None:
@@ -67,7 +71,9 @@ class _EpochProgress(Progress):
         columns = tuple(it for it in known if held_out or not it.metric.startswith("eval/"))
         self._layout = replace(self._whole, columns=columns)
 
-    def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
+    def start(
+        self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()
+    ) -> None:
         self._steps, self._done, self._per_epoch = steps, done, steps_per_epoch
         self._seen = list(seen)
         self._began = self._said = time.monotonic()
@@ -76,7 +82,9 @@ class _EpochProgress(Progress):
         """The time that the steps after this one take at the pace of this attempt; "" before its first."""
         taken = step - self._done
         return (
-            rough_duration((time.monotonic() - self._began) / taken * (self._steps - step)) if taken else ""
+            rough_duration((time.monotonic() - self._began) / taken * (self._steps - step))
+            if taken
+            else ""
         )
 
     def is_time(self, seconds: float) -> bool:
@@ -106,7 +114,9 @@ class LineProgress(_EpochProgress):
         super().__init__(layout)
         self._stream = sys.stdout if stream is None else stream
 
-    def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
+    def start(
+        self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()
+    ) -> None:
         super().start(steps, done, steps_per_epoch, seen)
         self._step = done
         for line, above_time in zip(self._layout.header, ("time", "left"), strict=True):
@@ -120,7 +130,9 @@ class LineProgress(_EpochProgress):
     def within(self, done: int, of: int, what: str = "rollouts") -> None:
         if self.is_time(_LINE_EVERY_SECONDS):
             left = self.left(self._step)
-            self.say(f"step {self._step + 1}: {done:,} of {of:,} {what}{left and f', {left} left'}")
+            self.say(
+                f"step {self._step + 1}: {done:,} of {of:,} {what}{left and f', {left} left'}"
+            )
 
     def say(self, sentence: str) -> None:
         self._said = time.monotonic()
@@ -153,13 +165,20 @@ class LiveProgress(_EpochProgress):
             expand=False,
         )
 
-    def start(self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()) -> None:
+    def start(
+        self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()
+    ) -> None:
         super().start(steps, done, steps_per_epoch, seen)
         for line in self._layout.header:
             self.say(line)
         self._bar.start()
         self._task = self._bar.add_task(
-            "train", total=steps, completed=done, epoch=done // steps_per_epoch + 1, left="", latest=""
+            "train",
+            total=steps,
+            completed=done,
+            epoch=done // steps_per_epoch + 1,
+            left="",
+            latest="",
         )
 
     def step(self, step: int, metrics: Metrics) -> None:
@@ -172,7 +191,11 @@ class LiveProgress(_EpochProgress):
         left = self.left(step)
         epoch = max(0, step - 1) // self._per_epoch + 1
         self._bar.update(
-            self._task, completed=step, epoch=epoch, left=left and f", {left} left", latest=latest
+            self._task,
+            completed=step,
+            epoch=epoch,
+            left=left and f", {left} left",
+            latest=latest,
         )
 
     def within(self, done: int, of: int, what: str = "rollouts") -> None:
@@ -227,7 +250,9 @@ class Layout:
         for column in self.columns:
             above += " " * column.width
             above = above[: len(above) - len(column.above)] + column.above
-        return above, self.row + "".join(f"{column.heading:>{column.width}}" for column in self.columns)
+        return above, self.row + "".join(
+            f"{column.heading:>{column.width}}" for column in self.columns
+        )
 
 
 _REWARD = _Column("", "reward", 7, "rollout/reward", decimals=2)
@@ -259,11 +284,19 @@ ROLLOUTS = Layout(
         _DIFFERS,
         _Column("", "right", 7, "majority/accuracy", needs_truth=True),
         _Column("", "clean", 7, "majority/accuracy_clean", needs_truth=True),
-        _Column("------ majority answer ------", "noisy", 7, "majority/accuracy_noisy", needs_truth=True),
+        _Column(
+            "------ majority answer ------",
+            "noisy",
+            7,
+            "majority/accuracy_noisy",
+            needs_truth=True,
+        ),
         _Column("", "as label", 10, "rollout/reward"),
         _Column("", "no answer", 11, "rollout/missing_answers"),
         _Column("", "cut", 6, "rollout/truncated"),
-        _Column("------------ responses -----------", "length", 8, "rollout/length", decimals=1),
+        _Column(
+            "------------ responses -----------", "length", 8, "rollout/length", decimals=1
+        ),
     ),
     (_DIFFERS,),
 )
@@ -284,7 +317,9 @@ def headline(lines: Sequence[Metrics]) -> str:
         "majority right on noisy prompts": of_epoch("majority/accuracy_noisy", epoch),
         "wrong labels": of_epoch("label/effective_noise", epoch),
     }
-    return "  ".join(f"{name} {value:.0%}" for name, value in values.items() if value is not None)
+    return "  ".join(
+        f"{name} {value:.0%}" for name, value in values.items() if value is not None
+    )
 
 
 def of_epoch(name: str, steps: Sequence[Metrics]) -> float | None:
@@ -298,7 +333,9 @@ def of_epoch(name: str, steps: Sequence[Metrics]) -> float | None:
     if not known:
         return None
     weights = [_prompts_of(name, metrics) for metrics in known]
-    return sum(metrics[name] * weight for metrics, weight in zip(known, weights, strict=True)) / sum(weights)
+    return sum(
+        metrics[name] * weight for metrics, weight in zip(known, weights, strict=True)
+    ) / sum(weights)
 
 
 def _prompts_of(name: str, metrics: Metrics) -> float:
@@ -320,7 +357,11 @@ def clock(seconds: float) -> str:
 
 def rough_duration(seconds: float) -> str:
     """A duration in at most four characters: 45s, 12m, 3.5h, 26h, 12d."""
-    for most, unit, size, decimals in ((99.5, "s", 1, 0), (99.5, "m", 60, 0), (9.95, "h", 3600, 1)):
+    for most, unit, size, decimals in (
+        (99.5, "s", 1, 0),
+        (99.5, "m", 60, 0),
+        (9.95, "h", 3600, 1),
+    ):
         if seconds < most * size:
             return f"{seconds / size:.{decimals}f}{unit}"
     hours = seconds / 3600

@@ -51,7 +51,9 @@ class Schedule:
         return cls(
             prompts=prompts,
             size=train.prompts_per_step,
-            mini=min(train.mini_batch_prompts or train.prompts_per_step, train.prompts_per_step),
+            mini=min(
+                train.mini_batch_prompts or train.prompts_per_step, train.prompts_per_step
+            ),
             epochs=train.epochs,
             seed=recipe.seed,
             highest=train.learning_rate,

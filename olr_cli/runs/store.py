@@ -71,7 +71,9 @@ class RunStore:
         with writing(shard):
             shard.parent.mkdir(exist_ok=True)
         arrow = arrow_table(table, columns)
-        marked = arrow.replace_schema_metadata({**arrow.schema.metadata, "olr.run": self._run_id})
+        marked = arrow.replace_schema_metadata(
+            {**arrow.schema.metadata, "olr.run": self._run_id}
+        )
         # A shard is small and of one step: dictionaries and statistics would cost more than they save. lz4 would save a
         # fifth of the time, but a reader may take one wrong byte of the footer for another compression, unnoticed.
         options = {"compression": "zstd", "use_dictionary": False, "write_statistics": False}
@@ -116,7 +118,9 @@ def table_shards(folder: Path) -> dict[int, Path]:
     """Step -> its shard in a table's folder, steps ascending; what is no file is no shard."""
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
         named = ((_SHARD.fullmatch(entry.name), entry) for entry in entries)
-        steps = sorted((int(name[1]), entry.name) for name, entry in named if name and entry.is_file())
+        steps = sorted(
+            (int(name[1]), entry.name) for name, entry in named if name and entry.is_file()
+        )
         return {step: folder / name for step, name in steps}
     return {}
 
@@ -131,7 +135,9 @@ def table_schema(table: str) -> Any:
 def arrow_table(table: str, columns: Columns) -> Any:
     """Columns as a `pyarrow.Table` with the schema of `table`."""
     schema = table_schema(table)
-    return pa.table([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
+    return pa.table(
+        [pa.array(columns[field.name], field.type) for field in schema], schema=schema
+    )
 
 
 def stored_steps(run: Path) -> list[int]:
@@ -215,10 +221,14 @@ def _scan_shards(table: str, shards: Mapping[Path, bool], **options: Any) -> pl.
     def scan(alike: Iterable[Path], is_of_today: bool) -> pl.LazyFrame:
         # Only a shard that was written with other columns may lack one. In any other a missing column is a damaged
         # name, and its values would silently be nulls.
-        lenient: Any = {} if is_of_today else {"missing_columns": "insert", "extra_columns": "ignore"}
+        lenient: Any = (
+            {} if is_of_today else {"missing_columns": "insert", "extra_columns": "ignore"}
+        )
         return pl.scan_parquet([*alike], glob=False, schema=schema, **lenient, **options)
 
-    return pl.concat(scan(alike, kind) for kind, alike in itertools.groupby(shards, shards.__getitem__))
+    return pl.concat(
+        scan(alike, kind) for kind, alike in itertools.groupby(shards, shards.__getitem__)
+    )
 
 
 @cache
@@ -252,11 +262,15 @@ def _checked(runs: Sequence[Path], table: str) -> dict[Path, bool]:
         labelled = _prompt_visits("labels", _as_they_are(steps, "labels"))
         for (shard, *_), of_rollouts, of_labels in zip(shards, visits, labelled, strict=True):
             if of_rollouts not in (None, of_labels):
-                raise UserError(f"{shard} lacks rollouts of its step's labels, or has others; {_RESTORE}")
+                raise UserError(
+                    f"{shard} lacks rollouts of its step's labels, or has others; {_RESTORE}"
+                )
     return {shard: is_of_today for shard, is_of_today, *_ in shards}
 
 
-def _as_they_are(steps: Mapping[Path, list[int]], table: str) -> tuple[tuple[Path, bool, int, int], ...]:
+def _as_they_are(
+    steps: Mapping[Path, list[int]], table: str
+) -> tuple[tuple[Path, bool, int, int], ...]:
     """The shards of the steps of runs, each of them checked, with what changes when their bytes do."""
     found = []
     for run, complete in steps.items():
@@ -276,7 +290,9 @@ def _prompt_visits(
     They can if every shard has the step of its name and no prompt's visit comes twice in a run.
     """
     step, of_labels = pl.col("step"), table == "labels"
-    is_twice = pl.struct("run", "prompt_id", "visit").is_duplicated() if of_labels else pl.lit(False)
+    is_twice = (
+        pl.struct("run", "prompt_id", "visit").is_duplicated() if of_labels else pl.lit(False)
+    )
     # One query for all: a query costs more than a shard's rows, and a folder may have thousands of runs.
     is_of_today = {shard: kind for shard, kind, *_ in shards}
     rows = _scan_shards(table, is_of_today, include_file_paths="shard")
@@ -300,7 +316,11 @@ def _prompt_visits(
     found = [(shard, rows_of.get(str(shard))) for shard in is_of_today]
     for shard, row in found:
         number = _step_of(shard)
-        is_of_step = row is not None and (row["first"], row["last"], row["unknown"]) == (number, number, 0)
+        is_of_step = row is not None and (row["first"], row["last"], row["unknown"]) == (
+            number,
+            number,
+            0,
+        )
         if not is_of_step and (of_labels or row is not None):
             raise UserError(f"{shard} has no rows, or rows of another step; {_RESTORE}")
     for shard, row in found:
@@ -316,7 +336,9 @@ def check_shard(shard: Path, table: str, run: str = "") -> bool:
     """
     marks = _marks(shard)
     if marks.get("olr.table") != table:
-        raise UserError(f"{shard} is not a shard of olr's {table} table; move it out of the run directory")
+        raise UserError(
+            f"{shard} is not a shard of olr's {table} table; move it out of the run directory"
+        )
     version = marks.get("olr.schema_version", "")
     if version != str(SCHEMA_VERSION):
         raise UserError(
@@ -342,7 +364,9 @@ def _marks(shard: Path) -> dict[str, str]:
         problem = system_problem(error)
         if problem is not None:
             raise UserError(f"{shard} could not be read: {problem}") from None
-        raise UserError(f"{shard} is not a whole Parquet file ({first_line(error)}); {_RESTORE}") from None
+        raise UserError(
+            f"{shard} is not a whole Parquet file ({first_line(error)}); {_RESTORE}"
+        ) from None
 
 
 @lru_cache(maxsize=64)
@@ -356,7 +380,9 @@ def _columns(schema: str) -> tuple[str, ...]:
 
 def stored_history(path: Path, judge: Judge) -> History:
     """The history in a run's labels table; `judge` finds the classes of its majority answers."""
-    _shards([path], "rollouts")  # the labels must be of the rollouts, as every other reader asks
+    _shards(
+        [path], "rollouts"
+    )  # the labels must be of the rollouts, as every other reader asks
     columns = ("prompt_id", "visit", "majority_answer", "majority_count", "rollouts")
     labels = scan_labels(path).select(columns).sort("visit").collect()
     # Keys are made anew, not stored: those of another version of the rules need not equal today's.
@@ -394,7 +420,9 @@ def explain_damage(error: BaseException, places: Iterable[Path]) -> str | None:
     is_of_system = isinstance(error, OSError) and error.errno is None
     if not is_of_system and type(error).__module__.partition(".")[0] not in _DECODERS:
         return None
-    manifests = (manifest for place in places for manifest in sorted(place.glob("**/manifest.json")))
+    manifests = (
+        manifest for place in places for manifest in sorted(place.glob("**/manifest.json"))
+    )
     for run, table in itertools.product((manifest.parent for manifest in manifests), _RECORDS):
         for shard in table_shards(run / table).values():
             try:

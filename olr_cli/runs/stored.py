@@ -75,13 +75,19 @@ class Run:
 
     def logged_before_training(self, name: str) -> float | None:
         """The value of a metric at step 0, of the policy before training; None if it was not measured."""
-        return next((line[name] for line in read_metrics(self.path, name) if line["step"] == 0), None)
+        return next(
+            (line[name] for line in read_metrics(self.path, name) if line["step"] == 0), None
+        )
 
     @cached_property
     def settings(self) -> dict[str, Any]:
         """The settings that make the run's arm: its recipe's dotted keys, without those that may differ."""
         flat = flatten({"method": dict(self.rule_defaults)}) | flatten(self.recipe.plain())
-        return {k: v for k, v in flat.items() if k not in _SAME_ARM and k.split(".")[0] not in _SAME_ARM}
+        return {
+            k: v
+            for k, v in flat.items()
+            if k not in _SAME_ARM and k.split(".")[0] not in _SAME_ARM
+        }
 
     @cached_property
     def noise(self) -> str:
@@ -94,7 +100,9 @@ class Run:
         else:
             marked = marked_noise(self.labels)
             of_labels = f"{marked[0]} {marked[1]:.2g}" if marked else ""
-        of_verdicts = f"verifier {verifier.brief}" if verifier is not None and verifier.brief else ""
+        of_verdicts = (
+            f"verifier {verifier.brief}" if verifier is not None and verifier.brief else ""
+        )
         return ", ".join(filter(None, (of_labels, of_verdicts)))
 
 

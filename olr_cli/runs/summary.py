@@ -32,11 +32,15 @@ def run_summary(run: Path) -> Answer:
         "run": str(run),
         "name": name,
         # The last known value of every metric, with the step and epoch of the last line.
-        "metrics": {metric: value for line in read_metrics(run) for metric, value in line.items()},
+        "metrics": {
+            metric: value for line in read_metrics(run) for metric, value in line.items()
+        },
         "summary": dict(facts),
         "collapse": [{"step": fall[0], "sign": fall[1]}] if fall else [],
     }
-    knows_truth = scan_labels(run).select(pl.col("true_answer").is_not_null().any()).collect().item()
+    knows_truth = (
+        scan_labels(run).select(pl.col("true_answer").is_not_null().any()).collect().item()
+    )
     command = f"olr analyze {quote(str(run))}{' --figure dynamics' if knows_truth else ''}"
     return Answer(lines, data, notes=[] if note is None else [note], next={command: ""})
 
@@ -58,7 +62,9 @@ def outcomes(run: Path) -> list[tuple[str, str]]:
     if "label/effective_noise" in last:
         marked = last.get("label/initial_noise")
         initially = "" if marked is None else f" (initially marked: {marked:.1%})"
-        facts.append(("wrong labels, last epoch", f"{last['label/effective_noise']:.1%}{initially}"))
+        facts.append(
+            ("wrong labels, last epoch", f"{last['label/effective_noise']:.1%}{initially}")
+        )
     return facts
 
 
@@ -67,7 +73,10 @@ def _held_out(lines: list[Metrics]) -> list[tuple[str, str]]:
     if len(measured) < 2:
         return []
     first, last = measured[0], measured[-1]
-    accuracy, majority = f"{first['eval/avg']:.1%} -> {last['eval/avg']:.1%}", "not in metrics.jsonl"
+    accuracy, majority = (
+        f"{first['eval/avg']:.1%} -> {last['eval/avg']:.1%}",
+        "not in metrics.jsonl",
+    )
     if "eval/avg_stderr" in last:
         reach = 1.96 * last["eval/avg_stderr"]
         low, high = max(last["eval/avg"] - reach, 0.0), min(last["eval/avg"] + reach, 1.0)

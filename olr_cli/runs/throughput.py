@@ -41,7 +41,9 @@ class StepWork:
     trains: Sequence[bool]
 
 
-def throughput(work: StepWork, times: Mapping[str, float], peak_bytes: int | None) -> dict[str, float | None]:
+def throughput(
+    work: StepWork, times: Mapping[str, float], peak_bytes: int | None
+) -> dict[str, float | None]:
     """The metrics of `QUANTITIES` for one step, but for those that are times; None where unknown.
 
     `times` has the seconds ``time/rollouts``, ``time/update`` and ``time/step``; `peak_bytes` is the most memory that

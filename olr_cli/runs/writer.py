@@ -63,7 +63,9 @@ Mark = Callable[[Iterable[Prompt]], Sequence[Prompt]]
 class RunWriter(AbstractContextManager["RunWriter"]):
     """Writes one attempt of a run."""
 
-    def __init__(self, path: Path, recipe: Recipe, lock: ExitStack, joined: int | None = None) -> None:
+    def __init__(
+        self, path: Path, recipe: Recipe, lock: ExitStack, joined: int | None = None
+    ) -> None:
         self.path, self.recipe = path, recipe
         self.prompts: dict[str, Prompt] = {}
         """By id, those that `add_prompts` got: of a run whose prompts are known only as they come."""
@@ -74,7 +76,9 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         self._is_open = False
 
     @classmethod
-    def create(cls, path: Path, recipe: Recipe, *, kind: Kind = "training", arm: str = "") -> RunWriter:
+    def create(
+        cls, path: Path, recipe: Recipe, *, kind: Kind = "training", arm: str = ""
+    ) -> RunWriter:
         """Make a run directory and hold it; see `create_run`."""
         with at("run_dir"), ExitStack() as lock:
             lock.enter_context(held(path, make=True))
@@ -114,7 +118,9 @@ class RunWriter(AbstractContextManager["RunWriter"]):
             set_aside(checkpoint_path(self.path, number))
         keep_newest(self.path, read_recipe(self.path).train.keep_checkpoints)
 
-    def begin(self, *, after: int, facts: Mapping[str, Any], data: Mapping[str, Any] | None = None) -> None:
+    def begin(
+        self, *, after: int, facts: Mapping[str, Any], data: Mapping[str, Any] | None = None
+    ) -> None:
         """Note in the manifest that this process works on the run.
 
         Args:
@@ -126,7 +132,12 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         working_with = {"versions": versions(), "recipe_digest": self.recipe.digest(), **facts}
         manifest |= {"status": "running", "data": self._prompt_facts if data is None else data}
         manifest |= rule_facts(self.recipe.method) | working_with
-        process = {"started": now(), "host": socket.gethostname(), "pid": os.getpid(), "from_step": after}
+        process = {
+            "started": now(),
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "from_step": after,
+        }
         manifest["attempts"].append(process | working_with)
         write_manifest(self.path, manifest)
         # Now, not at the end: wherever this attempt ends, a resume takes the number of epochs from here.
@@ -195,7 +206,9 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         """Note how the attempt ended, facts about the run, and the recipe if more of it is known; let the run go."""
         if recipe is not None and recipe != self.recipe:
             # First, so that `read_recipe` finds the digest of the one or the other, wherever a kill comes.
-            write_manifest(self.path, {**read_manifest(self.path), "recipe_digest": recipe.digest()})
+            write_manifest(
+                self.path, {**read_manifest(self.path), "recipe_digest": recipe.digest()}
+            )
             write_recipe(self.path, recipe)
         self._end(status, **facts)
         self._lock.close()
@@ -210,7 +223,9 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         write_manifest(self.path, manifest)
 
     def _require_attempt(self) -> None:
-        if self._joined is not None and self._joined != len(read_manifest(self.path)["attempts"]):
+        if self._joined is not None and self._joined != len(
+            read_manifest(self.path)["attempts"]
+        ):
             raise UserError(f"{self.path} was resumed by another process; this one has stopped")
 
     def _note(self, prompts: Sequence[Prompt], mark: Mark) -> None:
@@ -221,7 +236,9 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     @property
     def _prompt_facts(self) -> dict[str, Any]:
         size = len(self.prompts)
-        return {"train": {"source": PROMPTS, "digest": self._digest.hexdigest(), "prompts": size}}
+        return {
+            "train": {"source": PROMPTS, "digest": self._digest.hexdigest(), "prompts": size}
+        }
 
 
 def _require_same_rule(path: Path, recipe: Recipe) -> None:

@@ -36,12 +36,21 @@ def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
         rollouts = scan_rollouts(source).select("prompt_id", "is_correct", *_ANSWERS).collect()
     else:
         extractor = default_extractor(prompts.prompts[0].data_source)
-        log = read_log([source], wanted=(*_ANSWERS, "is_correct", "reward"), extractor=extractor)
+        log = read_log(
+            [source], wanted=(*_ANSWERS, "is_correct", "reward"), extractor=extractor
+        )
         rollouts = log.rows.cast({pl.Categorical: pl.String})
-        logged = {name: Prompt(name, turns, None, None, None) for name, turns in log.questions.items()}
-        ids = {name: prompt.prompt_id for name, prompt in same_prompts(logged, prompts.prompts).items()}
+        logged = {
+            name: Prompt(name, turns, None, None, None) for name, turns in log.questions.items()
+        }
+        ids = {
+            name: prompt.prompt_id
+            for name, prompt in same_prompts(logged, prompts.prompts).items()
+        }
     known = [name for name in ("is_correct", "is_rewarded") if name in rollouts.columns]
-    verdict = next((name for name in known if rollouts[name].null_count() < len(rollouts)), None)
+    verdict = next(
+        (name for name in known if rollouts[name].null_count() < len(rollouts)), None
+    )
     if verdict is not None:
         rollouts = rollouts.filter(~pl.col(verdict))
     column = next(name for name in _ANSWERS if name in rollouts.columns)
@@ -78,9 +87,13 @@ def proved_wrong(
         if prompt.prompt_id in answers and prompt.given_label is not None
     }
     keys = judge.keys(answer for prompt_id in labels for answer in answers[prompt_id])
-    pairs = [(label, answer) for prompt_id, label in labels.items() for answer in answers[prompt_id]]
+    pairs = [
+        (label, answer) for prompt_id, label in labels.items() for answer in answers[prompt_id]
+    ]
     verdicts = zip(pairs, judge.matches(pairs), strict=True)
-    wrong_pairs = [pair for pair, verdict in verdicts if is_read(keys[pair[1]]) and verdict is False]
+    wrong_pairs = [
+        pair for pair, verdict in verdicts if is_read(keys[pair[1]]) and verdict is False
+    ]
     lenient = dict(zip(wrong_pairs, judge.may_match(wrong_pairs), strict=True))
     wrong: dict[str, list[str]] = {}
     refused: list[Pair] = []

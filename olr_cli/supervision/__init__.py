@@ -1,10 +1,17 @@
 """Which label counts: vote, history, criteria, effective label, reward. Knows nothing of models."""
 
-from olr_cli.supervision.history import History as History, MajorityVote as MajorityVote, Past as Past
+from olr_cli.supervision.history import (
+    History as History,
+    MajorityVote as MajorityVote,
+    Past as Past,
+)
 from olr_cli.supervision.methods import Method as Method, compose as compose
 from olr_cli.supervision.metrics import step_metrics as step_metrics
 from olr_cli.supervision.selection import keep_fraction as keep_fraction
-from olr_cli.supervision.supervisor import Supervisor as Supervisor, make_supervisor as make_supervisor
+from olr_cli.supervision.supervisor import (
+    Supervisor as Supervisor,
+    make_supervisor as make_supervisor,
+)
 from olr_cli.supervision.types import (
     SCHEMA_VERSION as SCHEMA_VERSION,
     Decided as Decided,

@@ -45,12 +45,18 @@ class Group:
     def undecided(self, label: str, view: int) -> int:
         """Return how many rollouts of a view are proved neither right nor wrong by a label."""
         right = self.right(label)
-        rest = (answer for answer in self.answers[view] if answer is not None and answer not in right)
+        rest = (
+            answer
+            for answer in self.answers[view]
+            if answer is not None and answer not in right
+        )
         return sum(not self.is_wrong(label, answer) for answer in rest)
 
     def count(self, label: str | None) -> int | None:
         """How many rollouts of the original view match a label; None without a label, 0 for the sentinel."""
-        return None if label is None else sum(map(self.right(label).__contains__, self.answers[0]))
+        return (
+            None if label is None else sum(map(self.right(label).__contains__, self.answers[0]))
+        )
 
     @property
     def is_consistent(self) -> bool:
@@ -94,7 +100,9 @@ class Group:
             first_majority(answers, vote, self.grading.keys)
             for answers, vote in zip(self.answers, self.votes, strict=True)
         ]
-        return tuple(key and vote.spelling[key] for key, vote in zip(keys, self.votes, strict=True))
+        return tuple(
+            key and vote.spelling[key] for key, vote in zip(keys, self.votes, strict=True)
+        )
 
     def record(self, label: Label, rewards: Sequence[Sequence[float]]) -> LabelRecord:
         """The row of the labels table, once the label and the rewards of each view are decided."""
@@ -123,7 +131,9 @@ class Group:
             effective_label=label.answers[0],
             label_source=label.source,
             majority_is_correct=None if true is None else majority in self.right(true),
-            majority_is_noisy_label=majority in self.right(self.noisy_label) if prompt.is_marked else None,
+            majority_is_noisy_label=majority in self.right(self.noisy_label)
+            if prompt.is_marked
+            else None,
             effective_label_is_correct=self._is_correct(label.answers[0]),
             reward_mean=sum(map(sum, rewards)) / sum(map(len, rewards)),
             has_zero_variance=all(len(set(of_view)) == 1 for of_view in rewards),
@@ -136,7 +146,11 @@ class Group:
             return None
         if label == SENTINEL:
             return False  # wrong even where the true answer is unknown (R2)
-        return None if self.prompt.true_answer is None else label in self.right(self.prompt.true_answer)
+        return (
+            None
+            if self.prompt.true_answer is None
+            else label in self.right(self.prompt.true_answer)
+        )
 
 
 def _spelling(historical: Key | None, past: Past, vote: Vote) -> str | None:

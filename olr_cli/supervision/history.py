@@ -47,7 +47,10 @@ class Past(NamedTuple):
         if visit.majority is not None and answer is not None:
             # New mappings: the past before this visit must stay as it is, in case the step turns out to be invalid.
             spellings = majorities.get(visit.majority, {})
-            majorities = {**majorities, visit.majority: {**spellings, answer: spellings.get(answer, 0) + 1}}
+            majorities = {
+                **majorities,
+                visit.majority: {**spellings, answer: spellings.get(answer, 0) + 1},
+            }
         scale, total, moment, rollouts = self.scale, self.total, self.moment, visit.rollouts
         if scale != rollouts:  # K may differ from visit to visit
             scale = math.lcm(scale, rollouts)

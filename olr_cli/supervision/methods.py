@@ -171,7 +171,9 @@ def _name(section: MethodSection, label: LabelChoice) -> str:
     additions = [name for name, is_there in added.items() if is_there]
     if label == "given":
         return "+".join(additions) or "grpo"
-    name = section.name.rpartition(":")[2]  # of a function, its own, unless a method of olr has it
+    name = section.name.rpartition(":")[
+        2
+    ]  # of a function, its own, unless a method of olr has it
     name = section.name if label == "own" and name in METHODS else name
     if isinstance(section, OlrMethod):
         chosen, papers = section.criteria, OlrMethod().criteria

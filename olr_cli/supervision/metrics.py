@@ -56,7 +56,9 @@ LABEL_METRICS: Mapping[str, pl.Expr] = {
     "label/selection_ratio_clean": _mean(_SELECTED, _CLEAN),
     "label/selection_ratio_noisy": _mean(_SELECTED, _NOISY),
     "label/selected_accuracy": _mean("effective_label_is_correct", _SELECTED),
-    "label/effective_noise": _mean(pl.col("effective_label_is_correct").cast(pl.Boolean).not_(), _OTHERS),
+    "label/effective_noise": _mean(
+        pl.col("effective_label_is_correct").cast(pl.Boolean).not_(), _OTHERS
+    ),
     "label/initial_noise": _mean(pl.col("noise_type") != "clean", _OTHERS),
     "label/noise_realised": _mean(pl.col("noisy_label_count") > 0, _NOISY),
     "slope/clean": _mean("slope", _CLEAN),
@@ -156,9 +158,13 @@ def rollout_metrics(labels: pl.DataFrame, rollouts: pl.DataFrame) -> dict[str, f
     return _known(rollouts, {**_ROLLOUT_METRICS, **_REWARD_METRICS}) | groups
 
 
-def step_metrics(labels: pa.Table, rollouts: pa.Table, timeouts: int, undecided: int = 0) -> dict[str, float]:
+def step_metrics(
+    labels: pa.Table, rollouts: pa.Table, timeouts: int, undecided: int = 0
+) -> dict[str, float]:
     """Return the metrics of one step, of its rows, and of what is in no row: `Decided.timeouts` and `undecided`."""
-    label_rows, rollout_rows = (pl.DataFrame(pl.from_arrow(table)) for table in (labels, rollouts))
+    label_rows, rollout_rows = (
+        pl.DataFrame(pl.from_arrow(table)) for table in (labels, rollouts)
+    )
     return {
         **label_metrics(label_rows),
         **rollout_metrics(label_rows, rollout_rows),
@@ -182,5 +188,7 @@ def by_visit(
 
 
 def _known(rows: pl.DataFrame, metrics: Mapping[str, pl.Expr]) -> dict[str, float]:
-    values = rows.select(expression.alias(name) for name, expression in metrics.items()).row(0, named=True)
+    values = rows.select(expression.alias(name) for name, expression in metrics.items()).row(
+        0, named=True
+    )
     return {name: float(value) for name, value in values.items() if value is not None}

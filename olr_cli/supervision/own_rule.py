@@ -72,5 +72,16 @@ def rule_facts(method: MethodSection) -> dict[str, dict[str, Any]]:
     source = source_of(method.name)
     digest = hashlib.sha256(source.encode()).hexdigest()[:16]
     _, *keys = inspect.signature(load_function(method.name)).parameters.values()
-    defaults = {key.name: key.default for key in keys if isinstance(key.default, str | int | float | None)}
-    return {"rule": {"function": method.name, "digest": digest, "source": source, "defaults": defaults}}
+    defaults = {
+        key.name: key.default
+        for key in keys
+        if isinstance(key.default, str | int | float | None)
+    }
+    return {
+        "rule": {
+            "function": method.name,
+            "digest": digest,
+            "source": source,
+            "defaults": defaults,
+        }
+    }

@@ -56,7 +56,11 @@ class Score:
     def _shared(self, step: Step, start: int, end: int) -> list[float]:
         """The statistic of every rollout: its mean over the rollouts that are equal to it up to rounding."""
         scores, responses = step.statistic(self.field, start, end), step.responses[start:end]
-        lengths = step.statistics["tokens"][start:end] if "tokens" in step.statistics else [0] * len(scores)
+        lengths = (
+            step.statistics["tokens"][start:end]
+            if "tokens" in step.statistics
+            else [0] * len(scores)
+        )
         texts = [(text, length or 0) for text, length in zip(responses, lengths, strict=True)]
         order = sorted(range(len(scores)), key=lambda place: (texts[place], scores[place]))
         starts = [

@@ -28,9 +28,16 @@ def small_loss(decided: Decided) -> list[float]:
     step = decided.step
     losses = []
     for start, end in pairwise(step.starts):
-        lengths, means = (step.statistic(name, start, end) for name in ("tokens", "mean_logprob"))
+        lengths, means = (
+            step.statistic(name, start, end) for name in ("tokens", "mean_logprob")
+        )
         rows = zip(decided.advantages[start:end], means, lengths, strict=True)
-        losses.append(abs(fsum(advantage * mean * tokens for advantage, mean, tokens in rows) / sum(lengths)))
+        losses.append(
+            abs(
+                fsum(advantage * mean * tokens for advantage, mean, tokens in rows)
+                / sum(lengths)
+            )
+        )
     return losses
 
 
@@ -44,7 +51,9 @@ def verified_only(decided: Decided) -> list[float]:
     return [0.0 if prompt.is_verified else inf for prompt in decided.step.prompts]
 
 
-def prompts_that_train(decided: Decided, rank: RankRule, keep_fraction: Fraction, seed: int) -> list[bool]:
+def prompts_that_train(
+    decided: Decided, rank: RankRule, keep_fraction: Fraction, seed: int
+) -> list[bool]:
     """Whether each prompt of a step trains: round(keep_fraction x prompts) of the smallest rank, at least one of those
     whose rank is finite; `keep_fraction` is in (0, 1].
 

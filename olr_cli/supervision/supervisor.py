@@ -100,7 +100,9 @@ class Supervisor:
             if self._verifier is None:
                 decided = replace(decided, oracle_rewards=None)
             if self.method.rank is not None:
-                trains = prompts_that_train(decided, self.method.rank, self._keep_fraction, self._seed)
+                trains = prompts_that_train(
+                    decided, self.method.rank, self._keep_fraction, self._seed
+                )
                 decided = replace(decided, labels={**decided.labels, "trains": trains})
             # Last, when nothing can fail any more: visits were once added group by group, and if a later group lacked a
             # statistic, the retry of the step began at visit 2.
@@ -110,7 +112,9 @@ class Supervisor:
 
     def expect(self, prompts: Sequence[Prompt]) -> None:
         """Start the verifier in the background, if the labels of these prompts show that it is needed."""
-        texts = (text for prompt in prompts for text in (prompt.given_label, prompt.true_answer))
+        texts = (
+            text for prompt in prompts for text in (prompt.given_label, prompt.true_answer)
+        )
         self.judge.expect(text for text in texts if text not in (None, SENTINEL))
 
     def read_ahead(self, step: Step) -> None:
@@ -129,9 +133,13 @@ class Supervisor:
         for prompt, visit in zip(step.prompts, step.visits, strict=True):
             due = self.history.of(prompt.prompt_id).visits + 1
             if visit != due:
-                raise ValueError(f"prompt {prompt.prompt_id}: visit {visit} where visit {due} is due")
+                raise ValueError(
+                    f"prompt {prompt.prompt_id}: visit {visit} where visit {due} is due"
+                )
         views = list(self.method.views)
-        for prompt, visit, (start, end) in zip(step.prompts, step.visits, pairwise(step.starts), strict=True):
+        for prompt, visit, (start, end) in zip(
+            step.prompts, step.visits, pairwise(step.starts), strict=True
+        ):
             there = [view for view, _ in groupby(step.views[start:end])]
             if there != views:
                 raise ValueError(
@@ -144,7 +152,9 @@ class Supervisor:
             return [None if answer == SENTINEL else answer for answer in step.answers]
         return [
             read_answer(
-                response, self._extractor or default_extractor(prompt.data_source), ending(prompt.messages)
+                response,
+                self._extractor or default_extractor(prompt.data_source),
+                ending(prompt.messages),
             )
             for prompt, (start, end) in zip(step.prompts, pairwise(step.starts), strict=True)
             for response in step.responses[start:end]
@@ -152,8 +162,12 @@ class Supervisor:
 
     def _grading(self, step: Step, answers: Sequence[str | None]) -> Grading:
         """The class of every answer, and whether it matches the label and the truth that its prompt has (R7)."""
-        grading = Grading([answers[start:end] for start, end in pairwise(step.starts)], self.judge)
-        grading.ask(_golds(prompt, prompt.true_answer, prompt.given_label) for prompt in step.prompts)
+        grading = Grading(
+            [answers[start:end] for start, end in pairwise(step.starts)], self.judge
+        )
+        grading.ask(
+            _golds(prompt, prompt.true_answer, prompt.given_label) for prompt in step.prompts
+        )
         # A given label needs a verdict also where no rollout gives it: `effective_label_is_correct` asks for it.
         grading.ask_pairs({
             (true, prompt.given_label): None
@@ -163,7 +177,9 @@ class Supervisor:
         })  # fmt: skip
         return grading
 
-    def _groups(self, step: Step, answers: Sequence[str | None], grading: Grading) -> list[Group]:
+    def _groups(
+        self, step: Step, answers: Sequence[str | None], grading: Grading
+    ) -> list[Group]:
         """The step's groups with their votes; each past includes this visit."""
         parts, views = list(pairwise(step.parts)), len(self.method.views)
         texts = [answers[start:end] for start, end in parts]
@@ -172,18 +188,27 @@ class Supervisor:
         for place, (prompt, visit) in enumerate(zip(step.prompts, step.visits, strict=True)):
             here = slice(place * views, (place + 1) * views)
             past = self.history.of(prompt.prompt_id).after(votes[here.start])
-            groups.append(Group(step, prompt, visit, parts[here], texts[here], votes[here], grading, past))
+            groups.append(
+                Group(step, prompt, visit, parts[here], texts[here], votes[here], grading, past)
+            )
         return groups
 
     def _decide(self, group: Group) -> Decision:
         """The label of a visit, and the rewards of its rollouts before and after the verifier's errors (R25)."""
         label = self._label(group)
-        rewards = oracle = [self._rewards(group, view, label) for view in range(len(group.votes))]
+        rewards = oracle = [
+            self._rewards(group, view, label) for view in range(len(group.votes))
+        ]
         if self._verifier is not None and self._verifier.grades(label.source):
-            rewards = [self._verifier.rewards(group, view, label, due) for view, due in enumerate(oracle)]
+            rewards = [
+                self._verifier.rewards(group, view, label, due)
+                for view, due in enumerate(oracle)
+            ]
         undecided = 0
         if label.source in ("given", "noisy", "verified"):
-            undecided = sum(group.undecided(text, view) for view, text in enumerate(label.answers) if text)
+            undecided = sum(
+                group.undecided(text, view) for view, text in enumerate(label.answers) if text
+            )
         return Decision(group.record(label, rewards), rewards, oracle, undecided)
 
     def _label(self, group: Group) -> Label:
@@ -210,7 +235,11 @@ class Supervisor:
 
 def _golds(prompt: Prompt, *labels: str | None) -> list[str]:
     """The labels of a prompt that an answer can match, as its question asks for them: no placeholders (R16)."""
-    return [prompt.asked(label) for label in labels if label is not None and not is_placeholder(label)]
+    return [
+        prompt.asked(label)
+        for label in labels
+        if label is not None and not is_placeholder(label)
+    ]
 
 
 class Decision(NamedTuple):
@@ -245,7 +274,9 @@ def _columns(step: Step, groups: Sequence[Group], decisions: Sequence[Decision])
         classes,
         is_correct,
         rewards=[*chain.from_iterable(chain.from_iterable(one.rewards for one in decisions))],
-        oracle_rewards=[*chain.from_iterable(chain.from_iterable(one.oracle_rewards for one in decisions))],
+        oracle_rewards=[
+            *chain.from_iterable(chain.from_iterable(one.oracle_rewards for one in decisions))
+        ],
         undecided=sum(one.undecided for one in decisions),
     )
 

@@ -169,7 +169,9 @@ class RolloutRecord:
 LABEL_COLUMNS = tuple(field.name for field in fields(LabelRecord))
 
 MEASURED = tuple(
-    field.name for field in fields(Rollout) if field.name not in ("response", "view", "ended_by")
+    field.name
+    for field in fields(Rollout)
+    if field.name not in ("response", "view", "ended_by")
 )
 """What an engine measures of a rollout, besides its response; each is a column of `RolloutRecord`."""
 
@@ -217,7 +219,9 @@ class Step:
             [rollout.view for rollout in rollouts],
             # Before answers are read: a replay reads what was stored, and must decide alike.
             [storable(rollout.response) for rollout in rollouts],
-            [answer for group in groups for answer in group.answers or ()] if knows_answers else None,
+            [answer for group in groups for answer in group.answers or ()]
+            if knows_answers
+            else None,
             {name: [getattr(rollout, name) for rollout in rollouts] for name in MEASURED},
         )
 
@@ -248,7 +252,9 @@ class Step:
         )
 
     @classmethod
-    def read(cls, rollouts: pl.DataFrame, prompts: Mapping[str, Prompt], names: Iterable[str] = ()) -> Step:
+    def read(
+        cls, rollouts: pl.DataFrame, prompts: Mapping[str, Prompt], names: Iterable[str] = ()
+    ) -> Step:
         """A stored step.
 
         Args:
@@ -259,9 +265,13 @@ class Step:
         """
         # Rows of several prompts and views may alternate. An index within `over` would begin at 0 in every prompt: that
         # mixed the prompts of stored steps up.
-        rows = rollouts.with_row_index("first").with_columns(pl.col("first").min().over("prompt_id"))
+        rows = rollouts.with_row_index("first").with_columns(
+            pl.col("first").min().over("prompt_id")
+        )
         rows = rows.sort("first", "view", "sample", maintain_order=True)
-        groups = rows.with_row_index("start").unique("prompt_id", keep="first", maintain_order=True)
+        groups = rows.with_row_index("start").unique(
+            "prompt_id", keep="first", maintain_order=True
+        )
         return cls(
             int(rows["step"][0]) if len(rows) else 0,
             [prompts[name] for name in groups["prompt_id"].to_list()],
@@ -281,7 +291,9 @@ class Step:
         heads = set(self.starts)
         views = self.views
         return [
-            place for place in range(len(views) + 1) if place in heads or views[place] != views[place - 1]
+            place
+            for place in range(len(views) + 1)
+            if place in heads or views[place] != views[place - 1]
         ]
 
     def statistic(self, name: str, start: int, end: int) -> list[float]:
@@ -292,7 +304,9 @@ class Step:
         """
         values = list(self.statistics[name][start:end])
         if None in values:
-            raise ValueError(f"rollout {values.index(None)} of a group has no {name}, which the method needs")
+            raise ValueError(
+                f"rollout {values.index(None)} of a group has no {name}, which the method needs"
+            )
         return values
 
 
@@ -343,8 +357,14 @@ class Decided:
         names = [prompt.prompt_id for prompt in step.prompts]
         unknown = [None] * len(self.rewards)
         return {
-            "prompt_id": [name for name, size in zip(names, sizes, strict=True) for _ in range(size)],
-            "visit": [visit for visit, size in zip(step.visits, sizes, strict=True) for _ in range(size)],
+            "prompt_id": [
+                name for name, size in zip(names, sizes, strict=True) for _ in range(size)
+            ],
+            "visit": [
+                visit
+                for visit, size in zip(step.visits, sizes, strict=True)
+                for _ in range(size)
+            ],
             "step": [step.number] * len(self.rewards),
             "sample": [sample for size in sizes for sample in range(size)],
             "view": step.views,
@@ -361,7 +381,12 @@ class Decided:
 @cache
 def arrow_schema(record: type, integer: Any = None) -> Any:
     """The `pyarrow.Schema` of a record type; columns that may be None are nullable. `integer`: by default int32."""
-    arrow = {str: pa.string(), int: integer or pa.int32(), float: pa.float64(), bool: pa.bool_()}
+    arrow = {
+        str: pa.string(),
+        int: integer or pa.int32(),
+        float: pa.float64(),
+        bool: pa.bool_(),
+    }
     columns = []
     for name, hint in get_type_hints(record).items():
         kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)

@@ -49,7 +49,12 @@ class Verifier:
         """Refuse rules about distances where no label is a number."""
         if not any(rule.error or rule.relative_error for rule, _ in self._rules):
             return
-        labels = (text for prompt in prompts for text in (prompt.given_label, prompt.true_answer) if text)
+        labels = (
+            text
+            for prompt in prompts
+            for text in (prompt.given_label, prompt.true_answer)
+            if text
+        )
         if all(exact_number(text) is None for text in labels):
             raise UserError(
                 "error and relative_error compare numbers, and no label here is one; take answer, response or function",
@@ -60,7 +65,9 @@ class Verifier:
         """Whether it is asked about a label of this source."""
         return source != "majority" or self._grades_majorities
 
-    def rewards(self, group: Group, view: int, label: Label, due: Sequence[float]) -> list[float]:
+    def rewards(
+        self, group: Group, view: int, label: Label, due: Sequence[float]
+    ) -> list[float]:
         """The rewards of one view in place of those that are due; a missing answer is never accepted."""
         places, first = range(*group.parts[view]), group.parts[0][0]
         return [
@@ -87,7 +94,9 @@ class Verifier:
             rate = rule.false_negative_rate if matches else rule.false_positive_rate
             if rate is not None and holds(one):
                 return rate
-        return self._section.false_negative_rate if matches else self._section.false_positive_rate
+        return (
+            self._section.false_negative_rate if matches else self._section.false_positive_rate
+        )
 
 
 _Condition = Callable[[Graded], bool]

@@ -76,9 +76,15 @@ class Answer:
 
     def plain(self) -> dict[str, Any]:
         """`result`, with notes, files and next commands where there are any and it has no such key."""
-        rest = {"notes": self.notes, "written": [file.path for file in self.files], "next": [*self.next]}
+        rest = {
+            "notes": self.notes,
+            "written": [file.path for file in self.files],
+            "next": [*self.next],
+        }
         result = {"schema": SCHEMA, **as_json(self.result)}
-        return result | {key: as_json(value) for key, value in rest.items() if value and key not in result}
+        return result | {
+            key: as_json(value) for key, value in rest.items() if value and key not in result
+        }
 
 
 def as_json(value: Any) -> Any:
@@ -93,7 +99,9 @@ def as_json(value: Any) -> Any:
     if isinstance(value, Cell):
         return value.flat("mean", "low", "high")
     if is_dataclass(value):
-        return {one.name: as_json(getattr(value, one.name)) for one in fields(value) if one.repr}
+        return {
+            one.name: as_json(getattr(value, one.name)) for one in fields(value) if one.repr
+        }
     if isinstance(value, Mapping):
         return {str(key): as_json(inner) for key, inner in value.items()}
     if isinstance(value, Sequence):
@@ -108,4 +116,8 @@ def one_line(text: str | None, width: int | None = None) -> str:
     """Text from a data set on one line, without control characters; longer than `width`, it is cut."""
     line = "\N{EN DASH}" if text is None else " ".join(text.split())
     line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
-    return line if width is None or len(line) <= width else f"{line[: width - 1]}\N{HORIZONTAL ELLIPSIS}"
+    return (
+        line
+        if width is None or len(line) <= width
+        else f"{line[: width - 1]}\N{HORIZONTAL ELLIPSIS}"
+    )

@@ -21,7 +21,8 @@ def element(tag: str, *children: Element | str | None, **attributes: str) -> Ele
     ``class_`` is the attribute ``class``, and other underscores are hyphens.
     """
     parent = Element(
-        tag, {key.rstrip("_").replace("_", "-"): text(value) for key, value in attributes.items()}
+        tag,
+        {key.rstrip("_").replace("_", "-"): text(value) for key, value in attributes.items()},
     )
     for child in children:
         if isinstance(child, Element):
@@ -46,7 +47,9 @@ def text(value: str) -> str:
 def html(elements: Iterable[Element]) -> str:
     """Elements as HTML."""
     return "\n".join(
-        ElementTree.tostring(element, encoding="unicode", method="html", short_empty_elements=False)
+        ElementTree.tostring(
+            element, encoding="unicode", method="html", short_empty_elements=False
+        )
         for element in elements
     )
 
@@ -69,15 +72,19 @@ def _grid(block: Block, caption: str) -> Element:
     """A block in a region that scrolls if it is wide or long; the first column names the rows."""
     columns, rows = block.grid("document")
     kinds = [
-        {} if not place or column.is_text else {"class_": "number"} for place, column in enumerate(columns)
+        {} if not place or column.is_text else {"class_": "number"}
+        for place, column in enumerate(columns)
     ]
 
     def row_element(row: Row, texts: Sequence[str]) -> Element:
         if row.is_spanning:
-            title = element("th", isolated(texts[0]), colspan=str(len(columns)), scope="rowgroup")
+            title = element(
+                "th", isolated(texts[0]), colspan=str(len(columns)), scope="rowgroup"
+            )
             return element("tr", title, class_="block")
         cells = [
-            element("td", isolated(value), **kind) for value, kind in zip(texts[1:], kinds[1:], strict=True)
+            element("td", isolated(value), **kind)
+            for value, kind in zip(texts[1:], kinds[1:], strict=True)
         ]
         return element("tr", element("th", isolated(texts[0]), scope="row"), *cells)
 

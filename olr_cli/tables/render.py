@@ -50,7 +50,9 @@ def terminal(table: Table) -> RenderableType:
     for block in table.shown("terminal"):
         parts += [Text(printable(block.title), style="bold")] if block.title else []
         parts += _terminal_block(block)
-        parts += [Text(textwrap.fill(printable(note), _WIDTH), style="dim") for note in block.notes]
+        parts += [
+            Text(textwrap.fill(printable(note), _WIDTH), style="dim") for note in block.notes
+        ]
         parts += [Text()] if block.title else []
     return Group(*parts)
 
@@ -63,7 +65,9 @@ def _terminal_block(block: Block) -> Iterable[RenderableType]:
     widths = _widths(columns, [texts for row, texts in rows if not row.is_spanning])
 
     def rich_table(heads: Sequence[str], *, show_header: bool) -> RichTable:
-        table = RichTable(box=None, padding=(0, 1, 0, 0), header_style="dim", show_header=show_header)
+        table = RichTable(
+            box=None, padding=(0, 1, 0, 0), header_style="dim", show_header=show_header
+        )
         for place, (column, head, width) in enumerate(zip(columns, heads, widths, strict=True)):
             table.add_column(
                 Text(head),
@@ -79,12 +83,19 @@ def _terminal_block(block: Block) -> Iterable[RenderableType]:
     for is_spanning, members in groupby(rows, lambda row: row[0].is_spanning):
         if is_spanning:
             for row, (text,) in members:
-                note = textwrap.fill(text, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
-                yield Text(text, style="bold") if row.kind == "title" else Text(note, style="dim")
+                note = textwrap.fill(
+                    text, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT
+                )
+                yield (
+                    Text(text, style="bold") if row.kind == "title" else Text(note, style="dim")
+                )
             continue
         table = rich_table([""] * len(columns), show_header=False)
         for row, texts in members:
-            table.add_row(*map(Text, texts), style={"published": "dim", "average": "bold"}.get(row.kind, ""))
+            table.add_row(
+                *map(Text, texts),
+                style={"published": "dim", "average": "bold"}.get(row.kind, ""),
+            )
         yield table
 
 
@@ -154,7 +165,10 @@ def latex(table: Table) -> str:
     """A `tabular` a block, with the rules of booktabs; notes go in front as comments."""
     blocks = table.shown("document")
     parts = [
-        _tabular(block, [*([] if number else table.notes), *filter(None, [block.title]), *block.notes])
+        _tabular(
+            block,
+            [*([] if number else table.notes), *filter(None, [block.title]), *block.notes],
+        )
         for number, block in enumerate(blocks)
     ]
     return "\n\n".join(parts) or f"% {table.nothing}"
@@ -193,7 +207,9 @@ def _group_heads(columns: Sequence[Column]) -> list[str]:
     return [f"{heads} \\\\", " ".join(rules)]
 
 
-def _latex_body(columns: Sequence[Column], rows: Sequence[tuple[Row, list[str]]]) -> Iterable[str]:
+def _latex_body(
+    columns: Sequence[Column], rows: Sequence[tuple[Row, list[str]]]
+) -> Iterable[str]:
     for place, (row, (name, *numbers)) in enumerate(rows):
         if row.kind == "compared" != rows[place - 1][0].kind:
             yield "\\midrule"
@@ -201,8 +217,15 @@ def _latex_body(columns: Sequence[Column], rows: Sequence[tuple[Row, list[str]]]
             yield "\\midrule"
             yield f"\\multicolumn{{{len(columns)}}}{{l}}{{\\emph{{{escaped(name)}}}}} \\\\"
         else:
-            shown = f"\\quad \\emph{{{escaped(name)}}}" if row.kind == "published" else escaped(name)
-            cells = (_latex_number(text, column) for text, column in zip(numbers, columns[1:], strict=True))
+            shown = (
+                f"\\quad \\emph{{{escaped(name)}}}"
+                if row.kind == "published"
+                else escaped(name)
+            )
+            cells = (
+                _latex_number(text, column)
+                for text, column in zip(numbers, columns[1:], strict=True)
+            )
             yield _latex_row([shown, *cells])
 
 
@@ -214,7 +237,9 @@ def comma_separated(table: Table) -> str:
     """Return a line for each of the table's rows, without a final line break; None is an empty cell."""
     rows = as_json(table.rows)
     text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0] if rows else table.fields), lineterminator="\n")
+    writer = csv.DictWriter(
+        text, fieldnames=list(rows[0] if rows else table.fields), lineterminator="\n"
+    )
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue().rstrip()

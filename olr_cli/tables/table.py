@@ -33,7 +33,9 @@ def joined(*parts: str) -> str:
 def _duration(seconds: float) -> str:
     """Three digits, in the unit in which they are easiest to read."""
     units = {"h": 3600.0, "min": 60.0, "s": 1.0}
-    name, size = next(((name, size) for name, size in units.items() if seconds >= size), ("ms", 0.001))
+    name, size = next(
+        ((name, size) for name, size in units.items() if seconds >= size), ("ms", 0.001)
+    )
     return f"{three_digits(seconds / size)} {name}"
 
 
@@ -190,14 +192,20 @@ class Block:
 
     def grid(self, medium: Medium) -> tuple[list[Column], list[tuple[Row, list[str]]]]:
         """The columns that a medium shows, and each row with its texts in them, which steer no terminal."""
-        places = [place for place, column in enumerate(self.columns) if column.only in (None, medium)]
+        places = [
+            place for place, column in enumerate(self.columns) if column.only in (None, medium)
+        ]
         rows = []
         for row in self.rows:
             if row.kind == "note" and medium == "document":
                 continue
             texts = [
                 printable(
-                    cell if isinstance(cell, str) else cell.brief if medium == "terminal" else cell.full
+                    cell
+                    if isinstance(cell, str)
+                    else cell.brief
+                    if medium == "terminal"
+                    else cell.full
                 )
                 for cell in row.cells
             ]

@@ -43,7 +43,9 @@ class PromptIndex:
         if recipe.method.row.needs_labels:
             prompts.require_labels(f"method '{recipe.method.name}'")
         if len(prompts) < table.num_rows:
-            raise UserError(f"the trainer samples from every row, and {prompts.notes[0]}; remove such rows")
+            raise UserError(
+                f"the trainer samples from every row, and {prompts.notes[0]}; remove such rows"
+            )
         self.prompts = prompts.prompts
         self._place = place
         self._by_id = {prompt.prompt_id: prompt for prompt in self.prompts}
@@ -53,7 +55,9 @@ class PromptIndex:
             wordings = self._by_question.setdefault(normal_question(turns), {})
             wordings.setdefault(turns, []).append(prompt)
         has_ids = "prompt_id" in table.column_names or "extra_info" in table.column_names
-        each = (prompts for wordings in self._by_question.values() for prompts in wordings.values())
+        each = (
+            prompts for wordings in self._by_question.values() for prompts in wordings.values()
+        )
         twice = next((prompts for prompts in each if len(prompts) > 1), None)
         if twice is not None and not has_ids:
             question = shortened(twice[0].messages[-1].content)
@@ -75,7 +79,9 @@ class PromptIndex:
         turns = row_turns(row["prompt"])
         wordings = self._by_question.get(normal_question(turns), {})
         # Rows that ask one question are told apart by their words.
-        same = wordings.get(turns) or [prompt for prompts in wordings.values() for prompt in prompts]
+        same = wordings.get(turns) or [
+            prompt for prompts in wordings.values() for prompt in prompts
+        ]
         if len(same) != 1:
             raise UserError(
                 f"{self._place} has {'no' if not same else 'more than one'} row with the prompt"
@@ -110,8 +116,13 @@ def grade_held_out(
 ) -> list[float]:
     """1.0 for every completion that is right by its row of the evaluation data, else 0.0."""
     prompts = [_held_out_prompt(row) for row in rows]
-    golds, sources = [str(prompt.gold) for prompt in prompts], [prompt.data_source for prompt in prompts]
-    return olr.grade(completions, golds, data_sources=sources, prompts=[row["prompt"] for row in rows])
+    golds, sources = (
+        [str(prompt.gold) for prompt in prompts],
+        [prompt.data_source for prompt in prompts],
+    )
+    return olr.grade(
+        completions, golds, data_sources=sources, prompts=[row["prompt"] for row in rows]
+    )
 
 
 def row_turns(prompt: Any) -> tuple[Message, ...]:

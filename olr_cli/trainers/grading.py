@@ -54,7 +54,9 @@ def accuracy_reward(
     known = ("reward_model", *LABEL_COLUMNS)
     name = next((name for name in known if columns.get(name) is not None), None)
     if name is None:
-        raise UserError(f"accuracy_reward needs one of the columns {', '.join(known)}; rename yours")
+        raise UserError(
+            f"accuracy_reward needs one of the columns {', '.join(known)}; rename yours"
+        )
     extractors = [extractor] * len(completions) if isinstance(extractor, str) else extractor
     marks = [opened] * len(completions) if isinstance(opened, str) else opened
     cells = read_cells(golds_of, columns[name], Origins("accuracy_reward"), name)
@@ -63,7 +65,11 @@ def accuracy_reward(
             f"accuracy_reward has {len(completions)} completions and {len(cells)} golds in '{name}'; give one of each"
         )
     found = _verdicts(
-        completions, cells, [one or "boxed" for one in extractors], prompts or [""] * len(cells), marks
+        completions,
+        cells,
+        [one or "boxed" for one in extractors],
+        prompts or [""] * len(cells),
+        marks,
     )
     return [None if verdict is Verdict.NO_GOLD else float(bool(verdict)) for verdict in found]
 
@@ -100,7 +106,9 @@ def compute_score(
             " should be text or a number; fix it or leave the row out"
         )
     read_as = extractor or default_extractor(data_source)
-    found = _verdicts([solution_str], [right], [read_as], [info.get("question") or ""], [opened])
+    found = _verdicts(
+        [solution_str], [right], [read_as], [info.get("question") or ""], [opened]
+    )
     return float(bool(found[0]))
 
 
@@ -120,18 +128,29 @@ def _verdicts(
             raise UserError(
                 f"opened is '{mark}', which begins no thinking; give the mark that ends the prompt, such as <think>"
             )
-    turns = [prompt_messages(prompt if isinstance(prompt, str) else list(prompt)) or () for prompt in prompts]
+    turns = [
+        prompt_messages(prompt if isinstance(prompt, str) else list(prompt)) or ()
+        for prompt in prompts
+    ]
     read: list[list[str]] = []
     answers: list[str | None] = []
     for completion, of_one, extractor, asked, mark in zip(
         completions, golds, extractors, turns, marks, strict=True
     ):
-        answers.append(read_answer(completion_text(completion), extractor, mark or ending(asked)))
-        read.append([(":" in extractor and extract(gold, extractor)) or gold for gold in of_one])
-    found = verdicts(read, answers, shared_judge(), in_percent=[in_percent(asked) for asked in turns])
+        answers.append(
+            read_answer(completion_text(completion), extractor, mark or ending(asked))
+        )
+        read.append(
+            [(":" in extractor and extract(gold, extractor)) or gold for gold in of_one]
+        )
+    found = verdicts(
+        read, answers, shared_judge(), in_percent=[in_percent(asked) for asked in turns]
+    )
     _counted.update(found)
     without = [i for i, verdict in enumerate(found) if verdict is Verdict.NO_ANSWER]
-    _unread.extend(completion_text(completions[i]) for i in without[: max(0, _MOST_UNREAD - len(_unread))])
+    _unread.extend(
+        completion_text(completions[i]) for i in without[: max(0, _MOST_UNREAD - len(_unread))]
+    )
     return found
 
 
@@ -139,6 +158,11 @@ def _verdicts(
 def _report() -> None:
     """Print how many responses could not be scored, and how answers that were not found could be read."""
     if counted := unscorable(_counted):
-        print(f"olr: of {_counted.total():,} responses these could not be scored: {counted}", file=sys.stderr)
-    if 2 * _counted[Verdict.NO_ANSWER] > _counted.total() and (sentence := reading_more(_unread)):
+        print(
+            f"olr: of {_counted.total():,} responses these could not be scored: {counted}",
+            file=sys.stderr,
+        )
+    if 2 * _counted[Verdict.NO_ANSWER] > _counted.total() and (
+        sentence := reading_more(_unread)
+    ):
         print(f"olr: of those without an answer: {sentence}", file=sys.stderr)

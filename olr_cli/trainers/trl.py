@@ -66,7 +66,9 @@ class OlrReward(TrainerCallback, ExportableState):
     __name__ = "olr"
     """What TRL calls its metrics by: rewards/olr/mean."""
 
-    def __init__(self, run_dir: PathName | None = None, recipe: RecipeSource | None = None) -> None:
+    def __init__(
+        self, run_dir: PathName | None = None, recipe: RecipeSource | None = None
+    ) -> None:
         self._run_dir = run_dir
         self._recipe = recipe
         self._olr: OnlineLabelRefinement | None = None
@@ -103,12 +105,18 @@ class OlrReward(TrainerCallback, ExportableState):
                 self._olr = OnlineLabelRefinement(recipe=self._recipe)
             rollouts = [
                 self._rollout(row["prompt"], completion, tokens)
-                for row, completion, tokens in zip(rows, completions, completion_ids, strict=True)
+                for row, completion, tokens in zip(
+                    rows, completions, completion_ids, strict=True
+                )
             ]
             return grade_held_out(self._olr, rows, rollouts)
         here = [
             (
-                {name: row[name] for name in ("prompt", "prompt_id", "extra_info") if name in row},
+                {
+                    name: row[name]
+                    for name in ("prompt", "prompt_id", "extra_info")
+                    if name in row
+                },
                 self._rollout(row["prompt"], completion, tokens),
             )
             for row, completion, tokens in zip(rows, completions, completion_ids, strict=True)
@@ -119,10 +127,14 @@ class OlrReward(TrainerCallback, ExportableState):
                 log_metric(name, value)
         return rewards
 
-    def _supervise(self, samples: Sequence[tuple[Mapping[str, Any], Rollout]]) -> tuple[list[float], Any]:
+    def _supervise(
+        self, samples: Sequence[tuple[Mapping[str, Any], Rollout]]
+    ) -> tuple[list[float], Any]:
         """The rewards of all ranks' samples, groups after groups."""
         if self._olr is None or self._index is None:
-            raise UserError("OlrReward has not seen training begin; add it to the callbacks of this trainer")
+            raise UserError(
+                "OlrReward has not seen training begin; add it to the callbacks of this trainer"
+            )
         size = self._args.num_generations
         groups = []
         for start in range(0, len(samples), size):
@@ -145,7 +157,9 @@ class OlrReward(TrainerCallback, ExportableState):
         is_cut, end_token = None, getattr(self._tokenizer, "eos_token_id", None)
         if end_token is not None and self._args.max_completion_length is not None:
             is_cut = len(tokens) >= self._args.max_completion_length and tokens[-1] != end_token
-        return Rollout(self._text(prompt, completion, tokens), tokens=len(tokens), truncated=is_cut)
+        return Rollout(
+            self._text(prompt, completion, tokens), tokens=len(tokens), truncated=is_cut
+        )
 
     def _text(self, prompt: Any, completion: Any, tokens: Sequence[int]) -> str:
         """Return a completion as text, with marks of thinking that TRL leaves out (R6).
@@ -184,10 +198,16 @@ class OlrReward(TrainerCallback, ExportableState):
             raise UserError(
                 "OlrReward needs a data set with a length, whose rows it reads before training; not a stream"
             )
-        run_dir = os.path.join(args.output_dir, "olr") if self._run_dir is None else os.fspath(self._run_dir)
+        run_dir = (
+            os.path.join(args.output_dir, "olr")
+            if self._run_dir is None
+            else os.fspath(self._run_dir)
+        )
         trainer = f"trl {metadata.version('trl')}"
         settings, table = _settings(args, state, self._model), dataset.with_format("arrow")[:]
-        self._olr, self._index = begin(run_dir, self._recipe, trainer, settings, table, "the training data")
+        self._olr, self._index = begin(
+            run_dir, self._recipe, trainer, settings, table, "the training data"
+        )
         if state.global_step:
             stored = (state.stateful_callbacks or {}).get(type(self).__name__, {})
             saved = stored.get("attributes", {}).get("olr")
@@ -208,7 +228,9 @@ class OlrReward(TrainerCallback, ExportableState):
         """Keep TRL's metrics of the step with ours."""
         logs = kwargs.get("logs") or {}
         if self._olr is not None and state.is_world_process_zero:
-            self._olr.log({name: logs[theirs] for name, theirs in _METRICS.items() if theirs in logs})
+            self._olr.log(
+                {name: logs[theirs] for name, theirs in _METRICS.items() if theirs in logs}
+            )
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Close the run."""
@@ -221,7 +243,10 @@ class OlrReward(TrainerCallback, ExportableState):
         if self._olr is not None:
             saved = self._olr.state_dict()
             of_a_batch = self._args.steps_per_generation * self._args.num_iterations
-            if of_a_batch > self._args.gradient_accumulation_steps and self._micro_batches % of_a_batch:
+            if (
+                of_a_batch > self._args.gradient_accumulation_steps
+                and self._micro_batches % of_a_batch
+            ):
                 saved["step"] -= 1  # TRL will generate for this step again
         return {"args": {}, "attributes": {"olr": saved}}
 
@@ -252,8 +277,16 @@ def _settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
         "min_p": args.min_p or 0.0,
         **({"lr_schedule": schedule} if schedule in get_args(LrSchedule) else {}),
         "lr_warmup_ratio": args.get_warmup_steps(state.max_steps) / state.max_steps,
-        **({} if adapter is None else {"lora_rank": adapter.r, "lora_alpha": adapter.lora_alpha}),
-        **({} if args.max_completion_length is None else {"max_new_tokens": args.max_completion_length}),
+        **(
+            {}
+            if adapter is None
+            else {"lora_rank": adapter.r, "lora_alpha": adapter.lora_alpha}
+        ),
+        **(
+            {}
+            if args.max_completion_length is None
+            else {"max_new_tokens": args.max_completion_length}
+        ),
     }
     path = getattr(getattr(model, "config", None), "_name_or_path", "")
     return {"train": train, "model": {"path": path or "unknown"}}

@@ -84,7 +84,9 @@ class OlrRewardManager(RewardManagerBase):  # type: ignore[misc]
         tokens = item.batch["responses"]
         length = int(item.batch["attention_mask"][-tokens.shape[-1] :].sum())
         tokens = tokens[:length].tolist()
-        prompt = item.batch["input_ids"][item.batch["attention_mask"].bool()][: -length or None].tolist()
+        prompt = item.batch["input_ids"][item.batch["attention_mask"].bool()][
+            : -length or None
+        ].tolist()
         (opened,), (text,) = await self.loop.run_in_executor(
             None, lambda: (self._texts.opened([prompt]), self._texts.decode([tokens]))
         )
@@ -130,7 +132,9 @@ class RewardServer:
         recipe, key = settings.get("recipe"), config.data.prompt_key
         olr, self._index = begin(
             run_path(config),
-            OmegaConf.to_container(recipe, resolve=True) if OmegaConf.is_config(recipe) else recipe,
+            OmegaConf.to_container(recipe, resolve=True)
+            if OmegaConf.is_config(recipe)
+            else recipe,
             f"verl {metadata.version('verl')}",
             trainer_settings(config),
             read_data(config.data.train_files, key),
@@ -150,7 +154,9 @@ class RewardServer:
             )
         _require_free_or_resumed(config)
         per_epoch = len(self._index.prompts) // config.data.train_batch_size
-        self._last_step = config.trainer.total_training_steps or config.trainer.total_epochs * per_epoch
+        self._last_step = (
+            config.trainer.total_training_steps or config.trainer.total_epochs * per_epoch
+        )
         self._olr = olr
 
     async def reward(self, columns: Mapping[str, Any], rollout: Rollout) -> float:
@@ -195,7 +201,9 @@ class RewardServer:
             self._global_step = global_step
         members = sorted(group.rollouts, key=lambda member: member[0])
         prompt = self._index.of(group.row)
-        decided = olr.supervise([(prompt, [rollout for _, rollout, _ in members])], complete=False)
+        decided = olr.supervise(
+            [(prompt, [rollout for _, rollout, _ in members])], complete=False
+        )
         if olr.groups_in_step == self._config.data.train_batch_size:
             self._finish(olr)
         for (_, _, waiting), reward in zip(members, decided.rewards, strict=True):
@@ -212,7 +220,11 @@ class RewardServer:
         """Continue the run in the run directory after verl's step `global_step`, which it has a checkpoint of."""
         path = run_path(self._config)
         require_run(path)
-        steps = [int(line["step"]) for line in read_metrics(path) if line.get(GLOBAL_STEP, 0) <= global_step]
+        steps = [
+            int(line["step"])
+            for line in read_metrics(path)
+            if line.get(GLOBAL_STEP, 0) <= global_step
+        ]
         last = max((line.get(GLOBAL_STEP, 0) for line in read_metrics(path)), default=0)
         if last < global_step:
             raise UserError(
@@ -228,7 +240,9 @@ class RewardServer:
 def run_path(config: Any) -> Path:
     """The run directory."""
     settings = config.reward.get("reward_kwargs") or {}
-    return Path(settings.get("run_dir") or os.path.join(config.trainer.default_local_dir, "olr"))
+    return Path(
+        settings.get("run_dir") or os.path.join(config.trainer.default_local_dir, "olr")
+    )
 
 
 def require_supported(config: Any) -> None:
@@ -295,7 +309,9 @@ def read_data(files: str | Sequence[str], key: str) -> Any:
     """The rows of verl's data files as one table, whose prompts are in the column `prompt`."""
     names = [files] if isinstance(files, str) else list(files)
     table = read_table([Path(copy_to_local(name)) for name in names])
-    return table.rename_columns(["prompt" if name == key else name for name in table.column_names])
+    return table.rename_columns(
+        ["prompt" if name == key else name for name in table.column_names]
+    )
 
 
 def _unwrapped(reference: Any) -> Any:

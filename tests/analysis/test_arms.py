@@ -35,9 +35,18 @@ def names_of(*places):
 
 @each(
     "verifier, name",
-    ({"false_negative_rate": 0.3, "false_positive_rate": 0.1}, "active 0.5, verifier FN 0.3 FP 0.1 olr"),
-    ({"false_positive_rate": 0.1, "draw": "answer"}, "active 0.5, verifier FP 0.1 by answer olr"),
-    ({"where": [{"error": [10], "false_positive_rate": 1}]}, "active 0.5, verifier rule on error olr"),
+    (
+        {"false_negative_rate": 0.3, "false_positive_rate": 0.1},
+        "active 0.5, verifier FN 0.3 FP 0.1 olr",
+    ),
+    (
+        {"false_positive_rate": 0.1, "draw": "answer"},
+        "active 0.5, verifier FP 0.1 by answer olr",
+    ),
+    (
+        {"where": [{"error": [10], "false_positive_rate": 1}]},
+        "active 0.5, verifier rule on error olr",
+    ),
     ({}, "active 0.5 olr"),
 )
 def test_an_arm_is_named_by_its_verifiers_errors_too(tmp_path, verifier, name):
@@ -66,7 +75,9 @@ def test_settings_that_do_not_change_a_result_do_not_split_an_arm_and_others_nam
     recipe.write_text(named)
     by_columns = ["answer=unset question=unset", "answer=A question=Q"]
     assert names_of(tmp_path) == [f"active 0.5 olr {columns}" for columns in by_columns]
-    recipe.write_text(named.replace("temperature: 1.0", "temperature: 0.9"))  # which says enough
+    recipe.write_text(
+        named.replace("temperature: 1.0", "temperature: 0.9")
+    )  # which says enough
     assert names_of(tmp_path) == [f"active 0.5 olr temperature={value}" for value in (1.0, 0.9)]
 
 
@@ -79,13 +90,22 @@ def test_arms_are_named_by_noise_and_method_or_by_their_sweep_in_the_order_given
         write(tmp_path / "x", arm="harder_olr"),
         write(tmp_path / "y", arm="harder_olr", seed=1),
     ]
-    names = ["inactive 0.5 olr", "active 0.25 grpo", "grpo", "active 0.5 olr_without_slope", "harder_olr"]
+    names = [
+        "inactive 0.5 olr",
+        "active 0.25 grpo",
+        "grpo",
+        "active 0.5 olr_without_slope",
+        "harder_olr",
+    ]
     assert names_of(*places) == names
 
 
 def test_an_arm_trained_on_a_marked_file_is_named_after_its_marks(tmp_path):
     (run,) = find_runs([write_history(tmp_path / "run", noise="inactive")])
-    assert replace(run, recipe=run.recipe.model_copy(update={"noise": None})).noise == "inactive 0.5"
+    assert (
+        replace(run, recipe=run.recipe.model_copy(update={"noise": None})).noise
+        == "inactive 0.5"
+    )
 
 
 def varied(folder, key="method.slope_threshold"):
@@ -128,7 +148,9 @@ def test_the_runs_of_a_folder_come_once_each_in_the_order_in_which_they_were_mad
         file = write(tmp_path / "deep" / name, arm=name) / "manifest.json"
         made = {"created": f"2026-01-0{number + 1}T00:00:00+00:00"}
         file.write_text(json.dumps(json.loads(file.read_text()) | made))
-    found = find_runs([tmp_path, tmp_path / "deep" / "a", tmp_path / "deep" / ".." / "deep" / "b"])
+    found = find_runs(
+        [tmp_path, tmp_path / "deep" / "a", tmp_path / "deep" / ".." / "deep" / "b"]
+    )
     assert [run.path.name for run in found] == ["c", "a", "b"]
 
 
@@ -136,14 +158,18 @@ def test_what_is_no_run_and_two_runs_of_one_seed_are_refused(tmp_path):
     run, figures, others = write(tmp_path / "run"), tmp_path / "figures", tmp_path / "others"
     figures.mkdir()
     others.mkdir()
-    assert [found.path for found in find_runs([figures, run])] == [run], "folders that olr makes are no runs"
+    assert [found.path for found in find_runs([figures, run])] == [run], (
+        "folders that olr makes are no runs"
+    )
     for places in ([figures], [run, others]):
         assert "is not a run directory" in refusal(find_runs, places)
     (others / "manifest.json").write_text("{}")
     assert "is not a run directory" in refusal(find_runs, [others])
     assert "nowhere does not exist" in refusal(find_runs, [tmp_path / "nowhere"])
     again = write(tmp_path / "two")
-    with pytest.raises(UserError, match=r"run and .*two are both seed 0 of arm 'active 0.5 olr'"):
+    with pytest.raises(
+        UserError, match=r"run and .*two are both seed 0 of arm 'active 0.5 olr'"
+    ):
         arms_of(run, again)
 
 
@@ -192,7 +218,9 @@ def test_runs_keep_their_epochs_however_many_are_read_at_once(tmp_path, monkeypa
     (5, 2, "has gone through 2 of 4 epochs; epoch 3 is under way and left out."),
     (8, 4, None),
 )
-def test_an_epoch_under_way_is_left_out_and_said_unless_it_is_the_first(tmp_path, steps, epochs, note):
+def test_an_epoch_under_way_is_left_out_and_said_unless_it_is_the_first(
+    tmp_path, steps, epochs, note
+):
     run = write(tmp_path / "run", steps=steps)
     (arm,) = arms_of(tmp_path)
     assert (arm.epochs, spreads(arm.frame())["epoch"].max()) == (epochs, epochs)
@@ -214,7 +242,9 @@ def test_runs_of_different_length_are_averaged_over_the_epochs_that_all_have(tmp
 def test_the_last_logged_value_is_one_since_training_began(tmp_path):
     (run,) = find_runs([write(tmp_path / "run")])
     file = run.path / "metrics.jsonl"
-    assert run.last_logged("eval/avg") == json.loads(file.read_text().splitlines()[-1])["eval/avg"]
+    assert (
+        run.last_logged("eval/avg") == json.loads(file.read_text().splitlines()[-1])["eval/avg"]
+    )
     assert run.last_logged("eval/unheard_of") is None
     file.write_text('{"step": 0, "epoch": 0, "eval/avg": 0.4}\n{"step": 1, "epoch": 1}\n')
     assert run.last_logged("eval/avg") is None

@@ -49,9 +49,14 @@ def audited(*words):
     return answered("audit", *words, "--rewards")[0]
 
 
-def test_both_rates_are_found_with_their_intervals_and_nothing_is_blamed_where_no_answer_is_read(log):
+def test_both_rates_are_found_with_their_intervals_and_nothing_is_blamed_where_no_answer_is_read(
+    log,
+):
     found = audited(log)
-    missed, accepted = found["rates"]["false_negative_rate"], found["rates"]["false_positive_rate"]
+    missed, accepted = (
+        found["rates"]["false_negative_rate"],
+        found["rates"]["false_positive_rate"],
+    )
     assert missed["low"] < 0.3 < missed["high"] < missed["low"] + 0.06
     assert accepted["mean"] == 0.5
     assert found["rates"]["youden"] == pytest.approx(1 - missed["mean"] - 0.5)
@@ -77,11 +82,14 @@ def test_drawn_errors_are_told_from_systematic_ones(tmp_path, is_drawn, low, hig
 
 def test_an_extractor_that_is_not_the_verifiers_is_said_first(tmp_path):
     rows = [
-        {"prompt": f"{n}?", "response": f"It is {n}", "label": str(n), "reward": 1.0} for n in range(20)
+        {"prompt": f"{n}?", "response": f"It is {n}", "label": str(n), "reward": 1.0}
+        for n in range(20)
     ] + [rollout("x", "3", "4", 0.0)]
     log = log_of(tmp_path / "log.jsonl", rows)
     said = done("audit", log, "--rewards").stdout
-    assert said.index("in 100% of the rewarded rollouts olr reads no answer") < said.index("Audited")
+    assert said.index("in 100% of the rewarded rollouts olr reads no answer") < said.index(
+        "Audited"
+    )
     better = done("audit", log, "--rewards", "--set", "data.extractor=last_number").stdout
     assert "Warning" not in better
 
@@ -92,8 +100,13 @@ def test_an_extractor_that_reads_another_answer_than_the_verifier_is_said_first(
         row["response"] += " That took 3 steps."
     log = log_of(tmp_path / "log.jsonl", rows)
     said = done("audit", log, "--rewards", "--set", "data.extractor=last_number").stdout
-    assert said.index("100% of the rewarded responses whose answer is wrong") < said.index("Audited")
-    assert "--set data.extractor=boxed" in said and "Warning" not in done("audit", log, "--rewards").stdout
+    assert said.index("100% of the rewarded responses whose answer is wrong") < said.index(
+        "Audited"
+    )
+    assert (
+        "--set data.extractor=boxed" in said
+        and "Warning" not in done("audit", log, "--rewards").stdout
+    )
 
 
 def test_peoples_verdicts_tell_the_verifiers_errors_from_the_graders(log, tmp_path):
@@ -108,7 +121,10 @@ def test_peoples_verdicts_tell_the_verifiers_errors_from_the_graders(log, tmp_pa
     rejected = sum(row["rollouts"] for row in audited(log)["queue"] if not row["is_rewarded"])
     assert found["verifier"]["false_negative_rate"]["mean"] == pytest.approx(rejected / 2100)
     assert found["verifier"]["false_positive_rate"]["mean"] == 0
-    width = found["verifier"]["false_negative_rate"]["high"] - found["verifier"]["false_negative_rate"]["low"]
+    width = (
+        found["verifier"]["false_negative_rate"]["high"]
+        - found["verifier"]["false_negative_rate"]["low"]
+    )
     assert width > 0.5 * (missed["high"] - missed["low"])  # no surer than the rewards are many
     assert found["grader"]["false_negative_rate"]["mean"] == pytest.approx(600 / 2100)
 
@@ -119,7 +135,10 @@ def test_peoples_verdicts_tell_the_verifiers_errors_from_the_graders(log, tmp_pa
         {"verdict": pl.when("is_rewarded").then(pl.lit("")).otherwise(pl.lit("right"))},
         "none of the 600 rollouts in the queue with reward 1 has an answer that people call right or wrong",
     ),
-    ({"verdict": pl.lit("perhaps")}, "verdict 'perhaps' is none of right, wrong, cannot be scored"),
+    (
+        {"verdict": pl.lit("perhaps")},
+        "verdict 'perhaps' is none of right, wrong, cannot be scored",
+    ),
     (
         {"prompt_id": pl.lit("other"), "verdict": pl.lit("right")},
         "judge some in the table that --out writes for this history",
@@ -141,12 +160,18 @@ def test_verdicts_that_say_nothing_of_it_are_refused(log, tmp_path, change, said
     assert said in refused("audit", log, "--rewards", "--verified", tmp_path / "judged.csv")
 
 
-def test_a_verdict_is_about_an_answer_and_a_label_which_may_change_from_visit_to_visit(tmp_path):
+def test_a_verdict_is_about_an_answer_and_a_label_which_may_change_from_visit_to_visit(
+    tmp_path,
+):
     verifier = {"false_negative_rate": 0.3, "false_positive_rate": 0.3}
-    with OnlineLabelRefinement(tmp_path / "run", {"method": {"name": "grpo"}, "verifier": verifier}) as olr:
+    with OnlineLabelRefinement(
+        tmp_path / "run", {"method": {"name": "grpo"}, "verifier": verifier}
+    ) as olr:
         prompts = [Prompt(str(n), (), SENTINEL, "1", "active") for n in range(40)]
         for _ in range(3):
-            olr.supervise([(prompt, [rf"\boxed{{{1 + k % 3}}}" for k in range(9)]) for prompt in prompts])
+            olr.supervise(
+                [(prompt, [rf"\boxed{{{1 + k % 3}}}" for k in range(9)]) for prompt in prompts]
+            )
     done("audit", tmp_path / "run", "--rewards", "--out", tmp_path / "queue.csv")
     queue = pl.read_csv(tmp_path / "queue.csv", schema_overrides={"prompt_id": pl.String})
     by_label = pl.when("is_rewarded").then(pl.lit("wrong")).otherwise(pl.lit("right"))
@@ -154,25 +179,34 @@ def test_a_verdict_is_about_an_answer_and_a_label_which_may_change_from_visit_to
     found = audited(tmp_path / "run", "--verified", tmp_path / "judged.csv")
     assert found["verified"]["verifier"]["youden"] == pytest.approx(found["rates"]["youden"])
     assert found["verified"]["grader"]["youden"] == 1
-    assert f"{len(queue)} of {len(queue)} verdicts are about answers here, 0 about none." in found["notes"]
+    assert (
+        f"{len(queue)} of {len(queue)} verdicts are about answers here, 0 about none."
+        in found["notes"]
+    )
     assert not any(note.startswith("They judge") for note in found["notes"])
     part = queue.with_columns(verdict=by_label).sample(fraction=0.5, seed=0)
     part.write_csv(tmp_path / "part.csv")
     found = audited(tmp_path / "run", "--verified", tmp_path / "part.csv")
     judged, contradicted = part["rollouts"].sum(), queue["rollouts"].sum()
     assert any(
-        note.startswith(f"They judge {judged} of {contradicted} contradicted") for note in found["notes"]
+        note.startswith(f"They judge {judged} of {contradicted} contradicted")
+        for note in found["notes"]
     )
 
 
-def test_what_few_prompts_show_is_as_unsure_with_verdicts_and_nothing_to_judge_is_a_sentence(tmp_path):
+def test_what_few_prompts_show_is_as_unsure_with_verdicts_and_nothing_to_judge_is_a_sentence(
+    tmp_path,
+):
     rows = [rollout(n, "1", "1", float(k > 0)) for n in range(40) for k in range(4)]
     log = log_of(tmp_path / "log.jsonl", [*rows, rollout(0, "2", "1", 0.0)])
     done("audit", log, "--rewards", "--out", tmp_path / "queue.csv")
     judged = pl.read_csv(tmp_path / "queue.csv").with_columns(verdict=pl.lit("right"))
     judged.write_csv(tmp_path / "judged.csv")
     found = audited(log, "--verified", tmp_path / "judged.csv")
-    assert found["verified"]["verifier"]["false_positive_rate"] == found["rates"]["false_positive_rate"]
+    assert (
+        found["verified"]["verifier"]["false_positive_rate"]
+        == found["rates"]["false_positive_rate"]
+    )
     agreed = log_of(tmp_path / "agreed.jsonl", [rollout("other", "1", "1", 1.0)])
     said = refused("audit", agreed, "--rewards", "--verified", tmp_path / "judged.csv")
     assert "people call no answer here right or wrong" in said
@@ -182,13 +216,16 @@ def test_a_log_without_rewards_or_labels_has_nothing_to_audit(tmp_path):
     for left_out in ("label", "reward"):
         rows = [rollout(n, "1", "1", float(n % 2)) for n in range(4)]
         log = log_of(
-            tmp_path / f"{left_out}.jsonl", [{k: v for k, v in r.items() if k != left_out} for r in rows]
+            tmp_path / f"{left_out}.jsonl",
+            [{k: v for k, v in r.items() if k != left_out} for r in rows],
         )
         assert "has no rewards of 0 and 1 beside labels" in refused("audit", log, "--rewards")
 
 
 def test_it_takes_nothing_that_is_about_labels(log):
-    assert "--rewards takes --columns" in refused("audit", log, "--rewards", "--export", "x.jsonl")
+    assert "--rewards takes --columns" in refused(
+        "audit", log, "--rewards", "--export", "x.jsonl"
+    )
 
 
 @pytest.mark.parametrize(("graded_by", "rewards"), [("class", 1600), ("verifier", 4800)])
@@ -197,24 +234,34 @@ def test_a_runs_own_rewards_give_the_rates_of_its_verifier_and_majorities_count_
 ):
     method = {"criteria": [], "warmup_epochs": 1, "majority_graded_by": graded_by}
     verifier = {"false_negative_rate": 0.3, "false_positive_rate": 0.1}
-    with OnlineLabelRefinement(tmp_path / "run", recipe={"method": method, "verifier": verifier}) as olr:
+    with OnlineLabelRefinement(
+        tmp_path / "run", recipe={"method": method, "verifier": verifier}
+    ) as olr:
         prompts = [Prompt(str(n), (), "1", "1", "clean") for n in range(100)]
         for _ in range(3):  # from the second visit on the majority counts
-            olr.supervise([(prompt, [r"\boxed{2}"] * 9 + [r"\boxed{1}"] * 7) for prompt in prompts])
+            olr.supervise(
+                [(prompt, [r"\boxed{2}"] * 9 + [r"\boxed{1}"] * 7) for prompt in prompts]
+            )
     found = audited(tmp_path / "run")
     assert (found["rewards"], found["left_out"]) == (rewards, 4800 - rewards)
     for name, rate in (("false_negative_rate", 0.3), ("false_positive_rate", 0.1)):
         assert found["rates"][name]["low"] < rate < found["rates"][name]["high"] < rate + 0.06
 
 
-def test_a_reward_counts_once_and_not_where_the_data_has_several_labels_for_its_question(tmp_path):
+def test_a_reward_counts_once_and_not_where_the_data_has_several_labels_for_its_question(
+    tmp_path,
+):
     rows = [rollout(n, answer, "1", float(answer == 1)) for n in range(4) for answer in (1, 2)]
     bare = [{k: v for k, v in row.items() if k != "label"} for row in rows]
     log = log_of(tmp_path / "log.jsonl", bare)
     labels = {0: "1", 1: "1", 2: "2"}  # of rows that repeat the questions
     data = [{"question": row["prompt"], "answer": "1"} for row in bare[::2]]
-    data += [{"question": bare[2 * n]["prompt"], "answer": label} for n, label in labels.items()]
-    data += [{"question": "Who asks this?", "answer": label} for label in "12"]  # nobody in the log
+    data += [
+        {"question": bare[2 * n]["prompt"], "answer": label} for n, label in labels.items()
+    ]
+    data += [
+        {"question": "Who asks this?", "answer": label} for label in "12"
+    ]  # nobody in the log
     found = audited(log, "--data", log_of(tmp_path / "data.jsonl", data))
     assert (found["rewards"], found["left_out"], found["rates"]["youden"]) == (6, 2, 1)
     assert any(
@@ -225,18 +272,29 @@ def test_a_reward_counts_once_and_not_where_the_data_has_several_labels_for_its_
 
 def test_labels_of_a_data_set_count_though_the_log_has_none(tmp_path):
     rows = [rollout(n, answer, "1", float(answer == 1)) for n in range(4) for answer in (1, 2)]
-    bare = log_of(tmp_path / "log.jsonl", [{k: v for k, v in row.items() if k != "label"} for row in rows])
-    data = log_of(tmp_path / "data.jsonl", [{"question": row["prompt"], "answer": "1"} for row in rows[::2]])
+    bare = log_of(
+        tmp_path / "log.jsonl", [{k: v for k, v in row.items() if k != "label"} for row in rows]
+    )
+    data = log_of(
+        tmp_path / "data.jsonl",
+        [{"question": row["prompt"], "answer": "1"} for row in rows[::2]],
+    )
     assert audited(bare, "--data", data)["rates"]["youden"] == 1
 
 
-def test_rewards_by_the_majority_of_another_view_are_left_out_for_their_label_is_not_stored(tmp_path, judge):
+def test_rewards_by_the_majority_of_another_view_are_left_out_for_their_label_is_not_stored(
+    tmp_path, judge
+):
     run, method = tmp_path / "run", {"name": "co_reward", "majority_graded_by": "verifier"}
     recipe = validate({"method": method, "verifier": {"draw": "rollout"}}, "test")
     run.mkdir()
     create_run(run, recipe)
     answers = {"original": "1112", "rephrased": "2221"}
-    rollouts = [Rollout(rf"\boxed{{{answer}}}", view=view) for view in answers for answer in answers[view]]
+    rollouts = [
+        Rollout(rf"\boxed{{{answer}}}", view=view)
+        for view in answers
+        for answer in answers[view]
+    ]
     group = RolloutGroup(Prompt("p", (), "1", "1", "clean"), 1, 1, tuple(rollouts))
     decided = make_supervisor(recipe, Fraction(1), judge, None).supervise(Step.of([group]))
     RunStore(run).append(1, decided.labels, decided.rollouts)

@@ -54,7 +54,9 @@ def reading_rule(judge, row):
     answers = [extract(response) for response in row["responses"]]
     keys = judge.keys(a for a in (*answers, *row["extracted"]) if a is not None)
     pairs = list(zip(answers, row["extracted"], strict=True))
-    if any((a is None) != (b is None) or (a is not None and keys[a] != keys[b]) for a, b in pairs):
+    if any(
+        (a is None) != (b is None) or (a is not None and keys[a] != keys[b]) for a, b in pairs
+    ):
         return "R6 (they take numbers of the prose, merge boxes, cut units off)"
     ours = Counter(keys[a] for a in answers if a is not None)
     if sorted(ours.values(), reverse=True) != row["votes"]:
@@ -88,7 +90,11 @@ def rule(judge, label, row, earlier):
 
 def history_rule(judge, label, row):
     """R7 and R11 for the historical majority: counted by class, visits without majority left out, it is ours."""
-    counted = [text for text, n in zip(row["history"], row["history_counts"], strict=True) for _ in range(n)]
+    counted = [
+        text
+        for text, n in zip(row["history"], row["history_counts"], strict=True)
+        for _ in range(n)
+    ]
     answers = [text for text in counted if text != NO_MAJORITY]
     keys = judge.keys([*answers, label.historical_majority or label.majority_answer])
     times = Counter(keys[text] for text in answers)

@@ -46,13 +46,20 @@ PROMPTS = [
 
 def write_run(path, judge, method=OLR, *, without=(), **sections):
     """A run of three visits, two steps each, as a supervisor decided it; statistics named in `without` are unknown."""
-    tree = {"seed": 5, "method": method, "noise": {"type": "mixed", "draw": "frequency"}, **sections}
+    tree = {
+        "seed": 5,
+        "method": method,
+        "noise": {"type": "mixed", "draw": "frequency"},
+        **sections,
+    }
     recipe = validate(tree, "test")
     path.mkdir()
     create_run(path, recipe)
     composed, draw = compose(recipe.method), getattr(recipe.noise, "draw", "uniform")
     share = keep_fraction(recipe.method, PROMPTS)
-    supervisor = Supervisor(composed, judge, seed=5, draw=draw, extractor="boxed", keep_fraction=share)
+    supervisor = Supervisor(
+        composed, judge, seed=5, draw=draw, extractor="boxed", keep_fraction=share
+    )
     for step in range(1, 7):
         visit, half = (step + 1) // 2, PROMPTS[step % 2 :: 2]
         decided = supervisor.supervise(
@@ -70,7 +77,10 @@ def group(prompt, visit, step, views, without):
     rollouts = []
     for view in views:
         for sample in range(4 + visit):
-            u, v = (seeding.uniform("test", prompt.prompt_id, visit, view, sample, name) for name in "uv")
+            u, v = (
+                seeding.uniform("test", prompt.prompt_id, visit, view, sample, name)
+                for name in "uv"
+            )
             # Statistics of equal responses differ by rounding.
             drawn = int(len(RESPONSES) * u**1.5)
             response = RESPONSES[{"0": sample % 2, "1": 0}.get(prompt.prompt_id[-1], drawn)]
@@ -112,23 +122,35 @@ def test_settings_of_olr_or_its_name_replay_a_run_of_another_method_under_it(tmp
 
 
 def test_a_setting_that_only_the_runs_own_method_has_replays_that_method(tmp_path, judge):
-    run = write_run(tmp_path / "chosen", judge, {"name": "random_selection", "keep_fraction": 0.5})
-    assert read_history(run, ["method.keep_fraction=0.25"]).recipe.method.name == "random_selection"
+    run = write_run(
+        tmp_path / "chosen", judge, {"name": "random_selection", "keep_fraction": 0.5}
+    )
+    assert (
+        read_history(run, ["method.keep_fraction=0.25"]).recipe.method.name
+        == "random_selection"
+    )
     assert read_history(run, ["method.slope_threshold=0.1"]).recipe.method.name == "olr"
     run = write_run(tmp_path / "scored", judge, {"name": "sequence_entropy"})
-    assert read_history(run, ["method.score_reduction=sum"]).recipe.method.score_reduction == "sum"
+    assert (
+        read_history(run, ["method.score_reduction=sum"]).recipe.method.score_reduction == "sum"
+    )
 
 
 def test_another_method_comes_with_its_own_defaults(tmp_path, judge):
     run = write_run(tmp_path / "run", judge, {"name": "random_selection", "keep_fraction": 0.5})
-    assert all(label.trains for label in decide(judge, run, "method.name=olr")), "keeps no choice of prompts"
+    assert all(label.trains for label in decide(judge, run, "method.name=olr")), (
+        "keeps no choice of prompts"
+    )
     recipe = read_history(run, ["method.name=small_loss_selection"]).recipe
     assert compose(recipe.method).name == "small_loss_selection"
     assert recipe.method.keep_fraction is None
 
 
 def test_the_draw_of_noisy_labels_can_be_another(tmp_path, judge):
-    run, marked_file = write_run(tmp_path / "run", judge), write_run(tmp_path / "other", judge, noise=None)
+    run, marked_file = (
+        write_run(tmp_path / "run", judge),
+        write_run(tmp_path / "other", judge, noise=None),
+    )
     settings = ["noise.draw=most_frequent", "method.warmup_epochs=9"]
     drawn = decide(judge, run, *settings)
     assert [x.noisy_label for x in drawn] != [x.noisy_label for x in decide(judge, run)]
@@ -138,7 +160,9 @@ def test_the_draw_of_noisy_labels_can_be_another(tmp_path, judge):
 def test_steps_that_a_live_run_adds_meanwhile_are_left_out(tmp_path, judge):
     run = write_run(tmp_path / "run", judge)
     shards = [
-        run / table / f"step-00000{step}.parquet" for table in ("labels", "rollouts") for step in (5, 6)
+        run / table / f"step-00000{step}.parquet"
+        for table in ("labels", "rollouts")
+        for step in (5, 6)
     ]
     for shard in shards:
         shard.rename(shard.with_suffix(".later"))
@@ -159,15 +183,22 @@ def test_a_runs_answers_are_read_anew_under_another_extractor(tmp_path, judge):
 
 def test_the_default_extractor_is_that_of_the_prompts_data_source(tmp_path, judge):
     def write_data(data_source):
-        rows = [{"question": "?", "answer": "975", "extra_info": {"index": f"clean-{i}"}} for i in range(6)]
+        rows = [
+            {"question": "?", "answer": "975", "extra_info": {"index": f"clean-{i}"}}
+            for i in range(6)
+        ]
         data = tmp_path / "data.jsonl"
-        data.write_text("".join(json.dumps({**row, "data_source": data_source}) + "\n" for row in rows))
+        data.write_text(
+            "".join(json.dumps({**row, "data_source": data_source}) + "\n" for row in rows)
+        )
         return {"train": str(data), "extractor": "reversed_digits"}
 
     run = write_run(tmp_path / "run", judge, data=write_data("other"), noise=None)
     assert any(label.majority_answer for label in decide(judge, run, "data.extractor=null"))
     write_data("arithmetic-addition")
-    of_clean = [x for x in decide(judge, run, "data.extractor=null") if x.prompt_id.startswith("clean")]
+    of_clean = [
+        x for x in decide(judge, run, "data.extractor=null") if x.prompt_id.startswith("clean")
+    ]
     assert {label.answered for label in of_clean} == {0}
 
 
@@ -175,26 +206,42 @@ def test_only_responses_in_the_same_words_share_an_intrinsic_reward(tmp_path, ju
     run = write_run(tmp_path / "run", judge, {"name": "token_entropy"})
     expected = {"grpo": {"0": True, "1": True}, "token_entropy": {"0": False, "1": True}}
     for name, shared in expected.items():
-        seen = {(x.prompt_id[-1], x.has_zero_variance) for x in decide(judge, run, f"method.name={name}")}
+        seen = {
+            (x.prompt_id[-1], x.has_zero_variance)
+            for x in decide(judge, run, f"method.name={name}")
+        }
         assert {pair for pair in seen if pair[0] in shared} == set(shared.items())
 
 
 def test_of_a_co_reward_run_other_methods_see_the_original_prompts_responses(tmp_path, judge):
     run = write_run(tmp_path / "run", judge, {"name": "co_reward"})
-    votes = [(label.majority_answer, label.rollouts) for label in decide(judge, run, "method.name=grpo")]
+    votes = [
+        (label.majority_answer, label.rollouts)
+        for label in decide(judge, run, "method.name=grpo")
+    ]
     assert votes == list(stored(run).select("majority_answer", "rollouts").iter_rows())
 
 
 @each(
     "setting, message",
-    ("name=co_reward", "no responses of the view rephrased at visit 1, which method co_reward needs"),
+    (
+        "name=co_reward",
+        "no responses of the view rephrased at visit 1, which method co_reward needs",
+    ),
     ("name=self_certainty", "method self_certainty needs self_certainty of every rollout"),
     ("name=small_loss_selection", "method small_loss_selection needs tokens"),
-    ("penalty_weight=0.1", "set method.penalty_weight: the stored rollouts are as they are, and no loss"),
+    (
+        "penalty_weight=0.1",
+        "set method.penalty_weight: the stored rollouts are as they are, and no loss",
+    ),
     ("smoothing=0.1", "set method.smoothing: the stored rollouts are as they are, and no loss"),
 )
-def test_what_the_rollouts_lack_and_what_decides_nothing_is_one_sentence(tmp_path, judge, setting, message):
-    run = write_run(tmp_path / "run", judge, {"name": "grpo"}, without=("self_certainty", "tokens"))
+def test_what_the_rollouts_lack_and_what_decides_nothing_is_one_sentence(
+    tmp_path, judge, setting, message
+):
+    run = write_run(
+        tmp_path / "run", judge, {"name": "grpo"}, without=("self_certainty", "tokens")
+    )
     assert message in refusal(decide, judge, run, f"method.{setting}")
 
 
@@ -204,14 +251,18 @@ def test_a_function_of_the_verifier_is_named_again_or_the_verifier_left_out(tmp_
     )
     rules = [{"function": f"{tmp_path}/mine.py:errs", "false_positive_rate": 1.0}]
     with OnlineLabelRefinement(tmp_path / "run", {"verifier": {"where": rules}}) as olr:
-        olr.supervise([(Prompt("p", (), "1", "1", "clean"), [r"\boxed{1}", r"\boxed{3}", r"\boxed{3}"])])
+        olr.supervise(
+            [(Prompt("p", (), "1", "1", "clean"), [r"\boxed{1}", r"\boxed{3}", r"\boxed{3}"])]
+        )
     remedy = f"verifier.where={json.dumps(rules)}"
     assert f"set {remedy} again" in refusal(decide, judge, tmp_path / "run")
     (again,) = decide(judge, tmp_path / "run", remedy)
     assert again.reward_mean == 1 and pl.from_arrow(table_of("labels", [again])).equals(
         stored(tmp_path / "run")
     )
-    assert "ttrl never asks a verifier" in refusal(decide, judge, tmp_path / "run", "method.name=ttrl")
+    assert "ttrl never asks a verifier" in refusal(
+        decide, judge, tmp_path / "run", "method.name=ttrl"
+    )
     (other,) = decide(judge, tmp_path / "run", "method.name=ttrl", "verifier=null")
     assert (other.effective_label, other.reward_mean) == ("3", 2 / 3)
 

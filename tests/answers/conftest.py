@@ -6,7 +6,9 @@ from olr_cli.answers import Judge, pool
 @pytest.fixture
 def quick_start(monkeypatch):
     """Here every pool has a process of its own that forks its workers, which need no warm-up."""
-    monkeypatch.setattr(pool.Server, "program", pool.Server.program.replace("main()", "main(warm_up=())"))
+    monkeypatch.setattr(
+        pool.Server, "program", pool.Server.program.replace("main()", "main(warm_up=())")
+    )
 
 
 @pytest.fixture(scope="session")

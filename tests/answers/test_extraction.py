@@ -251,8 +251,14 @@ def test_a_regular_expression_takes_time_in_proportion_to_its_response(
     ("numpy:read", "has no function read"),
     ("os:system", "a function of a module of your own"),
     ("olr_cli.errors:shown", "a function of a module of your own"),
-    ("broken:read", r"importing broken from .* raised ZeroDivisionError: .*broken\.py line 1; fix it"),
-    ("mine:fails", r"mine:fails, on a response, raised ValueError: no answer, .*mine\.py line 6; fix it"),
+    (
+        "broken:read",
+        r"importing broken from .* raised ZeroDivisionError: .*broken\.py line 1; fix it",
+    ),
+    (
+        "mine:fails",
+        r"mine:fails, on a response, raised ValueError: no answer, .*mine\.py line 6; fix it",
+    ),
     ("mine:counts", "returns a int; it must return text, or None"),
 )
 def test_a_mistake_in_an_extractor_is_named(here, extractor, message):

@@ -31,7 +31,9 @@ def decide_all(answers):
             extract(f"so \\boxed{{{answer}}} {answer}")
             before = judge.timeouts
             keys = judge.keys([answer, "x+1", "1+x"])
-            verdicts = judge.matches([("x+1", answer), (answer, "5"), (answer, answer), ("1+x", "x+1")])
+            verdicts = judge.matches(
+                [("x+1", answer), (answer, "5"), (answer, answer), ("1+x", "x+1")]
+            )
             given_up = judge.timeouts - before
             assert given_up <= 3, answer[:50]  # read, and compared twice
             assert keys["x+1"] == keys["1+x"] and verdicts[3] and verdicts[2]
@@ -41,7 +43,9 @@ def decide_all(answers):
         return judge.timeouts
 
 
-def test_every_hostile_answer_is_decided_in_any_thread_and_the_judge_goes_on(monkeypatch, is_long):
+def test_every_hostile_answer_is_decided_in_any_thread_and_the_judge_goes_on(
+    monkeypatch, is_long
+):
     if not is_long:  # calls that are few and long are ended sooner
         monkeypatch.setattr(pool, "_BACKSTOP", 1)
     results = []
@@ -65,7 +69,9 @@ def test_what_is_given_up_depends_on_no_other_pair(is_long):
             assert dict(zip(asked, verdicts, strict=True)) == expected
             assert judge.timeouts == 3
             assert judge.matches([(hostile[0], "y+1")]) == [None]
-            assert judge.timeouts == 3, "a text that can't be read decides about all of its pairs"
+            assert judge.timeouts == 3, (
+                "a text that can't be read decides about all of its pairs"
+            )
 
 
 def test_what_is_given_up_stays_so_in_a_run(monkeypatch, tmp_path):
@@ -91,20 +97,28 @@ def test_what_is_given_up_stays_so_in_a_run(monkeypatch, tmp_path):
 
 
 def test_a_worker_that_is_stopped_for_a_while_gives_nothing_up():
-    with Judge(time_limit=8.0, workers=1) as judge:  # half a second a task among others, of processor time
+    with Judge(
+        time_limit=8.0, workers=1
+    ) as judge:  # half a second a task among others, of processor time
         judge.keys(["x+1"])
         (pid,) = judge._pool.process_ids
         os.kill(pid, signal.SIGSTOP)
         threading.Timer(1.0, lambda: os.kill(pid, signal.SIGCONT)).start()
         keys = judge.keys(["2+x", "x+2"])
-        assert keys["2+x"] == keys["x+2"] and judge.timeouts == 0 and judge._pool.process_ids == [pid]
+        assert (
+            keys["2+x"] == keys["x+2"]
+            and judge.timeouts == 0
+            and judge._pool.process_ids == [pid]
+        )
 
 
 def test_a_pile_of_combining_marks_takes_no_quadratic_time():
     started = time.process_time()
     assert normal_text("a" + "\u0301\u0316" * 60_000) != normal_text("a")
     assert time.process_time() - started < 5
-    assert tidy("e\u0301") == tidy("\xe9") and len(tidy("e" + "\u0301\u0316" * 60_000)) > 100_000
+    assert (
+        tidy("e\u0301") == tidy("\xe9") and len(tidy("e" + "\u0301\u0316" * 60_000)) > 100_000
+    )
 
 
 @pytest.mark.parametrize("answer", ["x" * 1_000_000, "{" * 10_000 + "}" * 10_000])
@@ -130,7 +144,9 @@ def test_the_size_of_a_number_is_known_before_it_is_computed(answer):
     asked, started = [(answer, "x+1"), ("2", answer)], time.process_time()
     for gold, said in asked:
         assert decide("matches", gold, said, leaf=leaf, proof=proof) is None
-        decide("may match", gold, said, leaf=leaf, proof=proof, math_verify_proof=math_verify_proof)
+        decide(
+            "may match", gold, said, leaf=leaf, proof=proof, math_verify_proof=math_verify_proof
+        )
     assert not is_read(decide("key", answer, leaf=leaf))
     assert time.process_time() - started < 5
 

@@ -15,7 +15,10 @@ from olr_cli.answers import Judge, extract, is_match
 from olr_cli.answers.matching import PLAIN_NUMBER
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-PAIRS = [json.loads(line) for line in (FIXTURES / "grading" / "pairs.jsonl").read_text("utf-8").splitlines()]
+PAIRS = [
+    json.loads(line)
+    for line in (FIXTURES / "grading" / "pairs.jsonl").read_text("utf-8").splitlines()
+]
 """Verdict, kind, gold and answer: what a fair grader accepts and rejects, and what can't be read (null)."""
 ALL = [(gold, answer) for _, _, gold, answer in PAIRS]
 
@@ -44,20 +47,30 @@ def test_is_match_is_for_one_pair():
     assert not is_match("25", "25.5")
 
 
-JUDGED = [FIXTURES / f"{name}.jsonl" for name in ("judged_answers", "hardverify", "judged_responses")]
+JUDGED = [
+    FIXTURES / f"{name}.jsonl" for name in ("judged_answers", "hardverify", "judged_responses")
+]
 
 
 @tenth_or_whole
 @pytest.mark.parametrize("file", JUDGED, ids=lambda file: file.stem)
 def test_verdicts_agree_with_a_mathematicians(judge, file, nth):
-    rows = [row for row in map(json.loads, file.read_text().splitlines()) if row["right"] is not None]
+    rows = [
+        row
+        for row in map(json.loads, file.read_text().splitlines())
+        if row["right"] is not None
+    ]
     answers = [row.get("answer") or extract(row["response"]) for row in rows]
     pairs = zip(rows, answers, strict=True)
     judged = [(row["gold"], answer, row["right"]) for row, answer in pairs if answer][::nth]
     random.Random(0).shuffle(judged)
     verdicts = judge.matches((gold, answer) for gold, answer, _ in judged)
     made = Counter(right for *_, right in judged)
-    amiss = [case for case, verdict in zip(judged, verdicts, strict=True) if (verdict is True) != case[2]]
+    amiss = [
+        case
+        for case, verdict in zip(judged, verdicts, strict=True)
+        if (verdict is True) != case[2]
+    ]
     missed, accepted = ([case for case in amiss if case[2] is right] for right in (True, False))
     assert len(missed) <= 0.04 * made[True] and len(accepted) <= 0.005 * made[False], amiss
 
@@ -66,12 +79,20 @@ def test_verdicts_agree_with_a_mathematicians(judge, file, nth):
 def test_kinds_beside_the_usual_ones_are_read_or_undecided(judge):
     """A list of kinds, no rate: most are right, hardly a right one is proved wrong, and two values never are right."""
     rows = [
-        *map(json.loads, (SHARED.parent / "cases/november/answers.jsonl").read_text("utf-8").splitlines())
+        *map(
+            json.loads,
+            (SHARED.parent / "cases/november/answers.jsonl").read_text("utf-8").splitlines(),
+        )
     ]
     verdicts = judge.matches((row["gold"], row["answer"]) for row in rows)
-    found = Counter((row["right"], verdict) for row, verdict in zip(rows, verdicts, strict=True))
+    found = Counter(
+        (row["right"], verdict) for row, verdict in zip(rows, verdicts, strict=True)
+    )
     right = sum(row["right"] for row in rows)
-    assert found[True, None] + found[True, False] <= 0.2 * right and found[True, False] <= 0.01 * right
+    assert (
+        found[True, None] + found[True, False] <= 0.2 * right
+        and found[True, False] <= 0.01 * right
+    )
     assert found[False, True] == 0
 
 
@@ -89,11 +110,21 @@ def test_a_tolerance_is_for_numbers_that_are_no_integers_and_changes_no_class(ju
 def test_plain_numbers_match_if_they_are_the_same_text(judge):
     numbers = ["0", "1", "7", "10", "70", "100", "1000", "999999999999999", "2024"]
     assert all(re.fullmatch(PLAIN_NUMBER, number) for number in numbers)
-    assert not any(re.fullmatch(PLAIN_NUMBER, text) for text in ["07", "1/2", "7\n", "-7", "", "٣", "1" * 16])
+    assert not any(
+        re.fullmatch(PLAIN_NUMBER, text)
+        for text in ["07", "1/2", "7\n", "-7", "", "٣", "1" * 16]
+    )
     pairs = [(one, other) for one in numbers for other in numbers]
     assert judge.matches(pairs) == [one == other for one, other in pairs]
 
 
 def test_verdicts_are_in_the_order_of_the_pairs(judge):
-    pairs = [("x+1", "1+x"), ("5", "5.0"), ("5", "6"), ("x+1", "1+x"), ("6", "5"), (r"\foo{", "5")]
+    pairs = [
+        ("x+1", "1+x"),
+        ("5", "5.0"),
+        ("5", "6"),
+        ("x+1", "1+x"),
+        ("6", "5"),
+        (r"\foo{", "5"),
+    ]
     assert judge.matches(iter(pairs)) == [True, True, False, True, False, None]

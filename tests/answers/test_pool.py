@@ -64,7 +64,10 @@ def test_a_slow_task_costs_its_own_limit_and_the_others_are_done(workers, monkey
     monkeypatch.setattr(
         pool._Worker,
         "send",
-        lambda worker, limits, *task: (sent.append((task[1], limits[1])), send(worker, limits, *task)),
+        lambda worker, limits, *task: (
+            sent.append((task[1], limits[1])),
+            send(worker, limits, *task),
+        ),
     )
     results = workers.run([("key", "1+1"), SLOW, ("key", "2+1")])
     assert results == ["number 2", GAVE_UP, "number 3"]
@@ -130,7 +133,9 @@ sys.path.insert(0, {str(tmp_path)!r})
 from olr_cli.answers import pool
 print(pool.WorkerPool(1, 60.0).run([("key", "x/2")]))
 """
-    done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "['word another']\n"
 
 
@@ -155,7 +160,9 @@ def test_closing_ends_the_workers_and_a_judge_can_be_used_again():
         assert len(set(judge.keys(["x+2", "2+x"]).values())) == 1
 
 
-@pytest.mark.parametrize("answer", ["x+1", r"\sum_{k=1}^{5000} \frac{1}{k^2+1}"], ids=["idle", "busy"])
+@pytest.mark.parametrize(
+    "answer", ["x+1", r"\sum_{k=1}^{5000} \frac{1}{k^2+1}"], ids=["idle", "busy"]
+)
 def test_workers_die_with_their_parent(answer):
     program = f"""
 import threading, time
@@ -166,7 +173,9 @@ print(judge._pool.process_ids[0], judge._pool._servers[0].process.pid, flush=Tru
 judge.keys([{answer!r}])
 time.sleep(60)
 """
-    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True
+    )
     processes = [int(pid) for pid in parent.stdout.readline().split()]
     time.sleep(0.2)
     parent.kill()
@@ -175,7 +184,9 @@ time.sleep(60)
 
 
 def test_a_forked_process_starts_workers_of_its_own():
-    with Judge(time_limit=60.0, workers=1) as judge:  # a sixteenth of it ends a worker on a slow machine too
+    with Judge(
+        time_limit=60.0, workers=1
+    ) as judge:  # a sixteenth of it ends a worker on a slow machine too
         judge.keys(["x+1"])
         (pid,) = judge._pool.process_ids
         child = os.fork()
@@ -207,10 +218,10 @@ def test_a_process_that_is_forked_while_another_thread_grades_can_grade():
 
 
 def test_a_task_that_eats_memory_is_stopped(monkeypatch):
-    eater = (
-        "from olr_cli.answers import algebra; algebra._form = lambda parsed: bytearray(3 << 30); worker.main"
+    eater = "from olr_cli.answers import algebra; algebra._form = lambda parsed: bytearray(3 << 30); worker.main"
+    monkeypatch.setattr(
+        pool.Server, "program", pool.Server.program.replace("worker.main", eater)
     )
-    monkeypatch.setattr(pool.Server, "program", pool.Server.program.replace("worker.main", eater))
     workers = WorkerPool(1, time_limit=60.0)
     first, second = workers.run([("key", "1+1"), ("key", "12")])
     assert first is GAVE_UP and second == "number 12"

@@ -21,7 +21,9 @@ NUMBERS = [json.loads(line) for line in FILE.read_text("utf-8").splitlines()]
 """A number and its spellings in a row; null and what is left to computer algebra in the last."""
 
 
-@pytest.mark.parametrize(("value", "spelling"), [(row[0], text) for row in NUMBERS for text in row[1:]])
+@pytest.mark.parametrize(
+    ("value", "spelling"), [(row[0], text) for row in NUMBERS for text in row[1:]]
+)
 def test_every_spelling_of_a_number_is_that_number_and_nothing_else_is_one(value, spelling):
     assert exact_number(tidy(spelling)) == (None if value is None else Fraction(value))
 
@@ -83,7 +85,9 @@ def test_tuples_lists_and_intervals_of_numbers_need_no_algebra_either(answer, fo
     assert read(answer) == form
 
 
-@each("answer", "(1,x^2)", "(,)", "(1,2", "1,2)", "2x,1", "(1,2]3,4", "x+1", r"\sqrt2\text{ cm}")
+@each(
+    "answer", "(1,x^2)", "(,)", "(1,2", "1,2)", "2x,1", "(1,2]3,4", "x+1", r"\sqrt2\text{ cm}"
+)
 def test_other_answers_are_left_to_computer_algebra(answer):
     with pytest.raises(NeedsAlgebra):
         read(answer)

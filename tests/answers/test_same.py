@@ -10,11 +10,15 @@ from olr_cli.answers import Judge, is_read
 from olr_cli.answers.notation import tidy
 
 GRADING = Path(__file__).parents[1] / "fixtures" / "grading"
-CLASSES = [json.loads(line) for line in (GRADING / "same.jsonl").read_text("utf-8").splitlines()]
+CLASSES = [
+    json.loads(line) for line in (GRADING / "same.jsonl").read_text("utf-8").splitlines()
+]
 """Answers as they occur in mathematics data sets and in what models write: a class a row."""
 
 
-@pytest.mark.parametrize("answers", [c for c in CLASSES if len(c) > 1], ids=lambda answers: answers[0])
+@pytest.mark.parametrize(
+    "answers", [c for c in CLASSES if len(c) > 1], ids=lambda answers: answers[0]
+)
 def test_answers_that_mean_the_same_are_one_class(judge, answers):
     keys = judge.keys(answers)
     assert len(set(keys.values())) == 1, keys
@@ -28,13 +32,25 @@ def test_answers_that_mean_different_things_are_different_classes(judge):
         firsts[key] = answer
 
 
-@pytest.mark.parametrize("answer", ["x=x", "1=2", "1<2", r"2x \equiv 3 \pmod{7}", r"\foo{]}", "??", ""])
+@pytest.mark.parametrize(
+    "answer", ["x=x", "1=2", "1<2", r"2x \equiv 3 \pmod{7}", r"\foo{]}", "??", ""]
+)
 def test_what_says_nothing_or_cant_be_read_is_a_class_by_its_text(judge, same, answer):
-    assert same(answer, f"$ {answer}$") and not same(answer, "3") and not same(answer, answer + "!")
+    assert (
+        same(answer, f"$ {answer}$")
+        and not same(answer, "3")
+        and not same(answer, answer + "!")
+    )
     assert answer in ("x=x", "1=2") or not is_read(judge.keys([answer])[answer])
 
 
-SPELLINGS = [answer for answers in CLASSES for answer in answers] + ["??", "", "5", "1/0", "a=1, b=2"]
+SPELLINGS = [answer for answers in CLASSES for answer in answers] + [
+    "??",
+    "",
+    "5",
+    "1/0",
+    "a=1, b=2",
+]
 
 
 def test_keys_are_the_same_in_another_process_and_order(judge):
@@ -46,7 +62,10 @@ def test_threads_may_share_a_judge(judge):
     answers = SPELLINGS[::3]
     expected, results = judge.keys(answers), []
     with Judge(time_limit=30.0, workers=2) as shared:
-        threads = [threading.Thread(target=lambda: results.append(shared.keys(answers))) for _ in range(4)]
+        threads = [
+            threading.Thread(target=lambda: results.append(shared.keys(answers)))
+            for _ in range(4)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -10,7 +10,10 @@ from olr_cli.answers.thinking import THOUGHT_MARKS, after_thinking
 
 @pytest.mark.parametrize(("opening", "closing"), THOUGHT_MARKS.items())
 def test_each_family_of_models_thinks_between_its_marks(opening, closing):
-    cut, ended = rf"{opening} \boxed{{5}}, but", rf"{opening} \boxed{{5}}, but {closing}\boxed{{2}}"
+    cut, ended = (
+        rf"{opening} \boxed{{5}}, but",
+        rf"{opening} \boxed{{5}}, but {closing}\boxed{{2}}",
+    )
     assert (extract(cut), is_thinking(cut)) == (None, True)
     assert (extract(ended), is_thinking(ended)) == ("2", False)
     # Where the prompt has opened the thinking, nothing in the response says so.

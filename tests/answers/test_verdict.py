@@ -36,7 +36,10 @@ def test_a_verdict_is_right_wrong_or_names_why_there_is_none(gold, answer, verdi
 def test_who_repeats_a_placeholder_is_never_right(label):
     for answer in (label, label.strip(), "7"):
         assert verify(label, answer) is verify([label, label], answer) is Verdict.NO_GOLD
-    assert verify([label, "7"], "7") is Verdict.RIGHT and verify([label, "7"], label) is not Verdict.RIGHT
+    assert (
+        verify([label, "7"], "7") is Verdict.RIGHT
+        and verify([label, "7"], label) is not Verdict.RIGHT
+    )
 
 
 @each(
@@ -85,5 +88,11 @@ def test_what_the_question_asks_for_and_a_tolerance_may_be_given():
 
 
 def test_an_answer_is_parsed_from_whatever_marks_it():
-    assert parse(r"so \boxed{7}") == parse("#### 7") == parse("so **7**") == parse("Answer: 7") == "7"
+    assert (
+        parse(r"so \boxed{7}")
+        == parse("#### 7")
+        == parse("so **7**")
+        == parse("Answer: 7")
+        == "7"
+    )
     assert parse("#### 7", "boxed") is parse("I think 7") is None

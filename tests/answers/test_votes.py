@@ -39,7 +39,9 @@ def test_a_class_is_shown_by_its_most_frequent_spelling_ties_in_lexicographic_or
     assert result.spelling[keys["4"]] == "2^2"
 
 
-@given(st.lists(st.sampled_from(["1", "1.0", "2", "4/2", "0.5", None]), max_size=10), st.randoms())
+@given(
+    st.lists(st.sampled_from(["1", "1.0", "2", "4/2", "0.5", None]), max_size=10), st.randoms()
+)
 def test_the_order_of_rollouts_never_matters(judge, answers, rng):
     result, _ = counted(judge, answers)
     again, _ = counted(judge, rng.sample(answers, len(answers)))
@@ -50,7 +52,9 @@ def test_the_order_of_rollouts_never_matters(judge, answers, rng):
 @given(st.lists(st.sampled_from([0, 1, 2, 3]), min_size=1, max_size=8), st.randoms())
 def test_respelling_a_number_changes_no_count(judge, numbers, rng):
     spellings = [["{}", "{}.0", "{}/1", "+{}", "${}$", "{}00\\%"], ["{}"]]
-    plain, respelled = ([rng.choice(each).format(n) for n in numbers] for each in reversed(spellings))
+    plain, respelled = (
+        [rng.choice(each).format(n) for n in numbers] for each in reversed(spellings)
+    )
     a, b = counted(judge, plain)[0], counted(judge, respelled)[0]
     assert sorted(a.counts.values()) == sorted(b.counts.values())
     assert (a.majority_count, a.answered) == (b.majority_count, b.answered)

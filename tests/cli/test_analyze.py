@@ -71,7 +71,9 @@ def test_a_run_without_truth_leaves_out_what_would_be_blank_and_says_so(tmp_path
     assert drawn == {"learning", "dynamics"}
     notes = " ".join(json.loads(result.stdout)["notes"])
     assert "dynamics leaves out (a) Majority accuracy" in notes
-    assert "--figure coherence: this needs true answers" in refused(run, "--figure", "coherence")
+    assert "--figure coherence: this needs true answers" in refused(
+        run, "--figure", "coherence"
+    )
 
 
 def test_logs_of_other_trainers_show_what_they_have(run, tmp_path):
@@ -83,19 +85,31 @@ def test_logs_of_other_trainers_show_what_they_have(run, tmp_path):
     olr(run, *sorted((TRL / "messages").iterdir()), "--out", tmp_path / "two")
     arms = pl.read_csv(tmp_path / "two" / "learning.csv")["arm"].unique()
     assert "TRL: messages" in arms and len(arms) == 2
-    for option in (["--figure", "dynamics"], ["--report"], ["--table", "arms"], ["--format", "csv"]):
+    for option in (
+        ["--figure", "dynamics"],
+        ["--report"],
+        ["--table", "arms"],
+        ["--format", "csv"],
+    ):
         said = refused(log, *option, "--out", tmp_path / "no")
         assert "need runs of olr" in said or "--figure dynamics: this needs runs of olr" in said
     assert f"`olr audit {log} --report queue.html`" in refused(log, "--report")
-    assert "no column response" in refused(json_lines(tmp_path / "x.jsonl", {"question": "3+4"}))
+    assert "no column response" in refused(
+        json_lines(tmp_path / "x.jsonl", {"question": "3+4"})
+    )
     named = json_lines(tmp_path / "y.jsonl", {"question": "3+4", "said": "7", "points": 0.5})
     olr(named, "--columns", "{response: said, reward: points}", "--out", tmp_path)
-    assert pl.read_csv(tmp_path / "learning.csv").filter(metric="rollout/reward")["mean"].to_list() == [0.5]
+    assert pl.read_csv(tmp_path / "learning.csv").filter(metric="rollout/reward")[
+        "mean"
+    ].to_list() == [0.5]
 
 
 def test_several_arms_are_drawn_beside_each_other_and_compared(arms):
     result = olr(arms, "--figure", "coherence")
-    assert pl.read_csv(arms / "figures" / "coherence.csv")["arm"].unique().sort().to_list() == ["grpo", "olr"]
+    assert pl.read_csv(arms / "figures" / "coherence.csv")["arm"].unique().sort().to_list() == [
+        "grpo",
+        "olr",
+    ]
     assert "held-out accuracy, %" in result.output
     assert "Differences are to grpo" in result.output
     again = olr(*sorted(arms.iterdir()), "--figure", "coherence", "--baseline", "olr")
@@ -134,20 +148,24 @@ def test_the_published_numbers_stand_beside_on_request(arms):
     result = olr(arms, "--table", "baselines", "--paper")
     assert "Published: Qwen3-4B-Base trained on 800 prompts" in result.stdout
     for words, published in (([], set()), (["--paper"], {"published"})):
-        rows = json.loads(olr(arms, "--table", "baselines", *words, "--json").stdout)["tables"]["baselines"][
-            "rows"
-        ]
+        rows = json.loads(olr(arms, "--table", "baselines", *words, "--json").stdout)["tables"][
+            "baselines"
+        ]["rows"]
         assert {"published"} & {
             key for row in rows for key, value in row.items() if value is not None
         } == published
 
 
-def test_an_evaluation_of_the_policy_before_training_goes_with_the_papers_tables_only(arms, tmp_path):
+def test_an_evaluation_of_the_policy_before_training_goes_with_the_papers_tables_only(
+    arms, tmp_path
+):
     model = tmp_path / "model"
     write_evaluated(model, {"amc": 0.25}, name="base")
     result = olr(arms, model, "--table", "baselines", "--json")
     told = json.loads(result.stdout)["tables"]["baselines"]
-    (line,) = (line for line in told["rows"] if (line["method"], line["column"]) == ("base", "amc"))
+    (line,) = (
+        line for line in told["rows"] if (line["method"], line["column"]) == ("base", "amc")
+    )
     assert line["mean"] == 0.25
 
 
@@ -177,7 +195,9 @@ def test_an_unfinished_run_is_noted_once(tmp_path):
     note = "has gone through 2 of 5 epochs"
     assert note in olr(run, "--figure", "dynamics").stderr
     shown = olr(run, "--table", "noise_ratios")
-    assert note in " ".join(shown.stdout.split()) and note not in shown.stderr, "it stands below the table"
+    assert note in " ".join(shown.stdout.split()) and note not in shown.stderr, (
+        "it stands below the table"
+    )
     piped = olr(run, "--table", "noise_ratios", "--format", "csv")
     assert note not in piped.stdout and note in piped.stderr
 
@@ -187,7 +207,10 @@ TWO_ARMS = ("ARMS/grpo1", "ARMS/olr1")
 
 @each(
     "words, message",
-    (("RUN", "--figure", "dynamic"), "--figure: there is no 'dynamic' (did you mean 'dynamics'?"),
+    (
+        ("RUN", "--figure", "dynamic"),
+        "--figure: there is no 'dynamic' (did you mean 'dynamics'?",
+    ),
     (("RUN", "--figure", "learing"), "arms, all"),
     (("RUN", "--figure", "all", "--figure", "dynamic"), "--figure: there is no 'dynamic'"),
     (
@@ -198,11 +221,20 @@ TWO_ARMS = ("ARMS/grpo1", "ARMS/olr1")
         ("ARMS", "--figure", "all", "--over", "method.warmup_epochs"),
         "--over method.warmup_epochs: this needs runs that differ in method.warmup_epochs, and",
     ),
-    (("ARMS", "--over", "noise.rato"), "--over: there is no 'noise.rato' (did you mean 'noise.ratio'?"),
+    (
+        ("ARMS", "--over", "noise.rato"),
+        "--over: there is no 'noise.rato' (did you mean 'noise.ratio'?",
+    ),
     (("RUN", "--table", "arm"), "--table: there is no 'arm' (did you mean 'arms'?"),
     (("RUN", "--table", "all"), "--table: there is no 'all'"),
-    (("RUN", "--table", "baselines", "--baseline", "grpo"), "--baseline grpo: this is for the table arms"),
-    (("RUN", "--table", "ablation", "--baseline", "olr"), "compares with OLR with both criteria"),
+    (
+        ("RUN", "--table", "baselines", "--baseline", "grpo"),
+        "--baseline grpo: this is for the table arms",
+    ),
+    (
+        ("RUN", "--table", "ablation", "--baseline", "olr"),
+        "compares with OLR with both criteria",
+    ),
     ((*TWO_ARMS, "--baseline", "gpro"), "--baseline: there is no 'gpro' (did you mean 'grpo'?"),
     (("RUN", "--format", "cvs"), "--format: there is no 'cvs' (did you mean 'csv'?"),
     (("RUN", "--json", "--format", "csv"), "--json and --format csv contradict each other"),
@@ -216,13 +248,19 @@ TWO_ARMS = ("ARMS/grpo1", "ARMS/olr1")
     (("RUN", "--out", "RUN/recipe.yaml"), "could not be written"),
     (("RUN", "OTHER/run"), "--out: the runs stand in several folders"),
     (("--report", "--out", "none"), "name the run directories to analyse"),
-    (("ARMS", "--label", "olt=x"), "--label: there is no 'olt' (did you mean 'olr'?); known: grpo, olr"),
+    (
+        ("ARMS", "--label", "olt=x"),
+        "--label: there is no 'olt' (did you mean 'olr'?); known: grpo, olr",
+    ),
     (("ARMS", "--label", "olr"), "--label: olr has no text; write it as 'olr=TEXT'"),
     (("ARMS", "--label", "olr=grpo"), "--label: two arms would have one name (grpo, grpo)"),
 )
 def test_a_mistake_is_one_sentence_and_draws_nothing(places, words, message):
     def placed(word):
-        return next((word.replace(name, str(place)) for name, place in places.items() if name in word), word)
+        return next(
+            (word.replace(name, str(place)) for name, place in places.items() if name in word),
+            word,
+        )
 
     assert message in refused(*map(placed, words))
     assert not [figures for place in places.values() for figures in place.glob("**/figures")]

@@ -26,7 +26,9 @@ pytestmark = pytest.mark.usefixtures("here")
 
 @pytest.fixture
 def log(here):
-    rows = [{**row, "question": f"What is {row['prompt_id']}?"} for row in many(30, wrong={4, 8})]
+    rows = [
+        {**row, "question": f"What is {row['prompt_id']}?"} for row in many(30, wrong={4, 8})
+    ]
     return write(here / "log.jsonl", rows)
 
 
@@ -55,22 +57,40 @@ def test_a_row_says_what_a_person_can_judge(here):
     rows = [{**row, "question": "How many apples?"} for row in many(30, wrong={8, 10})]
     lines = audit(write(here / "log.jsonl", rows), "--top", "1").stdout.splitlines()
     head = next(number for number, line in enumerate(lines) if line.startswith("#"))
-    assert lines[head].split() == ["#", "prompt", "label", "answered", "instead", "label", "given", "status"]
+    assert lines[head].split() == [
+        "#",
+        "prompt",
+        "label",
+        "answered",
+        "instead",
+        "label",
+        "given",
+        "status",
+    ]
     assert " ".join(lines[head + 1].split()) == "1 p8 8 20 × 7, 4 × 5, 4 × 9 0 of 32 doubted"
     assert lines[head + 2].strip() == "How many apples?"
 
 
-def test_a_page_of_the_queue_has_the_most_doubtful_prompts_and_says_what_comes_next(here, log, monkeypatch):
+def test_a_page_of_the_queue_has_the_most_doubtful_prompts_and_says_what_comes_next(
+    here, log, monkeypatch
+):
     monkeypatch.setattr("olr_cli.analysis.report.prompts.MOST_PROMPTS", 5)
     said = told(log, "--report", "queue.html")
     assert "The list shows the 5 most doubtful of 30 prompts" in said
-    assert f"olr audit {log} --verified selection.json (once labels are checked there and exported)" in said
+    assert (
+        f"olr audit {log} --verified selection.json (once labels are checked there and exported)"
+        in said
+    )
     assert "The list shows the 5 most doubtful" in (here / "queue.html").read_text("utf-8")
 
 
 def test_several_models_in_one_log_are_annotators(here):
-    rows = [{**row, "policy": name} for name in ("a", "b") for row in many(20, wrong={3}, visits=1)]
-    assert "20 prompts, 16 rollouts of each by 2 models in 1 visit" in told(write(here / "log.jsonl", rows))
+    rows = [
+        {**row, "policy": name} for name in ("a", "b") for row in many(20, wrong={3}, visits=1)
+    ]
+    assert "20 prompts, 16 rollouts of each by 2 models in 1 visit" in told(
+        write(here / "log.jsonl", rows)
+    )
     renamed = [{("by" if k == "policy" else k): v for k, v in row.items()} for row in rows]
     write(here / "by.jsonl", renamed)
     assert "by 2 models" not in told("by.jsonl")
@@ -79,7 +99,8 @@ def test_several_models_in_one_log_are_annotators(here):
 
 def test_the_log_of_trl_is_audited_by_text_with_labels_from_the_data_or_the_rewards(here):
     text, messages = (
-        shutil.copytree(FIXTURES / "logs" / "trl" / kind, here / kind) for kind in ("text", "messages")
+        shutil.copytree(FIXTURES / "logs" / "trl" / kind, here / kind)
+        for kind in ("text", "messages")
     )
     options = ["--set", "data.extractor=reversed_digits", "--out"]
     said = told(text, *options, "rewarded.parquet")
@@ -93,17 +114,26 @@ def test_the_log_of_trl_is_audited_by_text_with_labels_from_the_data_or_the_rewa
     assert never and {q: labels[q] for q in rewarded.keys() - never} == {
         q: row["given_label"] for q, row in rewarded.items() if q not in never
     }
-    write(here / "mine.jsonl", [{"question": q, "answer": label} for q, label in labels.items()])
-    said = told(text, "--data", "mine.jsonl", *options, "labelled.csv", "--export", "rest.jsonl")
+    write(
+        here / "mine.jsonl", [{"question": q, "answer": label} for q, label in labels.items()]
+    )
+    said = told(
+        text, "--data", "mine.jsonl", *options, "labelled.csv", "--export", "rest.jsonl"
+    )
     assert "no labels" not in said
-    labelled = {row["question"]: row for row in pl.read_csv("labelled.csv", infer_schema=False).to_dicts()}
+    labelled = {
+        row["question"]: row
+        for row in pl.read_csv("labelled.csv", infer_schema=False).to_dicts()
+    }
     assert {question: row["given_label"] for question, row in labelled.items()} == labels
     assert len(read_prompts("rest.jsonl")) == 24
 
 
 def test_without_answers_it_says_so_and_the_export_keeps_every_label(here):
     silent = [
-        row for n in range(3) for row in rollouts(f"p{n}", [[None] * 4] * 2, given_label="7", question="?")
+        row
+        for n in range(3)
+        for row in rollouts(f"p{n}", [[None] * 4] * 2, given_label="7", question="?")
     ]
     said = told(write(here / "log.jsonl", silent), "--export", "out.jsonl")
     assert "100% of the responses have no answer; another data.extractor (boxed, " in said
@@ -115,7 +145,13 @@ def test_without_answers_it_says_so_and_the_export_keeps_every_label(here):
 
 def test_json_has_everything(log):
     found = json.loads(audit(log, "--json").stdout)
-    assert found["labels"] == {"doubted": 2, "questionable": 0, "undecided": 0, "fine": 28, "missing": 0}
+    assert found["labels"] == {
+        "doubted": 2,
+        "questionable": 0,
+        "undecided": 0,
+        "fine": 28,
+        "missing": 0,
+    }
     assert found["changes"] == {"changed": 0, "added": 0, "kept": 30}
     assert (found["verified_labels"], found["noise_ratio"], found["gain"]) == (0, None, None)
     assert [row["prompt_id"] for row in found["prompts"][:2]] in (["p4", "p8"], ["p8", "p4"])
@@ -126,7 +162,9 @@ def test_json_has_everything(log):
 def test_beside_what_is_written_the_queue_is_printed_only_if_it_is_asked_for(log):
     assert "p4 8" not in told(log, "--export", "rows.jsonl")
     assert "p4 8" in told(log, "--report", "queue.html", "--top", "1")
-    found = json.loads(audit(log, "--json", "--export", "more.jsonl", "--drop", "doubted").stdout)
+    found = json.loads(
+        audit(log, "--json", "--export", "more.jsonl", "--drop", "doubted").stdout
+    )
     assert (len(found["prompts"]), found["written"]) == (30, ["more.jsonl"])
     assert found["next"][0].startswith("olr train own-data --set model.path=MODEL")
 
@@ -135,13 +173,18 @@ def test_beside_what_is_written_the_queue_is_printed_only_if_it_is_asked_for(log
 
 
 def extras(file):
-    return {row["extra_info"]["index"]: row["extra_info"] for row in pl.read_parquet(file).to_dicts()}
+    return {
+        row["extra_info"]["index"]: row["extra_info"]
+        for row in pl.read_parquet(file).to_dicts()
+    }
 
 
 def test_an_export_says_of_every_row_what_was_found(log):
     said = told(log, "--export", "all/found.parquet")
     assert "Wrote all/found.parquet (30 of 30 rows)" in said
-    assert "olr train own-data --set model.path=MODEL --set data.train=all/found.parquet" in said
+    assert (
+        "olr train own-data --set model.path=MODEL --set data.train=all/found.parquet" in said
+    )
     found = extras("all/found.parquet")
     assert found["p4"]["audit_status"] == "doubted" and found["p0"]["audit_status"] == "fine"
     assert {one["audit_change"] for one in found.values()} == {"kept"}
@@ -178,7 +221,9 @@ def test_a_seed_draws_other_rows(log):
 
 def test_rows_to_check_come_back_as_verified_labels(here, log):
     said = told(log, "--random", "10", "--export", "check.jsonl")
-    assert said.endswith(f"olr audit {log} --verified check.jsonl (once its labels are corrected)")
+    assert said.endswith(
+        f"olr audit {log} --verified check.jsonl (once its labels are corrected)"
+    )
     rows = [json.loads(line) for line in (here / "check.jsonl").read_text().splitlines()]
     assert len(rows) == 10 and all(row["drawn"] for row in rows)
     told(log, "--first", "10", "--export", "first.jsonl")
@@ -196,26 +241,37 @@ def test_rows_to_check_come_back_as_verified_labels(here, log):
     assert "from 10 drawn at random" in both
 
 
-def test_what_is_verified_is_exported_to_be_checked_as_it_was_verified_and_files_add_up(here, log):
+def test_what_is_verified_is_exported_to_be_checked_as_it_was_verified_and_files_add_up(
+    here, log
+):
     write(here / "one.jsonl", [{"prompt_id": "p4", "true_answer": "7"}])
     write(here / "two.jsonl", [{"prompt_id": "p5", "true_answer": "7"}])
     said = told(log, "--verified", "one.jsonl", "--verified", "two.jsonl")
     assert (
-        "Verified 2 labels, 1 of them wrong" in said and "--verified one.jsonl --verified two.jsonl" in said
+        "Verified 2 labels, 1 of them wrong" in said
+        and "--verified one.jsonl --verified two.jsonl" in said
     )
     told(log, "--verified", "one.jsonl", "--random", "30", "--export", "check.jsonl")
     labels = {p.prompt_id: p.given_label for p in read_prompts("check.jsonl").prompts}
     assert (labels["p4"], labels["p8"]) == ("7", "8")
     write(here / "same.jsonl", [{"prompt_id": "p4", "true_answer": "7.0"}])
-    assert "Verified 1 label" in told(log, "--verified", "one.jsonl", "--verified", "same.jsonl")
+    assert "Verified 1 label" in told(
+        log, "--verified", "one.jsonl", "--verified", "same.jsonl"
+    )
     write(here / "other.jsonl", [{"prompt_id": "p4", "true_answer": "8"}])
     said = refused(log, "--verified", "one.jsonl", "--verified", "other.jsonl")
-    assert "other.jsonl: the true answer to prompt p4 is 8, and 7 in another file of verified labels" in said
+    assert (
+        "other.jsonl: the true answer to prompt p4 is 8, and 7 in another file of verified labels"
+        in said
+    )
 
 
 @pytest.mark.parametrize("no", [False, 0, "False", "false", ""])
 def test_rows_that_were_not_drawn_say_so_in_any_spelling(log, no):
-    rows = [{"prompt_id": f"p{n}", "true_answer": "7", "drawn": "true" if n else no} for n in range(5)]
+    rows = [
+        {"prompt_id": f"p{n}", "true_answer": "7", "drawn": "true" if n else no}
+        for n in range(5)
+    ]
     pl.DataFrame([{**row, "drawn": str(row["drawn"])} for row in rows]).write_csv("checked.csv")
     assert "from 4 drawn at random" in told(log, "--verified", "checked.csv")
 
@@ -225,7 +281,10 @@ def test_a_verdict_that_its_true_answer_contradicts_is_refused(here, log, verdic
     row = {"prompt_id": "p5", "given_label": "7", "verdict": verdict, "true_answer": answer}
     write(here / "selection.jsonl", [row])
     said = refused(log, "--verified", "selection.jsonl")
-    assert f"the verdict on prompt p5 is '{verdict}', with the label 7 and the true answer {answer}" in said
+    assert (
+        f"the verdict on prompt p5 is '{verdict}', with the label 7 and the true answer {answer}"
+        in said
+    )
 
 
 def test_the_same_export_twice_is_already_there_and_another_is_refused(here, log):
@@ -245,7 +304,9 @@ def test_rows_come_from_the_data_set_and_keep_their_other_columns(here):
         for n in range(21)
     ]
     write(here / "data.jsonl", rows)
-    assert "--data: bare.jsonl has no column of prompts" in refused("bare.jsonl", "--export", "out.jsonl")
+    assert "--data: bare.jsonl has no column of prompts" in refused(
+        "bare.jsonl", "--export", "out.jsonl"
+    )
     told("bare.jsonl", "--data", "data.jsonl", "--export", "out.jsonl", "--drop", "doubted")
     written = [json.loads(line) for line in (here / "out.jsonl").read_text().splitlines()]
     assert [row["level"] for row in written] == [n for n in range(21) if n not in (4, 6)]
@@ -255,7 +316,9 @@ def test_rows_come_from_the_data_set_and_keep_their_other_columns(here):
     assert "no rollout" in unvisited["audit_evidence"]
 
 
-def test_rows_of_a_csv_file_keep_their_other_columns_and_what_is_repaired_is_no_longer_doubted(here, log):
+def test_rows_of_a_csv_file_keep_their_other_columns_and_what_is_repaired_is_no_longer_doubted(
+    here, log
+):
     lines = [
         "uid,question,answer,note",
         *(f'p{n},"What is p{n}?",{8 if n in (4, 8) else 7},"a, b"' for n in range(30)),
@@ -268,8 +331,19 @@ def test_rows_of_a_csv_file_keep_their_other_columns_and_what_is_repaired_is_no_
     assert len(rows) == 28 and {row["note"] for row in rows} == {"a, b"}
     assert {row["extra_info"]["audit_status"] for row in rows} == {"fine"}
     write(here / "verified.jsonl", [{"prompt_id": "p4", "true_answer": "7"}])
-    told(log, *options, "kept.jsonl", "--verified", "verified.jsonl", "--repair", "--drop", "doubted")
-    kept = {prompt.prompt_id: prompt.given_label for prompt in read_prompts("kept.jsonl").prompts}
+    told(
+        log,
+        *options,
+        "kept.jsonl",
+        "--verified",
+        "verified.jsonl",
+        "--repair",
+        "--drop",
+        "doubted",
+    )
+    kept = {
+        prompt.prompt_id: prompt.given_label for prompt in read_prompts("kept.jsonl").prompts
+    }
     assert len(kept) == 29 and kept["p4"] == "7" and "p8" not in kept
 
 
@@ -279,9 +353,14 @@ def test_labels_are_repaired_only_where_verified_labels_show_a_gain(here):
         [{**row, "question": row["prompt_id"]} for row in many(200, wrong=range(0, 200, 4))],
     )
     said = refused(log, "--export", "repaired.parquet", "--repair")
-    assert "0 verified labels do not show it; verify 50, the first of the queue or a random draw" in said
+    assert (
+        "0 verified labels do not show it; verify 50, the first of the queue or a random draw"
+        in said
+    )
     assert not (here / "repaired.parquet").exists()
-    write(here / "verified.jsonl", [{"prompt_id": f"p{n}", "true_answer": "7"} for n in range(40)])
+    write(
+        here / "verified.jsonl", [{"prompt_id": f"p{n}", "true_answer": "7"} for n in range(40)]
+    )
     options = ["--verified", "verified.jsonl", "--repair", "--export"]
     said = told(log, *options, "repaired.parquet")
     assert "(200 of 200 rows, 50 labels changed)" in said and "more of them right" in said
@@ -289,12 +368,19 @@ def test_labels_are_repaired_only_where_verified_labels_show_a_gain(here):
     assert extras("repaired.parquet")["p100"]["audit_change"] == "changed"
     write(
         here / "right.jsonl",
-        [{"prompt_id": f"p{n}", "true_answer": "8" if n % 4 == 0 else "7", "drawn": True} for n in range(60)],
+        [
+            {"prompt_id": f"p{n}", "true_answer": "8" if n % 4 == 0 else "7", "drawn": True}
+            for n in range(60)
+        ],
     )
     said = refused(log, "--verified", "right.jsonl", "--repair", "--export", "none.parquet")
     assert "60 verified labels do not show it; verify 120" in said
     found = json.loads(audit(log, "--verified", "right.jsonl", "--json").stdout)
-    assert (found["labels"]["doubted"], found["noise_ratio"]["low"], found["noise_ratio"]["mean"]) == (
+    assert (
+        found["labels"]["doubted"],
+        found["noise_ratio"]["low"],
+        found["noise_ratio"]["mean"],
+    ) == (
         0,
         0,
         0,
@@ -316,7 +402,9 @@ def test_missing_labels_are_filled_in_and_others_stay(here):
 @pytest.fixture
 def run(here):
     """A run with active noise whose data set is a file, as its recipe says."""
-    rows = [{"question": f"q{n}", "answer": "10", "extra_info": {"index": n}} for n in range(40)]
+    rows = [
+        {"question": f"q{n}", "answer": "10", "extra_info": {"index": n}} for n in range(40)
+    ]
     data = {"train": str(write(here / "clean.jsonl", rows))}
     return write_history(here / "run", prompts=40, epochs=6, method={"name": "grpo"}, data=data)
 
@@ -338,7 +426,9 @@ def test_labels_are_counted_in_the_rows_that_were_written(here):
         (question, "" if number in (2, 3) else answer)
         for number, (question, answer) in enumerate(answers.items())
     ]
-    (here / "data.csv").write_text("question,answer\n" + "".join(f"{q},{a}\n" for q, a in given[:6]))
+    (here / "data.csv").write_text(
+        "question,answer\n" + "".join(f"{q},{a}\n" for q, a in given[:6])
+    )
     verified = [
         {"prompt_id": row.prompt_id, "true_answer": row.given_label}
         for row in read_prompts("data.csv").prompts
@@ -348,9 +438,20 @@ def test_labels_are_counted_in_the_rows_that_were_written(here):
     said = told("log.jsonl", *options, "--export", "all.jsonl")
     assert "4 fine, 2 without a label, 3 not in the data set, so without one" in said
     assert "all.jsonl (6 of 6 rows, 2 labels added)" in said
-    assert [row.given_label for row in read_prompts("all.jsonl").prompts] == ["2", "4", "6", "8", "10", "12"]
+    assert [row.given_label for row in read_prompts("all.jsonl").prompts] == [
+        "2",
+        "4",
+        "6",
+        "8",
+        "10",
+        "12",
+    ]
     found = json.loads(audit("log.jsonl", *options, "--export", "all.jsonl", "--json").stdout)
-    assert (found["labels"]["missing"], found["changes"]["added"], found["not_in_data"]) == (2, 2, 3)
+    assert (found["labels"]["missing"], found["changes"]["added"], found["not_in_data"]) == (
+        2,
+        2,
+        3,
+    )
     changes = pl.DataFrame(found["prompts"]).group_by("change").len().sort("change").rows()
     assert changes == [("added", 2), ("kept", 7)]
     part = told("log.jsonl", *options, "--only", "missing", "--export", "part.jsonl")
@@ -361,10 +462,20 @@ def test_labels_are_counted_in_the_rows_that_were_written(here):
 
 def test_no_label_is_added_where_the_questions_without_one_are_not_in_the_file(here):
     questions_log(here / "log.jsonl", {f"What is {n}+{n}?": 2 * n for n in range(1, 6)})
-    (here / "data.csv").write_text("question,answer\nWhat is 1+1?,2\nWhat is 9+9?,\nWhat is 2+2?,4\n")
+    (here / "data.csv").write_text(
+        "question,answer\nWhat is 1+1?,2\nWhat is 9+9?,\nWhat is 2+2?,4\n"
+    )
     [first, *_] = read_prompts("data.csv").prompts
     write(here / "verified.jsonl", [{"prompt_id": first.prompt_id, "true_answer": "2"}])
-    options = ("--data", "data.csv", "--verified", "verified.jsonl", "--repair", "--export", "rest.jsonl")
+    options = (
+        "--data",
+        "data.csv",
+        "--verified",
+        "verified.jsonl",
+        "--repair",
+        "--export",
+        "rest.jsonl",
+    )
     said = told("log.jsonl", *options)
     assert "rest.jsonl (3 of 3 rows)" in said and "without a label" not in said
     assert [row.given_label for row in read_prompts("rest.jsonl").prompts] == ["2", None, "4"]
@@ -377,14 +488,18 @@ def test_a_runs_export_holds_the_labels_that_were_audited_and_can_be_trained_on(
     assert "olr train" in said and "--set noise=null --set data.train=repaired.parquet" in said
     table = pl.read_parquet("table.parquet").to_dicts()
     audited = {row["prompt_id"]: row for row in table}
-    recipe = validate({"name": "again", "data": {"train": str(here / "repaired.parquet")}}, "test")
+    recipe = validate(
+        {"name": "again", "data": {"train": str(here / "repaired.parquet")}}, "test"
+    )
     for prompt in training_prompts(recipe).prompts:
         row = audited[prompt.prompt_id]
         is_new = row["change"] in ("changed", "added")
         label = row["proposed_label"] if is_new else row["given_label"]
         assert prompt.given_label == (label or SENTINEL)
         assert prompt.true_answer == "10"
-        expected = "clean" if label == "10" else "inactive" if label is None else "active_frozen"
+        expected = (
+            "clean" if label == "10" else "inactive" if label is None else "active_frozen"
+        )
         assert prompt.noise_type == expected
 
 
@@ -392,15 +507,21 @@ def test_a_changed_data_set_is_not_taken_for_the_runs(here, run):
     manifest = json.loads((run / "manifest.json").read_text())
     manifest["data"]["train"]["digest"] = "of another file"
     (run / "manifest.json").write_text(json.dumps(manifest))
-    assert "does not hold the prompts of this run any more" in refused(run, "--export", "repaired.parquet")
+    assert "does not hold the prompts of this run any more" in refused(
+        run, "--export", "repaired.parquet"
+    )
     (here / "clean.jsonl").unlink()
     assert "--data" in refused(run, "--export", "repaired.parquet")
 
 
 def test_training_after_rollouts_reads_answers_as_they_did(here):
     data = {"extractor": "text"}
-    run = write_history(here / "run", noise=None, prompts=20, epochs=2, kind="rollouts", data=data)
-    rows = [{"question": f"q{n}", "answer": "10", "extra_info": {"index": n}} for n in range(20)]
+    run = write_history(
+        here / "run", noise=None, prompts=20, epochs=2, kind="rollouts", data=data
+    )
+    rows = [
+        {"question": f"q{n}", "answer": "10", "extra_info": {"index": n}} for n in range(20)
+    ]
     data_set = write(here / "data.jsonl", rows)
     said = told(run, "--data", data_set, "--export", "repaired.parquet")
     assert said.endswith("--set data.train=repaired.parquet --set data.extractor=text")
@@ -422,7 +543,9 @@ def test_long_texts_give_way_to_the_numbers(here, monkeypatch, columns):
     rows = [
         row
         for n in range(12)
-        for row in rollouts(f"a/long/way/to/train/{n:06d}", [["x" * 50] * 4] * 3, given_label="東京" * 20)
+        for row in rollouts(
+            f"a/long/way/to/train/{n:06d}", [["x" * 50] * 4] * 3, given_label="東京" * 20
+        )
     ]
     lines = audit(write(here / "log.jsonl", rows), "--top", "2").output.splitlines()
     head = next(number for number, line in enumerate(lines) if line.startswith("#"))
@@ -433,7 +556,9 @@ def test_long_texts_give_way_to_the_numbers(here, monkeypatch, columns):
 
 
 def test_labels_are_data(here):
-    rows = many(20) + rollouts("[red]x[/red]", [["2"] * 6 + ["4"]] * 3, given_label="[bold]\x1b[31m1")
+    rows = many(20) + rollouts(
+        "[red]x[/red]", [["2"] * 6 + ["4"]] * 3, given_label="[bold]\x1b[31m1"
+    )
     write(here / "odd.jsonl", rows)
     said = told("odd.jsonl", "--top", "1")
     assert "[red]x[/red]" in said and "[bold]\ufffd[31m1" in said
@@ -450,21 +575,36 @@ def test_labels_are_data(here):
         "--out: t.jsonl: the table is written as Parquet or CSV",
     ),
     (("log.jsonl", "--report", "thesis.html"), "--report: thesis.html exists already"),
-    (("log.jsonl", "--export", "t.parquet", "--out", "./t.parquet"), "--out: t.parquet is named for another"),
-    (("log.jsonl", "--report", "log.jsonl/q.html"), "/log.jsonl: there is a file where a folder is needed"),
+    (
+        ("log.jsonl", "--export", "t.parquet", "--out", "./t.parquet"),
+        "--out: t.parquet is named for another",
+    ),
+    (
+        ("log.jsonl", "--report", "log.jsonl/q.html"),
+        "/log.jsonl: there is a file where a folder is needed",
+    ),
     (("log.jsonl", "--set", "method.slope_threshold=1"), "it can set data.extractor"),
     (("log.jsonl", "--set", "data.extractor=nonsense"), "nonsense"),
     (("log.jsonl", "--data", "nowhere.jsonl"), "nowhere.jsonl"),
     (("log.jsonl", "--verified", "nowhere.jsonl"), "nowhere.jsonl is no file"),
     (("log.jsonl", "--columns", "{answers: x}"), "did you mean 'answer'"),
     (("log.jsonl", "--columns", "answer=x"), "log.jsonl has no 'x'; its columns are"),
-    (("log.jsonl", "--columns", "answer"), "does not say which column holds what; write it as prompt=query,"),
+    (
+        ("log.jsonl", "--columns", "answer"),
+        "does not say which column holds what; write it as prompt=query,",
+    ),
     (("log.jsonl", "--set", "data.extractor"), "expected key=value"),
     (("log.jsonl", "--drop", "doubted"), "choose the rows of --export FILE"),
     (("log.jsonl", "--export", "o.jsonl", "--drop", "wrong"), "known: doubted, questionable"),
     (("log.jsonl", "--export", "o.jsonl", "--first", "x"), "invalid value for '--first'"),
-    (("log.jsonl", "--export", "o.jsonl", "--random", "9", "--drop", "fine"), "takes of all rows"),
-    (("log.jsonl", "--export", "o.jsonl", "--pass-rate", "1:0"), "--pass-rate 1:0: name the least"),
+    (
+        ("log.jsonl", "--export", "o.jsonl", "--random", "9", "--drop", "fine"),
+        "takes of all rows",
+    ),
+    (
+        ("log.jsonl", "--export", "o.jsonl", "--pass-rate", "1:0"),
+        "--pass-rate 1:0: name the least",
+    ),
 )
 def test_what_cannot_be_is_refused_in_a_sentence(here, log, arguments, complaint):
     (here / "thesis.html").write_text("precious")
@@ -474,21 +614,45 @@ def test_what_cannot_be_is_refused_in_a_sentence(here, log, arguments, complaint
 
 def test_every_row_of_a_question_is_judged_by_its_answers_and_the_others_are_counted(here):
     asked = {"2+2?": "45", "3+3?": "6", "4+4?": "99", "9+9?": "8"}
-    rows = [{"question": question, "answer": label} for question, labels in asked.items() for label in labels]
+    rows = [
+        {"question": question, "answer": label}
+        for question, labels in asked.items()
+        for label in labels
+    ]
     write(here / "data.jsonl", rows)
-    answers = [row for text, a in (("2+2?", "4"), ("3+3?", "6")) for row in rollouts(text, [[a] * 6] * 3)]
+    answers = [
+        row
+        for text, a in (("2+2?", "4"), ("3+3?", "6"))
+        for row in rollouts(text, [[a] * 6] * 3)
+    ]
     write(here / "log.jsonl", [{"prompt": row.pop("prompt_id"), **row} for row in answers])
-    said = told("log.jsonl", "--data", "data.jsonl", "--drop", "doubted,unjudged", "--export", "rest.jsonl")
+    said = told(
+        "log.jsonl",
+        "--data",
+        "data.jsonl",
+        "--drop",
+        "doubted,unjudged",
+        "--export",
+        "rest.jsonl",
+    )
     assert "1 doubted, 2 fine" in said and "3 of 6 rows of data.jsonl are not judged" in said
     assert [prompt.given_label for prompt in read_prompts("rest.jsonl").prompts] == ["4", "6"]
     told("log.jsonl", "--data", "data.jsonl", "--drop", "doubted", "--export", "more.jsonl")
-    assert [prompt.given_label for prompt in read_prompts("more.jsonl").prompts] == ["4", "6", "9", "9", "8"]
+    assert [prompt.given_label for prompt in read_prompts("more.jsonl").prompts] == [
+        "4",
+        "6",
+        "9",
+        "9",
+        "8",
+    ]
 
 
 def test_shuffled_verified_questions_are_matched_by_their_text(here, log):
     rows = [{"P": f"  what is P{n}? ", "S": r"So \boxed{7}"} for n in range(18, -1, -2)]
     write(here / "verified.jsonl", [*rows, {"P": "Who am I?", "S": "7"}])
-    said = told(log, "--verified", "verified.jsonl", "--set", "data.columns={question: P, answer: S}")
+    said = told(
+        log, "--verified", "verified.jsonl", "--set", "data.columns={question: P, answer: S}"
+    )
     assert "Verified 10 labels, 2 of them wrong" in said
     assert "are for 10 prompts here, 1 for none." in said
 

@@ -39,7 +39,10 @@ def test_where_no_temporary_folder_may_be_written_a_sentence_says_so_and_workers
     with pytest.raises(typer.Exit) as ended:
         ends_well(tempfile.gettempdir)()
     assert ended.value.exit_code == 2
-    assert "No usable temporary directory" in (said := capsys.readouterr().err) and "set TMPDIR to" in said
+    assert (
+        "No usable temporary directory" in (said := capsys.readouterr().err)
+        and "set TMPDIR to" in said
+    )
     if hasattr(os, "memfd_create"):
         with Judge(workers=1) as judge:
             assert judge.matches([("x+1", "1+x")]) == [True]
@@ -94,7 +97,9 @@ def test_an_example_of_a_value_can_be_pasted(command, giving, capsys):
     assert capsys.readouterr().err.endswith(f", as in {giving}'{{question: problem}}'\n")
 
 
-@pytest.mark.parametrize(("key", "option"), [("columns", "--columns"), ("system_prompt", "--system")])
+@pytest.mark.parametrize(
+    ("key", "option"), [("columns", "--columns"), ("system_prompt", "--system")]
+)
 def test_a_key_is_spelled_as_an_option_where_the_command_sets_no_keys(key, option, capsys):
     def command(columns: str = "", system: str = "") -> None:
         raise UserError("no", f"data.{key}")
@@ -108,8 +113,14 @@ def test_a_key_is_spelled_as_an_option_where_the_command_sets_no_keys(key, optio
     "deed, sentence",
     (lambda: Path("/").read_text(), "/: Is a directory"),
     (lambda: Path("x" * 300).is_dir(), "xxx...: File name too long"),
-    (to_a_full_disk, "[Errno 28] No space left on device: the disk is full; make room and try again"),
-    (fails(errno.EXDEV), "run/x: the folder reaches over two file systems; choose another folder"),
+    (
+        to_a_full_disk,
+        "[Errno 28] No space left on device: the disk is full; make room and try again",
+    ),
+    (
+        fails(errno.EXDEV),
+        "run/x: the folder reaches over two file systems; choose another folder",
+    ),
     (fails(errno.ESTALE), "run/x: the file server does not find it any more; try again"),
     (fails(errno.EAGAIN), "run/x: the system is out of resources for the moment; try again"),
     (fails(errno.EMFILE), "run/x: too many files are open; end other commands"),
@@ -122,7 +133,9 @@ def test_what_the_system_refuses_is_named_as_that(deed, sentence, capsys):
     assert said.startswith("Error: ") and sentence in said and said.count("\n") == 1
 
 
-@pytest.mark.parametrize("bug", [KeyError("x"), RuntimeError("shapes differ"), FileNotFoundError("x")])
+@pytest.mark.parametrize(
+    "bug", [KeyError("x"), RuntimeError("shapes differ"), FileNotFoundError("x")]
+)
 def test_a_bug_keeps_its_traceback(bug):
     def command(setting: str = "") -> None:
         raise bug
@@ -131,7 +144,9 @@ def test_a_bug_keeps_its_traceback(bug):
         ends_well(command)(setting="data.question=" + "long " * 100)
 
 
-def test_a_torchvision_of_another_torch_is_a_sentence_with_both_versions(tmp_path, monkeypatch, capsys):
+def test_a_torchvision_of_another_torch_is_a_sentence_with_both_versions(
+    tmp_path, monkeypatch, capsys
+):
     """As transformers tells it: about a class of its own."""
     folder = tmp_path / "torchvision-0.20.0.dist-info"
     folder.mkdir()
@@ -144,11 +159,16 @@ def test_a_torchvision_of_another_torch_is_a_sentence_with_both_versions(tmp_pat
         try:
             raise RuntimeError("operator torchvision::nms does not exist")
         except RuntimeError as error:
-            raise ModuleNotFoundError("Could not import module 'AttentionInterface'.") from error
+            raise ModuleNotFoundError(
+                "Could not import module 'AttentionInterface'."
+            ) from error
 
     with pytest.raises(typer.Exit) as ended:
         ends_well(evaluate)()
     said = capsys.readouterr().err
     assert ended.value.exit_code == 2 and said.count("\n") == 1
-    assert f"torchvision 0.20.0 was built for torch 2.5.0, and torch {torch.__version__} is installed" in said
+    assert (
+        f"torchvision 0.20.0 was built for torch 2.5.0, and torch {torch.__version__} is installed"
+        in said
+    )
     assert "pip uninstall torchvision" in said

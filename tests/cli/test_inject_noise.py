@@ -30,7 +30,10 @@ def test_type_and_ratio_are_enough_and_a_second_time_changes_nothing(here):
     first = inject_noise("--type", "active", "--ratio", "0.5")
     assert "200 of 400" in first.output and "200 active, 200 clean" in first.output
     assert first.output.count("true answer") == 3
-    assert "olr train laptop/quickstart --set data.train=data/arithmetic-active-0.5.parquet" in first.output
+    assert (
+        "olr train laptop/quickstart --set data.train=data/arithmetic-active-0.5.parquet"
+        in first.output
+    )
     assert files(here) == ["data/arithmetic-active-0.5.parquet"]
     before = (here / "data/arithmetic-active-0.5.parquet").stat().st_mtime_ns
     second = inject_noise("--type", "active", "--ratio", "0.50")
@@ -62,7 +65,9 @@ def test_a_file_and_a_recipe_with_the_same_seed_are_the_same_training_set():
     noise = {"type": "active", "ratio": "0.5"}
     inject_noise("--type", "active", "--ratio", "0.5", "--seed", "3", "--out", "noisy.parquet")
     from_recipe = training_prompts(Recipe.model_validate({"seed": 3, "noise": noise}))
-    from_file = training_prompts(Recipe.model_validate({"seed": 3, "data": {"train": "noisy.parquet"}}))
+    from_file = training_prompts(
+        Recipe.model_validate({"seed": 3, "data": {"train": "noisy.parquet"}})
+    )
     assert from_file.prompts == from_recipe.prompts
 
 
@@ -75,10 +80,17 @@ def test_a_sample_is_marked_exactly(here):
 
 
 def test_stored_rollouts_give_labels_for_good(here):
-    answers = ({"prompt_id": "16", "answer": answer, "is_correct": False} for answer in ("[b]11", "10\\%"))
+    answers = (
+        {"prompt_id": "16", "answer": answer, "is_correct": False}
+        for answer in ("[b]11", "10\\%")
+    )
     json_lines(Path("log.jsonl"), *answers)
-    said = inject_noise("--type", "active", "--ratio", "1", "--dataset", SAMPLE, "--rollouts", "log.jsonl")
-    refusal = "Refused   1 wrong answer of the rollouts that another grader may call right, such as"
+    said = inject_noise(
+        "--type", "active", "--ratio", "1", "--dataset", SAMPLE, "--rollouts", "log.jsonl"
+    )
+    refusal = (
+        "Refused   1 wrong answer of the rollouts that another grader may call right, such as"
+    )
     assert refusal in said.output and "10\\% for 10" in " ".join(said.output.split())
     assert "23 prompts without a wrong answer in the rollouts became inactive" in said.output
     assert "file says   [b]11 (active_frozen)" in said.output
@@ -99,14 +111,26 @@ def test_prompts_are_shown_as_data():
     "arguments, expected",
     (["--ratio", "many"], "the ratio is many; give a number from 0 to 1"),
     (["--ratio", "0.5", "--dataset", "nowhere.parquet"], "nowhere.parquet does not exist"),
-    (["--ratio", "0.5", "--dataset", "unlabelled.jsonl"], "unlabelled.jsonl has no column of labels"),
-    (["--ratio", "0.5", "--dataset", "torn.parquet"], "torn.parquet is not a whole Parquet file"),
+    (
+        ["--ratio", "0.5", "--dataset", "unlabelled.jsonl"],
+        "unlabelled.jsonl has no column of labels",
+    ),
+    (
+        ["--ratio", "0.5", "--dataset", "torn.parquet"],
+        "torn.parquet is not a whole Parquet file",
+    ),
     (["--ratio", "0.5", "--active-share", "2"], "the active share is 2"),
-    (["--type", "active", "--ratio", "0.5", "--active-share", "0.2"], "--active-share is for mixed noise"),
+    (
+        ["--type", "active", "--ratio", "0.5", "--active-share", "0.2"],
+        "--active-share is for mixed noise",
+    ),
     (["--ratio", "0.5", "--out", "noise.csv"], "written as .parquet or .jsonl"),
     (["--ratio", "0.5", "--rollouts", "nowhere"], "nowhere does not exist"),
     (["--ratio", "0.5", "--dataset", "mine.jsonl"], "its columns are Frage, meta.gold"),
-    (["--ratio", "0.5", "--dataset", "mine.jsonl", "--columns", "{question: Frag}"], "has no 'Frag' (did"),
+    (
+        ["--ratio", "0.5", "--dataset", "mine.jsonl", "--columns", "{question: Frag}"],
+        "has no 'Frag' (did",
+    ),
 )
 def test_bad_input_is_one_sentence_and_writes_nothing(here, arguments, expected):
     json_lines(Path("unlabelled.jsonl"), {"question": "1+1"})
@@ -119,19 +143,35 @@ def test_bad_input_is_one_sentence_and_writes_nothing(here, arguments, expected)
 
 def test_a_file_we_wrote_differs_from_its_source_in_the_labels_alone():
     source = pq.read_table(SAMPLE)
-    inject_noise("--type", "inactive", "--ratio", "0.5", "--dataset", SAMPLE, "--out", "n.parquet")
+    inject_noise(
+        "--type", "inactive", "--ratio", "0.5", "--dataset", SAMPLE, "--out", "n.parquet"
+    )
     noisy = pq.read_table("n.parquet")
     for name in ("prompt", "data_source", "ability"):
         assert noisy[name].combine_chunks() == source[name].combine_chunks()
     truth = [row["ground_truth"] for row in source["reward_model"].to_pylist()]
     extra = pa.table({"extra": noisy["extra_info"]})["extra"].to_pylist()
     assert [row["original_ground_truth"] for row in extra] == truth
-    assert [row["index"] for row in extra] == [row["index"] for row in source["extra_info"].to_pylist()]
+    assert [row["index"] for row in extra] == [
+        row["index"] for row in source["extra_info"].to_pylist()
+    ]
 
 
 def test_columns_and_the_system_message_are_options():
-    json_lines(Path("mine.jsonl"), *({"Frage": f"{n} + {n}", "meta": {"gold": 2 * n}} for n in range(10)))
-    words = ("--type", "inactive", "--ratio", "0.5", "--dataset", "mine.jsonl", "--out", "noisy.parquet")
+    json_lines(
+        Path("mine.jsonl"),
+        *({"Frage": f"{n} + {n}", "meta": {"gold": 2 * n}} for n in range(10)),
+    )
+    words = (
+        "--type",
+        "inactive",
+        "--ratio",
+        "0.5",
+        "--dataset",
+        "mine.jsonl",
+        "--out",
+        "noisy.parquet",
+    )
     columns = ("--columns", "{question: Frage, answer: meta.gold}")
     inject_noise(*words, *columns, "--system", "Answer in one number.")
     prompts = read_prompts("noisy.parquet").prompts

@@ -55,7 +55,11 @@ def rows(size=12, *, step=0, **names):
     log = []
     for number in range(size):
         asked, right = f"{number + 10}+{number + 20}=", 2 * number + 30
-        row = {names["prompt"]: asked, names["given_label"]: str(right + (number % 4 == 0)), "step": step}
+        row = {
+            names["prompt"]: asked,
+            names["given_label"]: str(right + (number % 4 == 0)),
+            "step": step,
+        }
         log += [{**row, names["response"]: f"\\boxed{{{right + (n == 7)}}}"} for n in range(8)]
     return log
 
@@ -72,8 +76,13 @@ def logs(here):
     renamed = {"prompt": "query", "response": "generation", "given_label": "gold"}
     write(here / "log.jsonl", rows())
     write(here / "renamed.jsonl", rows(**renamed))
-    write(here / "bare.jsonl", [{k: v for k, v in row.items() if k != "given_label"} for row in rows()])
-    write(here / "no prompts.jsonl", [{"prompt_id": row.pop("prompt"), **row} for row in rows()])
+    write(
+        here / "bare.jsonl",
+        [{k: v for k, v in row.items() if k != "given_label"} for row in rows()],
+    )
+    write(
+        here / "no prompts.jsonl", [{"prompt_id": row.pop("prompt"), **row} for row in rows()]
+    )
     for step in range(5):
         write(here / "some" / f"{step}.jsonl", rows(step=step))
         write(here / "mixed" / f"{step}.jsonl", rows(step=step))
@@ -134,7 +143,10 @@ def test_many_files_are_named_by_their_folder_where_it_holds_no_others(logs):
 
 @pytest.fixture
 def run(here):
-    data = [{"question": f"{n}+{n}=", "answer": str(2 * n), "extra_info": {"index": n}} for n in range(40)]
+    data = [
+        {"question": f"{n}+{n}=", "answer": str(2 * n), "extra_info": {"index": n}}
+        for n in range(40)
+    ]
     write(here / "q.jsonl", data)
     return write_history(
         here / "a folder" / "run", prompts=40, epochs=6, data={"train": str(here / "q.jsonl")}
@@ -204,7 +216,11 @@ def test_of_a_check(logs, words):
 def test_of_a_sweep_whose_runs_know_no_truth(here, capsys):
     for arm in ("grpo", "olr"):
         run = write_history(
-            here / "s" / arm, method={"name": arm}, noise=None, knows_truth=False, knows_noise=False
+            here / "s" / arm,
+            method={"name": arm},
+            noise=None,
+            knows_truth=False,
+            knows_noise=False,
         )
         (run / "metrics.jsonl").write_text('{"step": 1, "epoch": 1, "rollout/reward": 0.5}\n')
     _conclude(here / "s", {}, 2)
@@ -215,7 +231,16 @@ def test_of_a_sweep_whose_runs_know_no_truth(here, capsys):
 @each(
     "words",
     ("--type", "inactive", "--ratio", "0.5", "--sample", "40"),
-    ("--type", "inactive", "--ratio", "0.5", "--dataset", "odd.jsonl", "--columns", "question=Q,answer=A"),
+    (
+        "--type",
+        "inactive",
+        "--ratio",
+        "0.5",
+        "--dataset",
+        "odd.jsonl",
+        "--columns",
+        "question=Q,answer=A",
+    ),
     ("--type", "active", "--ratio", "0.5", "--dataset", "data.jsonl", "--out", "a b.parquet"),
 )
 def test_of_noise(logs, words):

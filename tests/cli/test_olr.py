@@ -47,7 +47,9 @@ def run(tmp_path_factory):
 
 def test_help_imports_nothing_heavy():
     code = f"import sys, olr_cli.cli; print([m for m in {HEAVY} if m in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert found.stdout.strip() == "[]"
 
 
@@ -61,7 +63,9 @@ def test_a_terminal_that_lacks_a_character_shows_another(encoding):
 
 def test_help_and_version():
     for command in ("evaluate", "rollouts"):
-        assert re.search("How responses are drawn(.|\n)*Where it runs", done(command, "--help").output)
+        assert re.search(
+            "How responses are drawn(.|\n)*Where it runs", done(command, "--help").output
+        )
     assert re.fullmatch(r"olr \d+\.\d+\.\d+\n", olr("--version").output)
 
 
@@ -89,10 +93,18 @@ def test_a_run_that_cannot_learn_says_why_at_its_end_or_ends_where_the_recipe_sa
     ended = train("--run-dir", tmp_path / "run", settings=unread)
     assert ended.exit_code == 0
     *_, last = ended.output.partition("Finished")
-    assert "Note: 100% of the responses have no answer; the chat template or data.extractor" in last
-    stopped = train("--run-dir", tmp_path / "stopped", settings=[*unread, "train.stop_if_no_reward=2"])
+    assert (
+        "Note: 100% of the responses have no answer; the chat template or data.extractor"
+        in last
+    )
+    stopped = train(
+        "--run-dir", tmp_path / "stopped", settings=[*unread, "train.stop_if_no_reward=2"]
+    )
     assert stopped.exit_code == 2
-    assert "train.stop_if_no_reward: no response of the last 2 steps was rewarded" in stopped.output
+    assert (
+        "train.stop_if_no_reward: no response of the last 2 steps was rewarded"
+        in stopped.output
+    )
     assert len(stored_steps(tmp_path / "stopped")) == 2
 
 
@@ -116,7 +128,10 @@ def test_a_dry_run_knows_how_long_an_earlier_run_of_the_policy_took(here):
     assert "as fast as" not in train("--dry-run").output
     train("--run-dir", "runs/first")
     assert re.search(r"(?m)^about \d+s, as fast as runs/first$", train("--dry-run").output)
-    assert "as fast as" not in train("--dry-run", settings=[*SMALL, "train.max_new_tokens=6"]).output
+    assert (
+        "as fast as"
+        not in train("--dry-run", settings=[*SMALL, "train.max_new_tokens=6"]).output
+    )
 
 
 def test_a_large_model_on_a_cpu_is_told_that_it_takes_days():
@@ -131,8 +146,14 @@ def test_resume_of_a_finished_run_says_so_and_how_to_extend_it(run):
     assert (result.exit_code, "nothing to resume" in result.output) == (0, True)
     assert f"Next: olr train --resume --run-dir {run} --set train.epochs=N" in result.output
     assert olr("train", "--resume", "--run-dir", run).output == result.output
-    (event,) = map(json.loads, olr("train", "--resume", "--run-dir", run, "--json").stdout.splitlines())
-    assert (event["event"], event["run"], event["metrics"]["epoch"]) == ("finished", str(run), 2)
+    (event,) = map(
+        json.loads, olr("train", "--resume", "--run-dir", run, "--json").stdout.splitlines()
+    )
+    assert (event["event"], event["run"], event["metrics"]["epoch"]) == (
+        "finished",
+        str(run),
+        2,
+    )
 
 
 def test_a_finished_run_is_trained_further(tmp_path):
@@ -143,13 +164,18 @@ def test_a_finished_run_is_trained_further(tmp_path):
     assert "nothing to resume" in olr("train", "--resume", "--run-dir", path).output
 
 
-def test_own_data_get_an_accuracy_without_a_second_file_and_it_is_evaluated_on_the_same_prompts(tmp_path):
+def test_own_data_get_an_accuracy_without_a_second_file_and_it_is_evaluated_on_the_same_prompts(
+    tmp_path,
+):
     rows = [{"question": f"{a}+{a}=", "answer": str(2 * a)[::-1]} for a in range(100, 120)]
     file = json_lines(tmp_path / "mine.jsonl", *rows)
     small = "train.epochs=1 train.max_new_tokens=5 data.system_prompt=none data.extractor=reversed_digits"
     settings = [f"data.train={file}", f"model.path={MODEL}", *small.split()]
     words = ["own-data", *(f"--set={setting}" for setting in settings)]
-    assert "2 held-out prompts from mine.jsonl (held out)" in done("train", *words, "--dry-run").stdout
+    assert (
+        "2 held-out prompts from mine.jsonl (held out)"
+        in done("train", *words, "--dry-run").stdout
+    )
     run = tmp_path / "run"
     assert "held-out accuracy (avg)" in done("train", *words, "--run-dir", run).stdout
     held_out = {prompt.prompt_id for prompt in read_prompts(run / "held-out.parquet").prompts}
@@ -160,12 +186,26 @@ def test_own_data_get_an_accuracy_without_a_second_file_and_it_is_evaluated_on_t
     assert f"--set data.test={run / 'held-out.parquet'}" in audited
 
 
-def test_what_a_check_finds_in_own_data_is_said_before_a_run_and_blank_rows_are_skipped(tmp_path):
-    asked = [(f"{a}+{a}=", 2 * a) for a in range(100, 118)] + [("9+9=", "TODO"), (" ", 7), ("8+8=", "n/a")]
+def test_what_a_check_finds_in_own_data_is_said_before_a_run_and_blank_rows_are_skipped(
+    tmp_path,
+):
+    asked = [(f"{a}+{a}=", 2 * a) for a in range(100, 118)] + [
+        ("9+9=", "TODO"),
+        (" ", 7),
+        ("8+8=", "n/a"),
+    ]
     rows = [{"Q": question, "A": answer} for question, answer in asked]
     file = json_lines(tmp_path / "mine.jsonl", *rows)
-    words = ["own-data", f"--set=data.train={file}", "--set=data.columns={question: Q, answer: A}"]
-    words += [f"--set=model.path={MODEL}", "--set=train.epochs=1", "--set=train.max_new_tokens=1"]
+    words = [
+        "own-data",
+        f"--set=data.train={file}",
+        "--set=data.columns={question: Q, answer: A}",
+    ]
+    words += [
+        f"--set=model.path={MODEL}",
+        "--set=train.epochs=1",
+        "--set=train.max_new_tokens=1",
+    ]
     command = f'olr check {file} --columns \'{{"question": "Q", "answer": "A"}}\''
     said = [
         f"Note: 1 row without a question skipped: line 20 of {file} has no 'Q'.",
@@ -188,7 +228,9 @@ def test_the_manifest_and_metrics_tell_the_run(run):
     times = ("rollouts", "verification", "labels", "update", "store", "step")
     speeds = ("generated_tokens", "trained_tokens", "samples")
     of_each_step = {"majority/accuracy", "label/effective_noise", "policy/kl", "rollout/reward"}
-    assert of_each_step | {f"time/{t}" for t in times} | {f"speed/{s}" for s in speeds} <= set(last)
+    assert of_each_step | {f"time/{t}" for t in times} | {f"speed/{s}" for s in speeds} <= set(
+        last
+    )
     # Unknown on a CPU: there in the file, as null.
     written = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     assert written["memory/gpu_peak"] is None
@@ -218,7 +260,10 @@ OPTIONS = [
     (("laptop/quickstart", "--index", 0), "--index goes with --sweep"),
     (("laptop/coherence", "--sweep", "--index", 0, "--jobs", 1), "leave --jobs out"),
     (("laptop/coherence", "--sweep", "--resume"), "leave --resume out"),
-    (("laptop/quickstart", "--sweep"), "such as `sweep: {grid: {method.name: [grpo, olr], seed:"),
+    (
+        ("laptop/quickstart", "--sweep"),
+        "such as `sweep: {grid: {method.name: [grpo, olr], seed:",
+    ),
     (("laptop/coherence", "--sweep", "--json"), "choose one of the sweep's"),
 ]
 
@@ -243,15 +288,30 @@ def test_what_cannot_work_is_one_sentence_status_2_and_nothing_written(words, me
     ("train --jbos 2", "no such option: --jbos (Possible options: --jobs"),
     ("train x --index one", "invalid value for '--index'"),
     ("check", "missing argument 'SOURCE'; `olr check --help` lists what it takes"),
-    ("check my data.csv", "extra argument(s) (data.csv); `olr check --help` lists what it takes, and a"),
+    (
+        "check my data.csv",
+        "extra argument(s) (data.csv); `olr check --help` lists what it takes, and a",
+    ),
     ("audit log --only first:25", "--only first:25 is now --first 25"),
-    ("train examples/sums.csv", "to train on it: olr train own-data --set data.train=examples/sums.csv"),
-    ("inject-noise --ratio .5 --type aktive", "'--type': 'aktive' is not one of 'inactive', 'active'"),
+    (
+        "train examples/sums.csv",
+        "to train on it: olr train own-data --set data.train=examples/sums.csv",
+    ),
+    (
+        "inject-noise --ratio .5 --type aktive",
+        "'--type': 'aktive' is not one of 'inactive', 'active'",
+    ),
     ("rollouts m d --samples 1", "'--samples': Input should be greater than or equal to 2"),
     ("recipes keys --format json", "--format: there is no 'json'; known: terminal, markdown"),
-    ("check x --columns '{questoin: a, anser: b}'", "(did you mean 'question'?), 'anser' (did you"),
+    (
+        "check x --columns '{questoin: a, anser: b}'",
+        "(did you mean 'question'?), 'anser' (did you",
+    ),
     ("check x --columns question=a,prompt=b", "names two columns for one role; leave one out"),
-    ("benchmarks --system s", "name the benchmark of which to show a prompt: olr benchmarks NAME"),
+    (
+        "benchmarks --system s",
+        "name the benchmark of which to show a prompt: olr benchmarks NAME",
+    ),
     ("check x --columns question", "--columns question does not say which column holds what"),
 )
 def test_a_mistyped_command_is_refused_like_any_other_mistake(words, message):
@@ -287,14 +347,26 @@ def test_a_dry_run_of_a_sweep_checks_its_first_run_and_sums_all(here):
     assert "all 6 runs: 24 steps, 960 rollouts; on the disk: about" in result.stdout
     assert "starts the run" in result.stdout and not (here / "runs").exists()
     answer = json.loads(done(*words, "--json").stdout)
-    assert (len(answer["runs"]), answer["steps"], answer["rollouts"], answer["missing"]) == (6, 24, 960, [])
+    assert (len(answer["runs"]), answer["steps"], answer["rollouts"], answer["missing"]) == (
+        6,
+        24,
+        960,
+        [],
+    )
     assert (
         answer["disk_bytes"] > 6 * 3 * 500_000
     )  # of each run two checkpoints of half a megabyte and its optimiser
 
 
 def test_a_dry_run_of_a_sweep_that_cannot_start_says_what_is_missing(here):
-    words = ("train", "laptop/coherence", "--sweep", "--dry-run", "--set", "data.train=nowhere.parquet")
+    words = (
+        "train",
+        "laptop/coherence",
+        "--sweep",
+        "--dry-run",
+        "--set",
+        "data.train=nowhere.parquet",
+    )
     result = olr(*words)
     assert result.exit_code == 2 and "runs/coherence/active+olr" in result.stdout
     assert "missing here for clean:\n  - nowhere.parquet does not exist" in result.stdout
@@ -309,7 +381,9 @@ def test_a_sweep_trains_every_run_and_goes_on_where_it_stopped(tmp_path):
     assert "is a sweep of 2 runs; add --sweep" in olr("train", recipe).stderr
     words = ("train", recipe, "--sweep", "--run-dir", tmp_path / "runs")
     done(*words)
-    assert [read_manifest(tmp_path / "runs" / f"{arm}_seed-1")["arm"] for arm in ("clean", "active")] == [
+    assert [
+        read_manifest(tmp_path / "runs" / f"{arm}_seed-1")["arm"] for arm in ("clean", "active")
+    ] == [
         "clean",
         "active",
     ]
@@ -335,9 +409,14 @@ def test_make_quickstart_says_how_to_start_another_run_where_the_old_one_cannot_
 def test_recipes_can_be_listed_shown_copied_and_validated(tmp_path):
     listed = done("recipes", "ls").output.splitlines()
     assert listed[0] == "A first run:" and listed[1].startswith("  laptop/quickstart ")
-    assert [line for line in listed if line.endswith(":")][1:3] == ["Your own data:", "Studies on a laptop:"]
+    assert [line for line in listed if line.endswith(":")][1:3] == [
+        "Your own data:",
+        "Studies on a laptop:",
+    ]
     assert "slope_threshold" in olr("recipes", "show", "laptop/quickstart").output
-    assert "keep_checkpoints" in olr("recipes", "show", "laptop/quickstart", "--resolved").output
+    assert (
+        "keep_checkpoints" in olr("recipes", "show", "laptop/quickstart", "--resolved").output
+    )
     mine = tmp_path / "mine.yaml"
     done("recipes", "cp", "laptop/coherence", mine)
     assert "a sweep of 5 runs" in olr("recipes", "validate", mine).output
@@ -356,7 +435,11 @@ def test_recipes_can_be_listed_shown_copied_and_validated(tmp_path):
     ("olr train mine.ya", []),
 )
 def test_the_shell_completes_commands_recipes_figures_and_tables(words, offered):
-    completing = {"_OLR_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    completing = {
+        "_OLR_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+    }
     assert CliRunner().invoke(app, env=completing, prog_name="olr").stdout.split() == offered
 
 
@@ -365,7 +448,11 @@ def test_the_shell_completes_commands_recipes_figures_and_tables(words, offered)
     (["recipes", "ls"], "recipes", None),
     (["recipes", "show", "laptop/quickstart"], "recipe", None),
     (["recipes", "show", "laptop/quickstart", "--resolved"], "recipe", None),
-    (["recipes", "validate", "laptop/coherence"], "runs", "olr train laptop/coherence --sweep --dry-run"),
+    (
+        ["recipes", "validate", "laptop/coherence"],
+        "runs",
+        "olr train laptop/coherence --sweep --dry-run",
+    ),
     (["recipes", "cp", "laptop/quickstart", "mine.yaml"], "written", "olr train mine.yaml"),
     (["train", "laptop/quickstart", "--dry-run"], "prompt", None),
     (["train", "laptop/coherence", "--sweep", "--dry-run"], "runs", None),
@@ -379,7 +466,14 @@ def test_json_is_one_object_that_names_the_next_command(words, key, following, h
 
 
 def test_a_dry_run_that_lacks_something_says_so_in_json_too(here):
-    result = olr("train", "laptop/quickstart", "--dry-run", "--json", "--set", "data.train=nowhere.parquet")
+    result = olr(
+        "train",
+        "laptop/quickstart",
+        "--dry-run",
+        "--json",
+        "--set",
+        "data.train=nowhere.parquet",
+    )
     assert result.exit_code == 2
     answer = json.loads(result.stdout)
     assert "nowhere.parquet does not exist" in answer["missing"][0]

@@ -80,12 +80,17 @@ class Counted:
 
 def test_json_is_the_result_itself(capsys):
     rates = (Cell(0.5, ends=(0.4, 0.6)), Cell())
-    result = Counted(Path("a.csv"), rates, None, pl.DataFrame({"x": [1.0, float("nan")]}), source=object())
+    result = Counted(
+        Path("a.csv"), rates, None, pl.DataFrame({"x": [1.0, float("nan")]}), source=object()
+    )
     show(Answer(result=result), "json")
     assert json.loads(capsys.readouterr().out) == {
         "schema": 1,
         "file": "a.csv",
-        "rates": [{"mean": 0.5, "low": 0.4, "high": 0.6}, {"mean": None, "low": None, "high": None}],
+        "rates": [
+            {"mean": 0.5, "low": 0.4, "high": 0.6},
+            {"mean": None, "low": None, "high": None},
+        ],
         "known": None,
         "labels": [{"x": 1.0}, {"x": None}],
     }
@@ -105,7 +110,9 @@ def test_the_last_json_line_of_a_run_is_an_event(capsys):
 
 
 @pytest.mark.parametrize("colour", [True, False])
-def test_a_terminal_wraps_a_sentence_at_words_and_shows_its_kind_in_colour(colour, capsys, monkeypatch):
+def test_a_terminal_wraps_a_sentence_at_words_and_shows_its_kind_in_colour(
+    colour, capsys, monkeypatch
+):
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("NO_COLOR", "" if colour else "1")

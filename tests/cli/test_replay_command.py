@@ -82,12 +82,16 @@ def test_negative_labels_agree_with_the_run_in_a_csv_file_too(tmp_path, run):
     for file in [*run.glob("labels/*.parquet"), *run.glob("rollouts/*.parquet")]:
         table = pq.read_table(file)
         answers = {answer: f"-{answer}" for answer in ("10", "11", "12", "13", "14")}
-        negative = pl.DataFrame(table).with_columns(pl.col(pl.String).replace(answers)).to_arrow()
+        negative = (
+            pl.DataFrame(table).with_columns(pl.col(pl.String).replace(answers)).to_arrow()
+        )
         pq.write_table(negative.cast(table.schema), file)
     said = []
     for name in ("labels.parquet", "labels.csv"):
         output = replay(run, "--set", "method.warmup_epochs=1", "--out", tmp_path / name).output
-        said.append(next(line for line in output.splitlines() if line.startswith("The effective label")))
+        said.append(
+            next(line for line in output.splitlines() if line.startswith("The effective label"))
+        )
     assert "'-1" in (tmp_path / "labels.csv").read_text()  # no formula in a spreadsheet
     assert said[0] == said[1]
 
@@ -101,9 +105,14 @@ def test_a_replay_of_a_log_says_how_many_labels_would_change_and_what_comes_next
             rows += [row | {"response": f"The answer is \\boxed{{{answer}}}."}] * 4
     log = tmp_path / "log.parquet"
     pl.DataFrame(rows).write_parquet(log)
-    settings = [w for s in ("warmup_epochs=0", "criteria=[consistency]") for w in ("--set", f"method.{s}")]
+    settings = [
+        w
+        for s in ("warmup_epochs=0", "criteria=[consistency]")
+        for w in ("--set", f"method.{s}")
+    ]
     output = " ".join(replay(log, *settings).output.split())
     assert "1 of 2 labels would be replaced by another answer." in output
     assert (
-        f"Next: olr audit {log}" in output and f"olr replay {log} --set method.slope_threshold=0.1" in output
+        f"Next: olr audit {log}" in output
+        and f"olr replay {log} --set method.slope_threshold=0.1" in output
     )

@@ -66,7 +66,9 @@ def test_a_run_directory_means_its_last_checkpoint(tmp_path):
     result = done("rollouts", run, "arithmetic", *SMALL)
     recipe = read_recipe(RUN)
     assert recipe.model.path == str(checkpoint_path(run, 4))
-    assert "systematic by construction" in result.stderr  # as the policy that the run started from
+    assert (
+        "systematic by construction" in result.stderr
+    )  # as the policy that the run started from
     assert recipe.engine.threads == 1
 
 
@@ -80,7 +82,10 @@ def test_asked_to_stop_it_stores_the_step_and_goes_on_with_resume(sampled, monke
         patch.setattr(transformers_backend, "TransformersBackend", Stopped)
         result = olr("rollouts", MODEL, "arithmetic", *SMALL)
     assert result.exit_code == 130
-    assert "Stopping when the step in progress is stored; Ctrl-C again stops at once." in result.stdout
+    assert (
+        "Stopping when the step in progress is stored; Ctrl-C again stops at once."
+        in result.stdout
+    )
     assert result.stderr.rstrip().endswith(f"--resume --run-dir {RUN}")
     assert read_manifest(RUN)["status"] == "interrupted"
     again = done("rollouts", MODEL, "arithmetic", *SMALL, "--resume")
@@ -93,7 +98,11 @@ def test_json_is_an_object_a_line():
     events = [json.loads(line) for line in result.stdout.splitlines()]
     assert [event["step"] for event in events if event["event"] == "step"] == [1, 2, 3, 4]
     last = events[-1]
-    assert (last["event"], last["run"], last["next"]) == ("finished", str(RUN), [f"olr audit {RUN}"])
+    assert (last["event"], last["run"], last["next"]) == (
+        "finished",
+        str(RUN),
+        [f"olr audit {RUN}"],
+    )
     assert (last["prompts"], last["known"], 0 < last["accuracy"] < 1) == (12, 1, True)
 
 
@@ -120,8 +129,14 @@ def test_what_is_finished_is_not_resumed(there):
     (("builtin:adition-easier", "arithmetic"), "did you mean 'addition-easier'?"),
     ((MODEL, "nowhere.jsonl"), "nowhere.jsonl does not exist"),
     ((MODEL, "empty.jsonl"), "empty.jsonl has no rows"),
-    ((MODEL, "arithmetic", "--extractor", "boxd"), "--extractor: there is no extractor 'boxd' (did you"),
-    ((MODEL, "arithmetic", "--temperature", "0"), "train.temperature is 0.0: input should be greater"),
+    (
+        (MODEL, "arithmetic", "--extractor", "boxd"),
+        "--extractor: there is no extractor 'boxd' (did you",
+    ),
+    (
+        (MODEL, "arithmetic", "--temperature", "0"),
+        "train.temperature is 0.0: input should be greater",
+    ),
     ((MODEL, "arithmetic", "--resume"), "no unfinished run"),
     ((MODEL, "arithmetic", "--resume", "--run-dir", "gone"), "gone does not exist"),
 )
@@ -141,7 +156,10 @@ def test_data_without_labels_can_be_sampled_and_audited(here):
     short = ("--max-new-tokens", "5", "--extractor", "reversed_digits", "--visits", "2")
     done("rollouts", MODEL, "half.jsonl", *short, "--run-dir", run)
     labels = scan_labels(run).collect()
-    assert dict(labels.select("prompt_id", "given_label").iter_rows()) == {"a": None, "b": "682"}
+    assert dict(labels.select("prompt_id", "given_label").iter_rows()) == {
+        "a": None,
+        "b": "682",
+    }
     audited = json.loads(done("audit", run, "--json").stdout)
     assert audited["labels"]["missing"] == 1
 
@@ -149,7 +167,9 @@ def test_data_without_labels_can_be_sampled_and_audited(here):
 def test_other_commands_know_rollouts_from_training(there):
     train = ("train", there / "recipe.yaml", "--resume", "--run-dir", there)
     assert "holds rollouts without training, which `olr rollouts` resumes" in refused(*train)
-    assert f"has no checkpoint; train it further, or name the model, {MODEL}" in refused("evaluate", there)
+    assert f"has no checkpoint; train it further, or name the model, {MODEL}" in refused(
+        "evaluate", there
+    )
     assert f"--run-dir: {RUN} holds a run already (finished)" in refused(
         "rollouts", MODEL, "arithmetic", *SMALL, "--run-dir", there
     )
@@ -163,7 +183,12 @@ def test_rollouts_are_analysed_and_replayed_with_a_note(there):
     curves = pl.read_csv(there / "figures" / "coherence.csv")
     assert curves["arm"].unique().to_list() == ["rollouts"]
     replayed = done(
-        "replay", there, "--set", "method.warmup_epochs=1", "--set", "method.criteria=[consistency]"
+        "replay",
+        there,
+        "--set",
+        "method.warmup_epochs=1",
+        "--set",
+        "method.criteria=[consistency]",
     )
     assert "Replayed 24 visits of 12 prompts under olr_without_slope" in replayed.stdout
     assert "slopes are chance" in replayed.stdout
@@ -176,4 +201,6 @@ def test_columns_and_the_system_message_of_the_data_are_options():
     done("rollouts", MODEL, "mine.jsonl", *columns, "--visits", "1", "--samples", "2")
     run = Path("runs/rollouts-mine")
     assert read_recipe(run).data.system_prompt == "none"
-    assert sorted(scan_labels(run).collect()["given_label"]) == [str(2 * n) for n in range(10, 16)]
+    assert sorted(scan_labels(run).collect()["given_label"]) == [
+        str(2 * n) for n in range(10, 16)
+    ]

@@ -13,7 +13,12 @@ from olr_cli.runs.locks import held
 from olr_cli.runs.store import scan_labels
 from olr_cli.supervision.metrics import label_metrics
 
-STATUSES = {"done": "finished", "stopped": "stopped", "sweep/killed": "crashed", "torn": "damaged"}
+STATUSES = {
+    "done": "finished",
+    "stopped": "stopped",
+    "sweep/killed": "crashed",
+    "torn": "damaged",
+}
 
 
 def entries(*words):
@@ -25,9 +30,16 @@ def runs(here):
     """Runs in every state, in the folder `runs` of the current directory."""
     folder = here / "runs"
     for number, (name, status) in enumerate(
-        [("done", "finished"), ("stopped", "interrupted"), ("sweep/killed", "running"), ("torn", "finished")]
+        [
+            ("done", "finished"),
+            ("stopped", "interrupted"),
+            ("sweep/killed", "running"),
+            ("torn", "finished"),
+        ]
     ):
-        path = write_history(folder / name, seed=number, steps=None if status == "finished" else 5)
+        path = write_history(
+            folder / name, seed=number, steps=None if status == "finished" else 5
+        )
         facts = {"status": status, "created": f"2026-11-0{9 - number}T10:00"}
         write_manifest(path, read_manifest(path) | facts)
     (folder / "torn" / "recipe.yaml").write_text("---\nname: to")
@@ -38,15 +50,24 @@ def runs(here):
 def test_every_run_is_listed_with_its_state(runs):
     listed = {run["name"]: run for run in entries()}
     assert {name: run["status"] for name, run in listed.items()} == STATUSES
-    assert [listed["done"][key] for key in ("arm", "seed", "epoch", "epochs")] == ["active 0.5 olr", 0, 8, 8]
+    assert [listed["done"][key] for key in ("arm", "seed", "epoch", "epochs")] == [
+        "active 0.5 olr",
+        0,
+        8,
+        8,
+    ]
     assert (listed["stopped"]["epoch"], listed["torn"]["accuracy"]) == (3, None)
     for name, whole_epochs in (("done", 8), ("stopped", 2)):
         labels = scan_labels(runs / name).collect()
         last = label_metrics(labels.filter(labels["visit"] == whole_epochs))
         assert listed[name]["wrong_labels"] == pytest.approx(last["label/effective_noise"])
-    assert listed["done"]["size"] == sum(f.stat().st_size for f in (runs / "done").rglob("*") if f.is_file())
+    assert listed["done"]["size"] == sum(
+        f.stat().st_size for f in (runs / "done").rglob("*") if f.is_file()
+    )
     with held(runs / "stopped"):
-        write_manifest(runs / "stopped", read_manifest(runs / "stopped") | {"status": "running"})
+        write_manifest(
+            runs / "stopped", read_manifest(runs / "stopped") | {"status": "running"}
+        )
         assert [run["name"] for run in entries("--status", "running")] == ["stopped"]
 
 
@@ -97,7 +118,9 @@ def test_names_steer_no_terminal(runs):
 def test_of_two_runs_of_one_arm_and_seed_the_newest_is_taken_if_asked_for(runs):
     shutil.rmtree(runs / "torn")
     shutil.copytree(runs / "done", runs / "done-2")
-    write_manifest(runs / "done-2", read_manifest(runs / "done") | {"created": "2026-11-20T10:00"})
+    write_manifest(
+        runs / "done-2", read_manifest(runs / "done") | {"created": "2026-11-20T10:00"}
+    )
     refused = olr("analyze", "runs", "--table", "arms")
     assert (refused.exit_code, "--newest" in refused.stderr) == (2, True)
     assert "runs/done and runs/done-2 are both seed 0" in refused.stderr
@@ -113,8 +136,12 @@ def test_of_two_runs_of_one_arm_and_seed_the_newest_is_taken_if_asked_for(runs):
 )
 def test_a_run_with_code_of_its_own_is_continued_by_a_command_that_exists(here, kind, command):
     (here / "mine.py").write_text("def read(response):\n    return response\n")
-    run = write_history(here / "runs/mine", kind=kind, steps=2, data={"extractor": "mine.py:read"})
+    run = write_history(
+        here / "runs/mine", kind=kind, steps=2, data={"extractor": "mine.py:read"}
+    )
     write_manifest(run, read_manifest(run) | {"status": "interrupted"})
     said = " ".join(olr("runs").stdout.split())
     assert command in said
-    assert ("--set data.extractor=mine.py:read" in said) == (kind == "training")  # olr rollouts has no --set
+    assert ("--set data.extractor=mine.py:read" in said) == (
+        kind == "training"
+    )  # olr rollouts has no --set

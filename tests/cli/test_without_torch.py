@@ -82,6 +82,10 @@ def test_the_core_needs_no_torch(ended, command):
 @pytest.mark.parametrize("command", NEEDS_TORCH)
 def test_what_needs_torch_says_how_to_install_it(ended, command):
     status, error = ended[command]
-    assert status == 2 and error.startswith(f"Error: olr {command.split()[0]} needs the package ")
-    assert error.endswith(", which is not installed; pip install '.[train]' in a clone of olr\n")
+    assert status == 2 and error.startswith(
+        f"Error: olr {command.split()[0]} needs the package "
+    )
+    assert error.endswith(
+        ", which is not installed; pip install '.[train]' in a clone of olr\n"
+    )
     assert error.count("\n") == 1

@@ -63,7 +63,9 @@ def test_the_splits_are_disjoint_for_every_seed_and_hold_every_expression_with_a
     assert all(not members[one] & members[other] for one, other in combinations(members, 2))
     # Addition: 900 * 900 less those without carry (36 leading pairs, 55 in each other column).
     # Subtraction: 900 * 899 / 2 less those without borrow (45 * 55 * 55, equal operands excepted).
-    total = {"addition": 810_000 - 36 * 55 * 55, "subtraction": 404_550 - (45 * 55 * 55 - 900)}[kind]
+    total = {"addition": 810_000 - 36 * 55 * 55, "subtraction": 404_550 - (45 * 55 * 55 - 900)}[
+        kind
+    ]
     assert sum(map(len, members.values())) == total
     assert len(members["train"]) / total == pytest.approx(0.8, abs=0.005)
     assert len(members["test"]) / total == pytest.approx(0.1, abs=0.005)
@@ -71,7 +73,9 @@ def test_the_splits_are_disjoint_for_every_seed_and_hold_every_expression_with_a
 
 @settings(max_examples=10)
 @given(kinds, seeds, splits, st.integers(0, 30), st.integers(0, 30))
-def test_a_larger_set_begins_with_the_smaller_one_and_both_are_of_their_split(kind, seed, split, size, more):
+def test_a_larger_set_begins_with_the_smaller_one_and_both_are_of_their_split(
+    kind, seed, split, size, more
+):
     large = expressions(kind, size + more, seed, split)
     assert large[:size] == expressions(kind, size, seed, split)
     assert np.isin([expression.index for expression in large], split_members(kind, split)).all()
@@ -86,7 +90,9 @@ def test_a_whole_split_can_be_had_but_no_more():
 
 @settings(max_examples=10)
 @given(kinds, seeds, splits)
-def test_a_rephrasing_is_another_expression_of_the_split_with_the_same_answer(kind, seed, split):
+def test_a_rephrasing_is_another_expression_of_the_split_with_the_same_answer(
+    kind, seed, split
+):
     pairs = [(e, rephrasing(e, split)) for e in expressions(kind, 40, seed, split)]
     found = [(e, other) for e, other in pairs if other is not None]
     assert len(found) >= 38  # a few are alone with their answer
@@ -161,7 +167,12 @@ def test_an_unknown_kind_is_refused_with_the_known_ones_and_the_closest(source):
 
 # Few-shot tasks -------------------------------------------------------------------------------------------------------
 
-SOLVE = {"products": prod, "sums": sum, "maxima": max, "dates": lambda parts: max([*parts][::2])}
+SOLVE = {
+    "products": prod,
+    "sums": sum,
+    "maxima": max,
+    "dates": lambda parts: max([*parts][::2]),
+}
 every_task = pytest.mark.parametrize("name", FEW_SHOT)
 
 
@@ -175,7 +186,11 @@ def test_questions_go_on_from_solved_lines_and_have_the_right_answer(name, split
         for turns in filter(None, (prompt.messages, prompt.rephrased)):
             (message,) = turns
             *examples, line = message.content.split("\n")
-            assert len(examples) == 3 and line[-1] in "=:" and not any(line in known for known in examples)
+            assert (
+                len(examples) == 3
+                and line[-1] in "=:"
+                and not any(line in known for known in examples)
+            )
             assert SOLVE[name](map(int, re.findall(r"\d+", line))) == int(prompt.true_answer)
         assert prompt.given_label == prompt.true_answer and prompt.noise_type == "clean"
         extractor = default_extractor(prompt.data_source)
@@ -184,7 +199,10 @@ def test_questions_go_on_from_solved_lines_and_have_the_right_answer(name, split
 
 @every_task
 def test_no_question_is_in_two_splits_not_even_in_another_order(name):
-    asked = {split: {tuple(sorted(q)) for q in split_questions(name, split)} for split in FEW_SHOT_SPLIT_ENDS}
+    asked = {
+        split: {tuple(sorted(q)) for q in split_questions(name, split)}
+        for split in FEW_SHOT_SPLIT_ENDS
+    }
     assert all(not asked[one] & asked[other] for one, other in combinations(asked, 2))
     assert all(len(questions) > 15 for questions in asked.values())
 
@@ -192,10 +210,15 @@ def test_no_question_is_in_two_splits_not_even_in_another_order(name):
 @every_task
 def test_the_seed_draws_the_order_and_a_larger_size_only_adds(name):
     def ids(limit, seed):
-        return [p.prompt_id for p in read_prompts(f"arithmetic:{name}", limit=limit, seed=seed).prompts]
+        return [
+            p.prompt_id
+            for p in read_prompts(f"arithmetic:{name}", limit=limit, seed=seed).prompts
+        ]
 
     assert ids(90, 3)[:40] == ids(40, 3) != ids(40, 4)
-    with pytest.raises(UserError, match=f"the train split of arithmetic:{name} has .* prompts, not 9999"):
+    with pytest.raises(
+        UserError, match=f"the train split of arithmetic:{name} has .* prompts, not 9999"
+    ):
         ids(9999, 3)
 
 

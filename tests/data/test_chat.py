@@ -63,7 +63,9 @@ def test_a_question_in_parts_has_one_id_in_a_file_a_log_and_another_trainer(tmp_
     rows = [{"prompt": chat, "response": rf"\boxed{{{n}}}", "step": 1} for n in (7, 8)]
     text = {"question": "What is 3+4?", "answer": "7"}
     (plain,) = read_prompts(json_lines(tmp_path / "plain.jsonl", text)).prompts
-    (in_file,) = read_prompts(json_lines(tmp_path / "data.jsonl", {"prompt": chat, "answer": "7"})).prompts
+    (in_file,) = read_prompts(
+        json_lines(tmp_path / "data.jsonl", {"prompt": chat, "answer": "7"})
+    ).prompts
     (in_log,) = read_log([json_lines(tmp_path / "log.jsonl", *rows)]).questions
     with OnlineLabelRefinement() as olr:
         step = olr([chat, chat], ["7", "8"], ["7", "7"])
@@ -80,11 +82,19 @@ def test_a_question_in_parts_has_one_id_in_a_file_a_log_and_another_trainer(tmp_
 def test_a_part_that_is_no_text_is_seen(part, name):
     for turn in ({"role": "user", "content": ["q", part]}, {"from": "human", "value": [part]}):
         assert unseen_part([{"role": "system", "content": "Hi"}, turn]) == name
-    assert unseen_part("q") is unseen_part(None) is unseen_part([{"role": "user", "content": "q"}]) is None
+    assert (
+        unseen_part("q")
+        is unseen_part(None)
+        is unseen_part([{"role": "user", "content": "q"}])
+        is None
+    )
 
 
 def test_a_prompt_with_an_image_is_refused_where_only_text_is_shown(tmp_path):
-    rows = [{"prompt": [{"role": "user", "content": parts}], "answer": "7"} for parts in (PARTS[:1], PARTS)]
+    rows = [
+        {"prompt": [{"role": "user", "content": parts}], "answer": "7"}
+        for parts in (PARTS[:1], PARTS)
+    ]
     file = json_lines(tmp_path / "x.jsonl", *rows)
     said = refusal(read_prompts, file, reading=Reading(is_text_only=True))
     assert f"line 2 of {file}: 'prompt' has a part of type 'image'" in said

@@ -44,7 +44,9 @@ IN_NUMBERS = {"word": [9, 10, 11], "decimal_comma": [5]}
 
 def checked(file, *words):
     ended = olr("check", file, *words, "--json")
-    found = {finding["kind"]: finding["rows"] for finding in json.loads(ended.stdout)["findings"]}
+    found = {
+        finding["kind"]: finding["rows"] for finding in json.loads(ended.stdout)["findings"]
+    }
     return ended.exit_code, found
 
 
@@ -57,23 +59,42 @@ def test_each_kind_of_defect_is_found_with_its_rows(tmp_path):
 def test_rows_are_shown_as_the_lines_of_their_file(tmp_path):
     (tmp_path / "x.csv").write_text(ROWS)
     said = olr("check", tmp_path / "x.csv").output
-    assert "1 row without a label (line 5)" in said and "2 (line 2) and 3 (line 3): What is 1+1?" in said
+    assert (
+        "1 row without a label (line 5)" in said
+        and "2 (line 2) and 3 (line 3): What is 1+1?" in said
+    )
     (tmp_path / "y.csv").write_text("question,answer\nWhat else?,TODO\n")
     said = olr("check", tmp_path).output
     assert f"(line 6 of {tmp_path / 'x.csv'}, line 2 of {tmp_path / 'y.csv'})" in said
     pl.DataFrame({"question": ["q"], "answer": ["N/A"]}).write_parquet(tmp_path / "z.parquet")
     said = olr("check", tmp_path / "z.parquet").output
-    assert "1 row (counted from 1); question" in said and "placeholder for a label (row 1)" in said
+    assert (
+        "1 row (counted from 1); question" in said and "placeholder for a label (row 1)" in said
+    )
 
 
 def test_words_and_decimal_commas_are_found_where_most_labels_are_numbers(tmp_path):
-    (tmp_path / "x.csv").write_text(ROWS + "".join(f"q{number},{number}\n" for number in range(20)))
+    (tmp_path / "x.csv").write_text(
+        ROWS + "".join(f"q{number},{number}\n" for number in range(20))
+    )
     assert checked(tmp_path / "x.csv") == (0, FOUND | IN_NUMBERS)
 
 
 def test_in_a_sound_data_set_nothing_is_found(tmp_path):
-    labels = ["12", r"\frac{1}{2}", "(1, 2)", "x^2 + 1", "[0, 1)", "25\\%", r"\text{even}", "7, 9"]
-    rows = [{"question": f"What is it, number {n}?", "answer": label} for n, label in enumerate(labels)]
+    labels = [
+        "12",
+        r"\frac{1}{2}",
+        "(1, 2)",
+        "x^2 + 1",
+        "[0, 1)",
+        "25\\%",
+        r"\text{even}",
+        "7, 9",
+    ]
+    rows = [
+        {"question": f"What is it, number {n}?", "answer": label}
+        for n, label in enumerate(labels)
+    ]
     (tmp_path / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert checked(tmp_path / "x.jsonl", "--strict") == (0, {})
     words = (str(tmp_path / "x.jsonl"), "--columns", "{question: question, answer: answer}")
@@ -89,7 +110,10 @@ def test_marked_labels_are_counted_and_what_they_were_is_looked_at(tmp_path):
     }
     marked = row | {"reward_model": {"ground_truth": "__NoCorrectAnswer__", "style": "rule"}}
     (tmp_path / "x.jsonl").write_text(json.dumps(marked))
-    assert checked(tmp_path / "x.jsonl") == (0, {"sentinel": [0], "ungradable": [0], "cut": [0]})
+    assert checked(tmp_path / "x.jsonl") == (
+        0,
+        {"sentinel": [0], "ungradable": [0], "cut": [0]},
+    )
 
 
 @each(
@@ -115,15 +139,23 @@ def test_labels_are_looked_at_in_a_sentence_with_the_command_and_questions_are_n
         "a question with two labels has its own sentence"
     )
     (tmp_path / "x.csv").write_text("question\nWhat is 1+1?\n")
-    assert list(label_notes(read_prompts(tmp_path / "x.csv").prompts, DataSection(train="x.csv"))) == []
+    assert (
+        list(label_notes(read_prompts(tmp_path / "x.csv").prompts, DataSection(train="x.csv")))
+        == []
+    )
 
 
 def test_the_judge_is_asked_once_about_all_repeated_questions(tmp_path):
     rows = (
-        f"{question}?,{label}\n" for question in range(50) for label in (question, r"\sqrt{2}", r"\sqrt{3}")
+        f"{question}?,{label}\n"
+        for question in range(50)
+        for label in (question, r"\sqrt{2}", r"\sqrt{3}")
     )
     (tmp_path / "x.csv").write_text("question,answer\n" + "".join(rows))
-    with Judge(workers=1) as judge, patch.object(judge, "matches", wraps=judge.matches) as asked:
+    with (
+        Judge(workers=1) as judge,
+        patch.object(judge, "matches", wraps=judge.matches) as asked,
+    ):
         found = check(str(tmp_path / "x.csv"), None, judge).findings
     assert [finding.kind for finding in found] == ["conflict"] and len(found[0].rows) == 50
     assert asked.call_count == 3  # once about labels that can't be graded, once about boxes
@@ -131,7 +163,11 @@ def test_the_judge_is_asked_once_about_all_repeated_questions(tmp_path):
 
 @each(
     "content, words, says",
-    ("question,gold\nq,1\n", [], "say which hold what, as in --columns '{question: question, answer"),
+    (
+        "question,gold\nq,1\n",
+        [],
+        "say which hold what, as in --columns '{question: question, answer",
+    ),
     ("question,gold\n", ["--columns", "{question: question, answer: gold}"], "has no rows"),
     ("question,gold\nq,1\n", ["--columns", "{question: question, answer: glod}"], "gold"),
 )
@@ -143,21 +179,32 @@ def test_what_cannot_be_checked_is_a_sentence(tmp_path, content, words, says):
 
 def test_of_a_log_of_answers_each_question_is_checked_once(tmp_path):
     rows = [
-        {"prompt_id": f"p{n}", "question": f"What is {n}?", "given_label": label, "response": "7"}
+        {
+            "prompt_id": f"p{n}",
+            "question": f"What is {n}?",
+            "given_label": label,
+            "response": "7",
+        }
         for n, label in enumerate(("7", "N/A"))
         for _ in range(3)
     ]
     log = tmp_path / "log.jsonl"
     log.write_text("".join(json.dumps(row) + "\n" for row in rows))
     ended = olr("check", log)
-    assert "1 placeholder for a label (line 4)" in ended.output and "repeated" not in ended.output
+    assert (
+        "1 placeholder for a label (line 4)" in ended.output and "repeated" not in ended.output
+    )
     assert f"olr audit {log}" in ended.output
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_a_question_with_an_image_is_found_and_left_out_of_an_export(tmp_path, suffix):
     text = {"type": "text", "text": "How many apples?"}
-    chats = [[text], [{"type": "image", "image": "a.png"}, text], [text, {"type": "audio", "audio": "b"}]]
+    chats = [
+        [text],
+        [{"type": "image", "image": "a.png"}, text],
+        [text, {"type": "audio", "audio": "b"}],
+    ]
     rows = [{"prompt": [{"role": "user", "content": chat}], "answer": "7"} for chat in chats]
     file = json_lines(tmp_path / "x.jsonl", *rows)
     if suffix == "parquet":
@@ -167,7 +214,10 @@ def test_a_question_with_an_image_is_found_and_left_out_of_an_export(tmp_path, s
     assert ended.exit_code == 0 and "(1 of 3 rows)" in ended.output
     assert checked(tmp_path / f"y.{suffix}") == (0, {})
     said = olr("train", "own-data", "--set", f"data.train={file}", "--dry-run")
-    assert said.exit_code == 2 and "has a part of type 'image', and only text is shown" in said.output
+    assert (
+        said.exit_code == 2
+        and "has a part of type 'image', and only text is shown" in said.output
+    )
 
 
 def test_placeholders_are_told_from_words_that_are_answers(tmp_path):
@@ -223,9 +273,13 @@ def test_of_a_question_that_is_asked_again_an_export_keeps_the_first_row_that_it
 ):
     (tmp_path / "x.csv").write_text(f"question,answer\n{rows}")
     clean = tmp_path / "clean.csv"
-    ended = olr("check", tmp_path / "x.csv", "--export", clean, "--drop", "repeat,html,number_word")
+    ended = olr(
+        "check", tmp_path / "x.csv", "--export", clean, "--drop", "repeat,html,number_word"
+    )
     if left is None:
-        assert ended.exit_code == 2 and "no row is left" in ended.output, "4 and 5 contradict each other"
+        assert ended.exit_code == 2 and "no row is left" in ended.output, (
+            "4 and 5 contradict each other"
+        )
     else:
         assert clean.read_text() == f"question,answer\n{left}"
 
@@ -234,7 +288,12 @@ def test_only_the_rows_of_one_csv_file_are_written_as_csv(tmp_path):
     for name in "xy":
         (tmp_path / f"{name}.csv").write_text(f"question,answer\n{name}?,1\n{name}{name}?,\n")
     pattern, clean = str(tmp_path / "?.csv"), tmp_path / "clean.csv"
-    assert olr("check", pattern).output.rstrip().partition("--export ")[2].startswith("clean.jsonl ")
+    assert (
+        olr("check", pattern)
+        .output.rstrip()
+        .partition("--export ")[2]
+        .startswith("clean.jsonl ")
+    )
     for source, ending in ((pattern, ".csv"), (tmp_path / "x.csv", ".tsv")):
         ended = olr("check", source, "--export", clean.with_suffix(ending))
         assert ended.exit_code == 2 and "those of one CSV file also as .csv" in ended.output

@@ -76,7 +76,9 @@ def test_a_long_label_is_read_at_its_ends_and_its_brackets_are_all_counted():
     middle = "+1" * 2000
     assert [*doubts("What is it?", f"({middle})")] == []
     assert (
-        [*doubts("What is it?", f"({middle}")] == [*doubts("What is it?", f"1{middle}({middle}+1")] == ["cut"]
+        [*doubts("What is it?", f"({middle}")]
+        == [*doubts("What is it?", f"1{middle}({middle}+1")]
+        == ["cut"]
     )
     assert "cut" in doubts("What is it?", f"1{middle}=") and "marks" in doubts(
         "What is it?", f"[{'28' * 800}]"
@@ -117,7 +119,8 @@ def test_four_times_as_long_a_text_takes_at_most_six_times_as_long(shape):
 
 def test_labels_and_questions_of_a_million_characters_are_checked(tmp_path):
     texts = [
-        (shape * 1_000_000)[:1_000_000] for shape in ("9", "a word ", "[", "x=1 ", r"\boxed{", "(a)", "#### ")
+        (shape * 1_000_000)[:1_000_000]
+        for shape in ("9", "a word ", "[", "x=1 ", r"\boxed{", "(a)", "#### ")
     ]
     rows = [
         *({"question": f"What is it, {at}?", "answer": text} for at, text in enumerate(texts)),

@@ -23,7 +23,9 @@ class LoadedRows:
 
     def __init__(self, table: pa.Table, cache_folder: str) -> None:
         self.table = table
-        self.cache_files = [{"filename": f"/cache/org___name/default/0.0.0/{cache_folder}/name-train.arrow"}]
+        self.cache_files = [
+            {"filename": f"/cache/org___name/default/0.0.0/{cache_folder}/name-train.arrow"}
+        ]
 
     def with_format(self, kind: str) -> LoadedRows:
         assert kind == "arrow"
@@ -38,13 +40,17 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """Puts a data set of two rows on a hub of its own; returns what is asked of it."""
     asked: list[tuple[Any, ...]] = []
 
-    def load_dataset(name: str, config: str | None, *, split: str, revision: str | None) -> LoadedRows:
+    def load_dataset(
+        name: str, config: str | None, *, split: str, revision: str | None
+    ) -> LoadedRows:
         asked.append((name, config, split, revision))
         if name == "org/unreachable":
             raise ConnectionError("Couldn't reach\n'org/unreachable' on the Hub")
         if split == "unknown":
             raise ValueError('Unknown split "unknown". Should be one of [train, test].')
-        return LoadedRows(pa.table({"question": ["1+1", "2+2"], "answer": ["2", "4"]}), revision or COMMIT)
+        return LoadedRows(
+            pa.table({"question": ["1+1", "2+2"], "answer": ["2", "4"]}), revision or COMMIT
+        )
 
     package = ModuleType("datasets")
     package.load_dataset = load_dataset  # type: ignore[attr-defined]

@@ -50,7 +50,18 @@ def test_the_answers_of_a_cell(cell, expected):
     assert golds_of(cell) == tuple(expected)
 
 
-@each("text", "[28]", "[0, 1)", "{1, 2}", r"\{1, 2\}", '["a", 1]', '{"x": 1}', '["a"', '"5"', "\text{even}")
+@each(
+    "text",
+    "[28]",
+    "[0, 1)",
+    "{1, 2}",
+    r"\{1, 2\}",
+    '["a", 1]',
+    '{"x": 1}',
+    '["a"',
+    '"5"',
+    "\text{even}",
+)
 def test_what_may_be_an_answer_itself_stays_as_it_is(text):
     assert golds_of(text) == (text,)
 
@@ -75,5 +86,7 @@ def test_a_label_is_one_answer():
 
 def test_the_column_and_the_row_of_what_is_no_answer_are_named():
     rows = Rows(pa.table({"x": [["1"], ["2", "3"]]}), Origins("file"))
-    assert "row 2 of file, counted from 1: 'x' is a list of 2 answers that" in refusal(read_labels, rows, "x")
+    assert "row 2 of file, counted from 1: 'x' is a list of 2 answers that" in refusal(
+        read_labels, rows, "x"
+    )
     assert read_labels(rows, None) == read_labels(rows, "none") == [None, None]

@@ -10,7 +10,14 @@ from cases import each, refusal
 from hypothesis import given, strategies as st
 
 from olr_cli.data.chat import Message
-from olr_cli.data.noise import NoiseKind, default_target, describe_counts, examples, inject, marked_count
+from olr_cli.data.noise import (
+    NoiseKind,
+    default_target,
+    describe_counts,
+    examples,
+    inject,
+    marked_count,
+)
 from olr_cli.data.prompt_files import prompt_set
 from olr_cli.data.prompts import SENTINEL, NoiseType, Prompt, PromptSet
 from olr_cli.errors import UserError
@@ -22,12 +29,15 @@ kinds = st.sampled_from(["inactive", "active", "mixed"])
 
 def labelled(size: int) -> PromptSet:
     prompts = (
-        Prompt(str(n), (Message("user", f"{n}+1"),), str(n + 1), None, None, "sums") for n in range(size)
+        Prompt(str(n), (Message("user", f"{n}+1"),), str(n + 1), None, None, "sums")
+        for n in range(size)
     )
     return prompt_set(tuple(prompts), "sums")
 
 
-def noisy(size: int, type: NoiseKind = "active", ratio: Any = "0.5", seed: int = 0, **more: Any) -> PromptSet:
+def noisy(
+    size: int, type: NoiseKind = "active", ratio: Any = "0.5", seed: int = 0, **more: Any
+) -> PromptSet:
     return inject(labelled(size), type=type, ratio=ratio, seed=seed, **more)
 
 
@@ -40,17 +50,25 @@ def marked(prompts: PromptSet) -> set[str]:
 
 
 @given(sizes, ratios, kinds, seeds)
-def test_exactly_the_rounded_share_is_marked_and_every_type_marks_the_same_prompts(size, ratio, kind, seed):
+def test_exactly_the_rounded_share_is_marked_and_every_type_marks_the_same_prompts(
+    size, ratio, kind, seed
+):
     found = noisy(size, kind, ratio, seed)
     assert abs(len(marked(found)) - Fraction(ratio) * size) <= Fraction(1, 2)
     assert len(marked(found)) == marked_count(Fraction(ratio), size)
     assert marked(found) == marked(noisy(size, "active", ratio, seed))
     again = noisy(size, kind, ratio, seed)
-    assert (again.prompts, again.digest, again.facts) == (found.prompts, found.digest, found.facts)
+    assert (again.prompts, again.digest, again.facts) == (
+        found.prompts,
+        found.digest,
+        found.facts,
+    )
 
 
 @given(sizes, ratios, ratios, kinds, seeds)
-def test_a_larger_ratio_marks_what_a_smaller_one_marks_type_by_type(size, one, other, kind, seed):
+def test_a_larger_ratio_marks_what_a_smaller_one_marks_type_by_type(
+    size, one, other, kind, seed
+):
     few, many = (noisy(size, kind, ratio, seed) for ratio in sorted((one, other)))
     assert of_type(few, "inactive") <= of_type(many, "inactive")
     assert of_type(few, "active") <= of_type(many, "active")
@@ -68,7 +86,11 @@ def test_mixed_noise_has_the_exact_share_of_active_prompts(size, ratio, share, s
 )  # fmt: skip
 def test_halves_round_up_and_the_ratio_counts_as_written(ratio, size, count):
     """0.145 * 100 is 14.499... in doubles."""
-    assert len(marked(noisy(size, ratio=ratio))) == len(marked(noisy(size, ratio=float(ratio)))) == count
+    assert (
+        len(marked(noisy(size, ratio=ratio)))
+        == len(marked(noisy(size, ratio=float(ratio))))
+        == count
+    )
 
 
 def test_marking_declares_the_old_labels_true():
@@ -77,7 +99,10 @@ def test_marking_declares_the_old_labels_true():
         label = SENTINEL if after.is_marked else before.given_label
         assert after.noise_type is not None
         assert after == replace(
-            before, given_label=label, true_answer=before.given_label, noise_type=after.noise_type
+            before,
+            given_label=label,
+            true_answer=before.given_label,
+            noise_type=after.noise_type,
         )
     assert describe_counts(changed) == "2 inactive, 2 active, 6 clean"
 
@@ -95,7 +120,9 @@ def test_noise_is_put_on_labels_that_are_there_and_unmarked():
         inject(noisy(10, ratio="0.2"), type="active", ratio="0.4", seed=0)
     assert len(marked(inject(noisy(10, ratio=0), type="active", ratio="0.2", seed=0))) == 2
     some = labelled(3)
-    holed = some.with_prompts([replace(prompt, given_label=None) for prompt in some.prompts], {})
+    holed = some.with_prompts(
+        [replace(prompt, given_label=None) for prompt in some.prompts], {}
+    )
     with pytest.raises(UserError, match="injecting noise needs the label of every prompt"):
         inject(holed, type="inactive", ratio="0.5", seed=0)
 
@@ -103,8 +130,13 @@ def test_noise_is_put_on_labels_that_are_there_and_unmarked():
 @given(ratios, seeds)
 def test_frozen_noise_writes_a_wrong_answer_of_the_prompts_own(ratio, seed):
     """R4."""
-    wrong = {p.prompt_id: [f"{p.prompt_id}/{n}" for n in range(3)] for p in labelled(12).prompts}
-    wrong["3"] += ["4", SENTINEL]  # its truth and no answer at all, which can't be wrong answers
+    wrong = {
+        p.prompt_id: [f"{p.prompt_id}/{n}" for n in range(3)] for p in labelled(12).prompts
+    }
+    wrong["3"] += [
+        "4",
+        SENTINEL,
+    ]  # its truth and no answer at all, which can't be wrong answers
     frozen = noisy(20, "active", ratio, seed, wrong_answers=wrong)
     assert marked(frozen) == marked(noisy(20, "active", ratio, seed))
     without = 0
@@ -139,7 +171,11 @@ def test_mixed_frozen_noise_keeps_its_inactive_part():
 def test_examples_show_every_type_that_marks():
     mixed = noisy(40, "mixed", active_share="0.05")
     assert describe_counts(mixed) == "19 inactive, 1 active, 20 clean"
-    assert sorted(str(p.noise_type) for p in examples(mixed, 3)) == ["active", "inactive", "inactive"]
+    assert sorted(str(p.noise_type) for p in examples(mixed, 3)) == [
+        "active",
+        "inactive",
+        "inactive",
+    ]
     assert [p.noise_type for p in examples(noisy(9, ratio=0), 3)] == ["clean"] * 3
 
 

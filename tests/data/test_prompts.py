@@ -30,7 +30,10 @@ def read(folder: Path, *rows: object, **settings: Any) -> PromptSet:
 
 
 def interchange(label: object, **extra: object) -> dict[str, object]:
-    row = {"prompt": [{"role": "user", "content": "1+1"}], "reward_model": {"ground_truth": label}}
+    row = {
+        "prompt": [{"role": "user", "content": "1+1"}],
+        "reward_model": {"ground_truth": label},
+    }
     return row | ({"extra_info": extra} if extra else {})
 
 
@@ -50,11 +53,20 @@ def test_interchange_rows_are_kept_as_they_are_and_their_labels_are_of_unknown_q
     rows = pq.read_table(SAMPLE).to_pylist()
     assert len(prompts) == 24
     for prompt, row in zip(prompts.prompts, rows, strict=True):
-        assert [{"role": m.role, "content": m.content} for m in prompt.messages] == row["prompt"]
+        assert [{"role": m.role, "content": m.content} for m in prompt.messages] == row[
+            "prompt"
+        ]
         assert prompt.prompt_id == str(row["extra_info"]["index"])
-        assert (prompt.noise_type, prompt.true_answer, prompt.data_source) == (None, None, "dapo-math")
+        assert (prompt.noise_type, prompt.true_answer, prompt.data_source) == (
+            None,
+            None,
+            "dapo-math",
+        )
         assert prompt.given_label == row["reward_model"]["ground_truth"]
-    assert (prompts.source, prompts.label_column) == ("dapo_sample.parquet", "reward_model.ground_truth")
+    assert (prompts.source, prompts.label_column) == (
+        "dapo_sample.parquet",
+        "reward_model.ground_truth",
+    )
 
 
 @each(
@@ -68,17 +80,25 @@ def test_a_plain_question_is_asked_with_the_system_prompt(tmp_path, question, an
     """R21."""
     prompts = read(tmp_path, {question: "What is 1+1?", answer: "2"})
     (prompt,) = prompts.prompts
-    assert prompt.messages == (Message("system", SYSTEM_PROMPT), Message("user", "What is 1+1?"))
+    assert prompt.messages == (
+        Message("system", SYSTEM_PROMPT),
+        Message("user", "What is 1+1?"),
+    )
     assert (prompt.given_label, prompt.data_source) == ("2", "local/rows")
     assert prompts.label_column == answer
 
 
 def test_a_row_may_name_the_arithmetic_task_and_a_file_may_not(tmp_path):
     sources = ("arithmetic-addition", "arithmetic", "aime")
-    rows = [{"prompt": "1+1=", "reward_model": {"ground_truth": "2"}, "data_source": s} for s in sources]
+    rows = [
+        {"prompt": "1+1=", "reward_model": {"ground_truth": "2"}, "data_source": s}
+        for s in sources
+    ]
     roles = [[m.role for m in p.messages] for p in read(tmp_path, *rows).prompts]
     assert roles == [["user"], ["user"], ["system", "user"]]
-    (prompt,) = read_prompts(json_lines(tmp_path / "arithmetic.jsonl", {"question": "1+1"})).prompts
+    (prompt,) = read_prompts(
+        json_lines(tmp_path / "arithmetic.jsonl", {"question": "1+1"})
+    ).prompts
     assert prompt.data_source == "local/arithmetic"
 
 
@@ -88,15 +108,26 @@ def test_a_label_becomes_text_or_nothing(tmp_path, label, text):
         assert read(tmp_path, row).prompts[0].given_label == text
 
 
-@each("solution", "48+24 = 72\n#### 72", r"48+24, so \boxed{71}, no, \boxed{72}.", r"\boxed{72}", "#### 72")
+@each(
+    "solution",
+    "48+24 = 72\n#### 72",
+    r"48+24, so \boxed{71}, no, \boxed{72}.",
+    r"\boxed{72}",
+    "#### 72",
+)
 def test_of_a_worked_solution_the_final_answer_is_the_label(tmp_path, solution):
-    assert read(tmp_path, {"question": "q", "solution": solution}).prompts[0].given_label == "72"
+    assert (
+        read(tmp_path, {"question": "q", "solution": solution}).prompts[0].given_label == "72"
+    )
 
 
 @each(
     "row, columns",
     ({"Question": QUESTION, "Answer": 2}, {"question": "Question", "answer": "Answer"}),
-    ({"data": {"q": QUESTION, "meta": {"gold": ["2"]}}}, {"question": "data.q", "answer": "data.meta.gold"}),
+    (
+        {"data": {"q": QUESTION, "meta": {"gold": ["2"]}}},
+        {"question": "data.q", "answer": "data.meta.gold"},
+    ),
     ({"q": QUESTION, "answers": ["2", "3"]}, {"question": "q", "answer": "answers.0"}),
     ({"a.b": QUESTION, "answer": "2"}, {"question": "a.b"}),
     ({"question": QUESTION, "prompt": "another", "answer": "2"}, {"question": "question"}),
@@ -132,15 +163,25 @@ def test_a_dialogue_is_asked_up_to_its_last_question(tmp_path):
     ({"question": "?"}, {"system_prompt": "Be brief."}, "Be brief."),
     ({"prompt": CHAT[:1]}, {}, None),
     ({"prompt": CHAT[:1]}, {"system_prompt": "Be brief."}, "Be brief."),
-    ({"prompt": [{"role": "system", "content": "Hi"}, *CHAT[:1]]}, {"system_prompt": "Be brief."}, "Hi"),
-    ({"question": "?", "context": "It rains."}, {"columns": {"system": "context"}}, "It rains."),
+    (
+        {"prompt": [{"role": "system", "content": "Hi"}, *CHAT[:1]]},
+        {"system_prompt": "Be brief."},
+        "Hi",
+    ),
+    (
+        {"question": "?", "context": "It rains."},
+        {"columns": {"system": "context"}},
+        "It rains.",
+    ),
     ({"question": "?", "context": " "}, {"columns": {"system": "context"}}, SYSTEM_PROMPT),
 )
 def test_the_system_message_is_the_rows_then_the_settings_then_that_of_plain_questions(
     tmp_path, row, settings, system
 ):
     (prompt,) = read(tmp_path, row | {"answer": "2"}, **settings).prompts
-    assert [m.content for m in prompt.messages if m.role == "system"] == ([] if system is None else [system])
+    assert [m.content for m in prompt.messages if m.role == "system"] == (
+        [] if system is None else [system]
+    )
 
 
 def rephrased(value: object) -> dict[str, object]:
@@ -149,16 +190,28 @@ def rephrased(value: object) -> dict[str, object]:
 
 @each(
     "row, columns, expected",
-    ({"question": "  ", "answer": "1"}, None, "no row of {file} has a question: line 1 of {file} has no"),
+    (
+        {"question": "  ", "answer": "1"},
+        None,
+        "no row of {file} has a question: line 1 of {file} has no",
+    ),
     ({"prompt": [], "answer": "1"}, None, "line 1 of {file} has no 'prompt'"),
     ({"prompt": 5, "answer": "1"}, None, "line 1 of {file}: 'prompt' is of another form (int)"),
     ({"prompt": [{"content": "q"}], "answer": "1"}, None, "is of another form (list)"),
     ({"prompt": [{"role": "user", "content": 5}], "answer": "1"}, None, "with text in both"),
-    ({"question": "q", "answer": ["1", "2"]}, None, "line 1 of {file}: 'answer' is a list of 2"),
+    (
+        {"question": "q", "answer": ["1", "2"]},
+        None,
+        "line 1 of {file}: 'answer' is a list of 2",
+    ),
     (interchange('["15", "alt"]'), None, "a list of 2 answers that differ ('15', 'alt')"),
     ({"question": "q", "answer": True}, None, "line 1 of {file}: 'answer' is a bool"),
     ({"prompt": "q", "reward_model": "rule"}, None, "column 'reward_model' holds string"),
-    (interchange("2", noise_type="loud"), None, "is 'loud', and it should be one of clean, inactive"),
+    (
+        interchange("2", noise_type="loud"),
+        None,
+        "is 'loud', and it should be one of clean, inactive",
+    ),
     (rephrased(5), None, "line 1 of {file}: 'rephrased_prompt' is of another form (int)"),
     (rephrased([{"content": "q"}]), None, "(list)"),
     (
@@ -170,7 +223,11 @@ def rephrased(value: object) -> dict[str, object]:
     ({"x": {"the question": "?"}}, None, "'{question: \"x.the question\", answer: COLUMN}'"),
     ({"Question": "?"}, {"question": "Qestion"}, "no 'Qestion' (did you mean"),
     ({"question": "?", "answer": 2}, {"answer": "answer.gold"}, "no 'answer.gold'"),
-    ({"question": "?", "x": None}, {"id": "x"}, "is empty, and it should be an id that names one row"),
+    (
+        {"question": "?", "x": None},
+        {"id": "x"},
+        "is empty, and it should be an id that names one row",
+    ),
 )
 def test_a_bad_row_or_column_is_named(tmp_path, row, columns, expected):
     caught = refusal(read, tmp_path, row, columns=columns)
@@ -178,25 +235,42 @@ def test_a_bad_row_or_column_is_named(tmp_path, row, columns, expected):
     assert "rows.jsonl" in caught
 
 
-def test_rows_without_a_question_are_skipped_with_a_count_and_later_rows_keep_their_names(tmp_path):
+def test_rows_without_a_question_are_skipped_with_a_count_and_later_rows_keep_their_names(
+    tmp_path,
+):
     (tmp_path / "a.csv").write_text('question,answer\n"1\n+1",2\n , \n,5\n2+2,4\n3+3,\n')
     prompts = read_prompts(tmp_path / "a.csv")
     (note,) = prompts.notes
-    assert note == f"2 rows without a question skipped: line 4 of {tmp_path / 'a.csv'} has no 'question'"
-    assert [prompt.given_label for prompt in prompts.prompts] == ["2", "4", None] and len(prompts.table) == 3
+    assert (
+        note
+        == f"2 rows without a question skipped: line 4 of {tmp_path / 'a.csv'} has no 'question'"
+    )
+    assert [prompt.given_label for prompt in prompts.prompts] == ["2", "4", None] and len(
+        prompts.table
+    ) == 3
     with pytest.raises(UserError, match=r"\(the first: line 7 of .*a\.csv, prompt_id"):
         prompts.subset([1, 2]).require_labels("this")
-    assert read(tmp_path, {"question": "q"}, {"question": " "}).notes[0].startswith("1 row without")
+    assert (
+        read(tmp_path, {"question": "q"}, {"question": " "})
+        .notes[0]
+        .startswith("1 row without")
+    )
 
 
 def test_labels_and_rephrasings_that_are_missing_are_refused_only_where_they_count(tmp_path):
     """R5: everything but injection, and methods that need a label, works on them."""
     bare = read(tmp_path, {"question": "q", "Ziel": 2, "target_value": 3})
     texts = ("1", "", None, "2")
-    some = read(tmp_path, *({"question": "q", "answer": text, "rephrased_prompt": text} for text in texts))
+    some = read(
+        tmp_path,
+        *({"question": "q", "answer": text, "rephrased_prompt": text} for text in texts),
+    )
     second = rf"\(the first: line 2 of .*rows.jsonl, prompt_id {some.prompts[1].prompt_id}\); fill them in"
     for require, expected in (
-        (bare.require_labels, "has no column of .* its columns are question, Ziel, target_value; say which"),
+        (
+            bare.require_labels,
+            "has no column of .* its columns are question, Ziel, target_value; say which",
+        ),
         (some.require_labels, f"2 of the 4 in rows.jsonl have none in 'answer' {second}"),
         (bare.require_rephrasings, "has no column 'rephrased_prompt'; add it: in each row the"),
         (some.require_rephrasings, f"have none in 'rephrased_prompt' {second}"),
@@ -216,20 +290,32 @@ def test_held_out_files_may_have_columns_of_standard_names_and_training_files_no
     trees = ({"data": {"train": str(tmp_path / name)}} for name in ("mine.csv", "test.csv"))
     mine, test = (validate(override(tree, columns), "test") for tree in trees)
     assert training_prompts(mine).prompts[0].given_label == "2"
-    assert held_out_prompts(mine, str(tmp_path / "test.csv"), "test").prompts[0].given_label == "4"
+    assert (
+        held_out_prompts(mine, str(tmp_path / "test.csv"), "test").prompts[0].given_label == "4"
+    )
     assert "test.csv has no 'Question'" in refusal(training_prompts, test)
 
 
 # Rephrasings ------------------------------------------------------------------------------------------------------
 
 
-def test_a_rephrased_question_takes_the_place_of_the_last_one_among_the_turns_of_its_prompt(tmp_path):
+def test_a_rephrased_question_takes_the_place_of_the_last_one_among_the_turns_of_its_prompt(
+    tmp_path,
+):
     """R21: with the system message of the plain question, or the one that the row has; with none where it has none."""
-    system, user = {"role": "system", "content": "Be brief."}, {"role": "user", "content": "1+1"}
+    system, user = (
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "1+1"},
+    )
     said = {"role": "assistant", "content": "So"}
     plain = [{"prompt": "1+1"}, {"prompt": "1+1=", "data_source": "arithmetic"}]
-    listed = [{"prompt": turns} for turns in ([system, user], [user], [system], [user, said, user, said])]
-    plain, listed = ([row | {"rephrased_prompt": "One and one?"} for row in rows] for rows in (plain, listed))
+    listed = [
+        {"prompt": turns}
+        for turns in ([system, user], [user], [system], [user, said, user, said])
+    ]
+    plain, listed = (
+        [row | {"rephrased_prompt": "One and one?"} for row in rows] for rows in (plain, listed)
+    )
     prompts = (*read(tmp_path, *plain).prompts, *read(tmp_path, *listed).prompts)
     brief, asked = Message("system", "Be brief."), Message("user", "One and one?")
     assert [prompt.turns("rephrased") for prompt in prompts] == [
@@ -282,53 +368,81 @@ def test_ids_follow_the_question_whatever_its_row_its_label_and_its_system_messa
 
     rows: list[dict[str, object]] = [{"question": f"{n}+1 = ?", "answer": n} for n in range(6)]
     known = by_question(*rows)
-    assert by_question(*(row | {"answer": "mended"} for row in rows[4:1:-1])).items() <= known.items()
+    assert (
+        by_question(*(row | {"answer": "mended"} for row in rows[4:1:-1])).items()
+        <= known.items()
+    )
     turns = [{"role": "system", "content": "Hi"}, {"role": "user", "content": "3 + 1=?"}]
     assert ids(read(tmp_path, {"messages": turns, "answer": 4})) == [known["3+1 = ?"]]
 
 
-def test_ids_of_questions_that_differ_in_case_do_not_depend_on_the_order_of_rows_or_on_the_source(tmp_path):
+def test_ids_of_questions_that_differ_in_case_do_not_depend_on_the_order_of_rows_or_on_the_source(
+    tmp_path,
+):
     questions = ("Next to a?", "other", "next to A", "other", "next to A")
     rows = [{"question": question, "answer": "1"} for question in questions]
     files, logs = [], []
     for order in (rows, rows[::-1], rows[2:] + rows[:2]):
-        files.append({(p.prompt_id, p.messages[-1].content) for p in read(tmp_path, *order).prompts})
-        file = json_lines(tmp_path / "log.jsonl", *(row | {"response": "1", "step": 1} for row in order))
-        logs.append({(name, turns[-1].content) for name, turns in read_log([file]).questions.items()})
+        files.append(
+            {(p.prompt_id, p.messages[-1].content) for p in read(tmp_path, *order).prompts}
+        )
+        file = json_lines(
+            tmp_path / "log.jsonl", *(row | {"response": "1", "step": 1} for row in order)
+        )
+        logs.append(
+            {(name, turns[-1].content) for name, turns in read_log([file]).questions.items()}
+        )
     assert files[0] == files[1] == files[2] and len(files[0]) == 5
     first_of = {text: name for name, text in sorted(files[0], reverse=True)}
     assert (
-        logs[0] == logs[1] == logs[2] and {text: name for name, text in logs[0]}.items() <= first_of.items()
+        logs[0] == logs[1] == logs[2]
+        and {text: name for name, text in logs[0]}.items() <= first_of.items()
     )
 
 
 def test_a_file_written_by_olr_keeps_the_ids(tmp_path):
     columns = {"question": "q", "answer": "a", "id": "name"}
-    prompts = read(tmp_path, *({"q": str(n), "a": n, "name": f"x{n}"} for n in range(3)), columns=columns)
+    prompts = read(
+        tmp_path, *({"q": str(n), "a": n, "name": f"x{n}"} for n in range(3)), columns=columns
+    )
     (tmp_path / "written.parquet").write_bytes(encode(prompts, tmp_path / "written.parquet"))
     again = read_prompts(tmp_path / "written.parquet")
     assert again.prompts == prompts.prompts and again.prompts[0].prompt_id == "x0"
 
 
 def test_rows_are_numbered_where_that_is_asked_for(tmp_path):
-    numbered = read(tmp_path, *({"question": str(n), "id": n} for n in range(3)), are_numbered=True)
+    numbered = read(
+        tmp_path, *({"question": str(n), "id": n} for n in range(3)), are_numbered=True
+    )
     assert [one.partition("-")[0] for one in ids(numbered)] == ["0", "1", "2"]
 
 
 def test_the_same_question_with_other_labels_is_said(tmp_path):
-    rows = [("What is $1+1$?", "2"), ("what is 1 + 1", "3"), ("2+2", "4"), ("2 + 2 = ?", "4"), ("2+2", "4.0")]
+    rows = [
+        ("What is $1+1$?", "2"),
+        ("what is 1 + 1", "3"),
+        ("2+2", "4"),
+        ("2 + 2 = ?", "4"),
+        ("2+2", "4.0"),
+    ]
     prompts = read(tmp_path, *({"question": q, "answer": a} for q, a in rows))
     conflict, repetition = repeat_notes(prompts)
-    assert conflict.startswith("1 question is in rows.jsonl more than once with different labels")
+    assert conflict.startswith(
+        "1 question is in rows.jsonl more than once with different labels"
+    )
     assert conflict.endswith("the first: 2 (line 1), 3 (line 2)")
     assert repetition.startswith("1 question is in rows.jsonl more than once; the first: 4 (")
     assert list(repeat_notes(read_prompts(SAMPLE))) == []
-    (named,) = repeat_notes(read(tmp_path, *({"question": "2+2", "id": name} for name in ("a", "b"))))
+    (named,) = repeat_notes(
+        read(tmp_path, *({"question": "2+2", "id": name} for name in ("a", "b")))
+    )
     assert named.endswith("(a), None (b)"), "which a file without ids has not"
 
 
 def test_a_limit_does_not_change_prompt_ids(tmp_path):
-    file = json_lines(tmp_path / "rows.jsonl", *(interchange("1", index=index) for index in (1, 2, 2)))
+    file = json_lines(
+        tmp_path / "rows.jsonl", *(interchange("1", index=index) for index in (1, 2, 2))
+    )
     assert read_prompts(file, limit=2).prompts == read_prompts(file).prompts[:2]
     assert len(read_prompts(file, limit=10)) == 3
 
@@ -400,7 +514,11 @@ def test_another_spelling_of_the_original_is_right_and_another_answer_wrong_for_
 
 def test_in_a_file_that_names_noise_types_a_row_without_one_is_of_unknown_quality(tmp_path):
     """R5: written and read again it is so too, though its neighbours' true answers are in the file by then."""
-    rows = [interchange("1", noise_type="clean"), interchange("2", index=5), interchange(SENTINEL)]
+    rows = [
+        interchange("1", noise_type="clean"),
+        interchange("2", index=5),
+        interchange(SENTINEL),
+    ]
     expected = [("1", "1", "clean"), ("2", None, None), (SENTINEL, None, "inactive")]
     first = read(tmp_path, *rows)
     assert marks(first) == expected
@@ -455,7 +573,10 @@ def test_the_built_in_set_needs_no_file_and_rephrases_its_prompts():
     ("arithmetic:additon", "did you mean 'addition'?"),
     ("olympiads", "name a file, a folder or a hub id org/name"),
     ("./no-such-file", "does not exist"),
-    ("data/dapp", "data/dapp does not exist (did you mean 'data/dapo'?"),  # no hub id: there is a folder data
+    (
+        "data/dapp",
+        "data/dapp does not exist (did you mean 'data/dapo'?",
+    ),  # no hub id: there is a folder data
 )
 def test_a_source_that_is_nothing_is_refused(here, source, expected):
     (here / "data" / "dapo").mkdir(parents=True)

@@ -57,7 +57,11 @@ def test_format_characters_make_no_other_question(text, characters, place):
 
 
 @given(
-    st.text(st.characters(categories=["L", "N", "P", "Zs"], max_codepoint=0x24F, exclude_characters="ıſŉ"))
+    st.text(
+        st.characters(
+            categories=["L", "N", "P", "Zs"], max_codepoint=0x24F, exclude_characters="ıſŉ"
+        )
+    )
 )
 def test_case_makes_no_other_question(text):
     assert normal(text.upper()) == normal(text) == normal(text.lower())
@@ -98,13 +102,17 @@ def test_ids_of_plain_questions_are_those_of_every_earlier_version(question, tex
 
 
 def rows(path: Path, asked: list[str], **answers: str) -> Path:
-    return json_lines(path, *({"question": question, "answer": "1"} | answers for question in asked))
+    return json_lines(
+        path, *({"question": question, "answer": "1"} | answers for question in asked)
+    )
 
 
 @forms
 def test_ids_and_repetitions(tmp_path, form):
     once = questions(3)
-    prompts = read_prompts(rows(tmp_path / "rows.jsonl", once + [form(question) for question in once]))
+    prompts = read_prompts(
+        rows(tmp_path / "rows.jsonl", once + [form(question) for question in once])
+    )
     names = [prompt.prompt_id.removesuffix("-2") for prompt in prompts.prompts]
     assert names[:3] == names[3:] and len(set(names)) == 3
     assert len({prompt.prompt_id for prompt in prompts.prompts}) == 6
@@ -114,7 +122,9 @@ def test_ids_and_repetitions(tmp_path, form):
 
 @forms
 def test_ids_in_a_loop_of_ones_own(form):
-    asked = [text for question in questions(2) for text in dict.fromkeys((question, form(question)))]
+    asked = [
+        text for question in questions(2) for text in dict.fromkeys((question, form(question)))
+    ]
     with OnlineLabelRefinement() as olr:
         step = olr(
             [text for text in asked for _ in range(2)],
@@ -130,12 +140,20 @@ def test_ids_in_a_loop_of_ones_own(form):
 def test_a_share_that_is_held_out(tmp_path, form):
     once = questions(40)
     file = rows(tmp_path / "rows.jsonl", once + [form(question) for question in once])
-    train, held_out = training_data(Recipe.model_validate({"data": {"train": str(file), "held_out": 0.1}}))
+    train, held_out = training_data(
+        Recipe.model_validate({"data": {"train": str(file), "held_out": 0.1}})
+    )
     assert held_out is not None and (len(train), len(held_out)) == (72, 8)
 
     def numbers(prompts: tuple[Prompt, ...]) -> set[str]:
-        texts = (unicodedata.normalize("NFKC", prompt.messages[-1].content) for prompt in prompts)
-        return {found[1] for text in texts if (found := re.search(r"(\d+)\W+pl", text, re.IGNORECASE))}
+        texts = (
+            unicodedata.normalize("NFKC", prompt.messages[-1].content) for prompt in prompts
+        )
+        return {
+            found[1]
+            for text in texts
+            if (found := re.search(r"(\d+)\W+pl", text, re.IGNORECASE))
+        }
 
     assert len(numbers(held_out.prompts)) == 4
     assert not numbers(train.prompts) & numbers(held_out.prompts)
@@ -145,8 +163,14 @@ def test_a_share_that_is_held_out(tmp_path, form):
 def test_verified_labels(tmp_path, form):
     asked = questions(3)
     prompts = read_prompts(rows(tmp_path / "train.jsonl", asked)).prompts
-    file = rows(tmp_path / "verified.jsonl", [form(question) for question in asked[:2]], answer="7")
-    assert [prompt.true_answer for prompt in VerifiedLabels.read(file).mark(prompts)] == ["7", "7", None]
+    file = rows(
+        tmp_path / "verified.jsonl", [form(question) for question in asked[:2]], answer="7"
+    )
+    assert [prompt.true_answer for prompt in VerifiedLabels.read(file).mark(prompts)] == [
+        "7",
+        "7",
+        None,
+    ]
     turns = [(Message("user", text),) for text in (asked[0], form(asked[0]), form(asked[1]))]
     assert asks_the_same(turns[0], turns[1]) and not asks_the_same(turns[0], turns[2])
 
@@ -154,7 +178,8 @@ def test_verified_labels(tmp_path, form):
 @forms
 def test_logs_that_are_matched_by_text(form):
     data = [
-        Prompt(f"p{at}", (Message("user", text),), "1", None, None) for at, text in enumerate(questions(12))
+        Prompt(f"p{at}", (Message("user", text),), "1", None, None)
+        for at, text in enumerate(questions(12))
     ]
     logged = {
         prompt.prompt_id[1:]: Prompt(
@@ -168,13 +193,18 @@ def test_logs_that_are_matched_by_text(form):
     }
 
 
-@pytest.mark.parametrize("form", ["case", "space", "no-break space", "decomposed", "zero-width space"])
+@pytest.mark.parametrize(
+    "form", ["case", "space", "no-break space", "decomposed", "zero-width space"]
+)
 def test_a_question_that_stands_in_a_longer_text_of_a_log(form):
     data = [
-        Prompt(f"p{at}", (Message("user", text),), "1", None, None) for at, text in enumerate(questions(12))
+        Prompt(f"p{at}", (Message("user", text),), "1", None, None)
+        for at, text in enumerate(questions(12))
     ]
     longer = f"Solve this. {SAME_QUESTION[form](questions(12)[1])} Think first."
-    same = same_prompts({"logged": Prompt("", (Message("user", longer),), "1", None, None)}, data)
+    same = same_prompts(
+        {"logged": Prompt("", (Message("user", longer),), "1", None, None)}, data
+    )
     assert same["logged"].prompt_id == "p1"
 
 
@@ -183,6 +213,10 @@ def test_check(tmp_path, form):
     (question,) = questions(1)
     file = tmp_path / "x.jsonl"
     for label, kind in (("1", "repeat"), ("2", "conflict")):
-        json_lines(file, {"question": question, "answer": "1"}, {"question": form(question), "answer": label})
+        json_lines(
+            file,
+            {"question": question, "answer": "1"},
+            {"question": form(question), "answer": label},
+        )
         found = json.loads(done("check", file, "--json").stdout)["findings"]
         assert [it["kind"] for it in found if it["kind"] != "template"] == [kind]

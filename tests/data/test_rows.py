@@ -12,7 +12,14 @@ import pytest
 from cases import each, refusal
 from samples import json_lines
 
-from olr_cli.data.rows import Origins, Rows, files_of_one_split, matching_files, pick, read_table
+from olr_cli.data.rows import (
+    Origins,
+    Rows,
+    files_of_one_split,
+    matching_files,
+    pick,
+    read_table,
+)
 
 
 def rows(values: list[Any], kind: Any = None) -> Rows:
@@ -50,7 +57,10 @@ def test_a_text_column_keeps_what_is_blank():
     (rows([float("inf")]), "'x' is inf"),
     (rows([{"a": 1}]), "'x' is a dict"),
     (rows([["a", "b"]]), "'x' is a list of 2 values"),
-    (rows([2**62], pa.timestamp("us")), "column 'x' holds timestamp[us] values that cannot be read"),
+    (
+        rows([2**62], pa.timestamp("us")),
+        "column 'x' holds timestamp[us] values that cannot be read",
+    ),
 )
 def test_what_is_neither_text_nor_number_is_named(column, found):
     assert found in refusal(column.texts, "x")
@@ -72,12 +82,32 @@ def test_a_nan_of_json_is_a_missing_value_beside_values_of_any_kind(others, tmp_
 
 
 def test_a_path_leads_into_structs_lists_and_dialogues():
-    turns = [{"role": role, "content": text} for role, text in (("user", "q"), ("assistant", "a"))]
-    single = pa.array([{"in": [{"x": 0.1}]}], pa.struct({"in": pa.list_(pa.struct({"x": pa.float32()}))}))
+    turns = [
+        {"role": role, "content": text} for role, text in (("user", "q"), ("assistant", "a"))
+    ]
+    single = pa.array(
+        [{"in": [{"x": 0.1}]}], pa.struct({"in": pa.list_(pa.struct({"x": pa.float32()}))})
+    )
     columns = {"meta": [{"gold": [7, 8]}], "messages": [turns], "a.b": ["whole"], "f": single}
     nested = Rows(pa.table(columns), Origins("file"))
-    paths = ("meta.gold.1", "messages.assistant", "a.b", "f.in.0.x", "meta.none", "messages.system", "no")
-    assert [nested.texts(path)[0] for path in paths] == ["8", "a", "whole", "0.1", None, None, None]
+    paths = (
+        "meta.gold.1",
+        "messages.assistant",
+        "a.b",
+        "f.in.0.x",
+        "meta.none",
+        "messages.system",
+        "no",
+    )
+    assert [nested.texts(path)[0] for path in paths] == [
+        "8",
+        "a",
+        "whole",
+        "0.1",
+        None,
+        None,
+        None,
+    ]
     assert [nested.has(path) for path in paths] == [True] * 4 + [False] * 3
     assert nested.paths == ["meta.gold", "messages", "messages.assistant", "a.b", "f.in"]
 
@@ -114,7 +144,10 @@ def test_json_lines_and_a_json_array_give_the_same_table(tmp_path):
     (["x", 2, 2.5, None], ["x", "2", "2.5", None]),
     ([10**30, 7], [str(10**30), "7"]),
     (["x", ["y", 2], [], 3, None], [["x"], ["y", "2"], [], ["3"], None]),
-    (["x", [{"type": "text", "text": "y"}]], [[{"type": "text", "text": name}] for name in "xy"]),
+    (
+        ["x", [{"type": "text", "text": "y"}]],
+        [[{"type": "text", "text": name}] for name in "xy"],
+    ),
     ([{}, None], [None, None]),
     (
         [{"b": [1]}, {"b": []}, {"c": "x"}],
@@ -128,7 +161,9 @@ def test_values_of_many_forms_become_a_column(tmp_path, values, kept):
 
 
 def test_texts_beside_chats_are_refused(tmp_path):
-    file = json_lines(tmp_path / "a.jsonl", {"x": "1+1?"}, {"x": [{"role": "user", "content": "1+1?"}]})
+    file = json_lines(
+        tmp_path / "a.jsonl", {"x": "1+1?"}, {"x": [{"role": "user", "content": "1+1?"}]}
+    )
     assert "'x' mixes a list and text" in refusal(read_table, [file])
 
 
@@ -170,7 +205,9 @@ def test_a_folder_and_a_pattern_stand_for_their_files_in_order(tmp_path):
     (["a_train.json", "b_train.json", "a_held-out.json"], ["F/a_held-out.json", "'F/*train*'"]),
     (["TestSet.tsv", "trainData.tsv"], ["F/TestSet.tsv", "F/trainData.tsv"]),
 )  # fmt: skip
-def test_a_folder_of_several_splits_is_refused_with_patterns_that_read_one(tmp_path, names, patterns):
+def test_a_folder_of_several_splits_is_refused_with_patterns_that_read_one(
+    tmp_path, names, patterns
+):
     for name in names:
         (tmp_path / name).write_text("question,answer\n")
     said = refusal(files_of_one_split, str(tmp_path)).replace(str(tmp_path), "F")
@@ -204,7 +241,9 @@ def test_a_folder_of_shards_of_one_split_is_read_whole(tmp_path, names):
 def test_a_key_that_stands_twice_with_other_values_is_named_with_its_line(tmp_path, text, line):
     file = tmp_path / "x.jsonl"
     file.write_text(text)
-    assert f"x.jsonl{line} is not valid JSON: an object has the key 'a' twice" in complaint(file)
+    assert f"x.jsonl{line} is not valid JSON: an object has the key 'a' twice" in complaint(
+        file
+    )
     file.write_text('{"q": "1", "a": 1, "a": 1}')
     assert read_table([file]).to_pylist() == [{"q": "1", "a": 1}]
 
@@ -231,17 +270,25 @@ def test_texts_of_every_type_of_arrow_are_read_and_chosen_from(tmp_path, column)
     pq.write_table(pa.table({"a": column}), file := tmp_path / "a.parquet")
     table = read_table([file, file])
     assert table["a"].to_pylist() == column.to_pylist() * 2
-    assert Rows(table, Origins("file")).take([5, 0]).values("a") == [column.to_pylist()[at] for at in (2, 0)]
+    assert Rows(table, Origins("file")).take([5, 0]).values("a") == [
+        column.to_pylist()[at] for at in (2, 0)
+    ]
 
 
 def test_large_texts_that_repeat_are_read_as_they_are(tmp_path):
-    words = pa.array([f"a long text, number {row % 50}" for row in range(200_000)], pa.large_string())
-    table = pa.table({"a": words, "b": pa.array([["x"]] * len(words), pa.list_(pa.large_string()))})
+    words = pa.array(
+        [f"a long text, number {row % 50}" for row in range(200_000)], pa.large_string()
+    )
+    table = pa.table(
+        {"a": words, "b": pa.array([["x"]] * len(words), pa.list_(pa.large_string()))}
+    )
     pq.write_table(table, tmp_path / "a.parquet")
     assert read_table([tmp_path / "a.parquet"]).equals(table)
 
 
-@pytest.mark.parametrize(("name", "separator"), [("a.csv", ","), ("a.csv", ";"), ("a.tsv", "\t")])
+@pytest.mark.parametrize(
+    ("name", "separator"), [("a.csv", ","), ("a.csv", ";"), ("a.tsv", "\t")]
+)
 def test_a_csv_file_has_texts_below_its_names(tmp_path, name, separator):
     lines = [["question", "answer"], ['"1+1,\n""x"";"', "007"], ["2+2", ""]]
     text = "\n".join(separator.join(line) for line in lines) + "\n"
@@ -267,20 +314,28 @@ def test_chat_turns_in_csv_are_read_as_in_json_and_other_texts_stay(tmp_path, sp
 
 def test_a_row_of_a_csv_file_with_other_columns_is_named_by_its_line(tmp_path):
     (tmp_path / "a.csv").write_text('q,a\n1,2\n   \n1,2,"3\n4"\n')
-    assert "line 4 has 3 values, and its first line names 2 columns" in complaint(tmp_path / "a.csv")
+    assert "line 4 has 3 values, and its first line names 2 columns" in complaint(
+        tmp_path / "a.csv"
+    )
 
 
 @each(
     "name, content, places",
     ("a.jsonl", '{"q": 1}\n\n{"q": 2}\n', ["line 1 of {}", "line 3 of {}"]),
-    ("a.json", '[{"q": 1},\n\n {"q": 2}]', ["row 1 of {}, counted from 1", "row 2 of {}, counted from 1"]),
+    (
+        "a.json",
+        '[{"q": 1},\n\n {"q": 2}]',
+        ["row 1 of {}, counted from 1", "row 2 of {}, counted from 1"],
+    ),
     ("a.csv", 'q\n"1\n1"\n\n2\n', ["line 2 of {}", "line 5 of {}"]),
     ("a.csv", "q\r1\r2\r", ["line 2 of {}", "line 3 of {}"]),
 )
 def test_a_row_is_named_as_an_editor_shows_it(tmp_path, name, content, places):
     file = tmp_path / name
     file.write_text(content, newline="")
-    assert [Origins("it", [file]).name(row) for row in range(2)] == [place.format(file) for place in places]
+    assert [Origins("it", [file]).name(row) for row in range(2)] == [
+        place.format(file) for place in places
+    ]
 
 
 def test_rows_of_several_files_are_counted_in_each_also_where_some_are_left_out(tmp_path):

@@ -24,7 +24,9 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(
     rows=st.lists(
-        st.tuples(texts, texts.filter(lambda t: "#" not in t and "\\" not in t)), min_size=1, max_size=8
+        st.tuples(texts, texts.filter(lambda t: "#" not in t and "\\" not in t)),
+        min_size=1,
+        max_size=8,
     ),
     kind=st.sampled_from(["inactive", "active", "mixed", None]),
     is_frozen=st.booleans(),
@@ -56,14 +58,17 @@ def test_the_file_is_the_interchange_format_and_keeps_what_it_does_not_know(tmp_
         "extra_info": {"index": 5, "split": "valid", "level": "easy"},
     }
     pq.write_table(pa.Table.from_pylist([row]), source)
-    write_prompts(inject(read_prompts(source), type="inactive", ratio=1, seed=0), tmp_path / "out.parquet")
+    write_prompts(
+        inject(read_prompts(source), type="inactive", ratio=1, seed=0), tmp_path / "out.parquet"
+    )
     assert pq.read_table(tmp_path / "out.parquet").to_pylist() == [
         {
             "data_source": "local/source",
             "prompt": [{"role": "user", "content": "1+1", "name": "ann"}],
             "ability": "math",
             "reward_model": {"style": "model", "ground_truth": SENTINEL, "weight": 0.5},
-            "extra_info": row["extra_info"] | {"original_ground_truth": "2", "noise_type": "inactive"},
+            "extra_info": row["extra_info"]
+            | {"original_ground_truth": "2", "noise_type": "inactive"},
             "rephrased_prompt": [{"role": "user", "content": "one and one?"}],
         }
     ]
@@ -75,7 +80,14 @@ def test_plain_rows_become_interchange_rows(tmp_path):
     )
     write_prompts(prompts, tmp_path / "out.jsonl")
     row = json.loads((tmp_path / "out.jsonl").read_text())
-    assert list(row) == ["data_source", "prompt", "ability", "reward_model", "extra_info", "level"]
+    assert list(row) == [
+        "data_source",
+        "prompt",
+        "ability",
+        "reward_model",
+        "extra_info",
+        "level",
+    ]
     assert [turn["role"] for turn in row["prompt"]] == ["system", "user"]
     assert row["reward_model"] == {"ground_truth": "2", "style": "rule"}
     assert row["extra_info"] == {"index": prompts.prompts[0].prompt_id, "split": "train"}
@@ -91,7 +103,9 @@ def test_rephrasings_survive_a_file_whatever_happens_to_the_rows(tmp_path, suffi
         pq.write_table(table, tmp_path / "source.parquet")
         prompts = read_prompts(tmp_path / "source.parquet")
         assert [prompt.rephrased is None for prompt in prompts.prompts] == [False, True, True]
-        changed = inject(prompts.subset([1, 0, 2]).sample(2, seed=1), type="inactive", ratio="0.5", seed=0)
+        changed = inject(
+            prompts.subset([1, 0, 2]).sample(2, seed=1), type="inactive", ratio="0.5", seed=0
+        )
         for number, each in enumerate((prompts, changed)):
             file = tmp_path / f"{table is listed}-{number}{suffix}"
             write_prompts(each, file)
@@ -103,7 +117,9 @@ def test_rephrasings_survive_a_file_whatever_happens_to_the_rows(tmp_path, suffi
     assert kept.to_pylist() == [turns, None, []]
 
 
-def test_a_column_of_rephrasings_has_the_type_of_the_prompts_and_is_there_only_if_there_are_some(tmp_path):
+def test_a_column_of_rephrasings_has_the_type_of_the_prompts_and_is_there_only_if_there_are_some(
+    tmp_path,
+):
     rows = pa.table({"question": ["1+1"], "answer": [2], "rephrased_prompt": pa.nulls(1)})
     pq.write_table(rows, tmp_path / "source.parquet")
     for source in (tmp_path / "source.parquet", "arithmetic", SAMPLE):
@@ -117,11 +133,22 @@ def test_a_column_of_rephrasings_has_the_type_of_the_prompts_and_is_there_only_i
 
 def test_the_columns_are_those_that_verl_reads(tmp_path):
     """Verl takes the prompt as a list of turns, and calls a reward function with these three."""
-    write_prompts(inject(read_prompts(SAMPLE), type="mixed", ratio="0.5", seed=0), tmp_path / "out.parquet")
+    write_prompts(
+        inject(read_prompts(SAMPLE), type="mixed", ratio="0.5", seed=0),
+        tmp_path / "out.parquet",
+    )
     schema = pq.read_schema(tmp_path / "out.parquet")
-    assert schema.names[:5] == ["data_source", "prompt", "ability", "reward_model", "extra_info"]
+    assert schema.names[:5] == [
+        "data_source",
+        "prompt",
+        "ability",
+        "reward_model",
+        "extra_info",
+    ]
     assert schema.field("prompt").type == pq.read_schema(SAMPLE).field("prompt").type
-    assert str(schema.field("reward_model").type) == "struct<ground_truth: string, style: string>"
+    assert (
+        str(schema.field("reward_model").type) == "struct<ground_truth: string, style: string>"
+    )
     assert str(schema.field("extra_info").type) == (
         "struct<index: int64, split: string, original_ground_truth: string, noise_type: string>"
     )
@@ -145,7 +172,10 @@ def test_the_same_prompts_are_the_same_bytes_and_other_prompts_are_refused(tmp_p
     prompts = read_prompts(SAMPLE)
     assert write_prompts(inject(prompts, type="active", ratio="0.5", seed=0), file) is True
     before = (file.read_bytes(), file.stat().st_mtime_ns)
-    assert write_prompts(inject(read_prompts(SAMPLE), type="active", ratio="0.50", seed=0), file) is False
+    assert (
+        write_prompts(inject(read_prompts(SAMPLE), type="active", ratio="0.50", seed=0), file)
+        is False
+    )
     with pytest.raises(UserError, match="with other content; choose another name"):
         write_prompts(inject(prompts, type="active", ratio="0.5", seed=1), file)
     assert (file.read_bytes(), file.stat().st_mtime_ns) == before
@@ -156,9 +186,13 @@ def test_a_folder_or_another_ending_is_no_target(tmp_path):
     prompts = read_prompts(SAMPLE)
     (tmp_path / "folder.parquet").mkdir()
     assert "exists already" in refusal(write_prompts, prompts, tmp_path / "folder.parquet")
-    assert "written as .parquet or .jsonl" in refusal(write_prompts, prompts, tmp_path / "out.csv")
+    assert "written as .parquet or .jsonl" in refusal(
+        write_prompts, prompts, tmp_path / "out.csv"
+    )
     (tmp_path / "file").write_text("")
-    assert "could not be written" in refusal(write_prompts, prompts, tmp_path / "file" / "out.parquet")
+    assert "could not be written" in refusal(
+        write_prompts, prompts, tmp_path / "file" / "out.parquet"
+    )
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
@@ -173,7 +207,9 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
 
 def test_columns_that_json_has_no_form_for_are_named(tmp_path):
     source = tmp_path / "source.parquet"
-    pq.write_table(pa.table({"question": ["q"], "answer": ["1"], "image": [b"\x89PNG"]}), source)
+    pq.write_table(
+        pa.table({"question": ["q"], "answer": ["1"], "image": [b"\x89PNG"]}), source
+    )
     with pytest.raises(UserError, match=r"does not fit JSON .*write \.parquet"):
         write_prompts(read_prompts(source), tmp_path / "out.jsonl")
     assert write_prompts(read_prompts(source), tmp_path / "out.parquet")

@@ -26,7 +26,9 @@ HELD_OUT = {"train.evaluate_every": "1"}
     (3e-39, WARM_UP | HELD_OUT, 3, "its logits are", 2),
     ids=["gradient", "logits", "held-out logits"],
 )
-def test_a_run_that_diverges_keeps_its_last_good_checkpoint(here, scaling, changes, step, quantity, good):
+def test_a_run_that_diverges_keeps_its_last_good_checkpoint(
+    here, scaling, changes, step, quantity, good
+):
     save_diverging_model(here / "model", scaling)
     settings = SETTINGS | {"model.path": "model"} | changes
     words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
@@ -35,9 +37,14 @@ def test_a_run_that_diverges_keeps_its_last_good_checkpoint(here, scaling, chang
     lines, steps = read_metrics(run), checkpoint_steps(run)
     assert (train.exit_code, len(lines) - 1) == (2, step), train.stderr
     said = train.stderr.splitlines()[-1]
-    assert f"at step {step} {quantity} not finite (train.learning_rate 1), and the step is not kept" in said
     assert (
-        f"model.path=run/checkpoints/step-{good:06d} " if good else "no checkpoint was due before"
+        f"at step {step} {quantity} not finite (train.learning_rate 1), and the step is not kept"
+        in said
+    )
+    assert (
+        f"model.path=run/checkpoints/step-{good:06d} "
+        if good
+        else "no checkpoint was due before"
     ) in said
     assert steps == stored_steps(run) == list(range(1, step))
     assert all(
@@ -66,7 +73,9 @@ def change_weight(model, name, change):
 
 def test_evaluate_names_a_model_whose_logits_are_not_finite(model):
     change_weight(model, "model.norm.weight", lambda weight: weight.fill_(3e38))
-    evaluation = olr("evaluate", "model", "--benchmarks", "arithmetic", "--backend", "transformers")
+    evaluation = olr(
+        "evaluate", "model", "--benchmarks", "arithmetic", "--backend", "transformers"
+    )
     assert evaluation.exit_code == 2
     assert "model cannot answer: its logits are not finite" in evaluation.stderr
 

@@ -48,7 +48,9 @@ class Engine:
     def complete(self, run):
         rollouts = tuple(Rollout(text) for text in "12")
         for step in range(run.done + 1, run.recipe.train.epochs + 1):
-            groups = [RolloutGroup(prompt, step, step, rollouts) for prompt in run.data.train.prompts]
+            groups = [
+                RolloutGroup(prompt, step, step, rollouts) for prompt in run.data.train.prompts
+            ]
             decided = run.supervisor.supervise(Step.of(groups))
             run.writer.store(step, decided.labels, decided.rollouts)
             run.writer.log(step, step, {})
@@ -74,13 +76,19 @@ def go(path, a_recipe=None, *, resume=False, **engine):
     progress = Said()
     with suppress(MemoryError):
         launch(
-            a_recipe or recipe(), path, lambda one, data: Engine(one, data, **engine), progress, resume=resume
+            a_recipe or recipe(),
+            path,
+            lambda one, data: Engine(one, data, **engine),
+            progress,
+            resume=resume,
         )
     return progress.sentences
 
 
 def files(path):
-    return {p: p.stat().st_mtime_ns for p in path.rglob("*") if p.is_file() and p.name != ".lock"}
+    return {
+        p: p.stat().st_mtime_ns for p in path.rglob("*") if p.is_file() and p.name != ".lock"
+    }
 
 
 @pytest.fixture
@@ -156,13 +164,21 @@ def metrics_of_4_steps(run):
 @each(
     "damage, message",
     (no_checkpoints, "holds step 8 and would go on after step 0: checkpoints have gone"),
-    (neither_checkpoints_nor_labels, "holds step 8 and would go on after step 0: checkpoints have gone"),
+    (
+        neither_checkpoints_nor_labels,
+        "holds step 8 and would go on after step 0: checkpoints have gone",
+    ),
     (no_newest_checkpoint, "would go on after step 4: checkpoints have gone"),
-    (no_whole_checkpoint, r"no checkpoint .* is whole \(.*step-000006: w has gone\); restore one"),
+    (
+        no_whole_checkpoint,
+        r"no checkpoint .* is whole \(.*step-000006: w has gone\); restore one",
+    ),
     (no_shard_of_step_3, "after step 6, but shards or the line in .* of step 3 have gone"),
     (metrics_of_4_steps, "after step 6, but shards or the line in .* of step 5 have gone"),
 )
-def test_a_resume_of_a_run_of_which_something_is_missing_removes_nothing(stopped, damage, message):
+def test_a_resume_of_a_run_of_which_something_is_missing_removes_nothing(
+    stopped, damage, message
+):
     damage(stopped)
     before = files(stopped)
     with pytest.raises(UserError, match=message):
@@ -173,14 +189,18 @@ def test_a_resume_of_a_run_of_which_something_is_missing_removes_nothing(stopped
 def test_a_run_killed_before_its_first_checkpoint_starts_anew(tmp_path):
     go(tmp_path / "run", stop=2)
     run = tmp_path / "run"
-    assert go(run, resume=True) == [f"Continuing {run} after step 0 (steps 1 to 2 are done again)."]
+    assert go(run, resume=True) == [
+        f"Continuing {run} after step 0 (steps 1 to 2 are done again)."
+    ]
 
 
 def test_how_often_a_checkpoint_is_written_may_change_in_a_resume(stopped):
     go(stopped, recipe(checkpoint_every=5), resume=True, stop=11)
     assert read_recipe(stopped).train.checkpoint_every == 5
     assert stored_steps(stopped) == list(range(1, 12))
-    assert go(stopped, resume=True) == [f"Continuing {stopped} after step 10 (step 11 is done again)."]
+    assert go(stopped, resume=True) == [
+        f"Continuing {stopped} after step 10 (step 11 is done again)."
+    ]
 
 
 def test_what_an_interrupted_write_left_in_the_run_goes_on_resume(stopped):
@@ -192,7 +212,9 @@ def test_what_an_interrupted_write_left_in_the_run_goes_on_resume(stopped):
 
 def test_a_resume_from_other_starting_weights_is_refused(stopped):
     before = files(stopped)
-    with pytest.raises(UserError, match="the weights of builtin:addition-easier have changed since"):
+    with pytest.raises(
+        UserError, match="the weights of builtin:addition-easier have changed since"
+    ):
         go(stopped, resume=True, policy_digest="other")
     assert files(stopped) == before
 
@@ -207,7 +229,10 @@ def test_a_resume_under_other_conditions_is_said(stopped):
 
 
 def test_an_unfinished_run_is_found_among_foreign_manifests(tmp_path):
-    for name, text in (("extension", {"manifest_version": 3}), ("newer", {"schema_version": 99})):
+    for name, text in (
+        ("extension", {"manifest_version": 3}),
+        ("newer", {"schema_version": 99}),
+    ):
         (tmp_path / name).mkdir()
         (tmp_path / name / "manifest.json").write_text(json.dumps(text))
     (tmp_path / "mine").mkdir()
@@ -216,7 +241,10 @@ def test_an_unfinished_run_is_found_among_foreign_manifests(tmp_path):
 
 
 @each(
-    "changes, strange", ({}, None), ({"step": 4}, "it is of step 4"), ({"run": "x"}, "it is of another run")
+    "changes, strange",
+    ({}, None),
+    ({"step": 4}, "it is of step 4"),
+    ({"run": "x"}, "it is of another run"),
 )
 def test_a_checkpoint_is_of_this_run_and_of_the_step_in_its_name(tmp_path, changes, strange):
     create_run(tmp_path, recipe())

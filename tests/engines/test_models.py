@@ -69,16 +69,23 @@ def test_shipped_folders_are_small(name):
 
 
 @pytest.mark.parametrize("add_generation_prompt", [True, False])
-def test_the_toys_chat_template_shows_what_the_user_says_and_nothing_else(add_generation_prompt):
+def test_the_toys_chat_template_shows_what_the_user_says_and_nothing_else(
+    add_generation_prompt,
+):
     turns = [{"role": "system", "content": "Think."}, {"role": "user", "content": "123+456="}]
     tokenizer = AutoTokenizer.from_pretrained(policy_path("addition-easier"))
-    text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=add_generation_prompt)
+    text = tokenizer.apply_chat_template(
+        turns, tokenize=False, add_generation_prompt=add_generation_prompt
+    )
     assert text == "123+456="
 
 
 def test_a_toy_reads_a_prompt_as_the_warm_up_wrote_it():
     policy = Policy.load(policy_path("addition-easier"), device="cpu")
-    assert policy.encode([[Message("user", "123+456=")]]) == policy.tokenizer(["123+456="])["input_ids"]
+    assert (
+        policy.encode([[Message("user", "123+456=")]])
+        == policy.tokenizer(["123+456="])["input_ids"]
+    )
 
 
 def test_built_in_names_are_known_with_and_without_their_prefix():
@@ -90,7 +97,9 @@ def test_built_in_names_are_known_with_and_without_their_prefix():
 def test_the_pretrained_policy_is_found_where_make_smollm_puts_it(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = tmp_path / "olr" / NAMES[-1]
-    with pytest.raises(UserError, match=f"`make smollm` .* {folder}, .* HuggingFaceTB/SmolLM2-135M-Instruct"):
+    with pytest.raises(
+        UserError, match=f"`make smollm` .* {folder}, .* HuggingFaceTB/SmolLM2-135M-Instruct"
+    ):
         policy_path(f"builtin:{NAMES[-1]}")
     folder.mkdir(parents=True)
     (folder / "weights.json").touch()  # written last
@@ -138,7 +147,9 @@ def test_a_model_without_tokenizer_is_refused(model, load):
 
 
 @pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn]
+)
 def test_a_weight_that_is_not_finite_is_named(model, load, dtype):
     file, name = model / "model.safetensors", "model.norm.weight"
     weights = load_file(file)
@@ -196,10 +207,16 @@ def test_what_is_no_whole_model_is_refused_in_a_sentence(model, load, damage, sa
     "error, raised, said",
     (MemoryError("no room"), MemoryError, "no room"),
     (RuntimeError("CUDA out of memory"), RuntimeError, "CUDA out of memory"),
-    (OSError(errno.ENOSPC, "No space left on device"), UserError, "could not be loaded: the disk is"),
+    (
+        OSError(errno.ENOSPC, "No space left on device"),
+        UserError,
+        "could not be loaded: the disk is",
+    ),
     (OSError("no such file"), UserError, "cannot load a model .*in Hugging Face layout"),
 )
-def test_what_the_machine_lacks_is_not_blamed_on_the_models_files(tmp_path, error, raised, said):
+def test_what_the_machine_lacks_is_not_blamed_on_the_models_files(
+    tmp_path, error, raised, said
+):
     with pytest.raises(raised, match=said), loading(tmp_path):
         raise error
 
@@ -208,7 +225,9 @@ def test_the_reason_is_whole_and_without_lists_of_all_that_would_be_right(tmp_pa
     config = T5Config(vocab_size=64, d_model=16, d_kv=4, d_ff=16, num_layers=1, num_heads=2)
     T5ForConditionalGeneration(config).save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(policy_path("addition-easier")).save_pretrained(tmp_path)
-    with pytest.raises(UserError, match=r"for this kind of AutoModel: AutoModelForCausalLM\); give a folder"):
+    with pytest.raises(
+        UserError, match=r"for this kind of AutoModel: AutoModelForCausalLM\); give a folder"
+    ):
         Policy.load(tmp_path, device="cpu")
 
 
@@ -245,7 +264,9 @@ def body_of_a_tied_model():
 
 def experts():
     return Qwen3MoeForCausalLM(
-        Qwen3MoeConfig(**TINY, head_dim=8, moe_intermediate_size=16, num_experts=4, num_experts_per_tok=2)
+        Qwen3MoeConfig(
+            **TINY, head_dim=8, moe_intermediate_size=16, num_experts=4, num_experts_per_tok=2
+        )
     )
 
 
@@ -255,8 +276,15 @@ def experts_in_one():
 
 def multimodal():
     text = {**TINY, "head_dim": 8, "sliding_window": 6}
-    images = {"mm_tokens_per_image": 4, "boi_token_index": 60, "eoi_token_index": 61, "image_token_index": 62}
-    return Gemma3ForConditionalGeneration(Gemma3Config(text_config=text, vision_config=VISION, **images))
+    images = {
+        "mm_tokens_per_image": 4,
+        "boi_token_index": 60,
+        "eoi_token_index": 61,
+        "image_token_index": 62,
+    }
+    return Gemma3ForConditionalGeneration(
+        Gemma3Config(text_config=text, vision_config=VISION, **images)
+    )
 
 
 def saved(folder, model, **how):
@@ -268,7 +296,9 @@ def saved(folder, model, **how):
 def rewritten(folder, change, model=untied):
     """The folder of a model whose file of weights is changed."""
     file = saved(folder, model()) / "model.safetensors"
-    weights = {name: weight.clone().contiguous() for name, weight in change(load_file(file)).items()}
+    weights = {
+        name: weight.clone().contiguous() for name, weight in change(load_file(file)).items()
+    }
     save_file(weights, file, metadata={"format": "pt"})
     return folder
 
@@ -278,13 +308,18 @@ def named(prefix):
 
 
 def without(part):
-    return lambda weights: {name: weight for name, weight in weights.items() if part not in name}
+    return lambda weights: {
+        name: weight for name, weight in weights.items() if part not in name
+    }
 
 
 def unmerged(weights):
     name = "model.layers.0.self_attn.q_proj"
     weights[f"{name}.lora_A.default.weight"] = torch.ones(4, 32)
-    return {key.replace(f"{name}.weight", f"{name}.base_layer.weight"): it for key, it in weights.items()}
+    return {
+        key.replace(f"{name}.weight", f"{name}.base_layer.weight"): it
+        for key, it in weights.items()
+    }
 
 
 def beside_an_adapter(weights):
@@ -308,19 +343,33 @@ def of_another_shape(weights):
 @pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
 @each(
     "change, said",
-    (without("lm_head"), r"lack 1 of the weights .* \(lm_head\.weight\): .* at random; download"),
-    (without("layers.1."), r"lack 9 of the weights .* \(model\.layers\.1\.input_layernorm\.weight, "),
+    (
+        without("lm_head"),
+        r"lack 1 of the weights .* \(lm_head\.weight\): .* at random; download",
+    ),
+    (
+        without("layers.1."),
+        r"lack 9 of the weights .* \(model\.layers\.1\.input_layernorm\.weight, ",
+    ),
     (without("layers.1.mlp.up_proj"), r"\(model\.layers\.1\.mlp\.up_proj\.weight\)"),
     (named("_orig_mod."), r"lack 21 .*they hold others .*\(_orig_mod\.lm_head\.weight, "),
     (named("module."), r"lack 21 .*\(module\.lm_head\.weight, "),
     (named("base_model.model."), r"lack 21 .*\(base_model\.model\.lm_head\.weight, "),
     (unmerged, r"lack 1 .*q_proj\.base_layer\.weight"),
     (in_codes(torch.int8, "SCB"), r"q_proj\.weight as I8, the codes of a quantised model"),
-    (in_codes(torch.float8_e4m3fn, "weight_scale_inv"), r"q_proj\.weight as F8_E4M3, the codes"),
-    (beside_an_adapter, r"hold an adapter that is not merged \(model\.layers\.0\.self_attn\.q_proj\.lora_A"),
+    (
+        in_codes(torch.float8_e4m3fn, "weight_scale_inv"),
+        r"q_proj\.weight as F8_E4M3, the codes",
+    ),
+    (
+        beside_an_adapter,
+        r"hold an adapter that is not merged \(model\.layers\.0\.self_attn\.q_proj\.lora_A",
+    ),
     (of_another_shape, r"lm_head\.weight in the shape 80 x 32, .* asks for 64 x 32"),
 )
-def test_weights_that_the_files_lack_are_named_before_anything_starts(tmp_path, load, change, said):
+def test_weights_that_the_files_lack_are_named_before_anything_starts(
+    tmp_path, load, change, said
+):
     with pytest.raises(UserError, match=said):
         load(rewritten(tmp_path, change))
 
@@ -350,10 +399,15 @@ def test_an_index_that_names_no_files_is_one_sentence(tmp_path, load, index):
 @pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
 def test_experts_in_codes_are_refused_though_their_names_end_otherwise(tmp_path, load):
     def in_codes(weights):
-        return {name: it.to(torch.int8) if name.endswith("_proj") else it for name, it in weights.items()}
+        return {
+            name: it.to(torch.int8) if name.endswith("_proj") else it
+            for name, it in weights.items()
+        }
 
     folder = rewritten(tmp_path, in_codes, experts_in_one)
-    assert "mlp.experts.down_proj as I8, the codes of a quantised model" in refusal(load, folder)
+    assert "mlp.experts.down_proj as I8, the codes of a quantised model" in refusal(
+        load, folder
+    )
 
 
 @pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
@@ -412,7 +466,9 @@ def test_weights_that_are_too_many_are_said(tmp_path, notes):
 
 def test_a_checkpoint_says_that_its_head_is_not_tied_where_the_files_held_two(tmp_path):
     head = {"lm_head.weight": torch.ones(64, 32)}
-    policy = Policy.load(rewritten(tmp_path / "start", lambda weights: weights | head, tied), device="cpu")
+    policy = Policy.load(
+        rewritten(tmp_path / "start", lambda weights: weights | head, tied), device="cpu"
+    )
     policy.save(tmp_path / "checkpoint")
     saved_config = AutoConfig.from_pretrained(tmp_path / "checkpoint")
     assert not saved_config.tie_word_embeddings
@@ -425,7 +481,9 @@ def test_a_checkpoint_says_that_its_head_is_not_tied_where_the_files_held_two(tm
 def test_looking_at_weights_draws_no_number(tmp_path):
     folder = saved(tmp_path, untied())
     before = torch.get_rng_state()
-    require_stored_weights(folder, folder, AutoConfig.from_pretrained(folder), trust_remote_code=False)
+    require_stored_weights(
+        folder, folder, AutoConfig.from_pretrained(folder), trust_remote_code=False
+    )
     assert torch.equal(torch.get_rng_state(), before)
 
 

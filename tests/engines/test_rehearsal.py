@@ -49,13 +49,18 @@ def listed(result):
     return shown, [line.removeprefix("  - ") for line in missing.splitlines()]
 
 
-def test_the_papers_recipe_is_shown_without_data_openrlhf_gpus_and_network(tmp_path, bare_machine):
+def test_the_papers_recipe_is_shown_without_data_openrlhf_gpus_and_network(
+    tmp_path, bare_machine
+):
     result = dry_run("paper/qwen3-4b")
     assert result.exit_code == 2
     shown, missing = listed(result)
     assert "800 prompts, if dapo_800.parquet holds as many as data.limit asks for" in shown
     assert "50 steps, 64,000 rollouts" in shown
-    assert "the command, which only OpenRLHF can check:\npython -m olr_cli.engines.openrlhf.job" in shown
+    assert (
+        "the command, which only OpenRLHF can check:\npython -m olr_cli.engines.openrlhf.job"
+        in shown
+    )
     assert "--actor.model_name_or_path Qwen/Qwen3-4B-Base" in shown
     assert "--train.batch_size 256" in shown
     assert f"[system] {SYSTEM_PROMPT}\n[user] What is" in shown
@@ -67,7 +72,10 @@ def test_the_papers_recipe_is_shown_without_data_openrlhf_gpus_and_network(tmp_p
     ]
     assert "the Hugging Face hub cannot be reached from here" in missing[-1]
     assert bare_machine == ["config.json"]  # one attempt, not one a file
-    assert result.stderr == "Error: this run cannot start here: 4 things are missing, listed above\n"
+    assert (
+        result.stderr
+        == "Error: this run cannot start here: 4 things are missing, listed above\n"
+    )
     assert list(tmp_path.iterdir()) == []
 
 
@@ -78,11 +86,16 @@ def test_with_the_model_and_data_at_hand_the_prompt_is_as_the_policy_sees_it(mon
     assert re.search(r"prompt \S+ as the policy sees it:\n\d+\+\d+=\n", shown)
     assert len(missing) == 1 and "package openrlhf, which is not installed" in missing[0]
     assert result.exit_code == 2
-    assert result.stderr == "Error: this run cannot start here: one thing is missing, listed above\n"
+    assert (
+        result.stderr
+        == "Error: this run cannot start here: one thing is missing, listed above\n"
+    )
 
 
 def test_without_its_data_a_recipe_without_a_limit_does_not_guess_its_steps():
-    result = dry_run("laptop/quickstart", "--set", "data.train=mine.jsonl", "--set", "data.limit=null")
+    result = dry_run(
+        "laptop/quickstart", "--set", "data.train=mine.jsonl", "--set", "data.limit=null"
+    )
     shown, missing = listed(result)
     assert "prompts, steps and rollouts: unknown without mine.jsonl" in shown
     assert "an example prompt (the data is missing) as the policy sees it:" in shown
@@ -104,17 +117,25 @@ def test_versions_are_those_of_the_recipes_engine_alone(monkeypatch):
     for module in (needs, packages):
         monkeypatch.setattr(module, "installed_version", newer.get)
     local = dry_run("laptop/quickstart")
-    (note,) = (line for line in local.stdout.splitlines() if line.startswith(("Note: ", "Warning: ")))
+    (note,) = (
+        line for line in local.stdout.splitlines() if line.startswith(("Note: ", "Warning: "))
+    )
     tested = "tested with torch 2.13 and transformers 5.15"
     assert note.endswith(f"{tested}, not with torch 2.99.0 and transformers 5.99.0.")
-    assert "not with ray 9.9.9, torch 2.99.0, transformers 5.99.0;" in dry_run("laptop/openrlhf").stdout
+    assert (
+        "not with ray 9.9.9, torch 2.99.0, transformers 5.99.0;"
+        in dry_run("laptop/openrlhf").stdout
+    )
 
 
 @each(
     "setting, said",
     ("train.mini_batch_prompts=33", "is not a multiple of train.mini_batch_prompts 33"),
     ("data.limit=801", "not a multiple of the mini-batch of 32"),
-    ("engine.flags.ds.param_dtype=fp16", "ds.param_dtype cannot be set, because vLLM's weights are"),
+    (
+        "engine.flags.ds.param_dtype=fp16",
+        "ds.param_dtype cannot be set, because vLLM's weights are",
+    ),
 )
 def test_a_mistake_in_the_recipe_is_one_sentence_whatever_is_missing(setting, said):
     assert said in refused("train", "paper/qwen3-4b", "--set", setting, "--dry-run")

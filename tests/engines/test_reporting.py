@@ -39,23 +39,32 @@ def test_tensorboard_gets_every_metric(tmp_path):
     assert rewards() == [(1, 0.25), (2, 0.5)]
     with metric_logs(recipe, tmp_path, 1) as (log,):
         log(2, {"rollout/reward": 0.75})
-    assert rewards() == [(1, 0.25), (2, 0.75)], "a resume repeats the steps after its checkpoint"
+    assert rewards() == [(1, 0.25), (2, 0.75)], (
+        "a resume repeats the steps after its checkpoint"
+    )
 
 
 def test_wandb_gets_every_metric_and_one_session_a_run(tmp_path, monkeypatch):
     calls = []
     session = SimpleNamespace(
-        log=lambda metrics, step: calls.append((step, metrics)), finish=lambda: calls.append("finished")
+        log=lambda metrics, step: calls.append((step, metrics)),
+        finish=lambda: calls.append("finished"),
     )
     monkeypatch.setitem(
-        sys.modules, "wandb", SimpleNamespace(init=lambda **settings: calls.append(settings) or session)
+        sys.modules,
+        "wandb",
+        SimpleNamespace(init=lambda **settings: calls.append(settings) or session),
     )
     recipe = Recipe(name="mine", logging=LoggingSection(wandb="project"))
     create_run(tmp_path, recipe)
     with metric_logs(recipe, tmp_path, 0) as (log,):
         log(1, {"rollout/reward": 0.25})
     settings, *rest = calls
-    assert (settings["project"], settings["name"], settings["resume"]) == ("project", "mine", "allow")
+    assert (settings["project"], settings["name"], settings["resume"]) == (
+        "project",
+        "mine",
+        "allow",
+    )
     assert settings["id"] == read_manifest(tmp_path)["id"]
     assert settings["config"]["train"]["rollouts_per_prompt"] == 8
     assert rest == [(1, {"rollout/reward": 0.25}), "finished"]
@@ -68,19 +77,31 @@ def test_a_missing_package_is_said_before_anything_starts(monkeypatch):
 
 
 def recorded(name):
-    return [json.loads(line) for line in (RECORDED / f"{name}.jsonl").read_text("utf-8").splitlines()]
+    return [
+        json.loads(line)
+        for line in (RECORDED / f"{name}.jsonl").read_text("utf-8").splitlines()
+    ]
 
 
 def warnings(folder, lines, method, done=0, **train):
     """(step, warning) of an attempt that makes the steps after the first `done` lines of metrics.jsonl."""
     said = []
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines[:done]))
-    progress = SimpleNamespace(step=lambda step, _: None, say=lambda sentence: said.append((step, sentence)))
+    (folder / "metrics.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in lines[:done])
+    )
+    progress = SimpleNamespace(
+        step=lambda step, _: None, say=lambda sentence: said.append((step, sentence))
+    )
     recipe = Recipe.model_validate({"method": {"name": method}, "train": train})
-    with reports(SimpleNamespace(recipe=recipe, path=folder, done=done, progress=progress)) as report:
+    with reports(
+        SimpleNamespace(recipe=recipe, path=folder, done=done, progress=progress)
+    ) as report:
         for line in lines[done:]:
             step = line["step"]
-            report(step, {name: value for name, value in line.items() if name not in ("step", "epoch")})
+            report(
+                step,
+                {name: value for name, value in line.items() if name not in ("step", "epoch")},
+            )
     return said
 
 
@@ -88,7 +109,10 @@ def test_a_fall_of_accuracy_is_a_warning_with_advice_said_once_also_over_a_resum
     lines = recorded("self_certainty")
     ((step, warning),) = warnings(tmp_path, lines, "self_certainty")
     assert step == 10 and warning.startswith("Warning: held-out accuracy fell to ")
-    assert "a lower train.learning_rate may help; the paper reports collapse of self_certainty" in warning
+    assert (
+        "a lower train.learning_rate may help; the paper reports collapse of self_certainty"
+        in warning
+    )
     fallen = [line["step"] for line in lines].index(10) + 1
     assert warnings(tmp_path, lines, "self_certainty", done=fallen) == []
     assert warnings(tmp_path, lines, "self_certainty", done=fallen - 1) == [(step, warning)]
@@ -99,7 +123,9 @@ def test_a_run_that_gets_better_gives_no_warning(tmp_path):
 
 
 @pytest.mark.parametrize(("top_p", "most"), [(1, 0.05), (0.9, 0.05 - math.log(0.9))])
-def test_a_sampler_that_seems_to_have_other_weights_is_a_warning_said_once(tmp_path, top_p, most):
+def test_a_sampler_that_seems_to_have_other_weights_is_a_warning_said_once(
+    tmp_path, top_p, most
+):
     gaps = [most - 0.01, most + 0.01, most + 0.1]
     lines = [{"step": step, "rollout/sampler_gap": gap} for step, gap in enumerate(gaps, 1)]
     ((step, warning),) = warnings(tmp_path, lines, "grpo", top_p=top_p)

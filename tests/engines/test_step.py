@@ -13,7 +13,8 @@ from olr_cli.runs.schedule import Schedule
 
 PROMPTS = 8
 RECIPE = validate(
-    {"train": {"epochs": 3, "prompts_per_step": 4, "checkpoint_every": 2, "evaluate_every": 3}}, "test"
+    {"train": {"epochs": 3, "prompts_per_step": 4, "checkpoint_every": 2, "evaluate_every": 3}},
+    "test",
 )
 
 
@@ -52,7 +53,9 @@ def ends(done, path, stop=lambda: None, held_out=None):
 
 def complete(end, step):
     decided = SimpleNamespace(labels={}, rollouts={}, timeouts=0, undecided=0)
-    end.complete(step, decided, Stopwatch(), {"policy/kl": 0.0}, lambda metrics: {"speed/samples": None})
+    end.complete(
+        step, decided, Stopwatch(), {"policy/kl": 0.0}, lambda metrics: {"speed/samples": None}
+    )
 
 
 def test_a_step_is_stored_measured_logged_and_saved_in_this_order(done, tmp_path):

@@ -19,7 +19,9 @@ from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.writer import RunWriter
 
 RUNS = [SweepRun(f"run{number}", f"run{number}", Recipe(seed=number)) for number in range(3)]
-FORKS = multiprocessing.get_context("fork")  # a server that imports torch takes seconds to start
+FORKS = multiprocessing.get_context(
+    "fork"
+)  # a server that imports torch takes seconds to start
 WAITS = """
 import os, signal, time
 signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
@@ -39,7 +41,9 @@ def train(tmp_path, monkeypatch):
     """Train `RUNS`, each process running the code that is given for it."""
 
     def train(*codes, jobs=1):
-        monkeypatch.setattr(sweep, "_words", lambda _recipe, _settings, number, _folder: [codes[number]])
+        monkeypatch.setattr(
+            sweep, "_words", lambda _recipe, _settings, number, _folder: [codes[number]]
+        )
         monkeypatch.setattr(sweep, "_be_olr", run_code)
         monkeypatch.setattr(sweep, "_SERVER", FORKS)
         return sweep.train_all("recipe", [], RUNS, tmp_path, jobs)
@@ -96,13 +100,21 @@ def test_finished_runs_are_not_trained_again(train, tmp_path, capfd):
     for run in RUNS[:2]:
         put_run(tmp_path / run.place, run.recipe, finished=True)
     assert train("exit(1)", "exit(1)", "exit(0)") == 0
-    assert "3 runs below" in (out := capfd.readouterr().out) and "2 of them finished already" in out
+    assert (
+        "3 runs below" in (out := capfd.readouterr().out)
+        and "2 of them finished already" in out
+    )
 
 
 def test_a_run_that_fails_is_told_with_its_reason(train, capfd):
-    failing = "print('starting'); print('Error: mine.jsonl does not exist; check the name'); exit(2)"
+    failing = (
+        "print('starting'); print('Error: mine.jsonl does not exist; check the name'); exit(2)"
+    )
     assert train(failing, "exit(0)", "exit(0)") == 2
-    assert "failed with status 2: mine.jsonl does not exist; check the name" in capfd.readouterr().out
+    assert (
+        "failed with status 2: mine.jsonl does not exist; check the name"
+        in capfd.readouterr().out
+    )
 
 
 def print_share(log):

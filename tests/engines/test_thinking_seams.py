@@ -16,13 +16,25 @@ from olr_cli.engines.local.sampler import sample
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import scan_rollouts
 
-WORDS = ["<unk>", "<eos>", "<open>", "<close>", "\\boxed{5}", "\\boxed{2}", "maybe", "but", "ask"]
+WORDS = [
+    "<unk>",
+    "<eos>",
+    "<open>",
+    "<close>",
+    "\\boxed{5}",
+    "\\boxed{2}",
+    "maybe",
+    "but",
+    "ask",
+]
 
 
 def thinker(opening, closing, *, special, ends=False):
     """A policy that after ``ask`` opens a thought, and boxes 5 in it again and again, or ends it and boxes 2."""
     words = [{"<open>": opening, "<close>": closing}.get(word, word) for word in WORDS]
-    tokenizer = Tokenizer(models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="<unk>"))
+    tokenizer = Tokenizer(
+        models.WordLevel({w: i for i, w in enumerate(words)}, unk_token="<unk>")
+    )
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     fast = PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, unk_token="<unk>", eos_token="<eos>", pad_token="<eos>"
@@ -46,7 +58,9 @@ def thinker(opening, closing, *, special, ends=False):
 
 
 def said(policy, prompt):
-    rollouts = sample(policy, [prompt], np.array([[1]], dtype=np.uint64), max_new_tokens=8, temperature=0)
+    rollouts = sample(
+        policy, [prompt], np.array([[1]], dtype=np.uint64), max_new_tokens=8, temperature=0
+    )
     return rollouts.texts_PG[0][0]
 
 
@@ -56,7 +70,9 @@ def test_a_thought_that_is_cut_is_no_answer_whether_its_marks_are_special_tokens
     opening, closing, special
 ):
     response = said(thinker(opening, closing, special=special), [8])
-    assert response.startswith(opening) and "\\boxed{5}" in response and extract(response) is None
+    assert (
+        response.startswith(opening) and "\\boxed{5}" in response and extract(response) is None
+    )
     ended = said(thinker(opening, closing, special=special, ends=True), [8])
     assert extract(ended) == "2" and "<eos>" not in ended
 
@@ -79,7 +95,9 @@ def test_special_tokens_that_are_no_marks_are_left_out():
 THINKS = "{% for m in messages %}{{ m.content }}{% endfor %}<think>"
 
 
-def test_training_and_evaluation_read_a_response_alike_where_the_template_opens_the_thinking(here):
+def test_training_and_evaluation_read_a_response_alike_where_the_template_opens_the_thinking(
+    here,
+):
     """A toy never ends the thought, so it answers nothing: rewards of boxes in cut thoughts once came of this."""
     (here / "opens.jinja").write_text(THINKS)
     settings = [
@@ -87,7 +105,13 @@ def test_training_and_evaluation_read_a_response_alike_where_the_template_opens_
         "train.epochs=1", "train.rollouts_per_prompt=4", "train.max_new_tokens=6", "data.held_out=null",
         "model.chat_template=opens.jinja",
     ]  # fmt: skip
-    done("train", "laptop/quickstart", "--run-dir", "run", *(w for s in settings for w in ("--set", s)))
+    done(
+        "train",
+        "laptop/quickstart",
+        "--run-dir",
+        "run",
+        *(w for s in settings for w in ("--set", s)),
+    )
     rollouts = scan_rollouts(here / "run").collect()
     assert rollouts["response"].str.starts_with("<think>").all()
     assert rollouts["answer"].is_null().all() and rollouts["reward"].sum() == 0
@@ -97,5 +121,6 @@ def test_training_and_evaluation_read_a_response_alike_where_the_template_opens_
     (file,) = (here / "run" / "evaluation").rglob("*.parquet")
     generations = pl.read_parquet(file)
     assert (
-        generations["response"].str.starts_with("<think>").all() and generations["unfinished_thought"].all()
+        generations["response"].str.starts_with("<think>").all()
+        and generations["unfinished_thought"].all()
     )

@@ -18,7 +18,9 @@ WRONG = (
 _THOUSANDS = r"\d{1,3}(?:,(?:\\!)?\s?\d{3})+"
 _NUMBER = rf"(?P<sign>[+-]?)(?P<digits>{_THOUSANDS}|\d+(?:\.\d*)?|\.\d+)"
 _UNIT = r"\s*(?:\^\\circ|\^\{\\circ\}|\\?%|\\(?:text|mbox)\s*\{[^{}]*\}(?:\^\d)?)"
-_QUANTITY = re.compile(rf"(?P<before>(?:\\\$)?){_NUMBER}(?P<after>[eE][+-]?\d+|_\{{?\d\}}?|{_UNIT}|)")
+_QUANTITY = re.compile(
+    rf"(?P<before>(?:\\\$)?){_NUMBER}(?P<after>[eE][+-]?\d+|_\{{?\d\}}?|{_UNIT}|)"
+)
 _ASSIGNMENT = re.compile(r"(?P<left>[a-zA-Z](?:\([a-z]\))?\s*=\s*)(?P<right>[^=]*)")
 _PAIR = re.compile(r"(?:\\left)?\s*\((?P<a>[^()]*?),(?P<b>[^()]*?)(?:\\right)?\s*\)")
 _LETTER = re.compile(r"(?P<before>\\text\{\()(?P<letter>[A-E])(?P<after>\)\})")
@@ -77,7 +79,9 @@ def _another(golds: Sequence[str], index: int) -> str | None:
 def _characters(gold: str) -> str:
     """What tells golds apart: without brackets, styles and units, numbers without .0; lists sorted."""
     plain = re.sub(
-        r"\\(?:text|mbox)\s*\{[^{}]*\}(?:\^\d)?|\^\{?\\circ\}?|\\!|\\\$|[\s${}()\\]|_\d$", "", gold
+        r"\\(?:text|mbox)\s*\{[^{}]*\}(?:\^\d)?|\^\{?\\circ\}?|\\!|\\\$|[\s${}()\\]|_\d$",
+        "",
+        gold,
     )
     plain = re.sub(r"(?<=\d)\.0+$|^\+|^[a-z](?:\([a-z]\))?=|(?<=\d)m$", "", plain)
     return "".join(sorted(plain.replace("dfrac", "frac").lower()))
@@ -85,7 +89,11 @@ def _characters(gold: str) -> str:
 
 def _sign(gold: str) -> str | None:
     """-x for x."""
-    quantity, pair, assignment = _QUANTITY.fullmatch(gold), _PAIR.fullmatch(gold), _ASSIGNMENT.fullmatch(gold)
+    quantity, pair, assignment = (
+        _QUANTITY.fullmatch(gold),
+        _PAIR.fullmatch(gold),
+        _ASSIGNMENT.fullmatch(gold),
+    )
     if quantity:
         if not float(re.sub(r"[^\d.]", "", quantity["digits"])):
             return None
@@ -100,7 +108,11 @@ def _sign(gold: str) -> str | None:
 
 def _off_by_one(gold: str) -> str | None:
     """A number one further from 0, of a power of ten one more of them; x + 1 for an expression x."""
-    quantity, pair, assignment = _QUANTITY.fullmatch(gold), _PAIR.fullmatch(gold), _ASSIGNMENT.fullmatch(gold)
+    quantity, pair, assignment = (
+        _QUANTITY.fullmatch(gold),
+        _PAIR.fullmatch(gold),
+        _ASSIGNMENT.fullmatch(gold),
+    )
     if quantity and quantity["after"].startswith("_"):
         return None  # digits of another base
     if quantity:
@@ -152,7 +164,10 @@ def _incomplete(gold: str) -> str | None:
 def _other_letter(gold: str) -> str | None:
     r"""\text{(D)} for \text{(C)}."""
     letter = _LETTER.fullmatch(gold)
-    return letter and f"{letter['before']}{'BCDEA'['ABCDE'.index(letter['letter'])]}{letter['after']}"
+    return (
+        letter
+        and f"{letter['before']}{'BCDEA'['ABCDE'.index(letter['letter'])]}{letter['after']}"
+    )
 
 
 def _is_scalar(gold: str) -> bool:

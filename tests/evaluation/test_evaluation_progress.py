@@ -35,7 +35,9 @@ def test_lines_say_what_is_there_and_now_and_then_how_far_it_is(clock):
     ]
 
 
-def test_the_time_left_is_at_the_pace_since_the_first_samples_and_every_model_has_its_own(clock):
+def test_the_time_left_is_at_the_pace_since_the_first_samples_and_every_model_has_its_own(
+    clock,
+):
     console = shown_on(clock)
     progress = Progress(console)
     for begins in (0, 1000):

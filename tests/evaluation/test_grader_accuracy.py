@@ -42,7 +42,8 @@ def math(judge, golds):
     """How many answers of each kind there are, and the golds and answers that were graded amiss."""
     benchmark, cases = find_benchmark("math500"), list(perturbed(golds))
     samples = [
-        sample(boxed(case.answer), golds[case.index], problem_id=str(i)) for i, case in enumerate(cases)
+        sample(boxed(case.answer), golds[case.index], problem_id=str(i))
+        for i, case in enumerate(cases)
     ]
     graded = zip(cases, grade(benchmark, samples, judge), strict=True)
     amiss = {
@@ -84,7 +85,9 @@ Option {0}   Answer: ({0}) {1}""",
 
 
 def labels_and_texts(problem):
-    return re.findall(r"^([A-J]|\d+)\) (.*)$", problem.messages[-1].content, re.MULTILINE)[-problem.choices :]
+    return re.findall(r"^([A-J]|\d+)\) (.*)$", problem.messages[-1].content, re.MULTILINE)[
+        -problem.choices :
+    ]
 
 
 @needs_shared
@@ -108,6 +111,11 @@ def test_every_spelling_of_a_letter_is_graded_as_that_letter_on_arc():
 
 def test_wrong_answers_stay_wrong_in_each_others_company(judge):
     cases = list(perturbed(GOLDS))
-    samples = [sample(boxed(case.answer), GOLDS[case.index], problem_id=str(case.index)) for case in cases]
-    for case, grading in zip(cases, grade(find_benchmark("math500"), samples, judge), strict=True):
+    samples = [
+        sample(boxed(case.answer), GOLDS[case.index], problem_id=str(case.index))
+        for case in cases
+    ]
+    for case, grading in zip(
+        cases, grade(find_benchmark("math500"), samples, judge), strict=True
+    ):
         assert grading.is_correct == (case.kind in RIGHT), case

@@ -20,7 +20,9 @@ def judge():
 
 
 def graded(name, gold, responses, judge=None, choices=None):
-    return grade(find_benchmark(name), [sample(response, gold, choices) for response in responses], judge)
+    return grade(
+        find_benchmark(name), [sample(response, gold, choices) for response in responses], judge
+    )
 
 
 def told(grading):
@@ -44,22 +46,39 @@ def test_a_response_that_ends_inside_its_thinking_has_no_answer(judge, opened):
     prompt = "1+1?\n<think>\n" if opened else "1+1?"
     samples = [replace(sample(response, "2"), prompt=prompt) for response in responses]
     finished, unfinished = grade(find_benchmark("math500"), samples, judge)
-    assert (finished.answer, finished.is_correct, finished.unfinished_thought) == ("2", True, False)
-    assert (unfinished.answer, unfinished.is_correct, unfinished.unfinished_thought) == (None, False, True)
+    assert (finished.answer, finished.is_correct, finished.unfinished_thought) == (
+        "2",
+        True,
+        False,
+    )
+    assert (unfinished.answer, unfinished.is_correct, unfinished.unfinished_thought) == (
+        None,
+        False,
+        True,
+    )
     (plain,) = graded("math500", "2", [r"\boxed{2}"], judge)
     assert plain.unfinished_thought is None
 
 
 def test_the_prompt_decides_whether_a_percent_sign_is_right(judge):
     of_prompts = [
-        replace(sample(r"\boxed{20\%}", "20"), problem_id=prompt, prompt=f"<|user|>\n{prompt}<|assistant|>\n")
+        replace(
+            sample(r"\boxed{20\%}", "20"),
+            problem_id=prompt,
+            prompt=f"<|user|>\n{prompt}<|assistant|>\n",
+        )
         for prompt in ("What percentage of them is red?", "What is 20% of 100?")
     ]
-    assert [it.is_correct for it in grade(find_benchmark("math500"), of_prompts, judge)] == [True, False]
+    assert [it.is_correct for it in grade(find_benchmark("math500"), of_prompts, judge)] == [
+        True,
+        False,
+    ]
 
 
 def test_answers_that_say_the_same_share_the_most_frequent_spelling(judge):
-    responses = [rf"\boxed{{{answer}}}" for answer in ("0.25", r"25\%", "1/4", "1/4", "4", "4.0")]
+    responses = [
+        rf"\boxed{{{answer}}}" for answer in ("0.25", r"25\%", "1/4", "1/4", "4", "4.0")
+    ]
     classes = [grading.answer_class for grading in graded("math500", "7", responses, judge)]
     assert classes == ["1/4"] * 4 + ["4"] * 2
 
@@ -99,9 +118,20 @@ def test_a_letter_is_graded_without_the_judge_and_the_answer_kept_as_it_stands()
 
 
 def test_a_gold_that_is_a_number_stands_for_a_letter():
-    responses = [rf"\boxed{{{answer}}}" for answer in ("2", "B", "2) joined together", "3", "C", "2.5", "5")]
+    responses = [
+        rf"\boxed{{{answer}}}"
+        for answer in ("2", "B", "2) joined together", "3", "C", "2.5", "5")
+    ]
     found = graded("arc_c", "2", responses, choices=4)
-    assert [grading.is_correct for grading in found] == [True, True, True, False, False, False, False]
+    assert [grading.is_correct for grading in found] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
     assert [grading.answer_class for grading in found] == ["B", "B", "B", "C", "C", None, None]
 
 
@@ -121,13 +151,18 @@ def test_there_are_as_many_letters_as_options(options):
     responses = [rf"\boxed{{{letter}}}" for letter in letters]
     gold = letters[options - 1]
     found = graded("mmlu_pro", gold, responses, choices=options)
-    assert [grading.answer_class for grading in found] == [*letters[:options], *[None] * (10 - options)]
+    assert [grading.answer_class for grading in found] == [
+        *letters[:options],
+        *[None] * (10 - options),
+    ]
     assert [grading.is_correct for grading in found] == [letter == gold for letter in letters]
 
 
 @pytest.mark.parametrize(("gold", "options"), [("E", 4), ("0", 4), ("Paris", 4), ("K", None)])
 def test_a_gold_that_names_no_option_is_an_error_that_names_the_problem(gold, options):
-    with pytest.raises(UserError, match=rf"sums: the gold '{gold}' of problem with gold {gold} names none"):
+    with pytest.raises(
+        UserError, match=rf"sums: the gold '{gold}' of problem with gold {gold} names none"
+    ):
         graded("arc_c", gold, [r"\boxed{A}"], choices=options)
 
 

@@ -23,7 +23,9 @@ answered, refused = (partial(run, "regrade") for run in (commands.answered, comm
 
 def scores(plain):
     [evaluation] = plain["evaluations"]
-    return {score["benchmark"]: (score["samples"], score["avg"]) for score in evaluation["scores"]}
+    return {
+        score["benchmark"]: (score["samples"], score["avg"]) for score in evaluation["scores"]
+    }
 
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -33,7 +35,9 @@ pytestmark = pytest.mark.usefixtures("here")
 def benchmark(tmp_path):
     """The problems of the logs' task `sums` as a benchmark of the user's own, under names of its own."""
     golds = {"5": "5", "1/2": "0.5", "3.0": "3", "10 - 4": "6", "never asked": "1"}
-    rows = [{"id": f"p{i}", "question": q, "answer": a} for i, (q, a) in enumerate(golds.items())]
+    rows = [
+        {"id": f"p{i}", "question": q, "answer": a} for i, (q, a) in enumerate(golds.items())
+    ]
     json_lines(tmp_path / "mine.jsonl", *rows)
     fields = "{id: id, problem: question, answer: answer}"
     file = tmp_path / "mine.yaml"
@@ -46,8 +50,13 @@ def test_a_log_of_lm_eval_is_graded_by_value_and_by_letter():
     assert scores(plain) == {"science": (1, 0.5), "sums": (2, 0.75)}
     itself = "lm-eval 0.4.13 itself scored sums: exact_match,boxed 25.0, exact_match,last-number 25.0."
     assert itself in plain["notes"]
-    assert "science_likelihood has likelihoods of given answers and no generated text; left out" in said
-    record = json.loads(Path("evaluations/SmolLM2-135M-Instruct-lm-eval/evaluation.json").read_text())
+    assert (
+        "science_likelihood has likelihoods of given answers and no generated text; left out"
+        in said
+    )
+    record = json.loads(
+        Path("evaluations/SmolLM2-135M-Instruct-lm-eval/evaluation.json").read_text()
+    )
     assert record["sampling"]["temperature"] == 0.6
     assert record["sampling"]["max_new_tokens"] == 16
     assert "unknown: top_p, top_k, min_p" in " ".join(plain["notes"])
@@ -93,7 +102,10 @@ def test_an_extractor_reads_the_answers_otherwise_also_afterwards(benchmark):
     plain, _ = answered(*words, "--out", "numbers", "--extractor", "last_number")
     assert scores(plain)["mine"] == (2, 0.75)
     rows = pl.read_parquet("numbers/generations/mine.parquet")
-    assert rows.filter(problem_id="p3")["answer"].to_list() == ["20", "10"]  # the first response has no box
+    assert rows.filter(problem_id="p3")["answer"].to_list() == [
+        "20",
+        "10",
+    ]  # the first response has no box
     plain, _ = answered(*words, "--out", "boxes", "--compare", "numbers")
     assert any("graded with extractor boxed" in note for note in plain["notes"])
     commands.done("regrade", "numbers", "--extractor", "boxed")
@@ -159,14 +171,18 @@ def test_what_is_no_log_is_named(tmp_path, lines):
 )
 def test_any_answer_of_a_target_is_right_also_when_it_is_graded_again(tmp_path, target, right):
     asked = [f"\\boxed{{{answer}}}" for answer in [*right, "5"]]
-    file = write(tmp_path, "samples_x_1.jsonl", json.dumps(LINE | {"target": target, "resps": [asked]}))
+    file = write(
+        tmp_path, "samples_x_1.jsonl", json.dumps(LINE | {"target": target, "resps": [asked]})
+    )
     plain, _ = answered(file, "--out", "o")
     assert scores(plain)["x"] == (len(asked), len(right) / len(asked))
     assert "0 grades changed" in answered("o")[1]
 
 
 def test_a_response_that_is_null_is_empty(tmp_path):
-    lines = (LINE | {"doc_id": at, "resps": [[text]]} for at, text in enumerate([None, "\\boxed{1}"]))
+    lines = (
+        LINE | {"doc_id": at, "resps": [[text]]} for at, text in enumerate([None, "\\boxed{1}"])
+    )
     plain, said = answered(write(tmp_path, "samples_x_1.jsonl", *map(json.dumps, lines)))
     assert scores(plain) == {"x": (1, 0.5)} and "without a response" not in said
 
@@ -182,27 +198,39 @@ def test_a_response_that_is_null_is_empty(tmp_path):
         {"temperature": 0.7, "top_p": 0.9, "top_k": 0, "until": ["Q:", ""]},
         {"temperature": 0.7, "top_p": 0.9, "top_k": None, "min_p": "unknown", "stop": ["Q:"]},
     ),
-    ({"temperature": 0.7}, {"temperature": 0.7, "top_p": "unknown", "top_k": "unknown", "min_p": "unknown"}),
+    (
+        {"temperature": 0.7},
+        {"temperature": 0.7, "top_p": "unknown", "top_k": "unknown", "min_p": "unknown"},
+    ),
 )
-def test_how_a_log_was_sampled_is_what_its_requests_say_and_else_unknown(tmp_path, arguments, drawn):
+def test_how_a_log_was_sampled_is_what_its_requests_say_and_else_unknown(
+    tmp_path, arguments, drawn
+):
     asked = {"gen_args_0": {"arg_0": "?", "arg_1": arguments}}
     plain, _ = answered(
-        write(tmp_path, "samples_x_1.jsonl", json.dumps(LINE | {"arguments": asked})), "--out", "o"
+        write(tmp_path, "samples_x_1.jsonl", json.dumps(LINE | {"arguments": asked})),
+        "--out",
+        "o",
     )
     assert drawn.items() <= json.loads(Path("o/scores.json").read_text())["sampling"].items()
     assert ("; unknown: " in plain["notes"][1]) == ("unknown" in drawn.values())
-    assert json.loads(Path("o/scores.json").read_text())["seed"] == ("unknown" if drawn["temperature"] else 0)
+    assert json.loads(Path("o/scores.json").read_text())["seed"] == (
+        "unknown" if drawn["temperature"] else 0
+    )
 
 
 def test_half_a_surrogate_pair_is_replaced(tmp_path):
-    file = write(tmp_path, "samples_x_1.jsonl", json.dumps(LINE | {"resps": [["\ud800 \\boxed{1}"]]}))
+    file = write(
+        tmp_path, "samples_x_1.jsonl", json.dumps(LINE | {"resps": [["\ud800 \\boxed{1}"]]})
+    )
     plain, _ = answered(file)
     assert scores(plain) == {"x": (1, 1.0)}
 
 
 def test_a_target_that_is_no_gold_is_named_and_a_response_that_failed_is_empty(tmp_path):
     lines = [
-        json.dumps(LINE | {"doc_id": at, "resps": [[text]]}) for at, text in enumerate((None, "\\boxed{1}"))
+        json.dumps(LINE | {"doc_id": at, "resps": [[text]]})
+        for at, text in enumerate((None, "\\boxed{1}"))
     ]
     assert scores(answered(write(tmp_path, "samples_x_1.jsonl", *lines))[0]) == {"x": (1, 0.5)}
     file = write(tmp_path, "samples_x_1.jsonl", json.dumps(LINE | {"target": {"a": 1}}))
@@ -246,30 +274,45 @@ VERL = {"input": "3+4", "output": r"\boxed{7}", "gts": "7", "score": 1.0, "step"
 
 
 def test_the_last_visits_are_scored_by_golds_and_not_by_rewards(tmp_path):
-    others = [VERL | {"input": "8+8", "gts": "16", "output": text} for text in (r"\boxed{16}", "16")]
+    others = [
+        VERL | {"input": "8+8", "gts": "16", "output": text} for text in (r"\boxed{16}", "16")
+    ]
     before = [VERL | {"step": 1, "output": "none"}] * 2
-    file = json_lines(tmp_path / "dump.jsonl", *before, VERL | {"score": 0.0}, VERL, VERL, *others)
+    file = json_lines(
+        tmp_path / "dump.jsonl", *before, VERL | {"score": 0.0}, VERL, VERL, *others
+    )
     plain, said = answered(file)
     assert scores(plain) == {"dump": (2, 0.75)}
     assert "Of each prompt, the rollouts of its last visit count." in said
     assert "Of each prompt, the first 2 rollouts count: some have no more." in said
 
 
-def test_a_trainers_log_is_compared_with_an_evaluation_of_the_benchmark_that_it_asks(benchmark, tmp_path):
+def test_a_trainers_log_is_compared_with_an_evaluation_of_the_benchmark_that_it_asks(
+    benchmark, tmp_path
+):
     file = json_lines(
         tmp_path / "dump.jsonl", VERL | {"input": "10 - 4", "gts": None, "output": r"\boxed{6}"}
     )
     answered(SUMS, "--benchmarks", benchmark, "--out", "lm-eval")
     plain, _ = answered(file, "--benchmarks", benchmark, "--out", "o", "--compare", "lm-eval")
     assert (scores(plain)["mine"], plain["rows"][0]["pairs"]) == ((1, 1.0), 1)
-    assert "dump.jsonl: problem" in (sentence := refused(file, "--out", "p")) and "has no gold" in sentence
+    assert (
+        "dump.jsonl: problem" in (sentence := refused(file, "--out", "p"))
+        and "has no gold" in sentence
+    )
 
 
 def test_the_columns_of_any_other_log_are_named(tmp_path):
-    file = json_lines(tmp_path / "mine.jsonl", {"q": "3+4", "said": r"\boxed{7}", "right": 7, "letter": "B"})
+    file = json_lines(
+        tmp_path / "mine.jsonl", {"q": "3+4", "said": r"\boxed{7}", "right": 7, "letter": "B"}
+    )
     names = "{{prompt: q, response: said, true_answer: {}}}"
-    assert scores(answered(file, "--columns", names.format("right"), "--out", "o")[0]) == {"mine": (1, 1.0)}
-    assert scores(answered(file, "--columns", names.format("letter"), "--out", "p")[0]) == {"mine": (1, 0.0)}
+    assert scores(answered(file, "--columns", names.format("right"), "--out", "o")[0]) == {
+        "mine": (1, 1.0)
+    }
+    assert scores(answered(file, "--columns", names.format("letter"), "--out", "p")[0]) == {
+        "mine": (1, 0.0)
+    }
     assert "--columns is for a log" in refused("o", "--columns", names.format("right"))
 
 
@@ -277,12 +320,19 @@ def test_a_table_needs_responses_of_which_one_may_be_missing(tmp_path):
     row = {"prompt_id": "a", "visit": 1, "given_label": "7"}
     answers = json_lines(tmp_path / "answers.jsonl", row | {"answer": "7"})
     assert "answers.jsonl has answers and no responses" in refused(answers)
-    file = json_lines(tmp_path / "mine.jsonl", row | {"response": r"\boxed{7}"}, row | {"response": None})
+    file = json_lines(
+        tmp_path / "mine.jsonl", row | {"response": r"\boxed{7}"}, row | {"response": None}
+    )
     assert scores(answered(file)[0]) == {"mine": (2, 0.5)}
 
 
 @each(
-    "target, score", (["1", "1.0"], 0.5), (["7", "1"], 0.5), (["1", "2"], 1.0), ("so\n#### 2", 0.5), (3, 0.0)
+    "target, score",
+    (["1", "1.0"], 0.5),
+    (["7", "1"], 0.5),
+    (["1", "2"], 1.0),
+    ("so\n#### 2", 0.5),
+    (3, 0.0),
 )
 def test_any_of_the_golds_of_a_log_is_right(tmp_path, target, score):
     line = LINE | {"target": target, "resps": [["\\boxed{1}", "\\boxed{2}"]]}

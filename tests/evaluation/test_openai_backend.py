@@ -17,7 +17,12 @@ from sums import PROBLEMS, SAMPLES, sums
 from olr_cli.data.chat import Message
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.errors import UserError
-from olr_cli.evaluation.backends import BackendOptions, GenerationRequest, Sampling, openai_backend
+from olr_cli.evaluation.backends import (
+    BackendOptions,
+    GenerationRequest,
+    Sampling,
+    openai_backend,
+)
 from olr_cli.supervision import Rollout
 
 MODEL = "org/adder"
@@ -86,7 +91,9 @@ class Server:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.handle_error = lambda *_: None  # a client that has waited long enough has gone
+        self._server.handle_error = lambda *_: (
+            None
+        )  # a client that has waited long enough has gone
         self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
@@ -117,7 +124,10 @@ def server(monkeypatch):
 
 
 def requests(seeds, count=1):
-    return [GenerationRequest((Message("user", f"{number} + 7 = ?"),), seeds, "") for number in range(count)]
+    return [
+        GenerationRequest((Message("user", f"{number} + 7 = ?"),), seeds, "")
+        for number in range(count)
+    ]
 
 
 def ask(server, wanted, sampling=SAMPLING, chat=AS_THE_MODEL_HAS_IT, **options):
@@ -135,8 +145,20 @@ def test_every_sample_is_a_request_and_returned_in_its_place(server):
     assert rollouts[19][2].response == "It is \\boxed{27}."
     assert rollouts[20] == []
     assert sorted(body["seed"] for body in server.asked) == sorted([1, 2, 3, 11] * 20)
-    plain = {"model": MODEL, "temperature": 0.6, "max_tokens": 16, "top_p": 1, "top_k": -1, "min_p": 0}
-    plain |= {"presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1, "repeat_penalty": 1}
+    plain = {
+        "model": MODEL,
+        "temperature": 0.6,
+        "max_tokens": 16,
+        "top_p": 1,
+        "top_k": -1,
+        "min_p": 0,
+    }
+    plain |= {
+        "presence_penalty": 0,
+        "frequency_penalty": 0,
+        "repetition_penalty": 1,
+        "repeat_penalty": 1,
+    }
     assert all(plain.items() <= body.items() for body in server.asked)
     assert not {"stop", "chat_template_kwargs"} & set(server.asked[0])
 
@@ -163,10 +185,21 @@ def refusing(status, wording, *names):
 
 @each(
     "refusal",
-    refusing(400, lambda name: {"error": {"message": f"Unknown parameter: '{name}'."}}, "top_k", "top_p"),
-    refusing(422, lambda name: {"detail": [{"loc": ["body", name], "msg": "no"}]}, "top_k", "top_p"),
-    refusing(400, lambda name: {"error": f"no '{name}', did you mean 'min_p'?"}, "top_p", "top_k"),
-    refusing(400, lambda name: [{"error": f"no {name.title().replace('_', '')}"}], "top_p", "top_k"),
+    refusing(
+        400,
+        lambda name: {"error": {"message": f"Unknown parameter: '{name}'."}},
+        "top_k",
+        "top_p",
+    ),
+    refusing(
+        422, lambda name: {"detail": [{"loc": ["body", name], "msg": "no"}]}, "top_k", "top_p"
+    ),
+    refusing(
+        400, lambda name: {"error": f"no '{name}', did you mean 'min_p'?"}, "top_p", "top_k"
+    ),
+    refusing(
+        400, lambda name: [{"error": f"no {name.title().replace('_', '')}"}], "top_p", "top_k"
+    ),
 )
 def test_a_neutral_setting_that_a_server_refuses_is_the_servers_in_all_that_is_stored_and_shown(
     server, here, monkeypatch, refusal
@@ -181,7 +214,9 @@ def test_a_neutral_setting_that_a_server_refuses_is_the_servers_in_all_that_is_s
         assert "Sampled at temperature 0.6; the server's: top_k, top_p." in result.stdout
         assert ("the server refuses top_k, top_p, and" in result.stderr) == is_first
     assert "min_p" in server.asked[-1] and not {"top_k", "top_p"} & server.asked[-1].keys()
-    scores, record = (json.loads(Path("o", f"{name}.json").read_text()) for name in ("scores", "evaluation"))
+    scores, record = (
+        json.loads(Path("o", f"{name}.json").read_text()) for name in ("scores", "evaluation")
+    )
     drawn = {"temperature": 0.6, "top_p": "the server's", "top_k": "the server's", "min_p": 0.0}
     assert drawn.items() <= scores["sampling"].items()
     [made] = record["generated_by"]
@@ -246,14 +281,19 @@ def test_what_passes_is_tried_again(server, monkeypatch, trouble):
 
 def test_a_compressed_reply_is_read(server):
     reply = {"choices": [{"message": {"content": "42"}, "finish_reason": "stop"}]}
-    server.troubles = [(200, gzip.compress(json.dumps(reply).encode()), {"Content_Encoding": "gzip"})]
+    server.troubles = [
+        (200, gzip.compress(json.dumps(reply).encode()), {"Content_Encoding": "gzip"})
+    ]
     assert ask(server, requests([1])) == {0: [Rollout("42", None, False)]}
     assert len(server.asked) == 1
 
 
 @each(
     "reason, is_cut, ended_by",
-    *((reason, True, None) for reason in ("length", "max_tokens", "MAX_TOKENS", "FinishReason.MAX_TOKENS")),
+    *(
+        (reason, True, None)
+        for reason in ("length", "max_tokens", "MAX_TOKENS", "FinishReason.MAX_TOKENS")
+    ),
     *((reason, False, None) for reason in ("stop", "STOP", "eos", None)),
     ("content_filter", False, "content_filter"),
     ("SAFETY", False, "content_filter"),
@@ -262,9 +302,15 @@ def test_a_compressed_reply_is_read(server):
     ("function_call", False, "tool_calls"),
 )
 def test_why_a_response_ended_is_read_in_every_spelling(server, reason, is_cut, ended_by):
-    server.troubles = [lambda reply: (reply["choices"][0].update(finish_reason=reason), reply)[1]]
+    server.troubles = [
+        lambda reply: (reply["choices"][0].update(finish_reason=reason), reply)[1]
+    ]
     [[rollout]] = ask(server, requests([1])).values()
-    assert (rollout.response, rollout.truncated, rollout.ended_by) == ("It is \\boxed{7}.", is_cut, ended_by)
+    assert (rollout.response, rollout.truncated, rollout.ended_by) == (
+        "It is \\boxed{7}.",
+        is_cut,
+        ended_by,
+    )
 
 
 @each(
@@ -280,7 +326,9 @@ def test_a_refusal_and_a_tool_call_are_known_by_the_message_too(server, message,
 
 
 def test_of_several_choices_the_first_by_its_index_is_taken(server):
-    choices = [{"index": n, "message": {"content": str(n)}, "finish_reason": "stop"} for n in (2, 0, 1)]
+    choices = [
+        {"index": n, "message": {"content": str(n)}, "finish_reason": "stop"} for n in (2, 0, 1)
+    ]
     server.troubles = [(200, {"choices": choices})]
     [[rollout]] = ask(server, requests([1])).values()
     assert rollout.response == "0"
@@ -301,11 +349,23 @@ def test_responses_that_something_else_ended_are_counted_in_table_and_json(serve
         return reply
 
     server.troubles = [ended] * 3
-    words = ["evaluate", MODEL, "--url", server.url, "--benchmarks", "sums.yaml", "--concurrency", "1"]
+    words = [
+        "evaluate",
+        MODEL,
+        "--url",
+        server.url,
+        "--benchmarks",
+        "sums.yaml",
+        "--concurrency",
+        "1",
+    ]
     sentence = "the server ended 3 responses otherwise (content_filter 2, tool_calls 1)"
     assert sentence in " ".join(done(*words).stdout.split())
     found = json.loads(done(*words, "--json").stdout)  # from what is stored
-    assert found["evaluations"][0]["scores"][0]["ended_by"] == {"content_filter": 2, "tool_calls": 1}
+    assert found["evaluations"][0]["scores"][0]["ended_by"] == {
+        "content_filter": 2,
+        "tool_calls": 1,
+    }
     assert any(sentence in note for note in found["notes"])
 
 
@@ -350,12 +410,24 @@ def test_waits_are_as_long_as_the_server_asks_and_never_longer_than_the_time_lim
 
 @each(
     "troubles, told",
-    ([(400, {"error": {"message": "bad thing\nhere."}})], "refuses a request (status 400: bad thing"),
+    (
+        [(400, {"error": {"message": "bad thing\nhere."}})],
+        "refuses a request (status 400: bad thing",
+    ),
     ([(401, {"error": {"message": "no key"}})], "set the environment variable OPENAI_API_KEY"),
     ([(400, b"[" * 100_000)], "refuses a request (status 400: [["),
-    ([(401, {"error": "wrong key: top-secret"})], "refuses the key in OPENAI_API_KEY (status 401: wrong"),
-    ([(200, b"<html>")] * 99, "otherwise than a chat completion, '<html>'; is the URL that of an OpenAI"),
-    ([(500, {"detail": "engine died"})] * 99, "8 requests in a row, in 8 attempts each (status 500"),
+    (
+        [(401, {"error": "wrong key: top-secret"})],
+        "refuses the key in OPENAI_API_KEY (status 401: wrong",
+    ),
+    (
+        [(200, b"<html>")] * 99,
+        "otherwise than a chat completion, '<html>'; is the URL that of an OpenAI",
+    ),
+    (
+        [(500, {"detail": "engine died"})] * 99,
+        "8 requests in a row, in 8 attempts each (status 500",
+    ),
     (["cut"] * 8, "1 of 15 samples are lost: "),
 )
 def test_what_does_not_pass_is_one_sentence(server, monkeypatch, troubles, told):
@@ -374,7 +446,9 @@ def test_a_limit_by_its_newer_name_also_for_requests_that_run_when_it_is_found_o
     ]  # both are sent before the first reply; the second one's comes after the switch
     server.troubles = [(400, {"error": {"message": "use 'max_completion_tokens' instead"}})] * 2
     ask(server, requests([1, 2, 3]), concurrency=2)
-    names = [sorted({"max_tokens", "max_completion_tokens"} & set(body)) for body in server.asked]
+    names = [
+        sorted({"max_tokens", "max_completion_tokens"} & set(body)) for body in server.asked
+    ]
     assert sorted(names) == [["max_completion_tokens"]] * 3 + [["max_tokens"]] * 2
 
 
@@ -386,7 +460,9 @@ def test_the_key_comes_from_the_environment(server, monkeypatch):
 
 @pytest.mark.parametrize("key", ["sec\nret", "s\u00e9cret", "sec\0ret"])
 def test_a_key_that_cannot_be_sent_is_not_shown(server, monkeypatch, key):
-    with pytest.raises(UserError, match="OPENAI_API_KEY has a character that no key has") as caught:
+    with pytest.raises(
+        UserError, match="OPENAI_API_KEY has a character that no key has"
+    ) as caught:
         monkeypatch.setattr(openai_backend.os, "environ", {"OPENAI_API_KEY": key})
         ask(server, requests([1]))
     assert "ret" not in str(caught.value).removeprefix("OPENAI_API_KEY")
@@ -397,8 +473,12 @@ def test_user_password_and_query_of_the_address_are_sent_and_neither_stored_nor_
     with BackendOptions(url=address).open(MODEL) as backend:
         assert backend.facts["url"] == server.url
         list(backend.stream(requests([1]), SAMPLING))
-        server.troubles = [(400, {"error": "no: POST /v1?token=hidden, Basic bWU6cGFzcw==, pass"})]
-        with pytest.raises(UserError, match=rf"^{server.url} refuses.*: no: POST /v1\?…, Basic …, …\)"):
+        server.troubles = [
+            (400, {"error": "no: POST /v1?token=hidden, Basic bWU6cGFzcw==, pass"})
+        ]
+        with pytest.raises(
+            UserError, match=rf"^{server.url} refuses.*: no: POST /v1\?…, Basic …, …\)"
+        ):
             list(backend.stream(requests([1]), SAMPLING))
     assert set(server.keys) == {"Basic bWU6cGFzcw=="}
     assert set(server.paths) == {"/v1/models?token=hidden", "/v1/chat/completions?token=hidden"}
@@ -424,9 +504,20 @@ def test_what_cannot_be_opened_is_one_sentence(server, model, change, told):
 
 
 @pytest.mark.slow
-def test_an_evaluation_that_the_server_ends_goes_on_with_the_same_bytes(server, here, monkeypatch):
+def test_an_evaluation_that_the_server_ends_goes_on_with_the_same_bytes(
+    server, here, monkeypatch
+):
     sums(here)
-    words = ["evaluate", MODEL, "--url", server.url, "--benchmarks", "sums.yaml", "--concurrency", "4"]
+    words = [
+        "evaluate",
+        MODEL,
+        "--url",
+        server.url,
+        "--benchmarks",
+        "sums.yaml",
+        "--concurrency",
+        "4",
+    ]
 
     done(*words)
     assert len(server.asked) == PROBLEMS * SAMPLES

@@ -38,7 +38,9 @@ def hub(monkeypatch):
 
 
 def row(question, gold, source="aime", system=True, **extra):
-    turns = [{"role": "system", "content": "Think."}] * system + [{"role": "user", "content": question}]
+    turns = [{"role": "system", "content": "Think."}] * system + [
+        {"role": "user", "content": question}
+    ]
     return {
         "data_source": source,
         "prompt": turns,
@@ -73,7 +75,9 @@ def options(problem):
 
 def test_repeated_rows_are_one_problem_in_the_order_of_their_first_appearance(tmp_path):
     rows = [row(f"q{n}", str(n), index=n) for n in (5, 3, 5, 4, 3, 5)]
-    problems = load_problems(find_benchmark("aime24"), data=write(tmp_path / "a.parquet", rows), limit=9)
+    problems = load_problems(
+        find_benchmark("aime24"), data=write(tmp_path / "a.parquet", rows), limit=9
+    )
     assert [(p.prompt_id, p.gold, p.choices) for p in problems] == [(n, n, None) for n in "534"]
     assert problems[0].messages == (Message("system", "Think."), Message("user", "q5"))
 
@@ -81,21 +85,30 @@ def test_repeated_rows_are_one_problem_in_the_order_of_their_first_appearance(tm
 def test_a_problem_in_another_form_is_a_repeat(tmp_path):
     """R24."""
     forms = zip(SAME_QUESTION.values(), questions(len(SAME_QUESTION)), strict=True)
-    file = write(tmp_path / "a.jsonl", [row(text, "1") for form, q in forms for text in (q, form(q))])
+    file = write(
+        tmp_path / "a.jsonl", [row(text, "1") for form, q in forms for text in (q, form(q))]
+    )
     problems = load_problems(find_benchmark("aime24"), data=file, limit=99)
-    assert [problem.messages[-1].content for problem in problems] == questions(len(SAME_QUESTION))
+    assert [problem.messages[-1].content for problem in problems] == questions(
+        len(SAME_QUESTION)
+    )
 
 
 def test_the_same_question_with_another_gold_is_another_problem(tmp_path):
     rows = [row("q", "1"), row("q", "2"), row("q", "1")]
-    problems = load_problems(find_benchmark("aime24"), data=write(tmp_path / "a.jsonl", rows), limit=9)
+    problems = load_problems(
+        find_benchmark("aime24"), data=write(tmp_path / "a.jsonl", rows), limit=9
+    )
     assert [p.gold for p in problems] == ["1", "2"]
     assert len({p.prompt_id for p in problems}) == 2
 
 
 def test_as_many_rows_as_problems_are_no_repeats(tmp_path):
     text = "problems: 3\n"
-    assert len(load_problems(own(tmp_path, text, [row("q", "1"), row("q", "1"), row("r", "2")]))) == 3
+    assert (
+        len(load_problems(own(tmp_path, text, [row("q", "1"), row("q", "1"), row("r", "2")])))
+        == 3
+    )
 
 
 def test_a_folder_is_searched_and_other_data_sources_and_files_are_passed_over(tmp_path):
@@ -108,7 +121,9 @@ def test_a_folder_is_searched_and_other_data_sources_and_files_are_passed_over(t
 
 def test_a_rows_own_system_message_wins_and_one_without_gets_the_benchmarks(tmp_path):
     rows = [row("q1", "1"), row("q2", "2", system=False)]
-    first, second = load_problems(find_benchmark("aime24"), data=write(tmp_path / "a.jsonl", rows), limit=9)
+    first, second = load_problems(
+        find_benchmark("aime24"), data=write(tmp_path / "a.jsonl", rows), limit=9
+    )
     assert first.messages[0] == Message("system", "Think.")
     assert second.messages == (Message("system", SYSTEM_PROMPT), Message("user", "q2"))
 
@@ -118,25 +133,49 @@ QUESTION = "Which?\n\nA) a\nB) b\nC) c\n"
 
 @each(
     "name, rows, expected",
-    ("aime24", [row("q", "1", "amc"), row("q", "1", "minerva")], "is aime24 or aime (it has amc"),
-    ("aime24", [row(f"q{n}", "1", index=n) for n in range(29)], "aime24 has 30 problems, and 29 were"),
+    (
+        "aime24",
+        [row("q", "1", "amc"), row("q", "1", "minerva")],
+        "is aime24 or aime (it has amc",
+    ),
+    (
+        "aime24",
+        [row(f"q{n}", "1", index=n) for n in range(29)],
+        "aime24 has 30 problems, and 29 were",
+    ),
     *(
-        ("aime24", [row("q1", "1", index=1), row("q2", gold, index=2)], "1 of 2 problems have no true")
+        (
+            "aime24",
+            [row("q1", "1", index=1), row("q2", gold, index=2)],
+            "1 of 2 problems have no true",
+        )
         for gold in (None, "  ", "__NoCorrectAnswer__")
     ),
-    ("arc_c", [row(QUESTION, "D", "arc_c", index="Mercury_7")], "answer to problem Mercury_7 is 'D'"),
+    (
+        "arc_c",
+        [row(QUESTION, "D", "arc_c", index="Mercury_7")],
+        "answer to problem Mercury_7 is 'D'",
+    ),
 )
-def test_data_that_are_not_the_benchmark_are_refused_in_a_sentence(tmp_path, name, rows, expected):
-    assert expected in refusal(load_problems, find_benchmark(name), data=write(tmp_path / "a.jsonl", rows))
+def test_data_that_are_not_the_benchmark_are_refused_in_a_sentence(
+    tmp_path, name, rows, expected
+):
+    assert expected in refusal(
+        load_problems, find_benchmark(name), data=write(tmp_path / "a.jsonl", rows)
+    )
 
 
 def test_the_first_problems_are_not_counted(tmp_path):
     data = write(tmp_path / "a.jsonl", [row(f"q{n}", "1", index=n) for n in range(29)])
-    assert [p.prompt_id for p in load_problems(find_benchmark("aime24"), data=data, limit=2)] == ["0", "1"]
+    assert [
+        p.prompt_id for p in load_problems(find_benchmark("aime24"), data=data, limit=2)
+    ] == ["0", "1"]
 
 
 def test_a_marked_rows_gold_is_its_true_answer(tmp_path):
-    data = write(tmp_path / "a.jsonl", [row("q1", "__NoCorrectAnswer__", original_ground_truth="7")])
+    data = write(
+        tmp_path / "a.jsonl", [row("q1", "__NoCorrectAnswer__", original_ground_truth="7")]
+    )
     assert load_problems(find_benchmark("aime24"), data=data, limit=1)[0].gold == "7"
 
 
@@ -164,9 +203,19 @@ def test_the_options_of_a_multiple_choice_row_are_counted(tmp_path, lines, gold,
     ("aime24", "HuggingFaceH4/aime_2024", {"id": 60, "problem": "p", "answer": "025"}, "025"),
     ("aime25", "math-ai/aime25", {"id": "0", "problem": "p", "answer": "70"}, "70"),
     ("amc", "AI-MO/aimo-validation-amc", {"id": 0, "problem": "p", "answer": -4.0}, "-4"),
-    ("math500", "HuggingFaceH4/MATH-500", {"unique_id": "a/7", "problem": "p", "answer": "x^2"}, "x^2"),
+    (
+        "math500",
+        "HuggingFaceH4/MATH-500",
+        {"unique_id": "a/7", "problem": "p", "answer": "x^2"},
+        "x^2",
+    ),
     ("minerva", "math-ai/minervamath", {"question": "p", "answer": "4.5e33"}, "4.5e33"),
-    ("olympiad", "zwhe99/simplerl-OlympiadBench", {"question": "p", "final_answer": ["$2n$"]}, "$2n$"),
+    (
+        "olympiad",
+        "zwhe99/simplerl-OlympiadBench",
+        {"question": "p", "final_answer": ["$2n$"]},
+        "$2n$",
+    ),
 )
 def test_hub_rows_of_mathematics_become_problems(hub, name, hub_id, row, gold):
     hub[hub_id] = [row]
@@ -180,7 +229,8 @@ def test_hub_rows_of_mathematics_become_problems(hub, name, hub_id, row, gold):
 
 def test_arc_keeps_the_labels_of_its_options_letters_or_numbers_three_or_five(hub):
     of_three, of_five = (
-        {"text": list(texts), "label": list(labels)} for texts, labels in (("xyz", "123"), ("vwxyz", "ABCDE"))
+        {"text": list(texts), "label": list(labels)}
+        for texts, labels in (("xyz", "123"), ("vwxyz", "ABCDE"))
     )
     hub["allenai/ai2_arc"] = [
         {"id": "a", "question": "Which?", "choices": of_three, "answerKey": "2"},
@@ -193,7 +243,11 @@ def test_arc_keeps_the_labels_of_its_options_letters_or_numbers_three_or_five(hu
 
 
 def gpqa_row(number):
-    right = {"Record ID": f"rec{number}", "Question": f"Q{number}?\n", "Correct Answer": f"right of {number}"}
+    right = {
+        "Record ID": f"rec{number}",
+        "Question": f"Q{number}?\n",
+        "Correct Answer": f"right of {number}",
+    }
     return right | {f"Incorrect Answer {n}": f"wrong {n} of {number}\n" for n in (1, 2, 3)}
 
 
@@ -213,12 +267,21 @@ def test_gpqas_right_option_lies_at_a_drawn_place_that_never_changes(hub):
 
 def test_mmlu_pro_has_as_many_letters_as_options(hub):
     hub["TIGER-Lab/MMLU-Pro"] = [
-        {"question_id": 70, "question": "Q?", "options": [f"o{n}" for n in range(10)], "answer": "J"},
+        {
+            "question_id": 70,
+            "question": "Q?",
+            "options": [f"o{n}" for n in range(10)],
+            "answer": "J",
+        },
         {"question_id": 71, "question": "Q?", "options": ["yes", "no", "both"], "answer": "B"},
     ]
     ten, three = load_problems(find_benchmark("mmlu_pro"), limit=9)
     assert (ten.gold, ten.choices, options(ten)["J"]) == ("J", 10, "o9")
-    assert (three.prompt_id, three.gold, options(three)) == ("71", "B", {"A": "yes", "B": "no", "C": "both"})
+    assert (three.prompt_id, three.gold, options(three)) == (
+        "71",
+        "B",
+        {"A": "yes", "B": "no", "C": "both"},
+    )
 
 
 THIRTY_ONE = [{"id": str(n), "problem": f"p{n}", "answer": "1"} for n in range(31)]
@@ -228,9 +291,17 @@ THIRTY_ONE = [{"id": str(n), "problem": f"p{n}", "answer": "1"} for n in range(3
     "name, rows, expected",
     ("math500", None, "Couldn't reach 'HuggingFaceH4/MATH-500'"),
     ("math500", None, "give a file that has its problems"),
-    ("gpqa_diamond", None, "accept its terms at https://huggingface.co/datasets/Idavidrein/gpqa and set"),
+    (
+        "gpqa_diamond",
+        None,
+        "accept its terms at https://huggingface.co/datasets/Idavidrein/gpqa and set",
+    ),
     ("aime25", THIRTY_ONE, "aime25 has 30 problems, and 31 were found in math-ai/aime25"),
-    ("aime25", [{"question": "p", "answer": "1"}], "math-ai/aime25 has no column 'problem'; its columns"),
+    (
+        "aime25",
+        [{"question": "p", "answer": "1"}],
+        "math-ai/aime25 has no column 'problem'; its columns",
+    ),
 )
 def test_what_the_hub_does_not_have_is_one_sentence(hub, name, rows, expected):
     if rows is not None:
@@ -249,20 +320,34 @@ def test_the_arithmetic_benchmark_is_the_tasks_test_split():
     left, right = map(int, problems[0].messages[0].content.rstrip("=").split("+"))
     assert problems[0].gold == str(left + right)
     assert [m.role for m in problems[0].messages] == ["user"]
-    assert "-" in load_problems(find_benchmark("arithmetic:subtraction"), limit=1)[0].messages[0].content
+    assert (
+        "-"
+        in load_problems(find_benchmark("arithmetic:subtraction"), limit=1)[0]
+        .messages[0]
+        .content
+    )
 
 
-def test_a_benchmark_with_a_source_of_its_own_keeps_it_where_the_data_has_none_of_its_rows(tmp_path):
+def test_a_benchmark_with_a_source_of_its_own_keeps_it_where_the_data_has_none_of_its_rows(
+    tmp_path,
+):
     data = write(tmp_path / "a.jsonl", [row("q", "1", "amc")])
     assert len(load_problems(find_benchmark("arithmetic"), data=data)) == 400
-    held = write(tmp_path / "b.jsonl", [row("123+456=", "579", "arithmetic-addition", system=False)])
+    held = write(
+        tmp_path / "b.jsonl", [row("123+456=", "579", "arithmetic-addition", system=False)]
+    )
     problems = load_problems(find_benchmark("arithmetic"), data=held, limit=9)
     assert [(p.messages, p.gold) for p in problems] == [((Message("user", "123+456="),), "579")]
 
 
 def test_plain_questions_of_ones_own_get_the_benchmarks_prompt_and_system_message(tmp_path):
-    rows = [{"question": "1+1?", "answer": "one and one #### 2"}, {"question": "2+2?", "answer": "4"}]
-    first, second = load_problems(own(tmp_path, "prompt: 'Q: {problem}'\nsystem: Be brief.\n", rows))
+    rows = [
+        {"question": "1+1?", "answer": "one and one #### 2"},
+        {"question": "2+2?", "answer": "4"},
+    ]
+    first, second = load_problems(
+        own(tmp_path, "prompt: 'Q: {problem}'\nsystem: Be brief.\n", rows)
+    )
     assert first.messages == (Message("system", "Be brief."), Message("user", "Q: 1+1?"))
     assert (first.gold, second.gold) == ("2", "4")
 
@@ -287,17 +372,27 @@ CHOICE = "grader: choice\nprompt: '{problem} {choices}'\n"
 
 @each(
     "fields, change, expected",
-    ("answer: right, choices: o", {"right": "D"}, "'D' in right is not the label of an option (A, B, C)"),
+    (
+        "answer: right, choices: o",
+        {"right": "D"},
+        "'D' in right is not the label of an option (A, B, C)",
+    ),
     ("answer: right, choices: o", {"right": None}, "1 of 1 problems have no true answer"),
     ("answer: right, choices: o", {"o": ["x"]}, "needs 2 to 10 options"),
     ("answer: right, choices: o", {"o": ["x", None, "z"]}, "needs 2 to 10 options"),
     ("answer: right, choices: o", {"o": None}, "needs 2 to 10 options"),
     ("answer: right, choices: o", {"q": " "}, "has no 'problem'"),
-    ("answer: b, choices: [a, c, b]", {"a": "x", "c": "y", "b": None}, "has no b, the right option"),
+    (
+        "answer: b, choices: [a, c, b]",
+        {"a": "x", "c": "y", "b": None},
+        "has no b, the right option",
+    ),
 )
 def test_what_is_wrong_with_a_row_is_one_sentence(tmp_path, fields, change, expected):
     text = f"{CHOICE}fields: {{problem: q, {fields}}}\n"
-    benchmark = own(tmp_path, text, [{"q": "Which", "o": ["x", "y", "z"], "right": "A"} | change])
+    benchmark = own(
+        tmp_path, text, [{"q": "Which", "o": ["x", "y", "z"], "right": "A"} | change]
+    )
     assert expected in refusal(load_problems, benchmark)
 
 

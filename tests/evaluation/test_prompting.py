@@ -14,9 +14,7 @@ from olr_cli.engines.prompt_text import ChatFormat, render, render_all, tokenize
 from olr_cli.evaluation.prompting import Prompting, read_prompting
 
 MODEL = "builtin:addition-easier"
-TEMPLATE = (
-    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if not deep %}<quick>{% endif %}"
-)
+TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if not deep %}<quick>{% endif %}"
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +35,10 @@ WORDS = ("benchmarks", "mine.yaml", MODEL)
     (["--chat-template", "none"], "Think.\n\n1+1="),
     (["--chat-template", "t.jinja"], "<system>Think.<user>1+1=<quick>"),
     (["--chat-template", "t.jinja", "--template", "deep=true"], "<system>Think.<user>1+1="),
-    (["--chat-template", "t.jinja", "--template", "deep=false"], "<system>Think.<user>1+1=<quick>"),
+    (
+        ["--chat-template", "t.jinja", "--template", "deep=false"],
+        "<system>Think.<user>1+1=<quick>",
+    ),
 )
 def test_a_prompt_is_shown_as_the_settings_make_it(words, prompt):
     assert done(*WORDS, *words).stdout == f"{prompt}\ngold: 2\n"
@@ -47,11 +48,23 @@ def test_a_prompt_is_shown_as_the_settings_make_it(words, prompt):
     "words, sentence",
     (["--system", " "], "--system: the text is empty"),
     (["--chat-template", "nowhere.jinja"], "nowhere.jinja does not exist"),
-    (["--chat-template", "none", "--template", "deep=true"], "there is no chat template to take it"),
-    (["--chat-template", "t.jinja", "--template", "deap=true"], "no such variable (did you mean"),
+    (
+        ["--chat-template", "none", "--template", "deep=true"],
+        "there is no chat template to take it",
+    ),
+    (
+        ["--chat-template", "t.jinja", "--template", "deap=true"],
+        "no such variable (did you mean",
+    ),
     (["--chat-template", "t.jinja", "--template", "messages=1"], "no such variable"),
-    (["--chat-template", "t.jinja", "--template", "deep"], "--template: expected key=value, not deep"),
-    (["--chat-template", "t.jinja", "--template", "deep=[1"], "--template: deep: the value [1 is not"),
+    (
+        ["--chat-template", "t.jinja", "--template", "deep"],
+        "--template: expected key=value, not deep",
+    ),
+    (
+        ["--chat-template", "t.jinja", "--template", "deep=[1"],
+        "--template: deep: the value [1 is not",
+    ),
 )
 def test_a_wrong_setting_is_one_sentence(words, sentence):
     assert sentence in refused(*WORDS, *words)

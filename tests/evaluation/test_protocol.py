@@ -27,9 +27,9 @@ def samples(plain):
 
 
 def prompts(folder, benchmark="aime24"):
-    return pl.read_parquet(Path("evaluations") / folder / "generations" / f"{benchmark}.parquet")[
-        "prompt"
-    ].unique()
+    return pl.read_parquet(
+        Path("evaluations") / folder / "generations" / f"{benchmark}.parquet"
+    )["prompt"].unique()
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,9 @@ def somewhere(here):
     pl.DataFrame(table).write_parquet("problems.parquet")
     for name in (QWEN, LLAMA):
         shutil.copytree(policy_path("builtin:addition-easier"), name)
-        config = json.loads(Path(name, "config.json").read_text()) | {"max_position_embeddings": 512}
+        config = json.loads(Path(name, "config.json").read_text()) | {
+            "max_position_embeddings": 512
+        }
         Path(name, "config.json").write_text(json.dumps(config))
 
 
@@ -59,13 +61,24 @@ def test_as_in_the_paper_aime_is_sampled_8_times_and_the_command_says_so():
     plain, said = answered(*words)
     assert samples(plain) == {"aime24": 8, "math500": 1}
     assert "those behind the paper's scores" in said
-    assert any("8 samples of AIME and AMC, the authors' grader" in note for note in plain["notes"])
+    assert any(
+        "8 samples of AIME and AMC, the authors' grader" in note for note in plain["notes"]
+    )
     again, said = answered(*words[:-3])
     assert samples(again) == samples(plain), "an evaluation goes on under its own protocol"
 
 
 def test_an_evaluation_made_otherwise_stays_as_it_is():
-    words = (QWEN, "--data", "problems.parquet", "--benchmarks", "aime24", *SHORT, "--temperature", "1")
+    words = (
+        QWEN,
+        "--data",
+        "problems.parquet",
+        "--benchmarks",
+        "aime24",
+        *SHORT,
+        "--temperature",
+        "1",
+    )
     plain, _ = answered(*words)
     assert samples(plain) == {"aime24": 32}
     plain, said = answered(*words, "--paper")
@@ -75,16 +88,36 @@ def test_an_evaluation_made_otherwise_stays_as_it_is():
 
 
 def test_what_the_command_line_sets_counts_under_any_protocol():
-    words = (QWEN, "--data", "problems.parquet", "--benchmarks", "aime24", *SHORT, "--samples", "2")
+    words = (
+        QWEN,
+        "--data",
+        "problems.parquet",
+        "--benchmarks",
+        "aime24",
+        *SHORT,
+        "--samples",
+        "2",
+    )
     plain, _ = answered(*words, "--paper", *AS_PAPER)
     assert samples(plain) == {"aime24": 2}
 
 
 def test_the_llama_model_reads_message_and_question_joined():
-    words = (LLAMA, "--data", "problems.parquet", "--benchmarks", "aime24", *SHORT, "--samples", "1")
+    words = (
+        LLAMA,
+        "--data",
+        "problems.parquet",
+        "--benchmarks",
+        "aime24",
+        *SHORT,
+        "--samples",
+        "1",
+    )
     answered(*words, "--paper", *AS_PAPER)
     assert prompts(LLAMA).to_list() == [f"<bos>{SYSTEM_PROMPT}What is 0 + 1?"]
-    answered(*words, "--chat-template", "none", "--out", "evaluations/plain", "--paper", *AS_PAPER)
+    answered(
+        *words, "--chat-template", "none", "--out", "evaluations/plain", "--paper", *AS_PAPER
+    )
     assert prompts("plain").to_list() == [f"{SYSTEM_PROMPT}\n\nWhat is 0 + 1?"]
 
 

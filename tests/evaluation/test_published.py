@@ -56,9 +56,17 @@ def test_the_packaged_scores_are_the_published_ones():
 def test_a_row_is_found_by_what_was_trained():
     base = published_row(Setting("Qwen3-4B-Base"))
     assert base.scores["aime24"] == pytest.approx(0.096)
-    olr = published_row(Setting("Qwen3-4B-Base", "olr", "active", Decimal("0.50"), 800, Decimal("0.05"), 5))
+    olr = published_row(
+        Setting("Qwen3-4B-Base", "olr", "active", Decimal("0.50"), 800, Decimal("0.05"), 5)
+    )
     assert olr.scores["mmlu_pro"] == pytest.approx(0.548)
-    assert olr.tables == ("noise_ratios", "baselines", "slope_sensitivity", "warmup_sensitivity", "ablation")
+    assert olr.tables == (
+        "noise_ratios",
+        "baselines",
+        "slope_sensitivity",
+        "warmup_sensitivity",
+        "ablation",
+    )
 
 
 def test_means_follow_from_the_scores():
@@ -70,8 +78,14 @@ def test_means_follow_from_the_scores():
 
 @each(
     "setting, words",
-    (("Qwen3-4B-Bas",), r"no scores of 'Qwen3-4B-Bas' \(did you mean 'Qwen3-4B-Base'\?\); it has"),
-    (("Qwen3-8B-Base", "grpo"), "no row for Qwen3-8B-Base, grpo; the nearest are Qwen3-8B-Base; "),
+    (
+        ("Qwen3-4B-Bas",),
+        r"no scores of 'Qwen3-4B-Bas' \(did you mean 'Qwen3-4B-Base'\?\); it has",
+    ),
+    (
+        ("Qwen3-8B-Base", "grpo"),
+        "no row for Qwen3-8B-Base, grpo; the nearest are Qwen3-8B-Base; ",
+    ),
 )
 def test_what_was_not_published_is_one_sentence_with_what_was(setting, words):
     with pytest.raises(UserError, match=words):
@@ -97,8 +111,14 @@ SMALL = {"prompts": 20, "prompts_per_step": 20, "epochs": 1, "store_rollouts": F
     ({"noise": "inactive", "ratio": 0.3, "method": OLR}, ("olr", "inactive", "0.3", "0.05", 5)),
     ({"method": {"name": "grpo"}}, ("grpo", "active", "0.5", None, None)),
     ({"noise": None, "method": {"name": "grpo"}}, ("grpo", None, None, None, None)),
-    ({"method": {**OLR, "criteria": ["consistency"]}}, ("olr_without_slope", "active", "0.5", None, 5)),
-    ({"method": {**OLR, "criteria": ["slope"]}}, ("olr_without_consistency", "active", "0.5", "0.05", 5)),
+    (
+        {"method": {**OLR, "criteria": ["consistency"]}},
+        ("olr_without_slope", "active", "0.5", None, 5),
+    ),
+    (
+        {"method": {**OLR, "criteria": ["slope"]}},
+        ("olr_without_consistency", "active", "0.5", "0.05", 5),
+    ),
 )
 def test_a_run_is_called_what_the_paper_calls_its_setting(tmp_path, changes, expected):
     found = setting_of(write_history(tmp_path / "run", **{**SMALL, **changes}))
@@ -117,7 +137,10 @@ def test_a_run_is_called_what_the_paper_calls_its_setting(tmp_path, changes, exp
         "olr, .*, verifier rule on answer",
     ),
     (
-        {"verifier": {"false_positive_rate": 0.1}, "method": {**OLR, "majority_graded_by": "verifier"}},
+        {
+            "verifier": {"false_positive_rate": 0.1},
+            "method": {**OLR, "majority_graded_by": "verifier"},
+        },
         r"olr\+graded_by_verifier, active noise 0.5, verifier FP 0.1",
     ),
     ({"data": {"verified": 10}}, "olr, active noise 0.5, verified labels"),
@@ -125,7 +148,10 @@ def test_a_run_is_called_what_the_paper_calls_its_setting(tmp_path, changes, exp
         {"data": {"verified": 10}, "method": {**OLR, "prompts": "verified"}},
         r"olr\+verified_only, .*, verified labels",
     ),
-    ({"noise": {"type": "active", "ratio": 0.5, "draw": "frequency"}}, "olr, .*, labels drawn by frequency"),
+    (
+        {"noise": {"type": "active", "ratio": 0.5, "draw": "frequency"}},
+        "olr, .*, labels drawn by frequency",
+    ),
     ({"noise": {"type": "mixed", "ratio": 0.5}}, "olr, mixed noise 0.5"),
     ({"method": {"name": "mine.py:olr"}}, "mine.py:olr, active noise 0.5"),
     ({"method": {"name": "token_entropy", "score_reduction": "sum"}}, r"token_entropy\+sum"),
@@ -136,30 +162,48 @@ def test_a_run_with_other_labels_or_rewards_is_no_row_of_the_paper(tmp_path, sec
     noise = {"noise": {"type": "active", "ratio": 0.5}}
     (run / "recipe.yaml").write_text(recipe_yaml(validate({**of_paper, **noise}, "")))
     assert published_row(setting_of(run)).tables[0] == "noise_ratios"
-    (run / "recipe.yaml").write_text(recipe_yaml(validate({**of_paper, **noise, **sections}, "")))
+    (run / "recipe.yaml").write_text(
+        recipe_yaml(validate({**of_paper, **noise, **sections}, ""))
+    )
     with pytest.raises(
-        UserError, match=f"the paper has no row for Qwen3-4B-Base, {words}; the nearest are Qwen3"
+        UserError,
+        match=f"the paper has no row for Qwen3-4B-Base, {words}; the nearest are Qwen3",
     ):
         published_row(setting_of(run))
 
 
 def test_a_verifier_without_errors_changes_nothing(tmp_path):
     method = {**OLR, "majority_graded_by": "verifier"}
-    runs = [write_history(tmp_path / name, **SMALL, method=it) for name, it in (("a", OLR), ("b", method))]
-    none = write_history(tmp_path / "c", **SMALL, method=OLR, verifier={"false_negative_rate": 0})
+    runs = [
+        write_history(tmp_path / name, **SMALL, method=it)
+        for name, it in (("a", OLR), ("b", method))
+    ]
+    none = write_history(
+        tmp_path / "c", **SMALL, method=OLR, verifier={"false_negative_rate": 0}
+    )
     assert len({setting_of(run) for run in (*runs, none)}) == 1
 
 
 def test_marks_in_the_file_come_to_a_ratio_of_one_decimal(tmp_path):
-    run = write_history(tmp_path / "run", **{**SMALL, "ratio": 0.46, "prompts": 50, "prompts_per_step": 50})
+    run = write_history(
+        tmp_path / "run", **{**SMALL, "ratio": 0.46, "prompts": 50, "prompts_per_step": 50}
+    )
     recipe = run / "recipe.yaml"
     recipe.write_text(recipe.read_text().replace("  ratio: 0.46\n", ""))
     found = setting_of(run)
-    assert (found.noise_type, found.noise_ratio, found.train_prompts) == ("active", Decimal("0.5"), 50)
+    assert (found.noise_type, found.noise_ratio, found.train_prompts) == (
+        "active",
+        Decimal("0.5"),
+        50,
+    )
 
 
 def test_a_verified_label_is_no_noise_among_marks(tmp_path):
     labels = scan_labels(write_history(tmp_path / "run", **SMALL))
     assert marked_noise(labels) == ("active", 0.5)
-    verified = pl.when(pl.col("noise_type") != "clean").then(pl.lit("verified")).otherwise("label_source")
+    verified = (
+        pl.when(pl.col("noise_type") != "clean")
+        .then(pl.lit("verified"))
+        .otherwise("label_source")
+    )
     assert marked_noise(labels.with_columns(label_source=verified)) is None

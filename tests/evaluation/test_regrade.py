@@ -26,7 +26,11 @@ def folder(tmp_path, benchmark):
 
 
 def test_grading_again_with_the_same_grader_changes_nothing(folder):
-    files = [folder / "scores.json", folder / "evaluation.json", folder / "generations" / "sums.parquet"]
+    files = [
+        folder / "scores.json",
+        folder / "evaluation.json",
+        folder / "generations" / "sums.parquet",
+    ]
     before = [file.read_bytes() for file in files]
     regrade(folder, say=(said := []).append)
     assert said == [f"{folder}: {PROBLEMS * SAMPLES} samples graded again, 0 grades changed"]
@@ -39,11 +43,14 @@ def test_grades_follow_the_responses(folder):
     rows = table.to_pylist()
     right = sum(row["is_correct"] for row in rows)
     for row in rows:
-        row["response"] = row["response"].replace("boxed", "fbox" if row["is_correct"] else "boxed")
+        row["response"] = row["response"].replace(
+            "boxed", "fbox" if row["is_correct"] else "boxed"
+        )
     pq.write_table(type(table).from_pylist(rows, table.schema), file)
     [score] = regrade(folder, say=(said := []).append)
     assert (
-        f", {right} grades changed" in said[0] and sum("now wrong: None for" in line for line in said) == 10
+        f", {right} grades changed" in said[0]
+        and sum("now wrong: None for" in line for line in said) == 10
     )
     assert said[-1] == f"  … and {right - 10} more that are now wrong"
     assert score.avg == 0
@@ -62,7 +69,10 @@ def test_grading_again_counts_what_could_not_be_scored_and_proposes_an_extractor
     regrade(folder, say=(said := []).append)
     _, reasons, proposal, *_ = said
     rest = len(rows) - 1
-    assert reasons == f"  not scored, and counted as wrong: 1 (the gold cannot be read), {rest} (no answer)"
+    assert (
+        reasons
+        == f"  not scored, and counted as wrong: 1 (the gold cannot be read), {rest} (no answer)"
+    )
     assert proposal == f"  The extractor after:#### reads {rest} of {rest} responses."
 
 
@@ -70,7 +80,9 @@ def test_a_benchmark_is_graded_as_it_is_defined_now_if_it_is_named(folder, bench
     [score] = regrade(folder, [benchmark.model_copy(update={"extractor": "reversed_digits"})])
     assert score.missing_answers == 1
     regrade(folder, say=(said := []).append)
-    assert "0 grades changed" in said[0], "the definition it was graded by is the evaluation's now"
+    assert "0 grades changed" in said[0], (
+        "the definition it was graded by is the evaluation's now"
+    )
     assert regrade(folder, [benchmark])[0].missing_answers == 0
 
 
@@ -105,14 +117,25 @@ def test_what_changed_is_said_and_the_rules_are_todays(folder, benchmark, capsys
 
     said = done("regrade", folder).stderr
     answer, gold = right[0]["answer"], right[0]["gold"]
-    assert "1 grades changed" in said and f"now right: {answer} for {gold} (sums, problem" in said
-    assert json.loads((folder / "evaluation.json").read_text())["benchmarks"]["sums"]["answer_rules"] == RULES
+    assert (
+        "1 grades changed" in said and f"now right: {answer} for {gold} (sums, problem" in said
+    )
+    assert (
+        json.loads((folder / "evaluation.json").read_text())["benchmarks"]["sums"][
+            "answer_rules"
+        ]
+        == RULES
+    )
 
 
 @pytest.mark.parametrize("tolerance", [1.0, -0.1, float("nan")])
-def test_a_tolerance_that_no_benchmark_may_have_is_refused_and_nothing_is_written(folder, tolerance):
+def test_a_tolerance_that_no_benchmark_may_have_is_refused_and_nothing_is_written(
+    folder, tolerance
+):
     before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
-    with pytest.raises(UserError, match=r"tolerance: .* is no tolerance; give a number from 0 to below 1"):
+    with pytest.raises(
+        UserError, match=r"tolerance: .* is no tolerance; give a number from 0 to below 1"
+    ):
         regrade(folder, tolerance=tolerance)
     assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
     assert regrade(folder, tolerance=0.99)

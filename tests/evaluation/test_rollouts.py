@@ -19,7 +19,12 @@ from olr_cli.engines.launch import launch, unfinished_run
 from olr_cli.engines.local.engine import LocalRunner
 from olr_cli.engines.models import policy_path
 from olr_cli.errors import UserError
-from olr_cli.evaluation.rollouts import RolloutSampler, backend_of, rollouts_recipe, rollouts_summary
+from olr_cli.evaluation.rollouts import (
+    RolloutSampler,
+    backend_of,
+    rollouts_recipe,
+    rollouts_summary,
+)
 from olr_cli.recipe.layers import validate
 from olr_cli.runs import writer
 from olr_cli.runs.directory import read_manifest, write_manifest
@@ -34,7 +39,9 @@ TRAIN = {"epochs": 2, "rollouts_per_prompt": 4, "max_new_tokens": 5, "prompts_pe
 
 
 def recipe(data="arithmetic", model=MODEL, *, seed=3, data_keys=DATA, **train):
-    return rollouts_recipe(model, {"train": str(data), **data_keys}, TRAIN | train, seed=seed, device="cpu")
+    return rollouts_recipe(
+        model, {"train": str(data), **data_keys}, TRAIN | train, seed=seed, device="cpu"
+    )
 
 
 def sample(path, a_recipe=None, *, resume=False):
@@ -49,11 +56,15 @@ def sample(path, a_recipe=None, *, resume=False):
 
 def tables(path):
     order = ["step", "prompt_id"]
-    return scan_labels(path).sort(order).collect(), scan_rollouts(path).sort([*order, "sample"]).collect()
+    return scan_labels(path).sort(order).collect(), scan_rollouts(path).sort(
+        [*order, "sample"]
+    ).collect()
 
 
 def files(path):
-    return {p: p.stat().st_mtime_ns for p in path.rglob("*") if p.is_file() and p.name != ".lock"}
+    return {
+        p: p.stat().st_mtime_ns for p in path.rglob("*") if p.is_file() and p.name != ".lock"
+    }
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +91,8 @@ def test_every_prompt_is_visited_as_often_as_asked_and_trains_never(whole):
 def test_visits_of_a_prompt_are_drawn_anew(whole):
     _, records = tables(whole)
     first, second = (
-        records.filter(pl.col("visit") == visit).sort("prompt_id", "sample")["response"] for visit in (1, 2)
+        records.filter(pl.col("visit") == visit).sort("prompt_id", "sample")["response"]
+        for visit in (1, 2)
     )
     assert 0.2 < (first != second).mean() < 1
 
@@ -137,13 +149,21 @@ def test_a_run_that_is_given_more_visits_equals_one_of_as_many_from_the_start(wh
 
 def test_a_run_goes_on_with_its_own_backend(whole):
     assert backend_of(whole, None) == backend_of(whole, "transformers") == "transformers"
-    assert "was sampled by transformers, and vllm draws otherwise" in refusal(backend_of, whole, "vllm")
+    assert "was sampled by transformers, and vllm draws otherwise" in refusal(
+        backend_of, whole, "vllm"
+    )
 
 
 @each(
     "lost, message",
-    ("metrics.jsonl", "holds step 6 and would go on after step 0: lines of metrics.jsonl have gone"),
-    ("labels/step-000002.parquet", "shards or the line in metrics.jsonl of step 2 have gone; restore"),
+    (
+        "metrics.jsonl",
+        "holds step 6 and would go on after step 0: lines of metrics.jsonl have gone",
+    ),
+    (
+        "labels/step-000002.parquet",
+        "shards or the line in metrics.jsonl of step 2 have gone; restore",
+    ),
 )
 def test_a_resume_without_what_was_there_removes_nothing(whole, tmp_path, lost, message):
     run = tmp_path / "run"
@@ -156,16 +176,22 @@ def test_a_resume_without_what_was_there_removes_nothing(whole, tmp_path, lost, 
 
 
 def test_rollouts_and_training_do_not_continue_each_other(whole, tmp_path):
-    with pytest.raises(UserError, match="holds rollouts without training, which `olr rollouts` resumes"):
+    with pytest.raises(
+        UserError, match="holds rollouts without training, which `olr rollouts` resumes"
+    ):
         launch(recipe(), whole, LocalRunner, LineProgress(io.StringIO()), resume=True)
     trained = tmp_path / "runs" / "trained"
     shutil.copytree(whole, trained)
     manifest = read_manifest(trained) | {"status": "interrupted"}
     del manifest["kind"]  # a run from before there were kinds is of training
     write_manifest(trained, manifest)
-    assert "is a training run, which `olr train` resumes" in refusal(sample, trained, resume=True)
+    assert "is a training run, which `olr train` resumes" in refusal(
+        sample, trained, resume=True
+    )
     assert unfinished_run(recipe(), tmp_path / "runs") == trained
-    assert "no unfinished run" in refusal(unfinished_run, recipe(), tmp_path / "runs", kind="rollouts")
+    assert "no unfinished run" in refusal(
+        unfinished_run, recipe(), tmp_path / "runs", kind="rollouts"
+    )
 
 
 def test_noise_that_a_file_carries_is_in_the_records(tmp_path):
@@ -185,7 +211,11 @@ def test_noise_that_a_file_carries_is_in_the_records(tmp_path):
 
 def rows(file, count=6, **columns):
     return json_lines(
-        file, *({"question": f"{100 + n}+{205 + n}=", "answer": "1", **columns} for n in range(count))
+        file,
+        *(
+            {"question": f"{100 + n}+{205 + n}=", "answer": "1", **columns}
+            for n in range(count)
+        ),
     )
 
 
@@ -195,7 +225,11 @@ def test_the_summary_says_what_is_unknown(tmp_path):
     last_row = shown.splitlines()[-1].split()
     answer = rollouts_summary(tmp_path / "run", "a note")
     lines = "\n".join(answer.parts)
-    assert last_row[:3] == ["2", "100%", "0%"]  # differs, then agree: the shares of right ones are blank
+    assert last_row[:3] == [
+        "2",
+        "100%",
+        "0%",
+    ]  # differs, then agree: the shares of right ones are blank
     assert "majority is right                 unknown" in lines
     assert "majority differs from the label   100.0%" in lines
     assert "6 prompts x 2 visits x 4 rollouts of builtin:addition-easier" in lines
@@ -214,7 +248,9 @@ def test_responses_without_answers_are_warned_of_after_the_first_step(tmp_path):
 
 def test_a_prompt_too_long_is_refused_before_anything_is_written(tmp_path):
     data = rows(tmp_path / "mine.jsonl", count=2, question="1+" * 500)
-    assert "2 of 2 prompts leave no room for a response" in refusal(sample, tmp_path / "run", recipe(data))
+    assert "2 of 2 prompts leave no room for a response" in refusal(
+        sample, tmp_path / "run", recipe(data)
+    )
     assert not (tmp_path / "run").exists()
 
 

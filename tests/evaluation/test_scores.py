@@ -35,8 +35,16 @@ def generations(*problems, **columns):
     rows = []
     for p, letters in enumerate(problems):
         for s, letter in enumerate(letters):
-            answer, thought = None if letter == "-" else letter, {"t": True, "T": False}.get(letter)
-            row = {"problem_id": f"problem {p}", "sample": s, "answer": answer, "answer_class": answer}
+            answer, thought = (
+                None if letter == "-" else letter,
+                {"t": True, "T": False}.get(letter),
+            )
+            row = {
+                "problem_id": f"problem {p}",
+                "sample": s,
+                "answer": answer,
+                "answer_class": answer,
+            }
             row |= {
                 "gold": "R",
                 "is_correct": letter == "R",
@@ -55,7 +63,11 @@ def test_avg_is_the_mean_over_problems_of_the_share_of_right_samples():
     found = of("amc", "RRRR", "RABC", "A-BC")
     assert (found.problems, found.samples, found.whole) == (3, 4, 83)
     assert found.avg == pytest.approx((1 + 0.25 + 0) / 3)
-    assert found.by_problem == {("problem 0", "R"): 1.0, ("problem 1", "R"): 0.25, ("problem 2", "R"): 0.0}
+    assert found.by_problem == {
+        ("problem 0", "R"): 1.0,
+        ("problem 1", "R"): 0.25,
+        ("problem 2", "R"): 0.0,
+    }
     assert (found.truncated, found.missing_answers, found.mean_tokens) == (1 / 12, 1 / 12, 25)
 
 
@@ -69,15 +81,17 @@ def test_a_response_that_ends_inside_its_thinking_is_a_cut_one():
 @pytest.mark.parametrize("problems", [("RRRR", "RABC", "A-BC"), ("RRRR", "RRRR")])
 def test_a_score_is_read_as_it_was_written_but_for_its_problems(problems):
     written = of("amc", *problems)
-    assert TypeAdapter(Score).validate_python(json.loads(json.dumps(as_json(written)))) == replace(
-        written, by_problem={}
-    )
+    assert TypeAdapter(Score).validate_python(
+        json.loads(json.dumps(as_json(written)))
+    ) == replace(written, by_problem={})
 
 
 @each("numbers, samples", ([0, 1, 2], 1), ([0, 1, 2], 4), ([0, 1, 1], 3), ([1, 2, 3], 3))
 def test_other_samples_than_those_asked_for_are_an_error(numbers, samples):
     told = f"amc: problem problem 1 has 3 stored samples, not the {samples} numbered 0 to {samples - 1}"
-    rows = pl.concat([generations("R" * samples), generations("", "RRA", sample=pl.Series(numbers))])
+    rows = pl.concat(
+        [generations("R" * samples), generations("", "RRA", sample=pl.Series(numbers))]
+    )
     with pytest.raises(UserError, match=told):
         score(AMC, rows, samples)
 
@@ -85,7 +99,9 @@ def test_other_samples_than_those_asked_for_are_an_error(numbers, samples):
 def test_missing_problems_are_an_error():
     with pytest.raises(UserError, match="amc: 2 of 3 problems have generations"):
         score(AMC, generations("RA", "AA"), 2, problems=3)
-    assert "amc: 0 problems have generations" in refusal(score, AMC, generations("R").clear(), 1)
+    assert "amc: 0 problems have generations" in refusal(
+        score, AMC, generations("R").clear(), 1
+    )
 
 
 def test_pass_at_k_is_the_share_of_k_subsets_with_a_right_sample():
@@ -94,7 +110,9 @@ def test_pass_at_k_is_the_share_of_k_subsets_with_a_right_sample():
             samples = [True] * right + [False] * (n - right)
             for k in range(1, n + 1):
                 subsets = list(combinations(samples, k))
-                assert pass_at(k, n, right) == pytest.approx(sum(map(any, subsets)) / len(subsets))
+                assert pass_at(k, n, right) == pytest.approx(
+                    sum(map(any, subsets)) / len(subsets)
+                )
 
 
 def test_pass_at_k_is_given_for_powers_of_two_and_n():
@@ -122,7 +140,9 @@ def test_the_interval_is_scipys_and_the_same_every_time():
     low, high = bootstrap_interval([values], "a")
     assert bootstrap_interval([values], "a") == (low, high)
     assert bootstrap_interval([values], "b") != (low, high)
-    expected = bootstrap([values], lambda x, axis: x.mean(axis), method="BCa", rng=1).confidence_interval
+    expected = bootstrap(
+        [values], lambda x, axis: x.mean(axis), method="BCa", rng=1
+    ).confidence_interval
     assert (low, high) == pytest.approx(expected, abs=0.01)
 
 
@@ -169,7 +189,10 @@ def test_differences_are_over_the_problems_that_both_have():
 
 
 def test_benchmarks_without_a_common_problem_have_no_difference():
-    for of_others in ({"problem_id": pl.Series(["x", "y"])}, {"gold": pl.lit("of another file")}):
+    for of_others in (
+        {"problem_id": pl.Series(["x", "y"])},
+        {"gold": pl.lit("of another file")},
+    ):
         other = score(AMC, generations("R", "A", **of_others), 1)
         assert paired_differences([of("amc", "R", "A"), of("math500", "R", "A")], [other]) == {}
 

@@ -16,7 +16,9 @@ from olr_cli.evaluation.published import Setting, published_row
 from olr_cli.evaluation.results import NamedScores, scores_table
 from olr_cli.evaluation.scores import score
 
-OLR = published_row(Setting("Qwen3-4B-Base", "olr", "active", Decimal("0.5"), 800, Decimal("0.05"), 5))
+OLR = published_row(
+    Setting("Qwen3-4B-Base", "olr", "active", Decimal("0.5"), 800, Decimal("0.05"), 5)
+)
 OWN = Benchmark(name="own_set", title="Own_set & co", source={"file": "own.jsonl"})
 
 
@@ -25,7 +27,13 @@ def scored(benchmark, right, problems, samples=1, thoughts=None):
 
     With `thoughts` the others end inside their thinking.
     """
-    samples_of = {"gold": "x", "answer": "x", "answer_class": "x", "tokens": 7, "truncated": False}
+    samples_of = {
+        "gold": "x",
+        "answer": "x",
+        "answer_class": "x",
+        "tokens": 7,
+        "truncated": False,
+    }
     rows = [
         {"problem_id": f"problem {p}", "sample": s, "is_correct": p < right, **samples_of}
         | {"unfinished_thought": thoughts and p >= right}
@@ -36,7 +44,9 @@ def scored(benchmark, right, problems, samples=1, thoughts=None):
 
 
 def evaluation(name, right=10, names=PAPER, problems=20, samples=1):
-    return NamedScores(name, tuple(scored(find_benchmark(n), right, problems, samples) for n in names))
+    return NamedScores(
+        name, tuple(scored(find_benchmark(n), right, problems, samples) for n in names)
+    )
 
 
 def test_thinking_that_does_not_end_has_a_column_where_models_think():
@@ -67,7 +77,9 @@ def theirs():
 
 
 def test_columns_are_in_the_papers_order_with_the_averages_and_own_benchmarks_last():
-    shuffled = NamedScores("a", tuple(scored(b, 1, 2) for b in (OWN, *map(find_benchmark, reversed(PAPER)))))
+    shuffled = NamedScores(
+        "a", tuple(scored(b, 1, 2) for b in (OWN, *map(find_benchmark, reversed(PAPER))))
+    )
     titles = [find_benchmark(name).title for name in PAPER]
     averages = ("in-distribution", "out-of-distr.")
     expected = [*titles[:6], averages[0], *titles[6:], averages[1], "Own_set & co"]
@@ -75,7 +87,9 @@ def test_columns_are_in_the_papers_order_with_the_averages_and_own_benchmarks_la
 
 
 def test_one_evaluation_is_shown_in_detail():
-    table = scores_table([evaluation("a", right=5, names=("amc", "math500"), problems=20, samples=4)])
+    table = scores_table(
+        [evaluation("a", right=5, names=("amc", "math500"), problems=20, samples=4)]
+    )
     lines = rendered(table).splitlines()
     assert lines[0].startswith("a, %")
     heads = "benchmark problems n avg@n 95 % interval maj@n pass@n cut no answer"
@@ -84,11 +98,15 @@ def test_one_evaluation_is_shown_in_detail():
     assert lines[2].split()[-4:] == ["25.0", "25.0", "0.0", "0.0"]
     assert re.search(r"\[ ?\d+\.\d, \d+\.\d\]", lines[2])
     line = rendered(scores_table([evaluation("a", names=("amc",))])).splitlines()[2]
-    assert line.split()[-4:] == ["–", "–", "0.0", "0.0"], "one sample has neither maj@n nor pass@n"
+    assert line.split()[-4:] == ["–", "–", "0.0", "0.0"], (
+        "one sample has neither maj@n nor pass@n"
+    )
 
 
 def test_several_evaluations_are_shown_side_by_side():
-    many = [evaluation(f"step {10 * i}", right=i, names=("amc", "math500")) for i in range(1, 8)]
+    many = [
+        evaluation(f"step {10 * i}", right=i, names=("amc", "math500")) for i in range(1, 8)
+    ]
     text = rendered(scores_table(many))
     lines = [line.split() for line in text.splitlines() if line.startswith("AMC")]
     assert lines == [["AMC", "5.0", "10.0", "15.0", "20.0", "25.0"], ["AMC", "30.0", "35.0"]]
@@ -96,8 +114,12 @@ def test_several_evaluations_are_shown_side_by_side():
 
 @pytest.mark.parametrize("count", [1, 2, 6])
 def test_a_terminal_of_80_columns_is_enough(count, theirs):
-    names = [f"runs/a-long-name-of-a-run-{i}/checkpoints/step-000050 [best]" for i in range(count)]
-    table = scores_table([evaluation(name, right=20 if i else 11) for i, name in enumerate(names)], theirs)
+    names = [
+        f"runs/a-long-name-of-a-run-{i}/checkpoints/step-000050 [best]" for i in range(count)
+    ]
+    table = scores_table(
+        [evaluation(name, right=20 if i else 11) for i, name in enumerate(names)], theirs
+    )
     text = rendered(table)
     assert "[best]" in text
     assert "[-" in text or "[+" in text
@@ -112,7 +134,10 @@ def test_the_paper_stands_beside_ours_with_the_difference(ours):
     assert difference[:3] == ["+39.6", "+44.6", "+10.3"]
     assert difference[titles.index("MATH-500")] == "-21.4"
     base = rows_of(scores_table([ours], published_row(Setting("Qwen3-4B-Base"))))["paper"]
-    assert [base[titles.index(name)] for name in ("in-distribution", "out-of-distr.")] == ["24.8", "27.7"]
+    assert [base[titles.index(name)] for name in ("in-distribution", "out-of-distr.")] == [
+        "24.8",
+        "27.7",
+    ]
 
 
 def test_what_the_paper_does_not_have_is_left_open():
@@ -129,7 +154,9 @@ def test_two_evaluations_are_compared_problem_by_problem(ours, theirs):
     assert re.fullmatch(r"\+20\.0 \[\+\d+\.\d, \+\d+\.\d\]", rows["difference"][0])
     text = rendered(table)
     assert "runs/ours step 50 against runs/theirs, %" in text
-    line = next(line for line in text.split("against")[1].splitlines() if line.startswith("AIME24"))
+    line = next(
+        line for line in text.split("against")[1].splitlines() if line.startswith("AIME24")
+    )
     assert line.split()[:4] == ["AIME24", "60.0", "40.0", "+20.0"]
 
 
@@ -138,18 +165,27 @@ def test_each_of_several_evaluations_has_its_own_line_of_differences(ours, their
     assert rows[f"difference: {ours.name}"][0].startswith("+20.0")
     assert rows["difference: third"][0] == "+0.0"
     alone = rows_of(scores_table([theirs, ours], theirs))
-    assert list(alone) == ["", ours.name, theirs.name, "difference"], "it is not compared with itself"
+    assert list(alone) == ["", ours.name, theirs.name, "difference"], (
+        "it is not compared with itself"
+    )
 
 
 def test_latex_has_the_papers_heads_and_intervals_as_scripts(ours):
     text = tables.latex(scores_table([ours], OLR))
-    assert r" & \multicolumn{7}{c}{In-distribution} & \multicolumn{4}{c}{Out-of-distribution} \\" in text
+    assert (
+        r" & \multicolumn{7}{c}{In-distribution} & \multicolumn{4}{c}{Out-of-distribution} \\"
+        in text
+    )
     line = next(line for line in text.splitlines() if line.startswith(ours.name))
-    assert re.fullmatch(r"runs/ours step 50( & \$60\.0_\{\d+\.\d\}\^\{\d+\.\d\}\$){11} \\\\", line)
+    assert re.fullmatch(
+        r"runs/ours step 50( & \$60\.0_\{\d+\.\d\}\^\{\d+\.\d\}\$){11} \\\\", line
+    )
 
 
 def test_csv_has_a_line_an_evaluation_and_benchmark(ours, theirs):
-    lines = list(csv.DictReader(io.StringIO(tables.comma_separated(scores_table([ours], theirs)))))
+    lines = list(
+        csv.DictReader(io.StringIO(tables.comma_separated(scores_table([ours], theirs))))
+    )
     assert [line["benchmark"] for line in lines] == [*PAPER, "in", "out"]
     first, average = lines[0], lines[-1]
     assert (first["model"], first["problems"], first["samples"]) == (ours.name, "20", "1")
@@ -163,19 +199,25 @@ def test_csv_has_a_line_an_evaluation_and_benchmark(ours, theirs):
 def test_notes_say_what_is_compared_and_what_was_scored_in_part(ours, theirs):
     against_paper = " ".join(scores_table([ours], OLR).notes)
     assert "Qwen3-4B-Base, olr, active noise 0.5 (noise_ratios, baselines" in against_paper
-    assert "runs/ours step 50: only some problems were scored (AIME24 20 of 30, " in against_paper
+    assert (
+        "runs/ours step 50: only some problems were scored (AIME24 20 of 30, " in against_paper
+    )
     assert "paired by problem" in " ".join(scores_table([ours], theirs).notes)
     whole, part = evaluation("a", names=("amc",)), evaluation("b", names=("amc",), problems=15)
     of_both = "differences are of the problems that both have (AMC 15)."
     assert f"a: {of_both}" in scores_table([whole], part).notes
     assert f"b: {of_both}" in scores_table([part], whole).notes
-    others = NamedScores("c", (replace(whole.scores[0], by_problem={("problem 0", "another gold"): 1.0}),))
+    others = NamedScores(
+        "c", (replace(whole.scores[0], by_problem={("problem 0", "another gold"): 1.0}),)
+    )
     assert f"a: {of_both.replace('15', '0')}" in scores_table([whole], others).notes
     assert not any(of_both in note for note in scores_table([whole], whole).notes)
 
 
 def test_notes_explain_a_missing_interval():
-    assert not any("no interval" in note for note in scores_table([evaluation("a", names=("amc",))]).notes)
+    assert not any(
+        "no interval" in note for note in scores_table([evaluation("a", names=("amc",))]).notes
+    )
     solved = scores_table([evaluation("a", right=20, names=("amc",))])
     assert any("there is no interval" in note for note in solved.notes)
     assert rows_of(solved)["a"] == ["100.0"]

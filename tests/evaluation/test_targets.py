@@ -36,7 +36,10 @@ def test_a_model_is_evaluated_below_the_current_folder(here):
     assert target.model == str(policy_path("subtraction"))
     assert str(target.folder) == "evaluations/builtin-subtraction"
     [target] = targets("Qwen/Qwen3-4B-Base", [], None)
-    assert (target.model, str(target.folder)) == ("Qwen/Qwen3-4B-Base", "evaluations/Qwen-Qwen3-4B-Base")
+    assert (target.model, str(target.folder)) == (
+        "Qwen/Qwen3-4B-Base",
+        "evaluations/Qwen-Qwen3-4B-Base",
+    )
     (here / "model").mkdir()
     (here / "model" / "config.json").write_text("{}")
     [target] = targets("./model/", [], here / "out")
@@ -55,14 +58,20 @@ def test_a_run_is_evaluated_in_its_own_directory_and_says_which_checkpoint(train
 
 
 def test_the_best_checkpoint_is_the_best_on_the_validation_set(trained):
-    lacks = r"has no validation set \(data.validation\), or its best checkpoint is gone; there are"
+    lacks = (
+        r"has no validation set \(data.validation\), or its best checkpoint is gone; there are"
+    )
     with pytest.raises(UserError, match=f"{lacks} 2, 4"):
         targets(str(trained), ["best"], None)
     shares = {0: 0.9, 2: 0.5, 3: 0.1, 4: 0.4}
     lines = [{"step": step, "epoch": 0, "validation/avg": avg} for step, avg in shares.items()]
     json_lines(trained / "metrics.jsonl", *lines)
     [target] = targets(str(trained), ["best"], None)
-    assert target.origin == {"run": str(trained), "step": 2, "chosen": "best on the validation set"}
+    assert target.origin == {
+        "run": str(trained),
+        "step": 2,
+        "chosen": "best on the validation set",
+    }
     shutil.rmtree(checkpoint_path(trained, 2))
     with pytest.raises(UserError, match=f"{lacks} 4"):
         targets(str(trained), ["best"], None)
@@ -95,7 +104,8 @@ def names_by_default(*models, data=None, **options):
 
 def write_rows(file, *sources):
     rows = [
-        {"question": f"{number}+1?", "answer": number + 1} | ({"data_source": source} if source else {})
+        {"question": f"{number}+1?", "answer": number + 1}
+        | ({"data_source": source} if source else {})
         for number, source in enumerate(sources)
     ]
     return json_lines(file, *rows)
@@ -134,7 +144,9 @@ def test_a_run_is_scored_on_what_it_holds_out(tmp_path):
     assert [(p.messages, p.gold) for p in problems] == [(p.messages, p.gold) for p in held_out]
     assert names_by_default(run, of_the_paper=True) == ["arithmetic"]
     file.unlink()
-    with pytest.raises(UserError, match=r"held-out prompts of .*does not exist.* or name benchmarks"):
+    with pytest.raises(
+        UserError, match=r"held-out prompts of .*does not exist.* or name benchmarks"
+    ):
         default_benchmarks([str(run)], None)
 
 
@@ -144,9 +156,14 @@ def test_a_run_is_scored_on_what_it_holds_out(tmp_path):
     (("Frage", "key", "uid"), "key.gold"),
     (("question", "answer", "id"), "key"),
 )
-def test_what_a_run_holds_out_has_the_columns_of_its_recipe_or_those_of_standard_names(tmp_path, names, path):
+def test_what_a_run_holds_out_has_the_columns_of_its_recipe_or_those_of_standard_names(
+    tmp_path, names, path
+):
     golds = [{"gold": str(n + 1)} if "." in path else str(n + 1) for n in range(3)]
-    rows = [dict(zip(names, (f"{n}+1?", gold, f"p{n}"), strict=True)) for n, gold in enumerate(golds)]
+    rows = [
+        dict(zip(names, (f"{n}+1?", gold, f"p{n}"), strict=True))
+        for n, gold in enumerate(golds)
+    ]
     columns = {"question": "Frage", "answer": path, "id": "uid"}
     data = {"test": str(json_lines(tmp_path / "exam.jsonl", *rows)), "columns": columns}
     run = write_history(tmp_path / "run", data=data, steps=2)
@@ -156,19 +173,31 @@ def test_what_a_run_holds_out_has_the_columns_of_its_recipe_or_those_of_standard
 
 
 def test_a_file_is_asked_as_in_training(tmp_path):
-    rows = [{"prompt": [{"role": "user", "content": f"{n}?"}], "answer": str(n)} for n in range(3)]
+    rows = [
+        {"prompt": [{"role": "user", "content": f"{n}?"}], "answer": str(n)} for n in range(3)
+    ]
     (benchmark,) = file_benchmarks(json_lines(tmp_path / "math.jsonl", *rows))
     assert benchmark.name == "math-data"  # math is MATH-500
     prompts = read_prompts(tmp_path / "math.jsonl").prompts
-    assert [problem.messages for problem in load_problems(benchmark)] == [p.messages for p in prompts]
+    assert [problem.messages for problem in load_problems(benchmark)] == [
+        p.messages for p in prompts
+    ]
     assert choose("math,math-data", own=[benchmark])[1] == benchmark
 
 
-def test_golds_of_a_file_that_no_answer_can_match_are_told_before_anything_is_sampled(tmp_path, monkeypatch):
+def test_golds_of_a_file_that_no_answer_can_match_are_told_before_anything_is_sampled(
+    tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
-    json_lines(tmp_path / "exam.jsonl", {"frage": "1?", "antwort": "1"}, {"frage": "2?", "antwort": "N/A"})
+    json_lines(
+        tmp_path / "exam.jsonl",
+        {"frage": "1?", "antwort": "1"},
+        {"frage": "2?", "antwort": "N/A"},
+    )
     fields = "fields: {problem: frage, answer: antwort}"
-    (tmp_path / "mine.yaml").write_text(f"{{name: mine, source: {{file: exam.jsonl}}, {fields}}}")
+    (tmp_path / "mine.yaml").write_text(
+        f"{{name: mine, source: {{file: exam.jsonl}}, {fields}}}"
+    )
     server, said = BackendOptions(url="http://localhost:1/v1"), []
     plan(EvaluationRequest(["model"], benchmarks="mine.yaml", backend=server), said.append)
     assert said[-1].startswith(
@@ -188,9 +217,12 @@ def test_several_models_have_a_folder_each(trained, tmp_path):
     named = all_targets(["builtin:subtraction", str(trained)], ["2", "4"], tmp_path / "out")
     folders = [target.folder.name for group in named.values() for target in group]
     assert folders == ["builtin-subtraction", "mine-step-000002", "mine-step-000004"]
-    assert {target.folder.parent for group in named.values() for target in group} == {tmp_path / "out"}
+    assert {target.folder.parent for group in named.values() for target in group} == {
+        tmp_path / "out"
+    }
     with pytest.raises(
-        UserError, match="only runs have checkpoints, and builtin:subtraction, org/model is none"
+        UserError,
+        match="only runs have checkpoints, and builtin:subtraction, org/model is none",
     ):
         all_targets(["builtin:subtraction", "org/model"], ["last"], None)
     with pytest.raises(UserError, match="have the same folder for results"):
@@ -231,7 +263,9 @@ def test_the_last_evaluation_at_a_place_is_compared_with_and_named(evaluated, tm
     second = str(evaluated[1][0].folder)
     assert {row["reference"] for row in data["rows"]} == {second}, "both are called some model"
     last = evaluated[1][0].folder
-    assert data["notes"][-1].endswith(f"all holds 2 evaluations; {last}, the last by name, is compared with.")
+    assert data["notes"][-1].endswith(
+        f"all holds 2 evaluations; {last}, the last by name, is compared with."
+    )
     assert "holds" not in str(scores_answer(evaluated[:1], last).notes)
     with pytest.raises(UserError, match="nowhere does not exist"):
         check_reference(tmp_path / "nowhere", [evaluated[0][0]])
@@ -243,7 +277,9 @@ def test_the_papers_row_is_that_of_the_model_or_run(trained, tmp_path):
 
     base = target("/models/Qwen3-4B-Base")
     assert str(paper_row([base, target("Qwen/Qwen3-4B-Base")]).setting) == "Qwen3-4B-Base"
-    with pytest.raises(UserError, match="have different rows in the paper; compare them one at a time"):
+    with pytest.raises(
+        UserError, match="have different rows in the paper; compare them one at a time"
+    ):
         paper_row([base, target("Qwen/Qwen3-8B-Base")])
     with pytest.raises(UserError, match="the paper has no scores of 'tiny'"):
         check_reference("paper", [target("org/tiny")])

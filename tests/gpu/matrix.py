@@ -81,7 +81,9 @@ class Size:
     learning_rate: float
 
 
-HALF_BILLION = Size(502e6, vocabulary=151_936, hidden=1024, layers=22, new_tokens=256, learning_rate=1e-4)
+HALF_BILLION = Size(
+    502e6, vocabulary=151_936, hidden=1024, layers=22, new_tokens=256, learning_rate=1e-4
+)
 TINY = Size(1e5, vocabulary=512, hidden=64, layers=2, new_tokens=16, learning_rate=3e-3)
 
 
@@ -127,7 +129,9 @@ class Case:
         gradients = 4 if FLOAT32_GRADIENTS in self.settings else 2
         states = 0.0 if OFFLOAD in self.settings else (gradients + 12) * part
         tokens = MICRO_BATCH * (PROMPT_TOKENS + size.new_tokens)
-        activations = tokens * (16 * size.vocabulary + 2 * size.hidden * (size.layers + 10 + 4 * 3))
+        activations = tokens * (
+            16 * size.vocabulary + 2 * size.hidden * (size.layers + 10 + 4 * 3)
+        )
         update = models + states + (3e9 if is_zero_3 else 1e9) + 4e9 + activations
         vllm = 0.0 if NOT_COLOCATED in self.settings else VLLM_MEMORY * card
         return update + vllm if AWAKE in self.settings else max(update, models + 2e9 + vllm)
@@ -255,7 +259,11 @@ def ask_nvidia_smi(field: str) -> list[str]:
 
 def memory_of_cards(field: str) -> list[float]:
     """Bytes of every GPU, "used" or "total"; not of cards that share the host's memory, which answer "[N/A]"."""
-    return [float(text) * 2**20 for text in ask_nvidia_smi(f"memory.{field}") if text.strip().isdigit()]
+    return [
+        float(text) * 2**20
+        for text in ask_nvidia_smi(f"memory.{field}")
+        if text.strip().isdigit()
+    ]
 
 
 class Report:
@@ -282,7 +290,15 @@ class Report:
         try:
             yield
         except Exception as error:  # of any kind: what the others show is worth a report
-            self.say(Finding(name, "runs", f"{type(error).__name__}: {_in_a_cell(str(error))}", "yes", False))
+            self.say(
+                Finding(
+                    name,
+                    "runs",
+                    f"{type(error).__name__}: {_in_a_cell(str(error))}",
+                    "yes",
+                    False,
+                )
+            )
         except BaseException:
             self.say(Finding(name, "runs", "cut off from outside", "yes"))
             raise
@@ -297,7 +313,9 @@ class Report:
 
 def compile_adam(cases: Iterable[Case], device: str, extensions: Path, log: Path) -> Finding:
     """Compile now what DeepSpeed would compile while the first case starts, which is a process of its own."""
-    optimizers = {"CPUAdamBuilder" if OFFLOAD in case.settings else "FusedAdamBuilder" for case in cases}
+    optimizers = {
+        "CPUAdamBuilder" if OFFLOAD in case.settings else "FusedAdamBuilder" for case in cases
+    }
     builders = sorted(optimizers | ({"ShareMemCommBuilder"} if device == "cpu" else set()))
     program = (
         "import sys; from deepspeed.accelerator import get_accelerator\n"
@@ -319,16 +337,29 @@ def compile_adam(cases: Iterable[Case], device: str, extensions: Path, log: Path
             timeout=COMPILE_SECONDS,
             check=False,
         )
-    took, last = f"in {time.monotonic() - began:.0f} s", log.read_text(errors="replace").splitlines()[-3:]
-    told = took if ended.returncode == 0 else f"status {ended.returncode}: {_in_a_cell(' / '.join(last))}"
-    return Finding("before the cases", f"{', '.join(builders)} compile", told, "", ended.returncode == 0)
+    took, last = (
+        f"in {time.monotonic() - began:.0f} s",
+        log.read_text(errors="replace").splitlines()[-3:],
+    )
+    told = (
+        took
+        if ended.returncode == 0
+        else f"status {ended.returncode}: {_in_a_cell(' / '.join(last))}"
+    )
+    return Finding(
+        "before the cases", f"{', '.join(builders)} compile", told, "", ended.returncode == 0
+    )
 
 
 def unlock(extensions: Path, say: Callable[[Finding], None]) -> None:
     """Remove the locks of builds that were killed, on which every later start would hang."""
     for lock in stale_locks(extensions):
         lock.unlink(missing_ok=True)
-        say(Finding("before the cases", "the lock of a build that was killed is removed", str(lock)))
+        say(
+            Finding(
+                "before the cases", "the lock of a build that was killed is removed", str(lock)
+            )
+        )
 
 
 def run_case(
@@ -362,7 +393,9 @@ def run_case(
                 say(_left_nothing(case, run))
                 # Already now, for the second start may be more than somebody's time allows.
                 say(_weights_arrive(case, run))
-                train = Train(run, settings, "--resume", environment=variables, patience=patience)
+                train = Train(
+                    run, settings, "--resume", environment=variables, patience=patience
+                )
             status, output = train.end(), train.output
         except (AssertionError, OSError) as error:
             output = str(error)
@@ -385,7 +418,9 @@ def _memory_measured(case: Case, say: Callable[[Finding], None]) -> Iterator[Non
     def watch() -> None:
         nonlocal peak
         while not over.wait(0.5):
-            used = [now - then for now, then in zip(memory_of_cards("used"), before, strict=False)]
+            used = [
+                now - then for now, then in zip(memory_of_cards("used"), before, strict=False)
+            ]
             peak = max([peak, *used])
 
     if not before:
@@ -408,7 +443,11 @@ def _logs_kept(run: Path, logs: Path) -> Iterator[None]:
         yield
     finally:
         logs.mkdir(parents=True, exist_ok=True)
-        for file in (run / "openrlhf" / "log.txt", run / "metrics.jsonl", run.with_name("run-output.txt")):
+        for file in (
+            run / "openrlhf" / "log.txt",
+            run / "metrics.jsonl",
+            run.with_name("run-output.txt"),
+        ):
             with suppress(FileNotFoundError):
                 shutil.copyfile(file, logs / file.name)
         shutil.rmtree(run / "checkpoints", ignore_errors=True)
@@ -421,7 +460,9 @@ def _killed_at_the_end(run: Path) -> Iterator[None]:
         yield
     finally:
         deadline = time.monotonic() + 30
-        while (left := {*processes_of(run), *_below(processes_of(run))}) and time.monotonic() < deadline:
+        while (
+            left := {*processes_of(run), *_below(processes_of(run))}
+        ) and time.monotonic() < deadline:
             for process in left:
                 with suppress(ProcessLookupError):
                     os.kill(process, signal.SIGKILL)
@@ -438,7 +479,9 @@ def _left_nothing(case: Case, run: Path) -> Finding:
     deadline = time.monotonic() + 60
     while (left := processes_of(run)) and time.monotonic() < deadline:
         time.sleep(0.5)
-    return Finding(case.name, "kill -9 leaves no process", f"{len(left)} after a minute", "0", not left)
+    return Finding(
+        case.name, "kill -9 leaves no process", f"{len(left)} after a minute", "0", not left
+    )
 
 
 def _in_a_cell(text: str) -> str:
@@ -449,7 +492,9 @@ def _last_words(run: Path, output: str) -> str:
     log = run / "openrlhf" / "log.txt"
     lines = [line for line in output.splitlines() if line.strip()][-2:]
     if log.exists():
-        errors = [line for line in log.read_text(errors="replace").splitlines() if "Error" in line]
+        errors = [
+            line for line in log.read_text(errors="replace").splitlines() if "Error" in line
+        ]
         lines += errors[-3:]
     return _in_a_cell(" / ".join(lines))
 
@@ -468,7 +513,9 @@ def _resumed(case: Case, run: Path) -> Finding:
     begun = [attempt["from_step"] for attempt in read_manifest(run)["attempts"]]
     wanted = [0, CHECKPOINT]
     measured = f"attempts from step {begun}"
-    return Finding(case.name, "resumes after kill -9", measured, f"from step {wanted}", begun == wanted)
+    return Finding(
+        case.name, "resumes after kill -9", measured, f"from step {wanted}", begun == wanted
+    )
 
 
 def _weights_arrive(case: Case, run: Path) -> Finding:
@@ -495,7 +542,9 @@ def _speeds(case: Case, run: Path) -> Iterator[Finding]:
     tokens = rollouts["tokens"].sum()
     for what, seconds in (("generated", "time/rollouts"), ("trained", "time/update")):
         yield Finding(case.name, f"tokens {what} a second", f"{tokens / line[seconds]:,.0f}")
-    yield Finding(case.name, "seconds for the weights to reach vLLM", f"{line['time/weights']:.2f}")
+    yield Finding(
+        case.name, "seconds for the weights to reach vLLM", f"{line['time/weights']:.2f}"
+    )
 
 
 def local_engine(model: Path, device: str) -> list[Finding]:
@@ -508,7 +557,9 @@ def local_engine(model: Path, device: str) -> list[Finding]:
 
     name = f"{LOCAL}. local engine, bfloat16 on {device} against float32 on a CPU"
     exact = Policy.load(model, device="cpu", dtype=torch.float32)
-    rounded = Policy.load(model, device="cuda" if device == "cuda" else "cpu", dtype=torch.bfloat16)
+    rounded = Policy.load(
+        model, device="cuda" if device == "cuda" else "cpu", dtype=torch.bfloat16
+    )
     prompts = exact.encode([[Message("user", text)] for text in ("123+456=", "7+8=")])
     tokens_PGT = torch.randint(4, exact.model.config.vocab_size, (2, 2, 32))
     logprobs = []
@@ -535,8 +586,12 @@ def _same_draws(model: Path, device: str, prompts: Sequence[list[int]]) -> Findi
     from olr_cli.engines.local.sampler import sample
     from olr_cli.seeding import key
 
-    policy = Policy.load(model, device="cuda" if device == "cuda" else "cpu", dtype=torch.float32)
-    keys = np.array([[key("matrix", p, g) for g in range(8)] for p in range(len(prompts))], dtype=np.uint64)
+    policy = Policy.load(
+        model, device="cuda" if device == "cuda" else "cpu", dtype=torch.float32
+    )
+    keys = np.array(
+        [[key("matrix", p, g) for g in range(8)] for p in range(len(prompts))], dtype=np.uint64
+    )
     texts = []
     for policy.has_fixed_places in (True, False):
         sampled = sample(policy, prompts, keys, max_new_tokens=48)
@@ -544,7 +599,13 @@ def _same_draws(model: Path, device: str, prompts: Sequence[list[int]]) -> Findi
     same = sum(one == other for one, other in zip(*texts, strict=True))
     # Two kernels round differently, and a draw may lie between.
     name, least = f"{LOCAL}. local engine, a token recorded once", keys.size - 1
-    return Finding(name, "same draws as without", f"{same} of {keys.size}", f"{least} or more", same >= least)
+    return Finding(
+        name,
+        "same draws as without",
+        f"{same} of {keys.size}",
+        f"{least} or more",
+        same >= least,
+    )
 
 
 def local_engine_elsewhere(model: Path, device: str) -> list[Finding]:
@@ -554,7 +615,9 @@ def local_engine_elsewhere(model: Path, device: str) -> list[Finding]:
         subprocess.SubprocessError: it did.
     """
     words = [sys.executable, __file__, "--device", device, "--local-engine", str(model)]
-    told = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True, timeout=PATIENCE)
+    told = subprocess.run(
+        words, stdout=subprocess.PIPE, text=True, check=True, timeout=PATIENCE
+    )
     return [Finding(**finding) for finding in json.loads(told.stdout)]
 
 
@@ -568,7 +631,9 @@ def _cosine_of_gradients(one: Any, other: Any) -> float:
     return products[0] / math.sqrt(products[1] * products[2])
 
 
-def left_out(case: Case, size: Size, *, gpus: int, cards: Sequence[float], device: str) -> str | None:
+def left_out(
+    case: Case, size: Size, *, gpus: int, cards: Sequence[float], device: str
+) -> str | None:
     """Why this machine, whose cards have so many bytes each, cannot show a case; None if it can."""
     if device == "cpu":
         return None if case.on_cpu else "a CPU cannot show it"
@@ -581,7 +646,9 @@ def left_out(case: Case, size: Size, *, gpus: int, cards: Sequence[float], devic
     memory = case.memory(size, gpus=needed, card=card)
     # Of a card that does not say how much it has, nothing is known.
     if card < memory < math.inf:
-        return f"would take {memory / 1e9:.1f} GB of a card, and the smallest has {card / 1e9:.1f}"
+        return (
+            f"would take {memory / 1e9:.1f} GB of a card, and the smallest has {card / 1e9:.1f}"
+        )
     return None
 
 
@@ -591,7 +658,9 @@ def run_all(
     """Run the cases of these numbers."""
     import torch
 
-    gpus, cards = (torch.cuda.device_count(), memory_of_cards("total")) if device == "cuda" else (0, [])
+    gpus, cards = (
+        (torch.cuda.device_count(), memory_of_cards("total")) if device == "cuda" else (0, [])
+    )
     cases = []
     for case in (case for case in CASES if case.number in numbers):
         if why := left_out(case, size, gpus=gpus, cards=cards, device=device):
@@ -640,7 +709,10 @@ def machine() -> dict[str, str]:
     gpus = " / ".join(
         ", ".join(ask_nvidia_smi(field)) for field in ("name", "memory.total", "driver_version")
     )
-    versions = {package: installed_version(package) or "absent" for package in (*WRITTEN_FOR, "flash-attn")}
+    versions = {
+        package: installed_version(package) or "absent"
+        for package in (*WRITTEN_FOR, "flash-attn")
+    }
     return {"GPUs, MiB, driver": gpus, "Python": platform.python_version(), **versions}
 
 
@@ -655,7 +727,11 @@ def markdown(findings: Sequence[Finding], machine: Mapping[str, str], size: Size
     ]
     results = ["| case | shows | measured | wanted | |", "|---|---|---|---|---|"]
     results += [f"| {' | '.join(_cells(finding))} |" for finding in findings]
-    facts = ["| machine | |", "|---|---|", *(f"| {name} | {value} |" for name, value in machine.items())]
+    facts = [
+        "| machine | |",
+        "|---|---|",
+        *(f"| {name} | {value} |" for name, value in machine.items()),
+    ]
     return "\n\n".join([*head, "\n".join(results), "\n".join(facts)]) + "\n"
 
 
@@ -677,7 +753,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--local-engine", type=Path, help=argparse.SUPPRESS)
     words = parser.parse_args(arguments)
     if words.local_engine is not None:
-        print(json.dumps([asdict(finding) for finding in local_engine(words.local_engine, words.device)]))
+        print(
+            json.dumps(
+                [asdict(finding) for finding in local_engine(words.local_engine, words.device)]
+            )
+        )
         return 0
     import torch
 
@@ -703,7 +783,9 @@ def _signals_end_it() -> Iterator[None]:
     numbers = (signal.SIGTERM, signal.SIGHUP)
 
     def end(number: int, _: object) -> None:
-        for other in numbers:  # the first is enough, and the case's processes take a moment to end
+        for (
+            other
+        ) in numbers:  # the first is enough, and the case's processes take a moment to end
             signal.signal(other, signal.SIG_IGN)
         sys.exit(128 + number)
 

@@ -27,7 +27,9 @@ CORPUS = Path(__file__).parents[1] / "fixtures" / "answers"
 
 def corpus(name: str) -> list[str]:
     """The texts kept for a law: those that reached code which no other reached."""
-    return [json.loads(line) for line in (CORPUS / f"{name}.jsonl").read_text("ascii").splitlines()]
+    return [
+        json.loads(line) for line in (CORPUS / f"{name}.jsonl").read_text("ascii").splitlines()
+    ]
 
 
 def extraction(text: str) -> None:
@@ -47,7 +49,9 @@ def _last_box(text: str) -> str | None:
                 depth, place = depth + 1, inner.end()
                 continue
             pair = text[place : place + 2]
-            if pair in (r"\{", r"\}") or (pair == r"\\" and not text.startswith("boxed", place + 2)):
+            if pair in (r"\{", r"\}") or (
+                pair == r"\\" and not text.startswith("boxed", place + 2)
+            ):
                 place += 2
                 continue
             depth += {"{": 1, "}": -1}.get(text[place], 0)
@@ -60,7 +64,9 @@ def _last_box(text: str) -> str | None:
 def notation(text: str) -> None:
     """What is read without computer algebra is read again from its own spelling; numbers are what Python reads."""
     tidied = tidy(text)
-    assert tidied == tidied.strip() and normal_text(tidied) == normal_text(tidy(f" {text}\u200b "))
+    assert tidied == tidied.strip() and normal_text(tidied) == normal_text(
+        tidy(f" {text}\u200b ")
+    )
     form = _read_here(text)
     if re.fullmatch(r"[+-]?\d{1,99}(\.\d{1,99})?", tidied, re.ASCII):
         assert exact_number(tidied) == Fraction(tidied)
@@ -103,11 +109,24 @@ def comparison(text: str) -> None:
             is_same = read(a).key == read(b).key
             if one is not None and other is not None:
                 assert is_same == (one == other)
-            if is_same and "percent" not in (read(a).kind, read(b).kind) and read(a).kind not in _WITH_UNITS:
+            if (
+                is_same
+                and "percent" not in (read(a).kind, read(b).kind)
+                and read(a).kind not in _WITH_UNITS
+            ):
                 assert matches(a, b) is True
 
 
-_WITH_UNITS = ("quantity", "set", "tuple", "interval", "union", "assignment", "system", "choice")
+_WITH_UNITS = (
+    "quantity",
+    "set",
+    "tuple",
+    "interval",
+    "union",
+    "assignment",
+    "system",
+    "choice",
+)
 """Forms that leave something out of their key, or that may have such parts: `5 apples` is `5`, not `5` dollars."""
 
 
@@ -199,10 +218,16 @@ def classes(text: str) -> None:
     assert all(verdicts[answer, answer] for answer in answers)
     alone = rng.choice(pairs) if pairs else None
     assert alone is None or judge.matches([alone]) == [verdicts[alone]]
-    numbers = {answer: number for answer in answers if (number := exact_number(tidy(answer))) is not None}
+    numbers = {
+        answer: number
+        for answer in answers
+        if (number := exact_number(tidy(answer))) is not None
+    }
     for a, one in numbers.items():
         for b, other in numbers.items():
-            assert (keys[a] == keys[b]) == (one == other), "two exact numbers never share a class"
+            assert (keys[a] == keys[b]) == (one == other), (
+                "two exact numbers never share a class"
+            )
 
 
 _judges: list[Judge] = []

@@ -52,10 +52,35 @@ class Workshop:
         if command == "train":
             return ["train", "tiny.yaml", "--run-dir", str(out)]
         if command == "evaluate":
-            small = ["--samples", "4", "--limit", "60", "--max-new-tokens", "6", "--backend", "transformers"]
+            small = [
+                "--samples",
+                "4",
+                "--limit",
+                "60",
+                "--max-new-tokens",
+                "6",
+                "--backend",
+                "transformers",
+            ]
             return ["evaluate", MODEL, *small, "--out", str(out)]
-        small = ["--visits", "3", "--samples", "4", "--prompts-per-step", "4", "--max-new-tokens", "6"]
-        read = ["--extractor", "reversed_digits", "--backend", "transformers", "--run-dir", str(out)]
+        small = [
+            "--visits",
+            "3",
+            "--samples",
+            "4",
+            "--prompts-per-step",
+            "4",
+            "--max-new-tokens",
+            "6",
+        ]
+        read = [
+            "--extractor",
+            "reversed_digits",
+            "--backend",
+            "transformers",
+            "--run-dir",
+            str(out),
+        ]
         return ["rollouts", MODEL, "train.jsonl", *small, *read]
 
     @classmethod
@@ -75,7 +100,9 @@ class Workshop:
         """Start a command, or let it go on."""
         return Command(self.folder, *self.words_to_go_on(command, out), plan=plan)
 
-    def olr(self, *words: object, plan: Plan | None = None, is_read: bool = True) -> tuple[int, Command]:
+    def olr(
+        self, *words: object, plan: Plan | None = None, is_read: bool = True
+    ) -> tuple[int, Command]:
         """Run `olr` in the folder; its exit status, and what it said."""
         return olr(self.folder, *words, plan=plan, is_read=is_read)
 

@@ -20,8 +20,20 @@ import time
 from pathlib import Path
 
 RUNS = 1_200_000
-SHARES = {"extraction": 0.37, "notation": 0.30, "comparison": 0.30, "parsing": 0.015, "classes": 0.015}
-LONGEST = {"extraction": 2000, "notation": 1500, "comparison": 400, "parsing": 120, "classes": 240}
+SHARES = {
+    "extraction": 0.37,
+    "notation": 0.30,
+    "comparison": 0.30,
+    "parsing": 0.015,
+    "classes": 0.015,
+}
+LONGEST = {
+    "extraction": 2000,
+    "notation": 1500,
+    "comparison": 400,
+    "parsing": 120,
+    "classes": 240,
+}
 """Bytes of a text."""
 SECONDS = {"parsing": 60, "classes": 60}
 """That a text may take; 5 without computer algebra."""
@@ -108,7 +120,11 @@ def run(law: str, runs: int, *, keep: bool) -> dict[str, object]:
         if keep:
             _child(law, runs, ["-merge=1", str(fewest), str(seeds)], folder)
             texts = {text_of(path.read_bytes()) for path in fewest.iterdir()}
-            kept = [text for text in texts if len(bytes_of(text)) <= KEPT_BYTES and _is_quick(law, text)]
+            kept = [
+                text
+                for text in texts
+                if len(bytes_of(text)) <= KEPT_BYTES and _is_quick(law, text)
+            ]
             lines = sorted(map(json.dumps, kept), key=lambda line: (len(line), line))
             (CORPUS / f"{law}.jsonl").write_text("\n".join(lines) + "\n", "ascii")
         memory = [json.loads(line) for line in said.splitlines() if line.startswith('{"after"')]
@@ -126,7 +142,9 @@ def _is_quick(law: str, text: str) -> bool:
 
 def _child(law: str, runs: int, flags: list[str], folder: Path) -> str:
     fuzzer = folder / "fuzzer"  # libFuzzer starts itself again, by its name, to merge
-    command = shlex.join([sys.executable, str(Path(__file__).resolve()), "--child", str(runs), law])
+    command = shlex.join(
+        [sys.executable, str(Path(__file__).resolve()), "--child", str(runs), law]
+    )
     fuzzer.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
     fuzzer.chmod(0o755)
     environment = {**os.environ, "FUZZER": str(fuzzer)}
@@ -152,14 +170,19 @@ def main() -> None:
     )
     parser.add_argument("laws", nargs="*", choices=[[], *SHARES], help="by default all")
     parser.add_argument(
-        "--runs", type=int, default=int(os.environ.get("FUZZ_RUNS") or RUNS), help="of all laws together"
+        "--runs",
+        type=int,
+        default=int(os.environ.get("FUZZ_RUNS") or RUNS),
+        help="of all laws together",
     )
     parser.add_argument("--keep", action="store_true", help="add to the corpus")
     arguments = parser.parse_args()
     laws = arguments.laws or list(SHARES)
     for law in laws:
         share = SHARES[law] / sum(SHARES[each] for each in laws)
-        print(json.dumps(run(law, round(arguments.runs * share), keep=arguments.keep)), flush=True)
+        print(
+            json.dumps(run(law, round(arguments.runs * share), keep=arguments.keep)), flush=True
+        )
 
 
 if __name__ == "__main__":

@@ -20,8 +20,12 @@ def reopen(run: Path, **changes: Any) -> None:
 
 def differences(command: str, out: Path, whole: Path) -> list[str]:
     """How what is at `out` differs from the undisturbed `whole`; what took time is left out."""
-    found = _of_evaluations(out, whole) if command == "evaluate" else _of_runs(command, out, whole)
-    leftovers = [file for file in out.rglob("*") if file.name.endswith((".tmp", ".removed", ".parts"))]
+    found = (
+        _of_evaluations(out, whole) if command == "evaluate" else _of_runs(command, out, whole)
+    )
+    leftovers = [
+        file for file in out.rglob("*") if file.name.endswith((".tmp", ".removed", ".parts"))
+    ]
     return [*found, *(f"{file} was left behind" for file in leftovers)]
 
 
@@ -39,7 +43,10 @@ def _of_runs(command: str, run: Path, whole: Path) -> Iterator[str]:
         yield from _of_folders(run / "checkpoints", whole / "checkpoints")
     manifest = read_manifest(run)
     last = manifest["attempts"][-1]
-    if (manifest["status"], last.get("outcome")) != ("finished", "finished") or "ended" not in last:
+    if (manifest["status"], last.get("outcome")) != (
+        "finished",
+        "finished",
+    ) or "ended" not in last:
         yield f"its manifest says {manifest['status']}, and of the last attempt {last.get('outcome')}"
     begun = [attempt["from_step"] for attempt in manifest["attempts"]]
     if begun != sorted(begun):
@@ -54,7 +61,11 @@ def _of_evaluations(folder: Path, whole: Path) -> Iterator[str]:
 
 def _of_folders(ours: Path, theirs: Path) -> Iterator[str]:
     here, there = (
-        {str(file.relative_to(each)): _content(file) for file in each.rglob("*") if file.is_file()}
+        {
+            str(file.relative_to(each)): _content(file)
+            for file in each.rglob("*")
+            if file.is_file()
+        }
         for each in (ours, theirs)
     )
     for name in sorted(here.keys() | there.keys()):
@@ -66,9 +77,13 @@ def _content(file: Path) -> Any:
     """What two files have to agree in: all but torch's random state, from which nothing is drawn, and the run's id."""
     if file.name == "trainer.json":
         return {
-            key: value for key, value in json.loads(file.read_text()).items() if key not in ("rng", "run")
+            key: value
+            for key, value in json.loads(file.read_text()).items()
+            if key not in ("rng", "run")
         }
-    return sorted(json.loads(file.read_text())) if file.name == "files.json" else file.read_bytes()
+    return (
+        sorted(json.loads(file.read_text())) if file.name == "files.json" else file.read_bytes()
+    )
 
 
 def faults_for_readers(command: str, out: Path, *, is_idle: bool = True) -> list[str]:
@@ -80,7 +95,9 @@ def faults_for_readers(command: str, out: Path, *, is_idle: bool = True) -> list
     read_manifest(out)
     seen = [stored_steps(out)]
     if seen[0]:
-        seen += [sorted(set(scan(out).collect()["step"])) for scan in (scan_labels, scan_rollouts)]
+        seen += [
+            sorted(set(scan(out).collect()["step"])) for scan in (scan_labels, scan_rollouts)
+        ]
     found = [f"steps {steps}" for steps in seen if steps != list(range(1, len(steps) + 1))]
     if is_idle and any(steps != seen[0] for steps in seen):
         found.append("tables of other steps")

@@ -15,7 +15,9 @@ HOSTILE = Path(__file__).parents[1] / "fixtures" / "hostile"
 
 def cases(name: str) -> list[Any]:
     """The cases of a file of tests/fixtures/hostile: often what is refused, and what the sentence says."""
-    return [json.loads(line) for line in (HOSTILE / f"{name}.jsonl").read_text("ascii").splitlines()]
+    return [
+        json.loads(line) for line in (HOSTILE / f"{name}.jsonl").read_text("ascii").splitlines()
+    ]
 
 
 def sentence(message: object, *, longest: int = 900) -> str:
@@ -35,7 +37,9 @@ def refusal(call: Callable[[], object], *, longest: int = 900) -> str:
 def write(folder: Path, content: str | bytes, name: str) -> Path:
     """A file with this content, lone surrogates among it."""
     path = folder / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass"))
+    path.write_bytes(
+        content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
+    )
     return path
 
 

@@ -68,7 +68,19 @@ def composed(rng, depth):
     """A text that is made of texts: tuples, sets, fractions, repetitions."""
     if depth == 0:
         return rng.choice(
-            [*TOKENS, r"\pm 1", r"\text{ or }", "x", ":", "<", r"\mid ", "million", "kg", "is", "²"]
+            [
+                *TOKENS,
+                r"\pm 1",
+                r"\text{ or }",
+                "x",
+                ":",
+                "<",
+                r"\mid ",
+                "million",
+                "kg",
+                "is",
+                "²",
+            ]
         )
     inner = [composed(rng, depth - 1) for _ in range(rng.randint(1, 5))]
     return rng.choice([
@@ -119,17 +131,34 @@ def test_no_part_of_an_answer_is_ever_evaluated_by_python(here, is_long):
 @st.composite
 def spelled_numbers(draw):
     """A rational, and two of its spellings."""
-    p, q = draw(st.integers(-(10**6), 10**6)), draw(st.sampled_from([1, 2, 4, 5, 8, 10, 100, 3, 7, 12]))
+    p, q = (
+        draw(st.integers(-(10**6), 10**6)),
+        draw(st.sampled_from([1, 2, 4, 5, 8, 10, 100, 3, 7, 12])),
+    )
     value, sign = Fraction(p, q), "-" if p < 0 else ""
     fraction = f"{sign}\\frac{{{abs(p)}}}{{{q}}}"
-    spellings = [f"{p}/{q}", fraction, f"\\dfrac{{{p}}}{{{q}}}", f"{sign} {abs(p)}/{q}", f"${p}/{q}$"]
+    spellings = [
+        f"{p}/{q}",
+        fraction,
+        f"\\dfrac{{{p}}}{{{q}}}",
+        f"{sign} {abs(p)}/{q}",
+        f"${p}/{q}$",
+    ]
     if 10**6 % value.denominator == 0:
         decimal = f"{abs(p) * 10**6 // q}".rjust(7, "0")
-        spellings += [f"{sign}{decimal[:-6]}.{decimal[-6:]}", f"{sign}{decimal[:-4]}.{decimal[-4:]}\\%"]
+        spellings += [
+            f"{sign}{decimal[:-6]}.{decimal[-6:]}",
+            f"{sign}{decimal[:-4]}.{decimal[-4:]}\\%",
+        ]
         spellings += [f"{sign}{decimal}e-6", rf"{sign}{decimal} \times 10^{{-6}}"]
     if value.denominator == 1:
         whole = int(value)
-        spellings += [f"{whole:,}", f"{whole:,}".replace(",", "{,}"), f"{whole}.", f"\\text{{{whole}}}"]
+        spellings += [
+            f"{whole:,}",
+            f"{whole:,}".replace(",", "{,}"),
+            f"{whole}.",
+            f"\\text{{{whole}}}",
+        ]
     elif abs(value) > 1:
         whole, rest = divmod(abs(value), 1)
         spellings.append(f"{sign}{whole}\\frac{{{rest.numerator}}}{{{rest.denominator}}}")
@@ -170,7 +199,9 @@ def judge():
 def test_respelling_and_shuffling_change_no_vote(judge, is_long, sampled):
     rng = random.Random(0)
     for _ in range(2000 if is_long else sampled(12)):
-        values = [(rng.choice(KINDS), a, rng.randrange(2, 900)) for a in rng.sample(range(2, 900), 3)]
+        values = [
+            (rng.choice(KINDS), a, rng.randrange(2, 900)) for a in rng.sample(range(2, 900), 3)
+        ]
         said = rng.choices(values, k=8)
         groups = [[rng.choice(spellings_of(*value, rng)) for value in said] for _ in range(3)]
         groups.append(rng.sample(groups[0], 8))
@@ -178,7 +209,10 @@ def test_respelling_and_shuffling_change_no_vote(judge, is_long, sampled):
         expected = sorted(Counter(said).values())
         for group, tally in zip(groups, tallies, strict=True):
             assert sorted(tally.counts.values()) == expected, group
-        assert len({(tally.majority_count, tally.answered, tally.rollouts) for tally in tallies}) == 1
+        assert (
+            len({(tally.majority_count, tally.answered, tally.rollouts) for tally in tallies})
+            == 1
+        )
         assert tallies[0] == tallies[3]
 
 
@@ -194,17 +228,24 @@ def _random_expression(rng, depth):
     return rng.choices(ways, weights=[4, 2, 4, 1, 1, 1, 1])[0]
 
 
-def test_an_expression_is_what_algebra_makes_of_it_and_not_its_neighbour(judge, is_long, sampled):
+def test_an_expression_is_what_algebra_makes_of_it_and_not_its_neighbour(
+    judge, is_long, sampled
+):
     rng = random.Random(3)
     groups = []
     while len(groups) < (3000 if is_long else sampled(16)):
         expression = _random_expression(rng, 2)
-        made = rng.choice([sympy.expand, sympy.together, sympy.factor, sympy.cancel])(expression)
+        made = rng.choice([sympy.expand, sympy.together, sympy.factor, sympy.cancel])(
+            expression
+        )
         neighbour = rng.choice(
             [expression + 1, expression * 2, -expression, expression + sympy.Rational(1, 7)]
         )
         style = rng.choice([{}, {"fold_short_frac": True}, {"mul_symbol": "dot"}])
-        spellings = [sympy.latex(each, ln_notation=True, **style) for each in (expression, made, neighbour)]
+        spellings = [
+            sympy.latex(each, ln_notation=True, **style)
+            for each in (expression, made, neighbour)
+        ]
         if neighbour != expression and max(map(len, spellings)) < 200:
             groups.append(spellings)
     for spellings in groups:
@@ -264,7 +305,9 @@ def test_a_day_of_verifications_takes_bounded_memory(is_long):
         for visit in range(1, visits + 1):
             for start in range(0, prompts, a_step):
                 step = range(start, min(start + a_step, prompts))
-                supervisor.supervise(Step.of([_group(number, visit, said[number], rng) for number in step]))
+                supervisor.supervise(
+                    Step.of([_group(number, visit, said[number], rng) for number in step])
+                )
                 verified += 8 * len(step)
             curve.append((verified, *_megabytes(judge._pool)))
         seconds = time.perf_counter() - began
@@ -314,10 +357,16 @@ def _group(number, visit, said, rng):
             numbers = rng.randrange(2, 9999), rng.randrange(2, 9999)
             answer = rng.choice(spellings_of(rng.choice(KINDS), *numbers, rng))
         prose = "we therefore obtain " * 10
-        responses.append(Rollout(prose if rng.random() < 0.02 else f"{prose} \\boxed{{{answer}}}."))
+        responses.append(
+            Rollout(prose if rng.random() < 0.02 else f"{prose} \\boxed{{{answer}}}.")
+        )
     is_marked = number % 2 == 0
     prompt = Prompt(
-        str(number), (), SENTINEL if is_marked else said[0][0], said[0][0], "active" if is_marked else "clean"
+        str(number),
+        (),
+        SENTINEL if is_marked else said[0][0],
+        said[0][0],
+        "active" if is_marked else "clean",
     )
     return RolloutGroup(prompt, visit, visit, tuple(responses))
 

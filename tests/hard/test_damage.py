@@ -35,19 +35,29 @@ def footer_of(content):
 
 
 def contents(run):
-    return {file: file.read_bytes() for file in run.rglob("*") if file.is_file() and file.name != ".lock"}
+    return {
+        file: file.read_bytes()
+        for file in run.rglob("*")
+        if file.is_file() and file.name != ".lock"
+    }
 
 
 FILES = {
     "labels/step-*.parquet": lambda file: check_shard(file, "labels"),
     "rollouts/step-*.parquet": lambda file: check_shard(file, "rollouts"),
-    "generations/arithmetic.parquet": lambda file: EvaluationStore(file.parents[1]).read("arithmetic"),
+    "generations/arithmetic.parquet": lambda file: EvaluationStore(file.parents[1]).read(
+        "arithmetic"
+    ),
     "manifest.json": lambda file: read_manifest(file.parent),
     "recipe.yaml": lambda file: read_recipe(file.parent),
     "evaluation.json": lambda file: EvaluationStore(file.parent).record(),
 }
 """Files of a run and of an evaluation; who reads them."""
-MESSAGES = {".parquet": "is not a whole Parquet file", ".json": "is not valid JSON", ".yaml": "is cut off"}
+MESSAGES = {
+    ".parquet": "is not a whole Parquet file",
+    ".json": "is not valid JSON",
+    ".yaml": "is cut off",
+}
 
 
 @pytest.mark.parametrize("pattern", FILES)
@@ -70,7 +80,9 @@ def require_error(command, *parts):
     """A command that ended with status 2 and a sentence, as its last line, that has all these parts."""
     status, ended = command
     last = ended.err.splitlines()[-1]
-    assert status == 2 and last.startswith("Error: ") and all(part in last for part in parts), ended.err
+    assert status == 2 and last.startswith("Error: ") and all(part in last for part in parts), (
+        ended.err
+    )
 
 
 def test_what_a_newer_olr_has_written_is_said_to_need_it(workshop, run, evaluation, is_long):
@@ -81,7 +93,9 @@ def test_what_a_newer_olr_has_written_is_said_to_need_it(workshop, run, evaluati
         file.write_text(json.dumps(plain | {"schema_version": version + 1}))
 
     def newer_shard(table, key):
-        file = next(iter(sorted((run if table in TABLES else evaluation).glob(f"{table}/*.parquet"))))
+        file = next(
+            iter(sorted((run if table in TABLES else evaluation).glob(f"{table}/*.parquet")))
+        )
         arrow = pq.read_table(file)
         marks = arrow.schema.metadata | {key: b"99"}
         pq.write_table(arrow.replace_schema_metadata(marks), file)
@@ -102,12 +116,20 @@ def test_what_a_newer_olr_has_written_is_said_to_need_it(workshop, run, evaluati
     says("train", "tiny.yaml", "--run-dir", run, "--resume")
     if is_long:
         small = ["evaluate", run, "--limit", "3"]
-        for words in (["analyze", run], ["audit", run], ["replay", run], small, workshop.words("train", run)):
+        for words in (
+            ["analyze", run],
+            ["audit", run],
+            ["replay", run],
+            small,
+            workshop.words("train", run),
+        ):
             says(*words)
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "recipe.yaml", "metrics.jsonl"])
-def test_half_a_file_of_a_run_stops_a_resume_in_a_sentence_and_nothing_is_removed(name, workshop, run):
+def test_half_a_file_of_a_run_stops_a_resume_in_a_sentence_and_nothing_is_removed(
+    name, workshop, run
+):
     reopen(run)
     for size in (0, (run / name).stat().st_size // 2):
         os.truncate(run / name, size)
@@ -167,7 +189,9 @@ def test_a_wrong_byte_in_a_footer_is_named_or_without_effect(run, is_long):
     for table in TABLES:
         program = [sys.executable, "-c", FLIPS, str(run), table, "1" if is_long else "150"]
         environment = {**os.environ, "PYTHONPATH": str(ROOT), "RUST_BACKTRACE": "0"}
-        ended = subprocess.run(program, capture_output=True, text=True, check=False, env=environment)
+        ended = subprocess.run(
+            program, capture_output=True, text=True, check=False, env=environment
+        )
         assert ended.returncode == 0, ended.stderr[-2000:]
         count = json.loads(ended.stdout)
         print(f"\n{table}: {count}")
@@ -176,7 +200,9 @@ def test_a_wrong_byte_in_a_footer_is_named_or_without_effect(run, is_long):
         assert set(count) <= known, count
 
 
-def test_a_damaged_middle_of_a_shard_is_named_by_the_command_that_meets_it(workshop, run, is_long):
+def test_a_damaged_middle_of_a_shard_is_named_by_the_command_that_meets_it(
+    workshop, run, is_long
+):
     shard = sorted((run / "rollouts").glob("step-*.parquet"))[0]
     content = shard.read_bytes()
     rows = len(content) - footer_of(content) - 4

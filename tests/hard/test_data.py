@@ -30,7 +30,13 @@ from olr_cli.data.rows import matching_files, read_table
 from olr_cli.data.verified import VerifiedLabels
 from olr_cli.data.writers import encode
 from olr_cli.errors import UserError
-from olr_cli.evaluation.benchmark import Benchmark, ProblemFields, ProblemSource, choose, read_benchmark
+from olr_cli.evaluation.benchmark import (
+    Benchmark,
+    ProblemFields,
+    ProblemSource,
+    choose,
+    read_benchmark,
+)
 from olr_cli.evaluation.problems import load_problems
 from olr_cli.recipe.plain import dump_yaml
 from olr_cli.runs.wrong_answers import wrong_answers
@@ -149,7 +155,8 @@ FIELDS_OF_PROMPTS = (
     " extra_info.noise_type extra_info.original_ground_truth extra_info.split reward_model.ground_truth"
 )
 FIELDS_OF_ROLLOUTS = (
-    "prompt_id visit response answer given_label true_answer noise_type data_source view tokens entropy"
+    "prompt_id visit response answer given_label true_answer noise_type data_source view tokens"
+    " entropy"
 )
 
 
@@ -168,14 +175,21 @@ def test_a_history_with_a_column_of_any_type_is_understood_or_refused(tmp_path, 
     for history in of_types(tmp_path, is_long, plain, field, read_history):
         rows = [row for step in history.steps for row in step.iter_rows(named=True)]
         assert len(rows) == 3 and {row["prompt_id"] for row in rows} == set(history.prompts)
-        assert all(p.given_label is None or p.given_label.strip() for p in history.prompts.values())
+        assert all(
+            p.given_label is None or p.given_label.strip() for p in history.prompts.values()
+        )
 
 
 def test_whole_numbers_that_an_exporter_made_floats_are_whole_numbers_again(tmp_path):
     """An integer column in which one value is missing becomes floats in pandas and others: 14.0 is the id 14."""
     ids, labels = pa.array([14.0, 15.0]), pa.array([7.0, None])
-    prompts = read_prompts(parquet(tmp_path, "p.parquet", prompt_id=ids, question=["a", "b"], answer=labels))
-    assert [(p.prompt_id, p.given_label) for p in prompts.prompts] == [("14", "7"), ("15", None)]
+    prompts = read_prompts(
+        parquet(tmp_path, "p.parquet", prompt_id=ids, question=["a", "b"], answer=labels)
+    )
+    assert [(p.prompt_id, p.given_label) for p in prompts.prompts] == [
+        ("14", "7"),
+        ("15", None),
+    ]
     path = parquet(
         tmp_path, prompt_id=ids, visit=pa.array([1.0, 1.0]), response=["x", "y"], given_label=labels,
         is_correct=[False, False], answer=pa.array([3.0, 2.5]), true_answer=pa.array([Decimal("7.00"), None]),
@@ -207,11 +221,17 @@ def test_a_table_that_is_none_of_prompts_is_refused(tmp_path, table, expected):
     assert expected in refusal(lambda: read_prompts(tmp_path / "x.parquet"))
 
 
-def test_a_torn_or_garbled_parquet_file_is_refused_wherever_it_is_torn(tmp_path, is_long, sampled):
+def test_a_torn_or_garbled_parquet_file_is_refused_wherever_it_is_torn(
+    tmp_path, is_long, sampled
+):
     questions = [f"question {number}" for number in range(200)]
     path = parquet(tmp_path, question=questions, answer=list(range(200)))
     whole = path.read_bytes()
-    cuts = range(len(whole)) if is_long else [*range(0, len(whole), 97), *range(len(whole) - 12, len(whole))]
+    cuts = (
+        range(len(whole))
+        if is_long
+        else [*range(0, len(whole), 97), *range(len(whole) - 12, len(whole))]
+    )
     for cut in cuts:
         path.write_bytes(whole[:cut])
         assert "is not a whole Parquet file" in refusal(lambda: read_prompts(path))
@@ -223,11 +243,16 @@ def test_a_torn_or_garbled_parquet_file_is_refused_wherever_it_is_torn(tmp_path,
             garbled[draw.randrange(len(garbled))] = draw.randrange(256)
         path.write_bytes(garbled)
         try:
-            assert len(read_prompts(path).prompts) == 200, "rows are missing, and nobody is told"
+            assert len(read_prompts(path).prompts) == 200, (
+                "rows are missing, and nobody is told"
+            )
         except UserError as error:
             sentence(error)
             refused += 1
-    print(f"\n  {len(cuts)} cuts; {rounds} files with other bytes, {refused} of them refused", end="")
+    print(
+        f"\n  {len(cuts)} cuts; {rounds} files with other bytes, {refused} of them refused",
+        end="",
+    )
     footer = range(len(whole) - 8 - int.from_bytes(whole[-8:-4], "little"), len(whole))
     for place in draw.sample(footer, sampled(len(footer))):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
@@ -301,8 +326,15 @@ def test_what_is_odd_but_means_something_is_read(tmp_path, content, labels):
 
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12) | st.just("q"),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=12)
+    | st.just("q"),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 TEXTS = st.text(min_size=1, max_size=12)
@@ -318,20 +350,31 @@ LIKELY: dict[str, st.SearchStrategy[Any]] = {
         {}, optional={"ground_truth": TEXTS | st.integers(), "style": JSON}
     ),
     "extra_info": st.fixed_dictionaries(
-        {}, optional={"index": TEXTS | st.integers(), "noise_type": st.sampled_from(NOISE_TYPES), "x": JSON}
+        {},
+        optional={
+            "index": TEXTS | st.integers(),
+            "noise_type": st.sampled_from(NOISE_TYPES),
+            "x": JSON,
+        },
     ),
     "other": JSON,
 }
-ODD = st.dictionaries(st.sampled_from(["question", "answer", "prompt", "extra_info", "x"]), JSON, max_size=4)
+ODD = st.dictionaries(
+    st.sampled_from(["question", "answer", "prompt", "extra_info", "x"]), JSON, max_size=4
+)
 ROWS = st.lists(st.fixed_dictionaries({}, optional=LIKELY) | ODD, min_size=1, max_size=4)
 
 
 def test_any_rows_are_a_data_set_or_are_refused(tmp_path_factory, is_long, sampled):
     folder, read = tmp_path_factory.mktemp("rows"), []
 
-    @settings(max_examples=5_000 if is_long else sampled(120), suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=5_000 if is_long else sampled(120), suppress_health_check=list(HealthCheck)
+    )
     @given(rows=ROWS)
-    @example(rows=[{"question": "1+1", "answer": "2"}])  # few of those that are drawn are a data set, or none
+    @example(
+        rows=[{"question": "1+1", "answer": "2"}]
+    )  # few of those that are drawn are a data set, or none
     def law(rows: list[dict[str, Any]]) -> None:
         path = jsonl(folder, "".join(json.dumps(row) + "\n" for row in rows))
         read.append(False)
@@ -373,7 +416,11 @@ def test_of_a_folder_the_data_files_are_read_and_nothing_else(tmp_path):
 
 # Benchmarks of one's own ------------------------------------------------------------------------------------------
 
-OWN = {"name": "mine", "source": {"file": "x.parquet"}, "fields": {"problem": "question", "answer": "answer"}}
+OWN = {
+    "name": "mine",
+    "source": {"file": "x.parquet"},
+    "fields": {"problem": "question", "answer": "answer"},
+}
 WRONG: list[Any] = [None, True, "", " ", "x", -1, 0, 1.5, NAN, INF, 10**30, [], {}, [None], {"a": 1}, "../../x", "a\nb",
                     "x" * 500, "{problem}{choices}", "{problem!r}", "{problem.__class__}", "\0"]  # fmt: skip
 KEYS = [
@@ -403,12 +450,19 @@ def test_a_benchmark_takes_what_a_key_means_and_refuses_all_else(tmp_path, is_lo
 
 def test_options_of_any_type_are_understood_or_refused(tmp_path, is_long):
     fields = {"problem": "question", "answer": "answer", "choices": "options", "id": "id"}
-    tree = OWN | {"grader": "choice", "prompt": "{problem}\n{choices}", "problems": 3, "fields": fields}
+    tree = OWN | {
+        "grader": "choice",
+        "prompt": "{problem}\n{choices}",
+        "problems": 3,
+        "fields": fields,
+    }
     plain = {"question": TYPES["text"], "answer": pa.array(["A", "B", "A"]), "id": TYPES["text"],
              "options": pa.array([["x", "y"]] * 3)}  # fmt: skip
     benchmark = read_benchmark(jsonl(tmp_path, dump_yaml(tree), "mine.yaml"))
     for column in fields.values():
-        for problems in of_types(tmp_path, is_long, plain, column, lambda _: load_problems(benchmark)):
+        for problems in of_types(
+            tmp_path, is_long, plain, column, lambda _: load_problems(benchmark)
+        ):
             assert all(problem.gold in ("A", "B") for problem in problems)
 
 
@@ -416,7 +470,9 @@ def test_options_of_any_type_are_understood_or_refused(tmp_path, is_long):
 
 
 @pytest.mark.slow
-def test_no_id_or_text_of_the_data_leads_out_of_the_run_or_steers_the_terminal(tmp_path, monkeypatch):
+def test_no_id_or_text_of_the_data_leads_out_of_the_run_or_steers_the_terminal(
+    tmp_path, monkeypatch
+):
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.chdir(home)
@@ -453,7 +509,9 @@ def test_a_command_that_refuses_data_says_so_with_status_2(tmp_path):
         ("evaluate", "builtin:addition-easier", "--data", path, "--benchmarks", "math500"),
     ):
         status, output = olr(*command)
-        assert status == 2 and output.startswith("Error: ") and output.strip().isprintable(), command
+        assert status == 2 and output.startswith("Error: ") and output.strip().isprintable(), (
+            command
+        )
 
 
 _LOADED = """
@@ -493,5 +551,7 @@ def test_a_million_rows_fit_in_eight_gigabytes(tmp_path, is_long):
     ):
         limit = functools.partial(resource.setrlimit, resource.RLIMIT_AS, (8 << 30, 8 << 30))
         words = [sys.executable, *map(str, command)]
-        done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, preexec_fn=limit)
+        done = subprocess.run(
+            words, capture_output=True, text=True, cwd=tmp_path, preexec_fn=limit
+        )
         assert done.returncode == 0, done.stderr[-500:]

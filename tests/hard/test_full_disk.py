@@ -43,7 +43,9 @@ def chosen(operations, kinds, draw):
 
 def what_is_wrong(ended, status):
     """With what a command says that met a full disk."""
-    lines = [line for line in ended.err.splitlines() if not line.startswith(("Note:", "Warning:"))]
+    lines = [
+        line for line in ended.err.splitlines() if not line.startswith(("Note:", "Warning:"))
+    ]
     if status != 2 or not lines or not (lines[-1].startswith("Error: ") and FULL in lines[-1]):
         return [f"status {status}, and it says {ended.err[-600:]}"]
     return []
@@ -82,7 +84,9 @@ def test_a_run_that_met_a_full_disk_goes_on_with_room(command, workshop, disk, i
         again = workshop.start(command, out)
         found += [again.err] if again.wait() else differences(command, out, whole)
         count["equal"] += not found
-        faults += [f"before {kind or 'the first'}, {number}, {room} bytes: {fault}" for fault in found]
+        faults += [
+            f"before {kind or 'the first'}, {number}, {room} bytes: {fault}" for fault in found
+        ]
         subprocess.run(["rm", "-rf", str(out)], check=True)
     print(f"\n{command}: {dict(count)}; struck {dict(struck)}")
     assert not faults, "\n".join(faults)
@@ -102,8 +106,22 @@ def outputs(workshop, disk):
     return {
         "figures": ["analyze", run, "--figure", "dynamics", "--out", disk / "out"],
         "report": ["analyze", run, "--report", "--out", disk / "out"],
-        "audit": ["audit", run, "--out", disk / "out.parquet", "--export", disk / "repaired.parquet"],
-        "audit as JSON lines": ["audit", run, "--out", disk / "a" / "b", "--export", disk / "repaired.jsonl"],
+        "audit": [
+            "audit",
+            run,
+            "--out",
+            disk / "out.parquet",
+            "--export",
+            disk / "repaired.parquet",
+        ],
+        "audit as JSON lines": [
+            "audit",
+            run,
+            "--out",
+            disk / "a" / "b",
+            "--export",
+            disk / "repaired.jsonl",
+        ],
         "replay": ["replay", run, "--out", disk / "out.parquet"],
         "noise": [*noise, "--out", disk / "noisy.parquet"],
         "noise as JSON lines": [*noise, "--out", disk / "noisy.jsonl"],
@@ -126,13 +144,16 @@ def test_figures_tables_and_data_sets_are_written_whole_or_not_at_all(workshop, 
         for kind, number in chosen(operations, None, draw):
             _clear(workshop, disk)
             before = _contents(disk)
-            status, ended = workshop.olr(*words, plan=Plan(disk, number, "fill0", ballast, kind))
+            status, ended = workshop.olr(
+                *words, plan=Plan(disk, number, "fill0", ballast, kind)
+            )
             ballast.unlink()
             found = remains(disk) + (what_is_wrong(ended, status) if status else [])
             found += [
                 f"{file} is half written"
                 for file, content in _contents(disk).items()
-                if content not in (undisturbed.get(file), before.get(file)) and not content.endswith(PAGE_END)
+                if content not in (undisturbed.get(file), before.get(file))
+                and not content.endswith(PAGE_END)
             ]
             count["points"] += 1
             count["full"] += status == 2

@@ -75,7 +75,9 @@ def _kill_after(workshop, command, out, seconds) -> bool:
 def test_killed_anywhere_and_started_again_it_ends_as_uninterrupted(command, workshop, is_long):
     whole = workshop.whole(command)
     seconds, began = workshop.seconds(command, is_long=is_long), time.monotonic()
-    chosen = points(workshop.operations(command), MOMENTS[command][is_long], OPERATIONS[command][is_long], 7)
+    chosen = points(
+        workshop.operations(command), MOMENTS[command][is_long], OPERATIONS[command][is_long], 7
+    )
     count: Counter[str] = Counter()
     faults = []
     for number, point in enumerate(chosen):
@@ -83,7 +85,9 @@ def test_killed_anywhere_and_started_again_it_ends_as_uninterrupted(command, wor
         hit = kill(workshop, command, out, point, seconds)
         count["points"] += 1
         count["killed"] += hit
-        assert hit or not point.operation, f"{point.name} was not reached: the test tests nothing"
+        assert hit or not point.operation, (
+            f"{point.name} was not reached: the test tests nothing"
+        )
         found = faults_for_readers(command, out)
         if point.again is not None:
             count["killed again"] += _kill_after(workshop, command, out, point.again * seconds)
@@ -93,7 +97,9 @@ def test_killed_anywhere_and_started_again_it_ends_as_uninterrupted(command, wor
         count["equal"] += not found
         faults += [f"{point.name}: {fault}" for fault in found]
     took = (time.monotonic() - began) / 60
-    print(f"\n{command}: {dict(count)} in {took:.1f} minutes, one takes {seconds:.1f} s undisturbed")
+    print(
+        f"\n{command}: {dict(count)} in {took:.1f} minutes, one takes {seconds:.1f} s undisturbed"
+    )
     assert not faults, "\n".join(faults)
 
 

@@ -31,7 +31,9 @@ def test_a_run_of_any_name_is_read_and_resumed_as_itself(name, workshop, beside)
     for words in (["replay", out], ["analyze", out, "--table", "arms"], ["audit", out]):
         status, said = workshop.olr(*words)
         assert status == 0 and "\x1b[31m" not in said.out + said.err, said.err
-    [command] = [line.removeprefix("Next") for line in said.out.splitlines() if line.startswith("Next")]
+    [command] = [
+        line.removeprefix("Next") for line in said.out.splitlines() if line.startswith("Next")
+    ]
     assert "\x1b" in name or str(out) in shlex.split(command), command
     reopen(out)
     for shard in (out / "labels", out / "rollouts"):
@@ -50,7 +52,12 @@ def test_a_table_of_any_name_is_read(name, workshop, tmp_path):
 
     rows = pl.DataFrame(
         [
-            {"prompt_id": str(prompt), "visit": visit, "response": rf"\boxed{{{prompt}}}", "given_label": "1"}
+            {
+                "prompt_id": str(prompt),
+                "visit": visit,
+                "response": rf"\boxed{{{prompt}}}",
+                "given_label": "1",
+            }
             for prompt in range(2)
             for visit in (1, 2)
             for _ in range(4)
@@ -70,5 +77,7 @@ def test_a_name_that_is_not_utf8_is_refused_before_anything_is_written(workshop,
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/n\xff"))
     for words in (workshop.words("train", folder), ["replay", folder], ["analyze", folder]):
         status, said = workshop.olr(*words)
-        assert status == 2 and said.err.splitlines()[-1].endswith("is not UTF-8; rename it"), said.err
+        assert status == 2 and said.err.splitlines()[-1].endswith("is not UTF-8; rename it"), (
+            said.err
+        )
     assert not list(tmp_path.iterdir())

@@ -68,13 +68,19 @@ def sources() -> dict[str, list[str]]:
 def nodes() -> list[tuple[str, ast.AST]]:
     """Everything that the package's modules say, and where."""
     return [
-        (file, node) for file, lines in sources().items() for node in ast.walk(ast.parse("\n".join(lines)))
+        (file, node)
+        for file, lines in sources().items()
+        for node in ast.walk(ast.parse("\n".join(lines)))
     ]
 
 
 def calls() -> Iterator[tuple[str, ast.Call, str]]:
     """Every call in the package: the file, the call, and what is called as it is written."""
-    return ((file, node, ast.unparse(node.func)) for file, node in nodes() if isinstance(node, ast.Call))
+    return (
+        (file, node, ast.unparse(node.func))
+        for file, node in nodes()
+        if isinstance(node, ast.Call)
+    )
 
 
 def keywords(call: ast.Call) -> dict[str | None, str]:
@@ -83,7 +89,10 @@ def keywords(call: ast.Call) -> dict[str | None, str]:
 
 def test_the_package_evaluates_no_text_but_where_a_comment_says_why():
     excused = {
-        (file, n) for file, lines in sources().items() for n, line in enumerate(lines, 1) if EXCUSE in line
+        (file, n)
+        for file, lines in sources().items()
+        for n, line in enumerate(lines, 1)
+        if EXCUSE in line
     }
     found = set()
     for file, call, called in calls():
@@ -95,7 +104,9 @@ def test_the_package_evaluates_no_text_but_where_a_comment_says_why():
 def test_no_module_that_makes_objects_of_text_is_imported():
     for file, node in nodes():
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        if isinstance(node, ast.ImportFrom) and not all(alias.name.endswith("Error") for alias in node.names):
+        if isinstance(node, ast.ImportFrom) and not all(
+            alias.name.endswith("Error") for alias in node.names
+        ):
             names.append(node.module or "")  # an error to catch makes nothing
         assert not NEVER & set(names), file
 
@@ -115,7 +126,9 @@ def test_every_loader_is_told_to_take_data_only():
         elif called.startswith("subprocess.") or called == "Popen":
             assert given_.get("shell", "False") == "False", place
         elif called.endswith("PeftModel.from_pretrained"):
-            assert given_["config"] == "settings", place  # and not the adapter's file, which may name modules
+            assert given_["config"] == "settings", (
+                place
+            )  # and not the adapter's file, which may name modules
         elif called.endswith(".from_pretrained") and not called.startswith("GenerationConfig"):
             loaders += 1
             told = given_.get("trust_remote_code", given_.get(None, ""))
@@ -131,14 +144,23 @@ def test_code_is_trusted_only_where_a_recipe_or_an_option_says_so():
             if name == "trust_remote_code":
                 assert value.rpartition(".")[2] == "trust_remote_code", f"{file}:{call.lineno}"
     for file, lines in sources().items():
-        assert "trust_remote_code=True" not in "\n".join(lines).replace("`trust_remote_code=True`", ""), file
+        assert "trust_remote_code=True" not in "\n".join(lines).replace(
+            "`trust_remote_code=True`", ""
+        ), file
 
 
 POLARS_READERS = {
     "read_parquet", "scan_parquet", "read_csv", "scan_csv", "read_ndjson", "scan_ndjson", "read_ipc", "scan_ipc",
     "scan_lines", "scan_delta", "scan_iceberg",
 }  # fmt: skip
-ARROW_READERS = {"ParquetFile", "ParquetDataset", "read_table", "open_csv", "read_json", "open_json"}
+ARROW_READERS = {
+    "ParquetFile",
+    "ParquetDataset",
+    "read_table",
+    "open_csv",
+    "read_json",
+    "open_json",
+}
 """Readers of pyarrow, which take part of a path for columns of a partitioned data set."""
 
 
@@ -194,12 +216,19 @@ def modules_of_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 
 CHANGES: dict[str, dict[str, dict[str, Any]]] = {
     "config": {"config.json": {"auto_map": {"AutoConfig": "odd.Config"}}},
-    "unknown config": {"config.json": {"auto_map": {"AutoConfig": "odd.Config"}, "model_type": "odd"}},
+    "unknown config": {
+        "config.json": {"auto_map": {"AutoConfig": "odd.Config"}, "model_type": "odd"}
+    },
     "weights": {"config.json": {"auto_map": {"AutoModelForCausalLM": "odd.Model"}}},
-    "tokenizer": {"tokenizer_config.json": {"auto_map": {"AutoTokenizer": ["odd.Tokenizer"] * 2}}},
+    "tokenizer": {
+        "tokenizer_config.json": {"auto_map": {"AutoTokenizer": ["odd.Tokenizer"] * 2}}
+    },
     "processor": {
         "config.json": {"vision_config": {}},
-        "processor_config.json": {"auto_map": {"AutoProcessor": "odd.Processor"}, "processor_class": "X"},
+        "processor_config.json": {
+            "auto_map": {"AutoProcessor": "odd.Processor"},
+            "processor_class": "X",
+        },
     },
 }
 """What a model's files say of code beside them."""
@@ -265,10 +294,16 @@ def test_a_command_runs_it_only_when_told_so(tmp_path, where):
 FOREIGN: dict[str, dict[str, dict[str, Any]]] = {
     "attention": {"config.json": {"attn_implementation": "evil/kernel"}},
     "attention, private": {"config.json": {"_attn_implementation": "evil/kernel@main:forward"}},
-    "attention by part": {"config.json": {"attn_implementation": {"": "sdpa", "text_config": "evil/kernel"}}},
-    "attention of a part": {"config.json": {"text_config": {"_attn_implementation": "paged|evil/kernel"}}},
+    "attention by part": {
+        "config.json": {"attn_implementation": {"": "sdpa", "text_config": "evil/kernel"}}
+    },
+    "attention of a part": {
+        "config.json": {"text_config": {"_attn_implementation": "paged|evil/kernel"}}
+    },
     "experts": {"config.json": {"experts_implementation": "evil/kernel"}},
-    "adapter": {"adapter_config.json": {"peft_type": "LORA", "base_model_name_or_path": "evil/model"}},
+    "adapter": {
+        "adapter_config.json": {"peft_type": "LORA", "base_model_name_or_path": "evil/model"}
+    },
 }
 """What makes transformers fetch and run code once the packages kernels and peft are installed."""
 
@@ -284,7 +319,9 @@ def test_kernels_and_adapters_that_a_model_names_are_not_fetched(tmp_path, where
 
 @pytest.mark.parametrize("loader", LOADERS)
 def test_implementations_of_transformers_are_no_kernels(tmp_path, loader):
-    LOADERS[loader](changed_policy(tmp_path / "model", {"config.json": {"attn_implementation": "eager"}}))
+    LOADERS[loader](
+        changed_policy(tmp_path / "model", {"config.json": {"attn_implementation": "eager"}})
+    )
 
 
 def test_a_model_with_garbled_files_is_refused_in_a_sentence(tmp_path, is_long):
@@ -296,7 +333,9 @@ def test_a_model_with_garbled_files_is_refused_in_a_sentence(tmp_path, is_long):
             garbled = bytearray(whole)
             for _ in range(draw.randint(1, 4)):  # where the files say what they are
                 garbled[draw.randrange(min(len(whole), 3000))] = draw.randrange(32, 127)
-            (model / name).write_bytes(garbled[: draw.randrange(len(whole)) if number % 10 == 0 else None])
+            (model / name).write_bytes(
+                garbled[: draw.randrange(len(whole)) if number % 10 == 0 else None]
+            )
             for load in (LOADERS["training"], LOADERS["openrlhf"]):
                 try:
                     load(model)
@@ -326,7 +365,9 @@ def test_a_bomb_goes_off_where_pickles_are_read(tmp_path):
     assert (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.ckpt", "consolidated.00.pth"])
+@pytest.mark.parametrize(
+    "name", ["pytorch_model.bin", "model.pt", "model.ckpt", "consolidated.00.pth"]
+)
 @pytest.mark.parametrize("loader", ["training", "openrlhf", "vllm"])
 def test_weights_that_are_pickles_are_refused_and_not_read(tmp_path, name, loader):
     model = Path(shutil.copytree(policy_path("addition-easier"), tmp_path / "model"))
@@ -350,7 +391,9 @@ def test_a_checkpoint_whose_optimiser_is_a_bomb_does_not_go_off(tmp_path):
     torch.save({"state": Bomb(tmp_path / "ran")}, copy / "optimizer.pt")
     (copy / "files.json").unlink()  # it is written anew, and fits
     fill = functools.partial(shutil.copytree, copy, dirs_exist_ok=True)
-    write_checkpoint(tmp_path / "run", int(before_last.name.removeprefix("step-")), fill, keep=2)
+    write_checkpoint(
+        tmp_path / "run", int(before_last.name.removeprefix("step-")), fill, keep=2
+    )
     reopen(tmp_path / "run")
     status, said = olr(*command, "--resume")
     assert status == 2 and "it has no state of this run's optimiser" in said, said
@@ -364,8 +407,12 @@ def test_a_checkpoint_whose_optimiser_is_a_bomb_does_not_go_off(tmp_path):
 def test_a_hostile_chat_template_is_an_error_and_nothing_else(tmp_path, template):
     tokenizer = build_tokenizer(64)
     mark = tmp_path / "ran"
-    tokenizer.chat_template = template.replace("MARK", str(mark)) if isinstance(template, str) else template
-    message = refusal(lambda: prompt_text.render(tokenizer, [Message("user", "1+1")]), longest=700)
+    tokenizer.chat_template = (
+        template.replace("MARK", str(mark)) if isinstance(template, str) else template
+    )
+    message = refusal(
+        lambda: prompt_text.render(tokenizer, [Message("user", "1+1")]), longest=700
+    )
     assert "the chat template" in message
     assert not mark.exists()
 
@@ -379,7 +426,11 @@ def test_no_answer_is_run():
         "/tmp", str(os.getpid())
     )  # of few letters: each is a symbol to the verifier, which takes its time
     texts = [call.format(mark=mark) for call in cases("calls")]
-    responses = [*texts, *(f"so it is \\boxed{{{text}}}" for text in texts), *(f"${text}$" for text in texts)]
+    responses = [
+        *texts,
+        *(f"so it is \\boxed{{{text}}}" for text in texts),
+        *(f"${text}$" for text in texts),
+    ]
     read = {extract(response, name) for response in responses for name in EXTRACTORS}
     answers = sorted({answer for answer in read if answer is not None} | set(texts))
     with Judge() as judge:
@@ -396,7 +447,8 @@ WORDS = (
     | st.booleans()
 )
 FLAGS = st.dictionaries(
-    st.sampled_from(["actor.optim", "ds.tensor_parallel_size", "x.y"]), WORDS | st.lists(WORDS, max_size=3)
+    st.sampled_from(["actor.optim", "ds.tensor_parallel_size", "x.y"]),
+    WORDS | st.lists(WORDS, max_size=3),
 )
 
 
@@ -408,7 +460,9 @@ def test_no_value_of_a_flag_is_a_flag_of_its_own_on_openrlhfs_command_line(flags
     except UserError:
         return
     words = arguments(flatten(recipe.engine.plain()["flags"]))
-    assert {word for word in words if word.startswith("--")} <= {f"--{name}" for name in flatten(flags)}
+    assert {word for word in words if word.startswith("--")} <= {
+        f"--{name}" for name in flatten(flags)
+    }
 
 
 def test_a_datasets_package_that_runs_scripts_is_not_used(monkeypatch):

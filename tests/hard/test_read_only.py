@@ -23,7 +23,9 @@ def read_only(workshop):
     assert stopped.wait() == -9
     place.mkdir()
     if os.geteuid() == 0:
-        bound = subprocess.run(["mount", "--bind", str(source), str(place)], check=False, capture_output=True)
+        bound = subprocess.run(
+            ["mount", "--bind", str(source), str(place)], check=False, capture_output=True
+        )
         if bound.returncode:
             pytest.skip("this system does not let us mount a folder read-only")
         subprocess.run(["mount", "-o", "remount,ro,bind", str(place)], check=True)
@@ -54,10 +56,25 @@ def test_a_read_only_run_can_be_analysed_audited_replayed_evaluated_and_sampled_
             ["analyze", run, "--report", "--out", out / "report"],
             ["audit", run, "--json"],
             ["replay", run, "--json"],
-            ["rollouts", run, "train.jsonl", "--visits", "1", *small[:2], "--run-dir", out / "rollouts"],
+            [
+                "rollouts",
+                run,
+                "train.jsonl",
+                "--visits",
+                "1",
+                *small[:2],
+                "--run-dir",
+                out / "rollouts",
+            ],
             [*noise, "--rollouts", run, "--out", out / "noisy.jsonl"],
             ["evaluate", run, *small, "--out", out / "evaluation", "--compare", evaluated],
-            ["train", run / "recipe.yaml", "--run-dir", run, "--resume"],  # it is finished: nothing to do
+            [
+                "train",
+                run / "recipe.yaml",
+                "--run-dir",
+                run,
+                "--resume",
+            ],  # it is finished: nothing to do
         ]
     for words in commands:
         status, ended = workshop.olr(*words)
@@ -70,7 +87,10 @@ def test_what_would_write_into_a_read_only_run_says_so_in_a_sentence_and_how_els
     run, stopped = read_only / "run", read_only / "stopped"
     commands = [
         (["replay", run], "choose another folder"),
-        (["train", stopped / "recipe.yaml", "--run-dir", stopped, "--resume"], "choose another folder"),
+        (
+            ["train", stopped / "recipe.yaml", "--run-dir", stopped, "--resume"],
+            "choose another folder",
+        ),
     ]
     if is_long:
         commands += [
@@ -85,6 +105,9 @@ def test_what_would_write_into_a_read_only_run_says_so_in_a_sentence_and_how_els
     for words, remedy in commands:
         status, ended = workshop.olr(*words)
         said = ended.err.splitlines()[-1]
-        assert (status, said.startswith("Error: "), remedy in said) == (2, True, True), (words, ended.err)
+        assert (status, said.startswith("Error: "), remedy in said) == (2, True, True), (
+            words,
+            ended.err,
+        )
         assert any(told in said for told in TOLD), said
         assert "Traceback" not in ended.err

@@ -25,7 +25,9 @@ write = functools.partial(write_file, name=MINE)
 
 def test_what_is_too_large_or_too_deep_is_refused(tmp_path):
     assert "KiB that" in refusal(lambda: load_recipe(write(tmp_path, "# " + "x" * MOST_BYTES)))
-    assert "nested too deeply" in refusal(lambda: load_recipe(write(tmp_path, "a: " + "[" * 400 + "]" * 400)))
+    assert "nested too deeply" in refusal(
+        lambda: load_recipe(write(tmp_path, "a: " + "[" * 400 + "]" * 400))
+    )
     assert "leads back" in refusal(lambda: load_recipe(write(tmp_path, "base: mine.yaml")))
     deep = "{a: " * (MOST_LEVELS - 3) + "1" + "}" * (MOST_LEVELS - 3)
     assert load_recipe(write(tmp_path, f"engine: {{name: openrlhf, flags: {deep}}}"))
@@ -116,7 +118,10 @@ def test_a_key_that_an_arm_adds_to_a_section_reaches_no_other_arm(tmp_path):
     shared = "{name: openrlhf, flags: {a: {b: 1}}}"
     arms = f"{{x: {{engine: {shared}, engine.flags.a.c: 2}}, y: {{engine: {shared}}}}}"
     x, y = expand_sweep(write(tmp_path, f"sweep: {{arms: {arms}}}"))
-    assert (x.recipe.engine.flags, y.recipe.engine.flags) == ({"a": {"b": 1, "c": 2}}, {"a": {"b": 1}})
+    assert (x.recipe.engine.flags, y.recipe.engine.flags) == (
+        {"a": {"b": 1, "c": 2}},
+        {"a": {"b": 1}},
+    )
 
 
 @each(
@@ -165,7 +170,9 @@ def fields() -> Iterator[tuple[str, str, tuple[tuple[str, str], ...]]]:
     for name, field in Recipe.model_fields.items():
         yield "", name, ()
         tag, kinds = KINDS.get(name, ("", {}))
-        for kind, section in kinds.items() or (("", model) for model in models_in(field.annotation)):
+        for kind, section in kinds.items() or (
+            ("", model) for model in models_in(field.annotation)
+        ):
             for key in section.model_fields:
                 yield name, key, ((tag, kind),) if tag else ()
 
@@ -174,7 +181,9 @@ FIELDS = list(fields())
 
 
 @tenth_or_whole
-@pytest.mark.parametrize("number", range(len(FIELDS)), ids=lambda number: ".".join(FIELDS[number][:2]))
+@pytest.mark.parametrize(
+    "number", range(len(FIELDS)), ids=lambda number: ".".join(FIELDS[number][:2])
+)
 def test_every_field_takes_what_it_means_and_refuses_all_else(number, nth):
     section, key, also = FIELDS[number]
     for value in WRONG[number % nth :: nth]:
@@ -212,7 +221,9 @@ def test_every_field_takes_what_it_means_and_refuses_all_else(number, nth):
         st.text(max_size=8), st.none() | st.integers() | st.floats() | st.text(), max_size=3
     ),
 )
-def test_what_is_accepted_comes_back_from_a_file(tmp_path_factory, flags, text, threshold, **numbers):
+def test_what_is_accepted_comes_back_from_a_file(
+    tmp_path_factory, flags, text, threshold, **numbers
+):
     tree = {
         "train": {"learning_rate": numbers["rate"], "temperature": numbers["temperature"]},
         "method": {"name": "olr", "slope_threshold": threshold},
@@ -238,13 +249,34 @@ def test_any_bytes_are_a_recipe_or_are_refused(tmp_path_factory, is_long, sample
     """Text that begins as a recipe, with parts of it replaced, cut and repeated."""
     folder = tmp_path_factory.mktemp("bytes")
     seedling = (
-        find_recipe("laptop/quickstart").read_bytes() + b"sweep: {grid: {seed: [1, 2]}, arms: {a: {}}}\n"
+        find_recipe("laptop/quickstart").read_bytes()
+        + b"sweep: {grid: {seed: [1, 2]}, arms: {a: {}}}\n"
     )
-    marks = [b"&a ", b"*a", b"<<: ", b"{", b"]", b"? ", b"!!", b"\t", b"%", b": ", b"- ", b"|", b"#"]
+    marks = [
+        b"&a ",
+        b"*a",
+        b"<<: ",
+        b"{",
+        b"]",
+        b"? ",
+        b"!!",
+        b"\t",
+        b"%",
+        b": ",
+        b"- ",
+        b"|",
+        b"#",
+    ]
     junk = st.binary(max_size=4) | st.sampled_from(marks)
 
-    @settings(max_examples=5_000 if is_long else sampled(100), suppress_health_check=list(HealthCheck))
-    @given(edits=st.lists(st.tuples(st.integers(0, len(seedling)), st.integers(0, 30), junk), max_size=6))
+    @settings(
+        max_examples=5_000 if is_long else sampled(100), suppress_health_check=list(HealthCheck)
+    )
+    @given(
+        edits=st.lists(
+            st.tuples(st.integers(0, len(seedling)), st.integers(0, 30), junk), max_size=6
+        )
+    )
     def law(edits: list[tuple[int, int, bytes]]) -> None:
         text = seedling
         for at, cut, new in edits:
@@ -265,7 +297,12 @@ def test_every_command_that_takes_a_recipe_ends_with_status_2(tmp_path):
         path = write(tmp_path, content)
         train = [("train", path), ("train", path, "--dry-run"), ("train", path, "--sweep")]
         shown = ("recipes", "show", path, "--resolved")
-        for words in (("recipes", "validate", path), shown, ("recipes", "cp", path, copy), *train):
+        for words in (
+            ("recipes", "validate", path),
+            shown,
+            ("recipes", "cp", path, copy),
+            *train,
+        ):
             status, output = olr(*words)
             assert status == 2, (content[:40], words[:2], output[:300])
             assert sentence(output.strip()).startswith("Error: ")

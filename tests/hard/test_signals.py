@@ -36,7 +36,9 @@ def shell(workshop, *words):
 
 
 @pytest.mark.parametrize("command", ["train", "rollouts", "evaluate"])
-def test_a_signal_at_any_moment_ends_with_a_sentence_and_goes_on_as_printed(command, workshop, is_long):
+def test_a_signal_at_any_moment_ends_with_a_sentence_and_goes_on_as_printed(
+    command, workshop, is_long
+):
     if command == "evaluate" and not is_long:
         pytest.skip("tests/cli/test_evaluate_command.py has the short version")
     whole, seconds = workshop.whole(command), workshop.seconds(command, is_long=is_long)
@@ -55,7 +57,9 @@ def test_a_signal_at_any_moment_ends_with_a_sentence_and_goes_on_as_printed(comm
             found += _faults_of_what_is_told(command, out, told)
             _, printed, words = told.partition("continue with olr ")
             count["a command was printed"] += bool(printed)
-            again, ended = workshop.olr(*shlex.split(words) or workshop.words_to_go_on(command, out))
+            again, ended = workshop.olr(
+                *shlex.split(words) or workshop.words_to_go_on(command, out)
+            )
             found += [ended.err] if again else []
         found += differences(command, out, whole)
         count["equal"] += not found
@@ -66,7 +70,9 @@ def test_a_signal_at_any_moment_ends_with_a_sentence_and_goes_on_as_printed(comm
 
 def _faults_of_what_is_told(command, out: Path, told) -> list[str]:
     last = told.splitlines()[-1]
-    found = [] if last.startswith("Stopped.") and "Traceback" not in told else [f"it says {told}"]
+    found = (
+        [] if last.startswith("Stopped.") and "Traceback" not in told else [f"it says {told}"]
+    )
     if command == "evaluate" or not (out / "manifest.json").exists() or _is_finished(out):
         return found
     if "continue with" not in last:
@@ -84,7 +90,9 @@ def _is_finished(run: Path) -> bool:
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux's /proc")
 @pytest.mark.parametrize("number", STATUS)
-def test_a_signal_while_torch_is_imported_ends_at_once_with_a_sentence(number, workshop, is_long):
+def test_a_signal_while_torch_is_imported_ends_at_once_with_a_sentence(
+    number, workshop, is_long
+):
     if number == signal.SIGINT and not is_long:
         pytest.skip("SIGTERM has the short version")
     for turn in range(10 if is_long else 1):
@@ -101,8 +109,12 @@ def test_a_signal_while_torch_is_imported_ends_at_once_with_a_sentence(number, w
 
 def test_a_sweep_stops_with_its_runs_and_the_same_command_goes_on(workshop, is_long):
     if not is_long:
-        pytest.skip("two trainings from the shell; tests/engines/test_sweep.py has the short version")
-    (workshop.folder / "sweep.yaml").write_text((workshop.folder / "tiny.yaml").read_text() + SWEEP)
+        pytest.skip(
+            "two trainings from the shell; tests/engines/test_sweep.py has the short version"
+        )
+    (workshop.folder / "sweep.yaml").write_text(
+        (workshop.folder / "tiny.yaml").read_text() + SWEEP
+    )
     for number, status in STATUS.items():
         out = workshop.place(f"sweep-{status}")
         words = ["train", "sweep.yaml", "--sweep", "--jobs", "2", "--run-dir", out]
@@ -111,9 +123,13 @@ def test_a_sweep_stops_with_its_runs_and_the_same_command_goes_on(workshop, is_l
             time.sleep(0.01)
         started.send_signal(number)
         told = started.communicate()[1]
-        assert (started.returncode, "the same command continues" in told) == (status, True), told
+        assert (started.returncode, "the same command continues" in told) == (status, True), (
+            told
+        )
         runs = sorted(manifest.parent for manifest in out.glob("*/manifest.json"))
-        stopped = {read_manifest(run)["status"] for run in runs}  # after its last step, a run does not wait
+        stopped = {
+            read_manifest(run)["status"] for run in runs
+        }  # after its last step, a run does not wait
         assert stopped & {"interrupted", "running"}, stopped
         again = shell(workshop, *words)
         told = again.communicate()[1]
@@ -131,7 +147,11 @@ def test_a_reader_that_goes_away_is_no_error_and_a_run_goes_on(workshop, is_long
     run = workshop.whole("train")
     commands = [["--help"], ["recipes", "ls"], ["replay", run, "--json"]]
     if is_long:
-        commands += [["analyze", run, "--table", "arms"], ["audit", run, "--json"], ["benchmarks"]]
+        commands += [
+            ["analyze", run, "--table", "arms"],
+            ["audit", run, "--json"],
+            ["benchmarks"],
+        ]
     for words in commands:
         status, ended = workshop.olr(*words, is_read=False)
         assert (status, ended.err) == (141, ""), words
@@ -149,6 +169,8 @@ def test_a_full_disk_behind_standard_output_is_a_sentence():
         pytest.skip("needs /dev/full")
     with open("/dev/full", "w") as full:
         pipe = subprocess.PIPE
-        ended = subprocess.run([*OLR, "recipes", "ls"], stdout=full, stderr=pipe, text=True, env=ENVIRONMENT)
+        ended = subprocess.run(
+            [*OLR, "recipes", "ls"], stdout=full, stderr=pipe, text=True, env=ENVIRONMENT
+        )
     assert ended.returncode == 2 and ended.stderr.count("\n") == 1
     assert ended.stderr.endswith("the disk is full; make room and try again\n")

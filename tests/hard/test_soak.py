@@ -38,7 +38,9 @@ MINUTES = 45
 def sample(pid):
     """What a process uses at a moment: memory in kilobytes, threads, open files."""
     status = Path(f"/proc/{pid}/status").read_text()
-    memory, threads = (int(re.search(rf"{name}:\s+(\d+)", status)[1]) for name in ("VmRSS", "Threads"))
+    memory, threads = (
+        int(re.search(rf"{name}:\s+(\d+)", status)[1]) for name in ("VmRSS", "Threads")
+    )
     return memory, threads, len(os.listdir(f"/proc/{pid}/fd"))
 
 

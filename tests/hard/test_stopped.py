@@ -12,7 +12,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-HOSTILE = ["x^{{{n}}} + {n}", "\\sqrt{{{n}}} + \\frac{{x}}{{{n}}}", "\\sin({n} x)", "(x+{n})^{{6}}"]
+HOSTILE = [
+    "x^{{{n}}} + {n}",
+    "\\sqrt{{{n}}} + \\frac{{x}}{{{n}}}",
+    "\\sin({n} x)",
+    "(x+{n})^{{6}}",
+]
 
 
 def _is_verifying(process: int) -> bool:
@@ -46,7 +51,9 @@ def test_a_replay_that_is_stopped_and_continued_decides_as_one_that_is_not(tmp_p
     words = ["replay", str(table), "--set", "method.warmup_epochs=1", "--out"]
     command = [sys.executable, "-m", "olr_cli", *words]
     subprocess.run([*command, str(whole)], check=True, capture_output=True)
-    begun = subprocess.Popen([*command, str(out)], start_new_session=True, stdout=subprocess.DEVNULL)
+    begun = subprocess.Popen(
+        [*command, str(out)], start_new_session=True, stdout=subprocess.DEVNULL
+    )
     stops = 0
     try:
         while begun.poll() is None:

@@ -52,7 +52,9 @@ def test_a_stored_function_runs_only_when_named_again(stored, words, named):
     mark.unlink()
 
 
-@pytest.mark.parametrize("words", [["replay"], ["audit"], ["runs"], ["analyze", "--table", "arms"]])
+@pytest.mark.parametrize(
+    "words", [["replay"], ["audit"], ["runs"], ["analyze", "--table", "arms"]]
+)
 def test_what_a_run_has_read_is_read_without_it(stored, words):
     status, done = stored.olr(*words, "." if words == ["runs"] else "odd-run")
     assert status == 0, done.err
@@ -67,7 +69,9 @@ def test_a_run_goes_on_with_its_recipe_given_again(stored):
     os.remove(stored.folder / "ran")
 
 
-def test_code_of_a_model_that_a_stored_recipe_trusts_runs_only_when_trusted_again(workshop, tmp_path):
+def test_code_of_a_model_that_a_stored_recipe_trusts_runs_only_when_trusted_again(
+    workshop, tmp_path
+):
     file, trust = tmp_path / "recipe.yaml", "model.trust_remote_code"
     recipe = (workshop.folder / "tiny.yaml").read_text()
     file.write_text(recipe.replace('easier"}', 'easier", trust_remote_code: true}'))

@@ -32,7 +32,10 @@ def test_a_second_training_leaves_the_first_alone_and_readers_read_it(workshop, 
     whole, out = workshop.whole("train"), workshop.place("shared")
     first = started(workshop, "train", out)
     for options, told in (
-        (["--resume"], f"is in use by process {first.pid}; wait for it, or choose another folder"),
+        (
+            ["--resume"],
+            f"is in use by process {first.pid}; wait for it, or choose another folder",
+        ),
         ([], "holds a run already (in use by a live process)"),
     ):
         status, second = workshop.olr(*workshop.words("train", out), *options)
@@ -78,7 +81,9 @@ def test_of_several_that_start_at_the_same_moment_one_works(command, workshop, i
         assert not differences(command, out, workshop.whole(command))
 
 
-def test_a_run_can_be_read_at_any_moment_while_it_trains_and_is_killed_and_resumed(workshop, is_long):
+def test_a_run_can_be_read_at_any_moment_while_it_trains_and_is_killed_and_resumed(
+    workshop, is_long
+):
     """Read again and again while it trains; killed at step 2, then at step 4 of what is left, …"""
     out, looks = workshop.place("watched"), 0
     for stop_at in (2, 4, 5, 7, 8, 10) if is_long else (5,):

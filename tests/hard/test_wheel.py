@@ -16,21 +16,39 @@ REPOSITORY = Path(__file__).parents[2]
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*build, "--wheel-dir", str(folder), str(REPOSITORY)], check=True, capture_output=True)
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+    ]
+    subprocess.run(
+        [*build, "--wheel-dir", str(folder), str(REPOSITORY)], check=True, capture_output=True
+    )
     (built,) = folder.glob("olr_cli-*.whl")
     return built
 
 
 def test_a_wheel_holds_every_file_of_the_package_and_every_recipe(wheel):
     packed = set(zipfile.ZipFile(wheel).namelist())
-    own = [path for path in (REPOSITORY / "olr_cli").rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    own = [
+        path
+        for path in (REPOSITORY / "olr_cli").rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    ]
     recipes = [path for path in (REPOSITORY / "recipes").rglob("*") if path.is_file()]
     wanted = {path.relative_to(REPOSITORY).as_posix() for path in own}
     wanted |= {f"olr_cli/{path.relative_to(REPOSITORY).as_posix()}" for path in recipes}
     of_wheel = {name for name in packed if ".dist-info/" in name}
     assert packed - of_wheel == wanted
-    assert {name.rpartition("/")[2] for name in of_wheel} >= {"LICENSE", "NOTICE", "entry_points.txt"}
+    assert {name.rpartition("/")[2] for name in of_wheel} >= {
+        "LICENSE",
+        "NOTICE",
+        "entry_points.txt",
+    }
 
 
 def test_an_unpacked_wheel_finds_its_recipes_and_benchmarks(wheel, tmp_path):
@@ -40,7 +58,9 @@ def test_an_unpacked_wheel_finds_its_recipes_and_benchmarks(wheel, tmp_path):
         # -P: the folder one stands in is no place to import from.
         command = [sys.executable, "-P", "-m", "olr_cli", *words]
         environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -66,7 +86,15 @@ def test_a_wheel_installs_into_an_empty_environment_and_trains(wheel, tmp_path, 
     tested = ("--constraint", str(REPOSITORY / "requirements" / "tested.txt"))
     run(programs / "python", "-m", "pip", "install", "--quiet", *tested, f"{wheel}[train]")
     olr = programs / "olr"
-    run(olr, "train", "laptop/quickstart", "--set", "train.epochs=2", "--set", "method.warmup_epochs=1")
+    run(
+        olr,
+        "train",
+        "laptop/quickstart",
+        "--set",
+        "train.epochs=2",
+        "--set",
+        "method.warmup_epochs=1",
+    )
     run(olr, "analyze", "runs/quickstart", "--figure", "all", "--report")
     run(olr, "audit", "runs/quickstart", "--export", "repaired.parquet")
     assert (tmp_path / "runs/quickstart/figures/dynamics.png").stat().st_size > 0

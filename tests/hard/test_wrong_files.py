@@ -35,8 +35,16 @@ def rewrite(shard, change):
 
 
 WRONG_ROWS = {
-    "a row twice": ("labels", lambda rows: pl.concat([rows, rows.head(1)]), "a prompt's visit twice"),
-    "another step": ("labels", lambda rows: rows.with_columns(pl.col("step") + 1000), "rows of another step"),
+    "a row twice": (
+        "labels",
+        lambda rows: pl.concat([rows, rows.head(1)]),
+        "a prompt's visit twice",
+    ),
+    "another step": (
+        "labels",
+        lambda rows: rows.with_columns(pl.col("step") + 1000),
+        "rows of another step",
+    ),
     "no rows": ("labels", lambda rows: rows.head(0), "has no rows"),
     "a visit less": (
         "rollouts",
@@ -65,19 +73,27 @@ OTHER_VISITS = {
 
 
 @pytest.mark.parametrize("name", OTHER_VISITS)
-@pytest.mark.parametrize("tables", [["labels"], ["rollouts"], ["labels", "rollouts"]], ids="-".join)
-def test_a_resume_reads_no_labels_of_other_visits_than_the_rollouts_or_than_follow(name, tables, run):
+@pytest.mark.parametrize(
+    "tables", [["labels"], ["rollouts"], ["labels", "rollouts"]], ids="-".join
+)
+def test_a_resume_reads_no_labels_of_other_visits_than_the_rollouts_or_than_follow(
+    name, tables, run
+):
     for table in tables:
         shard = max((run / table).iterdir())
         samples = 4 if table == "rollouts" else 1
 
         def change(rows, samples=samples):
             visits = rows.gather_every(samples).select(OTHER_VISITS[name]).to_series()
-            return rows.with_columns(visit=visits.gather(pl.int_range(rows.height, eager=True) // samples))
+            return rows.with_columns(
+                visit=visits.gather(pl.int_range(rows.height, eager=True) // samples)
+            )
 
         rewrite(shard, change)
     with (
-        pytest.raises(UserError, match=r"or has others; restore it|lack a visit, or have another one \("),
+        pytest.raises(
+            UserError, match=r"or has others; restore it|lack a visit, or have another one \("
+        ),
         Judge(workers=1) as judge,
     ):
         stored_history(run, judge)
@@ -85,7 +101,9 @@ def test_a_resume_reads_no_labels_of_other_visits_than_the_rollouts_or_than_foll
 
 def test_a_shard_of_another_run_is_named(run):
     reopen(run, id="0" * 32)
-    with pytest.raises(UserError, match=r"labels/step-\d+.parquet is of another run; restore it"):
+    with pytest.raises(
+        UserError, match=r"labels/step-\d+.parquet is of another run; restore it"
+    ):
         scan_labels(run)
 
 
@@ -99,7 +117,9 @@ def test_a_shard_under_another_steps_name_is_named(run):
 
 @pytest.mark.parametrize("deed", ["move", "remove"])
 @pytest.mark.parametrize("command", ["train", "evaluate", "rollouts"])
-def test_a_folder_that_goes_while_it_is_written_ends_with_a_sentence(command, deed, workshop, is_long):
+def test_a_folder_that_goes_while_it_is_written_ends_with_a_sentence(
+    command, deed, workshop, is_long
+):
     whole, kinds = workshop.whole(command), {}
     for number, line in enumerate(workshop.operations(command), start=1):
         kinds.setdefault(kind_of_operation(line), number)
@@ -156,10 +176,14 @@ def test_half_written_checkpoint_state_is_not_continued(workshop, run):
         file = checkpoint / "optimizer.pt"
         file.write_bytes(b"\1" + file.read_bytes()[1:])
     reopen(run)
-    require_error(workshop.olr(*workshop.words("train", run), "--resume"), "no checkpoint of", "is whole")
+    require_error(
+        workshop.olr(*workshop.words("train", run), "--resume"), "no checkpoint of", "is whole"
+    )
 
 
-@pytest.mark.parametrize(("kind", "says"), [("step", "it is of step 9"), ("run", "it is of another run")])
+@pytest.mark.parametrize(
+    ("kind", "says"), [("step", "it is of step 9"), ("run", "it is of another run")]
+)
 def test_a_checkpoint_of_another_step_or_run_is_not_continued(workshop, run, kind, says):
     reopen(run, **({"id": "0" * 32} if kind == "run" else {}))
     older, newer = sorted((run / "checkpoints").glob("step-*[0-9]"))[-2:]
@@ -177,5 +201,9 @@ def test_a_checkpoint_of_another_step_or_run_is_not_continued(workshop, run, kin
 def test_a_recipe_that_was_changed_after_the_run_is_refused(workshop, run):
     recipe = (run / "recipe.yaml").read_text()
     (run / "recipe.yaml").write_text(re.sub(r"(?m)^seed: .*", "seed: 77", recipe))
-    for words in (["replay", run], [*workshop.words("train", run), "--resume"], ["analyze", run]):
+    for words in (
+        ["replay", run],
+        [*workshop.words("train", run), "--resume"],
+        ["analyze", run],
+    ):
         require_error(workshop.olr(*words), "recipe.yaml was changed since the run was made")

@@ -59,13 +59,21 @@ def policy(
         "name": "openrlhf", "gpus_per_node": ranks, "zero_stage": zero_stage, "micro_batch_samples": 1,
         "gradient_checkpointing": False, "flags": flags or {}, "sleep": sleep,
     }  # fmt: skip
-    train = {"learning_rate": learning_rate, "prompts_per_step": 1, "rollouts_per_prompt": samples}
+    train = {
+        "learning_rate": learning_rate,
+        "prompts_per_step": 1,
+        "rollouts_per_prompt": samples,
+    }
     recipe = validate({"train": train, "engine": section}, "test")
-    is_universal = checkpoint is not None and (checkpoint / "openrlhf/_actor/latest_universal").exists()
+    is_universal = (
+        checkpoint is not None and (checkpoint / "openrlhf/_actor/latest_universal").exists()
+    )
     places = Places(MODEL, "p", None, checkpoint, folder, 64, is_universal=is_universal)
     words = recipe_flags(recipe, places, "sdpa", 0) | {"vllm.sync_backend": "gloo"}
     args = hierarchize(openrlhf_parser().parse_args(arguments(words)))
-    args.actor.eps_clip_low_high = (args.actor.eps_clip,) * 2  # as OpenRLHF's command line goes on
+    args.actor.eps_clip_low_high = (
+        args.actor.eps_clip,
+    ) * 2  # as OpenRLHF's command line goes on
     args.ckpt.path = args.ckpt.path or str(folder)
     strategy = DeepspeedStrategy(
         micro_train_batch_size=1, train_batch_size=samples, zero_stage=zero_stage, args=args

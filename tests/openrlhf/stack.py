@@ -78,7 +78,9 @@ class Train:
 
     def _pause(self) -> None:
         if self._progress.seconds_of_silence() > self._patience:
-            raise TimeoutError(f"{self.output}\nnothing new in its log for {self._patience:.0f} s")
+            raise TimeoutError(
+                f"{self.output}\nnothing new in its log for {self._patience:.0f} s"
+            )
         time.sleep(0.2)
 
     def signal(self, number: signal.Signals) -> None:
@@ -132,7 +134,12 @@ def processes_of(run: Path) -> dict[int, str]:
         if entry.name.isdigit():
             try:
                 environment = (entry / "environ").read_bytes().decode(errors="replace")
-                title = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                title = (
+                    (entry / "cmdline")
+                    .read_bytes()
+                    .replace(b"\0", b" ")
+                    .decode(errors="replace")
+                )
             except OSError:
                 continue
             if title and f"OLR_TEST_RUN={run}" in environment.split("\0"):

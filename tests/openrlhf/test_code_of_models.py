@@ -61,7 +61,10 @@ def models(tmp_path):
         if where == "weights":
             change(model / "config.json", auto_map={"AutoModelForCausalLM": "odd.Model"})
         elif where == "tokenizer":
-            change(model / "tokenizer_config.json", auto_map={"AutoTokenizer": ["odd.Tokenizer"] * 2})
+            change(
+                model / "tokenizer_config.json",
+                auto_map={"AutoTokenizer": ["odd.Tokenizer"] * 2},
+            )
         elif where == "processor":
             change(model / "config.json", vision_config={})
             change(model / "processor_config.json", auto_map={"AutoProcessor": "odd.Processor"})
@@ -73,7 +76,9 @@ def models(tmp_path):
 
 
 @pytest.mark.parametrize("is_trusted", [False, True])
-def test_code_that_comes_with_a_model_is_run_only_if_the_recipe_trusts_it(models, is_trusted, tmp_path):
+def test_code_that_comes_with_a_model_is_run_only_if_the_recipe_trusts_it(
+    models, is_trusted, tmp_path
+):
     environment = os.environ | {"HF_MODULES_CACHE": str(tmp_path / "modules")}
     words = [sys.executable, "-c", IN_A_JOB, str(int(is_trusted)), *map(str, models)]
     told = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)

@@ -15,7 +15,14 @@ from olr_cli.engines.models import policy_path
 
 POLICY = str(policy_path("addition-easier"))
 # Few sequences at a time, so that there is time to stop it; both benchmarks are in one pool.
-WORDS = ["--benchmarks", "arithmetic,arithmetic:subtraction", "--samples", "2", "--max-new-tokens", "12"]
+WORDS = [
+    "--benchmarks",
+    "arithmetic,arithmetic:subtraction",
+    "--samples",
+    "2",
+    "--max-new-tokens",
+    "12",
+]
 ENGINE = ["builtin:addition-easier", "--backend", "vllm", "--vllm", "max_num_seqs=4"]
 
 
@@ -26,7 +33,9 @@ def evaluation(where, out, *words):
 
 
 def finished(where, out, *words):
-    assert evaluation(where, out, *words).wait(timeout=300) == 0, (where / f"{out.name}.log").read_text()
+    assert evaluation(where, out, *words).wait(timeout=300) == 0, (
+        where / f"{out.name}.log"
+    ).read_text()
     files = [out / "scores.json", *sorted((out / "generations").iterdir())]
     return {file.name: file.read_bytes() for file in files}
 
@@ -49,11 +58,27 @@ def server():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    options = ["--port", str(port), "--dtype", "float32", "--enforce-eager", "--max-num-seqs", "4"]
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", POLICY, *options]
+    options = [
+        "--port",
+        str(port),
+        "--dtype",
+        "float32",
+        "--enforce-eager",
+        "--max-num-seqs",
+        "4",
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "vllm.entrypoints.openai.api_server",
+        "--model",
+        POLICY,
+        *options,
+    ]
     environment = os.environ | {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_CPU_KVCACHE_SPACE": "1"}
     process = subprocess.Popen(
-        [*command, "--served-model-name", "adder", "--generation-config", "vllm"], env=environment
+        [*command, "--served-model-name", "adder", "--generation-config", "vllm"],
+        env=environment,
     )
     try:
         url = f"http://127.0.0.1:{port}"
@@ -73,14 +98,18 @@ def server():
 def test_vllm_in_the_process(tmp_path):
     words = [*ENGINE, "--temperature", "0"]
     assert stopped(tmp_path, tmp_path / "greedy", signal.SIGKILL, *words) == -signal.SIGKILL
-    assert finished(tmp_path, tmp_path / "greedy", *words) == finished(tmp_path, tmp_path / "whole", *words)
+    assert finished(tmp_path, tmp_path / "greedy", *words) == finished(
+        tmp_path, tmp_path / "whole", *words
+    )
 
 
 def test_samples_with_seeds_of_their_own_go_on_too_however_often_they_are_stopped(tmp_path):
     words = [*ENGINE, "--seed-each"]
     for number in (signal.SIGINT, signal.SIGTERM):
         assert stopped(tmp_path, tmp_path / "stopped", number, *words) == 128 + number
-    assert finished(tmp_path, tmp_path / "stopped", *words) == finished(tmp_path, tmp_path / "whole", *words)
+    assert finished(tmp_path, tmp_path / "stopped", *words) == finished(
+        tmp_path, tmp_path / "whole", *words
+    )
 
 
 def test_vllms_server(server, tmp_path):

@@ -159,7 +159,9 @@ def arithmetic_prompts():
         return (Message("user", f"{a}+{b}="),)
 
     prompts = [
-        Prompt(f"{a}+{b}", asked(a, b), str(a + b), str(a + b), "clean", "arithmetic", asked(b, a))
+        Prompt(
+            f"{a}+{b}", asked(a, b), str(a + b), str(a + b), "clean", "arithmetic", asked(b, a)
+        )
         for a, b in numbers
     ]
     spellings = [[(str(a + b + d)[::-1],) for d in (0, 10, 1, 100)] for a, b in numbers]
@@ -180,10 +182,17 @@ def boxed_prompts():
         [("(1,2)", "(1, 2)"), ("(2,1)",), ("\\{1,2\\}", "1,2"), ("[1,2]",)],
     ]
     spellings += [
-        [(p.given_label, f"{p.given_label}.0"), ("7", "7.0"), ("\\frac{3}{4}", "75\\%"), ("2^{10}", "1024")]
+        [
+            (p.given_label, f"{p.given_label}.0"),
+            ("7", "7.0"),
+            ("\\frac{3}{4}", "75\\%"),
+            ("2^{10}", "1024"),
+        ]
         for p in prompts[2:]
     ]
-    boxes = [[tuple(f"so \\boxed{{{text}}}." for text in one) for one in rows] for rows in spellings]
+    boxes = [
+        [tuple(f"so \\boxed{{{text}}}." for text in one) for one in rows] for rows in spellings
+    ]
     return [fractions, intervals, *prompts[2:]], boxes
 
 
@@ -193,7 +202,11 @@ def record(prompts, spellings, tokenizer, method=OLR):
     rng = random.Random(5)
     noise = ["clean", "active", "inactive", "active", "clean", "inactive", "active"]
     prompts = [
-        replace(prompt, noise_type=kind, given_label=prompt.given_label if kind == "clean" else SENTINEL)
+        replace(
+            prompt,
+            noise_type=kind,
+            given_label=prompt.given_label if kind == "clean" else SENTINEL,
+        )
         for prompt, kind in zip(prompts, noise, strict=True)
     ]
 
@@ -201,22 +214,34 @@ def record(prompts, spellings, tokenizer, method=OLR):
         tokens = tokenizer(text, add_special_tokens=False)["input_ids"][:LONGEST]
         return Said(tuple(tokens) if cut else (*tokens, tokenizer.eos_token_id), cut)
 
-    odd = [said(""), said("I am Ü!"), said("12" * LONGEST, cut=True), said("1", cut=True), said("no answer")]
+    odd = [
+        said(""),
+        said("I am Ü!"),
+        said("12" * LONGEST, cut=True),
+        said("1", cut=True),
+        said("no answer"),
+    ]
     responses = {}
     for row, prompt in enumerate(prompts):
         favourite = 0 if row % 3 else 1
-        for view, visit in itertools.product(compose(chosen.method).views, range(1, VISITS + 1)):
+        for view, visit in itertools.product(
+            compose(chosen.method).views, range(1, VISITS + 1)
+        ):
             own = []
             for _ in range(K):
                 if rng.random() < 0.15:
                     own.append(rng.choice(odd))
                     continue
                 sure = rng.random() < 0.3 + 0.12 * visit
-                own.append(said(rng.choice(spellings[row][favourite if sure else rng.randrange(4)])))
+                own.append(
+                    said(rng.choice(spellings[row][favourite if sure else rng.randrange(4)]))
+                )
             if row == 4:  # all alike: no variance, no advantage
                 own = [said(spellings[row][0][0])] * K
             responses[prompt.prompt_id, view, visit] = own
-    model = replace(StartingModel.look_at(str(POLICY), trust_remote_code=False), context_length=None)
+    model = replace(
+        StartingModel.look_at(str(POLICY), trust_remote_code=False), context_length=None
+    )
     texts = {view: model.texts(prompts, chosen, view) for view in compose(chosen.method).views}
     return Record(chosen, prompts, texts, responses)
 
@@ -254,20 +279,29 @@ class Decided:
 def on_local_engine(recorded, judge, policy, run):
     """The record as batches of the local engine."""
     run.mkdir()
-    store, supervisor = RunStore(run), make_supervisor(recorded.recipe, recorded.share, judge, None)
+    store, supervisor = (
+        RunStore(run),
+        make_supervisor(recorded.recipe, recorded.share, judge, None),
+    )
     out, views = Decided(run, {}, {}), recorded.views
-    token_ids = {view: policy.encode([p.turns(view) for p in recorded.prompts]) for view in views}
+    token_ids = {
+        view: policy.encode([p.turns(view) for p in recorded.prompts]) for view in views
+    }
     for step, epoch, rows in recorded.steps():
         prompts = [recorded.prompts[row] for row in rows]
         asked = [(row, view) for row in rows for view in views]
         places = [(recorded.prompts[row].prompt_id, view, epoch) for row, view in asked]
         sampled = as_sampled(
-            [token_ids[view][row] for row, view in asked], [recorded.said[place] for place in places], policy
+            [token_ids[view][row] for row, view in asked],
+            [recorded.said[place] for place in places],
+            policy,
         )
         decided = supervisor.supervise(loop.sampled_step(prompts, sampled, epoch, step, views))
         store.append(step, decided.labels, decided.rollouts)
         advantages, trains = loop.advantages_and_trains(decided, views)
-        for number, (place, own, does) in enumerate(zip(places, advantages.tolist(), trains, strict=True)):
+        for number, (place, own, does) in enumerate(
+            zip(places, advantages.tolist(), trains, strict=True)
+        ):
             out.rewards[place] = decided.rewards[number * K : (number + 1) * K]
             out.advantages[place] = [[advantage] if does else [] for advantage in own]
     return out
@@ -277,16 +311,24 @@ def as_sampled(prompts, said_PG, policy):
     """Recorded responses as the local sampler returns them."""
     longest = max(len(one.tokens) for group in said_PG for one in group)
     tokens_PGT = torch.tensor(
-        [[[*one.tokens, *[policy.pad_id] * (longest - len(one.tokens))] for one in g] for g in said_PG]
+        [
+            [[*one.tokens, *[policy.pad_id] * (longest - len(one.tokens))] for one in g]
+            for g in said_PG
+        ]
     )
-    recorded_PGT = {name: torch.zeros(tokens_PGT.shape) for name in (logprob, entropy, self_certainty)}
+    recorded_PGT = {
+        name: torch.zeros(tokens_PGT.shape) for name in (logprob, entropy, self_certainty)
+    }
     for p, (prompt, group) in enumerate(zip(prompts, said_PG, strict=True)):
         for g, one in enumerate(group):
             for value, tensor_PGT in recorded_PGT.items():
                 own = [value(token, len(prompt) + t) for t, token in enumerate(one.tokens)]
                 tensor_PGT[p, g, : len(own)] = torch.tensor(own)
     lengths_PG = torch.tensor([[len(one.tokens) for one in group] for group in said_PG])
-    texts = [policy.decode([one.tokens if one.truncated else one.tokens[:-1] for one in g]) for g in said_PG]
+    texts = [
+        policy.decode([one.tokens if one.truncated else one.tokens[:-1] for one in g])
+        for g in said_PG
+    ]
     return SampledRollouts(
         prompts=prompts,
         tokens_PGT=tokens_PGT,
@@ -310,7 +352,9 @@ class RecordedEngine:
         one = next(self._said)
         reason = "length" if one.truncated else "stop"
         yield SimpleNamespace(
-            outputs=[SimpleNamespace(token_ids=list(one.tokens), finish_reason=reason, logprobs=None)]
+            outputs=[
+                SimpleNamespace(token_ids=list(one.tokens), finish_reason=reason, logprobs=None)
+            ]
         )
 
 
@@ -318,7 +362,11 @@ def sampled_by_openrlhf(text, label, said, args, tokenizer):
     """A prompt's samples, as OpenRLHF's vLLM actor and sample generator make them."""
     actor_class = RolloutRayActor.__ray_metadata__.modified_class
     actor = actor_class.__new__(actor_class)
-    actor.executor, actor.llm, actor._mm_pad_token_ids = AgentExecutor(), RecordedEngine(said), set()
+    actor.executor, actor.llm, actor._mm_pad_token_ids = (
+        AgentExecutor(),
+        RecordedEngine(said),
+        set(),
+    )
     params = SamplingParams(
         temperature=args.rollout.temperature,
         max_tokens=args.rollout.max_new_tokens,
@@ -326,10 +374,14 @@ def sampled_by_openrlhf(text, label, said, args, tokenizer):
         skip_special_tokens=False,
     )
     responses = asyncio.run(
-        actor.generate_responses(text, label, params, args.data.max_len, tokenizer, num_samples=len(said))
+        actor.generate_responses(
+            text, label, params, args.data.max_len, tokenizer, num_samples=len(said)
+        )
     )
     return [
-        SamplesGenerator._process_response_into_experience(None, response, max_len=args.data.max_len)
+        SamplesGenerator._process_response_into_experience(
+            None, response, max_len=args.data.max_len
+        )
         for response in responses
     ]
 
@@ -401,12 +453,16 @@ class Controller(SupervisedTrainer):
 def parsed(chosen, **flags):
     """OpenRLHF's arguments for the recipe, and other flags, as its command line would have them."""
     views = len(compose(chosen.method).views)
-    places = Places(str(POLICY), Path("p.jsonl"), None, None, Path("scratch"), 1000 + LONGEST, views=views)
+    places = Places(
+        str(POLICY), Path("p.jsonl"), None, None, Path("scratch"), 1000 + LONGEST, views=views
+    )
     words = arguments(recipe_flags(chosen, places, "sdpa", 0) | flags)
     return hierarchize(openrlhf_parser().parse_args(words))
 
 
-def on_openrlhf(recorded, judge, tokenizer, run, arrival, look=lambda controller, batches: None, **flags):
+def on_openrlhf(
+    recorded, judge, tokenizer, run, arrival, look=lambda controller, batches: None, **flags
+):
     """The record as OpenRLHF's tensors; `arrival` reorders the (row, view) of each step's prompts."""
     run.mkdir()
     args = parsed(recorded.recipe, **flags)
@@ -476,7 +532,9 @@ def test_vllm_ends_a_response_where_the_chat_template_closes_a_turn(tokenizer):
         actor.executor, actor.llm, actor._mm_pad_token_ids = AgentExecutor(), Engine(), set()
         actor.executor.stop, actor.executor.chat = ["!"], chat
         asyncio.run(
-            actor.generate_responses("1", "", SamplingParams(max_tokens=4), 9, tokenizer, num_samples=1)
+            actor.generate_responses(
+                "1", "", SamplingParams(max_tokens=4), 9, tokenizer, num_samples=1
+            )
         )
     assert [params.stop for params in asked] == [["!"], ["!"]]
     assert [params.stop_token_ids for params in asked] == [[tokenizer.unk_token_id], []]
@@ -488,15 +546,21 @@ def test_one_response_in_eight_has_the_log_probabilities_of_its_tokens_unless_al
 ):
     class Engine:
         async def generate(self, prompt, params, request_id):
-            logprobs = None if params.logprobs is None else [{5: Logprob(-0.5)}, {6: Logprob(-0.25)}]
-            response = SimpleNamespace(token_ids=[5, 6], finish_reason="stop", logprobs=logprobs)
+            logprobs = (
+                None if params.logprobs is None else [{5: Logprob(-0.5)}, {6: Logprob(-0.25)}]
+            )
+            response = SimpleNamespace(
+                token_ids=[5, 6], finish_reason="stop", logprobs=logprobs
+            )
             yield SimpleNamespace(outputs=[response])
 
     actor_class = RolloutRayActor.__ray_metadata__.modified_class
     actor = actor_class.__new__(actor_class)
     actor.executor, actor.llm, actor._mm_pad_token_ids = AgentExecutor(), Engine(), set()
     params = SamplingParams(max_tokens=4, logprobs=level)
-    responses = asyncio.run(actor.generate_responses("12", "", params, 9, tokenizer, num_samples=16))
+    responses = asyncio.run(
+        actor.generate_responses("12", "", params, 9, tokenizer, num_samples=16)
+    )
     found = [response["rollout_log_probs"] for response in responses]
     asked = [row for row in found if not math.isnan(row[0])]
     assert all(len(row) == 4 for row in found)
@@ -508,7 +572,9 @@ def test_returns_are_those_of_openrlhfs_loop_over_tokens():
     ours = SupervisedExperienceMaker.__new__(SupervisedExperienceMaker)
     loop_over_tokens = super(SupervisedExperienceMaker, ours).get_cumulative_returns
     mask = (torch.arange(50) < torch.randint(0, 50, (16, 1))) & (torch.arange(50) >= 3)
-    at_the_end = torch.zeros(16, 50).scatter_(1, torch.randint(0, 50, (16, 1)), torch.randn(16, 1))
+    at_the_end = torch.zeros(16, 50).scatter_(
+        1, torch.randint(0, 50, (16, 1)), torch.randn(16, 1)
+    )
     for rewards in (at_the_end, torch.randn(16, 50)):
         returns, expected = (
             make(rewards, mask, 1.0) for make in (ours.get_cumulative_returns, loop_over_tokens)
@@ -537,7 +603,9 @@ def test_the_labels_tables_are_equal(both):
     assert local.labels.height == PROMPTS * VISITS
     means = ["reward_mean"]  # of scores that are rounded
     assert_frame_equal(local.labels.drop(means), openrlhf.labels.drop(means), check_exact=True)
-    assert_frame_equal(local.labels.select(means), openrlhf.labels.select(means), rel_tol=1e-6, abs_tol=1e-6)
+    assert_frame_equal(
+        local.labels.select(means), openrlhf.labels.select(means), rel_tol=1e-6, abs_tol=1e-6
+    )
 
 
 def test_the_rollouts_tables_are_equal(recorded, both):
@@ -557,7 +625,11 @@ def test_the_rewards_are_equal(recorded, both):
     for place, rewards in local.rewards.items():
         assert openrlhf.rewards[place] == pytest.approx(rewards, rel=1e-6, abs=1e-6)
     values = {reward for rewards in local.rewards.values() for reward in rewards}
-    is_verifier = recorded.recipe.method.name not in ("self_certainty", "token_entropy", "sequence_entropy")
+    is_verifier = recorded.recipe.method.name not in (
+        "self_certainty",
+        "token_entropy",
+        "sequence_entropy",
+    )
     assert (values == {0.0, 1.0}) == is_verifier
 
 
@@ -568,7 +640,9 @@ def test_the_advantages_are_equal_but_for_the_documented_std(both):
         # OpenRLHF divides advantages once more, by their own standard deviation.
         given = torch.tensor(ours, dtype=torch.double).flatten()
         theirs = openrlhf.advantages[place]
-        assert list(map(len, theirs)) == list(map(len, ours))  # one for all tokens, or none trains
+        assert list(map(len, theirs)) == list(
+            map(len, ours)
+        )  # one for all tokens, or none trains
         if not given.any():
             assert theirs == ours
             continue
@@ -583,15 +657,21 @@ def test_the_advantages_are_equal_but_for_the_documented_std(both):
 @pytest.mark.parametrize("estimator", ["dr_grpo", "rloo"])
 def test_another_estimator_gets_rewards_as_they_are(estimator, judge, tokenizer, tmp_path):
     recorded = record(*arithmetic_prompts(), tokenizer)
-    recorded = replace(recorded, recipe=recipe(OLR, flags={"algo.advantage.estimator": estimator}))
+    recorded = replace(
+        recorded, recipe=recipe(OLR, flags={"algo.advantage.estimator": estimator})
+    )
     decided = on_openrlhf(recorded, judge, tokenizer, tmp_path / "run", shuffled)
     factor = K / (K - 1) if estimator == "rloo" else 1
     for place, rewards in decided.rewards.items():
         expected = [factor * (reward - sum(rewards) / K) for reward in rewards]
-        assert [one[0] for one in decided.advantages[place]] == pytest.approx(expected, abs=1e-6)
+        assert [one[0] for one in decided.advantages[place]] == pytest.approx(
+            expected, abs=1e-6
+        )
 
 
-def test_answers_are_verified_while_the_forward_passes_run(judge, tokenizer, tmp_path, monkeypatch):
+def test_answers_are_verified_while_the_forward_passes_run(
+    judge, tokenizer, tmp_path, monkeypatch
+):
     is_verified = threading.Event()
     read, forward = SupervisedTrainer.read, RecordedPolicy.async_run_method_batch
 
@@ -606,10 +686,14 @@ def test_answers_are_verified_while_the_forward_passes_run(judge, tokenizer, tmp
 
     monkeypatch.setattr(SupervisedTrainer, "read", reading)
     monkeypatch.setattr(RecordedPolicy, "async_run_method_batch", waiting)
-    on_openrlhf(record(*boxed_prompts(), tokenizer), judge, tokenizer, tmp_path / "run", shuffled)
+    on_openrlhf(
+        record(*boxed_prompts(), tokenizer), judge, tokenizer, tmp_path / "run", shuffled
+    )
 
 
-@pytest.mark.parametrize("broken", [(RecordedPolicy, "async_run_method_batch"), (SupervisedTrainer, "read")])
+@pytest.mark.parametrize(
+    "broken", [(RecordedPolicy, "async_run_method_batch"), (SupervisedTrainer, "read")]
+)
 def test_what_fails_while_answers_are_verified_is_told_and_leaves_no_thread(
     broken, judge, tokenizer, tmp_path, monkeypatch
 ):
@@ -619,11 +703,19 @@ def test_what_fails_while_answers_are_verified_is_told_and_leaves_no_thread(
     monkeypatch.setattr(*broken, fail)
     threads = threading.active_count()
     with pytest.raises(RuntimeError, match="out of memory"):
-        on_openrlhf(record(*arithmetic_prompts(), tokenizer), judge, tokenizer, tmp_path / "run", shuffled)
+        on_openrlhf(
+            record(*arithmetic_prompts(), tokenizer),
+            judge,
+            tokenizer,
+            tmp_path / "run",
+            shuffled,
+        )
     assert threading.active_count() == threads
 
 
-def test_ranks_get_samples_of_like_length_side_by_side_however_the_groups_arrive(judge, tokenizer, tmp_path):
+def test_ranks_get_samples_of_like_length_side_by_side_however_the_groups_arrive(
+    judge, tokenizer, tmp_path
+):
     """And by their numbers, which the advantages find groups by, samples are what they were."""
     recorded = record(*arithmetic_prompts(), tokenizer)
     recorded = replace(recorded, recipe=recipe(OLR, gpus_per_node=2, micro_batch_samples=2))
@@ -634,9 +726,13 @@ def test_ranks_get_samples_of_like_length_side_by_side_however_the_groups_arrive
             for i, number in enumerate(batch.index):
                 tokens = controller.experience_maker._samples[number].sequences[0].tolist()
                 assert batch.sequences[i, : len(tokens)].tolist() == tokens
-        ranks = batches[: len(batches) // 2], batches[len(batches) // 2 :]  # as OpenRLHF hands them out
+        ranks = (
+            batches[: len(batches) // 2],
+            batches[len(batches) // 2 :],
+        )  # as OpenRLHF hands them out
         side_by_side = [
-            torch.cat([one.total_length, other.total_length]) for one, other in zip(*ranks, strict=True)
+            torch.cat([one.total_length, other.total_length])
+            for one, other in zip(*ranks, strict=True)
         ]
         # A mini-batch of 8 samples: the four long ones, then the four short ones.
         for long, short in zip(side_by_side[::2], side_by_side[1::2], strict=True):
@@ -651,7 +747,9 @@ def test_ranks_get_samples_of_like_length_side_by_side_however_the_groups_arrive
 def test_the_update_gets_the_old_policys_smoothed_log_likelihood_and_the_store_the_plain_one(
     smoothing, judge, tokenizer, tmp_path
 ):
-    recorded = record(*arithmetic_prompts(), tokenizer, {"name": "grpo", "smoothing": smoothing})
+    recorded = record(
+        *arithmetic_prompts(), tokenizer, {"name": "grpo", "smoothing": smoothing}
+    )
 
     def look(_controller, batches):
         for batch in batches:
@@ -667,11 +765,15 @@ def test_the_update_gets_the_old_policys_smoothed_log_likelihood_and_the_store_t
     assert_frame_equal(decided.rollouts, plain.rollouts, check_exact=True)
 
 
-def test_a_response_without_any_token_has_no_statistics_and_no_reward(judge, tokenizer, tmp_path):
+def test_a_response_without_any_token_has_no_statistics_and_no_reward(
+    judge, tokenizer, tmp_path
+):
     recorded = record(*arithmetic_prompts(), tokenizer)
     first = recorded.prompts[0].prompt_id
     recorded.said[first, "original", 1][2] = Said((), truncated=False)
-    decided = on_openrlhf(recorded, judge, tokenizer, tmp_path / "run", lambda _step, asked: asked)
+    decided = on_openrlhf(
+        recorded, judge, tokenizer, tmp_path / "run", lambda _step, asked: asked
+    )
     (row,) = decided.rollouts.filter(
         (pl.col("prompt_id") == first) & (pl.col("visit") == 1) & (pl.col("sample") == 2)
     ).to_dicts()

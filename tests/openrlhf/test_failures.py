@@ -47,14 +47,20 @@ def cluster(tmp_path: Path) -> Iterator[str]:
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(RAISES_AT_THE_THIRD_STEP)
     environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(tmp_path / "site"), os.environ.get("PYTHONPATH")])),
+        "PYTHONPATH": os.pathsep.join(
+            filter(None, [str(tmp_path / "site"), os.environ.get("PYTHONPATH")])
+        ),
         "OLR_TEST_RUN": str(tmp_path / "run"),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     port, dashboard = _free_port(), _free_port()
     ray = Path(sys.executable).with_name("ray")
     words = [ray, "start", "--head", f"--port={port}", "--num-cpus=3", "--num-gpus=1"]
-    words += ["--include-dashboard=true", f"--dashboard-port={dashboard}", f"--temp-dir={_short_folder()}"]
+    words += [
+        "--include-dashboard=true",
+        f"--dashboard-port={dashboard}",
+        f"--temp-dir={_short_folder()}",
+    ]
     words.append(f"--dashboard-agent-listen-port={_free_port()}")
     subprocess.run(words, check=True, env=environment, capture_output=True)
     yield f"http://127.0.0.1:{dashboard}"
@@ -67,7 +73,9 @@ def test_a_submitted_job_goes_on_after_verification_timeouts_and_stops_when_a_re
 ):
     run, data = tmp_path / "run", tmp_path / "data.jsonl"
     rows = [{"question": f"{n}+{n}=", "answer": str(2 * n)} for n in range(101, 181)]
-    rows[5]["answer"] = rows[50]["answer"] = r"\sum_{k=1}^{5000} \frac{1}{k^2+1}"  # too much work
+    rows[5]["answer"] = rows[50]["answer"] = (
+        r"\sum_{k=1}^{5000} \frac{1}{k^2+1}"  # too much work
+    )
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
     settings = (
         *(setting for setting in SMALL if not setting.startswith("noise.")),
@@ -81,7 +89,9 @@ def test_a_submitted_job_goes_on_after_verification_timeouts_and_stops_when_a_re
     submits = (ray, "job", "submit", "--address", cluster, "--", "env", "-C", str(tmp_path))
     train = Train(run, settings, launcher=submits)
     assert train.end() == 1
-    assert re.search(r"ArithmeticError: no reward today; the log is \S+; .*starts anew", train.output)
+    assert re.search(
+        r"ArithmeticError: no reward today; the log is \S+; .*starts anew", train.output
+    )
     assert "Traceback" not in train.output
     assert stored_steps(run) == [1, 2]
     assert len(scan_labels(run).collect()) == 80
@@ -90,7 +100,9 @@ def test_a_submitted_job_goes_on_after_verification_timeouts_and_stops_when_a_re
     lengths = rollouts["response"].str.len_chars()
     assert (rollouts["tokens"] == lengths + 1).all()
     assert not rollouts["response"].str.contains("7").any()
-    assert lengths.min() < lengths.max()  # which lengths there are is up to what the policy draws
+    assert (
+        lengths.min() < lengths.max()
+    )  # which lengths there are is up to what the policy draws
     lines = metrics(run)
     assert [line["step"] for line in lines] == [0, 1, 2]
     assert sum(line["rollout/verification_timeouts"] for line in lines[1:]) >= 1
@@ -108,9 +120,13 @@ around_import("olr_cli.engines.openrlhf.cpu_weights", with_another)
 """
 
 
-def test_a_vllm_that_dies_while_it_starts_ends_the_run_before_models_are_made_and_its_error_is_told(tmp_path):
+def test_a_vllm_that_dies_while_it_starts_ends_the_run_before_models_are_made_and_its_error_is_told(
+    tmp_path,
+):
     (tmp_path / "sitecustomize.py").write_text(HAS_ANOTHER_EXTENSION)
-    (tmp_path / "extension_that_raises.py").write_text("raise OSError(9, 'Bad file descriptor')\n")
+    (tmp_path / "extension_that_raises.py").write_text(
+        "raise OSError(9, 'Bad file descriptor')\n"
+    )
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
     train = Train(tmp_path / "run", environment={"PYTHONPATH": path})
     assert train.end() == 2
@@ -124,9 +140,7 @@ def test_a_vllm_that_dies_while_it_starts_ends_the_run_before_models_are_made_an
 
 
 GLOO = "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:43210"
-NCCL = (
-    "NCCL error in: ProcessGroupNCCL.cpp:3384, remote process exited or a network error\nncclRemoteError: …"
-)
+NCCL = "NCCL error in: ProcessGroupNCCL.cpp:3384, remote process exited or a network error\nncclRemoteError: …"
 
 
 @each(
@@ -142,8 +156,16 @@ NCCL = (
     (torch.distributed.DistBackendError(NCCL), "worker", "a process of the job died"),
     (RuntimeError("no reward today"), "bug", "RuntimeError: no reward today"),
     (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "user", "the disk is full; make room"),
-    (PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/x"), "user", "'/x'): you may not"),
-    (OSError(errno.EBADF, os.strerror(errno.EBADF)), "bug", "OSError: [Errno 9] Bad file descriptor"),
+    (
+        PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/x"),
+        "user",
+        "'/x'): you may not",
+    ),
+    (
+        OSError(errno.EBADF, os.strerror(errno.EBADF)),
+        "bug",
+        "OSError: [Errno 9] Bad file descriptor",
+    ),
     (FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "/x/nvcc"), "bug", "'/x/nvcc'"),
     (TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)), "bug", "timed out"),
 )
@@ -154,9 +176,7 @@ def test_how_the_job_ended_is_told_by_what_ended_it(error, kind, said):
 
 
 def test_a_full_disk_behind_another_libraries_error_is_told_by_the_traceback_that_ray_has_kept():
-    traceback = (
-        "OSError: [Errno 28] No space left on device\n\nDuring handling of the above exception, another …"
-    )
+    traceback = "OSError: [Errno 28] No space left on device\n\nDuring handling of the above exception, another …"
     writer = RuntimeError("PytorchStreamWriter failed writing file data/0")
     outcome = end_of(RayTaskError("save_checkpoint_to", traceback, writer))
     assert (outcome.kind, "the disk is full" in outcome.reason) == ("user", True)
@@ -184,14 +204,17 @@ def test_a_death_is_told_by_the_process_that_died_first_and_what_it_said_last():
     )
     killed = "PolicyActor (process 18) was killed, often for want of memory"
     assert (
-        end_of(follows, [Process("PolicyActor", 18), VLLM], LOG).reason == f"{killed}; its last line: step 3"
+        end_of(follows, [Process("PolicyActor", 18), VLLM], LOG).reason
+        == f"{killed}; its last line: step 3"
     )
     assert end_of(follows, [Process("PolicyActor", 18)]).reason == killed
 
 
 def test_a_mistake_of_the_user_that_an_actor_finds_while_it_is_made_is_told_as_such():
     log = "(Trainer pid=16) olr_cli.errors.UserError: the data are others than the run's; give it its own\n"
-    outcome = end_of(RayTaskError("train", "a traceback", ActorDiedError()), [Process("Trainer", 16)], log)
+    outcome = end_of(
+        RayTaskError("train", "a traceback", ActorDiedError()), [Process("Trainer", 16)], log
+    )
     assert outcome.reason == "the data are others than the run's; give it its own"
 
 
@@ -203,8 +226,13 @@ def test_where_ray_has_noted_no_death_the_process_is_the_one_that_its_error_name
         "generate_responses", "…ray::RolloutActor.generate_responses() (pid=17, ip=::1)…", None
     )
     inner.cause = EngineDeadError("EngineCore encountered an issue")
-    outer = RayTaskError("fit", f"ray::Trainer.fit() (pid=16, ip=::1)\n{inner.traceback_str}", inner)
-    assert "RolloutActor (process 17) died of OSError: [Errno 9] Bad" in end_of(outer, log=LOG).reason
+    outer = RayTaskError(
+        "fit", f"ray::Trainer.fit() (pid=16, ip=::1)\n{inner.traceback_str}", inner
+    )
+    assert (
+        "RolloutActor (process 17) died of OSError: [Errno 9] Bad"
+        in end_of(outer, log=LOG).reason
+    )
 
 
 def _free_port() -> int:

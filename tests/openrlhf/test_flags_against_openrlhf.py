@@ -14,8 +14,20 @@ from cases import each
 from openrlhf.utils.deepspeed import DeepspeedStrategy
 
 from olr_cli.engines.openrlhf.actor import FiniteSteps, PolicyActor, PolicyUpdate
-from olr_cli.engines.openrlhf.checks import RELIES_ON, check_arguments, check_flags, require_openrlhf
-from olr_cli.engines.openrlhf.flags import BY_KEYS, BY_OLR, Places, arguments, openrlhf_parser, recipe_flags
+from olr_cli.engines.openrlhf.checks import (
+    RELIES_ON,
+    check_arguments,
+    check_flags,
+    require_openrlhf,
+)
+from olr_cli.engines.openrlhf.flags import (
+    BY_KEYS,
+    BY_OLR,
+    Places,
+    arguments,
+    openrlhf_parser,
+    recipe_flags,
+)
 from olr_cli.engines.openrlhf.trainer import SupervisedExperienceMaker, SupervisedTrainer
 from olr_cli.engines.openrlhf.vllm_actor import AgentExecutor
 from olr_cli.errors import UserError
@@ -76,7 +88,9 @@ KINDS = {
     "CPU rehearsal of several GPUs": Kind(
         {"device": "cpu", "gpus_per_node": 2, "colocate": False, "vllm_engines": 2}
     ),
-    "8 colocated GPUs, 4 engines": Kind({"gpus_per_node": 8, "vllm_engines": 4, "tensor_parallel": 2}),
+    "8 colocated GPUs, 4 engines": Kind(
+        {"gpus_per_node": 8, "vllm_engines": 4, "tensor_parallel": 2}
+    ),
     "models apart": Kind({"gpus_per_node": 2, "colocate": False, "vllm_engines": 3}),
     "4 nodes, ZeRO 3": Kind({"nodes": 4, "gpus_per_node": 8, "zero_stage": 3}),
     "no sleep, no checkpointing": Kind({"sleep": False, "gradient_checkpointing": False}),
@@ -99,7 +113,12 @@ KINDS = {
         }
     ),
     "a schedule, clip-higher and a nucleus": Kind(
-        train={"lr_schedule": "cosine_with_min_lr", "lr_warmup_ratio": 0.1, "clip_high": 0.28, "top_p": 0.9}
+        train={
+            "lr_schedule": "cosine_with_min_lr",
+            "lr_warmup_ratio": 0.1,
+            "clip_high": 0.28,
+            "top_p": 0.9,
+        }
     ),
     "confidence penalty": Kind(method={"name": "confidence_penalty", "penalty_weight": 0.003}),
     "two views": Kind(method={"name": "co_reward", "smoothing": 0.1}),
@@ -127,7 +146,11 @@ def test_every_method_that_is_overridden_is_among_the_names_that_are_required():
     theirs = {name for names in RELIES_ON.values() for name in names}
     for cls in ours:
         bases = (DeepspeedStrategy,) if cls is FiniteSteps else cls.__mro__[1:]
-        methods = (name for name, value in vars(cls).items() if callable(value) and not name.startswith("__"))
+        methods = (
+            name
+            for name, value in vars(cls).items()
+            if callable(value) and not name.startswith("__")
+        )
         for name in methods:
             owners = {
                 f"{base.__name__}.{name}" for base in bases if name in vars(base)
@@ -164,7 +187,9 @@ def looks(parser):
             action.type,
             action.choices,
             action.required,
-            None if action.dest == "logger.wandb.run_name" else action.default,  # the time of day
+            None
+            if action.dest == "logger.wandb.run_name"
+            else action.default,  # the time of day
         )
         for action in parser._actions
     }
@@ -195,16 +220,27 @@ def test_openrlhf_receives_the_papers_settings(monkeypatch):
         "constant",
         0,
     )
-    assert (actor.adam.betas, actor.adam.eps, actor.adam.weight_decay) == ([0.9, 0.999], 1e-8, 0.01)
+    assert (actor.adam.betas, actor.adam.eps, actor.adam.weight_decay) == (
+        [0.9, 0.999],
+        1e-8,
+        0.01,
+    )
     assert (actor.max_norm, actor.eps_clip_low_high, actor.dual_clip) == (1.0, (0.2, 0.2), 3.0)
-    assert (actor.policy_loss_type, actor.loss_agg_mode, actor.entropy_coef) == ("ppo", "token-mean", None)
+    assert (actor.policy_loss_type, actor.loss_agg_mode, actor.entropy_coef) == (
+        "ppo",
+        "token-mean",
+        None,
+    )
     assert (algo.kl.use_loss, algo.kl.estimator, algo.kl.init_coef) == (True, "k3", 1e-3)
     assert (algo.kl.target, algo.kl.unbiased_gradient) == (None, False)
     assert (algo.advantage.estimator, algo.advantage.gamma) == ("group_norm", 1)
     assert (algo.advantage.is_correction_level, algo.dynamic_filtering_enable) == ("off", False)
     assert (rollout.temperature, rollout.top_p, rollout.max_new_tokens) == (1.0, 1.0, 4096)
     assert args.data.max_len == 6144
-    assert (args.reward.overlong_buffer_len, args.reward.stop_properly_penalty_coef) == (None, None)
+    assert (args.reward.overlong_buffer_len, args.reward.stop_properly_penalty_coef) == (
+        None,
+        None,
+    )
     assert args.reward.clip_range == [-1e6, 1e6]
     assert args.ckpt.best_metric_key == "none"
     assert args.eval.steps == args.ckpt.save_steps == -1
@@ -216,11 +252,17 @@ def refusal(**flags):
     return str(refused.value)
 
 
-@each("name, value", ("algo.kl.unbiased_gradient", True), ("algo.advantage.is_correction_level", "token"))
+@each(
+    "name, value",
+    ("algo.kl.unbiased_gradient", True),
+    ("algo.advantage.is_correction_level", "token"),
+)
 def test_what_compares_the_old_policy_with_another_cannot_be_had_with_smoothing(name, value):
     check_flags(Kind({"flags": {name: value}}).recipe, openrlhf_parser())
     smoothing = {"name": "grpo", "smoothing": 0.1}
-    with pytest.raises(UserError, match=rf"^engine\.flags: {name} compares .* method\.smoothing"):
+    with pytest.raises(
+        UserError, match=rf"^engine\.flags: {name} compares .* method\.smoothing"
+    ):
         check_flags(Kind({"flags": {name: value}}, method=smoothing).recipe, openrlhf_parser())
     for off in (None, False, "off"):
         check_flags(Kind({"flags": {name: off}}, method=smoothing).recipe, openrlhf_parser())
@@ -240,7 +282,10 @@ def test_decided_and_refused_flags_are_flags_of_openrlhf():
 @each(
     "flags, said",
     ({"actor.dual_clip": "many"}, "argument --actor.dual_clip: invalid float value: 'many'"),
-    ({"algo.advantage.estimator": "grpo"}, "argument --algo.advantage.estimator: invalid choice: 'grpo'"),
+    (
+        {"algo.advantage.estimator": "grpo"},
+        "argument --algo.advantage.estimator: invalid choice: 'grpo'",
+    ),
     ({"ds.adam_offload": "yes"}, "unrecognized arguments: yes"),
 )
 def test_a_value_that_openrlhf_refuses_is_told_in_its_words(flags, said):
@@ -255,6 +300,8 @@ def test_another_openrlhf_without_the_parser_is_told(monkeypatch, tmp_path):
     (tmp_path / "train_ppo_ray.py").write_text("if __name__ == '__main__':\n    main()\n")
     for places in ([str(tmp_path)], []):
         found = SimpleNamespace(submodule_search_locations=places)
-        monkeypatch.setattr("olr_cli.engines.openrlhf.flags.util.find_spec", lambda _, found=found: found)
+        monkeypatch.setattr(
+            "olr_cli.engines.openrlhf.flags.util.find_spec", lambda _, found=found: found
+        )
         with pytest.raises(UserError, match=r"has no parser where 0\.11\.2 has it"):
             openrlhf_parser()

@@ -20,7 +20,9 @@ def gradients_of_micro_batches(model):
     """The sums in float64 of the gradients that autograd finds for each weight, as they come."""
     total = {name: 0 for name, _ in model.named_parameters()}
     for name, parameter in model.named_parameters():
-        parameter.register_hook(lambda found, name=name: total.update({name: total[name] + found.double()}))
+        parameter.register_hook(
+            lambda found, name=name: total.update({name: total[name] + found.double()})
+        )
     return total
 
 

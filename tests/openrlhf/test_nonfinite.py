@@ -17,7 +17,9 @@ from olr_cli.runs.store import stored_steps
 
 def parameters(actor):
     """The weights that compute, on the one rank that holds all of them."""
-    values = (getattr(weight, "ds_tensor", weight) for weight in actor.actor.model.module.parameters())
+    values = (
+        getattr(weight, "ds_tensor", weight) for weight in actor.actor.model.module.parameters()
+    )
     return torch.cat([value.detach().float().flatten() for value in values])
 
 
@@ -34,7 +36,9 @@ def test_weights_stay_where_a_loss_or_gradient_is_not_finite(zero_stage, broken,
     with pytest.raises(NonFinite):
         for is_broken in (True, False):  # an optimiser step has two micro-batches
             loss = actor.actor(tokens, torch.ones(1, 15), torch.ones_like(tokens)).mean()
-            if is_broken:  # infinite, with a finite gradient; or finite, with an infinite gradient
+            if (
+                is_broken
+            ):  # infinite, with a finite gradient; or finite, with an infinite gradient
                 loss = loss + torch.inf if broken == "loss" else (loss * 0).abs().sqrt()
             actor.strategy.backward(loss, actor.actor, actor.actor_optim)
             actor.strategy.optimizer_step(actor.actor_optim, actor.actor, actor.actor_scheduler)

@@ -42,7 +42,9 @@ def one_process(tmp_path_factory):
         yield
         return
     store = tmp_path_factory.mktemp("group") / "store"
-    torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=0, world_size=1)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{store}", rank=0, world_size=1
+    )
     yield
     torch.distributed.destroy_process_group()
 
@@ -114,7 +116,9 @@ def at_responses(rollouts, values_PGT, places):
 
 @pytest.mark.parametrize("size", [1, 3, 16])
 @pytest.mark.parametrize("at_once", [1, 100, 2**24])
-def test_statistics_are_those_of_the_local_engines_sampler(size, at_once, rollouts, monkeypatch):
+def test_statistics_are_those_of_the_local_engines_sampler(
+    size, at_once, rollouts, monkeypatch
+):
     monkeypatch.setattr(actor_module, "_LOGITS_AT_ONCE", at_once)
     actor = openrlhf_actor(policy())
     for first in range(0, len(PLACES), size):
@@ -152,7 +156,9 @@ class OneProcess(SimpleNamespace):
     def optimizer_step(self, _optimizer, actor, _scheduler, name):
         self.micro_batches += 1
         if self.micro_batches % self.accumulated_gradient == 0:
-            self.gradients.append({name: p.grad.clone() for name, p in actor.model.named_parameters()})
+            self.gradients.append(
+                {name: p.grad.clone() for name, p in actor.model.named_parameters()}
+            )
             actor.zero_grad()
 
     def get_grad_norm(self, _actor):
@@ -192,19 +198,31 @@ def update_of(actor, method, micro_batch, mini_batch, loss_average="token"):
 
 
 def updated(
-    rollouts, method, micro_batch=2, trains=ALL, mini_batch=None, places=PLACES, loss_average="token"
+    rollouts,
+    method,
+    micro_batch=2,
+    trains=ALL,
+    mini_batch=None,
+    places=PLACES,
+    loss_average="token",
 ):
     """Gradients of the mini-batches and metrics of OpenRLHF's update of a policy that has moved on."""
     smoothing = method.get("smoothing", 0)
     moved = policy(1, 0.04)
-    update = update_of(openrlhf_actor(moved), method, micro_batch, mini_batch or len(places), loss_average)
+    update = update_of(
+        openrlhf_actor(moved), method, micro_batch, mini_batch or len(places), loss_average
+    )
     advantages_PG = [group_advantages(rewards) for rewards in REWARDS_PG]
     for p, g in places:
         batch = batch_of(rollouts, [(p, g)])
         sequences, attention_mask, action_mask = batch
         old = forward(openrlhf_actor(policy()), batch)
         reference = forward(openrlhf_actor(policy(2, 0.01)), batch)
-        log_probs = smoothed(old.log_probs, old.self_certainties, smoothing) if smoothing else old.log_probs
+        log_probs = (
+            smoothed(old.log_probs, old.self_certainties, smoothing)
+            if smoothing
+            else old.log_probs
+        )
         update.replay_buffer.append(
             Experience(
                 sequences=sequences, attention_mask=attention_mask, action_mask=action_mask * trains[p],
@@ -231,12 +249,16 @@ def updated_locally(rollouts, method, trains=ALL, loss_average="token"):
             loss_average=loss_average,
         ),
         MethodSection(
-            name="grpo", penalty_weight=method.get("penalty_weight", 0), smoothing=method.get("smoothing", 0)
+            name="grpo",
+            penalty_weight=method.get("penalty_weight", 0),
+            smoothing=method.get("smoothing", 0),
         ),
     )
     seen = {}
     for name, parameter in moved.model.named_parameters():
-        parameter.register_post_accumulate_grad_hook(lambda p, n=name: seen.update({n: p.grad.clone()}))
+        parameter.register_post_accumulate_grad_hook(
+            lambda p, n=name: seen.update({n: p.grad.clone()})
+        )
     advantages = torch.tensor([group_advantages(rewards) for rewards in REWARDS_PG])
     return update.update(rollouts, advantages, trains), seen
 
@@ -244,7 +266,9 @@ def updated_locally(rollouts, method, trains=ALL, loss_average="token"):
 def assert_same_gradient(gradient, expected):
     assert max(float(value.abs().max()) for value in expected.values()) > 1e-3
     for name, value in expected.items():
-        torch.testing.assert_close(gradient[name], value, rtol=1e-3, atol=2e-6, msg=lambda m, n=name: n + m)
+        torch.testing.assert_close(
+            gradient[name], value, rtol=1e-3, atol=2e-6, msg=lambda m, n=name: n + m
+        )
 
 
 METHODS = {
@@ -286,7 +310,9 @@ def test_prompts_that_do_not_train_are_as_if_they_were_not_there(method, micro_b
     method = METHODS[method]
     status, (gradient,) = updated(rollouts, method, micro_batch, SOME)
     training = [(p, g) for p, g in PLACES if SOME[p]]
-    alone, (expected,) = updated(rollouts, method, micro_batch, places=training, mini_batch=len(training))
+    alone, (expected,) = updated(
+        rollouts, method, micro_batch, places=training, mini_batch=len(training)
+    )
     assert_same_gradient(gradient, expected)
     of_tokens = ["policy_loss", "kl", "ppo_clip_ratio", "ppo_kl", "logprobs_diff"]
     if method.get("penalty_weight"):
@@ -298,7 +324,12 @@ def test_prompts_that_do_not_train_are_as_if_they_were_not_there(method, micro_b
 @pytest.mark.parametrize("loss_average", ["token", "sequence"])
 def test_a_mini_batch_in_which_nothing_trains_has_gradient_0(loss_average, rollouts):
     status, gradients = updated(
-        rollouts, METHODS["both"], micro_batch=1, trains=SOME, mini_batch=1, loss_average=loss_average
+        rollouts,
+        METHODS["both"],
+        micro_batch=1,
+        trains=SOME,
+        mini_batch=1,
+        loss_average=loss_average,
     )
     assert len(gradients) == len(PLACES)
     norms = [sum(float(value.abs().sum()) for value in own.values()) for own in gradients]

@@ -39,9 +39,13 @@ DAYS = [f"2024-01-0{day}" for day in range(1, 7)]
         "prompts that look like dates",
     ],
 )
-def test_openrlhf_reads_the_texts_and_labels_that_were_written(texts, labels, tmp_path, monkeypatch):
+def test_openrlhf_reads_the_texts_and_labels_that_were_written(
+    texts, labels, tmp_path, monkeypatch
+):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
-    args = SimpleNamespace(data=SimpleNamespace(input_key="input", label_key="label"), use_ms=False)
+    args = SimpleNamespace(
+        data=SimpleNamespace(input_key="input", label_key="label"), use_ms=False
+    )
     strategy = SimpleNamespace(args=args, print=lambda *_: None, is_rank_0=lambda: False)
     file = JobFiles(tmp_path).prompts
     file.parent.mkdir()
@@ -55,7 +59,10 @@ class Waves(SamplesGenerator):
 
     def _dispatch_prompts_to_vllm(self, prompts, labels, **settings):
         self.waves.append(len(prompts))
-        return [[f"{label}:{k}" for k in range(settings["n_samples_per_prompt"])] for label in labels]
+        return [
+            [f"{label}:{k}" for k in range(settings["n_samples_per_prompt"])]
+            for label in labels
+        ]
 
     def _process_response_into_experience(self, response, **_settings):
         return response
@@ -64,7 +71,9 @@ class Waves(SamplesGenerator):
 def test_vllm_gets_all_held_out_prompts_at_once(monkeypatch):
     ray = SimpleNamespace(wait=lambda refs, **_: (refs[:1], refs[1:]), get=lambda ref: ref)
     monkeypatch.setattr(samples_generator, "ray", ray)
-    args = SimpleNamespace(rollout=SimpleNamespace(batch_size=STEP), vllm=SimpleNamespace(enable_sleep=False))
+    args = SimpleNamespace(
+        rollout=SimpleNamespace(batch_size=STEP), vllm=SimpleNamespace(enable_sleep=False)
+    )
     held_out = [("source", [f"text {row}"], [str(row)], [None]) for row in range(11)]
     generator = Waves(SimpleNamespace(args=args), None, held_out, None, [])
     generator.waves = []
@@ -102,13 +111,21 @@ def drawn_in_an_epoch(prompts, rows_of_a_step=STEP):
 @pytest.mark.parametrize("views", [("original",), ("original", "rephrased")])
 @pytest.mark.parametrize("prompts", [2 * STEP - 1, 2 * STEP])
 @pytest.mark.parametrize("done", range(2 * EPOCHS))
-def test_prompts_come_in_the_local_engines_order_in_all_views_also_after_a_resume(views, prompts, done):
+def test_prompts_come_in_the_local_engines_order_in_all_views_also_after_a_resume(
+    views, prompts, done
+):
     labels = [[prompt_label(view, str(row)) for view in views] for row in range(prompts)]
-    due = [[label for row in own for label in labels[row]] for own in due_rows(recipe(), prompts)]
+    due = [
+        [label for row in own for label in labels[row]] for own in due_rows(recipe(), prompts)
+    ]
     rows = [("source", f"text of {label}", label, None) for own in labels for label in own]
     order = PromptOrder(Schedule.of(recipe(), prompts), rows, done)
     flags = recipe_flags(recipe(), replace(PLACES, views=len(views)), "sdpa", done)
     epochs_left = EPOCHS - done // 2
-    drawn = [own for _ in range(epochs_left) for own in drawn_in_an_epoch(order, flags["rollout.batch_size"])]
+    drawn = [
+        own
+        for _ in range(epochs_left)
+        for own in drawn_in_an_epoch(order, flags["rollout.batch_size"])
+    ]
     assert drawn == due[done:]
     assert len(order) == len(views) * prompts

@@ -19,7 +19,11 @@ def live(ranks, zero_stage, gradients, folder, checkpoint=None):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     script = Path(__file__).with_name("policy_rank.py")
-    words = [str(word) for word in (port, zero_stage, gradients, folder, checkpoint) if word is not None]
+    words = [
+        str(word)
+        for word in (port, zero_stage, gradients, folder, checkpoint)
+        if word is not None
+    ]
     processes = [
         subprocess.Popen(
             [sys.executable, str(script), str(rank), str(ranks), *words],
@@ -30,7 +34,9 @@ def live(ranks, zero_stage, gradients, folder, checkpoint=None):
         for rank in range(ranks)
     ]
     outputs = [process.communicate(timeout=600)[0] for process in processes]
-    assert all(process.returncode == 0 for process in processes), "\n".join(out[-3000:] for out in outputs)
+    assert all(process.returncode == 0 for process in processes), "\n".join(
+        out[-3000:] for out in outputs
+    )
     return [state(folder / f"step-{step}", folder / f"universal-{step}") for step in (2, 3)]
 
 
@@ -39,7 +45,9 @@ def state(checkpoint, universal):
     put_together(checkpoint, universal)
     weights = sorted(universal.glob("openrlhf/_actor/global_step*/zero/*/"))
     assert len(weights) > 10
-    found = [{file.stem: torch.load(file) for file in weight.glob("*.pt")} for weight in weights]
+    found = [
+        {file.stem: torch.load(file) for file in weight.glob("*.pt")} for weight in weights
+    ]
     return {
         name: torch.cat([values(weight[name]).flatten() for weight in found])
         for name in ("fp32", "exp_avg", "exp_avg_sq")
@@ -67,7 +75,11 @@ def test_the_state_is_the_same_on_another_number_of_ranks_and_so_is_the_next_upd
     saved, undisturbed = live(ranks, zero_stage, gradients, tmp_path / "first")
     assert saved_parts(tmp_path / "first" / "step-2") == ranks
     loaded, resumed = live(
-        ranks_later, zero_stage, gradients, tmp_path / "later", tmp_path / "first" / "universal-2"
+        ranks_later,
+        zero_stage,
+        gradients,
+        tmp_path / "later",
+        tmp_path / "first" / "universal-2",
     )
     assert saved_parts(tmp_path / "later" / "step-2") == ranks_later
     for name, row in saved.items():

@@ -11,7 +11,10 @@ from transformers import GenerationConfig
 
 from olr_cli.engines.local.policy import end_ids
 
-IN_EVERY_RUN = {"ZeRO 2": (2, {}), "ZeRO 3, float32 gradients": (3, {"ds.grad_accum_dtype": "fp32"})}
+IN_EVERY_RUN = {
+    "ZeRO 2": (2, {}),
+    "ZeRO 3, float32 gradients": (3, {"ds.grad_accum_dtype": "fp32"}),
+}
 WITH_LONG = {"ZeRO 1": (1, {}), "ZeRO 3": (3, {})}
 
 
@@ -37,7 +40,9 @@ def test_a_policy_that_is_saved_in_its_sleep_goes_on_and_is_resumed_as_if_it_had
     if settings in WITH_LONG and not is_long:
         pytest.skip("with --long: a quarter of a minute each")
     zero_stage, flags = (IN_EVERY_RUN | WITH_LONG)[settings]
-    undisturbed, saved = (policy(zero_stage, tmp_path / name, flags=flags) for name in ("one", "two"))
+    undisturbed, saved = (
+        policy(zero_stage, tmp_path / name, flags=flags) for name in ("one", "two")
+    )
     start = weights(saved)
     for number in range(3):
         for actor in (undisturbed, saved):

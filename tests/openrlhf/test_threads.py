@@ -23,7 +23,9 @@ def test_the_policys_processes_of_a_node_share_its_cores(nodes, gpus, threads, m
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as Ray's job server does
     monkeypatch.setattr(ray, "nodes", lambda: nodes)
     section = {"name": "openrlhf", "gpus_per_node": gpus}
-    recipe, rehearsal = (validate({"engine": section | more}, "test") for more in ({}, {"device": "cpu"}))
+    recipe, rehearsal = (
+        validate({"engine": section | more}, "test") for more in ({}, {"device": "cpu"})
+    )
     assert (policy_threads(recipe), policy_threads(rehearsal)) == (threads, 1)
     monkeypatch.setenv("OMP_NUM_THREADS", "5")
     assert policy_threads(recipe) == 5

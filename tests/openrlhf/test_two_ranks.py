@@ -47,7 +47,9 @@ def _ranks(run: Path) -> list[int]:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         titles = processes_of(run)
-        found = [number for number, title in titles.items() if title.startswith("ray::PolicyActor")]
+        found = [
+            number for number, title in titles.items() if title.startswith("ray::PolicyActor")
+        ]
         if len(found) == 2:
             return found
     raise AssertionError(titles)
@@ -56,7 +58,10 @@ def _ranks(run: Path) -> list[int]:
 def test_the_death_of_a_rank_ends_the_run_in_a_sentence(story):
     run, train, rank = story
     assert train.process.returncode == 2
-    assert f"PolicyModelActor (process {rank}) was killed, often for want of memory" in train.output
+    assert (
+        f"PolicyModelActor (process {rank}) was killed, often for want of memory"
+        in train.output
+    )
     assert f"--resume --run-dir {run}" in train.output
     assert "Traceback" not in train.output
     steps = stored_steps(run)
@@ -75,11 +80,19 @@ def test_both_views_of_every_prompt_are_rolled_out_and_rewarded_by_the_label(sto
     rollouts = scan_rollouts(run).filter(pl.col("step") <= 3).collect()
     groups = rollouts.sort("sample").group_by("prompt_id", "visit").agg("view", "sample")
     assert len(groups) == 3 * 40
-    assert all(views == [view for view in VIEWS for _ in range(8)] for views in groups["view"].to_list())
+    assert all(
+        views == [view for view in VIEWS for _ in range(8)]
+        for views in groups["view"].to_list()
+    )
     assert all(numbers == list(range(16)) for numbers in groups["sample"].to_list())
     labels = scan_labels(run).select("prompt_id", "visit", "effective_label").collect()
-    original = rollouts.filter(pl.col("view") == "original").join(labels, on=["prompt_id", "visit"])
-    is_label = pl.col("answer_class").eq_missing(pl.col("effective_label")) & pl.col("answer").is_not_null()
+    original = rollouts.filter(pl.col("view") == "original").join(
+        labels, on=["prompt_id", "visit"]
+    )
+    is_label = (
+        pl.col("answer_class").eq_missing(pl.col("effective_label"))
+        & pl.col("answer").is_not_null()
+    )
     assert (original["reward"] == original.select(is_label.cast(float)).to_series()).all()
 
 
@@ -122,7 +135,9 @@ def test_a_resume_on_one_gpu_carries_adams_state_over_and_ctrl_c_leaves_it_whole
     manifest = read_manifest(run)
     assert manifest["status"] == "interrupted"
     assert manifest["attempts"][-1]["from_step"] == begun
-    kept, before = (scan_labels(each).filter(pl.col("step") <= begun).collect() for each in (run, two_ranks))
+    kept, before = (
+        scan_labels(each).filter(pl.col("step") <= begun).collect() for each in (run, two_ranks)
+    )
     assert kept.equals(before)
     last = max(checkpoint_steps(run))
     assert last > begun
@@ -130,5 +145,7 @@ def test_a_resume_on_one_gpu_carries_adams_state_over_and_ctrl_c_leaves_it_whole
     assert stored_steps(run) == list(range(1, last + 1))
     # Adam counts on: the number of its steps is that of the run's mini-batches.
     (part,) = (checkpoint_path(run, last) / "openrlhf").glob("_actor/*/*_optim_states.pt")
-    state = torch.load(part, weights_only=False)["optimizer_state_dict"]["base_optimizer_state"]["state"]
+    state = torch.load(part, weights_only=False)["optimizer_state_dict"][
+        "base_optimizer_state"
+    ]["state"]
     assert {int(group["step"]) for group in state.values()} == {last}

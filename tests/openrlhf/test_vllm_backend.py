@@ -30,7 +30,10 @@ SAMPLED = Sampling(temperature=1, max_new_tokens=8)
 def generate(backend, prompts, seeds, sampling):
     """The rollouts, without their statistics, which the rounding of another batch changes."""
     return [
-        [replace(rollout, mean_logprob=None, entropy=None, self_certainty=None) for rollout in group]
+        [
+            replace(rollout, mean_logprob=None, entropy=None, self_certainty=None)
+            for rollout in group
+        ]
         for group in backend.generate(prompts, seeds, sampling, lambda done: None)
     ]
 
@@ -56,11 +59,14 @@ def sampled(vllm):
 def right(outputs):
     """Mean share of right answers over prompts, and its standard error."""
     shares = [
-        sum(extract(output.response, "reversed_digits") == prompt.gold for output in own) / len(own)
+        sum(extract(output.response, "reversed_digits") == prompt.gold for output in own)
+        / len(own)
         for prompt, own in zip(PROMPTS, outputs, strict=True)
     ]
     mean = sum(shares) / len(shares)
-    return mean, math.sqrt(sum((share - mean) ** 2 for share in shares) / (len(shares) - 1) / len(shares))
+    return mean, math.sqrt(
+        sum((share - mean) ** 2 for share in shares) / (len(shares) - 1) / len(shares)
+    )
 
 
 def test_the_lower_63_bits_of_a_seed_count(vllm, sampled):
@@ -69,8 +75,12 @@ def test_the_lower_63_bits_of_a_seed_count(vllm, sampled):
 
 
 @pytest.mark.parametrize("max_new_tokens", [8, 2, 4096])
-def test_greedy_responses_are_those_of_the_transformers_backend(vllm, transformers, max_new_tokens):
-    sampling = Sampling(temperature=0, max_new_tokens=max_new_tokens)  # 4096 is more than the model's context
+def test_greedy_responses_are_those_of_the_transformers_backend(
+    vllm, transformers, max_new_tokens
+):
+    sampling = Sampling(
+        temperature=0, max_new_tokens=max_new_tokens
+    )  # 4096 is more than the model's context
     outputs = generate(vllm, MESSAGES, ONE_SEED, sampling)
     assert outputs == generate(transformers, MESSAGES, ONE_SEED, sampling)
     assert all(output.truncated == (max_new_tokens == 2) for [output] in outputs)
@@ -79,12 +89,17 @@ def test_greedy_responses_are_those_of_the_transformers_backend(vllm, transforme
 def test_samples_are_as_often_right_as_those_of_the_transformers_backend(sampled, transformers):
     mean, error = right(sampled)
     other_mean, other_error = right(generate(transformers, MESSAGES, SEEDS, SAMPLED))
-    print(f"right: vllm {mean:.4f} ± {error:.4f}, transformers {other_mean:.4f} ± {other_error:.4f}")
+    print(
+        f"right: vllm {mean:.4f} ± {error:.4f}, transformers {other_mean:.4f} ± {other_error:.4f}"
+    )
     assert abs(mean - other_mean) < 4 * math.hypot(error, other_error)
 
 
 def test_a_sample_is_the_same_whatever_is_sampled_with_it(vllm, sampled):
-    alone = [generate(vllm, MESSAGES[p : p + 1], [SEEDS[p][3:4]], SAMPLED)[0][0] for p in range(0, 200, 20)]
+    alone = [
+        generate(vllm, MESSAGES[p : p + 1], [SEEDS[p][3:4]], SAMPLED)[0][0]
+        for p in range(0, 200, 20)
+    ]
     assert alone == [sampled[p][3] for p in range(0, 200, 20)]
     backwards = generate(vllm, MESSAGES[::-1], [own[::-1] for own in SEEDS[::-1]], SAMPLED)
     assert backwards == [own[::-1] for own in sampled[::-1]]
@@ -154,7 +169,11 @@ def test_a_stop_text_ends_a_response_which_then_lacks_it(vllm, sampled, stop):
             places = [full.response.find(text) for text in stop if text in full.response]
             end = min(places, default=len(full.response))
             ending = next((text for text in stop if full.response[end:].startswith(text)), None)
-            expected = full if ending is None else Rollout(full.response[:end], end + len(ending), False)
+            expected = (
+                full
+                if ending is None
+                else Rollout(full.response[:end], end + len(ending), False)
+            )
             assert output == expected  # the policy's words are single characters
             cut += ending is not None
     assert cut > 0

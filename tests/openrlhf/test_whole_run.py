@@ -47,7 +47,15 @@ def test_the_tables_are_complete(run):
     assert labels.group_by("step").len()["len"].to_list() == [40] * STEPS
     visits = labels.sort("step").group_by("prompt_id", maintain_order=True).agg("visit")
     assert all(v == list(range(1, 9)) for v in visits["visit"].to_list())
-    for column in ("response", "tokens", "truncated", "mean_logprob", "entropy", "self_certainty", "reward"):
+    for column in (
+        "response",
+        "tokens",
+        "truncated",
+        "mean_logprob",
+        "entropy",
+        "self_certainty",
+        "reward",
+    ):
         assert rollouts[column].null_count() == 0
     assert rollouts["tokens"].is_between(1, 5).all()
     assert (rollouts["mean_logprob"] <= 0).all()
@@ -72,10 +80,14 @@ def test_every_step_has_its_metrics_once(run):
     for name in ("speed/generated_tokens", "speed/trained_tokens", "speed/samples"):
         assert all(line[name] > 0 for line in lines[1:]), name
     assert {line["memory/gpu_peak"] for line in lines[1:]} == {None}
-    tokens = scan_rollouts(run).group_by("step").agg(pl.col("tokens").sum()).sort("step").collect()
+    tokens = (
+        scan_rollouts(run).group_by("step").agg(pl.col("tokens").sum()).sort("step").collect()
+    )
     for line, (step, generated) in zip(lines[1:], tokens.rows(), strict=True):
         assert line["step"] == step
-        assert line["speed/generated_tokens"] == pytest.approx(generated / line["time/rollouts"])
+        assert line["speed/generated_tokens"] == pytest.approx(
+            generated / line["time/rollouts"]
+        )
         assert line["speed/samples"] <= 40 * 8 / (line["time/rollouts"] + line["time/update"])
     assert {line["policy/lr"] for line in lines[1:]} == {1e-3}
     assert all(0 < line["rollout/sampler_gap"] < 0.05 for line in lines[1:])

@@ -24,7 +24,10 @@ QWEN_4B, QWEN_8B = "Qwen/Qwen3-4B-Base", "Qwen/Qwen3-8B-Base"
 LLAMA_8B = "deepseek-ai/DeepSeek-R1-Distill-Llama-8B"
 NOISE = ("inactive", "active")
 GRPO, OLR = "grpo", "olr delta 0.05 T 5"
-SLOPES = [GRPO, *(f"olr delta {delta} T 5" for delta in ("0.0", "0.025", "0.05", "0.075", "0.1", "0.2"))]
+SLOPES = [
+    GRPO,
+    *(f"olr delta {delta} T 5" for delta in ("0.0", "0.025", "0.05", "0.075", "0.1", "0.2")),
+]
 WARMUPS = [GRPO, *(f"olr delta 0.05 T {epochs}" for epochs in (3, 5, 7, 9))]
 ABLATIONS = [OLR, "olr_without_slope T 5", f"olr_without_consistency{OLR[3:]}"]
 UNSUPERVISED = ("ttrl", "co_reward", "self_certainty", "token_entropy", "sequence_entropy")
@@ -33,7 +36,9 @@ ROBUST = ("confidence_penalty", "label_smoothing", "small_loss_selection", "rand
 # What the paper's tables print, a tuple a row: policy, prompts, noise, ratio (None: the marks of the published file,
 # drawn at 0.5), method. Rows of untrained policies are left out.
 PUBLISHED = {
-    "noise-ratios": set(product([QWEN_4B], [800], NOISE, ["0.1", "0.3", "0.5", "0.7", "0.9"], [GRPO, OLR])),
+    "noise-ratios": set(
+        product([QWEN_4B], [800], NOISE, ["0.1", "0.3", "0.5", "0.7", "0.9"], [GRPO, OLR])
+    ),
     "scale-4k": set(product([QWEN_4B], [4000], NOISE, [None], [GRPO, OLR])),
     "qwen3-8b": set(product([QWEN_8B], [800], NOISE, ["0.5"], [GRPO, OLR])),
     "llama-8b": set(product([LLAMA_8B], [800], NOISE, ["0.5"], [GRPO, OLR])),
@@ -53,7 +58,10 @@ def row(recipe):
     if isinstance(recipe.method, OlrMethod):
         missing = {"slope", "consistency"} - set(recipe.method.criteria)
         delta = "" if "slope" in missing else f" delta {recipe.method.slope_threshold}"
-        method += "".join(f"_without_{name}" for name in missing) + f"{delta} T {recipe.method.warmup_epochs}"
+        method += (
+            "".join(f"_without_{name}" for name in missing)
+            + f"{delta} T {recipe.method.warmup_epochs}"
+        )
     ratio = None if recipe.noise.ratio is None else str(recipe.noise.ratio)
     noise = recipe.noise.type if recipe.noise.ratio != 0 else "none"
     return recipe.model.path, recipe.data.limit, noise, ratio, method
@@ -67,7 +75,9 @@ def runs(name, *overrides):
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_a_sweep_trains_the_rows_of_its_table_once_each_but_not_the_main_grids_runs_without_olr(name):
+def test_a_sweep_trains_the_rows_of_its_table_once_each_but_not_the_main_grids_runs_without_olr(
+    name,
+):
     rows = [row(recipe) for recipe in runs(name)]
     assert len(rows) == len(set(rows))
     elsewhere = PUBLISHED[name] - set(rows)
@@ -79,7 +89,9 @@ def test_a_sweep_trains_the_rows_of_its_table_once_each_but_not_the_main_grids_r
 def test_every_file_is_a_table_or_the_default_run_which_the_main_grid_has_too():
     default = {"qwen3-4b", "qwen3-4b-one-gpu"}
     assert {path.stem for path in FILES} == PUBLISHED.keys() | default
-    assert {row(recipe) for name in default for recipe in runs(name)} <= PUBLISHED["noise-ratios"]
+    assert {row(recipe) for name in default for recipe in runs(name)} <= PUBLISHED[
+        "noise-ratios"
+    ]
 
 
 @each(
@@ -91,9 +103,15 @@ def test_every_file_is_a_table_or_the_default_run_which_the_main_grid_has_too():
 )
 def test_the_runs_that_a_header_calls_the_main_grids_are_the_same_runs(name, numbers):
     main = {recipe.digest() for recipe in runs("noise-ratios")}
-    assert [number for number, recipe in enumerate(runs(name)) if recipe.digest() in main] == list(numbers)
+    assert [
+        number for number, recipe in enumerate(runs(name)) if recipe.digest() in main
+    ] == list(numbers)
     skipped = [part.split("-") for part in array_without_them(name).split(",")]
-    kept = [number for first, *last in skipped for number in range(int(first), int((last or [first])[0]) + 1)]
+    kept = [
+        number
+        for first, *last in skipped
+        for number in range(int(first), int((last or [first])[0]) + 1)
+    ]
     assert sorted([*kept, *numbers]) == list(range(len(runs(name))))
 
 
@@ -109,7 +127,11 @@ def test_every_run_has_the_papers_settings_on_openrlhf_and_no_warning(path):
         train = recipe.train
         assert recipe.engine.name == "openrlhf"
         assert (train.epochs, train.prompts_per_step, train.mini_batch_prompts) == (10, 160, 32)
-        assert (train.rollouts_per_prompt, train.max_new_tokens, train.max_prompt_tokens) == (8, 4096, 2048)
+        assert (train.rollouts_per_prompt, train.max_new_tokens, train.max_prompt_tokens) == (
+            8,
+            4096,
+            2048,
+        )
         assert (train.learning_rate, train.kl_weight, train.temperature) == (1e-6, 1e-3, 1.0)
         assert train.loss_average == "sequence"
         assert recipe_warnings(recipe) == []
@@ -163,10 +185,19 @@ def cluster(tmp_path):
 
     def start(*words, **variables):
         calls.write_text("")
-        environment = {"PATH": os.environ["PATH"], "OLR_VENV": str(tools.parent), "SLURM_JOB_ID": "41234"}
-        environment |= {"SLURM_GPUS_ON_NODE": "8", "SLURM_JOB_NODELIST": "first,second,third"} | variables
+        environment = {
+            "PATH": os.environ["PATH"],
+            "OLR_VENV": str(tools.parent),
+            "SLURM_JOB_ID": "41234",
+        }
+        environment |= {
+            "SLURM_GPUS_ON_NODE": "8",
+            "SLURM_JOB_NODELIST": "first,second,third",
+        } | variables
         ends = {"stdin": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen(["bash", str(SCRIPT), *words], cwd=tmp_path, env=environment, **ends)
+        return subprocess.Popen(
+            ["bash", str(SCRIPT), *words], cwd=tmp_path, env=environment, **ends
+        )
 
     start.calls = lambda: calls.read_text().splitlines()
     start.folder = tmp_path
@@ -174,7 +205,9 @@ def cluster(tmp_path):
 
 
 def test_a_task_of_a_job_array_trains_its_run_of_the_sweep_on_the_gpus_it_has(cluster):
-    job = cluster("paper/noise-ratios", "--set", "seed=1", SLURM_ARRAY_TASK_ID="7", SLURM_GPUS_ON_NODE="4")
+    job = cluster(
+        "paper/noise-ratios", "--set", "seed=1", SLURM_ARRAY_TASK_ID="7", SLURM_GPUS_ON_NODE="4"
+    )
     assert job.wait(120) == 0
     assert cluster.calls() == [
         "olr train paper/noise-ratios --set engine.gpus_per_node=4 --set engine.nodes=1 --sweep --index 7 --set seed=1"
@@ -192,7 +225,9 @@ def test_what_the_user_sets_comes_after_what_the_job_has_and_wins(cluster):
 
 def test_a_job_of_its_own_goes_on_where_it_stopped(cluster):
     run = "--run-dir runs/qwen3-4b"
-    settings = f"olr train paper/qwen3-4b --set engine.gpus_per_node=8 --set engine.nodes=1 {run}"
+    settings = (
+        f"olr train paper/qwen3-4b --set engine.gpus_per_node=8 --set engine.nodes=1 {run}"
+    )
     assert cluster("paper/qwen3-4b").wait(120) == 0
     assert cluster.calls() == [settings]
     (cluster.folder / "runs" / "qwen3-4b").mkdir(parents=True)
@@ -206,12 +241,16 @@ def test_several_nodes_get_one_ray_cluster_before_olr_starts(cluster):
     assert cluster("paper/qwen3-8b", SLURM_ARRAY_TASK_ID="0", **nodes).wait(120) == 0
     calls = cluster.calls()
     address = "10.0.0.1:21234"
-    head, others = sorted((c for c in calls if c.startswith("srun")), key=lambda call: "--exclude" in call)
+    head, others = sorted(
+        (c for c in calls if c.startswith("srun")), key=lambda call: "--exclude" in call
+    )
     assert "--nodelist=first ray start --head --node-ip-address=10.0.0.1 --port=21234" in head
     assert f"--nodes=2 --ntasks=2 --exclude=first ray start --address={address}" in others
     assert f"python - {address} 3" in calls
     assert f"ray status --address {address}" in calls
-    assert calls[-1].startswith("olr train paper/qwen3-8b --set engine.gpus_per_node=8 --set engine.nodes=3 ")
+    assert calls[-1].startswith(
+        "olr train paper/qwen3-8b --set engine.gpus_per_node=8 --set engine.nodes=3 "
+    )
     assert calls[-1].endswith(f"--sweep --index 0 --set engine.ray_address={address}")
 
 
@@ -226,13 +265,19 @@ def test_ray_gets_an_address_that_other_nodes_reach(cluster, variables, address)
     nodes = {"SLURM_JOB_NUM_NODES": "3", "SLURMD_NODENAME": "first"}
     assert cluster("paper/qwen3-4b", **nodes, **variables).wait(120) == 0
     calls = cluster.calls()
-    assert any(f"ray start --head --node-ip-address={address} --port=21234" in call for call in calls)
+    assert any(
+        f"ray start --head --node-ip-address={address} --port=21234" in call for call in calls
+    )
     assert calls[-1].endswith(f"--set engine.ray_address={address}:21234")
     assert ("route to second" in calls) == ("OLR_HEAD_ADDRESS" not in variables)
 
 
 def test_a_node_without_such_an_address_is_told_how_to_name_it(cluster):
-    nodes = {"SLURM_JOB_NUM_NODES": "3", "SLURMD_NODENAME": "first", "OWN_ADDRESSES": "127.0.1.1"}
+    nodes = {
+        "SLURM_JOB_NUM_NODES": "3",
+        "SLURMD_NODENAME": "first",
+        "OWN_ADDRESSES": "127.0.1.1",
+    }
     job = cluster("paper/qwen3-4b", **nodes)
     assert job.wait(120) == 1
     assert "OLR_HEAD_ADDRESS" in job.stderr.read()
@@ -240,7 +285,9 @@ def test_a_node_without_such_an_address_is_told_how_to_name_it(cluster):
 
 
 def test_the_address_is_the_source_of_packets_to_the_other_node():
-    program = SCRIPT.read_text(encoding="utf-8").partition("python -c '")[2].partition('\' "$1"')[0]
+    program = (
+        SCRIPT.read_text(encoding="utf-8").partition("python -c '")[2].partition('\' "$1"')[0]
+    )
     for other, found in (("127.0.0.1", "127.0.0.1\n"), ("no.such.host.invalid", "")):
         asked = [sys.executable, "-c", program, other]
         assert subprocess.run(asked, capture_output=True, text=True, check=True).stdout == found

@@ -11,7 +11,14 @@ from olr_cli.cli.options import read_columns, read_log_columns
 from olr_cli.errors import UserError
 from olr_cli.recipe import layers
 from olr_cli.recipe.checks import recipe_warnings, steepest_slope, step_warnings
-from olr_cli.recipe.layers import expand_sweep, find_recipe, load_recipe, overlay, override, validate
+from olr_cli.recipe.layers import (
+    expand_sweep,
+    find_recipe,
+    load_recipe,
+    overlay,
+    override,
+    validate,
+)
 from olr_cli.recipe.methods import OlrMethod
 from olr_cli.recipe.reference import key_table
 from olr_cli.recipe.schema import ActiveNoiseSection, Recipe, changed_keys
@@ -32,7 +39,11 @@ def test_the_defaults_are_the_papers_settings():
     assert (train.prompts_per_step, train.mini_batch_prompts) == (160, 32)
     assert (train.epochs, train.rollouts_per_prompt) == (10, 8)
     assert (train.learning_rate, train.kl_weight, train.clip) == (1e-6, 1e-3, 0.2)
-    assert (train.temperature, train.evaluation_temperature, train.max_new_tokens) == (1.0, 0.6, 4096)
+    assert (train.temperature, train.evaluation_temperature, train.max_new_tokens) == (
+        1.0,
+        0.6,
+        4096,
+    )
     assert (method.slope_threshold, method.warmup_epochs) == (Decimal("0.05"), 5)
 
 
@@ -58,24 +69,63 @@ def test_decimals_are_taken_as_written(tmp_path):
     "text, message",
     ("trian: {epochs: 3}", "unknown key 'trian' (did you mean 'train'"),
     ("train: {epoch: 3}", "unknown key 'train.epoch' (did you mean 'train.epochs'"),
-    ("sweep: {seed: [1, 2]}", "unknown key 'sweep.seed'; a sweep has a grid of keys and values, as"),
+    (
+        "sweep: {seed: [1, 2]}",
+        "unknown key 'sweep.seed'; a sweep has a grid of keys and values, as",
+    ),
     ("method: {name: olr, slop: 1}", "did you mean 'method.slope_threshold'"),
-    ("method: {name: grop}", "method.name is 'grop' (did you mean 'grpo'?); known: 'grpo', 'olr'"),
-    ("noise: {type: active, ratio: 1.5}", "noise.ratio is 1.5: input should be less than or equal to 1"),
-    ("train: {rollouts_per_prompt: 1}", "train.rollouts_per_prompt is 1: input should be greater than"),
+    (
+        "method: {name: grop}",
+        "method.name is 'grop' (did you mean 'grpo'?); known: 'grpo', 'olr'",
+    ),
+    (
+        "noise: {type: active, ratio: 1.5}",
+        "noise.ratio is 1.5: input should be less than or equal to 1",
+    ),
+    (
+        "train: {rollouts_per_prompt: 1}",
+        "train.rollouts_per_prompt is 1: input should be greater than",
+    ),
     ("train: {epochs: many}", "train.epochs is 'many'"),
     ("method: {name: olr, criteria: [slope, slope]}", "each criterion at most once"),
     ("name: ../../etc", "name is '../../etc'"),
-    ("method: {name: grpo, keep_fraction: 0.5}", "method: keep_fraction is set, but prompts is all"),
-    ("method: {name: random_selection, prompts: all}", "is another method; input should be random"),
-    ("method: {name: grpo, score_reduction: sum}", "'method.score_reduction' is a key of method.name"),
-    ("base: laptop/quickstart\nengine: {nodes: 2}", "'engine.nodes' is a key of engine.name openrlhf"),
-    ("engine: {name: openrlhf}\ntrain: {lora_rank: 8}", "train.lora_rank is a key of engine.name local"),
+    (
+        "method: {name: grpo, keep_fraction: 0.5}",
+        "method: keep_fraction is set, but prompts is all",
+    ),
+    (
+        "method: {name: random_selection, prompts: all}",
+        "is another method; input should be random",
+    ),
+    (
+        "method: {name: grpo, score_reduction: sum}",
+        "'method.score_reduction' is a key of method.name",
+    ),
+    (
+        "base: laptop/quickstart\nengine: {nodes: 2}",
+        "'engine.nodes' is a key of engine.name openrlhf",
+    ),
+    (
+        "engine: {name: openrlhf}\ntrain: {lora_rank: 8}",
+        "train.lora_rank is a key of engine.name local",
+    ),
     ("base: nowhere.yaml", "is neither a file"),
-    ("data: {columns: {questions: x}}", "data.columns.questions.[key] is 'questions' (did you mean"),
-    ("data: {columns: {question: x, prompt: y}}", "data.columns: two columns for one role; leave one"),
-    ("noise: {type: active, draw: unifrm}", "noise.draw is 'unifrm' (did you mean 'uniform'?): expected"),
-    ("trian: {}\nmodle: {}", "unknown key 'trian' (did you mean 'train'?) (and 1 more: unknown key"),
+    (
+        "data: {columns: {questions: x}}",
+        "data.columns.questions.[key] is 'questions' (did you mean",
+    ),
+    (
+        "data: {columns: {question: x, prompt: y}}",
+        "data.columns: two columns for one role; leave one",
+    ),
+    (
+        "noise: {type: active, draw: unifrm}",
+        "noise.draw is 'unifrm' (did you mean 'uniform'?): expected",
+    ),
+    (
+        "trian: {}\nmodle: {}",
+        "unknown key 'trian' (did you mean 'train'?) (and 1 more: unknown key",
+    ),
     *((f"data: {{extractor: {text}}}", "data.extractor is ") for text in _NO_EXTRACTORS),
 )
 def test_what_is_wrong_is_said_in_one_sentence(tmp_path, text, message):
@@ -86,7 +136,9 @@ def test_what_is_wrong_is_said_in_one_sentence(tmp_path, text, message):
 
 def test_overrides_are_yaml_values_and_reach_every_section(tmp_path):
     path = write(tmp_path, "seed: 1")
-    recipe = load_recipe(path, ["train.epochs=3", "noise.type=active", "noise.ratio=0.5", "data.test=null"])
+    recipe = load_recipe(
+        path, ["train.epochs=3", "noise.type=active", "noise.ratio=0.5", "data.test=null"]
+    )
     noise = ActiveNoiseSection(ratio=Decimal("0.5"))
     assert (recipe.train.epochs, recipe.noise, recipe.data.test) == (3, noise, None)
     with pytest.raises(UserError, match=r"method\.name is \['a'\]; known: 'grpo', 'olr'"):
@@ -103,7 +155,9 @@ def test_another_kind_drops_the_keys_it_does_not_have():
     changed = override(tree, ["method.name=grpo", "noise.type=inactive"])
     assert changed == {"method": {"name": "grpo"}, "noise": {"type": "inactive", "ratio": 0.5}}
     assert validate(changed, "x").method.name == "grpo"
-    assert overlay(tree, {"method": {"warmup_epochs": 2}})["method"] == tree["method"] | {"warmup_epochs": 2}
+    assert overlay(tree, {"method": {"warmup_epochs": 2}})["method"] == tree["method"] | {
+        "warmup_epochs": 2
+    }
 
 
 def test_an_error_names_the_layer_that_is_wrong(tmp_path):
@@ -113,7 +167,9 @@ def test_an_error_names_the_layer_that_is_wrong(tmp_path):
         load_recipe(mine, ["seed=4"])
     with pytest.raises(UserError, match=r"^set: train\.clip is 7"):
         load_recipe(mine, ["train.epochs=2", "train.clip=7"])
-    with pytest.raises(UserError, match=r"^set: train\.top_k is a key of engine\.name local alone"):
+    with pytest.raises(
+        UserError, match=r"^set: train\.top_k is a key of engine\.name local alone"
+    ):
         load_recipe(write(tmp_path, "train: {top_k: 5}"), ["engine.name=openrlhf"])
     with pytest.raises(UserError, match=r"^\S*alone\.yaml: method\.prompts is verified"):
         load_recipe(write(tmp_path, "method: {prompts: verified}", "alone.yaml"), ["seed=4"])
@@ -125,7 +181,9 @@ def test_a_recipe_builds_on_its_base(tmp_path):
     assert load_recipe(path).train.epochs == 4
     assert load_recipe(path).train.prompts_per_step == 8
     assert layers.merged_text(path).startswith("# mine\n")
-    assert load_recipe(write(tmp_path, layers.merged_text(path), "copy.yaml")) == load_recipe(path)
+    assert load_recipe(write(tmp_path, layers.merged_text(path), "copy.yaml")) == load_recipe(
+        path
+    )
     write(tmp_path, "base: mine.yaml", "base.yaml")
     assert "leads back to itself" in refusal(load_recipe, path)
     write(tmp_path, "base: laptop/quickstart\nname: mine\n", "base.yaml")
@@ -142,19 +200,29 @@ def test_a_sweep_is_arms_times_grid(tmp_path):
     runs = expand_sweep(path)
     arms = ["clean_epochs-3"] * 2 + ["olr_epochs-3"] * 2
     assert [run.arm for run in runs] == arms
-    assert [run.place for run in runs] == [f"{arm}_seed-{n % 2 + 1}" for n, arm in enumerate(arms)]
+    assert [run.place for run in runs] == [
+        f"{arm}_seed-{n % 2 + 1}" for n, arm in enumerate(arms)
+    ]
     assert runs[0].recipe.noise is None
     assert runs[3].recipe.seed == 2
     assert runs[3].recipe.method == OlrMethod()
-    assert "no `sweep` section" in refusal(expand_sweep, write(tmp_path, "seed: 1", "plain.yaml"))
+    assert "no `sweep` section" in refusal(
+        expand_sweep, write(tmp_path, "seed: 1", "plain.yaml")
+    )
 
 
 @each(
     "sweep, message",
     ("{arms: {a/b: {}, a b: {}}}", "would be the folder of two runs"),
     ("{grid: {data.train: [x/y, x:y]}}", "would be the folder of two runs"),
-    ("{arms: {clean: {noise: null}}, grid: {noise.ratio: [0.1]}}", "'clean': noise.ratio: 'noise' is"),
-    ("{arms: {odd: {noise.ratio: 0.1, noise: null}}}", "the sweep's arm 'odd': noise: 'noise' is set"),
+    (
+        "{arms: {clean: {noise: null}}, grid: {noise.ratio: [0.1]}}",
+        "'clean': noise.ratio: 'noise' is",
+    ),
+    (
+        "{arms: {odd: {noise.ratio: 0.1, noise: null}}}",
+        "the sweep's arm 'odd': noise: 'noise' is set",
+    ),
 )
 def test_runs_that_share_a_folder_or_a_replaced_section_are_refused(tmp_path, sweep, message):
     assert message in refusal(
@@ -164,17 +232,24 @@ def test_runs_that_share_a_folder_or_a_replaced_section_are_refused(tmp_path, sw
 
 def test_keys_of_a_section_add_up_in_any_order(tmp_path):
     path = write(tmp_path, "seed: 1")
-    for order in (["train.epochs=3", "train={clip: 0.1}"], ["train={clip: 0.1}", "train.epochs=3"]):
+    for order in (
+        ["train.epochs=3", "train={clip: 0.1}"],
+        ["train={clip: 0.1}", "train.epochs=3"],
+    ):
         train = load_recipe(path, order).train
         assert (train.epochs, train.clip) == (3, 0.1)
-    with pytest.raises(UserError, match="set: train: 'train' is set to a value and to a section"):
+    with pytest.raises(
+        UserError, match="set: train: 'train' is set to a value and to a section"
+    ):
         load_recipe(path, ["train.epochs=3", "train=5"])
     assert load_recipe(path, ["seed=2", "seed=3"]).seed == 3
 
 
 def test_an_arms_section_is_the_same_at_every_point_of_the_grid(tmp_path):
     sweep = "{arms: {x: {noise: {type: active}}}, grid: {noise.ratio: [0.1, 0.2]}}"
-    ratios = [run.recipe.noise.ratio for run in expand_sweep(write(tmp_path, f"sweep: {sweep}"))]
+    ratios = [
+        run.recipe.noise.ratio for run in expand_sweep(write(tmp_path, f"sweep: {sweep}"))
+    ]
     assert ratios == [Decimal("0.1"), Decimal("0.2")]
 
 
@@ -184,7 +259,9 @@ def test_the_digest_ignores_what_does_not_decide_the_result():
     assert recipe.model_copy(update={"seed": 1}).digest() != recipe.digest()
     added = recipe.train.model_copy(update={"top_p": 0.9})
     assert recipe.model_copy(update={"train": added}).digest() != recipe.digest()
-    assert changed_keys(recipe, recipe.model_copy(update={"seed": 1, "name": "x"})) == ["seed: 0 -> 1"]
+    assert changed_keys(recipe, recipe.model_copy(update={"seed": 1, "name": "x"})) == [
+        "seed: 0 -> 1"
+    ]
 
 
 DIGESTS = {
@@ -233,7 +310,9 @@ def test_every_key_with_other_names_exists():
     ("tag: answer", ["data.extractor=after:####"], "after:####"),
     ("tag: answer", ["data.extractor=boxed"], "boxed"),
 )
-def test_an_extractor_is_a_kind_and_its_text_and_another_replaces_it(tmp_path, text, settings, extractor):
+def test_an_extractor_is_a_kind_and_its_text_and_another_replaces_it(
+    tmp_path, text, settings, extractor
+):
     recipe = load_recipe(write(tmp_path, f"data:\n  extractor: {{{text}}}\n"), settings)
     assert recipe.data.extractor == extractor
     assert load_recipe(write(tmp_path, recipe_yaml(recipe), "resolved.yaml")) == recipe
@@ -250,8 +329,14 @@ def test_a_recipe_keeps_its_digest_so_that_older_runs_can_be_resumed(tmp_path, t
 @each(
     "text, message",
     ("method: {name: olr, slope_threshold: 0.26}", "no slope exceeds 0.257 at visit 6"),
-    ("method: {name: olr, warmup_epochs: 30}\ntrain: {epochs: 40}", "exceeds 0.048 at visit 31"),
-    ("method: {name: olr, warmup_epochs: 0}\ntrain: {epochs: 1}", "at visit 1, and later ones are"),
+    (
+        "method: {name: olr, warmup_epochs: 30}\ntrain: {epochs: 40}",
+        "exceeds 0.048 at visit 31",
+    ),
+    (
+        "method: {name: olr, warmup_epochs: 0}\ntrain: {epochs: 1}",
+        "at visit 1, and later ones are",
+    ),
     ("method: {name: olr, warmup_epochs: 10, slope_threshold: 9}", "leaves no epoch"),
     ("method: {name: olr}\ntrain: {rollouts_per_prompt: 3}", "poor vote"),
     ("method: {name: ttrl}\ntrain: {rollouts_per_prompt: 2}", "poor vote"),
@@ -267,7 +352,9 @@ def test_likely_mistakes_are_warned_of(tmp_path, text, message):
 def test_the_steepest_slope_is_that_of_the_best_of_all_histories():
     def best(visits):
         votes = itertools.product(range(3), repeat=visits)
-        pasts = (Past.of([MajorityVote("1", "1", count, 2) for count in counts]) for counts in votes)
+        pasts = (
+            Past.of([MajorityVote("1", "1", count, 2) for count in counts]) for counts in votes
+        )
         return max(Fraction(*past.slope_ratio) for past in pasts)
 
     steepest = [steepest_slope(visits) for visits in range(1, 9)]
@@ -317,21 +404,31 @@ def test_columns_of_logs_and_of_data_are_named_alike():
 
 
 def test_a_mix_is_a_recipe_and_another_method_starts_from_its_own_defaults():
-    mix = validate({"method": {"name": "olr", "penalty_weight": 0.01, "prompts": "random"}}, "x").method
+    mix = validate(
+        {"method": {"name": "olr", "penalty_weight": 0.01, "prompts": "random"}}, "x"
+    ).method
     assert (mix.slope_threshold, mix.penalty_weight) == (Decimal("0.05"), 0.01)
     mixed = {"method": {"name": "label_smoothing", "smoothing": 0.3, "prompts": "random"}}
     other = validate(override(mixed, ["method.name=grpo"]), "x").method
     assert (other.smoothing, other.prompts) == (0, "all")
-    same = validate(override(mixed, ["method.name=label_smoothing", "method.penalty_weight=0.1"]), "x").method
+    same = validate(
+        override(mixed, ["method.name=label_smoothing", "method.penalty_weight=0.1"]), "x"
+    ).method
     assert (same.smoothing, same.prompts, same.penalty_weight) == (0.3, "random", 0.1)
 
 
 def test_what_a_sweep_sets_itself_cannot_be_set_for_all_its_runs():
-    with pytest.raises(UserError, match=r"^set method\.name: \d+ of the sweep's arms set that \(ttrl, …\)"):
+    with pytest.raises(
+        UserError, match=r"^set method\.name: \d+ of the sweep's arms set that \(ttrl, …\)"
+    ):
         expand_sweep("laptop/baselines", ["method.name=grpo"])
-    with pytest.raises(UserError, match=r"^set seed: the sweep's grid sets that; set 'sweep\.grid\.seed"):
+    with pytest.raises(
+        UserError, match=r"^set seed: the sweep's grid sets that; set 'sweep\.grid\.seed"
+    ):
         expand_sweep("laptop/baselines", ["seed=7"])
-    seeds = {run.recipe.seed for run in expand_sweep("laptop/baselines", ["sweep.grid.seed=[7]"])}
+    seeds = {
+        run.recipe.seed for run in expand_sweep("laptop/baselines", ["sweep.grid.seed=[7]"])
+    }
     assert seeds == {7}
 
 
@@ -343,7 +440,11 @@ def on_a_stored_recipe(folder, stored, mine=""):
     return write(folder, f"base: stored/recipe.yaml\n{mine}")
 
 
-@each("sweep, refused", ("{grid: {seed: [1]}}", True), ("{arms: {a: {data.extractor: 'mine:read'}}}", False))
+@each(
+    "sweep, refused",
+    ("{grid: {seed: [1]}}", True),
+    ("{arms: {a: {data.extractor: 'mine:read'}}}", False),
+)
 def test_a_sweep_of_the_users_grants_only_the_functions_that_it_names(tmp_path, sweep, refused):
     mine = on_a_stored_recipe(tmp_path, "data: {extractor: 'mine:read'}\n", f"sweep: {sweep}\n")
     (run,) = expand_sweep(mine)
@@ -361,5 +462,7 @@ def test_the_functions_of_a_verifier_are_granted_by_who_names_them(tmp_path):
         load_recipe(mine).require_named()
     again = str(refused.value).partition(" set ")[2].removesuffix(" again")
     assert load_recipe(mine, [again]).strangers == set()
-    (run,) = expand_sweep(write(tmp_path, f"sweep: {{arms: {{a: {{verifier: {where}}}}}}}\n", "sweep.yaml"))
+    (run,) = expand_sweep(
+        write(tmp_path, f"sweep: {{arms: {{a: {{verifier: {where}}}}}}}\n", "sweep.yaml")
+    )
     assert run.recipe.strangers == set()

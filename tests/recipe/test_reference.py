@@ -26,7 +26,9 @@ def tree(row, value):
 
 def test_the_page_is_the_one_that_the_code_writes():
     command = "olr recipes keys --format markdown > docs/recipe-keys.md"
-    assert PAGE.read_text("utf-8") == key_page() + "\n", f"docs/recipe-keys.md is out of date; run: {command}"
+    assert PAGE.read_text("utf-8") == key_page() + "\n", (
+        f"docs/recipe-keys.md is out of date; run: {command}"
+    )
 
 
 def described(section, kind):
@@ -53,7 +55,9 @@ def name_of(row):
     return f"{row['key']} {row['kind'] or ''}".strip()
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if not row["key"].startswith("sweep.")], ids=name_of)
+@pytest.mark.parametrize(
+    "row", [row for row in ROWS if not row["key"].startswith("sweep.")], ids=name_of
+)
 def test_a_default_is_what_a_recipe_has_without_the_key(row):
     section, _, key = row["key"].rpartition(".")
     written, without = tree(row, row["default"]), tree(row, row["default"])
@@ -78,7 +82,11 @@ def test_types_and_ranges_are_those_of_the_schema(key, kind, type_, range_):
     assert (row["type"], row["range"]) == (type_, range_)
 
 
-BOUNDED = [row for row in ROWS if any(sign.isdigit() for sign in row["range"]) and "number" in row["type"]]
+BOUNDED = [
+    row
+    for row in ROWS
+    if any(sign.isdigit() for sign in row["range"]) and "number" in row["type"]
+]
 
 
 @pytest.mark.parametrize("row", BOUNDED, ids=name_of)
@@ -111,11 +119,24 @@ def test_a_prefix_chooses_keys():
 
 def test_the_terminal_shows_each_key_with_its_meaning_below_in_80_columns():
     lines = olr("recipes", "keys", "train").stdout.splitlines()
-    at = next(number for number, line in enumerate(lines) if line.startswith("train.learning_rate "))
-    assert lines[at].split() == ["train.learning_rate", "number,", "above", "0,", "at", "most", "1", "1e-06"]
+    at = next(
+        number for number, line in enumerate(lines) if line.startswith("train.learning_rate ")
+    )
+    assert lines[at].split() == [
+        "train.learning_rate",
+        "number,",
+        "above",
+        "0,",
+        "at",
+        "most",
+        "1",
+        "1e-06",
+    ]
     assert lines[at + 1].startswith("    Adam's learning rate")
     lines = olr("recipes", "keys").stdout.splitlines()
-    assert max(len(line.rstrip()) for line in lines if "=" not in line) <= 80  # titles of kinds are sentences
+    assert (
+        max(len(line.rstrip()) for line in lines if "=" not in line) <= 80
+    )  # titles of kinds are sentences
 
 
 def test_a_resolved_recipe_shows_what_is_not_set(tmp_path):

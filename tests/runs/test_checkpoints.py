@@ -2,6 +2,7 @@
 
 import errno
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,15 @@ from olr_cli.runs.checkpoints import (
 from olr_cli.runs.metrics import append_metrics
 
 
+def _write_weights(folder, text):
+    (folder / "weights").write_text(text)
+
+
 def test_the_best_checkpoint_on_the_validation_set_stays(tmp_path):
     for step, accuracy in enumerate((0.9, 0.2, 0.6, 0.6, 0.3)):  # step 0 is no checkpoint
-        append_metrics(tmp_path, step, 1, {"validation/avg": accuracy, "eval/avg": 1 - accuracy})
+        append_metrics(
+            tmp_path, step, 1, {"validation/avg": accuracy, "eval/avg": 1 - accuracy}
+        )
         if step:
             write_checkpoint(tmp_path, step, lambda folder: (folder / "file").touch(), keep=1)
     assert best_step(tmp_path) == 2
@@ -50,7 +57,10 @@ def listing(text):
 
 @each(
     "damage, told",
-    (lambda folder: (folder / "weights").write_bytes(b"123"), "weights has 3 of its 1000 bytes"),
+    (
+        lambda folder: (folder / "weights").write_bytes(b"123"),
+        "weights has 3 of its 1000 bytes",
+    ),
     (lambda folder: (folder / "state" / "of-0").unlink(), "state/of-0 has gone"),
     (lambda folder: (folder / "weights").write_bytes(bytes(999) + b"1"), f"weights {OTHER}"),
     (lambda folder: (folder / "state" / "of-0").write_bytes(b"1"), f"state/of-0 {OTHER}"),
@@ -59,7 +69,10 @@ def listing(text):
         for text in ("{", "[" * 99_999, "[]", *map(OF_WEIGHTS, ('"9"', "{}", "null")))
     ),
     (listing(OF_WEIGHTS('{"bytes": 999, "sha256": ""}')), "weights has 1,000 of its 999 bytes"),
-    (lambda folder: ((folder / "weights").unlink(), os.mkfifo(folder / "weights")), "weights has gone"),
+    (
+        lambda folder: ((folder / "weights").unlink(), os.mkfifo(folder / "weights")),
+        "weights has gone",
+    ),
     (lambda folder: (folder / "files.json").unlink(), NO_LIST),
     (lambda folder: (folder / "notes.txt").write_text("mine"), None),
 )
@@ -76,7 +89,9 @@ def test_a_checkpoint_that_was_cut_off_later_is_found_out(tmp_path, damage, told
 
 
 @pytest.mark.parametrize("reason", [errno.EXDEV, errno.EBUSY])
-def test_links_and_a_file_system_that_cannot_rename_folders_lose_nothing(tmp_path, monkeypatch, reason):
+def test_links_and_a_file_system_that_cannot_rename_folders_lose_nothing(
+    tmp_path, monkeypatch, reason
+):
     """A folder in the lower layer of overlayfs cannot be renamed; what a link leads to is not olr's."""
 
     def fill(folder):
@@ -102,12 +117,16 @@ def test_links_and_a_file_system_that_cannot_rename_folders_lose_nothing(tmp_pat
     assert checkpoint_steps(tmp_path) == [2]
     drop_unfinished(tmp_path)
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-000002"]
-    assert sorted(file.name for file in precious.iterdir()) == [".thesis.tex.1.tmp", "thesis.tex"]
+    assert sorted(file.name for file in precious.iterdir()) == [
+        ".thesis.tex.1.tmp",
+        "thesis.tex",
+    ]
 
 
 def test_a_damaged_checkpoint_is_kept_beside_the_one_that_is_written_anew(tmp_path):
     for turn in "ab":
-        write_checkpoint(tmp_path, 3, lambda folder: (folder / "weights").write_text(turn), keep=1)  # noqa: B023
+        write = partial(_write_weights, text=turn)
+        write_checkpoint(tmp_path, 3, write, keep=1)
         aside = set_aside(checkpoint_path(tmp_path, 3))
         assert (aside / "weights").read_text() == turn
         assert checkpoint_steps(tmp_path) == []
@@ -129,4 +148,7 @@ def test_checkpoints_are_whole_and_the_newest_are_kept(tmp_path):
         write_checkpoint(tmp_path, 40, fail, keep=2)
     assert checkpoint_steps(tmp_path) == [20, 30]
     drop_unfinished(tmp_path)
-    assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == ["step-000020", "step-000030"]
+    assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == [
+        "step-000020",
+        "step-000030",
+    ]

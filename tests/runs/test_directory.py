@@ -29,7 +29,12 @@ def test_recipe_and_manifest_come_back_and_two_runs_of_one_recipe_have_different
     recipe, manifest = read_recipe(path), read_manifest(path)
     assert manifest["id"] != read_manifest(other)["id"]
     assert (recipe.name, recipe.seed) == ("mine", 7)
-    assert [manifest[key] for key in ("status", "arm", "device", "steps")] == ["finished", "clean", "cpu", 3]
+    assert [manifest[key] for key in ("status", "arm", "device", "steps")] == [
+        "finished",
+        "clean",
+        "cpu",
+        3,
+    ]
     assert manifest["attempts"][0]["outcome"] == "finished"
     assert manifest["recipe_digest"] == recipe.digest()
 
@@ -44,7 +49,9 @@ def test_recipe_and_manifest_come_back_and_two_runs_of_one_recipe_have_different
 def test_the_digest_tells_what_decides_the_result_and_no_more(key, value, decides):
     section, _, name = key.partition(".")
     recipe = validate({"engine": {"name": "openrlhf"}}, "test")
-    other = recipe.model_copy(update={section: getattr(recipe, section).model_copy(update={name: value})})
+    other = recipe.model_copy(
+        update={section: getattr(recipe, section).model_copy(update={name: value})}
+    )
     assert (other.digest() != recipe.digest()) == decides
     assert bool(changed_keys(recipe, other)) == decides
 
@@ -90,7 +97,11 @@ def test_a_folder_that_a_kill_left_without_a_manifest_is_free(tmp_path):
     )
     assert subprocess.run([sys.executable, "-c", kill], check=False).returncode == -9
     (path / ".manifest.json.17.tmp").write_text("{")
-    assert sorted(p.name for p in path.iterdir()) == [".lock", ".manifest.json.17.tmp", "recipe.yaml"]
+    assert sorted(p.name for p in path.iterdir()) == [
+        ".lock",
+        ".manifest.json.17.tmp",
+        "recipe.yaml",
+    ]
     require_free(path)
     with held(path, make=True):
         create_run(path, Recipe(seed=3))
@@ -119,7 +130,10 @@ def test_a_name_that_is_too_long_is_said(tmp_path):
 def test_a_process_that_is_refused_leaves_the_holders_folder_alone(tmp_path):
     path = tmp_path / "new"
     with held(path, make=True):
-        with pytest.raises(UserError, match=f"in use by process {os.getpid()}"), held(path, make=True):
+        with (
+            pytest.raises(UserError, match=f"in use by process {os.getpid()}"),
+            held(path, make=True),
+        ):
             pass
         create_run(path, Recipe())
         assert is_held(path)
@@ -133,12 +147,19 @@ def test_a_process_that_is_refused_leaves_the_holders_folder_alone(tmp_path):
     ('{"name": "webextension", "manifest_version": 3}', "is not a run's manifest"),
     *(
         (change, "is not a run's manifest")
-        for change in ({"seed": "1"}, {"data": {"train": {}}}, {"attempts": [3]}, {"status": "done"})
+        for change in (
+            {"seed": "1"},
+            {"data": {"train": {}}},
+            {"attempts": [3]},
+            {"status": "done"},
+        )
     ),
 )
 def test_a_manifest_that_cannot_be_read_is_named(tmp_path, text, message):
     manifest = read_manifest(finished(tmp_path))
-    (tmp_path / "manifest.json").write_text(text if isinstance(text, str) else json.dumps(manifest | text))
+    (tmp_path / "manifest.json").write_text(
+        text if isinstance(text, str) else json.dumps(manifest | text)
+    )
     assert message in refusal(read_manifest, tmp_path)
 
 

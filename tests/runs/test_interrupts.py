@@ -8,13 +8,22 @@ import sys
 import pytest
 from cases import each
 
-from olr_cli.runs.interrupts import Interrupted, Stopped, exit_status, heed_signals, stop_requests
+from olr_cli.runs.interrupts import (
+    Interrupted,
+    Stopped,
+    exit_status,
+    heed_signals,
+    stop_requests,
+)
 
 
 @pytest.fixture
 def handlers():
     """Puts the signals' handlers back. Under nohup the tests themselves ignore SIGHUP."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {
+        number: signal.getsignal(number)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     for number, handler in before.items():
@@ -22,7 +31,9 @@ def handlers():
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_the_first_signal_is_noted_and_told_and_the_second_ctrl_c_stops_at_once(number, handlers):
+def test_the_first_signal_is_noted_and_told_and_the_second_ctrl_c_stops_at_once(
+    number, handlers
+):
     told = []
     with stop_requests(lambda: told.append("stopping")) as stop:
         signal.raise_signal(number)

@@ -62,7 +62,9 @@ def test_a_lock_file_that_is_something_else_is_left_alone(tmp_path, kind):
     else:
         lock.write_text("my notes\n") if kind == "notes" else lock.mkdir()
     with (
-        pytest.raises(UserError, match=r"not a lock file|cannot be locked|there is a folder|is a pipe"),
+        pytest.raises(
+            UserError, match=r"not a lock file|cannot be locked|there is a folder|is a pipe"
+        ),
         held(folder),
     ):
         pass
@@ -81,7 +83,9 @@ def test_a_lock_file_that_goes_before_it_is_locked_holds_nothing(tmp_path, monke
         real(*arguments)
 
     monkeypatch.setattr(fcntl, "flock", after_the_last_holder_cleaned_up)
-    monkeypatch.setattr(locks, "_PATIENCE", 0.0)  # as on a machine so busy that it passes at once
+    monkeypatch.setattr(
+        locks, "_PATIENCE", 0.0
+    )  # as on a machine so busy that it passes at once
     with held(path, make=True):
         assert is_held(path)
 
@@ -118,5 +122,8 @@ def test_a_disk_too_full_for_the_lock_is_said_and_nothing_stays(tmp_path, monkey
 
 
 def test_a_place_where_no_folder_can_be_made_is_not_called_in_use():
-    with pytest.raises(UserError, match="cannot be made"), held(Path("/proc/olr-run"), make=True):
+    with (
+        pytest.raises(UserError, match="cannot be made"),
+        held(Path("/proc/olr-run"), make=True),
+    ):
         pass

@@ -18,7 +18,9 @@ def test_lines_that_are_there_already_are_left_out(tmp_path):
 
 def test_lines_with_a_metric_are_found_among_the_others(tmp_path):
     for step in range(4):
-        append_metrics(tmp_path, step, 1, {"eval/avg": step / 4} if step % 2 else {"eval/average": 1.0})
+        append_metrics(
+            tmp_path, step, 1, {"eval/avg": step / 4} if step % 2 else {"eval/average": 1.0}
+        )
     append_metrics(tmp_path, 4, 1, {})
     assert [line["step"] for line in read_metrics(tmp_path, "eval/avg")] == [1, 3]
     assert [line["step"] for line in read_metrics(tmp_path)] == [0, 1, 2, 3, 4]
@@ -54,7 +56,9 @@ def test_a_broken_metrics_line_is_named(tmp_path):
         file = tmp_path / "metrics.jsonl"
         before = file.read_text()
         file.write_text(f"{before}{broken}\n{before}")
-        assert "metrics.jsonl, line 2 is not a step's metrics" in refusal(read_metrics, tmp_path)
+        assert "metrics.jsonl, line 2 is not a step's metrics" in refusal(
+            read_metrics, tmp_path
+        )
         file.write_text(before)
 
 

@@ -46,7 +46,9 @@ def test_the_last_epoch_may_be_cut_short_and_earlier_epochs_do_not_count_in_it()
 
 
 def test_a_run_resumed_in_mid_epoch_shows_the_whole_epochs_mean():
-    assert rows(STEPS[2:], seen=STEPS[:2], per_epoch=3, total=6) == [["1", "0.40", "30%", "80%"]]
+    assert rows(STEPS[2:], seen=STEPS[:2], per_epoch=3, total=6) == [
+        ["1", "0.40", "30%", "80%"]
+    ]
 
 
 def test_an_epoch_is_the_mean_over_its_prompts_not_over_its_steps():
@@ -67,7 +69,9 @@ def test_what_is_known_of_some_prompts_counts_by_how_many_they_are():
         {"rollout/groups": 10, "label/initial_noise": 0.0, "label/selection_ratio": 0.0,
          "majority/accuracy_clean": 0.8},
     ]  # fmt: skip
-    assert of_epoch("majority/accuracy_clean", steps) == pytest.approx((1 + 18 + 8) / (1 + 27 + 10))
+    assert of_epoch("majority/accuracy_clean", steps) == pytest.approx(
+        (1 + 18 + 8) / (1 + 27 + 10)
+    )
     assert of_epoch("majority/accuracy_noisy", steps) == pytest.approx((6 + 0) / (9 + 3))
     assert of_epoch("label/selected_accuracy", steps) == pytest.approx((1 + 6) / 20)
 
@@ -91,7 +95,8 @@ def test_lines_fit_80_columns_and_cells_end_where_their_headings_end():
     assert max(map(len, lines)) <= 80
     assert lines[-1].split()[1:-1] == ["-12.34", *["100%"] * 6, "10.25", "4096", "100%"]
     ends = [
-        {i for i in range(80) if (line + " ")[i] != " " and (line + "  ")[i + 1] == " "} for line in lines
+        {i for i in range(80) if (line + " ")[i] != " " and (line + "  ")[i + 1] == " "}
+        for line in lines
     ]
     assert ends[1] == ends[2] == ends[4]
 
@@ -100,7 +105,9 @@ def test_rollouts_have_a_table_of_their_own():
     stream = io.StringIO()
     progress = LineProgress(stream, ROLLOUTS)
     progress.start(steps=1, done=0, steps_per_epoch=1)
-    progress.step(1, EXTREME | {"majority/differs_from_label": 0.25, "rollout/missing_answers": 1.0})
+    progress.step(
+        1, EXTREME | {"majority/differs_from_label": 0.25, "rollout/missing_answers": 1.0}
+    )
     *header, row = stream.getvalue().splitlines()
     assert max(map(len, [*header, row])) <= 80
     assert row.split()[:4] == ["1", "25%", "100%", "100%"]
@@ -113,13 +120,21 @@ def test_without_true_answers_no_column_stays_blank(layout, blank):
     progress = LineProgress(stream, layout)
     progress.know(truth=False, held_out=True)
     progress.start(steps=1, done=0, steps_per_epoch=1)
-    known = {"majority/differs_from_label": 0.25, "rollout/missing_answers": 1.0, "rollout/truncated": 1.0}
-    progress.step(1, {k: v for k, v in EXTREME.items() if not k.startswith("majority/accuracy")} | known)
+    known = {
+        "majority/differs_from_label": 0.25,
+        "rollout/missing_answers": 1.0,
+        "rollout/truncated": 1.0,
+    }
+    progress.step(
+        1, {k: v for k, v in EXTREME.items() if not k.startswith("majority/accuracy")} | known
+    )
     above, heads, row = stream.getvalue().splitlines()
     assert max(map(len, (above, heads, row))) <= 80
     assert blank not in heads and "differs" in heads
     columns = [column for column in layout.columns if not column.needs_truth]
-    assert len(row.split()) == 1 + len(columns) + 1, "the epoch, a value a column, the time left"
+    assert len(row.split()) == 1 + len(columns) + 1, (
+        "the epoch, a value a column, the time left"
+    )
 
 
 def test_without_a_test_set_nothing_is_shown_of_it_and_no_row_before_training():
@@ -132,7 +147,9 @@ def test_without_a_test_set_nothing_is_shown_of_it_and_no_row_before_training():
     assert "held-out" not in stream.getvalue() and len(stream.getvalue().splitlines()) == 3
 
 
-@each("reward, shown", (14.3467, "14.35"), (0.5, "0.50"), (-123.456, "-123.5"), (-1500.2, "-1500"))
+@each(
+    "reward, shown", (14.3467, "14.35"), (0.5, "0.50"), (-123.456, "-123.5"), (-1500.2, "-1500")
+)
 def test_rewards_are_plain_numbers_because_not_all_are_shares(reward, shown):
     assert rows([{"rollout/reward": reward}], per_epoch=1) == [["1", shown]]
 
@@ -185,7 +202,10 @@ def test_a_log_says_once_a_minute_how_far_a_long_step_is():
     progress._said -= 100
     progress.within(1000, 2560)
     lines = stream.getvalue().splitlines()[2:]
-    assert lines == ["step 1: 3 of 256 held-out rollouts", "step 2: 1,000 of 2,560 rollouts, 5m left"]
+    assert lines == [
+        "step 1: 3 of 256 held-out rollouts",
+        "step 2: 1,000 of 2,560 rollouts, 5m left",
+    ]
 
 
 def test_the_headline_is_of_the_last_epoch():

@@ -18,7 +18,9 @@ def append(run, step):
     """A step of as many prompts as its number, two rollouts each."""
     labels = [replace(LABEL, step=step, visit=step, prompt_id=f"p{i}") for i in range(step)]
     rollout = replace(ROLLOUT, step=step, visit=step)
-    rollouts = [replace(rollout, prompt_id=f"p{i}", sample=k) for i in range(step) for k in (0, 1)]
+    rollouts = [
+        replace(rollout, prompt_id=f"p{i}", sample=k) for i in range(step) for k in (0, 1)
+    ]
     RunStore(run).append(step, columns(LabelRecord, labels), columns(RolloutRecord, rollouts))
 
 
@@ -87,11 +89,18 @@ def test_a_resume_while_a_figure_is_drawn_is_said_in_a_sentence(tmp_path, monkey
     assert "my runs/a/labels/step-000009.parquet was removed while the run was read" in said
     assert not (run / "figures").exists()
     monkeypatch.undo()
-    assert "has gone through 4 of 5 epochs" in done("analyze", run, "--figure", "coherence").output
+    assert (
+        "has gone through 4 of 5 epochs" in done("analyze", run, "--figure", "coherence").output
+    )
 
 
 def test_another_missing_file_stays_a_bug():
-    assert store.explain_removed_shard(FileNotFoundError(2, "No such file", "runs/a/labels.parquet")) is None
+    assert (
+        store.explain_removed_shard(
+            FileNotFoundError(2, "No such file", "runs/a/labels.parquet")
+        )
+        is None
+    )
 
 
 def test_a_run_that_its_sweep_has_just_started_is_left_out_and_named_itself_an_error(tmp_path):

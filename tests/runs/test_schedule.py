@@ -12,10 +12,14 @@ SIZES = st.integers(1, 12)
 
 
 @given(SIZES, SIZES, st.integers(1, 5), st.integers(0, 3), st.integers(0, 9))
-def test_the_rows_of_a_step_do_not_depend_on_the_number_of_epochs(prompts, size, epochs, more, seed):
+def test_the_rows_of_a_step_do_not_depend_on_the_number_of_epochs(
+    prompts, size, epochs, more, seed
+):
     few = Schedule(prompts, size, size, epochs, seed)
     many = Schedule(prompts, size, size, epochs + more, seed)
-    assert [few.rows(step) for step in few.after(0)] == [many.rows(step) for step in few.after(0)]
+    assert [few.rows(step) for step in few.after(0)] == [
+        many.rows(step) for step in few.after(0)
+    ]
 
 
 @given(SIZES, SIZES, st.integers(1, 4))
@@ -43,7 +47,9 @@ def test_updates_are_the_mini_batches_of_the_steps_so_far(prompts, size, mini, e
 
 @pytest.mark.parametrize("done", [0, 1, 3, 5, 9])
 def test_a_run_that_goes_on_makes_the_steps_that_are_left(done):
-    schedule = Schedule.of(validate({"train": {"epochs": 3, "prompts_per_step": 8}}, "test"), prompts=20)
+    schedule = Schedule.of(
+        validate({"train": {"epochs": 3, "prompts_per_step": 8}}, "test"), prompts=20
+    )
     assert schedule.last == 9
     assert [*range(1, done + 1), *schedule.after(done)] == list(range(1, 10))
 
@@ -65,7 +71,9 @@ def test_learning_rates_are_those_of_transformers_to_the_last_bit(decay, warmup_
         optimizer,
         num_warmup_steps=-int(-(warmup_ratio * updates) // 1),
         num_training_steps=updates,
-        scheduler_specific_kwargs={"min_lr_rate": 0.1} if decay == "cosine_with_min_lr" else None,
+        scheduler_specific_kwargs={"min_lr_rate": 0.1}
+        if decay == "cosine_with_min_lr"
+        else None,
     )
     for update in range(updates):
         assert schedule.learning_rate(update) == optimizer.param_groups[0]["lr"]

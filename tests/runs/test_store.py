@@ -13,7 +13,13 @@ from cases import each, refusal
 from decisions import LABEL, ROLLOUT, columns
 
 from olr_cli.errors import UserError
-from olr_cli.runs.store import RunStore, read_rollout_steps, scan_labels, scan_rollouts, stored_steps
+from olr_cli.runs.store import (
+    RunStore,
+    read_rollout_steps,
+    scan_labels,
+    scan_rollouts,
+    stored_steps,
+)
 from olr_cli.supervision import SCHEMA_VERSION, LabelRecord, RolloutRecord
 
 
@@ -31,14 +37,19 @@ def test_records_come_back_as_they_went_in(tmp_path):
     assert labels.row(1, named=True) == asdict(replace(LABEL, step=2, visit=2))
     rollouts = scan_rollouts(tmp_path).collect()
     assert rollouts.row(0, named=True) == asdict(replace(ROLLOUT, step=1, visit=1))
-    assert [frame["step"].to_list() for frame in read_rollout_steps(tmp_path, ["step"])] == [[1], [2]]
+    assert [frame["step"].to_list() for frame in read_rollout_steps(tmp_path, ["step"])] == [
+        [1],
+        [2],
+    ]
 
 
 def test_the_same_records_give_the_same_bytes(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         fill(tmp_path / name, [1])
-    shards = [(tmp_path / name / "labels" / "step-000001.parquet").read_bytes() for name in ("a", "b")]
+    shards = [
+        (tmp_path / name / "labels" / "step-000001.parquet").read_bytes() for name in ("a", "b")
+    ]
     assert shards[0] == shards[1]
 
 
@@ -54,13 +65,19 @@ def test_a_step_without_its_labels_shard_is_not_complete(tmp_path):
 def test_a_step_that_is_missing_before_others_is_named(tmp_path, table, scan):
     fill(tmp_path, [1, 2, 3])
     (tmp_path / table / "step-000002.parquet").unlink()
-    assert "has no labels or no rollouts of step 2, though it has step 3" in refusal(scan, tmp_path)
+    assert "has no labels or no rollouts of step 2, though it has step 3" in refusal(
+        scan, tmp_path
+    )
 
 
 def test_a_file_named_after_a_step_that_no_run_can_have_is_no_shard(tmp_path):
     fill(tmp_path, [1])
-    shutil.copy(*(tmp_path / "labels" / f"step-{name}.parquet" for name in ("000001", "999999999999")))
-    assert stored_steps(tmp_path) == [1] and scan_labels(tmp_path).collect()["step"].to_list() == [1]
+    shutil.copy(
+        *(tmp_path / "labels" / f"step-{name}.parquet" for name in ("000001", "999999999999"))
+    )
+    assert stored_steps(tmp_path) == [1] and scan_labels(tmp_path).collect()[
+        "step"
+    ].to_list() == [1]
 
 
 def test_drop_after_removes_later_shards_and_leftovers(tmp_path):
@@ -77,7 +94,9 @@ def test_drop_after_keeps_the_complete_steps_without_a_gap(tmp_path, monkeypatch
     seen = []
     real = Path.unlink
     monkeypatch.setattr(
-        Path, "unlink", lambda path, **options: (real(path, **options), seen.append(stored_steps(tmp_path)))
+        Path,
+        "unlink",
+        lambda path, **options: (real(path, **options), seen.append(stored_steps(tmp_path))),
     )
     store.drop_after(2)
     assert seen[:10] == [list(range(1, last + 1)) for last in range(11, 1, -1)]
@@ -108,7 +127,9 @@ def test_a_foreign_shard_and_a_newer_schema_are_named(tmp_path):
 
 
 @each("call", "olr_cli.files.os.replace", "pathlib.Path.mkdir", "olr_cli.runs.store.sync")
-def test_a_full_disk_is_said_wherever_it_shows_and_leaves_the_store_as_it_was(call, tmp_path, monkeypatch):
+def test_a_full_disk_is_said_wherever_it_shows_and_leaves_the_store_as_it_was(
+    call, tmp_path, monkeypatch
+):
     store = fill(tmp_path, [1])
 
     def full(*_args, **_kwargs):
@@ -124,8 +145,20 @@ def test_a_full_disk_is_said_wherever_it_shows_and_leaves_the_store_as_it_was(ca
 
 def test_unknown_values_are_null_not_zero(tmp_path):
     store = RunStore(tmp_path)
-    label = replace(LABEL, step=1, true_answer=None, majority_is_correct=None, noisy_label_count=None)
-    store.append(1, columns(LabelRecord, [label]), columns(RolloutRecord, [replace(ROLLOUT, step=1)]))
-    row = scan_labels(tmp_path).select("majority_is_correct", "noisy_label_count").collect().row(0)
+    label = replace(
+        LABEL, step=1, true_answer=None, majority_is_correct=None, noisy_label_count=None
+    )
+    store.append(
+        1, columns(LabelRecord, [label]), columns(RolloutRecord, [replace(ROLLOUT, step=1)])
+    )
+    row = (
+        scan_labels(tmp_path)
+        .select("majority_is_correct", "noisy_label_count")
+        .collect()
+        .row(0)
+    )
     assert row == (None, None)
-    assert scan_labels(tmp_path).select(pl.col("majority_is_correct").mean()).collect().item() is None
+    assert (
+        scan_labels(tmp_path).select(pl.col("majority_is_correct").mean()).collect().item()
+        is None
+    )

@@ -71,7 +71,10 @@ def rewrite(shard, change):
 def test_a_column_that_a_shard_lacks_is_null_and_one_too_many_is_left_out(run):
     whole = scan_rollouts(run).collect()
     shard = shard_path(run / "rollouts", 2)
-    rewrite(shard, lambda old: old.drop_columns(["self_certainty"]).append_column("later", old["entropy"]))
+    rewrite(
+        shard,
+        lambda old: old.drop_columns(["self_certainty"]).append_column("later", old["entropy"]),
+    )
     there = scan_rollouts(run).collect()
     assert there.columns == whole.columns
     of_step = pl.col("step") == 2
@@ -97,7 +100,9 @@ def test_rollouts_of_other_visits_than_the_labels_are_named(run, column):
         return table.set_column(at, column, pa.array(other, table.schema.field(at).type))
 
     rewrite(shard, edit)
-    assert f"{shard} lacks rollouts of its step's labels, or has others" in refused("replay", run)
+    assert f"{shard} lacks rollouts of its step's labels, or has others" in refused(
+        "replay", run
+    )
 
 
 def test_what_is_named_like_a_shard_and_is_no_file_is_no_shard(run):

@@ -44,7 +44,11 @@ def test_throughput_is_told_in_medians_with_units_and_only_what_is_known(tmp_pat
     assert not any("tokens/s" in line for line in run_summary(run).parts)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     for number, line in enumerate(lines[1:]):
-        line |= {"speed/generated_tokens": 1000.0 + number, "speed/samples": 0.5, "memory/gpu_peak": None}
+        line |= {
+            "speed/generated_tokens": 1000.0 + number,
+            "speed/samples": 0.5,
+            "memory/gpu_peak": None,
+        }
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     shown = [line.split("  ")[-1].strip() for line in run_summary(run).parts if "/s" in line]
     assert shown == ["1,002 tokens/s", "0.500 samples/s"]

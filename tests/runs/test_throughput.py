@@ -4,11 +4,19 @@ import itertools
 import json
 
 from olr_cli.runs import metrics
-from olr_cli.runs.metrics import MetricsTail, Stopwatch, append_metrics, drop_metrics_after, read_metrics
+from olr_cli.runs.metrics import (
+    MetricsTail,
+    Stopwatch,
+    append_metrics,
+    drop_metrics_after,
+    read_metrics,
+)
 from olr_cli.runs.throughput import StepWork, medians, throughput
 
 TIMES = {"time/rollouts": 2.0, "time/update": 4.0, "time/step": 13.0, "time/evaluation": 3.0}
-WORK = StepWork(prompt_tokens=[10, 10, 20], response_tokens=[5, 7, 8], trains=[True, True, False])
+WORK = StepWork(
+    prompt_tokens=[10, 10, 20], response_tokens=[5, 7, 8], trains=[True, True, False]
+)
 
 
 def test_rates_are_over_their_own_part_of_the_step_and_leave_evaluation_out():
@@ -33,7 +41,12 @@ def test_an_unknown_metric_is_null_in_the_file_and_absent_where_it_is_read(tmp_p
 
 
 def test_medians_are_over_the_steps_that_have_the_metric():
-    lines = [{"speed/samples": 1.0}, {"speed/samples": 3.0}, {"speed/samples": 8.0, "time/weights": 0.5}, {}]
+    lines = [
+        {"speed/samples": 1.0},
+        {"speed/samples": 3.0},
+        {"speed/samples": 8.0, "time/weights": 0.5},
+        {},
+    ]
     assert medians(lines) == {"speed/samples": 3.0, "time/weights": 0.5}
 
 

@@ -31,10 +31,14 @@ def shard(run: Path, step: int, *rollouts: tuple[str, str | None, bool | None]) 
     for name, answer, right in rollouts:
         own = samples.setdefault(name, [])
         answers = {"answer": answer, "answer_class": answer, "is_correct": right}
-        own.append(replace(ROLLOUT, prompt_id=name, visit=step, step=step, sample=len(own), **answers))
+        own.append(
+            replace(ROLLOUT, prompt_id=name, visit=step, step=step, sample=len(own), **answers)
+        )
     labels = [replace(LABEL, prompt_id=name, visit=step, step=step) for name in samples]
     of_rollouts = [row for own in samples.values() for row in own]
-    RunStore(run).append(step, columns(LabelRecord, labels), columns(RolloutRecord, of_rollouts))
+    RunStore(run).append(
+        step, columns(LabelRecord, labels), columns(RolloutRecord, of_rollouts)
+    )
 
 
 def table(folder: Path, *rows: dict[str, object]) -> Path:
@@ -42,8 +46,22 @@ def table(folder: Path, *rows: dict[str, object]) -> Path:
 
 
 def test_wrong_answers_of_all_visits_are_gathered_by_prompt(tmp_path, prompts):
-    shard(tmp_path, 1, ("16", "10", True), ("16", "11", False), ("42", None, False), ("42", "3", False))
-    shard(tmp_path, 2, ("16", "9", False), ("16", "11", False), ("103", "31", True), ("42", "0", None))
+    shard(
+        tmp_path,
+        1,
+        ("16", "10", True),
+        ("16", "11", False),
+        ("42", None, False),
+        ("42", "3", False),
+    )
+    shard(
+        tmp_path,
+        2,
+        ("16", "9", False),
+        ("16", "11", False),
+        ("103", "31", True),
+        ("42", "0", None),
+    )
     assert wrong_answers(tmp_path, prompts) == {"16": ["11", "9"], "42": ["3"]}
 
 
@@ -60,7 +78,11 @@ def test_a_log_may_have_answers_or_only_responses(tmp_path, prompts):
 
 
 def test_responses_are_read_only_where_there_are_no_answers(tmp_path, prompts):
-    columns = {"prompt_id": ["16"], "is_correct": [False], "response": [True]}  # which is no text
+    columns = {
+        "prompt_id": ["16"],
+        "is_correct": [False],
+        "response": [True],
+    }  # which is no text
     log = tmp_path / "log.parquet"
     pq.write_table(pa.table({**columns, "answer": ["11"]}), log)
     assert wrong_answers(log, prompts) == {"16": ["11"]}
@@ -70,12 +92,16 @@ def test_responses_are_read_only_where_there_are_no_answers(tmp_path, prompts):
 
 
 def test_rollouts_that_nobody_has_marked_are_judged_by_the_labels(tmp_path, prompts):
-    label = next(str(prompt.given_label) for prompt in prompts.prompts if prompt.prompt_id == "16")
+    label = next(
+        str(prompt.given_label) for prompt in prompts.prompts if prompt.prompt_id == "16"
+    )
     rows = [{"prompt_id": "16", "answer": answer} for answer in ("11", label, f"{label}.0")]
     for mark in ({}, {"is_correct": None}):
         log = table(tmp_path, *(row | mark for row in rows))
         with Judge() as judge:
-            assert proved_wrong(wrong_answers(log, prompts), prompts.prompts, judge)[0] == {"16": ["11"]}
+            assert proved_wrong(wrong_answers(log, prompts), prompts.prompts, judge)[0] == {
+                "16": ["11"]
+            }
 
 
 def test_only_complete_steps_of_a_run_count(tmp_path, prompts):
@@ -91,23 +117,34 @@ def test_only_complete_steps_of_a_run_count(tmp_path, prompts):
     "rows, message",
     ([], "has no rows"),
     ([{"prompt_id": "16", "is_correct": False}], "has no column response"),
-    ([{"prompt_id": "x", "answer": "1", "is_correct": False}], "no wrong answer to a prompt of"),
+    (
+        [{"prompt_id": "x", "answer": "1", "is_correct": False}],
+        "no wrong answer to a prompt of",
+    ),
 )
 def test_a_table_that_cannot_serve_says_why(tmp_path, prompts, rows, message):
     assert message in refusal(wrong_answers, table(tmp_path, *rows), prompts)
 
 
 def test_what_is_no_run_and_a_torn_shard_are_named(tmp_path, prompts):
-    assert "is not a run directory: it has no folder rollouts" in refusal(wrong_answers, tmp_path, prompts)
+    assert "is not a run directory: it has no folder rollouts" in refusal(
+        wrong_answers, tmp_path, prompts
+    )
     assert "does not exist" in refusal(wrong_answers, tmp_path / "nowhere.parquet", prompts)
     shard(tmp_path, 1, ("16", "11", False))
     shard(tmp_path, 2)
     (tmp_path / "rollouts" / "step-000002.parquet").write_bytes(b"PAR1 torn")
-    assert "step-000002.parquet is not a whole Parquet file" in refusal(wrong_answers, tmp_path, prompts)
+    assert "step-000002.parquet is not a whole Parquet file" in refusal(
+        wrong_answers, tmp_path, prompts
+    )
 
 
 def test_only_one_spelling_of_each_class_proved_different_may_serve():
-    answers = {"a": ["7", "0.5", "1/2", "50\\%", "[1, 2", "12.0", "14/2"], "b": ["12"], "elsewhere": ["1"]}
+    answers = {
+        "a": ["7", "0.5", "1/2", "50\\%", "[1, 2", "12.0", "14/2"],
+        "b": ["12"],
+        "elsewhere": ["1"],
+    }
     labelled = [Prompt(name, (), "12", None, None) for name in "abc"]
     with Judge(workers=1) as judge:
         assert proved_wrong(answers, labelled, judge) == ({"a": ["0.5", "14/2"], "b": []}, [])

@@ -12,11 +12,16 @@ from olr_cli.supervision import History, MajorityVote, Past
 
 def visits_of(*counts, k=8):
     """Visits whose majority is `a`, with so many of k rollouts; 0: no majority."""
-    return [MajorityVote("a", "a", count, k) if count else MajorityVote(None, None, 0, k) for count in counts]
+    return [
+        MajorityVote("a", "a", count, k) if count else MajorityVote(None, None, 0, k)
+        for count in counts
+    ]
 
 
 visits = st.lists(
-    st.integers(1, 16).flatmap(lambda k: st.integers(0, k).map(lambda count: visits_of(count, k=k)[0])),
+    st.integers(1, 16).flatmap(
+        lambda k: st.integers(0, k).map(lambda count: visits_of(count, k=k)[0])
+    ),
     min_size=2,
     max_size=40,
 )
@@ -61,5 +66,7 @@ def test_history_refuses_a_visit_out_of_turn():
 
 def test_a_prompts_past_does_not_grow_with_its_visits():
     past = Past.of(MajorityVote(str(n % 3), str(n % 3), 1 + n % 8, 8) for n in range(5000))
-    assert past.visits == sum(times for spellings in past.majorities.values() for times in spellings.values())
+    assert past.visits == sum(
+        times for spellings in past.majorities.values() for times in spellings.values()
+    )
     assert (past.visits, len(past.majorities), past.scale) == (5000, 3, 8)

@@ -23,7 +23,9 @@ def answering(answers, view="original"):
 
 def supervise(judge, method, rollouts, prompt=WRONG, **settings):
     supervisor = Supervisor(compose(method), judge, seed=0, **settings)
-    (decided,) = by_group(supervisor.supervise(Step.of([RolloutGroup(prompt, 1, 1, tuple(rollouts))])))
+    (decided,) = by_group(
+        supervisor.supervise(Step.of([RolloutGroup(prompt, 1, 1, tuple(rollouts))]))
+    )
     return decided
 
 
@@ -36,7 +38,10 @@ def test_every_method_of_a_recipe_can_be_composed():
     ({"name": "grpo", "penalty_weight": 0.01}, "confidence_penalty"),
     ({"name": "confidence_penalty", "smoothing": 0.1}, "confidence_penalty+label_smoothing"),
     ({"name": "olr", "penalty_weight": 0.01}, "olr+confidence_penalty"),
-    ({"name": "olr", "criteria": ["slope"], "prompts": "random"}, "olr_without_consistency+random_selection"),
+    (
+        {"name": "olr", "criteria": ["slope"], "prompts": "random"},
+        "olr_without_consistency+random_selection",
+    ),
     ({"name": "ttrl", "prompts": "small_loss"}, "ttrl+small_loss_selection"),
     ({"name": "random_selection"}, "random_selection"),
     ({"name": "mine.py:cautious"}, "cautious"),
@@ -91,16 +96,22 @@ def test_co_reward_normalises_each_view_for_itself(judge):
 
 def test_a_view_without_answers_gives_the_other_no_label(judge):
     decided = supervise(
-        judge, make_method("co_reward"), answering(["7", "7"]) + answering([None, None], "rephrased")
+        judge,
+        make_method("co_reward"),
+        answering(["7", "7"]) + answering([None, None], "rephrased"),
     )
     assert decided.label.label_source == "none"
     assert decided.rewards == (0, 0, 0, 0)
     assert decided.label.has_zero_variance
 
 
-@pytest.mark.parametrize(("method", "views"), [(make_method("co_reward"), 1), (make_method("grpo"), 2)])
+@pytest.mark.parametrize(
+    ("method", "views"), [(make_method("co_reward"), 1), (make_method("grpo"), 2)]
+)
 def test_a_group_with_other_views_than_the_methods_is_refused(judge, method, views):
-    rollouts = [r for view in ("original", "rephrased")[:views] for r in answering(["7", "7"], view)]
+    rollouts = [
+        r for view in ("original", "rephrased")[:views] for r in answering(["7", "7"], view)
+    ]
     with pytest.raises(ValueError, match="rollouts of the views"):
         supervise(judge, method, rollouts)
 
@@ -118,16 +129,25 @@ STATISTICS = [
     (make_method("token_entropy"), (-0.9, -0.1, -0.4)),
     (make_method("token_entropy", score_reduction="sum"), (-3.6, -0.1, -1.2000000000000002)),
     (make_method("sequence_entropy"), (-0.5, -1.0, -0.1)),
-    (make_method("sequence_entropy", score_reduction="sum"), (-2.0, -1.0, -0.30000000000000004)),
+    (
+        make_method("sequence_entropy", score_reduction="sum"),
+        (-2.0, -1.0, -0.30000000000000004),
+    ),
 )
-def test_intrinsic_rewards_are_the_rollouts_own_statistics_and_need_no_label(judge, method, rewards):
+def test_intrinsic_rewards_are_the_rollouts_own_statistics_and_need_no_label(
+    judge, method, rewards
+):
     decided = supervise(judge, method, STATISTICS, Prompt("p", (), None, None, None))
     assert decided.rewards == rewards
     assert (decided.label.label_source, decided.label.effective_label) == ("none", None)
     assert not compose(method).needs_labels
 
 
-@given(st.lists(st.floats(-10, 10), min_size=2, max_size=9).filter(lambda rewards: np.std(rewards) > 1e-3))
+@given(
+    st.lists(st.floats(-10, 10), min_size=2, max_size=9).filter(
+        lambda rewards: np.std(rewards) > 1e-3
+    )
+)
 def test_advantages_are_rewards_minus_mean_over_population_std_plus_eps(rewards):
     r = np.array(rewards)
     expected = (r - r.mean()) / (r.std() + 1e-6)
@@ -140,14 +160,19 @@ def test_a_group_of_equal_rewards_has_advantages_of_exactly_zero(reward, rollout
 
 
 def test_equal_responses_have_equal_intrinsic_rewards_whatever_rounding_did(judge):
-    rounded = [Rollout("same", tokens=4, self_certainty=5.0 + error) for error in (0, 1e-7, -1e-7, 2e-7)]
+    rounded = [
+        Rollout("same", tokens=4, self_certainty=5.0 + error)
+        for error in (0, 1e-7, -1e-7, 2e-7)
+    ]
     decided = supervise(judge, make_method("self_certainty"), rounded)
     assert decided.advantages == (0, 0, 0, 0)
     assert decided.label.has_zero_variance
 
 
 def test_one_text_in_other_tokens_is_another_response(judge):
-    end_tokens = [Rollout("same", tokens=4, self_certainty=score) for score in (5.0, 2.0, 5.000001)]
+    end_tokens = [
+        Rollout("same", tokens=4, self_certainty=score) for score in (5.0, 2.0, 5.000001)
+    ]
     rewards = supervise(judge, make_method("self_certainty"), end_tokens).rewards
     assert rewards[0] == rewards[2] == pytest.approx(5.0000005)
     assert rewards[1] == 2.0
@@ -167,16 +192,22 @@ def step(judge, method, groups, **settings):
     "method, label_of",
     (make_method("small_loss_selection"), make_method("grpo")),
     (make_method("random_selection"), make_method("grpo")),
-    (OlrMethod(criteria=(), warmup_epochs=0, prompts="random"), OlrMethod(criteria=(), warmup_epochs=0)),
+    (
+        OlrMethod(criteria=(), warmup_epochs=0, prompts="random"),
+        OlrMethod(criteria=(), warmup_epochs=0),
+    ),
 )
-def test_a_selection_marks_who_trains_and_leaves_labels_and_rewards_as_they_are(judge, method, label_of):
+def test_a_selection_marks_who_trains_and_leaves_labels_and_rewards_as_they_are(
+    judge, method, label_of
+):
     groups = [
         RolloutGroup(
             Prompt(str(n), (), "12", "12", "clean"),
             1,
             1,
             tuple(
-                Rollout(rf"\boxed{{{answer}}}", tokens=2, mean_logprob=-0.1 * n) for answer in (12, 12, 7, n)
+                Rollout(rf"\boxed{{{answer}}}", tokens=2, mean_logprob=-0.1 * n)
+                for answer in (12, 12, 7, n)
             ),
         )
         for n in range(6)

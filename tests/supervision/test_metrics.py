@@ -14,7 +14,15 @@ from hypothesis import given, strategies as st
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.recipe.methods import OlrMethod
 from olr_cli.runs.store import arrow_table, scan_labels
-from olr_cli.supervision import MajorityVote, Past, Rollout, RolloutGroup, Step, Supervisor, compose
+from olr_cli.supervision import (
+    MajorityVote,
+    Past,
+    Rollout,
+    RolloutGroup,
+    Step,
+    Supervisor,
+    compose,
+)
 from olr_cli.supervision.metrics import (
     COMPOSITION,
     LABEL_METRICS,
@@ -34,7 +42,11 @@ UNKNOWN = replace(
     CLEAN, prompt_id="unknown", noise_type=None, true_answer=None, true_answer_count=None,
     majority_is_correct=None, effective_label_is_correct=None,
 )  # fmt: skip
-KNOWN = {"majority/differs_from_label": 0.0, "label/selection_ratio": 0.0, "slope/unselected": 0.25}
+KNOWN = {
+    "majority/differs_from_label": 0.0,
+    "label/selection_ratio": 0.0,
+    "slope/unselected": 0.25,
+}
 """What is known of `UNKNOWN`."""
 
 
@@ -59,9 +71,17 @@ MIXED = (
     replace(CLEAN, majority_answer="7", majority_is_correct=False, slope=-0.25),
     selected(replace(CLEAN, majority_answer="7", majority_is_correct=False, slope=0.5)),
     NOISY,
-    replace(NOISY, noise_type="inactive", noisy_label_count=0, majority_is_correct=False, slope=0.0),
+    replace(
+        NOISY, noise_type="inactive", noisy_label_count=0, majority_is_correct=False, slope=0.0
+    ),
     selected(replace(NOISY, slope=0.75)),
-    replace(NOISY, majority_answer="2", majority_is_correct=False, majority_is_noisy_label=True, slope=0.5),
+    replace(
+        NOISY,
+        majority_answer="2",
+        majority_is_correct=False,
+        majority_is_noisy_label=True,
+        slope=0.5,
+    ),
 )
 
 
@@ -77,13 +97,18 @@ def test_every_metric_of_a_mixed_step_is_what_one_counts_by_hand():
 
 
 def test_verified_prompts_are_counted_apart():
-    verified = replace(NOISY, label_source="verified", effective_label="1", effective_label_is_correct=True)
+    verified = replace(
+        NOISY, label_source="verified", effective_label="1", effective_label_is_correct=True
+    )
     wrong = replace(verified, majority_answer="7", majority_is_correct=False, slope=1.0)
     metrics = label_metrics(labels(*MIXED, verified, wrong, wrong))
     assert metrics.pop("majority/accuracy_verified") == pytest.approx(1 / 3)
     assert metrics == label_metrics(labels(*MIXED))
     everything = selected_under((), Decimal(0), 0)
-    assert labels(verified, NOISY).select(selected=everything)["selected"].to_list() == [False, True]
+    assert labels(verified, NOISY).select(selected=everything)["selected"].to_list() == [
+        False,
+        True,
+    ]
 
 
 def test_prompts_of_unknown_quality_are_neither_clean_nor_noisy_and_no_truth_is_no_value():
@@ -104,7 +129,12 @@ def test_an_empty_group_gives_no_value():
 def test_tables_without_any_known_value_in_a_column_are_read_too():
     frame = labels(UNKNOWN).with_columns(
         pl.lit(None).alias(name)
-        for name in ("noise_type", "majority_is_correct", "effective_label_is_correct", "noisy_label_count")
+        for name in (
+            "noise_type",
+            "majority_is_correct",
+            "effective_label_is_correct",
+            "noisy_label_count",
+        )
     )
     assert label_metrics(frame) == KNOWN
 
@@ -120,7 +150,9 @@ def test_rollout_metrics_are_means_over_rollouts_and_groups():
         "rollout/reward": 1 / 3, "rollout/length": 7.0, "rollout/truncated": 0.5, "rollout/missing_answers": 1 / 3,
         "rollout/zero_variance_groups": 0.5, "reward/tpr": 1 / 3,
     })  # fmt: skip
-    assert "rollout/length" not in rollout_metrics(groups, rollouts(replace(ROLLOUT, tokens=None)))
+    assert "rollout/length" not in rollout_metrics(
+        groups, rollouts(replace(ROLLOUT, tokens=None))
+    )
     assert rollout_metrics(labels(), rollouts()) == {}
 
 
@@ -135,7 +167,9 @@ def test_rewards_are_measured_against_the_truth_and_against_a_verifier_without_e
     expected = {"reward/tpr": 1 / 4, "reward/fpr": 1, "reward/youden": -3 / 4}
     expected |= {"verifier/tpr": 1 / 2, "verifier/fpr": 1 / 3}
     assert {name: found[name] for name in expected} == pytest.approx(expected)
-    certain = rollouts(replace(ROLLOUT, reward=-0.3), replace(ROLLOUT, reward=0.5, is_correct=None))
+    certain = rollouts(
+        replace(ROLLOUT, reward=-0.3), replace(ROLLOUT, reward=0.5, is_correct=None)
+    )
     metrics = rollout_metrics(labels(CLEAN), certain)
     assert not [name for name in metrics if name.startswith(("reward/", "verifier/"))]
 
@@ -154,12 +188,16 @@ def test_an_epoch_has_the_metrics_of_its_rows(tmp_path):
 def test_the_parts_of_the_composition_add_up(tmp_path):
     visits = by_visit(scan_labels(write_history(tmp_path / "run")), COMPOSITION)
     for prompts in ("clean", "noisy"):
-        total = visits.select(pl.sum_horizontal(pl.col(f"^composition/{prompts}_.*$"))).to_series()
+        total = visits.select(
+            pl.sum_horizontal(pl.col(f"^composition/{prompts}_.*$"))
+        ).to_series()
         assert total.to_list() == pytest.approx([1.0] * 8)
 
 
 def test_the_composition_of_a_mixed_step():
-    assert labels(*MIXED).select(x.alias(name) for name, x in COMPOSITION.items()).row(0, named=True) == {
+    assert labels(*MIXED).select(x.alias(name) for name, x in COMPOSITION.items()).row(
+        0, named=True
+    ) == {
         "composition/clean_right": 1 / 3,
         "composition/clean_wrong": 2 / 3,
         "composition/noisy_right": 2 / 4,
@@ -167,7 +205,9 @@ def test_the_composition_of_a_mixed_step():
         "composition/noisy_neither": 1 / 4,
     }
     unknown = labels(replace(NOISY, majority_is_correct=None))
-    assert unknown.select(x.alias(name) for name, x in COMPOSITION.items()).row(0) == (None,) * 5
+    assert (
+        unknown.select(x.alias(name) for name, x in COMPOSITION.items()).row(0) == (None,) * 5
+    )
 
 
 @each(
@@ -182,17 +222,27 @@ def test_the_composition_of_a_mixed_step():
     (replace(CLEAN, majority_answer=None, majority_count=0), (), False),
 )
 def test_what_a_criterion_would_select(record, criteria, expected):
-    assert labels(record).select(selected_under(criteria, Decimal("0.05"), 1)).item() is expected
+    assert (
+        labels(record).select(selected_under(criteria, Decimal("0.05"), 1)).item() is expected
+    )
 
 
 def test_the_accuracy_of_a_selection_is_the_share_of_right_majorities():
-    rows = labels(CLEAN, CLEAN, replace(CLEAN, majority_is_correct=False), replace(CLEAN, slope=-1.0))
-    assert rows.select(accuracy_among(selected_under(("slope",), 0.05, 1))).item() == pytest.approx(2 / 3)
+    rows = labels(
+        CLEAN, CLEAN, replace(CLEAN, majority_is_correct=False), replace(CLEAN, slope=-1.0)
+    )
+    assert rows.select(
+        accuracy_among(selected_under(("slope",), 0.05, 1))
+    ).item() == pytest.approx(2 / 3)
 
 
-@given(st.lists(st.integers(0, 8), min_size=2, max_size=12), st.decimals("-0.3", "0.3", places=3))
+@given(
+    st.lists(st.integers(0, 8), min_size=2, max_size=12), st.decimals("-0.3", "0.3", places=3)
+)
 def test_comparing_doubles_decides_as_comparing_exact_slopes_does(counts, threshold):
-    exact = Fraction(*Past.of([MajorityVote("1", "1", count, 8) for count in counts]).slope_ratio)
+    exact = Fraction(
+        *Past.of([MajorityVote("1", "1", count, 8) for count in counts]).slope_ratio
+    )
     row = labels(replace(CLEAN, slope=float(exact)))
     nearest = Decimal(f"{float(exact):.3f}")  # often a tie
     for delta in (threshold, nearest):
@@ -212,17 +262,29 @@ ANSWERS = st.lists(st.sampled_from(["1", "2", "3", None]), min_size=2, max_size=
 def test_the_columns_select_what_the_supervisor_selects_also_beside_verified_prompts(
     judge, visits, criteria, threshold, warmup
 ):
-    section = OlrMethod(criteria=tuple(sorted(criteria)), slope_threshold=threshold, warmup_epochs=warmup)
+    section = OlrMethod(
+        criteria=tuple(sorted(criteria)), slope_threshold=threshold, warmup_epochs=warmup
+    )
     supervisor = Supervisor(compose(section), judge, seed=0)
-    prompts = [Prompt(name, (), SENTINEL, "1", "inactive", is_verified=name == "b") for name in "abc"]
+    prompts = [
+        Prompt(name, (), SENTINEL, "1", "inactive", is_verified=name == "b") for name in "abc"
+    ]
     for visit, answers_PG in enumerate(visits, 1):
         groups = [
-            RolloutGroup(prompt, visit, visit, tuple(Rollout("") for _ in answers), tuple(answers))
+            RolloutGroup(
+                prompt, visit, visit, tuple(Rollout("") for _ in answers), tuple(answers)
+            )
             for prompt, answers in zip(prompts, answers_PG, strict=True)
         ]
-        rows = pl.from_arrow(arrow_table("labels", supervisor.supervise(Step.of(groups)).labels))
-        selected = rows.select(selected_under(sorted(criteria), Decimal(threshold), warmup)).to_series()
+        rows = pl.from_arrow(
+            arrow_table("labels", supervisor.supervise(Step.of(groups)).labels)
+        )
+        selected = rows.select(
+            selected_under(sorted(criteria), Decimal(threshold), warmup)
+        ).to_series()
         assert selected.to_list() == rows["is_selected"].to_list()
         assert not selected[1]
         assert label_metrics(rows)["label/initial_noise"] == 1.0
-        assert label_metrics(rows.filter(pl.col("prompt_id") == "b")).keys() <= {"majority/accuracy_verified"}
+        assert label_metrics(rows.filter(pl.col("prompt_id") == "b")).keys() <= {
+            "majority/accuracy_verified"
+        }

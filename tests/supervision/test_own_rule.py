@@ -18,7 +18,12 @@ from olr_cli.supervision.own_rule import rule_facts
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "label_rules.py"
 QUICK = [
-    *("data.limit=16", "data.test=null", "train.evaluate_every=null", "train.rollouts_per_prompt=4"),
+    *(
+        "data.limit=16",
+        "data.test=null",
+        "train.evaluate_every=null",
+        "train.rollouts_per_prompt=4",
+    ),
     *("train.epochs=3", "train.prompts_per_step=16", "train.mini_batch_prompts=16"),
 ]
 OWN = """
@@ -55,7 +60,13 @@ def settings(*words):
 
 def replayed(run, *words):
     """The labels of a replay."""
-    done("replay", run, "--out", "labels.parquet", *(word for s in words for word in ("--set", s)))
+    done(
+        "replay",
+        run,
+        "--out",
+        "labels.parquet",
+        *(word for s in words for word in ("--set", s)),
+    )
     labels = pl.read_parquet("labels.parquet")
     Path("labels.parquet").unlink()
     return labels
@@ -73,7 +84,11 @@ def test_the_papers_rule_and_its_ablations_written_as_rules_decide_as_the_built_
 ):
     run = write_history(folder / "run", prompts=24, epochs=6)
     method = {"name": "olr", **built_in, "slope_threshold": delta, "warmup_epochs": 2}
-    rule = {"name": f"{EXAMPLES}:{own}", "T": 2, **({} if own == "without_slope" else {"delta": delta})}
+    rule = {
+        "name": f"{EXAMPLES}:{own}",
+        "T": 2,
+        **({} if own == "without_slope" else {"delta": delta}),
+    }
     mine, theirs = (replayed(run, f"method={json.dumps(it)}") for it in (rule, method))
     assert_frame_equal(mine, theirs)
     assert mine["is_selected"].n_unique() == 2
@@ -83,7 +98,11 @@ def test_it_trains_is_stored_with_its_text_resumed_and_replayed(folder):
     name = "method.name=mine.py:rule"
     done("train", "laptop/quickstart", *settings(name, "method.least=1"), "--run-dir", "run")
     rule = read_manifest(Path("run"))["rule"]
-    assert (rule["function"], rule["source"], rule["defaults"]) == ("mine.py:rule", OWN, {"least": 2})
+    assert (rule["function"], rule["source"], rule["defaults"]) == (
+        "mine.py:rule",
+        OWN,
+        {"least": 2},
+    )
     labels = scan_labels(Path("run")).collect()
     is_later = pl.col("visit") > 1
     assert labels.filter(is_later & (pl.col("majority_count") > 0))["is_selected"].all()
@@ -91,7 +110,9 @@ def test_it_trains_is_stored_with_its_text_resumed_and_replayed(folder):
 
     assert f"set {name} again" in refused("replay", "run")
     stored = scan_labels(Path("run")).collect()
-    assert_frame_equal(replayed("run", name).select(stored.columns), stored, check_row_order=False)
+    assert_frame_equal(
+        replayed("run", name).select(stored.columns), stored, check_row_order=False
+    )
     fewer = replayed("run", name, "method.least=4")
     assert 0 < fewer["is_selected"].sum() < labels["is_selected"].sum()
 
@@ -107,7 +128,13 @@ def test_it_trains_is_stored_with_its_text_resumed_and_replayed(folder):
 
 
 def test_a_run_of_it_has_its_name_in_tables_which_do_not_run_it(folder):
-    done("train", "laptop/quickstart", *settings("method.name=mine.py:rule"), "--run-dir", "runs/mine")
+    done(
+        "train",
+        "laptop/quickstart",
+        *settings("method.name=mine.py:rule"),
+        "--run-dir",
+        "runs/mine",
+    )
     done("train", "laptop/quickstart", *settings("method.name=grpo"), "--run-dir", "runs/grpo")
     (folder / "mine.py").unlink()
     assert "active 0.5 rule" in done("analyze", "runs", "--table", "arms").stdout
@@ -115,9 +142,13 @@ def test_a_run_of_it_has_its_name_in_tables_which_do_not_run_it(folder):
 
 def test_runs_are_compared_over_a_key_of_the_rule_that_some_leave_at_its_default(folder):
     for name, given in {"default": {}, "three": {"least": 3}}.items():
-        run = write_history(folder / "runs" / name, method={"name": "grpo"}, prompts=20, epochs=4)
+        run = write_history(
+            folder / "runs" / name, method={"name": "grpo"}, prompts=20, epochs=4
+        )
         recipe = read_recipe(run)
-        write_recipe(run, recipe.model_copy(update={"method": OwnMethod(name="mine.py:rule", **given)}))
+        write_recipe(
+            run, recipe.model_copy(update={"method": OwnMethod(name="mine.py:rule", **given)})
+        )
         manifest = read_manifest(run)
         manifest |= rule_facts(OwnMethod(name="mine.py:rule"))
         write_manifest(run, manifest)

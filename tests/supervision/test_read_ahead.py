@@ -18,7 +18,18 @@ from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose
 
 LIMIT = 1.0
 SLOW = r"\sum_{k=1}^{5000} \frac{1}{k^2+1}"
-ANSWERS = ["1/2", "0.50", r"\sqrt{8}", r"2\sqrt{2}", "x+1", "1+x", r"\{1,2\}", "12", None, SENTINEL]
+ANSWERS = [
+    "1/2",
+    "0.50",
+    r"\sqrt{8}",
+    r"2\sqrt{2}",
+    "x+1",
+    "1+x",
+    r"\{1,2\}",
+    "12",
+    None,
+    SENTINEL,
+]
 PROMPTS = [Prompt(f"p{n}", (), SENTINEL, "1/2", "active") for n in range(3)]
 
 
@@ -44,7 +55,10 @@ def judge_that_has_seen_nothing(pool):
 def groups(visit, answers_PG):
     return [
         RolloutGroup(
-            prompt, visit, visit, tuple(Rollout("?" if a is None else f"\\boxed{{{a}}}") for a in answers)
+            prompt,
+            visit,
+            visit,
+            tuple(Rollout("?" if a is None else f"\\boxed{{{a}}}") for a in answers),
         )
         for prompt, answers in zip(PROMPTS, answers_PG, strict=True)
     ]
@@ -53,7 +67,9 @@ def groups(visit, answers_PG):
 def decided(pool, visits, ahead=lambda supervisor, groups: None):
     """Every decision and the number of timeouts; `ahead` comes before each step."""
     judge = judge_that_has_seen_nothing(pool)
-    supervisor = Supervisor(compose(OlrMethod(warmup_epochs=1, slope_threshold="0")), judge, seed=5)
+    supervisor = Supervisor(
+        compose(OlrMethod(warmup_epochs=1, slope_threshold="0")), judge, seed=5
+    )
     found, timeouts = [], 0
     for visit, answers_PG in enumerate(visits, 1):
         step = groups(visit, answers_PG)
@@ -61,7 +77,9 @@ def decided(pool, visits, ahead=lambda supervisor, groups: None):
         result = supervisor.supervise(Step.of(step))
         found.append(by_group(result))
         timeouts += result.timeouts
-    assert timeouts == judge.timeouts  # each step has its own, those of the reading ahead included
+    assert (
+        timeouts == judge.timeouts
+    )  # each step has its own, those of the reading ahead included
     return found, timeouts
 
 
@@ -74,7 +92,9 @@ visits = st.lists(
 
 @settings(max_examples=30)
 @given(visits=visits, random=st.randoms(use_true_random=False))
-def test_decisions_are_the_same_whether_or_not_some_groups_were_read_ahead_in_any_order(pool, visits, random):
+def test_decisions_are_the_same_whether_or_not_some_groups_were_read_ahead_in_any_order(
+    pool, visits, random
+):
     def arrive(supervisor, step):
         early = random.sample(step, random.randint(0, len(step)))
         with ThreadPoolExecutor(1) as beside:
@@ -86,15 +106,23 @@ def test_decisions_are_the_same_whether_or_not_some_groups_were_read_ahead_in_an
 def test_what_was_read_ahead_is_not_verified_again(pool, monkeypatch):
     asked = []
     run = WorkerPool.run
-    monkeypatch.setattr(WorkerPool, "run", lambda self, tasks: asked.extend(tasks) or run(self, tasks))
-    decided(pool, [[[r"\sqrt{8}", "x+1"]] * 3], lambda supervisor, step: supervisor.read_ahead(Step.of(step)))
+    monkeypatch.setattr(
+        WorkerPool, "run", lambda self, tasks: asked.extend(tasks) or run(self, tasks)
+    )
+    decided(
+        pool,
+        [[[r"\sqrt{8}", "x+1"]] * 3],
+        lambda supervisor, step: supervisor.read_ahead(Step.of(step)),
+    )
     assert len(asked) == len(set(asked)) > 0
 
 
 def test_answers_given_up_ahead_count_once(pool):
     answers = [[[SLOW, "12"], [SLOW, "x+1"], ["12"]]]
     plain, timeouts = decided(pool, answers)
-    ahead = decided(pool, answers, lambda supervisor, step: supervisor.read_ahead(Step.of(step)))
+    ahead = decided(
+        pool, answers, lambda supervisor, step: supervisor.read_ahead(Step.of(step))
+    )
     assert timeouts == 1 and ahead == (plain, 1)
 
 
@@ -123,7 +151,14 @@ def test_workers_that_cant_start_are_reported_to_who_waits_for_the_reading(pool,
     assert threading.active_count() == threads
 
 
-@each("label, is_needed", ("12", False), ("-3/4", False), ("1.5", False), (SENTINEL, False), ("x+1", True))
+@each(
+    "label, is_needed",
+    ("12", False),
+    ("-3/4", False),
+    ("1.5", False),
+    (SENTINEL, False),
+    ("x+1", True),
+)
 def test_the_verifier_starts_early_only_if_labels_need_it(label, is_needed, monkeypatch):
     started = []
     monkeypatch.setattr(WorkerPool, "prepare", lambda self: started.append(self))

@@ -14,7 +14,12 @@ from hypothesis import given, strategies as st
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.supervision import Decided, Rollout, RolloutGroup, Step
 from olr_cli.supervision.advantages import group_advantages
-from olr_cli.supervision.selection import any_prompt, keep_fraction, prompts_that_train, small_loss
+from olr_cli.supervision.selection import (
+    any_prompt,
+    keep_fraction,
+    prompts_that_train,
+    small_loss,
+)
 
 HALF = Fraction(1, 2)
 
@@ -42,7 +47,9 @@ def losses(*candidates):
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from([0.0, 1.0]), st.lists(st.floats(-9, -0.01), min_size=1, max_size=5)),
+        st.tuples(
+            st.sampled_from([0.0, 1.0]), st.lists(st.floats(-9, -0.01), min_size=1, max_size=5)
+        ),
         min_size=2,
         max_size=8,
     )
@@ -56,7 +63,12 @@ def test_small_loss_is_the_absolute_token_mean_of_advantage_times_log_likelihood
         for logprob in logprobs
     ]
     (found,) = losses(
-        candidate("p", rewards, [np.mean(own) for _, own in rollouts], [len(own) for _, own in rollouts])
+        candidate(
+            "p",
+            rewards,
+            [np.mean(own) for _, own in rollouts],
+            [len(own) for _, own in rollouts],
+        )
     )
     assert found == pytest.approx(abs(np.mean(of_tokens)), abs=1e-9)
 
@@ -65,18 +77,40 @@ def test_groups_of_equal_rewards_have_no_loss_and_are_the_first_to_train():
     step = [candidate("solved", [1, 1, 1, 1]), candidate("hopeless", [0, 0, 0, 0])]
     step += [candidate(name, [1, 1, 0, 0], [-0.1, -0.2, -2.0, -3.0]) for name in ("a", "b")]
     assert losses(*step[:2]) == [0, 0]
-    assert prompts_that_train(decided_on(step), small_loss, HALF, seed=0) == [True, True, False, False]
+    assert prompts_that_train(decided_on(step), small_loss, HALF, seed=0) == [
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_the_prompts_with_the_smallest_loss_train():
     step = [candidate(str(gap), [1, 0], [-1.0, -1.0 - gap]) for gap in (3, 1, 2, 4)]
-    assert prompts_that_train(decided_on(step), small_loss, HALF, seed=0) == [False, True, True, False]
+    assert prompts_that_train(decided_on(step), small_loss, HALF, seed=0) == [
+        False,
+        True,
+        True,
+        False,
+    ]
 
 
-@each("prompts, fraction, kept", (5, "0.5", 3), (4, "0.5", 2), (10, "0.25", 3), (3, "0.01", 1), (7, "1", 7))
-def test_so_many_prompts_train_as_the_fraction_says_halves_up_and_at_least_one(prompts, fraction, kept):
+@each(
+    "prompts, fraction, kept",
+    (5, "0.5", 3),
+    (4, "0.5", 2),
+    (10, "0.25", 3),
+    (3, "0.01", 1),
+    (7, "1", 7),
+)
+def test_so_many_prompts_train_as_the_fraction_says_halves_up_and_at_least_one(
+    prompts, fraction, kept
+):
     step = [candidate(str(number), [1, 0]) for number in range(prompts)]
-    assert sum(prompts_that_train(decided_on(step), any_prompt, Fraction(fraction), seed=0)) == kept
+    assert (
+        sum(prompts_that_train(decided_on(step), any_prompt, Fraction(fraction), seed=0))
+        == kept
+    )
 
 
 def test_a_random_choice_is_that_of_its_seed_whatever_the_order_and_another_at_every_visit():
@@ -99,7 +133,9 @@ def test_every_prompt_is_chosen_about_equally_often():
     for seed in range(400):
         trains = prompts_that_train(decided_on(step), any_prompt, HALF, seed)
         times.update(number for number, does in enumerate(trains) if does)
-    assert all(150 < times[number] < 250 for number in range(8))  # 200 expected, standard deviation 10
+    assert all(
+        150 < times[number] < 250 for number in range(8)
+    )  # 200 expected, standard deviation 10
 
 
 PROMPTS = [Prompt(str(n), (), "1", "1", "clean") for n in range(3)]
@@ -111,9 +147,17 @@ UNKNOWN = [replace(PROMPTS[0], noise_type=None)]
     "method, prompts, expected",
     (make_method("grpo"), MARKED, Fraction(1)),
     (make_method("random_selection"), MARKED, Fraction(3, 4)),
-    (make_method("small_loss_selection", keep_fraction=Decimal("0.3")), MARKED, Fraction(3, 10)),
+    (
+        make_method("small_loss_selection", keep_fraction=Decimal("0.3")),
+        MARKED,
+        Fraction(3, 10),
+    ),
     (make_method("small_loss_selection", keep_fraction=Decimal("0.5")), UNKNOWN, HALF),
-    (make_method("small_loss_selection"), UNKNOWN, "not known of these data; set method.keep_fraction"),
+    (
+        make_method("small_loss_selection"),
+        UNKNOWN,
+        "not known of these data; set method.keep_fraction",
+    ),
     (make_method("random_selection"), MARKED[3:], "which is none; set method.keep_fraction"),
 )
 def test_by_default_the_share_that_is_not_marked_trains(method, prompts, expected):

@@ -49,8 +49,12 @@ def test_a_label_that_stands_for_a_missing_one_rewards_nobody_and_is_no_truth(ju
     assert given.file_label == label
     (decided,) = supervise(judge, make_method("grpo"), given, [[label, "7", None]])
     assert decided.rewards == (0.0, 0.0, 0.0) and decided.label.given_label_count == 0
-    (drawn,) = supervise(judge, make_method("grpo"), prompt("active", SENTINEL, label), [[label, "7", "8"]])
-    assert drawn.label.noisy_label == SENTINEL, "nothing is proved wrong by what is no truth (R3)"
+    (drawn,) = supervise(
+        judge, make_method("grpo"), prompt("active", SENTINEL, label), [[label, "7", "8"]]
+    )
+    assert drawn.label.noisy_label == SENTINEL, (
+        "nothing is proved wrong by what is no truth (R3)"
+    )
 
 
 def test_answers_that_are_proved_neither_right_nor_wrong_are_counted_and_never_drawn(judge):
@@ -59,22 +63,35 @@ def test_answers_that_are_proved_neither_right_nor_wrong_are_counted_and_never_d
     decided = given.supervise(Step.of([group(prompt(given="12", true="12"), 1, answers)]))
     assert (decided.undecided, list(decided.rewards)) == (1, [1.0, 0.0, 0.0, 0.0])
     (drawn,) = supervise(
-        judge, make_method("grpo"), prompt("active", SENTINEL, "12"), [["12", "12 = 13", "12 = 14"]]
+        judge,
+        make_method("grpo"),
+        prompt("active", SENTINEL, "12"),
+        [["12", "12 = 13", "12 = 14"]],
     )
     assert drawn.label.noisy_label == SENTINEL
 
 
 def test_answers_that_are_known_already_count_whatever_the_responses_say(judge):
-    known = RolloutGroup(prompt(), 1, 1, (Rollout("\\boxed{7}"),) * 3, answers=("12", None, SENTINEL))
-    (decided,) = by_group(Supervisor(compose(make_method("grpo")), judge, seed=0).supervise(Step.of([known])))
+    known = RolloutGroup(
+        prompt(), 1, 1, (Rollout("\\boxed{7}"),) * 3, answers=("12", None, SENTINEL)
+    )
+    (decided,) = by_group(
+        Supervisor(compose(make_method("grpo")), judge, seed=0).supervise(Step.of([known]))
+    )
     assert [rollout.answer for rollout in decided.rollouts] == ["12", None, None]
     assert decided.rewards == (1.0, 0.0, 0.0)
 
 
-@pytest.mark.parametrize(("question", "reward"), [("What percentage is it?", 1.0), ("What is it?", 0.0)])
-def test_a_percent_sign_is_right_where_the_question_asks_for_a_percentage(judge, question, reward):
+@pytest.mark.parametrize(
+    ("question", "reward"), [("What percentage is it?", 1.0), ("What is it?", 0.0)]
+)
+def test_a_percent_sign_is_right_where_the_question_asks_for_a_percentage(
+    judge, question, reward
+):
     of_percent = replace(prompt(), messages=(Message("user", question),))
-    (decided,) = supervise(judge, make_method("grpo"), of_percent, [[r"12\%", "12", "13", None]])
+    (decided,) = supervise(
+        judge, make_method("grpo"), of_percent, [[r"12\%", "12", "13", None]]
+    )
     assert decided.rewards == (reward, 1.0, 0.0, 0.0)
     assert decided.label.given_label_count == decided.label.true_answer_count == 1 + reward
     assert decided.label.in_percent is (True if reward else None)
@@ -102,12 +119,19 @@ def test_olr_keeps_the_label_during_warm_up_then_follows_a_rising_steady_majorit
     decided = supervise(judge, OlrMethod(warmup_epochs=2, slope_threshold="0.1"), wrong, rising)
     assert [d.label.is_selected for d in decided] == [False, False, True, True]
     assert [d.label.effective_label for d in decided] == [SENTINEL, SENTINEL, "12", "12"]
-    assert [d.label.label_source for d in decided] == ["sentinel", "sentinel", "majority", "majority"]
+    assert [d.label.label_source for d in decided] == [
+        "sentinel",
+        "sentinel",
+        "majority",
+        "majority",
+    ]
     assert [sum(d.rewards) for d in decided] == [0, 0, 7, 8]
     assert decided[-1].label.slope == 0.125
 
 
-RISING, FALLING = ([["12"] * n + ["7"] * (8 - n) for n in rights] for rights in ((5, 6, 7), (8, 7, 6)))
+RISING, FALLING = (
+    [["12"] * n + ["7"] * (8 - n) for n in rights] for rights in ((5, 6, 7), (8, 7, 6))
+)
 CHANGING = [["7"] * 5 + ["12"] * 3] * 2 + [["12"] * 8]
 
 
@@ -133,7 +157,9 @@ def test_a_majority_is_selected_where_it_meets_every_criterion(
 def test_spellings_of_one_answer_are_one_class_in_vote_history_and_reward(judge):
     half = prompt(given="\\frac{1}{2}", true="0.5")
     visits = [["0.5", "1/2", "3", "3"], ["\\frac12", "0.50", "50\\%", "3"]]
-    decided = supervise(judge, OlrMethod(criteria=("consistency",), warmup_epochs=0), half, visits)
+    decided = supervise(
+        judge, OlrMethod(criteria=("consistency",), warmup_epochs=0), half, visits
+    )
     assert decided[0].label.majority_answer is None  # two rollouts say a half, two say three
     assert decided[1].label.majority_count == 3
     assert decided[1].rewards == (1.0, 1.0, 1.0, 0.0)
@@ -163,7 +189,9 @@ def test_noisy_labels_are_drawn_evenly_over_classes_or_by_frequency_or_the_most_
 
     def share_of_7(draw):
         supervisor = Supervisor(compose(make_method("grpo")), judge, seed=3, draw=draw)
-        decided = by_group(supervisor.supervise(Step.of([group(p, 1, answers) for p in prompts])))
+        decided = by_group(
+            supervisor.supervise(Step.of([group(p, 1, answers) for p in prompts]))
+        )
         return sum(d.label.noisy_label == "7" for d in decided) / len(decided)
 
     assert share_of_7("uniform") == pytest.approx(1 / 2, abs=0.08)
@@ -179,11 +207,23 @@ def test_a_frozen_noisy_label_stays_what_the_file_says(judge):
 
 
 @pytest.mark.parametrize("true", ["12", None])
-def test_the_sentinel_is_a_wrong_label_and_never_rewarded_even_when_a_policy_writes_it(judge, true):
-    marked, every_majority = prompt("inactive", SENTINEL, true), OlrMethod(criteria=(), warmup_epochs=1)
+def test_the_sentinel_is_a_wrong_label_and_never_rewarded_even_when_a_policy_writes_it(
+    judge, true
+):
+    marked, every_majority = (
+        prompt("inactive", SENTINEL, true),
+        OlrMethod(criteria=(), warmup_epochs=1),
+    )
     kept, refined = supervise(judge, every_majority, marked, [[SENTINEL, SENTINEL, "12"]] * 2)
-    assert (kept.label.majority_answer, kept.rewards, refined.rewards) == ("12", (0, 0, 0), (0, 0, 1))
-    assert (kept.label.effective_label, kept.label.effective_label_is_correct) == (SENTINEL, False)
+    assert (kept.label.majority_answer, kept.rewards, refined.rewards) == (
+        "12",
+        (0, 0, 0),
+        (0, 0, 1),
+    )
+    assert (kept.label.effective_label, kept.label.effective_label_is_correct) == (
+        SENTINEL,
+        False,
+    )
     assert refined.label.effective_label_is_correct == (None if true is None else True)
 
 
@@ -202,8 +242,14 @@ def test_unknown_truth_stays_unknown(judge):
 def test_no_label_at_all_rewards_nothing_until_a_majority_is_selected(judge):
     unlabelled = prompt(noise_type=None, given=None, true=None)
     (kept,) = supervise(judge, make_method("grpo"), unlabelled, [["12", "12"]])
-    assert (kept.label.label_source, kept.label.effective_label, kept.rewards) == ("none", None, (0.0, 0.0))
-    (majority,) = supervise(judge, OlrMethod(criteria=(), warmup_epochs=0), unlabelled, [["12", "12"]])
+    assert (kept.label.label_source, kept.label.effective_label, kept.rewards) == (
+        "none",
+        None,
+        (0.0, 0.0),
+    )
+    (majority,) = supervise(
+        judge, OlrMethod(criteria=(), warmup_epochs=0), unlabelled, [["12", "12"]]
+    )
     assert (majority.label.label_source, majority.rewards) == ("majority", (1.0, 1.0))
 
 
@@ -211,12 +257,17 @@ def test_decisions_depend_neither_on_group_order_nor_on_rollout_order(judge):
     rng = random.Random(0)
     prompts = [prompt("active", SENTINEL, "12", prompt_id=f"p{i}") for i in range(12)]
     visits = [
-        {p.prompt_id: [rng.choice(["12", "7", "8", "x+1", None]) for _ in range(8)] for p in prompts}
+        {
+            p.prompt_id: [rng.choice(["12", "7", "8", "x+1", None]) for _ in range(8)]
+            for p in prompts
+        }
         for _ in range(4)
     ]
 
     def labels(shuffled):
-        supervisor = Supervisor(compose(OlrMethod(warmup_epochs=1, slope_threshold="0")), judge, seed=5)
+        supervisor = Supervisor(
+            compose(OlrMethod(warmup_epochs=1, slope_threshold="0")), judge, seed=5
+        )
         found = {}
         for t, answers in enumerate(visits, 1):
             order = list(prompts)
@@ -261,7 +312,9 @@ def test_verification_and_label_update_are_measured_apart_and_change_nothing(jud
     answers = ["12", "12.0", "7", None]
     (plain,) = supervise(judge, make_method("grpo"), prompt(), [answers])
     supervisor = Supervisor(compose(make_method("grpo")), judge, seed=0)
-    assert by_group(supervisor.supervise(Step.of([group(prompt(), 1, answers)]), measure)) == [plain]
+    assert by_group(supervisor.supervise(Step.of([group(prompt(), 1, answers)]), measure)) == [
+        plain
+    ]
     assert measured == ["verification", "labels"] * 2
 
 
@@ -275,13 +328,17 @@ SIBLINGS = [  # label, answers, and what each of them gets, whatever its sibling
 
 
 @pytest.mark.parametrize(("label", "answers", "rewards"), SIBLINGS, ids=str)
-def test_a_reward_depends_on_label_and_answer_alone_at_every_visit(judge, label, answers, rewards):
+def test_a_reward_depends_on_label_and_answer_alone_at_every_visit(
+    judge, label, answers, rewards
+):
     others = ["8", "5", r"\frac{x}{2}=4", "1,2"]
     visits = [answers, others, answers, others, answers]
     decided = supervise(judge, make_method("grpo"), prompt(given=label, true=label), visits)
     assert [d.rewards for d in decided[::2]] == [rewards] * 3
     for answer, reward in zip(answers, rewards, strict=True):
-        (alone,) = supervise(judge, make_method("grpo"), prompt(given=label, true=label), [[answer, None]])
+        (alone,) = supervise(
+            judge, make_method("grpo"), prompt(given=label, true=label), [[answer, None]]
+        )
         assert alone.rewards == (reward, 0)
 
 
@@ -296,7 +353,9 @@ def test_history_puts_no_two_numbers_into_one_class(judge):
 def test_a_majority_label_rewards_its_class_and_a_label_whatever_matches_it(judge):
     answers = [r"5\text{ cm}", r"5\text{ cm}", "5", "7"]
     methods = (make_method("grpo"), OlrMethod(criteria=(), warmup_epochs=0))
-    ((given,), (voted,)) = (supervise(judge, m, prompt(given="5", true="5"), [answers]) for m in methods)
+    ((given,), (voted,)) = (
+        supervise(judge, m, prompt(given="5", true="5"), [answers]) for m in methods
+    )
     assert given.rewards == (1, 1, 1, 0)
     assert voted.label.label_source == "majority" and voted.rewards == (1, 1, 0, 0)
     assert voted.label.given_label_count == 3 and voted.label.effective_label_is_correct
@@ -308,15 +367,28 @@ def test_every_method_trains_a_verified_prompt_on_its_true_answer(judge, name):
     views = compose(section).views
     verified = prompt("active", SENTINEL, "12", is_verified=True)
     rollouts = tuple(
-        Rollout(f"\\boxed{{{answer}}}", 5, view=view, mean_logprob=-1.0, entropy=1.0, self_certainty=float(k))
+        Rollout(
+            f"\\boxed{{{answer}}}",
+            5,
+            view=view,
+            mean_logprob=-1.0,
+            entropy=1.0,
+            self_certainty=float(k),
+        )
         for view in views
         for k, answer in enumerate(["7", "7", "7", "12"])
     )
     supervisor = Supervisor(compose(section), judge, seed=0)
     for visit in range(1, 7):
-        (decided,) = by_group(supervisor.supervise(Step.of([RolloutGroup(verified, visit, visit, rollouts)])))
+        (decided,) = by_group(
+            supervisor.supervise(Step.of([RolloutGroup(verified, visit, visit, rollouts)]))
+        )
         label = decided.label
-        assert (label.effective_label, label.label_source, label.is_selected) == ("12", "verified", False)
+        assert (label.effective_label, label.label_source, label.is_selected) == (
+            "12",
+            "verified",
+            False,
+        )
         assert label.effective_label_is_correct
         assert decided.rewards == (0.0, 0.0, 0.0, 1.0) * len(views)
         assert label.noisy_label == "7"  # what it would have been
@@ -336,10 +408,17 @@ def test_a_step_that_fails_leaves_no_group_of_it_in_the_history(judge):
     prompts = [prompt(prompt_id=name, is_verified=name == "b") for name in "abc"]
 
     def step(entropies):
-        rollouts = [tuple(Rollout("\\boxed{12}", entropy=e) for e in (0.5, e)) for e in entropies]
-        return Step.of([RolloutGroup(p, 1, 1, r) for p, r in zip(prompts, rollouts, strict=True)])
+        rollouts = [
+            tuple(Rollout("\\boxed{12}", entropy=e) for e in (0.5, e)) for e in entropies
+        ]
+        return Step.of(
+            [RolloutGroup(p, 1, 1, r) for p, r in zip(prompts, rollouts, strict=True)]
+        )
 
-    for section in (make_method("token_entropy"), make_method("small_loss_selection", keep_fraction="0.5")):
+    for section in (
+        make_method("token_entropy"),
+        make_method("small_loss_selection", keep_fraction="0.5"),
+    ):
         supervisor = Supervisor(compose(section), judge, seed=0)
         with pytest.raises(ValueError, match="which the method needs"):
             supervisor.supervise(step([0.5, 0.5, None]))
@@ -359,7 +438,11 @@ def test_a_stored_step_keeps_its_prompts_apart_however_its_rows_lie(judge):
         ("b", 1, 7, "original", ["12", "12", "7"]),
         ("b", 1, 7, "rephrased", ["3"]),
     ]
-    rows = [(*place, number, answer) for *place, answers in groups for number, answer in enumerate(answers)]
+    rows = [
+        (*place, number, answer)
+        for *place, answers in groups
+        for number, answer in enumerate(answers)
+    ]
     for turn in range(20):
         shuffled = random.Random(turn).sample(rows, len(rows))
         step = Step.read(pl.DataFrame(shuffled, schema=names, orient="row"), prompts)

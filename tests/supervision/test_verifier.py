@@ -19,12 +19,24 @@ ANSWERS = ["12", "12.0", "22", "13", "7", None, "x", "112"]
 OLR = {"name": "olr", "criteria": [], "warmup_epochs": 0}
 
 
-def decide(judge, verifier, answers=ANSWERS, *, visits=1, method=None, given="12", seed=0, prompt_id="p"):
+def decide(
+    judge,
+    verifier,
+    answers=ANSWERS,
+    *,
+    visits=1,
+    method=None,
+    given="12",
+    seed=0,
+    prompt_id="p",
+):
     """What a verifier that errs so makes of the same rollouts, visit after visit."""
     recipe = Recipe(seed=seed, verifier=verifier, method=method or {"name": "grpo"})
     supervisor = make_supervisor(recipe, 1, judge, None)
     prompt = Prompt(prompt_id, (), given, "12", "clean")
-    rollouts = tuple(Rollout("no box" if a is None else f"Certainly: \\boxed{{{a}}}") for a in answers)
+    rollouts = tuple(
+        Rollout("no box" if a is None else f"Certainly: \\boxed{{{a}}}") for a in answers
+    )
     groups = [RolloutGroup(prompt, visit, visit, rollouts) for visit in range(1, visits + 1)]
     return [by_group(supervisor.supervise(Step.of([group])))[0] for group in groups]
 
@@ -33,14 +45,23 @@ def decide(judge, verifier, answers=ANSWERS, *, visits=1, method=None, given="12
     "verifier, rewards",
     ({}, [1, 1, 0, 0, 0, 0, 0, 0]),
     ({"false_negative_rate": 1}, [0, 0, 0, 0, 0, 0, 0, 0]),
-    ({"false_positive_rate": 1}, [1, 1, 1, 1, 1, 0, 1, 1]),  # a missing answer is never accepted
+    (
+        {"false_positive_rate": 1},
+        [1, 1, 1, 1, 1, 0, 1, 1],
+    ),  # a missing answer is never accepted
     ({"where": [{"error": [10, 100], "false_positive_rate": 1}]}, [1, 1, 1, 0, 0, 0, 0, 1]),
     ({"where": [{"relative_error": 0.1, "false_positive_rate": 1}]}, [1, 1, 0, 1, 0, 0, 0, 0]),
     ({"where": [{"answer": "2$", "false_negative_rate": 1}]}, [0, 1, 0, 0, 0, 0, 0, 0]),
-    ({"where": [{"response": "(?i)certainly", "false_positive_rate": 1}]}, [1, 1, 1, 1, 1, 0, 1, 1]),
+    (
+        {"where": [{"response": "(?i)certainly", "false_positive_rate": 1}]},
+        [1, 1, 1, 1, 1, 0, 1, 1],
+    ),
     (  # the first rule that holds and has a rate for such an answer; then the section's
         {
-            "where": [{"answer": "^1", "false_negative_rate": 1}, {"error": [10], "false_positive_rate": 0}],
+            "where": [
+                {"answer": "^1", "false_negative_rate": 1},
+                {"error": [10], "false_positive_rate": 0},
+            ],
             "false_positive_rate": 1,
         },
         [0, 0, 0, 1, 1, 0, 1, 1],
@@ -63,7 +84,9 @@ def test_a_function_of_ones_own_says_where(judge, tmp_path, monkeypatch):
     rule = {"function": f"{file}:errs", "false_positive_rate": 1}
     (decided,) = decide(judge, {"where": [rule]})
     assert list(decided.rewards) == [1, 1, 0, 0, 1, 0, 0, 0]
-    with pytest.raises(UserError, match=r"prompt p: the function raised ZeroDivisionError.*mine.py line 4"):
+    with pytest.raises(
+        UserError, match=r"prompt p: the function raised ZeroDivisionError.*mine.py line 4"
+    ):
         decide(judge, {"where": [{**rule, "function": f"{file}:fails"}]})
 
 
@@ -107,13 +130,21 @@ def test_labels_votes_and_history_see_nothing_of_it(judge):
 def test_rates_of_zero_change_nothing(judge):
     (plain,), (erring,) = (decide(judge, verifier) for verifier in (None, VerifierSection()))
     assert plain.label == erring.label
-    assert [replace(rollout, oracle_reward=None) for rollout in erring.rollouts] == list(plain.rollouts)
+    assert [replace(rollout, oracle_reward=None) for rollout in erring.rollouts] == list(
+        plain.rollouts
+    )
 
 
-@pytest.mark.parametrize(("graded_by", "rewards"), [("class", [1, 1, 0]), ("verifier", [0, 0, 0])])
-def test_a_majority_label_rewards_its_class_and_asks_no_verifier_unless_it_shall(judge, graded_by, rewards):
+@pytest.mark.parametrize(
+    ("graded_by", "rewards"), [("class", [1, 1, 0]), ("verifier", [0, 0, 0])]
+)
+def test_a_majority_label_rewards_its_class_and_asks_no_verifier_unless_it_shall(
+    judge, graded_by, rewards
+):
     method = {**OLR, "majority_graded_by": graded_by}
-    (decided,) = decide(judge, {"false_negative_rate": 1}, ["12", "12", "7"], method=method, given="7")
+    (decided,) = decide(
+        judge, {"false_negative_rate": 1}, ["12", "12", "7"], method=method, given="7"
+    )
     assert decided.label.label_source == "majority"
     assert list(decided.rewards) == rewards
 
@@ -130,7 +161,10 @@ def test_the_sentinel_matches_nothing_and_can_be_accepted_by_error(judge):
     ({"where": [{"error": [-10], "false_positive_rate": 1}]}, "error is a list of distances"),
     ({"where": [{"error": [], "false_positive_rate": 1}]}, "error is a list of distances"),
     ({"false_positive_rate": 1.1}, r"verifier.false_positive_rate"),
-    ({"where": [{"answer": "(", "false_positive_rate": 1}]}, "verifier.where: the regular expression '\\('"),
+    (
+        {"where": [{"answer": "(", "false_positive_rate": 1}]},
+        "verifier.where: the regular expression '\\('",
+    ),
 )
 def test_a_section_that_says_nothing_or_too_much_is_refused(judge, verifier, said):
     with pytest.raises(UserError, match=said):
@@ -140,7 +174,9 @@ def test_a_section_that_says_nothing_or_too_much_is_refused(judge, verifier, sai
 @pytest.mark.parametrize("method", ["ttrl", "co_reward", "self_certainty"])
 def test_a_method_that_asks_no_verifier_is_refused(method):
     with pytest.raises(UserError, match=f"verifier is set, but {method} never asks a verifier"):
-        validate({"verifier": {"false_positive_rate": 0.1}, "method": {"name": method}}, "mine.yaml")
+        validate(
+            {"verifier": {"false_positive_rate": 0.1}, "method": {"name": method}}, "mine.yaml"
+        )
 
 
 def test_without_the_section_a_recipe_keeps_its_digest():

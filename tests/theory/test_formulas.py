@@ -17,13 +17,19 @@ def test_the_drift_is_zero_at_the_critical_ratio_and_falls_with_noise(gamma, cle
     critical = formulas.critical_ratio(gamma, clean, noisy)
     assert 0 < critical < 1
     assert formulas.drift(critical, gamma, clean, noisy) == pytest.approx(0, abs=1e-9)
-    assert formulas.drift(0.9 * critical, gamma, clean, noisy) > 0 > formulas.drift(1, gamma, clean, noisy)
+    assert (
+        formulas.drift(0.9 * critical, gamma, clean, noisy)
+        > 0
+        > formulas.drift(1, gamma, clean, noisy)
+    )
 
 
 @given(POSITIVE, POSITIVE, POSITIVE)
 def test_the_critical_ratio_rises_with_the_coupling_from_0_to_1(gamma, clean, noisy):
     assert formulas.critical_ratio(0.0, clean, noisy) == 0
-    assert formulas.critical_ratio(1.1 * gamma, clean, noisy) > formulas.critical_ratio(gamma, clean, noisy)
+    assert formulas.critical_ratio(1.1 * gamma, clean, noisy) > formulas.critical_ratio(
+        gamma, clean, noisy
+    )
     assert formulas.critical_ratio(1e9, clean, noisy) == pytest.approx(1, abs=1e-4)
 
 
@@ -32,7 +38,10 @@ def test_only_the_normalised_coupling_does_not_depend_on_the_gradients_length(se
     generator = np.random.default_rng(seed)
     shared = generator.normal(size=6)
     clean, noisy = (shared + generator.normal(size=(count, 6)) for count in (4, 3))
-    one, scaled = formulas.coupling(clean, noisy), formulas.coupling(scale * clean, scale * noisy)
+    one, scaled = (
+        formulas.coupling(clean, noisy),
+        formulas.coupling(scale * clean, scale * noisy),
+    )
     pairs = np.mean([c @ n for c in clean for n in noisy])
     assert one.printed == pytest.approx(pairs)
     assert one.normalised == pytest.approx(pairs / np.mean([n @ n for n in noisy]))
@@ -43,13 +52,17 @@ def test_only_the_normalised_coupling_does_not_depend_on_the_gradients_length(se
 def test_large_gradients_make_every_noise_ratio_tolerable_as_printed():
     gradients = np.full((2, 100), 10.0)
     printed = formulas.critical_ratio(formulas.coupling(gradients, gradients).printed, 1.0, 1.0)
-    normalised = formulas.critical_ratio(formulas.coupling(gradients, gradients).normalised, 1.0, 1.0)
+    normalised = formulas.critical_ratio(
+        formulas.coupling(gradients, gradients).normalised, 1.0, 1.0
+    )
     assert printed > 0.9999
     assert normalised == pytest.approx(0.5)
 
 
 @given(POSITIVE, st.floats(-5, 5), st.floats(0.1, 5))
-def test_the_corrected_kl_drift_is_zero_at_the_reference_and_pulls_toward_it(beta, reference, distance):
+def test_the_corrected_kl_drift_is_zero_at_the_reference_and_pulls_toward_it(
+    beta, reference, distance
+):
     assert formulas.kl_drift(beta, reference, reference) == 0
     assert formulas.kl_drift(beta, reference + distance, reference) < 0
     assert formulas.kl_drift(beta, reference - distance, reference) > 0
@@ -83,7 +96,9 @@ def test_at_the_corrected_boundary_the_log_ratio_comes_to_rest_at_0():
 
     def rest(ratio):
         force = formulas.drift(ratio, gamma, clean, noisy)
-        return brentq(lambda at: float(force + formulas.kl_drift(beta, at, reference)), -100, 100)
+        return brentq(
+            lambda at: float(force + formulas.kl_drift(beta, at, reference)), -100, 100
+        )
 
     assert rest(critical) == pytest.approx(0, abs=1e-9)
     assert rest(critical - 0.01) > 0 > rest(critical + 0.01)
@@ -115,7 +130,8 @@ def test_without_normalisation_rollouts_leave_the_critical_ratio_alone(p, q, rol
 
     def critical(count):
         clean, noisy = (
-            formulas.advantage_magnitude(*pair, count, normalised=False) for pair in ((p, q), (q, p))
+            formulas.advantage_magnitude(*pair, count, normalised=False)
+            for pair in ((p, q), (q, p))
         )
         return formulas.critical_ratio(0.5, clean, noisy)
 
@@ -135,7 +151,9 @@ def test_the_corrected_deviation_a_step_shrinks_with_steps_where_the_printed_one
     rollouts, steps, failure
 ):
     for deviation, falls in ((formulas.deviation, True), (formulas.deviation_printed, False)):
-        assert (deviation(rollouts, 2 * steps, failure) < deviation(rollouts, steps, failure)) == falls
+        assert (
+            deviation(rollouts, 2 * steps, failure) < deviation(rollouts, steps, failure)
+        ) == falls
         assert deviation(4 * rollouts, steps, failure) == pytest.approx(
             deviation(rollouts, steps, failure) / 2
         )
@@ -145,7 +163,9 @@ def test_sums_of_bounded_noise_stay_within_the_corrected_deviation():
     rollouts, steps, failure = 8, 50, 0.05
     noise = np.random.default_rng(0).integers(0, 2, (4000, steps, rollouts)).mean(axis=2) - 0.5
     sums = np.abs(noise.cumsum(axis=1))
-    allowed = formulas.deviation(rollouts, np.arange(1, steps + 1), failure) * np.arange(1, steps + 1)
+    allowed = formulas.deviation(rollouts, np.arange(1, steps + 1), failure) * np.arange(
+        1, steps + 1
+    )
     assert (sums > allowed).any(axis=1).mean() <= failure
 
 

@@ -24,7 +24,9 @@ def test_with_many_rollouts_one_step_is_the_papers_drift(normalised, true, noisy
 
 @pytest.mark.parametrize("normalised", [True, False])
 @pytest.mark.parametrize("rollouts", [2, 5])
-def test_with_few_rollouts_the_mean_step_is_the_drift_of_the_expected_magnitudes(rollouts, normalised):
+def test_with_few_rollouts_the_mean_step_is_the_drift_of_the_expected_magnitudes(
+    rollouts, normalised
+):
     setting = Simulation(steps=1, runs=20_000, normalised=normalised)
     ratio = np.array([0.0, 0.3, 1.0])
     moved = simulate(setting, ratio, 0.5, rollouts, seed=2).log_ratio - setting.reference
@@ -49,7 +51,9 @@ def test_kl_holds_the_log_ratio_where_the_corrected_drift_is_zero():
 
 def test_the_same_seed_gives_the_same_outcome_and_another_one_another():
     setting = Simulation(steps=10)
-    one, same, other = (simulate(setting, RATIOS, COUPLINGS, 4, seed).log_ratio for seed in (5, 5, 6))
+    one, same, other = (
+        simulate(setting, RATIOS, COUPLINGS, 4, seed).log_ratio for seed in (5, 5, 6)
+    )
     assert (one == same).all()
     assert (one != other).any()
 

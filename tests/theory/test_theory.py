@@ -23,7 +23,9 @@ def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("runs")
     for ratio in (0.2, 0.8):
         for seed in (1, 2):
-            write_history(place / f"grpo-{ratio}-{seed}", ratio=ratio, method=GRPO, seed=seed, **SMALL)
+            write_history(
+                place / f"grpo-{ratio}-{seed}", ratio=ratio, method=GRPO, seed=seed, **SMALL
+            )
             write_history(place / f"olr-{ratio}-{seed}", ratio=ratio, seed=seed, **SMALL)
     return place
 
@@ -38,7 +40,12 @@ def phases():
 def test_one_command_prints_the_tables_and_draws_both_figures(folder, tmp_path, capsys):
     assert main([str(folder), "--out", str(tmp_path), "--cells", "4", "--counted"]) == 0
     printed = capsys.readouterr().out
-    for title in ("Assumption (i)", "Rollout feasibility", "OLR: Delta", "Observed critical noise ratio"):
+    for title in (
+        "Assumption (i)",
+        "Rollout feasibility",
+        "OLR: Delta",
+        "Observed critical noise ratio",
+    ):
         assert title in printed
     assert sorted(file.name for file in tmp_path.glob("*.png")) == ["phase.png", "theory.png"]
 
@@ -50,7 +57,9 @@ def test_a_cell_is_the_mean_over_seeds_and_a_critical_ratio_that_of_each_seeds_c
     assert cells[arms[0].name, "epoch_5"]["mean"] == pytest.approx(statistics.fmean(values))
     changes = {1: {}, 2: {}}
     for arm in arms:
-        rows = measure([arm]).filter(metric="change/held_out").select("seed", "value").iter_rows()
+        rows = (
+            measure([arm]).filter(metric="change/held_out").select("seed", "value").iter_rows()
+        )
         for seed, value in () if arm.olr else rows:
             changes[seed][float(arm.recipe.noise.ratio)] = value
     crossings = [crossing(dict(sorted(of_seed.items()))) for of_seed in changes.values()]
@@ -75,7 +84,11 @@ def test_with_a_constant_delta_olrs_ratio_is_the_theorems(critical, replaced):
 
 
 def test_wrong_sides_are_counted_by_hand():
-    cells = {"rho": [0.1, 0.3, 0.5, 0.7], "coherent": [1.0, 0.5, 0.25, 0.0], "rises": [1.0, 1.0, 1.0, 0.0]}
+    cells = {
+        "rho": [0.1, 0.3, 0.5, 0.7],
+        "coherent": [1.0, 0.5, 0.25, 0.0],
+        "rises": [1.0, 1.0, 1.0, 0.0],
+    }
     rows = pl.DataFrame(cells).with_columns(
         case=pl.lit("kl"), plane=pl.lit("coupling"), printed=0.2, corrected=0.4
     )

@@ -46,7 +46,12 @@ def visit(prompt, number, answers, label, *, kind="active", selected=False):
         **dict.fromkeys(("is_consistent", "has_zero_variance", "trains"), False),
     }  # fmt: skip
     rollouts = [
-        {"sample": sample, "response": text, "answer": None if text == "-" else text, "reward": 0.0}
+        {
+            "sample": sample,
+            "response": text,
+            "answer": None if text == "-" else text,
+            "reward": 0.0,
+        }
         for sample, text in enumerate(answers)
     ]
     for rollout in rollouts:
@@ -75,7 +80,9 @@ def run(tmp_path_factory):
     for shard in place.glob("*/*.parquet"):
         shard.unlink()
     for number in (1, 2, 3):
-        labels, rollouts = zip(*(pair for pair in visits if pair[0].visit == number), strict=True)
+        labels, rollouts = zip(
+            *(pair for pair in visits if pair[0].visit == number), strict=True
+        )
         of_rollouts = columns(RolloutRecord, list(chain(*rollouts)))
         RunStore(place).append(number, columns(LabelRecord, labels), of_rollouts)
     return find_runs([place])[0]
@@ -99,8 +106,17 @@ def about(subject, run):
 
 def test_the_first_label_is_followed_through_all_visits(run):
     followed = followed_labels(run, 3)
-    counted = {(row["prompt_id"], row["visit"]): row["label_count"] for row in followed.to_dicts()}
-    assert counted == {("a", 1): 2, ("b", 1): 2, ("a", 2): 1, ("b", 2): 0, ("a", 3): 0, ("b", 3): 2}
+    counted = {
+        (row["prompt_id"], row["visit"]): row["label_count"] for row in followed.to_dicts()
+    }
+    assert counted == {
+        ("a", 1): 2,
+        ("b", 1): 2,
+        ("a", 2): 1,
+        ("b", 2): 0,
+        ("a", 3): 0,
+        ("b", 3): 2,
+    }
     assert set(followed_labels(run, 2)["visit"]) == {1, 2}
 
 
@@ -137,7 +153,9 @@ def test_assumption_i_is_shown_with_the_labels_own_rollouts_and_without(run):
 def test_feasibility_has_the_footnotes_formula_with_the_runs_own_p(run):
     realised, expected = {"realised_first": 2 / 3, "realised_last": 2 / 3}, 1 - (7 / 8) ** 4
     found = about("feasibility", run)
-    assert found == pytest.approx(realised | {"again": 0.5, "expected": expected, "all": expected**2})
+    assert found == pytest.approx(
+        realised | {"again": 0.5, "expected": expected, "all": expected**2}
+    )
 
 
 def test_delta_and_effective_noise_leave_warm_up_out(run):
@@ -152,12 +170,18 @@ def test_delta_and_effective_noise_leave_warm_up_out(run):
     )  # fmt: skip
     values = measured(run)
     for name, expected in (("predicted", predicted), ("counted", counted)):
-        shown = {at: value for (metric, at), value in values.items() if metric == f"effective_noise_{name}"}
+        shown = {
+            at: value
+            for (metric, at), value in values.items()
+            if metric == f"effective_noise_{name}"
+        }
         assert shown == pytest.approx(expected)
 
 
 def test_errors_stand_beside_the_printed_bound_where_delta_p_is_positive(run):
-    values = {key: value for key, value in measured(run).items() if key[0].startswith("selection")}
+    values = {
+        key: value for key, value in measured(run).items() if key[0].startswith("selection")
+    }
     assert values == {
         ("selection_error", 0): 1.0,
         ("selection_error", 2): 0.0,
@@ -167,14 +191,21 @@ def test_errors_stand_beside_the_printed_bound_where_delta_p_is_positive(run):
 
 def test_what_a_run_does_not_know_has_no_value(tmp_path):
     without_truth = write_history(tmp_path / "truth", prompts=8, knows_truth=False)
-    inactive = write_history(tmp_path / "inactive", prompts=8, noise="inactive", method={"name": "grpo"})
+    inactive = write_history(
+        tmp_path / "inactive", prompts=8, noise="inactive", method={"name": "grpo"}
+    )
     bare = write_history(tmp_path / "bare", prompts=8, store_rollouts=False)
     without_truth, inactive, bare = runs = find_runs([without_truth, inactive, bare])
     for run in runs:
         assert not has_noisy_labels(run)
         assert about("start", run) == {}
         assert not {"log_ratio", "change/early"} & {metric for metric, _ in measured(run)}
-    assert set(about("refinement", without_truth)) == {"replaced", "replaced_last", "initial", "predicted"}
+    assert set(about("refinement", without_truth)) == {
+        "replaced",
+        "replaced_last",
+        "initial",
+        "predicted",
+    }
     assert set(about("change", without_truth)) == {"held_out"}
     assert about("feasibility", inactive)["realised_first"] == 0
     assert about("refinement", inactive) == {}, "GRPO replaces nothing"
@@ -182,10 +213,14 @@ def test_what_a_run_does_not_know_has_no_value(tmp_path):
 
 def test_a_run_is_measured_up_to_the_epoch_that_all_runs_of_its_arm_have(tmp_path):
     write_history(tmp_path / "whole", prompts=10, prompts_per_step=10, epochs=5, seed=1)
-    write_history(tmp_path / "shorter", prompts=10, prompts_per_step=10, epochs=5, seed=2, steps=4)
+    write_history(
+        tmp_path / "shorter", prompts=10, prompts_per_step=10, epochs=5, seed=2, steps=4
+    )
     (arm,) = group(find_runs([tmp_path]))
     assert all(map(has_noisy_labels, arm.runs))
     values = measure([arm])
     for metric in ("log_ratio", "effective_noise_counted"):
-        last = values.filter(metric=metric).group_by("seed").agg(pl.col("at").max()).sort("seed")
+        last = (
+            values.filter(metric=metric).group_by("seed").agg(pl.col("at").max()).sort("seed")
+        )
         assert last.rows() == [(1, 4), (2, 4)]

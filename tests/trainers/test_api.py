@@ -55,7 +55,9 @@ def test_recorded_rollouts_are_decided_as_recorded(recorded, tmp_path):
 def trained_by_olr(run, prompts, **keys):
     """A small run of `olr train`, and the seed that its decisions depend on."""
     sizes = {"limit": prompts, "prompts_per_step": 8, "epochs": 4, "mini_batch_prompts": 8}
-    of_train = {f"{'data' if key == 'limit' else 'train'}.{key}": value for key, value in sizes.items()}
+    of_train = {
+        f"{'data' if key == 'limit' else 'train'}.{key}": value for key, value in sizes.items()
+    }
     settings = {**of_train, "data.test": "null", **keys}
     words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
     done("train", "laptop/quickstart", *words, "--run-dir", run)
@@ -64,7 +66,9 @@ def trained_by_olr(run, prompts, **keys):
 
 def test_a_trained_runs_rollouts_are_decided_as_its_engine_did(tmp_path):
     trained = tmp_path / "trained"
-    seed = trained_by_olr(trained, 16, **{"method.warmup_epochs": 1, "method.slope_threshold": 0})
+    seed = trained_by_olr(
+        trained, 16, **{"method.warmup_epochs": 1, "method.slope_threshold": 0}
+    )
     method = {"warmup_epochs": 1, "slope_threshold": 0}
     recipe = {"method": method, "data": {"extractor": "reversed_digits"}, "seed": seed}
     with OnlineLabelRefinement(tmp_path / "run", recipe) as olr:
@@ -79,13 +83,19 @@ def test_verified_labels_decide_here_as_in_an_engine(tmp_path):
     keys = {"data.verified": 12, "method": json.dumps(method), "noise.ratio": 0.7}
     seed = trained_by_olr(trained, 24, **keys)
     verified = decisions(trained).filter(pl.col("label_source") == "verified")
-    verified.select("prompt_id", "true_answer").unique().write_parquet(tmp_path / "verified.parquet")
+    verified.select("prompt_id", "true_answer").unique().write_parquet(
+        tmp_path / "verified.parquet"
+    )
     data = {"extractor": "reversed_digits", "verified": str(tmp_path / "verified.parquet")}
-    olr = OnlineLabelRefinement(tmp_path / "run", {"method": method, "data": data, "seed": seed})
+    olr = OnlineLabelRefinement(
+        tmp_path / "run", {"method": method, "data": data, "seed": seed}
+    )
     feed(olr, trained, until=7)
     state = json.loads(json.dumps(olr.state_dict()))
     olr.close("interrupted")
-    with OnlineLabelRefinement(tmp_path / "run", {"method": method}) as again:  # the run knows the rest
+    with OnlineLabelRefinement(
+        tmp_path / "run", {"method": method}
+    ) as again:  # the run knows the rest
         again.load_state_dict(state)
         feed(again, trained, after=7)
     assert decisions(tmp_path / "run").equals(decisions(trained))
@@ -101,14 +111,21 @@ def test_verified_labels_are_found_by_question_too(tmp_path):
     sources = [(label.label_source, label.effective_label) for label in step.labels]
     assert sources == [("verified", "8"), ("given", "7")]
     assert step.rewards == (0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0)
-    with pytest.raises(UserError, match=r"data\.verified is 5, and labels can't be drawn before all prompts"):
+    with pytest.raises(
+        UserError, match=r"data\.verified is 5, and labels can't be drawn before all prompts"
+    ):
         make(data={"verified": 5})
     json_lines(file, {"prompt_id": "x", "verdict": "wrong"})
     assert "has no true answer in any row" in refusal(make, data={"verified": str(file)})
 
 
 def test_rewards_are_in_the_order_of_the_completions(recorded):
-    stored = scan_rollouts(recorded).filter(pl.col("step") == 1).sort("sample", maintain_order=True).collect()
+    stored = (
+        scan_rollouts(recorded)
+        .filter(pl.col("step") == 1)
+        .sort("sample", maintain_order=True)
+        .collect()
+    )
     with make() as olr:
         result = feed(olr, recorded, until=1)
     assert list(result.rewards) == stored["reward"].to_list()
@@ -184,7 +201,9 @@ def test_every_command_reads_its_run(recorded, tmp_path, words):
     assert "epochs" not in result.stderr  # none is missing
     assert "olr train" not in result.output  # the run is another trainer's
     if "--report" in words:
-        assert "The questions are not shown" not in (run / "figures" / "report.html").read_text()
+        assert (
+            "The questions are not shown" not in (run / "figures" / "report.html").read_text()
+        )
 
 
 @pytest.mark.parametrize("resumed", [False, True])
@@ -214,7 +233,9 @@ def test_olr_train_leaves_it_to_its_trainer(recorded, tmp_path):
 
 def test_prompts_have_the_ids_that_a_file_without_ids_gives(tmp_path):
     questions = ["3 + 4?", "4 + 4?"]
-    file = json_lines(tmp_path / "mine.jsonl", *({"question": text, "answer": "7"} for text in questions))
+    file = json_lines(
+        tmp_path / "mine.jsonl", *({"question": text, "answer": "7"} for text in questions)
+    )
     wordings = ["3+4 ?", *questions]  # of which the first two ask the same
     prompts = [text for text in wordings for _ in range(4)]
     with make(tmp_path / "run") as olr:
@@ -231,8 +252,13 @@ def test_prompts_have_the_ids_that_a_file_without_ids_gives(tmp_path):
 def test_chats_and_rollouts_are_completions_too():
     with make() as olr:
         chat = [{"role": "assistant", "content": [{"type": "text", "text": r"\boxed{7}"}]}]
-        question = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "3 + 4?"}]
-        result = olr([question] * 3, [chat, r"\boxed{8}", Rollout(r"\boxed{7}", tokens=5)], ["7"] * 3)
+        question = [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "3 + 4?"},
+        ]
+        result = olr(
+            [question] * 3, [chat, r"\boxed{8}", Rollout(r"\boxed{7}", tokens=5)], ["7"] * 3
+        )
     assert result.rewards == (1.0, 0.0, 1.0)
     assert [record.tokens for record in result.rollouts] == [None, None, 5]
 
@@ -261,7 +287,9 @@ def test_what_the_prompt_opened_is_stored_and_read_again_without_the_prompt(tmp_
         step = olr([prompt] * 3, [cut, Rollout(ended), f"<think>\n{ended}"], ["7"] * 3)
         assert olr.grade([cut, ended], ["7", "7"], prompts=[prompt] * 2) == [0, 1]
     assert step.rewards == (0, 1, 1)
-    assert [row.response for row in step.rollouts] == [f"<think>\n{said}" for said in (cut, ended, ended)]
+    assert [row.response for row in step.rollouts] == [
+        f"<think>\n{said}" for said in (cut, ended, ended)
+    ]
     queue = done("audit", tmp_path / "run", "--set", "data.extractor=last_number", "--json")
     assert json.loads(queue.stdout)["prompts"][0]["given_count"] == 2
 
@@ -285,12 +313,21 @@ def test_marks_are_what_label_and_true_answer_say():
         labels = [text for text in ("7", "8", SENTINEL, "8") for _ in range(4)]
         true = [text for text in ("7", "7", "7", None) for _ in range(4)]
         result = olr(prompts, BOXED * 4, labels, true_answers=true)
-    assert [label.noise_type for label in result.labels] == ["clean", "active_frozen", "inactive", None]
+    assert [label.noise_type for label in result.labels] == [
+        "clean",
+        "active_frozen",
+        "inactive",
+        None,
+    ]
 
 
 def test_held_out_completions_are_graded_and_not_recorded():
     with make() as olr:
-        assert olr.grade([r"\boxed{0.5}", r"\boxed{2}", "half"], [r"\frac12"] * 3) == [1.0, 0.0, 0.0]
+        assert olr.grade([r"\boxed{0.5}", r"\boxed{2}", "half"], [r"\frac12"] * 3) == [
+            1.0,
+            0.0,
+            0.0,
+        ]
         assert olr.step == 0
 
 
@@ -317,7 +354,9 @@ def test_the_trainers_metrics_stand_beside_ours(recorded, tmp_path):
 )
 def test_a_recipe_that_cannot_be_meant_is_refused(recipe, message):
     with pytest.raises(UserError, match="recipe: ") as refusal:
-        OnlineLabelRefinement(None, recipe, trainer="mine 1.0", settings={"train": {"epochs": 3}})
+        OnlineLabelRefinement(
+            None, recipe, trainer="mine 1.0", settings={"train": {"epochs": 3}}
+        )
     assert message in str(refusal.value)
 
 
@@ -353,15 +392,23 @@ def test_a_run_is_never_overwritten(recorded, tmp_path):
     assert "was closed after step 1; load its state to continue" in refusal(olr, **batch)
     with pytest.raises(UserError, match="saved by another run than the one"):
         make(tmp_path / "run").load_state_dict({**state, "run": "another"})
-    with pytest.raises(UserError, match=r"begun with another recipe \(method.warmup_epochs: 3 -> 1\)"):
+    with pytest.raises(
+        UserError, match=r"begun with another recipe \(method.warmup_epochs: 3 -> 1\)"
+    ):
         make(tmp_path / "run", method={**METHOD, "warmup_epochs": 1}).load_state_dict(state)
-    with pytest.raises(UserError, match=r"the state is of a run that is not in .*; name its run_dir"):
+    with pytest.raises(
+        UserError, match=r"the state is of a run that is not in .*; name its run_dir"
+    ):
         make().load_state_dict(state)
-    with pytest.raises(UserError, match=r"the state is of a run that is not in .*elsewhere; name its"):
+    with pytest.raises(
+        UserError, match=r"the state is of a run that is not in .*elsewhere; name its"
+    ):
         make(tmp_path / "elsewhere").load_state_dict(state)
 
 
-def test_answers_that_nobody_reads_are_warned_of_once_with_the_extractor_that_reads_them(caplog):
+def test_answers_that_nobody_reads_are_warned_of_once_with_the_extractor_that_reads_them(
+    caplog,
+):
     with make() as olr:
         for _ in range(2):
             olr(["1+6="] * 4, ["so 7"] * 3 + ["so 8"], ["7"] * 4)
@@ -373,7 +420,9 @@ def test_answers_that_nobody_reads_are_warned_of_once_with_the_extractor_that_re
 
 
 def test_supervisor_alone_takes_ten_lines():
-    supervisor = Supervisor(compose(OlrMethod(warmup_epochs=1, slope_threshold="0.01")), Judge(), seed=0)
+    supervisor = Supervisor(
+        compose(OlrMethod(warmup_epochs=1, slope_threshold="0.01")), Judge(), seed=0
+    )
     prompt = Prompt("sum", (), given_label="8", true_answer=None, noise_type=None)
     for visit, right in enumerate([2, 3, 4], start=1):
         responses = [r"\boxed{7}"] * right + [r"\boxed{8}"] + [r"\boxed{9}"] * (4 - right)
@@ -387,7 +436,9 @@ def test_supervisor_alone_takes_ten_lines():
 
 def test_a_question_without_an_id_has_the_same_one_in_a_file_a_log_and_a_loop(tmp_path):
     questions = ["What is 3 + 4?", "what is 3+4", "What is 8?"]
-    file = json_lines(tmp_path / "data.jsonl", *({"question": q, "answer": "7"} for q in questions))
+    file = json_lines(
+        tmp_path / "data.jsonl", *({"question": q, "answer": "7"} for q in questions)
+    )
     rows = [{"prompt": q, "response": text, "step": 1} for q in questions for text in BOXED]
     log = json_lines(tmp_path / "log.jsonl", *rows)
     with make(tmp_path / "run") as olr:
@@ -400,7 +451,9 @@ def test_a_question_without_an_id_has_the_same_one_in_a_file_a_log_and_a_loop(tm
     again.load_state_dict(olr.state_dict())
     with again:
         step = again([q for q in questions[1:] for _ in BOXED], BOXED * 2, ["7"] * 8)
-    assert [(label.prompt_id, label.visit) for label in step.labels] == [(name, 2) for name in ids[1:]]
+    assert [(label.prompt_id, label.visit) for label in step.labels] == [
+        (name, 2) for name in ids[1:]
+    ]
 
 
 @pytest.mark.parametrize("failing", ["create_run", "drop_unfinished", "now"])

@@ -24,33 +24,45 @@ def index(*asked):
 def test_a_row_is_found_in_every_form_of_its_question(form):
     prompts = index(*questions(12))
     for at, question in enumerate(questions(12)):
-        turns = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": form(question)}]
+        turns = [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": form(question)},
+        ]
         for prompt in (form(question), turns):
             assert prompts.of({"prompt": prompt}).given_label == str(at)
             assert normal_question(row_turns(prompt)) in prompts.questions
 
 
 def test_rows_without_a_question_are_refused_where_a_trainer_samples_from_them():
-    with pytest.raises(UserError, match=r"row 2 of the data, counted from 1 has no 'prompt'; remove such"):
+    with pytest.raises(
+        UserError, match=r"row 2 of the data, counted from 1 has no 'prompt'; remove such"
+    ):
         index("What is 1+1?", " ")
 
 
 def test_rows_that_ask_one_question_are_told_apart_by_their_words():
     prompts = index("What is 1+1?", "what is 1 + 1")
-    assert [prompts.of({"prompt": text}).given_label for text in ("what is 1 + 1", "What is 1+1?")] == [
+    assert [
+        prompts.of({"prompt": text}).given_label for text in ("what is 1 + 1", "What is 1+1?")
+    ] == [
         "1",
         "0",
     ]
     assert "more than one row with the prompt" in refusal(prompts.of, {"prompt": "WHAT IS 1+1"})
     assert "no row with the prompt" in refusal(prompts.of, {"prompt": "1"})
-    with pytest.raises(UserError, match=r"2 rows have the prompt 'What is 1\+1\?'; remove all but one"):
+    with pytest.raises(
+        UserError, match=r"2 rows have the prompt 'What is 1\+1\?'; remove all but one"
+    ):
         index("What is 1+1?", "what is 1 + 1", "What is 1+1?")
 
 
 @each("top_k, expected", (-1, None), (0, None), (None, None), (50, 50))
 def test_trls_ways_to_say_that_all_tokens_are_drawn_from_are_one(top_k, expected):
     arguments = SimpleNamespace(
-        **{"lr_scheduler_type": SimpleNamespace(value="linear"), "get_warmup_steps": lambda steps: 0},
+        **{
+            "lr_scheduler_type": SimpleNamespace(value="linear"),
+            "get_warmup_steps": lambda steps: 0,
+        },
         **{
             "generation_batch_size": 8,
             "num_generations": 4,
@@ -64,10 +76,18 @@ def test_trls_ways_to_say_that_all_tokens_are_drawn_from_are_one(top_k, expected
             "epsilon": 0.2,
             "epsilon_high": 0.2,
         },
-        **{"loss_type": "grpo", "temperature": 1.0, "top_p": 1.0, "top_k": top_k, "min_p": None},
+        **{
+            "loss_type": "grpo",
+            "temperature": 1.0,
+            "top_p": 1.0,
+            "top_k": top_k,
+            "min_p": None,
+        },
         max_completion_length=None,
     )
-    settings = _settings(arguments, SimpleNamespace(num_train_epochs=1, max_steps=2), model=None)
+    settings = _settings(
+        arguments, SimpleNamespace(num_train_epochs=1, max_steps=2), model=None
+    )
     assert settings["train"]["top_k"] == expected
     with OnlineLabelRefinement(settings=settings) as olr:
         assert olr.recipe.train.top_k == expected
@@ -77,4 +97,6 @@ def test_trls_ways_to_say_that_all_tokens_are_drawn_from_are_one(top_k, expected
 def test_evaluation_data_without_a_gold_are_refused(label):
     row = {"prompt": "What is 1+1?", "answer": label}
     with OnlineLabelRefinement() as olr:
-        assert "neither a true answer nor a clean label" in refusal(grade_held_out, olr, [row], ["N/A"])
+        assert "neither a true answer nor a clean label" in refusal(
+            grade_held_out, olr, [row], ["N/A"]
+        )

@@ -26,7 +26,9 @@ QUESTIONS = {
 def test_no_probe_is_paid_and_only_an_empty_box_after_the_answer_is_not(here):
     from falsepass import runner
 
-    rows = [{"prompt": question + BOXED, "answer": answer} for question, answer in QUESTIONS.items()]
+    rows = [
+        {"prompt": question + BOXED, "answer": answer} for question, answer in QUESTIONS.items()
+    ]
     (here / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     audit = here / "audit"
     audit.mkdir()

@@ -18,12 +18,19 @@ def test_the_plain_reward_reads_texts_and_chats_in_any_thread():
     with ThreadPoolExecutor(4) as threads:
         rewards = list(
             threads.map(
-                lambda _: accuracy_reward([chat, r"\boxed{3}"], solution=["0.5", r"\sqrt{9}+1"]), range(8)
+                lambda _: accuracy_reward(
+                    [chat, r"\boxed{3}"], solution=["0.5", r"\sqrt{9}+1"]
+                ),
+                range(8),
             )
         )
     assert rewards == [[1.0, 0.0]] * 8
-    assert accuracy_reward(["#### 72"], extractor="after:####", answer=["6 * 12 = 72\n#### 72"]) == [1.0]
-    with pytest.raises(UserError, match="needs one of the columns reward_model, answer, label, ground_truth"):
+    assert accuracy_reward(
+        ["#### 72"], extractor="after:####", answer=["6 * 12 = 72\n#### 72"]
+    ) == [1.0]
+    with pytest.raises(
+        UserError, match="needs one of the columns reward_model, answer, label, ground_truth"
+    ):
         accuracy_reward(["1"], question=["?"])
 
 
@@ -31,17 +38,33 @@ def test_the_plain_reward_reads_golds_as_files_are_read():
     """Any of several golds is right; without one there is no reward."""
     said = [rf"\boxed{{{answer}}}" for answer in ("None", "nan", "0.5", "42", "15")]
     cells = [None, float("nan"), ["1/3", "1/2"], "so\n#### 42", {"ground_truth": "15"}]
-    assert accuracy_reward(said, answer=cells, solution=["prose"] * 5) == [None, None, 1.0, 1.0, 1.0]
-    assert accuracy_reward(["7", r"\boxed{7}"], extractor=["last_number", None], label=[7, 7]) == [1.0, 1.0]
-    with pytest.raises(UserError, match=r"row 2 of accuracy_reward, counted from 1: 'answer' is a bool"):
+    assert accuracy_reward(said, answer=cells, solution=["prose"] * 5) == [
+        None,
+        None,
+        1.0,
+        1.0,
+        1.0,
+    ]
+    assert accuracy_reward(
+        ["7", r"\boxed{7}"], extractor=["last_number", None], label=[7, 7]
+    ) == [1.0, 1.0]
+    with pytest.raises(
+        UserError, match=r"row 2 of accuracy_reward, counted from 1: 'answer' is a bool"
+    ):
         accuracy_reward(said[:2], answer=["1", True])
 
 
-@each("prompt", "What percentage is it?", [{"role": "user", "content": "What percentage is it?"}])
+@each(
+    "prompt", "What percentage is it?", [{"role": "user", "content": "What percentage is it?"}]
+)
 def test_the_plain_reward_knows_what_the_question_asks_for(prompt):
     said = [r"\boxed{20\%}", r"\boxed{20}", r"\boxed{2\%}"]
     assert accuracy_reward(said, prompts=[prompt] * 3, answer=[20] * 3) == [1.0, 1.0, 0.0]
-    assert accuracy_reward(said, prompts=["What is it?"] * 3, answer=[20] * 3) == [0.0, 1.0, 0.0]
+    assert accuracy_reward(said, prompts=["What is it?"] * 3, answer=[20] * 3) == [
+        0.0,
+        1.0,
+        0.0,
+    ]
 
 
 def test_a_thought_that_the_prompt_opened_is_no_answer():
@@ -50,7 +73,9 @@ def test_a_thought_that_the_prompt_opened_is_no_answer():
         assert accuracy_reward([cut, ended], prompts=[prompt] * 2, answer=["7"] * 2) == [0, 1]
     chat = [[{"role": "user", "content": "3 + 4 = ?"}]] * 2
     assert accuracy_reward([cut, ended], prompts=chat, answer=["7"] * 2) == [1, 1]
-    assert accuracy_reward([cut, ended], prompts=chat, answer=["7"] * 2, opened=["[THINK]", None]) == [0, 1]
+    assert accuracy_reward(
+        [cut, ended], prompts=chat, answer=["7"] * 2, opened=["[THINK]", None]
+    ) == [0, 1]
     assert [compute_score("mine", it, "7", opened="<think>") for it in (cut, ended)] == [0, 1]
 
 
@@ -91,7 +116,9 @@ def test_a_completion_that_is_missing_has_no_answer():
 
 
 def test_a_completion_may_be_an_array_of_turns():
-    turns = np.array([{"role": "assistant", "content": text} for text in ("I see.", r"\boxed{7}")])
+    turns = np.array(
+        [{"role": "assistant", "content": text} for text in ("I see.", r"\boxed{7}")]
+    )
     assert accuracy_reward([turns], answer=[7]) == [1.0]
 
 
@@ -99,7 +126,9 @@ def test_a_score_for_verl_is_that_of_the_plain_reward():
     assert compute_score("mine", r"so \boxed{\sqrt{8}}", r"2\sqrt{2}") == 1.0
     assert compute_score("mine", "#### 7", "8", extractor="after:####") == 0.0
     assert compute_score("mine", r"\boxed{\frac12}", np.array(["1/3", "0.5"])) == 1.0
-    assert compute_score("mine", r"\boxed{7\%}", "7", {"question": "What percent is it?"}) == 1.0
+    assert (
+        compute_score("mine", r"\boxed{7\%}", "7", {"question": "What percent is it?"}) == 1.0
+    )
     for gold, what in ((None, "empty"), ({"target": 98}, "a dict")):
         with pytest.raises(UserError, match=f"the row with extra_info.index 7 is {what}"):
             compute_score("mine", r"\boxed{None}", gold, {"index": 7})

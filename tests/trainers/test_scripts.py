@@ -50,7 +50,9 @@ def _be_script(folder, name, words, out):
 
 @pytest.fixture
 def noisy(tmp_path):
-    prompts = inject(read_prompts("arithmetic", limit=16), type="active", ratio=0.5, seed=0, active_share=1)
+    prompts = inject(
+        read_prompts("arithmetic", limit=16), type="active", ratio=0.5, seed=0, active_share=1
+    )
     write_prompts(prompts, tmp_path / "noisy.parquet")
     return tmp_path / "noisy.parquet"
 
@@ -65,13 +67,21 @@ def test_no_script_has_more_than_30_lines():
 @pytest.mark.slow
 def test_supervisor_replaces_the_label(tmp_path):
     lines = run("supervisor.py", tmp_path).splitlines()
-    assert lines == ["1 8 [0.0, 0.0, 1.0, 0.0]", "2 7 [1.0, 1.0, 1.0, 0.0]", "3 7 [1.0, 1.0, 1.0, 1.0]"]
+    assert lines == [
+        "1 8 [0.0, 0.0, 1.0, 0.0]",
+        "2 7 [1.0, 1.0, 1.0, 0.0]",
+        "3 7 [1.0, 1.0, 1.0, 1.0]",
+    ]
 
 
 @pytest.mark.slow
 def test_own_loop_trains_and_goes_on(tmp_path):
     pytest.importorskip("torch")
-    rows = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a in range(11, 14) for b in range(21, 24)]
+    rows = [
+        {"prompt": f"{a}+{b}=", "answer": str(a + b)}
+        for a in range(11, 14)
+        for b in range(21, 24)
+    ]
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert len(run("own_loop.py", tmp_path, POLICY, "data.jsonl").splitlines()) == 3
     run("own_loop.py", tmp_path, POLICY, "data.jsonl")
@@ -82,9 +92,14 @@ def test_own_loop_trains_and_goes_on(tmp_path):
 def test_the_grader_alone_reads_pairs_and_trains_in_trl(tmp_path):
     assert run("pairs.py", tmp_path).splitlines() == ["True", "[True, True]"]
     pytest.importorskip("trl")
-    rows = [{"prompt": f"{a}+11=", "solution": str(a + 11), "extractor": "reversed_digits"} for a in range(8)]
+    rows = [
+        {"prompt": f"{a}+11=", "solution": str(a + 11), "extractor": "reversed_digits"}
+        for a in range(8)
+    ]
     (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert "rewards/accuracy_reward/mean" in run("accuracy_trl.py", tmp_path, POLICY, "data.jsonl")
+    assert "rewards/accuracy_reward/mean" in run(
+        "accuracy_trl.py", tmp_path, POLICY, "data.jsonl"
+    )
 
 
 def test_trl_trains_and_goes_on(tmp_path, noisy):
@@ -99,18 +114,30 @@ def test_verls_settings_are_those_of_its_configuration(tmp_path, noisy):
     pytest.importorskip("verl")
     from hydra import compose, initialize_config_module
 
-    from olr_cli.trainers.verl import require_enough_workers, require_supported, run_path, trainer_settings
+    from olr_cli.trainers.verl import (
+        require_enough_workers,
+        require_supported,
+        run_path,
+        trainer_settings,
+    )
 
     command = shlex.split(SCRIPTS["train_verl.sh"].partition("\n")[2])
     values = {"$1": str(POLICY), "$2": str(noisy), "$3": str(noisy)}
-    settings = [re.sub(r"\$\d", lambda place: values[place[0]], word) for word in command if "=" in word]
+    settings = [
+        re.sub(r"\$\d", lambda place: values[place[0]], word) for word in command if "=" in word
+    ]
     with initialize_config_module("verl.trainer.config", version_base=None):
         config = compose("ppo_trainer", overrides=settings)
     require_supported(config)
     require_enough_workers(config)
     assert run_path(config) == Path("runs/verl")
     train = trainer_settings(config)["train"]
-    assert (train["rollouts_per_prompt"], train["clip_high"], train["top_p"], train["top_k"]) == (
+    assert (
+        train["rollouts_per_prompt"],
+        train["clip_high"],
+        train["top_p"],
+        train["top_k"],
+    ) == (
         8,
         0.2,
         1,

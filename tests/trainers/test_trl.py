@@ -29,7 +29,14 @@ from olr_cli.trainers.trl import OlrReward
 def data(tmp_path_factory):
     file = tmp_path_factory.mktemp("data") / "noisy.parquet"
     write_prompts(
-        inject(read_prompts("arithmetic", limit=16), type="active", ratio=0.5, seed=0, active_share=1), file
+        inject(
+            read_prompts("arithmetic", limit=16),
+            type="active",
+            ratio=0.5,
+            seed=0,
+            active_share=1,
+        ),
+        file,
     )
     return file
 
@@ -60,12 +67,18 @@ def test_the_run_says_what_trl_did(undisturbed):
     lines, recipe = read_metrics(undisturbed), read_recipe(undisturbed)
     assert [line["step"] for line in lines] == list(range(1, 7))
     assert all(
-        line.keys() >= {"policy/entropy", "policy/lr", "time/step", "label/selection_ratio"} for line in lines
+        line.keys() >= {"policy/entropy", "policy/lr", "time/step", "label/selection_ratio"}
+        for line in lines
     )
     assert read_manifest(undisturbed)["engine"].startswith("trl ")
     assert read_manifest(undisturbed)["status"] == "finished"
     train = recipe.train
-    assert (train.epochs, train.prompts_per_step, train.rollouts_per_prompt, train.top_k) == (3, 8, 4, None)
+    assert (train.epochs, train.prompts_per_step, train.rollouts_per_prompt, train.top_k) == (
+        3,
+        8,
+        4,
+        None,
+    )
     assert (train.lr_schedule, train.lr_warmup_ratio) == ("linear", 0)
     rollouts = scan_rollouts(undisturbed).collect()
     assert rollouts["tokens"].max() <= 6
@@ -77,7 +90,9 @@ def test_a_killed_and_resumed_run_ends_as_an_undisturbed_one(data, undisturbed, 
     assert train(tmp_path, data, resume=True)
     assert decisions(tmp_path / "olr").equals(decisions(undisturbed))
     ours, theirs = (
-        scan_rollouts(run).select("prompt_id", "visit", "sample", "response", "reward").collect()
+        scan_rollouts(run)
+        .select("prompt_id", "visit", "sample", "response", "reward")
+        .collect()
         for run in (tmp_path / "olr", undisturbed)
     )
     assert ours.equals(theirs)
@@ -85,7 +100,11 @@ def test_a_killed_and_resumed_run_ends_as_an_undisturbed_one(data, undisturbed, 
 
 def test_groups_may_be_split_over_ranks(data, tmp_path):
     # 6 completions on each of two ranks: the second group of three lies on both.
-    settings = {"per_device_train_batch_size": 6, "gradient_accumulation_steps": 1, "num_train_epochs": 2}
+    settings = {
+        "per_device_train_batch_size": 6,
+        "gradient_accumulation_steps": 1,
+        "num_train_epochs": 2,
+    }
     assert train(tmp_path, data, settings, ranks=2)
     decided = decisions(tmp_path / "olr")
     assert decided.equals(supervised_anew(tmp_path / "olr", tmp_path / "anew"))
@@ -94,9 +113,15 @@ def test_groups_may_be_split_over_ranks(data, tmp_path):
 
 
 @pytest.mark.parametrize("kill", [4, 8], ids=["the first batch", "a later one"])
-def test_a_checkpoint_within_a_batch_of_generations_goes_back_to_before_it(data, tmp_path, kill):
+def test_a_checkpoint_within_a_batch_of_generations_goes_back_to_before_it(
+    data, tmp_path, kill
+):
     # TRL generates for 4 optimiser steps, and saves after 3 and 6.
-    settings = {"gradient_accumulation_steps": 1, "steps_per_generation": 2, "num_iterations": 2}
+    settings = {
+        "gradient_accumulation_steps": 1,
+        "steps_per_generation": 2,
+        "num_iterations": 2,
+    }
     assert not train(tmp_path, data, settings, kill=kill)
     assert train(tmp_path, data, settings, resume=True)
     decided = decisions(tmp_path / "olr")
@@ -122,7 +147,9 @@ def test_held_out_completions_are_graded_and_not_recorded(data, tmp_path):
     }
     trainer = make_trainer(tmp_path, data, settings)
     trainer.train()
-    assert [line["step"] for line in read_metrics(tmp_path / "olr") if 0 <= line["eval/avg"] <= 1] == [1, 2]
+    assert [
+        line["step"] for line in read_metrics(tmp_path / "olr") if 0 <= line["eval/avg"] <= 1
+    ] == [1, 2]
     assert len(decisions(tmp_path / "olr")) == 16
 
 
@@ -133,30 +160,53 @@ def test_what_the_chat_template_opened_begins_the_response(tmp_path):
         for a in range(11, 15) for b in range(21, 25)
     ]  # fmt: skip
     data = Dataset.from_list(rows)
-    settings = {"eval_dataset": data, "eval_strategy": "steps", "eval_steps": 1, "num_train_epochs": 1}
+    settings = {
+        "eval_dataset": data,
+        "eval_strategy": "steps",
+        "eval_steps": 1,
+        "num_train_epochs": 1,
+    }
     recipe = {"data": {"extractor": "first_integer"}}
     trainer = make_trainer(tmp_path, data, settings, recipe=recipe)
-    trainer.processing_class.chat_template = "{% for m in messages %}{{ m.content }}{% endfor %}<think>"
+    trainer.processing_class.chat_template = (
+        "{% for m in messages %}{{ m.content }}{% endfor %}<think>"
+    )
     trainer.train()
     rollouts = scan_rollouts(tmp_path / "olr").collect()
-    assert rollouts["response"].str.starts_with("<think>").all() and rollouts["answer"].is_null().all()
+    assert (
+        rollouts["response"].str.starts_with("<think>").all()
+        and rollouts["answer"].is_null().all()
+    )
     assert {line["eval/avg"] for line in read_metrics(tmp_path / "olr")} == {0}
 
 
 def test_verified_labels_count_in_every_step(data, tmp_path):
-    verified = [prompt for prompt in read_prompts(data).prompts if prompt.noise_type == "active"][:4]
-    rows = [{"prompt_id": prompt.prompt_id, "true_answer": prompt.true_answer} for prompt in verified]
+    verified = [
+        prompt for prompt in read_prompts(data).prompts if prompt.noise_type == "active"
+    ][:4]
+    rows = [
+        {"prompt_id": prompt.prompt_id, "true_answer": prompt.true_answer}
+        for prompt in verified
+    ]
     (tmp_path / "verified.json").write_text(json.dumps(rows))
-    recipe = {"data": {"extractor": "reversed_digits", "verified": str(tmp_path / "verified.json")}}
+    recipe = {
+        "data": {"extractor": "reversed_digits", "verified": str(tmp_path / "verified.json")}
+    }
     make_trainer(tmp_path, data, {}, recipe=recipe).train()
     of_verified = decisions(tmp_path / "olr").filter(label_source="verified")
     assert set(of_verified["prompt_id"]) == {prompt.prompt_id for prompt in verified}
 
 
 def test_plain_questions_and_answers_train_too(tmp_path):
-    rows = [{"prompt": f"{a}+{b}=", "answer": str(a + b)} for a in range(11, 15) for b in range(21, 25)]
+    rows = [
+        {"prompt": f"{a}+{b}=", "answer": str(a + b)}
+        for a in range(11, 15)
+        for b in range(21, 25)
+    ]
     recipe = {"data": {"extractor": "reversed_digits"}}
-    make_trainer(tmp_path, Dataset.from_list(rows), {"num_train_epochs": 1}, recipe=recipe).train()
+    make_trainer(
+        tmp_path, Dataset.from_list(rows), {"num_train_epochs": 1}, recipe=recipe
+    ).train()
     assert set(decisions(tmp_path / "olr")["label_source"]) == {"given"}
 
 
@@ -176,7 +226,10 @@ def refused(data, tmp_path, settings=None, **arguments):
 def test_what_cannot_work_is_said_before_the_first_step(data, tmp_path, undisturbed):
     smoothed = {"method": {"name": "label_smoothing"}}
     assert "use olr, grpo or ttrl" in refused(data, tmp_path / "a", recipe=smoothed)
-    with_verified = {"method": {"name": "olr", "prompts": "verified"}, "data": {"verified": str(data)}}
+    with_verified = {
+        "method": {"name": "olr", "prompts": "verified"},
+        "data": {"verified": str(data)},
+    }
     assert "a choice of prompts" in refused(data, tmp_path / "a", recipe=with_verified)
     epochs = {"train": {"epochs": 3}}
     assert "train.epochs is a setting of trl" in refused(data, tmp_path / "b", recipe=epochs)
@@ -195,7 +248,9 @@ def test_the_reward_without_the_callback_is_refused(data, tmp_path):
     trainer = GRPOTrainer(
         str(policy_path("builtin:addition-easier")),
         reward_funcs=OlrReward(),
-        args=GRPOConfig(str(tmp_path), use_cpu=True, bf16=False, report_to=[], per_device_train_batch_size=8),
+        args=GRPOConfig(
+            str(tmp_path), use_cpu=True, bf16=False, report_to=[], per_device_train_batch_size=8
+        ),
         train_dataset=load_dataset("parquet", data_files=str(data), split="train"),
     )
     assert "callbacks=[reward]" in refusal(trainer.train)
@@ -214,7 +269,11 @@ def test_a_checkpoint_without_a_history_is_refused(data, tmp_path):
 
 def test_no_visit_is_lost_where_trl_drops_the_rest_of_an_epoch(data, tmp_path):
     # 16 prompts in batches of 6: TRL leaves 4 out of each epoch, other ones when it shuffles.
-    settings = {"per_device_train_batch_size": 24, "gradient_accumulation_steps": 1, "shuffle_dataset": True}
+    settings = {
+        "per_device_train_batch_size": 24,
+        "gradient_accumulation_steps": 1,
+        "shuffle_dataset": True,
+    }
     make_trainer(tmp_path, data, settings).train()
     decided = decisions(tmp_path / "olr")
     assert len(decided) == 36

@@ -30,7 +30,12 @@ from olr_cli.engines.models import policy_path
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.metrics import read_metrics
-from olr_cli.trainers.verl import OlrRewardManager, RewardServer, require_enough_workers, trainer_settings
+from olr_cli.trainers.verl import (
+    OlrRewardManager,
+    RewardServer,
+    require_enough_workers,
+    trainer_settings,
+)
 
 PROMPTS, BATCH, K = 16, 8, 4
 METHOD = {"warmup_epochs": 1, "slope_threshold": 0.0}
@@ -48,7 +53,9 @@ def cluster():
 def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     everything = read_prompts("arithmetic", limit=PROMPTS + 4)
-    noisy = inject(everything.subset(range(PROMPTS)), type="active", ratio=0.5, seed=0, active_share=1)
+    noisy = inject(
+        everything.subset(range(PROMPTS)), type="active", ratio=0.5, seed=0, active_share=1
+    )
     write_prompts(noisy, folder / "train.parquet")
     write_prompts(everything.subset(range(PROMPTS, PROMPTS + 4)), folder / "val.parquet")
     return folder
@@ -75,7 +82,9 @@ def configuration(files, run, *settings):
 def response(prompt, step, sample):
     """A right or a systematically wrong answer, as the arithmetic task writes it."""
     draw = random.Random(f"{prompt.prompt_id} {step} {sample}")
-    number = int(prompt.gold) + (0 if draw.random() < 0.3 + 0.1 * step else draw.choice([10, 10, 1]))
+    number = int(prompt.gold) + (
+        0 if draw.random() < 0.3 + 0.1 * step else draw.choice([10, 10, 1])
+    )
     return str(number)[::-1]
 
 
@@ -121,10 +130,14 @@ class Trainer:
         """The rewards of a step, by prompt and sample."""
         asked = [(prompt, sample) for prompt in prompts for sample in range(K)]
         self.draw.shuffle(asked)
-        refs = [self.ask(p, response(p, number, s), f"{p.prompt_id}/{number}", s, number) for p, s in asked]
+        refs = [
+            self.ask(p, response(p, number, s), f"{p.prompt_id}/{number}", s, number)
+            for p, s in asked
+        ]
         results = ray.get(refs, timeout=300)
         return {
-            (p.prompt_id, s): result["reward_score"] for (p, s), result in zip(asked, results, strict=True)
+            (p.prompt_id, s): result["reward_score"]
+            for (p, s), result in zip(asked, results, strict=True)
         }
 
 
@@ -145,19 +158,29 @@ def undisturbed(files, tmp_path_factory):
             groups = [(p, [Rollout(response(p, number, s)) for s in range(K)]) for p in batch]
             decided = olr.supervise(groups)
             rewards[number] = dict(
-                zip(((p.prompt_id, s) for p in batch for s in range(K)), decided.rewards, strict=True)
+                zip(
+                    ((p.prompt_id, s) for p in batch for s in range(K)),
+                    decided.rewards,
+                    strict=True,
+                )
             )
     return run, rewards
 
 
-def test_verls_workers_get_the_rewards_that_the_supervisor_decides(files, tmp_path, undisturbed):
+def test_verls_workers_get_the_rewards_that_the_supervisor_decides(
+    files, tmp_path, undisturbed
+):
     expected_run, expected = undisturbed
     prompts = read_prompts(files / "train.parquet").prompts
     held_out = read_prompts(files / "val.parquet").prompts
-    trainer = Trainer(configuration(files, tmp_path / "run", "+reward.reward_kwargs.group_timeout=15"))
+    trainer = Trainer(
+        configuration(files, tmp_path / "run", "+reward.reward_kwargs.group_timeout=15")
+    )
     graded = [trainer.ask(p, p.gold[::-1], f"val {p.prompt_id}", 0, 0) for p in held_out]
     graded.append(trainer.ask(held_out[0], "1", "val again", 0, 0))
-    assert [result["reward_score"] for result in ray.get(graded, timeout=300)] == [1.0] * 4 + [0.0]
+    assert [result["reward_score"] for result in ray.get(graded, timeout=300)] == [1.0] * 4 + [
+        0.0
+    ]
     lost = [trainer.ask(prompts[0], "1", "lost", session, 1) for session in range(K - 1)]
     for number, batch in steps_of(prompts):
         assert trainer.step(batch, number) == expected[number]
@@ -175,7 +198,14 @@ def test_verls_workers_get_the_rewards_that_the_supervisor_decides(files, tmp_pa
     assert compared.equals(decisions(expected_run))
     assert set(compared["label_source"]) == {"given", "noisy", "majority"}
     assert read_manifest(tmp_path / "run")["status"] == "finished"
-    assert [line["trainer/global_step"] for line in read_metrics(tmp_path / "run")] == [1, 2, 3, 4, 5, 6]
+    assert [line["trainer/global_step"] for line in read_metrics(tmp_path / "run")] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+    ]
 
 
 @each(
@@ -184,11 +214,16 @@ def test_verls_workers_get_the_rewards_that_the_supervisor_decides(files, tmp_pa
     ("trainer.v1.trainer_mode=colocate_async", "set it to sync"),
     ("+reward.reward_kwargs.recipe.train.epochs=3", "train.epochs is a setting of verl"),
     ("+reward.reward_kwargs.recipe.method.penalty_weight=0.1", "use olr, grpo or ttrl"),
-    ("data.val_files=${data.train_files}", "16 prompts of data.val_files are in data.train_files too"),
+    (
+        "data.val_files=${data.train_files}",
+        "16 prompts of data.val_files are in data.train_files too",
+    ),
 )
 def test_what_cannot_work_is_said_before_anything_is_sampled(files, tmp_path, setting, message):
     with pytest.raises(UserError, match=message):
-        asyncio.run(RewardServer(configuration(files, tmp_path / "run", *setting.split())).start())
+        asyncio.run(
+            RewardServer(configuration(files, tmp_path / "run", *setting.split())).start()
+        )
 
 
 def test_the_limits_of_verls_sampling_are_noted(files, tmp_path):
@@ -236,7 +271,11 @@ def test_what_the_chat_template_opened_begins_the_response(tmp_path):
 
     async def ask(prompt, response):
         manager = OlrRewardManager.__new__(OlrRewardManager)
-        manager.loop, manager._length, manager.tokenizer = asyncio.get_running_loop(), 9, tokenizer
+        manager.loop, manager._length, manager.tokenizer = (
+            asyncio.get_running_loop(),
+            9,
+            tokenizer,
+        )
         manager._texts = ResponseTexts(tokenizer)
         manager._server = SimpleNamespace(reward=SimpleNamespace(remote=reward))
         whole = torch.tensor([[*prompt, *response]])

@@ -64,7 +64,8 @@ def train(out, data, settings=None, *, kill=None, resume=False, ranks=1):
     with socket.create_server(("localhost", 0)) as free:
         port = free.getsockname()[1]
     processes = [
-        fork(_train, out, data, settings or {}, kill, resume, rank, ranks, port) for rank in range(ranks)
+        fork(_train, out, data, settings or {}, kill, resume, rank, ranks, port)
+        for rank in range(ranks)
     ]
     codes = {status(process) for process in processes}
     assert codes <= {0, 9}, (out / "log0.txt").read_text()[-4000:]

@@ -82,7 +82,9 @@ class _Candidates:
     def __init__(self, tally: Tally) -> None:
         self.size, self.seen = len(tally), len(tally.answers)
         unseen = np.flatnonzero(tally.label_answers == UNSEEN)
-        self.prompts = np.concatenate([tally.answers["prompt"].to_numpy(), unseen, np.arange(self.size)])
+        self.prompts = np.concatenate(
+            [tally.answers["prompt"].to_numpy(), unseen, np.arange(self.size)]
+        )
         self.possible = np.maximum(np.bincount(self.prompts), 2).astype(float)[self.prompts]
         places = tally.label_answers.copy()
         places[unseen] = self.seen + np.arange(len(unseen))
@@ -103,8 +105,13 @@ class _Candidates:
 
     def by_answers(self, accuracies: Floats, strength: float) -> Floats:
         """(C,) log weights, whatever the labels say."""
-        right, wrong = strength * accuracies[self._of_models], strength * (1 - accuracies[self._of_models])
-        weights = gammaln(right + self._often) - gammaln(right) - gammaln(self._often) - np.log(wrong)
+        right, wrong = (
+            strength * accuracies[self._of_models],
+            strength * (1 - accuracies[self._of_models]),
+        )
+        weights = (
+            gammaln(right + self._often) - gammaln(right) - gammaln(self._often) - np.log(wrong)
+        )
         weights = weights[self._pairs] + self._log_possible
         return np.asarray(np.bincount(self._answers, weights, len(self.prompts)), dtype=float)
 
@@ -119,8 +126,12 @@ class _Candidates:
             before = (accuracies, trust)
             scores = self.scores(accuracies, trust, strength)
             chances = np.exp(scores - _log_sums(scores, self.prompts, self.size)[self.prompts])
-            right = np.bincount(self._models, chances[self._answers] * self._counts, len(self._given))
-            accuracies = np.clip((right + _ACCURACY[0]) / (self._given + sum(_ACCURACY)), *_BOUNDS)
+            right = np.bincount(
+                self._models, chances[self._answers] * self._counts, len(self._given)
+            )
+            accuracies = np.clip(
+                (right + _ACCURACY[0]) / (self._given + sum(_ACCURACY)), *_BOUNDS
+            )
             trust = (chances[self.labels].sum() + _TRUST[0]) / (len(self.labels) + sum(_TRUST))
             if max(np.abs(accuracies - before[0]).max(), abs(trust - before[1])) < _CLOSE:
                 break
@@ -131,7 +142,9 @@ class _Candidates:
         wrong = np.log(strength * (1 - accuracies))[self._models] - self._log_possible
         urns = gammaln(strength) - gammaln(strength + self._totals)
         gained = _log_sums(self.scores(accuracies, trust, strength), self.prompts, self.size)
-        return float(gained.sum() + wrong.sum() + urns.sum() + len(self.labels) * np.log1p(-trust))
+        return float(
+            gained.sum() + wrong.sum() + urns.sum() + len(self.labels) * np.log1p(-trust)
+        )
 
     def agreement(self, leaders: Numbers, accuracies: Floats) -> Floats:
         """(P,) share of the answers that are the leading one, each counting as much as its model is right."""
@@ -150,7 +163,14 @@ def fit(tally: Tally) -> AnnotatorModel:
     fits = []
     for strength in STRENGTHS:
         accuracies, trust = candidates.fitted(accuracies, trust, strength)
-        fits.append((candidates.log_likelihood(accuracies, trust, strength), accuracies, trust, strength))
+        fits.append(
+            (
+                candidates.log_likelihood(accuracies, trust, strength),
+                accuracies,
+                trust,
+                strength,
+            )
+        )
     # Of annotators who answer once every strength is as likely.
     best = max(likelihood for likelihood, *_ in fits)
     _, accuracies, trust, strength = next(fit for fit in fits if fit[0] > best - _SMALL)
@@ -166,7 +186,9 @@ def fit(tally: Tally) -> AnnotatorModel:
     return AnnotatorModel(odds, leaders, agreement, accuracies, label_accuracy, strength)
 
 
-def _log_sums(scores: Floats, prompts: Numbers, size: int, among: Bools | None = None) -> Floats:
+def _log_sums(
+    scores: Floats, prompts: Numbers, size: int, among: Bools | None = None
+) -> Floats:
     """(P,) logarithm of the sum of exp(scores), over all or some candidates of each prompt."""
     if among is not None:
         scores, prompts = scores[among], prompts[among]

@@ -53,7 +53,10 @@ def _summary(audit: Audit) -> Iterator[Line]:
         f"{size:,} prompt{'s' * (size != 1)}, {_counted(audit.prompts['rollouts'], 'rollout')} of each{several}"
         f" in {_counted(audit.prompts['visits'], 'visit')}",
     )
-    meanings = {"questionable": "questionable (no answer has a majority)", "missing": "without a label"}
+    meanings = {
+        "questionable": "questionable (no answer has a majority)",
+        "missing": "without a label",
+    }
     counts = {name: count for name, count in audit.labels.items() if count}
     texts = [f"{count:,} {meanings.get(name, name)}" for name, count in counts.items()]
     if audit.not_in_data:
@@ -89,8 +92,12 @@ def _measured(audit: Audit) -> Iterator[Line]:
     if gain is None:
         text += "; for none of the other labels is its proposal known to be better"
     elif gain.low > 0:
-        changed = audit.prompts.filter(pl.col("change") == "changed", ~pl.col("is_verified")).height
-        text += f"; replacing {changed} others by proposals makes {_span(gain)} more of them right"
+        changed = audit.prompts.filter(
+            pl.col("change") == "changed", ~pl.col("is_verified")
+        ).height
+        text += (
+            f"; replacing {changed} others by proposals makes {_span(gain)} more of them right"
+        )
     else:
         text += f"; replacing others by proposals is not surely a gain ({_span(gain)} more right ones), so none is"
     yield _line("Verified", text)
@@ -117,9 +124,13 @@ def queue(audit: Audit, size: int) -> Table:
     cells = {
         "#": [str(rank) for rank in prompts["rank"]],
         "prompt": prompts["prompt_id"].to_list(),
-        "label": ["unknown" if label == NEVER_REWARDED else label for label in prompts["given_label"]],
+        "label": [
+            "unknown" if label == NEVER_REWARDED else label for label in prompts["given_label"]
+        ],
         "answered instead": prompts["answers"].to_list(),
-        "label given": [f"{count} of {of}" for count, of in prompts.select("given_count", "rollouts").rows()],
+        "label given": [
+            f"{count} of {of}" for count, of in prompts.select("given_count", "rollouts").rows()
+        ],
         "wrong": [_sure(chance) for chance in prompts["confidence"]],
         "status": prompts["status"].to_list(),
     }
@@ -127,7 +138,11 @@ def queue(audit: Audit, size: int) -> Table:
         del cells["wrong"]
     cells = {head: [one_line(text) for text in column] for head, column in cells.items()}
     numbers = {head: column for head, column in cells.items() if head not in _TEXTS}
-    room = _WIDTH - len(cells) - sum(max(map(cell_len, [head, *column])) for head, column in numbers.items())
+    room = (
+        _WIDTH
+        - len(cells)
+        - sum(max(map(cell_len, [head, *column])) for head, column in numbers.items())
+    )
     widths = _text_widths({head: cells[head] for head in _TEXTS}, room)
 
     def cell(head: str, text: str) -> str | Cell:
@@ -136,7 +151,9 @@ def queue(audit: Audit, size: int) -> Table:
         return Cell(text, "text", short=_cut(text, widths[head], is_end=head == "prompt"))
 
     rows = []
-    for prompt_id, texts in zip(prompts["prompt_id"], zip(*cells.values(), strict=True), strict=True):
+    for prompt_id, texts in zip(
+        prompts["prompt_id"], zip(*cells.values(), strict=True), strict=True
+    ):
         rows.append(Row([cell(head, text) for head, text in zip(cells, texts, strict=True)]))
         if prompt_id in audit.questions:
             rows.append(Row([one_line(audit.questions[prompt_id], _QUESTION)], "note"))
@@ -147,7 +164,8 @@ def queue(audit: Audit, size: int) -> Table:
 def _text_widths(texts: Mapping[str, Sequence[str]], room: int) -> dict[str, int]:
     """Column widths: those of the texts, up to `_WIDEST`; the widest is cut until all fit beside the numbers."""
     widths = {
-        head: min(_WIDEST, max(cell_len(text) for text in (head, *column))) for head, column in texts.items()
+        head: min(_WIDEST, max(cell_len(text) for text in (head, *column)))
+        for head, column in texts.items()
     }
     while sum(widths.values()) > room:
         widths[max(widths, key=lambda head: widths[head])] -= 1
@@ -160,7 +178,9 @@ def _cut(text: str, width: int, *, is_end: bool) -> str:
         return text
     dots = "\N{HORIZONTAL ELLIPSIS}"
     return (
-        dots + set_cell_size(text[::-1], width - 1)[::-1] if is_end else set_cell_size(text, width - 1) + dots
+        dots + set_cell_size(text[::-1], width - 1)[::-1]
+        if is_end
+        else set_cell_size(text, width - 1) + dots
     )
 
 

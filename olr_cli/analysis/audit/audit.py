@@ -119,7 +119,9 @@ def audit_history(
                 f" from responses, and {SETTABLE[1]}, which columns data and verified labels have",
                 f"set {key}",
             )
-    history = read_history(source, settings, columns, keeps_responses=keeps_responses, report=report)
+    history = read_history(
+        source, settings, columns, keeps_responses=keeps_responses, report=report
+    )
     if history.is_run and not any(prompt.messages for prompt in history.prompts.values()):
         return replace(history, prompts=with_questions(history.prompts, history.source))
     return history
@@ -147,7 +149,11 @@ def audit(
     model = annotators.fit(counted)
     # Labels that the run was given as verified (`data.verified`) are known, and calibrate nothing: votes on prompts
     # that were trained on their true answer are right more often than those on others.
-    trained = {name: prompt.true_answer for name, prompt in history.prompts.items() if prompt.is_verified}
+    trained = {
+        name: prompt.true_answer
+        for name, prompt in history.prompts.items()
+        if prompt.is_verified
+    }
     asked = [history.prompts[name] for name in counted.prompt_ids]
     notes = [*history.notes, *contradictions(history, judge)]
     answers, drawn = _verified(verified, asked, data_reading(history), notes)
@@ -158,9 +164,15 @@ def audit(
             " the noise ratio, and say nothing of the other labels."
         )
     if manifest is not None and (status := manifest["status"]) != "finished":
-        notes.append(f"The run is not finished ({status}): what it has not visited yet is not in here.")
-    if manifest is not None and any(prompt.noise_type == "active" for prompt in history.prompts.values()):
-        notes.append("Active noise draws a noisy label at every visit: those of the last visit are audited.")
+        notes.append(
+            f"The run is not finished ({status}): what it has not visited yet is not in here."
+        )
+    if manifest is not None and any(
+        prompt.noise_type == "active" for prompt in history.prompts.values()
+    ):
+        notes.append(
+            "Active noise draws a noisy label at every visit: those of the last visit are audited."
+        )
     of_prompts = (drawn, asked, counted.labels, judge)
     measure = Verified.of(answers, *of_prompts) if answers else None
     known = Verified.of({**trained, **answers}, *of_prompts)
@@ -194,7 +206,9 @@ def audit(
         ],
         truth=_truth(history, verdicts, judge),
         prompts=verdicts,
-        questions={p.prompt_id: question_of(p.messages) for p in history.prompts.values() if p.messages},
+        questions={
+            p.prompt_id: question_of(p.messages) for p in history.prompts.values() if p.messages
+        },
         notes=notes,
     )
 
@@ -215,7 +229,9 @@ def _verified(
         for name, label in found.items():
             answer, before = label.answer, answers.setdefault(name, label.answer)
             if before != answer and not (before and answer and is_match(before, answer)):
-                said, other = ("another than its label" if it is None else it for it in (answer, before))
+                said, other = (
+                    "another than its label" if it is None else it for it in (answer, before)
+                )
                 raise UserError(
                     f"{file}: the true answer to prompt {name} is {said}, and {other} in another file of verified"
                     " labels; leave one"
@@ -246,7 +262,9 @@ def _verdicts(
     spellings = counted.answers["spelling"]
     proposed = [None if answer < 0 else spellings[int(answer)] for answer in proposals]
     counts = counted.counts
-    totals = np.asarray(np.bincount(counts["answer"], counts["count"], len(counted.answers)), dtype=float)
+    totals = np.asarray(
+        np.bincount(counts["answer"], counts["count"], len(counted.answers)), dtype=float
+    )
     chance = proposal_chance = np.full(len(counted), np.nan)
     is_doubted = model.odds > 0
     # Answers of one model at one visit that agree may be one error.
@@ -258,7 +276,9 @@ def _verdicts(
         chance = maps.chances(model.odds)
         proposal_chance = chance * maps.mended.mean()
         is_doubted, says_something = chance >= 0.5, np.ones(len(counted), dtype=bool)
-        is_changed, gain = maps.changes(model.odds, is_other & ~is_missing & ~is_known & is_here)
+        is_changed, gain = maps.changes(
+            model.odds, is_other & ~is_missing & ~is_known & is_here
+        )
     is_changed |= is_known & (known.is_wrong == 1) & is_other  # at worst another wrong label
     is_wrong = known.is_wrong
     truths = np.array(known.answers, dtype=object)
@@ -270,7 +290,8 @@ def _verdicts(
             "status": _statuses(known, model, is_missing, is_other, is_doubted, says_something),
             "given_label": pl.Series(counted.labels, dtype=pl.String),
             "proposed_label": pl.Series(
-                np.where(is_true, truths, np.array(proposed, dtype=object)).tolist(), dtype=pl.String
+                np.where(is_true, truths, np.array(proposed, dtype=object)).tolist(),
+                dtype=pl.String,
             ),
             "confidence": np.where(is_known, is_wrong, chance),
             "proposal_confidence": np.where(
@@ -308,7 +329,9 @@ def _statuses(
         "questionable": ~model.is_settled & (is_other | (model.leaders < 0)),
     }
     is_sure = model.is_settled & says_something & (is_other == is_doubted)
-    return np.select([*cases.values(), is_sure & is_other, is_sure], [*cases, "doubted", "fine"], "undecided")
+    return np.select(
+        [*cases.values(), is_sure & is_other, is_sure], [*cases, "doubted", "fine"], "undecided"
+    )
 
 
 def _ranked(table: pl.DataFrame) -> pl.DataFrame:
@@ -331,17 +354,28 @@ def _of(values: Floats, answers: Numbers) -> Floats:
 def _answers(counted: Tally, totals: Floats) -> pl.Series:
     is_label = np.zeros(len(totals), dtype=bool)
     is_label[counted.label_answers[counted.label_answers >= 0]] = True
-    others = counted.answers.with_columns(count=pl.Series(totals).cast(pl.Int64)).filter(~is_label)
+    others = counted.answers.with_columns(count=pl.Series(totals).cast(pl.Int64)).filter(
+        ~is_label
+    )
     texts = (
         others.sort("prompt", "count", "spelling", descending=[False, True, False])
         .group_by("prompt", maintain_order=True)
-        .agg(pl.format("{} × {}", "count", "spelling").alias("spelling").head(_SHOWN).str.join(", "))
+        .agg(
+            pl.format("{} × {}", "count", "spelling")
+            .alias("spelling")
+            .head(_SHOWN)
+            .str.join(", ")
+        )
     )
-    prompts = pl.DataFrame({"prompt": pl.Series(range(len(counted)), dtype=counted.answers["prompt"].dtype)})
+    prompts = pl.DataFrame(
+        {"prompt": pl.Series(range(len(counted)), dtype=counted.answers["prompt"].dtype)}
+    )
     return prompts.join(texts, on="prompt", how="left", maintain_order="left")["spelling"]
 
 
-def _warnings(is_labelled: Bools, verified: Verified | None, model: AnnotatorModel) -> Iterator[str]:
+def _warnings(
+    is_labelled: Bools, verified: Verified | None, model: AnnotatorModel
+) -> Iterator[str]:
     """Sentences on what makes these numbers doubtful, beyond the doubt that every audit has."""
     if not is_labelled.any():
         yield "no prompt has a label, so there is no queue; name the data set with the labels"
@@ -352,7 +386,9 @@ def _warnings(is_labelled: Bools, verified: Verified | None, model: AnnotatorMod
         )
 
 
-def _truth(history: RolloutHistory, table: pl.DataFrame, judge: Judge) -> dict[str, float | None] | None:
+def _truth(
+    history: RolloutHistory, table: pl.DataFrame, judge: Judge
+) -> dict[str, float | None] | None:
     """Against the stored truth, which took no part until here."""
     queue = table.filter(pl.col("rank").is_not_null())
     prompts = [history.prompts[prompt_id] for prompt_id in queue["prompt_id"]]
@@ -364,4 +400,9 @@ def _truth(history: RolloutHistory, table: pl.DataFrame, judge: Judge) -> dict[s
     is_wrong = right[known] == 0
     odds = queue["log_odds"].to_numpy()[known]
     firsts = {f"first_{size}": int(is_wrong[:size].sum()) for size in (10, 20, 50)}
-    return {"labels": len(is_wrong), "wrong": int(is_wrong.sum()), "auroc": auroc(odds, is_wrong), **firsts}
+    return {
+        "labels": len(is_wrong),
+        "wrong": int(is_wrong.sum()),
+        "auroc": auroc(odds, is_wrong),
+        **firsts,
+    }

@@ -61,12 +61,16 @@ class Verified:
         for p, (prompt, label) in enumerate(zip(prompts, labels, strict=True)):
             if prompt.prompt_id in answers and truths[p] is None and label is not None:
                 is_wrong[p] = 1
-        return cls(truths, is_wrong, np.array([prompt.prompt_id in drawn for prompt in prompts]))
+        return cls(
+            truths, is_wrong, np.array([prompt.prompt_id in drawn for prompt in prompts])
+        )
 
     @property
     def is_known(self) -> Bools:
         """(P,) whether something is verified of the prompt."""
-        return np.array([answer is not None for answer in self.answers]) | ~np.isnan(self.is_wrong)
+        return np.array([answer is not None for answer in self.answers]) | ~np.isnan(
+            self.is_wrong
+        )
 
     @property
     def labels(self) -> int:
@@ -79,7 +83,9 @@ def asked_truths(prompts: Iterable[Prompt], truths: Iterable[str | None]) -> lis
     return [prompt.asked(truth) for prompt, truth in zip(prompts, truths, strict=True)]
 
 
-def is_right(labels: Sequence[str | None], truths: Sequence[str | None], judge: Judge) -> Floats:
+def is_right(
+    labels: Sequence[str | None], truths: Sequence[str | None], judge: Judge
+) -> Floats:
     """(P,) 1 or 0: whether a label means the truth; NaN where one of them is not known."""
     right = np.full(len(truths), np.nan)
     pairs = {
@@ -158,7 +164,9 @@ class Calibration:
     def _by_map(self, odds: Floats) -> Floats:
         """(D, N)"""
         bounded = np.clip(odds, -_REACH, _REACH)
-        return np.asarray(1 / (1 + np.exp(-(self.intercepts[:, None] + self.slopes[:, None] * bounded))))
+        return np.asarray(
+            1 / (1 + np.exp(-(self.intercepts[:, None] + self.slopes[:, None] * bounded)))
+        )
 
 
 def calibrate(odds: Floats, is_wrong: Floats, proposal_right: Floats) -> Calibration:
@@ -170,7 +178,10 @@ def calibrate(odds: Floats, is_wrong: Floats, proposal_right: Floats) -> Calibra
         proposal_right: (P,) 1 or 0: whether the proposal is right; NaN where that is not known.
     """
     is_known = ~np.isnan(odds) & ~np.isnan(is_wrong)
-    bounded, sign = np.clip(odds[is_known], -_REACH, _REACH), np.where(is_wrong[is_known] == 1, 1.0, -1.0)
+    bounded, sign = (
+        np.clip(odds[is_known], -_REACH, _REACH),
+        np.where(is_wrong[is_known] == 1, 1.0, -1.0),
+    )
     intercepts, log_slopes = (axis.ravel() for axis in np.meshgrid(_INTERCEPTS, _LOG_SLOPES))
     loss = ((intercepts - _INTERCEPT[0]) / _INTERCEPT[1]) ** 2 / 2
     loss += ((log_slopes - _LOG_SLOPE[0]) / _LOG_SLOPE[1]) ** 2 / 2
@@ -196,7 +207,11 @@ def auroc(scores: Floats, is_true: Bools) -> float | None:
     from scipy.stats import mannwhitneyu
 
     pairs = int(is_true.sum()) * int((~is_true).sum())
-    return float(mannwhitneyu(scores[is_true], scores[~is_true]).statistic / pairs) if pairs else None
+    return (
+        float(mannwhitneyu(scores[is_true], scores[~is_true]).statistic / pairs)
+        if pairs
+        else None
+    )
 
 
 def is_no_random_draw(verified: Verified, odds: Floats) -> bool:
@@ -205,5 +220,7 @@ def is_no_random_draw(verified: Verified, odds: Floats) -> bool:
     """
     from scipy.stats import mannwhitneyu
 
-    drawn, others = (odds[which & ~np.isnan(odds)] for which in (verified.is_drawn, ~verified.is_drawn))
+    drawn, others = (
+        odds[which & ~np.isnan(odds)] for which in (verified.is_drawn, ~verified.is_drawn)
+    )
     return bool(len(drawn) and len(others) and mannwhitneyu(drawn, others).pvalue < 0.005)

@@ -44,14 +44,20 @@ def with_labels_of(
                 " data set that the rollouts were made on"
             )
         else:
-            prompts[prompt_id] = replace(prompts[prompt_id], messages=in_data[prompt_id].messages)
+            prompts[prompt_id] = replace(
+                prompts[prompt_id], messages=in_data[prompt_id].messages
+            )
     if not prompts.keys() <= in_data.keys():
         return replace(history, prompts=prompts)
-    notes = [note for note in history.notes if not note.startswith(NO_LABELS)]  # none is guessed any more
+    notes = [
+        note for note in history.notes if not note.startswith(NO_LABELS)
+    ]  # none is guessed any more
     return replace(history, prompts=prompts, knows_labels=True, notes=notes)
 
 
-def _of_one_label(data: PromptSet, history: RolloutHistory) -> tuple[dict[str, Prompt], list[str]]:
+def _of_one_label(
+    data: PromptSet, history: RolloutHistory
+) -> tuple[dict[str, Prompt], list[str]]:
     """Return the prompts by their ids, with the sentinel for a label where rows of one question have several.
 
     Only questions of the history count, which has its prompts by the ids of the data set already.
@@ -80,13 +86,24 @@ def _with_repeated(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
         else:
             others.append((normal_question(prompt.messages), prompt))
     repeated = {
-        prompt.prompt_id: (found[question], prompt) for question, prompt in others if question in found
+        prompt.prompt_id: (found[question], prompt)
+        for question, prompt in others
+        if question in found
     }
     if not repeated:
         return history
-    ids = pl.DataFrame({"prompt_id": [first for first, _ in repeated.values()], "repeats": [*repeated]})
+    ids = pl.DataFrame(
+        {"prompt_id": [first for first, _ in repeated.values()], "repeats": [*repeated]}
+    )
     steps = (
-        pl.concat([rows, rows.join(ids, on="prompt_id").with_columns(prompt_id="repeats").drop("repeats")])
+        pl.concat(
+            [
+                rows,
+                rows.join(ids, on="prompt_id")
+                .with_columns(prompt_id="repeats")
+                .drop("repeats"),
+            ]
+        )
         for rows in history.steps
     )
     prompts = {**history.prompts, **{name: prompt for name, (_, prompt) in repeated.items()}}
@@ -113,5 +130,7 @@ def _with_ids_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
     prompts = {name: replace(prompt, prompt_id=name) for name, prompt in prompts.items()}
     notes = [*history.notes]
     if history.log is not None and len(ids) < len(prompts):
-        notes.append(f"{len(ids):,} of {len(prompts):,} prompts are in {data.source}, by their text.")
+        notes.append(
+            f"{len(ids):,} of {len(prompts):,} prompts are in {data.source}, by their text."
+        )
     return replace(history, steps=steps, prompts=prompts, rewards=rewards, notes=notes)

@@ -76,7 +76,8 @@ class Choice:
         low, high = self.rates
         if not 0 <= low <= high <= 1:
             raise UserError(
-                "name the least and the largest share, as in 0.1:0.9", f"pass_rate {self.pass_rate}"
+                "name the least and the largest share, as in 0.1:0.9",
+                f"pass_rate {self.pass_rate}",
             )
 
     @property
@@ -96,9 +97,15 @@ class Choice:
     def keeps(self, rows: Sequence[Row | None]) -> list[int]:
         """The places of the rows that are kept, in file order, or in that of the queue if they are its first."""
         if self.random is not None:
-            return sorted(seeding.permutation(len(rows), "audit sample", self.seed)[: self.random])
+            return sorted(
+                seeding.permutation(len(rows), "audit sample", self.seed)[: self.random]
+            )
         if self.first is not None:
-            ranks = {row["rank"]: place for place, row in enumerate(rows) if row is not None and row["rank"]}
+            ranks = {
+                row["rank"]: place
+                for place, row in enumerate(rows)
+                if row is not None and row["rank"]
+            }
             return [ranks[rank] for rank in sorted(ranks)[: self.first]]
         return [place for place, row in enumerate(rows) if self._keeps(row)]
 
@@ -107,7 +114,9 @@ class Choice:
         status = UNJUDGED if row is None else row["status"]
         # What was verified to be wrong, without a true answer, may be flawed, and only its label is another one.
         is_repaired = (
-            row is not None and row["change"] != "kept" and (not row["is_verified"] or has_truth(row))
+            row is not None
+            and row["change"] != "kept"
+            and (not row["is_verified"] or has_truth(row))
         )
         if (status in self.drop and not is_repaired) or (self.only and status not in self.only):
             return False
@@ -132,7 +141,9 @@ def require_repairable(audit: Audit) -> str | None:
         " or a random draw"
     )
     is_shown = audit.gain is not None and audit.gain.low > 0
-    if not (is_shown or audit.changes["changed"] or audit.changes["added"] or audit.not_in_data):
+    if not (
+        is_shown or audit.changes["changed"] or audit.changes["added"] or audit.not_in_data
+    ):
         raise UserError(f"{why}, or leave doubted and questionable rows out", "repair")
     return None if is_shown else why
 
@@ -144,7 +155,8 @@ def require_exportable(target: Path) -> None:
     """Refuse what `export` could not write, before an audit takes its time."""
     if target.suffix not in (".parquet", ".jsonl"):
         raise UserError(
-            f"a data set is written as .parquet or .jsonl; give {target} one of these endings", "export"
+            f"a data set is written as .parquet or .jsonl; give {target} one of these endings",
+            "export",
         )
 
 
@@ -173,7 +185,10 @@ def _of_log(history: RolloutHistory) -> PromptSet:
     prompts = [
         replace(
             prompt,
-            messages=(*Reading().system(prompt.data_source, is_question=is_question), *prompt.messages),
+            messages=(
+                *Reading().system(prompt.data_source, is_question=is_question),
+                *prompt.messages,
+            ),
             given_label=None if prompt.given_label == NEVER_REWARDED else prompt.given_label,
             data_source=prompt.data_source or f"local/{history.source.stem}",
         )
@@ -218,13 +233,17 @@ def export(audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Ch
     with at("export"):
         is_new = write_prompts(whole.subset(chosen), target)
     # Of the rows that were written, not of all that the audit would change.
-    changes = Counter(row["change"] for row in (rows[place] for place in chosen) if row is not None)
+    changes = Counter(
+        row["change"] for row in (rows[place] for place in chosen) if row is not None
+    )
     made = "".join(
         f", {changes[name]:,} label{'s' * (changes[name] != 1)} {name}"
         for name in ("changed", "added")
         if choice.repair and changes[name]
     )
-    return File.written(target, f" ({len(chosen):,} of {len(data):,} rows{made})", is_new=is_new)
+    return File.written(
+        target, f" ({len(chosen):,} of {len(data):,} rows{made})", is_new=is_new
+    )
 
 
 def unjudged_note(audit: Audit, data: PromptSet, choice: Choice) -> str | None:
@@ -236,9 +255,7 @@ def unjudged_note(audit: Audit, data: PromptSet, choice: Choice) -> str | None:
     fate = "they are left out" if UNJUDGED in choice.drop else "--drop unjudged leaves them out"
     if choice.pass_rate:
         fate = "they have no pass rate and are left out"
-    return (
-        f"{count:,} of {len(data):,} rows of {data.source} are not judged, for nobody answered them; {fate}."
-    )
+    return f"{count:,} of {len(data):,} rows of {data.source} are not judged, for nobody answered them; {fate}."
 
 
 def has_truth(row: Row) -> bool:
@@ -250,7 +267,11 @@ def evidence(row: Row) -> str:
     """A sentence on what speaks for and against a label."""
     if row["is_verified"]:
         is_answered = row["confidence"] != 1 or row["proposal_confidence"] == 1
-        return "the true answer is verified" if is_answered else "the label is verified to be wrong"
+        return (
+            "the true answer is verified"
+            if is_answered
+            else "the label is verified to be wrong"
+        )
     given = "" if row["given_count"] is None else f"{row['given_count']} × the label, "
     answers = row["answers"] or ("nothing else" if row["given_count"] else "no answer")
     return f"of {row['rollouts']} rollouts {given}{answers}"
@@ -258,10 +279,14 @@ def evidence(row: Row) -> str:
 
 def _relabelled(prompt: Prompt, row: Row) -> Prompt:
     """The prompt with the label that the audit leaves it; its noise marks are not changed yet."""
-    label = row["proposed_label"] if row["change"] in ("changed", "added") else row["given_label"]
+    label = (
+        row["proposed_label"] if row["change"] in ("changed", "added") else row["given_label"]
+    )
     if label is None:
         # There is nothing to draw the label of a marked prompt from any more.
-        return replace(prompt, noise_type="inactive") if prompt.given_label == SENTINEL else prompt
+        return (
+            replace(prompt, noise_type="inactive") if prompt.given_label == SENTINEL else prompt
+        )
     return replace(prompt, given_label=label)
 
 
@@ -273,7 +298,9 @@ def _marked(prompts: list[Prompt], old: tuple[Prompt, ...], judge: Judge) -> lis
     ]
     right = is_right(changed, [prompt.asked(prompt.true_answer) for prompt in prompts], judge)
     return [
-        prompt if np.isnan(verdict) else replace(prompt, noise_type="clean" if verdict else "active_frozen")
+        prompt
+        if np.isnan(verdict)
+        else replace(prompt, noise_type="clean" if verdict else "active_frozen")
         for prompt, verdict in zip(prompts, right, strict=True)
     ]
 
@@ -282,15 +309,20 @@ def _with_columns(data: PromptSet, rows: Sequence[Row | None]) -> Any:
     columns = [_columns(row) for row in rows]
     kinds = {"audit_rank": pa.int64(), "audit_confidence": pa.float64()}
     fields = {
-        name: pa.array([row[name] for row in columns], kinds.get(name, pa.string())) for name in columns[0]
+        name: pa.array([row[name] for row in columns], kinds.get(name, pa.string()))
+        for name in columns[0]
     }
     column = with_fields(data.table.column("extra_info"), fields, replace=True)
-    return data.table.set_column(data.table.schema.get_field_index("extra_info"), "extra_info", column)
+    return data.table.set_column(
+        data.table.schema.get_field_index("extra_info"), "extra_info", column
+    )
 
 
 def _columns(row: Row | None) -> dict[str, Any]:
     known = row or {"status": UNJUDGED, "change": "kept"}
-    confidence = known.get("proposal_confidence" if known["change"] == "added" else "confidence")
+    confidence = known.get(
+        "proposal_confidence" if known["change"] == "added" else "confidence"
+    )
     return {
         "audit_status": known["status"],
         "audit_rank": known.get("rank"),

@@ -105,7 +105,11 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
     source = audit_history(
         request.history, request.set_, request.columns, report, keeps_responses=keeps_responses
     )
-    named = None if request.data is None else read_prompts(request.data, reading=data_reading(source))
+    named = (
+        None
+        if request.data is None
+        else read_prompts(request.data, reading=data_reading(source))
+    )
     if named is not None:
         source = with_labels_of(source, named, are_for_rewards=request.rewards)
     tolerance = source.recipe.data.tolerance
@@ -125,7 +129,10 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
             raise
         answer = replace(
             answer,
-            files=[*answer.files, File.written(request.out, " (a row for each prompt)", is_new=is_new)],
+            files=[
+                *answer.files,
+                File.written(request.out, " (a row for each prompt)", is_new=is_new),
+            ],
         )
     return replace(answer, next=_next(request, result))
 
@@ -168,7 +175,9 @@ def _of_labels(
             source, result, answer, judge, request.report, command, sampled.responses
         )
         notes += left_out
-        files.insert(0, File.written(request.report, " (the queue, for any browser)", is_new=is_new))
+        files.insert(
+            0, File.written(request.report, " (the queue, for any browser)", is_new=is_new)
+        )
     return replace(answer, notes=notes, files=files), result
 
 
@@ -178,10 +187,18 @@ def _of_labels(
 def _next(request: Request, result: Audit) -> dict[str, str]:
     if request.export is not None:
         if request.choice.is_to_check:
-            return {request.again("--verified", str(request.export)): "once its labels are corrected"}
+            return {
+                request.again(
+                    "--verified", str(request.export)
+                ): "once its labels are corrected"
+            }
         command = training_command(result, request.export, request.set_)
         return {} if command is None else {command: ""}
-    if not result.prompts["rank"].count() and request.data is None and not result.verified_labels:
+    if (
+        not result.prompts["rank"].count()
+        and request.data is None
+        and not result.verified_labels
+    ):
         return {request.again("--data", "DATA"): "with the labels of the data set"}
     following = {}
     if request.report is None:
@@ -190,10 +207,14 @@ def _next(request: Request, result: Audit) -> dict[str, str]:
         following[request.again("--verified", "selection.json")] = (
             "once labels are checked there and exported"
         )
-    if request.data is None and not result.questions:  # there is nothing to export the labels with
+    if (
+        request.data is None and not result.questions
+    ):  # there is nothing to export the labels with
         return following
     return following | {
-        request.again("--drop", "doubted,questionable", "--export", "rest.jsonl"): "what is left"
+        request.again(
+            "--drop", "doubted,questionable", "--export", "rest.jsonl"
+        ): "what is left"
     }
 
 
@@ -203,7 +224,9 @@ def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str
     None for a run of another trainer, which olr cannot start.
     """
     # The export has the columns of the interchange format, whatever those of the data set are.
-    settings = [setting for setting in settings if not setting.strip().startswith("data.columns")]
+    settings = [
+        setting for setting in settings if not setting.strip().startswith("data.columns")
+    ]
     data = [f"data.train={export}", *settings]
     recipe = None if audit.policy_was_training is None else read_recipe(audit.source)
     if recipe is not None and isinstance(recipe.engine, ExternalEngine):
@@ -219,13 +242,17 @@ def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str
             data.append(f"data.extractor={recipe.data.extractor}")
     is_toy = toy_kind(policy) is not None
     words = _sets([f"model.path={policy}", *(["noise=null"] if is_toy else []), *data])
-    return " ".join(["olr train", "laptop/quickstart" if is_toy else "own-data", *map(quote, words)])
+    return " ".join(
+        ["olr train", "laptop/quickstart" if is_toy else "own-data", *map(quote, words)]
+    )
 
 
 def _by_own_recipe(run: Path, recipe: Recipe, data: Sequence[str]) -> str:
     """Return the command that trains by a run's own recipe on other data."""
     held_out = run / HELD_OUT_FILE
-    measured = [f"data.test={held_out}"] if held_out.exists() else []  # on what it was measured on
+    measured = (
+        [f"data.test={held_out}"] if held_out.exists() else []
+    )  # on what it was measured on
     settings = [*recipe.named_again(), *_sets(["noise=null", *data, *measured])]
     words = [str(run / "recipe.yaml"), *settings, "--run-dir", f"runs/{run.name}-audited"]
     return " ".join(["olr train", *map(quote, words)])

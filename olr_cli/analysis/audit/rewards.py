@@ -51,7 +51,9 @@ _CASE = ("prompt_id", "label", "answer")
 
 _CELLS = ((False, False), (False, True), (True, False), (True, True))
 """Reward and verdict: agreed wrong, rejected, accepted, agreed right."""
-_IN_CELL = [(pl.col("is_rewarded") == reward) & (pl.col("verdict") == right) for reward, right in _CELLS]
+_IN_CELL = [
+    (pl.col("is_rewarded") == reward) & (pl.col("verdict") == right) for reward, right in _CELLS
+]
 """Which rollouts are in each."""
 
 
@@ -96,7 +98,9 @@ class RewardAudit:
     notes: Sequence[str] = field(repr=False)
 
 
-def audit_rewards(history: RolloutHistory, judge: Judge, verified: Sequence[Path] = ()) -> RewardAudit:
+def audit_rewards(
+    history: RolloutHistory, judge: Judge, verified: Sequence[Path] = ()
+) -> RewardAudit:
     """Compare every stored reward with the verdict about its answer and label.
 
     Raises:
@@ -105,20 +109,29 @@ def audit_rewards(history: RolloutHistory, judge: Judge, verified: Sequence[Path
     people = read_verdicts(verified) if verified else None
     rows, left_out = _rows(history)
     cases = rows.select(_CASE).drop_nulls().unique(maintain_order=True)
-    asked = ((history.prompts[name].asked(label), answer) for name, label, answer in cases.iter_rows())
+    asked = (
+        (history.prompts[name].asked(label), answer)
+        for name, label, answer in cases.iter_rows()
+    )
     verdicts = cases.with_columns(verdict=pl.Series(judge.matches(asked), dtype=pl.Boolean))
     rows = rows.join(verdicts, on=_CASE, how="left", maintain_order="left")
     known = rows.drop_nulls("verdict")
     is_wrong = pl.col("is_rewarded") != pl.col("verdict")
-    counts = known.group_by(_CASE).agg(bad=is_wrong.sum().cast(pl.Int64), of=pl.len().cast(pl.Int64))
-    again, pairs = (int((counts["bad"] * (counts[others] - 1)).sum()) for others in ("bad", "of"))
+    counts = known.group_by(_CASE).agg(
+        bad=is_wrong.sum().cast(pl.Int64), of=pl.len().cast(pl.Int64)
+    )
+    again, pairs = (
+        int((counts["bad"] * (counts[others] - 1)).sum()) for others in ("bad", "of")
+    )
     queue = (
         known.filter(is_wrong)
         .group_by(*_CASE, "is_rewarded", maintain_order=True)
         .agg(rollouts=pl.len(), response=pl.col("response").first())
         .sort("rollouts", *_CASE, "is_rewarded", descending=[True, *[False] * 4])
     )
-    kinds = [_kind(answer, label) for answer, label in queue.select("answer", "label").iter_rows()]
+    kinds = [
+        _kind(answer, label) for answer, label in queue.select("answer", "label").iter_rows()
+    ]
     return RewardAudit(
         source=history.source,
         rewards=len(rows),
@@ -126,7 +139,9 @@ def audit_rewards(history: RolloutHistory, judge: Judge, verified: Sequence[Path
         left_out=left_out,
         without_answer=rows["answer"].null_count(),
         undecided=rows["verdict"].null_count() - rows["answer"].null_count(),
-        rewarded_without_answer=rows.filter("is_rewarded").select(pl.col("answer").is_null().mean()).item(),
+        rewarded_without_answer=rows.filter("is_rewarded")
+        .select(pl.col("answer").is_null().mean())
+        .item(),
         rates=_by_grader(known),
         extractor=_other_extractor(
             queue.filter("is_rewarded").drop_nulls("response").head(_TRIED), history, judge
@@ -165,10 +180,14 @@ def read_verdicts(files: Sequence[Path]) -> pl.DataFrame:
                 f"{file} has no column {min(missing)}; take the table that --out wrote, with its verdicts"
             )
         table = table.select(pl.col(*_CASE, "verdict").cast(pl.String))
-        tables.append(table.with_columns(pl.col("verdict").str.strip_chars().str.to_lowercase()))
+        tables.append(
+            table.with_columns(pl.col("verdict").str.strip_chars().str.to_lowercase())
+        )
     said = pl.concat(tables).filter(pl.col("verdict") != "")
     if strange := sorted({*said["verdict"]} - {*VERDICTS}):
-        raise UserError(f"verdict '{strange[0]}' is none of {', '.join(VERDICTS)}; correct it in the table")
+        raise UserError(
+            f"verdict '{strange[0]}' is none of {', '.join(VERDICTS)}; correct it in the table"
+        )
     said = said.unique(maintain_order=True)
     if not (twice := said.filter(pl.struct(_CASE).is_duplicated())).is_empty():
         prompt, label, answer, _ = twice.row(0)
@@ -183,27 +202,42 @@ def _rows(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
     """The rollouts with a reward and the label that it was for, and how many others: some asked no verifier (R25)."""
     keys = ("prompt_id", "visit", "view", "sample")
     columns = (*keys, "answer", "is_rewarded", "response")
-    rows = pl.concat(step.select(c for c in columns if c in step.columns) for step in history.steps)
+    rows = pl.concat(
+        step.select(c for c in columns if c in step.columns) for step in history.steps
+    )
     rollouts = len(rows)
     remedy = "name --columns {reward: COLUMN, given_label: COLUMN}, or in --data the data set with all labels"
     if history.is_run:
         remedy = "a majority label asks no verifier"
-        unasked = ("none", "majority") if history.recipe.method.majority_graded_by == "class" else ("none",)
-        labels = scan_labels(history.source).filter(pl.col("label_source").is_in(unasked).not_())
+        unasked = (
+            ("none", "majority")
+            if history.recipe.method.majority_graded_by == "class"
+            else ("none",)
+        )
+        labels = scan_labels(history.source).filter(
+            pl.col("label_source").is_in(unasked).not_()
+        )
         rewards = scan_rollouts(history.source).filter(pl.col("reward").is_in([0.0, 1.0]))
         # The majority that labels the other view is not stored.
         is_stored = (pl.col("label_source") != "majority") | (pl.col("view") == "original")
         stored = (
             rewards.select(*keys, "response", is_rewarded=pl.col("reward") == 1)
-            .join(labels.select("prompt_id", "visit", "label_source", label="effective_label"), on=keys[:2])
+            .join(
+                labels.select("prompt_id", "visit", "label_source", label="effective_label"),
+                on=keys[:2],
+            )
             .filter(is_stored)
             .drop("label_source")
         )
-        rows = rows.select(*keys, "answer").join(stored.collect(), on=keys, how="left", maintain_order="left")
+        rows = rows.select(*keys, "answer").join(
+            stored.collect(), on=keys, how="left", maintain_order="left"
+        )
     elif "is_rewarded" in rows.columns and history.knows_labels:
         given = {name: prompt.given_label for name, prompt in history.prompts.items()}
         rows = rows.with_columns(
-            label=pl.col("prompt_id").replace_strict(given, default=None, return_dtype=pl.String)
+            label=pl.col("prompt_id").replace_strict(
+                given, default=None, return_dtype=pl.String
+            )
         )
     if "label" in rows.columns:
         # Nothing matches the sentinel: no verifier was asked.
@@ -215,7 +249,9 @@ def _rows(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
     response = pl.col("response") if "response" in rows.columns else pl.lit(None, pl.String)
     ending = response.cast(pl.String).str.slice(-_ENDING).alias("response")
     answer = pl.col("answer").cast(pl.String)
-    return rows.select("prompt_id", "label", answer, "is_rewarded", ending), rollouts - len(rows)
+    return rows.select("prompt_id", "label", answer, "is_rewarded", ending), rollouts - len(
+        rows
+    )
 
 
 def _other_extractor(
@@ -227,8 +263,13 @@ def _other_extractor(
     rows = [*accepted.select("prompt_id", "label", "response").iter_rows()]
     right = {}
     for name in EXTRACTORS:
-        read = ((history.prompts[prompt].asked(label), extract(text, name)) for prompt, label, text in rows)
-        right[name] = sum(map(bool, judge.matches((label, it) for label, it in read if it is not None)))
+        read = (
+            (history.prompts[prompt].asked(label), extract(text, name))
+            for prompt, label, text in rows
+        )
+        right[name] = sum(
+            map(bool, judge.matches((label, it) for label, it in read if it is not None))
+        )
     best = max(right, key=right.__getitem__)
     return (best, right[best] / len(accepted)) if 2 * right[best] > len(accepted) else None
 
@@ -238,7 +279,13 @@ def _kind(answer: str, label: str) -> str:
     claimed, due = exact_number(answer), exact_number(label)
     if claimed is not None and due is not None and claimed != due:
         return "near value" if abs(claimed - due) < _NEAR * abs(due) else "other value"
-    return "same text" if answer == label else "words or unit" if _UNIT.search(answer) else "spelling"
+    return (
+        "same text"
+        if answer == label
+        else "words or unit"
+        if _UNIT.search(answer)
+        else "spelling"
+    )
 
 
 def _resampled(rows: pl.DataFrame, counted: Sequence[pl.Expr]) -> Floats:
@@ -251,7 +298,9 @@ def _resampled(rows: pl.DataFrame, counted: Sequence[pl.Expr]) -> Floats:
     of_prompts = rows.group_by("prompt_id").agg(
         counts.sum().alias(str(i)) for i, counts in enumerate(counted)
     )
-    counts, prompts = np.unique(of_prompts.drop("prompt_id").to_numpy(), axis=0, return_counts=True)
+    counts, prompts = np.unique(
+        of_prompts.drop("prompt_id").to_numpy(), axis=0, return_counts=True
+    )
     random = np.random.default_rng(key("audit of rewards"))
     draws = (random.multinomial(prompts.sum(), prompts / prompts.sum()) for _ in range(_DRAWS))
     return np.stack([np.asarray(drawn @ counts, dtype=float) for drawn in (prompts, *draws)])
@@ -274,7 +323,9 @@ def _rate(bad: Floats, of: Floats, prompts: int) -> Cell:
 def _by_grader(known: pl.DataFrame) -> Rates:
     """The verifier's rates if the grader's verdicts were the truth."""
     cells, is_right = _resampled(known, _IN_CELL), pl.col("verdict")
-    right, wrong = (known.filter(which)["prompt_id"].n_unique() for which in (is_right, ~is_right))
+    right, wrong = (
+        known.filter(which)["prompt_id"].n_unique() for which in (is_right, ~is_right)
+    )
     return _rates(cells * [0, 1, 0, 1], cells * [1, 0, 1, 0], right, wrong)
 
 
@@ -287,7 +338,9 @@ def _by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, Rates]:
     judged = known.join(people, on=_CASE, how="left")
     is_right = pl.col("is_right")
     counted = [
-        cell & which for which in (pl.lit(True), is_right, is_right.is_not_null()) for cell in _IN_CELL
+        cell & which
+        for which in (pl.lit(True), is_right, is_right.is_not_null())
+        for cell in _IN_CELL
     ]
     sizes, said, asked = np.split(_resampled(judged, counted), 3, axis=1)
     for cell, (reward, verdict) in enumerate(_CELLS):
@@ -309,7 +362,10 @@ def _by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, Rates]:
             "people call no answer here right or wrong; judge some in the table that --out writes for this history"
         )
     # As unsure as the fewest: prompts with a verdict, or prompts with right answers, or with wrong ones.
-    prompts = [min(asked_prompts, prompts_with(*compress(_IN_CELL, sums[0]))) for sums in (right, wrong)]
+    prompts = [
+        min(asked_prompts, prompts_with(*compress(_IN_CELL, sums[0])))
+        for sums in (right, wrong)
+    ]
     of_grader = [0, 2, 1, 3]  # whose verdict takes the place of the reward
     return {
         "verifier": _rates(right, wrong, *prompts),
@@ -330,7 +386,9 @@ def _rates(right: Floats, wrong: Floats, right_prompts: int, wrong_prompts: int)
 
 def rewards_answer(audit: RewardAudit, top: int | None) -> Answer:
     """A few sentences and the queue; JSON has all of it."""
-    columns = [Column(head, is_text=True) for head in ("prompt", "label", "answer", "reward", "kind")]
+    columns = [
+        Column(head, is_text=True) for head in ("prompt", "label", "answer", "reward", "kind")
+    ]
     texts = audit.queue.head(_ROWS if top is None else top).select(
         "prompt_id", "label", "answer", pl.col("is_rewarded").cast(pl.Int8), "kind", "rollouts"
     )
@@ -363,7 +421,11 @@ def _lines(audit: RewardAudit) -> Iterator[Line]:
             f" this may be how the verifier reads; --set data.extractor={name}",
             "yellow",
         )
-    others = f"; {audit.left_out:,} rollouts have no label or no verifier's reward" if audit.left_out else ""
+    others = (
+        f"; {audit.left_out:,} rollouts have no label or no verifier's reward"
+        if audit.left_out
+        else ""
+    )
     yield line(
         "Audited",
         f"{audit.rewards:,} rewards of {audit.prompts:,} prompts; olr reads no answer in"

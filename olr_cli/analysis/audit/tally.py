@@ -58,13 +58,21 @@ def tally(history: RolloutHistory, judge: Judge) -> Tally:
     ids = counted["prompt_id"].unique(maintain_order=True)
     models = counted["model"].unique(maintain_order=True)
     numbers = pl.DataFrame({"prompt_id": ids, "prompt": np.arange(len(ids), dtype=np.int32)})
-    counted = counted.join(numbers, on="prompt_id", how="left", maintain_order="left").with_columns(
+    counted = counted.join(
+        numbers, on="prompt_id", how="left", maintain_order="left"
+    ).with_columns(
         pl.col("model").replace_strict(models, range(len(models)), return_dtype=pl.Int32)
     )
-    labels = _audited_labels(history, counted.group_by("prompt_id").agg(pl.col("visit").max()), ids)
+    labels = _audited_labels(
+        history, counted.group_by("prompt_id").agg(pl.col("visit").max()), ids
+    )
     given = counted.filter(pl.col("text").is_not_null())
-    spellings = given.group_by("prompt", "text").agg(uses=pl.col("count").sum()).sort("prompt", "text")
-    asked = tuple(history.prompts[name].asked(label) for name, label in zip(ids, labels, strict=True))
+    spellings = (
+        given.group_by("prompt", "text").agg(uses=pl.col("count").sum()).sort("prompt", "text")
+    )
+    asked = tuple(
+        history.prompts[name].asked(label) for name, label in zip(ids, labels, strict=True)
+    )
     classes, label_answers = _classified(spellings, asked, judge)
     return Tally(
         tuple(ids),
@@ -94,9 +102,15 @@ def _counted(steps: Iterable[pl.DataFrame]) -> pl.DataFrame:
     parts = []
     for chunk in chunks(steps, ["prompt_id", "visit", "answer", "view", "model"]):
         model = pl.col("model") if "model" in chunk.columns else pl.lit("")
-        rows = chunk.filter(pl.col("view") == "original").with_columns(model.fill_null("").alias("model"))
+        rows = chunk.filter(pl.col("view") == "original").with_columns(
+            model.fill_null("").alias("model")
+        )
         keys = ("prompt_id", "visit", "model", pl.col("answer").alias("text"))
-        parts.append(rows.group_by(*keys, maintain_order=True).agg(pl.len().cast(pl.Int32).alias("count")))
+        parts.append(
+            rows.group_by(*keys, maintain_order=True).agg(
+                pl.len().cast(pl.Int32).alias("count")
+            )
+        )
     return pl.concat(parts) if parts else pl.DataFrame()
 
 
@@ -134,7 +148,10 @@ def _classified(
         prompts = range(start, min(start + _PROMPTS_AT_ONCE, len(labels)))
         keys = judge.keys(text for prompt in prompts for text in texts.get(prompt, ()))
         pairs = [
-            (label, text) for p in prompts if (label := labels[p]) is not None for text in texts.get(p, ())
+            (label, text)
+            for p in prompts
+            if (label := labels[p]) is not None
+            for text in texts.get(p, ())
         ]
         verdicts = dict(zip(pairs, judge.matches(pairs), strict=True))
         for prompt in prompts:

@@ -92,7 +92,9 @@ def known_figures(names: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*FIGURES, *(f"{OVER}{key}" for key in OFTEN), *over]))
 
 
-def draw(names: Sequence[str], arms: Sequence[Arm], *, captions: bool = True) -> dict[str, list[Chart]]:
+def draw(
+    names: Sequence[str], arms: Sequence[Arm], *, captions: bool = True
+) -> dict[str, list[Chart]]:
     """The charts of the figures of these names; ``all`` stands for every figure that these arms have the runs for."""
     if not names:
         return {}
@@ -107,7 +109,11 @@ def draw(names: Sequence[str], arms: Sequence[Arm], *, captions: bool = True) ->
                 charts[name] = charts_of(name, arms[:_MOST_UNASKED] if is_cut else arms)
         except Lack as lack:
             if name in names:
-                place = f"over {name.removeprefix(OVER)}" if name.startswith(OVER) else f"figure {name}"
+                place = (
+                    f"over {name.removeprefix(OVER)}"
+                    if name.startswith(OVER)
+                    else f"figure {name}"
+                )
                 raise UserError(f"this needs {lack}", place) from None
         else:
             if is_cut:

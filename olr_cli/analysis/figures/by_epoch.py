@@ -57,7 +57,9 @@ class Epochs:
         self.arm = arm
         self.settings = arm.refinement
         self.is_trained = arm.runs[0].kind != "rollouts"
-        self._rows = spreads(arm.frame([name for name in (*LABEL_METRICS, *ABLATION) if name in metrics]))
+        self._rows = spreads(
+            arm.frame([name for name in (*LABEL_METRICS, *ABLATION) if name in metrics])
+        )
 
     def rows(self, *metrics: str, first: int = 1) -> pl.DataFrame:
         """The rows of some metrics, from an epoch on; of metrics without a value there are none."""
@@ -125,7 +127,9 @@ def slope(epochs: Epochs) -> pl.DataFrame:
 
 def selection_ratio(epochs: Epochs) -> pl.DataFrame:
     """The share of clean and of noisy prompts that are selected."""
-    return epochs.by_noise("label/selection_ratio_", "label/selection_ratio", first=epochs.selecting())
+    return epochs.by_noise(
+        "label/selection_ratio_", "label/selection_ratio", first=epochs.selecting()
+    )
 
 
 def criteria(epochs: Epochs) -> pl.DataFrame:
@@ -206,7 +210,9 @@ def coherence(arms: Sequence[Arm]) -> list[Chart]:
     rows = pl.concat(known)
     columns = style.columns_of(len(arms), 4)
     width = style.COLUMN_WIDTH if columns == 1 else style.TEXT_WIDTH
-    sheet = style.Sheet(len(arms), columns, width=width, panel_height=2.1 if columns < 3 else 1.75)
+    sheet = style.Sheet(
+        len(arms), columns, width=width, panel_height=2.1 if columns < 3 else 1.75
+    )
     for number, (axes, panel) in enumerate(zip(sheet.panels, panels, strict=True)):
         arm = arms[number]
         axes.set_title(style.arm_title(number, arms, width / columns))
@@ -233,7 +239,9 @@ def dynamics(arms: Sequence[Arm]) -> list[Chart]:
     for arm in arms:
         epochs = Epochs(arm)
         attempts = {letter: _attempt(panel.rows, epochs) for letter, panel in PANELS.items()}
-        shown = {letter: rows for letter, rows in attempts.items() if isinstance(rows, pl.DataFrame)}
+        shown = {
+            letter: rows for letter, rows in attempts.items() if isinstance(rows, pl.DataFrame)
+        }
         if not shown:
             continue
         width = style.TEXT_WIDTH if len(shown) > 1 else style.COLUMN_WIDTH
@@ -249,7 +257,8 @@ def dynamics(arms: Sequence[Arm]) -> list[Chart]:
         suffix = "" if len(arms) == 1 else "_" + re.sub(r"[^\w.+-]+", "-", arm.name)
         caption = f"Arm: {arm.title}, of {arm.recipe.name}."
         data = pl.concat(
-            rows.select(pl.lit(letter).alias("panel"), pl.all()) for letter, rows in shown.items()
+            rows.select(pl.lit(letter).alias("panel"), pl.all())
+            for letter, rows in shown.items()
         )
         note = _left_out(f"dynamics{suffix}", attempts)
         charts.append(sheet.chart(f"dynamics{suffix}", data, note=note, caption=caption))
@@ -271,7 +280,10 @@ def _left_out(name: str, attempts: Mapping[str, pl.DataFrame | Lack]) -> str:
 # Composition ------------------------------------------------------------------------------------------------------
 
 STACKS = {
-    "clean": {"composition/clean_right": Look("right", GREEN), "composition/clean_wrong": Look("wrong", SKY)},
+    "clean": {
+        "composition/clean_right": Look("right", GREEN),
+        "composition/clean_wrong": Look("wrong", SKY),
+    },
     "noisy": {
         "composition/noisy_right": Look("right", GREEN),
         "composition/noisy_equal": Look("the noisy\nlabel", VERMILION, hatch="////"),
@@ -296,10 +308,14 @@ def composition(arms: Sequence[Arm]) -> list[Chart]:
     columns = 2 if is_alone else 4
     width, height = (4.0, 2.1) if is_alone else (style.TEXT_WIDTH, 1.75)
     sheet = style.Sheet(2 * len(arms), columns, width=width, panel_height=height)
-    first_of_olr = next((2 * number for number, arm in enumerate(arms) if arm.olr is not None), None)
+    first_of_olr = next(
+        (2 * number for number, arm in enumerate(arms) if arm.olr is not None), None
+    )
     for number, axes in enumerate(sheet.panels):
         arm, prompts = arms[number // 2], list(STACKS)[number % 2]
-        name = style.arm_title(number // 2, arms, 2 * width / columns) if number % 2 == 0 else ""
+        name = (
+            style.arm_title(number // 2, arms, 2 * width / columns) if number % 2 == 0 else ""
+        )
         axes.set_title(f"{name}\n{prompts} prompts", pad=12)
         shares = rows.filter(pl.col("metric").is_in(list(STACKS[prompts])), arm=arm.name)
         if shares["epoch"].n_unique() < 2:
@@ -313,13 +329,21 @@ def composition(arms: Sequence[Arm]) -> list[Chart]:
     if are_many:
         named = zip(STACKS["noisy"].values(), _LEGEND, strict=True)
         sheet.legend(
-            [Patch(fc=area.colour, hatch=area.hatch, ec="white", label=label) for area, label in named]
+            [
+                Patch(fc=area.colour, hatch=area.hatch, ec="white", label=label)
+                for area, label in named
+            ]
         )
     return [sheet.chart("composition", rows)]
 
 
 def _stack(
-    sheet: style.Sheet, axes: Axes, areas: Mapping[str, Look], rows: pl.DataFrame, *, named: bool
+    sheet: style.Sheet,
+    axes: Axes,
+    areas: Mapping[str, Look],
+    rows: pl.DataFrame,
+    *,
+    named: bool,
 ) -> None:
     shares = [rows.filter(metric=metric) for metric in areas]
     axes.stackplot(

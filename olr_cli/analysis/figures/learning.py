@@ -60,7 +60,9 @@ def learning(arms: Sequence[Arm]) -> list[Chart]:
     """
     values = _with_or_without_truth(pl.concat([_measured(arm) for arm in arms]))
     if values.is_empty():
-        raise Lack("metrics by step, and metrics.jsonl of these runs has none of " + ", ".join(TITLES))
+        raise Lack(
+            "metrics by step, and metrics.jsonl of these runs has none of " + ", ".join(TITLES)
+        )
     last = int(values["at"].max() or 1)  # type: ignore[arg-type]  # of whole numbers
     window = max(1, last // _WINDOWS) | 1
     rows = spreads(_smoothed(values, window), "step")
@@ -80,7 +82,11 @@ def learning(arms: Sequence[Arm]) -> list[Chart]:
         if is_single:
             if metric != _SPARSE:
                 axes.plot(
-                    raw["at"].to_numpy(), raw["value"].to_numpy(), color=BLUE, alpha=0.25, linewidth=0.6
+                    raw["at"].to_numpy(),
+                    raw["value"].to_numpy(),
+                    color=BLUE,
+                    alpha=0.25,
+                    linewidth=0.6,
                 )
             drawn = raw.select(mean="value", sd=None)
         _finish(axes, metric, drawn, last)
@@ -127,18 +133,28 @@ def by_step(rollouts: pl.DataFrame) -> pl.DataFrame:
     }
     if "tokens" in names and rollouts["tokens"].null_count() < len(rollouts):
         del means["rollout/characters"]
-    known = [pl.col(column).mean().alias(metric) for metric, column in means.items() if column in names]
+    known = [
+        pl.col(column).mean().alias(metric)
+        for metric, column in means.items()
+        if column in names
+    ]
     steps = rollouts.group_by("step").agg(*known).sort("step")
     if "reward" not in names:
         return steps
     groups = rollouts.group_by(group).agg(equal=pl.col("reward").n_unique() == 1, size=pl.len())
     equal = groups.filter(pl.col("size") > 1).group_by("step").agg(pl.col("equal").mean())
-    return steps.join(equal.rename({"equal": "rollout/zero_variance_groups"}), on="step", how="left")
+    return steps.join(
+        equal.rename({"equal": "rollout/zero_variance_groups"}), on="step", how="left"
+    )
 
 
 def _smoothed(values: pl.DataFrame, window: int) -> pl.DataFrame:
     """The values averaged over so many neighbouring steps of their run, but those of `_SPARSE`."""
-    mean = pl.col("value").rolling_mean(window, min_samples=1, center=True).over("arm", "seed", "metric")
+    mean = (
+        pl.col("value")
+        .rolling_mean(window, min_samples=1, center=True)
+        .over("arm", "seed", "metric")
+    )
     return values.with_columns(pl.when(metric=_SPARSE).then("value").otherwise(mean))
 
 
@@ -150,9 +166,13 @@ def _draw(sheet: style.Sheet, axes: Axes, look: Look, rows: pl.DataFrame, shift:
     """
     every = 1 if len(rows) <= 25 else len(rows) // _MARKERS
     marks: dict[str, Any] = {"markevery": (int(shift * every), every)}
-    lines = rows.with_columns(going_on=pl.col("runs").cum_min()).partition_by("going_on", maintain_order=True)
+    lines = rows.with_columns(going_on=pl.col("runs").cum_min()).partition_by(
+        "going_on", maintain_order=True
+    )
     for line in lines:
-        axes.plot(line["step"].to_numpy(), line["mean"].to_numpy(), zorder=3, **look.plot, **marks)
+        axes.plot(
+            line["step"].to_numpy(), line["mean"].to_numpy(), zorder=3, **look.plot, **marks
+        )
     sheet.spread(axes, rows, "step", look.colour)
     return len(lines) > 1
 

@@ -170,7 +170,9 @@ class Sheet:
         for unused in list(grid.flat)[panels:]:
             unused.remove()
         self._labels: dict[Axes, list[Annotation]] = {}
-        self._bands: dict[str, list[tuple[Callable[[], tuple[float, float]], float, float]]] = {}
+        self._bands: dict[
+            str, list[tuple[Callable[[], tuple[float, float]], float, float]]
+        ] = {}
         self._dots = False
 
     def label(self, axes: Axes, y: float, text: str, colour: str) -> None:
@@ -187,12 +189,16 @@ class Sheet:
         )
         self._labels.setdefault(axes, []).append(label)
 
-    def curve(self, axes: Axes, x: ArrayLike, y: Values, label: str, colour: str, **look: Any) -> None:
+    def curve(
+        self, axes: Axes, x: ArrayLike, y: Values, label: str, colour: str, **look: Any
+    ) -> None:
         """Draw a line, named at its end; `look` as for `Axes.plot`."""
         axes.plot(x, y, color=colour, zorder=3, **look)
         self.label(axes, float(y[-1]), label, colour)
 
-    def spread(self, axes: Axes, rows: pl.DataFrame, x: str, colour: str, *, joined: bool = True) -> None:
+    def spread(
+        self, axes: Axes, rows: pl.DataFrame, x: str, colour: str, *, joined: bool = True
+    ) -> None:
         """Show the runs behind a line: each as a dot if they are few, else mean plus and minus one sd."""
         if are_few(rows):
             dots = rows.select(x, "values").explode("values")
@@ -204,7 +210,14 @@ class Sheet:
             self.band(axes, across, mean, sd, colour, joined=joined)
 
     def band(
-        self, axes: Axes, x: ArrayLike, mean: Values, sd: Values, colour: str, *, joined: bool = True
+        self,
+        axes: Axes,
+        x: ArrayLike,
+        mean: Values,
+        sd: Values,
+        colour: str,
+        *,
+        joined: bool = True,
     ) -> None:
         """Draw mean plus and minus one sd, nan where there is none; `chart` says if the panel's limits cut it.
 
@@ -216,12 +229,22 @@ class Sheet:
         if joined:
             axes.fill_between(x, mean - sd, mean + sd, color=colour, alpha=0.2, linewidth=0)
         else:
-            axes.errorbar(x, mean, yerr=sd, fmt="none", color=colour, linewidth=0.8, capsize=1.5)
+            axes.errorbar(
+                x, mean, yerr=sd, fmt="none", color=colour, linewidth=0.8, capsize=1.5
+            )
         ends = float(np.nanmin(mean - sd)), float(np.nanmax(mean + sd))
-        self._bands.setdefault("bands" if joined else "whiskers", []).append((axes.get_ylim, *ends))
+        self._bands.setdefault("bands" if joined else "whiskers", []).append(
+            (axes.get_ylim, *ends)
+        )
 
     def bar(
-        self, axes: Axes, place: float, mean: float, sd: float | None, values: Sequence[float], **look: Any
+        self,
+        axes: Axes,
+        place: float,
+        mean: float,
+        sd: float | None,
+        values: Sequence[float],
+        **look: Any,
     ) -> None:
         """Draw a horizontal bar and its runs as dots if they are few, else plus and minus one sd; `look`: of `barh`."""
         axes.barh(place, mean, height=0.7, **look)
@@ -253,7 +276,11 @@ class Sheet:
                 continue
             across, mean = points[x].to_numpy(), points["mean"].to_numpy()
             marker = (look.marker or "o" * (len(across) == 1)) if len(across) <= 25 else ""
-            style = {"linestyle": look.dashes if joined else "", **mark(marker), "clip_on": False}
+            style = {
+                "linestyle": look.dashes if joined else "",
+                **mark(marker),
+                "clip_on": False,
+            }
             self.curve(axes, across, mean, look.label, look.colour, **style)
             self.spread(axes, points, x, look.colour, joined=joined)
 
@@ -268,7 +295,9 @@ class Sheet:
             columns -= 1
         rows = -(-len(handles) // columns)
         # A legend is filled column by column; it is read row by row.
-        by_column = [place for column in range(columns) for place in range(len(handles))[column::columns]]
+        by_column = [
+            place for column in range(columns) for place in range(len(handles))[column::columns]
+        ]
         self.figure.legend(
             [handles[place] for place in by_column],
             [names[place] for place in by_column],
@@ -279,7 +308,9 @@ class Sheet:
         )
         self._grow(1.5 * rows - 1)
 
-    def chart(self, name: str, data: pl.DataFrame, *, note: str = "", caption: str = "") -> Chart:
+    def chart(
+        self, name: str, data: pl.DataFrame, *, note: str = "", caption: str = ""
+    ) -> Chart:
         """The finished figure with the numbers behind it; the panels' limits must be final.
 
         Below it stand `caption` and of how many runs the data's means are if they have the columns of `SPREAD`.
@@ -308,16 +339,24 @@ class Sheet:
         if not runs or runs == [1]:
             is_alone = "arm" in data.columns and data["arm"].n_unique() == 1
             return ("One run." if is_alone else "One run each.") if runs else ""
-        bands = "".join(f"; {kind}: \N{PLUS-MINUS SIGN}1 sd{self._cut(kind)}" for kind in self._bands)
+        bands = "".join(
+            f"; {kind}: \N{PLUS-MINUS SIGN}1 sd{self._cut(kind)}" for kind in self._bands
+        )
         bands += "; dots: single runs" if self._dots else ""
-        return f"Means of {' to '.join(map(str, dict.fromkeys((runs[0], runs[-1]))))} runs{bands}."
+        return (
+            f"Means of {' to '.join(map(str, dict.fromkeys((runs[0], runs[-1]))))} runs{bands}."
+        )
 
     def _cut(self, kind: str) -> str:
         """At which limits of their panels spreads end; only shares have limits that are narrower than these."""
         ends = [(limits(), low, high) for limits, low, high in self._bands[kind]]
         cuts = {bottom for (bottom, _), low, _ in ends if low < bottom - 1e-9}
         cuts |= {top for (_, top), _, high in ends if high > top + 1e-9}
-        return f", cut at {' and '.join(f'{100 * cut:g}%' for cut in sorted(cuts))}" if cuts else ""
+        return (
+            f", cut at {' and '.join(f'{100 * cut:g}%' for cut in sorted(cuts))}"
+            if cuts
+            else ""
+        )
 
 
 def _place(axes: Axes, labels: Sequence[Annotation], points: float) -> None:
@@ -330,7 +369,9 @@ def _place(axes: Axes, labels: Sequence[Annotation], points: float) -> None:
         label.set_position((LABEL_GAP, there - here))
 
 
-def declutter(wanted: Sequence[float], heights: Sequence[float], low: float, high: float) -> list[float]:
+def declutter(
+    wanted: Sequence[float], heights: Sequence[float], low: float, high: float
+) -> list[float]:
     """Middles of labels, as near to the wanted ones as they can be without overlaps (least squares).
 
     Args:
@@ -393,7 +434,9 @@ def epoch_axis(axes: Axes, epochs: int, *, most: int = 5, margin: float = 0.05) 
     """Whole epochs as ticks, about `most` of them; `margin` is a share of the axis."""
     room = margin * (epochs - 1) if epochs > 1 else 0.5
     axes.set_xlim(1 - room, epochs + room)
-    axes.xaxis.set_major_locator(MaxNLocator(most, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1))
+    axes.xaxis.set_major_locator(
+        MaxNLocator(most, integer=True, steps=[1, 2, 5, 10], min_n_ticks=1)
+    )
     axes.set_xlabel("epoch")
 
 
@@ -457,7 +500,16 @@ def remark(axes: Axes, text: str) -> None:
     axes.set_yticks([])
     axes.spines[["left", "bottom"]].set_visible(False)
     text = textwrap.fill(text, 16)
-    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", color=GREY, linespacing=1.4)
+    axes.text(
+        0.5,
+        0.5,
+        text,
+        transform=axes.transAxes,
+        ha="center",
+        va="center",
+        color=GREY,
+        linespacing=1.4,
+    )
 
 
 def darker(colour: str) -> str:
@@ -474,7 +526,9 @@ def save(chart: Chart, folder: Path, *, pdf: bool = False) -> list[Path]:
     files = [folder / f"{chart.name}.{ending}" for ending in (*undated, "csv")]
     with applied():
         for file, (ending, metadata) in zip(files, undated.items(), strict=False):
-            write_whole(file, partial(chart.figure.savefig, format=ending, dpi=300, metadata=metadata))
+            write_whole(
+                file, partial(chart.figure.savefig, format=ending, dpi=300, metadata=metadata)
+            )
     # polars sums in parallel: without rounding, a mean that ends in a 5 at the seventh place is written either way.
     data = chart.data.with_columns(pl.selectors.float().round(12))
     write_text(files[-1], data.write_csv(float_precision=6))

@@ -61,9 +61,19 @@ def arms_at_the_end(arms: Sequence[Arm]) -> list[Chart]:
             dots = of_metric.filter(arm=arm.name)["value"].to_numpy()
             if not len(dots):  # of which a line would have no place
                 continue
-            look: dict[str, Any] = {"alpha": 0.6, "markeredgewidth": 0, "markersize": 3.5, "clip_on": False}
+            look: dict[str, Any] = {
+                "alpha": 0.6,
+                "markeredgewidth": 0,
+                "markersize": 3.5,
+                "clip_on": False,
+            }
             axes.plot(dots, [place] * len(dots), "o", color=BLUE, **look)
-            axes.plot([dots.mean()] * 2, [place - 0.35, place + 0.35], color=style.BLACK, clip_on=False)
+            axes.plot(
+                [dots.mean()] * 2,
+                [place - 0.35, place + 0.35],
+                color=style.BLACK,
+                clip_on=False,
+            )
             _write_mean(axes, place, dots.mean())
         _name_rows(axes, [arm.title for arm in arms], labelled=number % columns == 0)
         axes.set_xlim(style.percent_limits(of_metric.select(mean="value", sd=None)))
@@ -83,7 +93,13 @@ def _name_rows(axes: Axes, names: Sequence[str], *, labelled: bool) -> None:
 
 
 def _write_mean(axes: Axes, place: int, mean: float) -> None:
-    axes.text(1.05, place, f"{100 * mean:.1f}", transform=axes.get_yaxis_transform(), va="center_baseline")
+    axes.text(
+        1.05,
+        place,
+        f"{100 * mean:.1f}",
+        transform=axes.get_yaxis_transform(),
+        va="center_baseline",
+    )
 
 
 # Over one key -----------------------------------------------------------------------------------------------------
@@ -108,18 +124,26 @@ def series_over(arms: Sequence[Arm], key: str) -> list[Variation]:
     """
     # Without the slope as a criterion the threshold decides nothing.
     deciding = [
-        arm for arm in arms if key != THRESHOLD or (arm.olr is not None and "slope" in arm.olr.criteria)
+        arm
+        for arm in arms
+        if key != THRESHOLD or (arm.olr is not None and "slope" in arm.olr.criteria)
     ]
     variations = vary(deciding, key)
     if key.startswith("method."):
         noises = [variation.first.runs[0].noise or "clean" for variation in variations]
         names = tell_apart(noises, [variation.settings("noise.") for variation in variations])
         named = zip(variations, names, strict=True)
-        return [replace(variation, name=name, arms=_with_grpo(variation, arms)) for variation, name in named]
+        return [
+            replace(variation, name=name, arms=_with_grpo(variation, arms))
+            for variation, name in named
+        ]
     variations = sorted(variations, key=_verified)
     methods = [spelt(variation.first.method) for variation in variations]
     settings = [variation.settings() for variation in variations]
-    of_methods = [{key: value for key, value in of.items() if key.startswith("method.")} for of in settings]
+    of_methods = [
+        {key: value for key, value in of.items() if key.startswith("method.")}
+        for of in settings
+    ]
     names = tell_apart(methods, of_methods)
     panels = _panel_titles([variation.settings("method.") for variation in variations])
     in_panels = zip(variations, names, panels, strict=True)
@@ -142,7 +166,11 @@ def _verified(variation: Variation) -> int:
 def _panel_titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """The settings in which panels differ, with the number of verified labels in words."""
     return [
-        re.sub(r"verified=(\d+)", r"\1 verified labels", text.replace("verified=unset", "none verified"))
+        re.sub(
+            r"verified=(\d+)",
+            r"\1 verified labels",
+            text.replace("verified=unset", "none verified"),
+        )
         for text in telling_settings(settings)
     ]
 
@@ -163,7 +191,9 @@ def over(arms: Sequence[Arm], key: str) -> list[Chart]:
     if not series:
         raise Lack(f"runs that differ in {key}, and in nothing else but the seed")
     source = source_of(arms, ())
-    titles = {column.name: f"{column.title} score" for column in source.columns if column.is_average}
+    titles = {
+        column.name: f"{column.title} score" for column in source.columns if column.is_average
+    }
     titles = titles or {HELD_OUT.name: "Held-out accuracy"}
     values: Callable[[Run], Mapping[str, float | None]] = source.values
     if key == CRITERIA:
@@ -174,7 +204,11 @@ def over(arms: Sequence[Arm], key: str) -> list[Chart]:
     if not rows["value"].dtype.is_numeric():
         titles = {metric: title for metric, title in titles.items() if metric in rows["metric"]}
         return [_bars(series, rows, titles).chart(name, rows)]
-    apart = "" if all(map(_is_paired, _by_line(rows))) else "Points of different seeds are not joined."
+    apart = (
+        ""
+        if all(map(_is_paired, _by_line(rows)))
+        else "Points of different seeds are not joined."
+    )
     return [_lines(series, rows, titles).chart(name, rows, caption=apart)]
 
 
@@ -189,7 +223,9 @@ def _is_paired(points: pl.DataFrame) -> bool:
 
 
 def _rows(
-    series: Sequence[Variation], values: Callable[[Run], Mapping[str, float | None]], metrics: Collection[str]
+    series: Sequence[Variation],
+    values: Callable[[Run], Mapping[str, float | None]],
+    metrics: Collection[str],
 ) -> pl.DataFrame:
     """The metrics of every arm of the series, over its seeds, which stand beside."""
     arms = {arm.name: arm for one in series for arm in one.arms.values()}
@@ -202,7 +238,13 @@ def _rows(
     }
     values_of_key = [value for one in series for value in one.arms if value is not None]
     is_number = all(isinstance(value, int | float | Decimal) for value in values_of_key)
-    columns = {"key": str, "panel": str, "series": str, "value": float if is_number else str, "metric": str}
+    columns = {
+        "key": str,
+        "panel": str,
+        "series": str,
+        "value": float if is_number else str,
+        "metric": str,
+    }
     return pl.DataFrame(
         [
             (
@@ -224,11 +266,17 @@ def _rows(
     )
 
 
-def _lines(series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str, str]) -> style.Sheet:
+def _lines(
+    series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str, str]
+) -> style.Sheet:
     names = list(dict.fromkeys(one.name for one in series))
     labels = [textwrap.fill(name.replace("_", " "), _LONGEST_LINE) for name in names]
     looks = dict(zip(names, style.looks(labels), strict=True))
-    panels = [(metric, panel) for metric in titles for panel in dict.fromkeys(one.panel for one in series)]
+    panels = [
+        (metric, panel)
+        for metric in titles
+        for panel in dict.fromkeys(one.panel for one in series)
+    ]
     is_counted = rows.filter(pl.col("value").is_not_null())["runs"].n_unique() > 1
     columns = style.columns_of(len(panels), 2)
     sheet = style.Sheet(len(panels), columns, width=style.TEXT_WIDTH, panel_height=2.0)
@@ -241,11 +289,28 @@ def _lines(series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str,
             continue
         for points in _by_line(of_panel):
             name = points["series"][0]
-            sheet.lines(axes, {name: looks[name]}, points, of="series", x="value", joined=_is_paired(points))
-            for x, y, runs in points.select("value", "mean", "runs").iter_rows() if is_counted else ():
-                place: dict[str, Any] = {"xytext": (0, 4), "textcoords": "offset points", "ha": "center"}
-                axes.annotate(f"n={runs}", (x, y), color=style.darker(looks[name].colour), **place)
-        for name, level in of_panel.filter(pl.col("value").is_null()).select("series", "mean").iter_rows():
+            sheet.lines(
+                axes,
+                {name: looks[name]},
+                points,
+                of="series",
+                x="value",
+                joined=_is_paired(points),
+            )
+            for x, y, runs in (
+                points.select("value", "mean", "runs").iter_rows() if is_counted else ()
+            ):
+                place: dict[str, Any] = {
+                    "xytext": (0, 4),
+                    "textcoords": "offset points",
+                    "ha": "center",
+                }
+                axes.annotate(
+                    f"n={runs}", (x, y), color=style.darker(looks[name].colour), **place
+                )
+        for name, level in (
+            of_panel.filter(pl.col("value").is_null()).select("series", "mean").iter_rows()
+        ):
             axes.axhline(level, color=looks[name].colour, linestyle=style.DASHES, linewidth=0.8)
             sheet.label(axes, level, f"{looks[name].label},\nwithout OLR", looks[name].colour)
         axes.set_xlabel(_KEY_TITLES.get(series[0].key, series[0].key))
@@ -285,29 +350,41 @@ def _selected(run: Run) -> dict[str, float | None]:
     return shares.collect().row(0, named=True)
 
 
-def _bars(series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str, str]) -> style.Sheet:
+def _bars(
+    series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str, str]
+) -> style.Sheet:
     """Per series a row of panels, one per metric: per value a bar, how its runs spread, and the mean at the right."""
     values = dict.fromkeys(value for one in series for value in one.arms)
-    bars = dict(map(_category, sorted(values, key=lambda value: (*_CRITERIA, value).index(value))))
+    bars = dict(
+        map(_category, sorted(values, key=lambda value: (*_CRITERIA, value).index(value)))
+    )
     height = 0.45 + 0.15 * len(bars)
-    sheet = style.Sheet(len(series) * len(titles), len(titles), width=style.TEXT_WIDTH, panel_height=height)
+    sheet = style.Sheet(
+        len(series) * len(titles), len(titles), width=style.TEXT_WIDTH, panel_height=height
+    )
     for number, axes in enumerate(sheet.panels):
         place, column = divmod(number, len(titles))
         one, metric = series[place], list(titles)[column]
         of_panel = rows.filter(panel=one.panel, series=one.name, metric=metric)
         for row in of_panel.iter_rows(named=True):
             bar = list(bars).index(row["value"])
-            sheet.bar(axes, bar, row["mean"], row["sd"], row["values"], color=bars[row["value"]])
+            sheet.bar(
+                axes, bar, row["mean"], row["sd"], row["values"], color=bars[row["value"]]
+            )
             _write_mean(axes, bar, row["mean"])
         _name_rows(axes, list(bars), labelled=column == 0)
         axes.set_xlim(0, 1)
         axes.set_xticks([0, 0.5, 1])
         # The last line of a title is room for the series, whose name may be wider than the panel.
-        axes.set_title(f"{style.lettered(column, titles[metric])}\n" if place == 0 else " ", pad=4)
+        axes.set_title(
+            f"{style.lettered(column, titles[metric])}\n" if place == 0 else " ", pad=4
+        )
         if place < len(series) - 1:
             axes.tick_params(labelbottom=False)
         if column == 0:
             name = ", ".join(filter(None, (one.panel, one.name)))
-            named = axes.annotate(name, (0, 1), (0, 3), "axes fraction", "offset points", color=GREY)
+            named = axes.annotate(
+                name, (0, 1), (0, 3), "axes fraction", "offset points", color=GREY
+            )
             named.set_in_layout(False)
     return sheet

@@ -90,7 +90,9 @@ def write_report(
         *([_section("figures", "Figures", [figures])] if drawn else []),
         *([_section("tables", "Tables", chain.from_iterable(tabulated))] if tabulated else []),
     ]
-    page = _page(_title(arms), before, choices, data, [_section("recipe", "Recipe", recipes(arms))])
+    page = _page(
+        _title(arms), before, choices, data, [_section("recipe", "Recipe", recipes(arms))]
+    )
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / NAME, page)
@@ -116,18 +118,25 @@ def write_queue(
     """
     data, left_out = audit_data(history, result, judge, responses, command)
     # The page itself is the place to verify labels, and says how.
-    lines = [line for line in answer.parts if isinstance(line, Line) and line.text != NOT_VERIFIED]
+    lines = [
+        line for line in answer.parts if isinstance(line, Line) and line.text != NOT_VERIFIED
+    ]
     facts = (
-        element("div", element("dt", line.head or ""), element("dd", isolated(line.text))) for line in lines
+        element("div", element("dt", line.head or ""), element("dd", isolated(line.text)))
+        for line in lines
     )
     notes = [*answer.notes, *left_out]
     said = (
-        [element("ul", *(element("li", isolated(note)) for note in notes), class_="notes")] if notes else []
+        [element("ul", *(element("li", isolated(note)) for note in notes), class_="notes")]
+        if notes
+        else []
     )
     about = [_section("summary", "Summary", [element("dl", *facts, class_="facts"), *said])]
     name = f"{history.source.name}: labels to check"
     page = _page(name, about, [element("option", str(history.source), value="0")], data, [])
-    return left_out, write_new(file, lambda path: path.write_text(page, encoding="utf-8"), "report")
+    return left_out, write_new(
+        file, lambda path: path.write_text(page, encoding="utf-8"), "report"
+    )
 
 
 def _page(
@@ -140,7 +149,11 @@ def _page(
     style_sheet = _file("report.css")
     script = '"use strict";\n{\n' + "\n".join(map(_file, _SCRIPTS)) + "}\n"
     policy = _policy(style_sheet, script)
-    names = [*(part.get("id", "") for part in before), "prompts", *(part.get("id", "") for part in after)]
+    names = [
+        *(part.get("id", "") for part in before),
+        "prompts",
+        *(part.get("id", "") for part in after),
+    ]
     return _filled(
         _file("page.html"),
         policy=html([element("meta", http_equiv="Content-Security-Policy", content=policy)]),
@@ -254,11 +267,19 @@ def recipes(arms: Sequence[Arm]) -> Iterator[Element]:
 def epochs(run: Run) -> Table:
     """One row per epoch from metrics.jsonl, epoch 0 before training; no rows if the file has nothing to show."""
     by_epoch = gathered((int(line["epoch"]), line) for line in read_metrics(run.path, "epoch"))
-    values = {name: [of_epoch(name, steps) for _, steps in sorted(by_epoch.items())] for name in _EPOCHS}
+    values = {
+        name: [of_epoch(name, steps) for _, steps in sorted(by_epoch.items())]
+        for name in _EPOCHS
+    }
     shown = {name: of_epochs for name, of_epochs in values.items() if set(of_epochs) - {None}}
     if not shown:
-        return Table([], nothing="metrics.jsonl has none of the metrics that are shown by epoch.")
-    names = [f"{epoch}" if epoch <= run.epochs else f"{epoch} (under way)" for epoch in sorted(by_epoch)]
+        return Table(
+            [], nothing="metrics.jsonl has none of the metrics that are shown by epoch."
+        )
+    names = [
+        f"{epoch}" if epoch <= run.epochs else f"{epoch} (under way)"
+        for epoch in sorted(by_epoch)
+    ]
     cells = [
         ["" if value is None else _EPOCHS[name][1](value) for value in of_epochs]
         for name, of_epochs in shown.items()
@@ -270,7 +291,11 @@ def epochs(run: Run) -> Table:
 def status(run: Run) -> str:
     """The status as `olr runs` says it, and how many epochs are complete."""
     state = status_of(run.path, read_manifest(run.path))
-    return f"{state}: {run.epochs} of {run.recipe.train.epochs} epochs" if state != "finished" else state
+    return (
+        f"{state}: {run.epochs} of {run.recipe.train.epochs} epochs"
+        if state != "finished"
+        else state
+    )
 
 
 def _tiles(values: Sequence[tuple[str, str]]) -> Element:
@@ -306,13 +331,20 @@ def _settings(arm: Arm) -> Iterator[tuple[str, str]]:
     train = recipe.train
     a_step = f"{train.prompts_per_step} prompts a step, {train.rollouts_per_prompt} rollouts a prompt"
     if trains:
-        yield "training", f"{train.epochs} epochs, {a_step}, learning rate {train.learning_rate}"
+        yield (
+            "training",
+            f"{train.epochs} epochs, {a_step}, learning rate {train.learning_rate}",
+        )
     else:
         yield "rollouts", f"without training: {train.epochs} visits, {a_step}"
     yield "seed", str(recipe.seed)
-    where = [str(manifest[name]) for name in ("engine", "device", "dtype") if manifest.get(name)]
+    where = [
+        str(manifest[name]) for name in ("engine", "device", "dtype") if manifest.get(name)
+    ]
     yield "engine", ", ".join(where) or recipe.engine.name
-    versions = ", ".join(f"{name} {version}" for name, version in manifest.get("versions", {}).items())
+    versions = ", ".join(
+        f"{name} {version}" for name, version in manifest.get("versions", {}).items()
+    )
     if versions:
         yield "versions", versions
     yield "run directory", str(run.path)
@@ -340,5 +372,16 @@ def _runs(arms: Sequence[Arm]) -> Table:
     for arm in arms:
         for run in arm.runs:
             values = [_with_arrow(outcomes_of[run.path].get(name, "")) for name in names]
-            rows.append(Row([arm.name, str(run.seed), status(run), *values, run.created[:10], str(run.path)]))
+            rows.append(
+                Row(
+                    [
+                        arm.name,
+                        str(run.seed),
+                        status(run),
+                        *values,
+                        run.created[:10],
+                        str(run.path),
+                    ]
+                )
+            )
     return Table([Block(columns, rows)])

@@ -42,7 +42,15 @@ MOST_RUNS = 10
 MOST_PROMPTS = 5_000
 """Prompts of a run or log that the list shows: nobody reads more, and a page of more is slow."""
 
-_SHOWN = ("status", "rank", "confidence", "given_label", "proposed_label", "proposal_confidence", "change")
+_SHOWN = (
+    "status",
+    "rank",
+    "confidence",
+    "given_label",
+    "proposed_label",
+    "proposal_confidence",
+    "change",
+)
 _MOST_ANSWERS = 6
 
 MOST_TEXT = 16_000_000
@@ -51,14 +59,25 @@ MOST_TEXT = 16_000_000
 PROMPTS_A_BLOCK = 50
 """Responses are unpacked when a prompt is opened, those of so many prompts at once."""
 
-_NO_QUESTIONS = (
-    "The questions are not shown: the log has no column of prompts. An audit given the data set shows them."
-)
+_NO_QUESTIONS = "The questions are not shown: the log has no column of prompts. An audit given the data set shows them."
 
 _ANSWERS = ("true_answer", "given_label", "majority_answer", "effective_label")
 _COLUMNS = (
-    *("prompt_id", "visit", "step", "noise_type", "given_label_count", "majority_count", "rollouts"),
-    *("label_source", "majority_is_correct", "majority_is_noisy_label", "effective_label_is_correct"),
+    *(
+        "prompt_id",
+        "visit",
+        "step",
+        "noise_type",
+        "given_label_count",
+        "majority_count",
+        "rollouts",
+    ),
+    *(
+        "label_source",
+        "majority_is_correct",
+        "majority_is_noisy_label",
+        "effective_label_is_correct",
+    ),
     *_ANSWERS,
 )
 
@@ -88,20 +107,30 @@ class Labels:
     @classmethod
     def of(cls, result: Audit, prompts: Mapping[str, Prompt], judge: Judge) -> Labels:
         """The prompts that an audit doubts most, with its verdicts."""
-        first = result.prompts.sort("is_verified", descending=True, maintain_order=True).head(MOST_PROMPTS)
+        first = result.prompts.sort("is_verified", descending=True, maintain_order=True).head(
+            MOST_PROMPTS
+        )
         rows = {row["prompt_id"]: row for row in first.iter_rows(named=True)}
         ids = sorted(rows, key=natural)
-        values: dict[str, list[Any]] = {name: [rows[prompt][name] for prompt in ids] for name in _SHOWN}
+        values: dict[str, list[Any]] = {
+            name: [rows[prompt][name] for prompt in ids] for name in _SHOWN
+        }
         truths = [prompts[name].asked(prompts[name].true_answer) for name in ids]
         right = is_right(values["proposed_label"], truths, judge)
         for name in ("confidence", "proposal_confidence"):
-            values[name] = [None if value is None else round(value, 3) for value in values[name]]
+            values[name] = [
+                None if value is None else round(value, 3) for value in values[name]
+            ]
         # The given label is never cut: it may be exported as verified.
         values["given_label"] = [
             None if label == NEVER_REWARDED else label for label in values["given_label"]
         ]
-        values["proposed_label"] = [text and texts.shortened(text) for text in values["proposed_label"]]
-        values["proposal_is_right"] = [None if np.isnan(verdict) else bool(verdict) for verdict in right]
+        values["proposed_label"] = [
+            text and texts.shortened(text) for text in values["proposed_label"]
+        ]
+        values["proposal_is_right"] = [
+            None if np.isnan(verdict) else bool(verdict) for verdict in right
+        ]
         values["evidence"] = [texts.shortened(evidence(rows[name])) for name in ids]
         answers = _answers(result.tally, set(ids))
         values["answers"] = [answers.get(name) for name in ids]
@@ -114,15 +143,21 @@ def audited_labels(run: Run, verified: Path | None = None) -> Labels:
     """The audit of a run (`olr audit RUN`, with `--verified` if there is such a file)."""
     try:
         history = audit_history(run.path, [])
-        with Judge(ledger=history.given_up, keep=False, tolerance=history.recipe.data.tolerance) as judge:
+        with Judge(
+            ledger=history.given_up, keep=False, tolerance=history.recipe.data.tolerance
+        ) as judge:
             found = audit(history, judge, verified=[] if verified is None else [verified])
             return Labels.of(found, history.prompts, judge)
     except UserError as error:
         if verified is not None:
             raise
-        ids = sorted(run.labels.select(pl.col("prompt_id").unique()).collect()["prompt_id"], key=natural)
+        ids = sorted(
+            run.labels.select(pl.col("prompt_id").unique()).collect()["prompt_id"], key=natural
+        )
         shown = ids[:MOST_PROMPTS]
-        return Labels(shown, len(ids) - len(shown), None, {}, [f"The labels are not audited: {error}."])
+        return Labels(
+            shown, len(ids) - len(shown), None, {}, [f"The labels are not audited: {error}."]
+        )
 
 
 def _answers(tally: Tally, ids: Container[str]) -> dict[str, list[list[Any]]]:
@@ -134,7 +169,10 @@ def _answers(tally: Tally, ids: Container[str]) -> dict[str, list[list[Any]]]:
     counts = (
         tally.counts.filter(pl.col("prompt").is_in(wanted))
         .group_by("answer")
-        .agg(pl.col("count").sum(), by=pl.concat_list("model", "count").sort_by("count", descending=True))
+        .agg(
+            pl.col("count").sum(),
+            by=pl.concat_list("model", "count").sort_by("count", descending=True),
+        )
     )
     places = pl.int_range(pl.len(), dtype=pl.Int64).alias("answer")
     rows = (
@@ -149,7 +187,12 @@ def _answers(tally: Tally, ids: Container[str]) -> dict[str, list[list[Any]]]:
         "prompt", "spelling", "answer", "count", "by"
     ).iter_rows():
         is_label = bool(answer == tally.label_answers[prompt])
-        known = [texts.shortened(spelling), is_label, count, by if len(tally.models) > 1 else []]
+        known = [
+            texts.shortened(spelling),
+            is_label,
+            count,
+            by if len(tally.models) > 1 else [],
+        ]
         answers.setdefault(tally.prompt_ids[prompt], []).append(known)
     return answers
 
@@ -165,7 +208,12 @@ def prompt_list(
         An ``option`` element a run, the elements that hold the data, and sentences on what is left out.
     """
     runs = [(arm.name, run) for arm in arms for run in arm.runs]
-    by_seed = [run for seeds in zip_longest(*(arm.runs for arm in arms)) for run in seeds if run is not None]
+    by_seed = [
+        run
+        for seeds in zip_longest(*(arm.runs for arm in arms))
+        for run in seeds
+        if run is not None
+    ]
     chosen = {run.path for run in by_seed[:MOST_RUNS]}
     shown = [(name, run) for name, run in runs if run.path in chosen]
     notes, options, data = [], [], []
@@ -192,7 +240,11 @@ def _left_out(labels: Labels, source: Path, command: str) -> Iterator[str]:
 
 
 def audit_data(
-    history: RolloutHistory, result: Audit, judge: Judge, responses: pl.DataFrame | None, command: str
+    history: RolloutHistory,
+    result: Audit,
+    judge: Judge,
+    responses: pl.DataFrame | None,
+    command: str,
 ) -> tuple[list[Element], list[str]]:
     """The list of an audit's prompts, as the queue; `responses`: of a log, as `texts.Sampled` keeps them.
 
@@ -211,23 +263,36 @@ def audit_data(
         (run,) = find_runs([history.source])
         return _run_data("run0", run, labels, MOST_TEXT, facts), notes
     histories = _of_log(history, labels.ids)
-    facts |= {"run": str(history.source), "questionsNote": "" if labels.questions else _NO_QUESTIONS}
-    by_prompt, longest = ([], 0) if responses is None else texts.by_prompt(responses, labels.ids, MOST_TEXT)
+    facts |= {
+        "run": str(history.source),
+        "questionsNote": "" if labels.questions else _NO_QUESTIONS,
+    }
+    by_prompt, longest = (
+        ([], 0) if responses is None else texts.by_prompt(responses, labels.ids, MOST_TEXT)
+    )
     facts["responsesNote"] = (
         f"At most {2 * texts.SAMPLES} responses to a prompt are in this file, cut to {longest:,} characters."
         if by_prompt
         else "The log has answers and no responses."
     )
-    return _elements("run0", histories, facts, labels, labels.questions, by_prompt, MOST_TEXT), notes
+    return _elements(
+        "run0", histories, facts, labels, labels.questions, by_prompt, MOST_TEXT
+    ), notes
 
 
-def _run_data(prefix: str, run: Run, labels: Labels, budget: int, facts: Mapping[str, Any]) -> list[Element]:
+def _run_data(
+    prefix: str, run: Run, labels: Labels, budget: int, facts: Mapping[str, Any]
+) -> list[Element]:
     histories = prompt_histories(run, labels.ids)
-    questions, why_none = (labels.questions, "") if labels.questions else texts.questions(run.path)
+    questions, why_none = (
+        (labels.questions, "") if labels.questions else texts.questions(run.path)
+    )
     responses = texts.read_responses(run.path, histories.ends)
     middle = texts.affordable(histories.middle, responses, budget)
     if not middle.is_empty():
-        responses = pl.concat([responses, texts.read_responses(run.path, middle)]).sort(texts.ORDER)
+        responses = pl.concat([responses, texts.read_responses(run.path, middle)]).sort(
+            texts.ORDER
+        )
     by_prompt, longest = texts.by_prompt(responses, labels.ids, budget)
     facts = {
         "run": str(run.path),
@@ -253,7 +318,9 @@ def _elements(
         **facts,
         "isPart": labels.left_out > 0,
         "arrays": list(histories.arrays),
-        "questions": texts.cut_questions(questions, histories.header["ids"], budget) if questions else None,
+        "questions": texts.cut_questions(questions, histories.header["ids"], budget)
+        if questions
+        else None,
         "promptsABlock": PROMPTS_A_BLOCK,
     }
     return [
@@ -262,7 +329,8 @@ def _elements(
         *(array_data(f"{prefix}-{name}", values) for name, values in histories.arrays.items()),
         *(
             json_data(
-                f"{prefix}-responses-{start // PROMPTS_A_BLOCK}", by_prompt[start : start + PROMPTS_A_BLOCK]
+                f"{prefix}-responses-{start // PROMPTS_A_BLOCK}",
+                by_prompt[start : start + PROMPTS_A_BLOCK],
             )
             for start in range(0, len(by_prompt), PROMPTS_A_BLOCK)
         ),
@@ -271,7 +339,9 @@ def _elements(
 
 def json_data(name: str, value: Any) -> Element:
     """Any JSON value, as data that the page's script can ask for by name."""
-    return _data(name, "json", json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii"))
+    return _data(
+        name, "json", json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii")
+    )
 
 
 def array_data(name: str, values: Array) -> Element:
@@ -317,7 +387,10 @@ def prompt_histories(run: Run, ids: Sequence[str]) -> PromptHistories:
     last = np.zeros(len(ids), dtype=np.int64)
     np.maximum.at(last, prompt, visit)
     final = visit == last[prompt]
-    visits_made, is_end = rows.select("prompt_id", "visit", "step"), pl.Series(final) | (rows["visit"] == 1)
+    visits_made, is_end = (
+        rows.select("prompt_id", "visit", "step"),
+        pl.Series(final) | (rows["visit"] == 1),
+    )
     strings = ["", *sorted({text for name in _ANSWERS for text in rows[name].unique() if text})]
     noise_types = rows["noise_type"].fill_null("").unique().sort().to_list()
 
@@ -346,7 +419,9 @@ def prompt_histories(run: Run, ids: Sequence[str]) -> PromptHistories:
             "given": of_prompts(_codes(rows["given_label"], strings)),
             "true": of_prompts(_codes(rows["true_answer"], strings)),
             "last": last,
-            "label_right": of_prompts((rows["effective_label_is_correct"].cast(pl.Int64) + 1).fill_null(0)),
+            "label_right": of_prompts(
+                (rows["effective_label_is_correct"].cast(pl.Int64) + 1).fill_null(0)
+            ),
             "kind": of_visits(rows["kind"]),
             "votes": of_visits(rows["majority_count"]),
             "majority": of_visits(_codes(rows["majority_answer"], strings)),
@@ -373,12 +448,16 @@ def _of_log(history: RolloutHistory, ids: Sequence[str]) -> PromptHistories:
         "sources": [""],
     }
     nobody = pl.DataFrame()
-    return PromptHistories(header, {"true": np.array([places[text] for text in truths])}, nobody, nobody)
+    return PromptHistories(
+        header, {"true": np.array([places[text] for text in truths])}, nobody, nobody
+    )
 
 
 def _kind() -> pl.Expr:
     # The majority is the one class with the most rollouts (R9): a label that as many match is the majority.
-    is_given = pl.col("given_label").is_not_null() & (pl.col("given_label_count") >= pl.col("majority_count"))
+    is_given = pl.col("given_label").is_not_null() & (
+        pl.col("given_label_count") >= pl.col("majority_count")
+    )
     right = pl.col("majority_is_correct").cast(pl.Boolean)
     is_noise = pl.col("majority_is_noisy_label").cast(pl.Boolean).fill_null(value=False)
     return (

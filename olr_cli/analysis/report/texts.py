@@ -32,7 +32,17 @@ ORDER = ("prompt_id", "visit", "view", "sample")
 _HEAD = 1 / 3
 """Share of a cut text that is its beginning."""
 
-_STORED = ("prompt_id", "visit", "sample", "view", "answer", "reward", "is_correct", "tokens", "truncated")
+_STORED = (
+    "prompt_id",
+    "visit",
+    "sample",
+    "view",
+    "answer",
+    "reward",
+    "is_correct",
+    "tokens",
+    "truncated",
+)
 _SHOWN = (*_STORED[1:], "model")
 
 
@@ -46,7 +56,11 @@ def ends(text: str, length: int) -> tuple[str, str]:
 
 def shortened(text: str) -> str:
     """An answer or a sentence in at most `LONGEST_ANSWER` characters; what is left out shows as an ellipsis."""
-    return text if len(text) <= LONGEST_ANSWER else f"{text[: LONGEST_ANSWER - 1]}\N{HORIZONTAL ELLIPSIS}"
+    return (
+        text
+        if len(text) <= LONGEST_ANSWER
+        else f"{text[: LONGEST_ANSWER - 1]}\N{HORIZONTAL ELLIPSIS}"
+    )
 
 
 def questions(run: Path) -> tuple[Mapping[str, tuple[str, str]], str]:
@@ -62,8 +76,13 @@ def asked(prompts: Iterable[Prompt]) -> dict[str, tuple[str, str]]:
     texts = {}
     for prompt in prompts:
         question = question_of(prompt.messages)
-        others = [m for m in prompt.messages if not (m.role == "user" and question in m.content)]
-        texts[prompt.prompt_id] = question, "\n\n".join(f"[{m.role}] {m.content}" for m in others)
+        others = [
+            m for m in prompt.messages if not (m.role == "user" and question in m.content)
+        ]
+        texts[prompt.prompt_id] = (
+            question,
+            "\n\n".join(f"[{m.role}] {m.content}" for m in others),
+        )
     return texts
 
 
@@ -94,7 +113,9 @@ def read_responses(run: Path, visits: pl.DataFrame) -> pl.DataFrame:
     wanted = visits.select("prompt_id", "visit")
     place = pl.col("sample").rank("ordinal").over("prompt_id", "visit", "view")
     shards = [
-        _with_ends(shard.join(wanted, on=["prompt_id", "visit"], how="semi").filter(place <= SAMPLES))
+        _with_ends(
+            shard.join(wanted, on=["prompt_id", "visit"], how="semi").filter(place <= SAMPLES)
+        )
         for shard in read_rollout_steps(run, (*_STORED, "response"), set(visits["step"]))
     ]
     return pl.concat(shards).sort(ORDER)
@@ -108,7 +129,9 @@ def _with_ends(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.with_columns(
         length=length,
         head=pl.when(fits).then("response").otherwise(pl.col("response").str.head(head)),
-        tail=pl.when(fits).then(pl.lit("")).otherwise(pl.col("response").str.tail(LONGEST - head)),
+        tail=pl.when(fits)
+        .then(pl.lit(""))
+        .otherwise(pl.col("response").str.tail(LONGEST - head)),
     ).drop("response")
 
 
@@ -127,7 +150,9 @@ class Sampled:
         for rows in self._steps:
             if "response" in rows.columns:
                 known = [name for name in (*_SHOWN, "response") if name in rows.columns]
-                self._kept.append(_with_ends(_few(rows.select("prompt_id", *known).drop_nulls("response"))))
+                self._kept.append(
+                    _with_ends(_few(rows.select("prompt_id", *known).drop_nulls("response")))
+                )
             yield rows
 
     @property
@@ -157,7 +182,9 @@ def affordable(visits: pl.DataFrame, read: pl.DataFrame, budget: int) -> pl.Data
     return visits if size * (known + len(visits)) <= budget * known else visits.clear()
 
 
-def by_prompt(responses: pl.DataFrame, ids: Sequence[str], budget: int) -> tuple[list[list[Any]], int]:
+def by_prompt(
+    responses: pl.DataFrame, ids: Sequence[str], budget: int
+) -> tuple[list[list[Any]], int]:
     """Responses of `read_responses` to some prompts as JSON values, cut so that all fit into a budget of characters.
 
     Returns:
@@ -175,5 +202,7 @@ def by_prompt(responses: pl.DataFrame, ids: Sequence[str], budget: int) -> tuple
         if reward is not None and not math.isfinite(reward):
             row["reward"] = str(reward)
         left_out = row["length"] - len(head) - len(tail)
-        listed[row["prompt_id"]].append([*(row.get(name) for name in _SHOWN), head, tail, left_out])
+        listed[row["prompt_id"]].append(
+            [*(row.get(name) for name in _SHOWN), head, tail, left_out]
+        )
     return list(listed.values()), limit

@@ -37,17 +37,26 @@ _SOURCES: Mapping[LabelSource, str] = {
 }
 
 _VERDICTS = dict(
-    zip(VERDICTS, (("✓", "right"), ("✗", "wrong"), ("!", "flawed question"), ("?", "unsure")), strict=True)
+    zip(
+        VERDICTS,
+        (("✓", "right"), ("✗", "wrong"), ("!", "flawed question"), ("?", "unsure")),
+        strict=True,
+    )
 )
 """Verdict -> the sign of its button, and its name."""
 
 WORDS: Mapping[str, Any] = {
-    "kinds": [{"css": css, "height": height, "name": name} for css, height, name in _KINDS.values()],
+    "kinds": [
+        {"css": css, "height": height, "name": name} for css, height, name in _KINDS.values()
+    ],
     "sources": _SOURCES,
     "verdicts": _VERDICTS,
 }
 
 STATUS_OPTIONS = [
-    element("option", "no label" if status == "missing" else status, value=status) for status in STATUSES
+    element("option", "no label" if status == "missing" else status, value=status)
+    for status in STATUSES
 ]
-VERDICT_OPTIONS = [element("option", name, value=verdict) for verdict, (_, name) in _VERDICTS.items()]
+VERDICT_OPTIONS = [
+    element("option", name, value=verdict) for verdict, (_, name) in _VERDICTS.items()
+]

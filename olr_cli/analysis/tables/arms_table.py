@@ -20,7 +20,9 @@ from olr_cli.tables import NOTHING, UNKNOWN, Block, Cell, Column, Row, Table
 from olr_cli.tables.table import joined
 
 
-def arms_table(arms: Sequence[Arm], baseline: str | None = None, reference: str | None = None) -> Table:
+def arms_table(
+    arms: Sequence[Arm], baseline: str | None = None, reference: str | None = None
+) -> Table:
     """In a terminal one block per metric; elsewhere one row per arm. A metric without any value is left out.
 
     The others are compared with the arm named `baseline`, by default the first. With a `reference`, an arm named as
@@ -30,7 +32,8 @@ def arms_table(arms: Sequence[Arm], baseline: str | None = None, reference: str 
     names = [arm.name for arm in arms]
     if baseline is not None and reference is not None:
         raise UserError(
-            "both say what arms are compared with; leave one of them out", "baseline and reference"
+            "both say what arms are compared with; leave one of them out",
+            "baseline and reference",
         )
     best = next(filter(None, (reference, baseline)), names[0])
     if best not in names:
@@ -40,9 +43,17 @@ def arms_table(arms: Sequence[Arm], baseline: str | None = None, reference: str 
     known = summarise(at_the_end(arms), references, best if reference else "")
     metrics = [metric for metric in TITLES if any(key.metric == metric for key in known)]
     if not metrics:
-        raise Lack("held-out accuracy (data.test), true answers or labels, and these runs have none")
-    cells = {Key(metric, arm): known.get(Key(metric, arm), UNKNOWN) for metric in metrics for arm in names}
-    details = [_detail(metric, names, cells, best, has_shares=bool(reference)) for metric in metrics]
+        raise Lack(
+            "held-out accuracy (data.test), true answers or labels, and these runs have none"
+        )
+    cells = {
+        Key(metric, arm): known.get(Key(metric, arm), UNKNOWN)
+        for metric in metrics
+        for arm in names
+    }
+    details = [
+        _detail(metric, names, cells, best, has_shares=bool(reference)) for metric in metrics
+    ]
     whom = f"X for an arm X+method, else to {best}" if reference else best
     notes = [
         f"Mean ± sd; in brackets the difference to {whom}, paired by seed, with Student's 95 % interval."
@@ -50,11 +61,18 @@ def arms_table(arms: Sequence[Arm], baseline: str | None = None, reference: str 
     footnotes = [*notes_on_differences(cells.values(), whom)]
     if reference:
         least = f"{100 * SMALLEST_GAP:.0f} points"
-        footnotes.append(f"Recovered: of the gap from X to {best}, by X+method; none of a gap below {least}.")
+        footnotes.append(
+            f"Recovered: of the gap from X to {best}, by X+method; none of a gap below {least}."
+        )
     footnotes += sorted(without_difference(known, references))
     footnotes += _on_other_questions(arms, references, known)
     rows = [
-        {"metric": key.metric, "arm": key.arm, "baseline": references.get(key.arm), **flat(cell)}
+        {
+            "metric": key.metric,
+            "arm": key.arm,
+            "baseline": references.get(key.arm),
+            **flat(cell),
+        }
         | (_share(cell) if reference else {})
         for key, cell in cells.items()
     ]
@@ -66,9 +84,14 @@ def _on_other_questions(
 ) -> Iterator[str]:
     """Sentences on arms whose held-out accuracy is compared with one on other questions."""
     first = {arm.name: arm.runs[0].settings for arm in arms}
-    held_out = {name: keys.get("data.test", keys.get("data.train")) for name, keys in first.items()}
+    held_out = {
+        name: keys.get("data.test", keys.get("data.train")) for name, keys in first.items()
+    }
     for name, other in references.items():
-        if held_out[name] != held_out[other] and cells.get(Key(HELD_OUT.name, name), UNKNOWN).change:
+        if (
+            held_out[name] != held_out[other]
+            and cells.get(Key(HELD_OUT.name, name), UNKNOWN).change
+        ):
             yield (
                 f"{name} is measured on {held_out[name]}, {other} on {held_out[other]}: their difference in held-out"
                 " accuracy is no difference of methods."
@@ -91,12 +114,22 @@ def _detail(
     metric: str, arms: Sequence[str], cells: Mapping[Key, Cell], best: str, *, has_shares: bool
 ) -> Block:
     """A metric for a terminal, a row for each arm."""
-    heads = ["arm", "n", "mean", "sd", "difference", "95 % interval", *["gap\nrecovered, %"] * has_shares]
+    heads = [
+        "arm",
+        "n",
+        "mean",
+        "sd",
+        "difference",
+        "95 % interval",
+        *["gap\nrecovered, %"] * has_shares,
+    ]
     rows = []
     for arm in arms:
         cell = cells[Key(metric, arm)]
         change, share = cell.change or UNKNOWN, cell.recovered or UNKNOWN
-        compared = ["baseline", ""] if arm == best else [change.brief, change.interval or NOTHING]
+        compared = (
+            ["baseline", ""] if arm == best else [change.brief, change.interval or NOTHING]
+        )
         shares = [share.full] * has_shares
         rows.append(Row([arm, str(cell.n), cell.brief, cell.text(cell.sd), *compared, *shares]))
     return Block([*map(Column, heads)], rows, f"{TITLES[metric]}, %", only="terminal")
@@ -104,7 +137,11 @@ def _detail(
 
 def _document(metrics: Sequence[str], arms: Sequence[str], cells: Mapping[Key, Cell]) -> Block:
     """A row for each arm, with all metrics."""
-    columns = [Column("arm"), Column("n"), *(Column(f"{TITLES[metric]}, %") for metric in metrics)]
+    columns = [
+        Column("arm"),
+        Column("n"),
+        *(Column(f"{TITLES[metric]}, %") for metric in metrics),
+    ]
     rows = []
     for arm in arms:
         of_arm = [cells[Key(metric, arm)] for metric in metrics]

@@ -50,7 +50,9 @@ def _training_time(arm: Arm) -> TrainingTime | None:
     """None if no run of the arm has the time of a step."""
     timed = {}
     for run in arm.runs:
-        if steps := [step for step in read_metrics(run.path, "time/step") if "time/labels" in step]:
+        if steps := [
+            step for step in read_metrics(run.path, "time/step") if "time/labels" in step
+        ]:
             timed[run.path] = steps
     if not timed:
         return None
@@ -58,13 +60,18 @@ def _training_time(arm: Arm) -> TrainingTime | None:
     if not finished:
         return TrainingTime(arm, 0, {})
     total = median(
-        sum(step["time/step"] - step.get("time/evaluation", 0.0) for step in steps) for steps in finished
+        sum(step["time/step"] - step.get("time/evaluation", 0.0) for step in steps)
+        for steps in finished
     )
     update = median(sum(step["time/labels"] for step in steps) for steps in finished)
-    return TrainingTime(arm, len(finished), dict(zip(PHASES, (total - update, update, total), strict=True)))
+    return TrainingTime(
+        arm, len(finished), dict(zip(PHASES, (total - update, update, total), strict=True))
+    )
 
 
-def _line(arm: str, phase: str, seconds: float | None = None, runs: int | None = None) -> dict[str, Any]:
+def _line(
+    arm: str, phase: str, seconds: float | None = None, runs: int | None = None
+) -> dict[str, Any]:
     return {"arm": arm, "phase": phase, "n": runs, "seconds": seconds}
 
 
@@ -74,7 +81,9 @@ def _notes(times: Sequence[TrainingTime], *, with_published: bool) -> Iterator[s
     if len(machines) == 1:
         yield f"Measured on: {next(iter(machines))}."
     else:
-        named = "; ".join(f"{', '.join(names)} on {machine}" for machine, names in machines.items())
+        named = "; ".join(
+            f"{', '.join(names)} on {machine}" for machine, names in machines.items()
+        )
         yield f"Times of different machines do not compare: {named}."
     yield (
         "The OLR update is vote, history, criteria, labels, rewards and records. Every method keeps vote and history,"

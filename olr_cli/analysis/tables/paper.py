@@ -23,7 +23,13 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from olr_cli.analysis.arms import Arm, measured, telling_settings
-from olr_cli.analysis.frame import Lack, flat, notes_on_differences, summarise, without_difference
+from olr_cli.analysis.frame import (
+    Lack,
+    flat,
+    notes_on_differences,
+    summarise,
+    without_difference,
+)
 from olr_cli.analysis.outcomes import BELOW_START, HELD_OUT, source_of, task
 from olr_cli.evaluation.published import PublishedRow, Setting, published_table, setting_of
 from olr_cli.grouping import gathered
@@ -56,7 +62,9 @@ _METHOD_TITLES = {
 }
 """What the paper calls the methods, and the parts of mixed ones."""
 
-_WITHOUT_LABELS = frozenset({_BASE, *(name for name, row in METHODS.items() if not row.needs_labels)})
+_WITHOUT_LABELS = frozenset(
+    {_BASE, *(name for name, row in METHODS.items() if not row.needs_labels)}
+)
 """Methods for which noise makes no row of its own."""
 
 _DEPARTING = frozenset(
@@ -81,7 +89,10 @@ _USUAL = Setting("Qwen3-4B-Base", slope_threshold=Decimal("0.05"), warmup_epochs
 
 _SYMBOLS = {"slope_threshold": "delta", "warmup_epochs": "T"}
 
-_REFERENCES = {"grpo": "GRPO under the same noise", "olr": "OLR with both criteria under the same noise"}
+_REFERENCES = {
+    "grpo": "GRPO under the same noise",
+    "olr": "OLR with both criteria under the same noise",
+}
 """What the other rows are compared with, within a sentence: the first that a table has."""
 
 _MISPRINTS = {
@@ -135,13 +146,24 @@ class PaperTable:
     """
 
     def __init__(
-        self, name: str, arms: Sequence[Arm], models: Sequence[Path] = (), *, with_published: bool = False
+        self,
+        name: str,
+        arms: Sequence[Arm],
+        models: Sequence[Path] = (),
+        *,
+        with_published: bool = False,
     ) -> None:
         printed = published_table(name)
-        values = {key: {getattr(row.setting, key) for row in printed} - {None} for key in _WORDS}
+        values = {
+            key: {getattr(row.setting, key) for row in printed} - {None} for key in _WORDS
+        }
         # The field that the name of a row has besides the method, and the one that tells rows of one noise apart.
         self._named = next((key for key in _WORDS if len(values[key]) > 1), "")
-        others = (key for key in _WORDS if key != "noise_ratio" and values[key] - {getattr(_USUAL, key)})
+        others = (
+            key
+            for key in _WORDS
+            if key != "noise_ratio" and values[key] - {getattr(_USUAL, key)}
+        )
         self._varies = next(others, "")
         self._name, self._arms = name, arms
         self._reference, self._in_words = compared_with(name)
@@ -150,7 +172,9 @@ class PaperTable:
         self._printed = {self._key(row.setting): row for row in printed}
         self._settings = {arm.name: setting_of(arm.runs[0].path) for arm in arms}
         self._by_key = gathered((self._key(self._settings[arm.name]), arm) for arm in arms)
-        self._references = {arm.name: other for arm in arms if (other := self._reference_arm(arm))}
+        self._references = {
+            arm.name: other for arm in arms if (other := self._reference_arm(arm))
+        }
         self._compared = {arm: other.name for arm, other in self._references.items()}
         self._summary = summarise(measured(arms, self._source.values), self._compared)
         self._cells: defaultdict[str, dict[str, Cell]] = defaultdict(dict)
@@ -182,20 +206,32 @@ class PaperTable:
         if not self._source.is_held_out:
             footnotes.append("For sd and intervals: --format markdown, latex or csv.")
         return Table(
-            [Block([column for column, _ in columns], rows)], [*self._lines()], self.notes, footnotes
+            [Block([column for column, _ in columns], rows)],
+            [*self._lines()],
+            self.notes,
+            footnotes,
         )
 
     def _columns(self) -> Iterator[tuple[Column, _Shown]]:
         to = f"to {_METHOD_TITLES[self._reference]}"
         brief, in_full = to.replace(" ", "\n"), f"{to} [95 %]"
         held_out = self._source.is_held_out
-        yield Column("") if held_out else Column("scores, %", "scores, % ± sd"), lambda row: row.name
-        yield Column("n"), lambda row: str(max((cell.n for cell in row.cells.values()), default=0) or "")
+        yield (
+            Column("") if held_out else Column("scores, %", "scores, % ± sd"),
+            lambda row: row.name,
+        )
+        yield (
+            Column("n"),
+            lambda row: str(max((cell.n for cell in row.cells.values()), default=0) or ""),
+        )
         for score in self._source.columns:
             ours = partial(_cell, score.name)
             change = partial(ours, is_change=True)
             if held_out:
-                yield Column("held-out\n% ± sd", f"{score.title}, % ± sd"), partial(ours, in_full=True)
+                yield (
+                    Column("held-out\n% ± sd", f"{score.title}, % ± sd"),
+                    partial(ours, in_full=True),
+                )
                 yield Column(f"{to}\n[95 %]", in_full), partial(change, in_full=True)
             elif score.is_average:
                 yield Column(f"{score.title}\nmean"), ours
@@ -223,7 +259,11 @@ class PaperTable:
                     "published": papers.value,
                     "published_difference": papers.change and papers.change.value,
                 }
-                below, of = row.below_start if row.below_start and name == HELD_OUT.name else (None, None)
+                below, of = (
+                    row.below_start
+                    if row.below_start and name == HELD_OUT.name
+                    else (None, None)
+                )
                 yield {
                     "block": row.block,
                     "method": setting.method,
@@ -248,7 +288,9 @@ class PaperTable:
         """The key of the row that a row is compared with; None for no comparison."""
         if setting.method == self._reference or _uses_no_labels(setting):
             return None
-        return self._key(replace(setting, method=self._reference, slope_threshold=None, warmup_epochs=None))
+        return self._key(
+            replace(setting, method=self._reference, slope_threshold=None, warmup_epochs=None)
+        )
 
     def _all_rows(self) -> Iterator[PaperRow]:
         """The paper's rows, with all our arms of each or none; then ours that it doesn't have, by noise."""
@@ -256,9 +298,13 @@ class PaperTable:
         for key, printed in self._printed.items():
             block, label = self._names(printed.setting)
             rows[key] = PaperRow(block, label, printed.setting, published=self._papers(printed))
-        ours = sorted((self._settings[arms[0].name] for arms in self._by_key.values()), key=self._place)
+        ours = sorted(
+            (self._settings[arms[0].name] for arms in self._by_key.values()), key=self._place
+        )
         for setting in (*(Setting(start.model) for start in self._source.starts), *ours):
-            rows.setdefault(self._key(setting), PaperRow(OTHERS, self._full_label(setting), setting))
+            rows.setdefault(
+                self._key(setting), PaperRow(OTHERS, self._full_label(setting), setting)
+            )
         for key, row in rows.items():
             yield from [*self._ours(key, row)] or [row]
 
@@ -274,7 +320,9 @@ class PaperTable:
     def _names(self, setting: Setting) -> tuple[str, str]:
         """The title of the rows under the noise of one of the paper's rows, and what the row is called below it."""
         words = _words(setting, self._named)
-        if words and self._named == "warmup_epochs":  # the paper prints the authors' start_select_epoch
+        if (
+            words and self._named == "warmup_epochs"
+        ):  # the paper prints the authors' start_select_epoch
             words += f" (printed {setting.warmup_epochs - 1})"  # type: ignore[operator]  # there are words for it
         label = " at ".join(filter(None, (_method_title(setting), words)))
         if setting.noise_type is None:
@@ -311,7 +359,10 @@ class PaperTable:
 
         def differences(other: Arm) -> int:
             others = other.settings()
-            return sum(settings.get(name) != others.get(name) for name in settings.keys() | others.keys())
+            return sum(
+                settings.get(name) != others.get(name)
+                for name in settings.keys() | others.keys()
+            )
 
         candidates = self._by_key.get(self._reference_key(self._settings[arm.name]), [])
         same_task = (other for other in candidates if task(other.runs[0]) == task(arm.runs[0]))
@@ -322,7 +373,9 @@ class PaperTable:
     def _notes(self) -> Iterator[str]:
         yield from self._source.notes
         if self._published:
-            trained = next(row.setting for row in self._printed.values() if row.setting.method != _BASE)
+            trained = next(
+                row.setting for row in self._printed.values() if row.setting.method != _BASE
+            )
             yield (
                 f"Published: {trained.model} trained on {trained.train_prompts:,} prompts; means over the six"
                 " in-distribution (ID) and the three out-of-distribution (OOD) benchmarks, and differences of them, are"
@@ -333,8 +386,12 @@ class PaperTable:
                 "The levels of ours and of the published scores compare only for the same policy, prompts and"
                 " benchmarks; orders and signs of differences do."
             )
-        cells = [row.cells.get(score.name) for row in self.rows for score in self._source.columns]
-        yield from notes_on_differences(cells, self._in_words, "ours " if self._published else "")
+        cells = [
+            row.cells.get(score.name) for row in self.rows for score in self._source.columns
+        ]
+        yield from notes_on_differences(
+            cells, self._in_words, "ours " if self._published else ""
+        )
         if self._source.is_held_out:
             yield "Below start: how many of the n runs ended below their own accuracy before training."
         yield from self._gaps()
@@ -344,14 +401,22 @@ class PaperTable:
 
     def _gaps(self) -> Iterator[str]:
         absent = gathered(
-            (row.block, row.label) for row in self.rows if row.arm is None and row.setting.method != _BASE
+            (row.block, row.label)
+            for row in self.rows
+            if row.arm is None and row.setting.method != _BASE
         )
         if absent:
-            named = "; ".join(f"{block.lower()}: {', '.join(labels)}" for block, labels in absent.items())
+            named = "; ".join(
+                f"{block.lower()}: {', '.join(labels)}" for block, labels in absent.items()
+            )
             yield f"No runs of {named}."
         for row in self.rows:
             if row.arm is not None and not row.cells:
-                place = f", {row.block.lower()}" if row.setting.noise_type and row.block != OTHERS else ""
+                place = (
+                    f", {row.block.lower()}"
+                    if row.setting.noise_type and row.block != OTHERS
+                    else ""
+                )
                 yield f"No value of {row.name}{place}."
         yield from without_difference(self._summary, self._compared)
 
@@ -366,7 +431,11 @@ def departures(arms: Sequence[Arm], varies: str) -> Iterator[str]:
     """Sentences on where arms are not what their rows' names say, but for the field that the table varies."""
     for name, symbol in _SYMBOLS.items():
         methods = [arm.olr for arm in arms if arm.olr]
-        ours = {getattr(it, name) for it in methods if name != "slope_threshold" or "slope" in it.criteria}
+        ours = {
+            getattr(it, name)
+            for it in methods
+            if name != "slope_threshold" or "slope" in it.criteria
+        }
         papers = getattr(_USUAL, name)
         if name != varies and ours - {papers}:
             values = ", ".join(map(str, sorted(ours)))
@@ -390,7 +459,12 @@ def _words(setting: Setting, name: str) -> str:
 
 
 def _cell(
-    name: str, row: PaperRow, *, is_published: bool = False, is_change: bool = False, in_full: bool = False
+    name: str,
+    row: PaperRow,
+    *,
+    is_published: bool = False,
+    is_change: bool = False,
+    in_full: bool = False,
 ) -> str | Cell:
     """A row's score; `in_full` in a terminal too."""
     cell = (row.published if is_published else row.cells).get(name)

@@ -20,8 +20,22 @@ from transformers.masking_utils import sdpa_mask
 _NAME = "sdpa_without_copies"
 
 _KNOWN = {
-    *("is_causal", "position_bias", "sliding_window", "use_cache", "past_key_values", "cache_position"),
-    *("position_ids", "cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "num_items_in_batch"),
+    *(
+        "is_causal",
+        "position_bias",
+        "sliding_window",
+        "use_cache",
+        "past_key_values",
+        "cache_position",
+    ),
+    *(
+        "position_ids",
+        "cu_seq_lens_q",
+        "cu_seq_lens_k",
+        "max_length_q",
+        "max_length_k",
+        "num_items_in_batch",
+    ),
     *("output_attentions", "output_hidden_states", "output_router_logits"),
 }
 """Arguments that models give to their attention and that sdpa can ignore: the mask has windows, and transformers'
@@ -47,7 +61,10 @@ def set_up_attention(model: Any) -> bool:
     model.set_attn_implementation(_NAME)
     try:
         with torch.no_grad():
-            model(input_ids=torch.zeros(1, 1, dtype=torch.long, device=model.device), use_cache=False)
+            model(
+                input_ids=torch.zeros(1, 1, dtype=torch.long, device=model.device),
+                use_cache=False,
+            )
     except _Dropped:
         model.set_attn_implementation("eager")
         return False
@@ -65,7 +82,9 @@ def _attend(
     **others: Any,
 ) -> tuple[Tensor, None]:
     """Like `sdpa_attention_forward`: (B, heads, T, width), fewer heads in key and value, to (B, T, heads, width)."""
-    if unknown := [name for name, value in others.items() if name not in _KNOWN and value is not None]:
+    if unknown := [
+        name for name, value in others.items() if name not in _KNOWN and value is not None
+    ]:
         raise _Dropped(f"{type(module).__name__} gives its attention {', '.join(unknown)}")
     has_bias = others.get("position_bias") is not None
     if (
@@ -78,7 +97,14 @@ def _attend(
     needs_copies = query.requires_grad or query.is_cuda or has_bias
     if attention_mask is None or needs_copies:
         result: tuple[Tensor, None] = sdpa_attention_forward(
-            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **others
+            module,
+            query,
+            key,
+            value,
+            attention_mask,
+            dropout=dropout,
+            scaling=scaling,
+            **others,
         )
         return result
     attended = scaled_dot_product_attention(
@@ -102,7 +128,9 @@ def attend_folded(
     """
     B, heads, _, width = query.shape
     folded = query.view(B, key.shape[1], -1, width)
-    attended = scaled_dot_product_attention(folded, key, value, attn_mask=attention_mask, scale=scaling)
+    attended = scaled_dot_product_attention(
+        folded, key, value, attn_mask=attention_mask, scale=scaling
+    )
     return attended.reshape(B, heads, 1, -1).transpose(1, 2)
 
 

@@ -21,7 +21,12 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from olr_cli.engines.local.policy import Context, Policy
-from olr_cli.engines.local.responses import Drawing, Responses, ends_with_stop_text, self_certainty_of
+from olr_cli.engines.local.responses import (
+    Drawing,
+    Responses,
+    ends_with_stop_text,
+    self_certainty_of,
+)
 from olr_cli.engines.run import LOGITS, NonFinite
 from olr_cli.seeding import uniform_streams
 
@@ -67,7 +72,9 @@ def respond(
         written.lengths_B[rows_B], written.truncated_B[rows_B] = lengths_B, goes_on_B
         is_said_BL = torch.arange(start, end, device=policy.device) < lengths_B[:, None]
         is_broken_BL = written.logprobs_BT[rows_B, start:end].isnan() & is_said_BL
-        going, broken = torch.stack([goes_on_B.sum(), is_broken_BL.any()]).tolist()  # one wait for the GPU
+        going, broken = torch.stack(
+            [goes_on_B.sum(), is_broken_BL.any()]
+        ).tolist()  # one wait for the GPU
         if broken:
             raise NonFinite(LOGITS, policy.name)
         report(keys_PG.size - going)
@@ -82,7 +89,9 @@ def respond(
 
 def _uniforms(keys_B: NDArray[np.uint64], start: int, end: int) -> Tensor:
     """The numbers of so many rollouts at positions `start` to `end`, (L, B) float64."""
-    return torch.from_numpy(np.stack([uniform_streams(keys_B, position) for position in range(start, end)]))
+    return torch.from_numpy(
+        np.stack([uniform_streams(keys_B, position) for position in range(start, end)])
+    )
 
 
 class _Decoding:
@@ -103,13 +112,20 @@ class _Decoding:
         """Continue each of P sequences in G rows."""
         self.policy, self.written, self.drawing = policy, written, drawing
         self.entropy_BT = torch.zeros_like(written.logprobs_BT)
-        (B, limit), S, device = written.tokens_BT.shape, context.cache.get_seq_length(), policy.device
+        (B, limit), S, device = (
+            written.tokens_BT.shape,
+            context.cache.get_seq_length(),
+            policy.device,
+        )
         self._used, self._room = S, S + limit + -(S + limit) % _STEP
         self.rows_B = torch.arange(B, device=device)
-        self._place, self._turn, self._draw = (torch.tensor([at], device=device) for at in (S, 0, 0))
+        self._place, self._turn, self._draw = (
+            torch.tensor([at], device=device) for at in (S, 0, 0)
+        )
         self._uniforms_LB = torch.zeros(LOOK, B, dtype=torch.float64, device=device)
         self._layers = [
-            _FixedLayer(layer, G, self._room, policy.dtype, self._place) for layer in context.cache.layers
+            _FixedLayer(layer, G, self._room, policy.dtype, self._place)
+            for layer in context.cache.layers
         ]
         self._logits_BV = context.logits_BV.repeat_interleave(G, dim=0)
         self._positions_B = context.lengths_B.repeat_interleave(G)
@@ -150,7 +166,9 @@ class _Decoding:
     def finished(self) -> Responses:
         """The responses, with padding after their ends."""
         written, (_, limit) = self.written, self.written.tokens_BT.shape
-        is_after_BT = torch.arange(limit, device=self.policy.device) >= written.lengths_B[:, None]
+        is_after_BT = (
+            torch.arange(limit, device=self.policy.device) >= written.lengths_B[:, None]
+        )
         written.tokens_BT.masked_fill_(is_after_BT, self.policy.pad_id)
         for statistic_BT in (written.logprobs_BT, written.self_certainty_BT, self.entropy_BT):
             statistic_BT.masked_fill_(is_after_BT, 0)
@@ -172,7 +190,9 @@ class _Decoding:
     def _step(self) -> None:
         """Draw a token of every row, write it down, and read it."""
         written, window = self.written, self._window
-        log_pi_BV = torch.log_softmax(self._logits_BV.float() / (self.drawing.temperature or 1.0), dim=-1)
+        log_pi_BV = torch.log_softmax(
+            self._logits_BV.float() / (self.drawing.temperature or 1.0), dim=-1
+        )
         pi_BV = log_pi_BV.exp()
         if self.drawing.temperature:
             # As in the sampler's `_draw`: in float64, and in a row of NaN the last token.
@@ -210,7 +230,9 @@ class _FixedLayer(CacheLayerMixin):
         window: how many places attention sees.
     """
 
-    def __init__(self, layer: Any, G: int, room: int, dtype: torch.dtype, place: Tensor) -> None:
+    def __init__(
+        self, layer: Any, G: int, room: int, dtype: torch.dtype, place: Tensor
+    ) -> None:
         """The keys and values of a `DynamicLayer`, of each sequence in G rows."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.window, self._place, self._room = room, place, room
@@ -218,7 +240,9 @@ class _FixedLayer(CacheLayerMixin):
         self.values: Tensor = _spread(layer.values, G, room, dtype)
         self.is_initialized = True
 
-    def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any
+    ) -> tuple[Tensor, Tensor]:
         """Put the keys and values of one token in their place, (B, heads, 1, width); returns all in the window."""
         for places, added in ((self.keys, key_states), (self.values, value_states)):
             places.index_copy_(2, self._place, added.to(places.dtype))

@@ -34,10 +34,21 @@ def load_trainer(grpo: Grpo, checkpoint: Path) -> None:
         optimizer.load_state_dict(state)
         saved = json.loads((checkpoint / "trainer.json").read_text(encoding="utf-8"))
         torch.set_rng_state(torch.tensor(saved["rng"], dtype=torch.uint8))
-    except (OSError, EOFError, RuntimeError, UnpicklingError, ValueError, KeyError, TypeError) as error:
+    except (
+        OSError,
+        EOFError,
+        RuntimeError,
+        UnpicklingError,
+        ValueError,
+        KeyError,
+        TypeError,
+    ) as error:
         if is_out_of_memory(error):
             raise
-        problem = system_problem(error) or f"it has no state of this run's optimiser ({first_line(error)})"
+        problem = (
+            system_problem(error)
+            or f"it has no state of this run's optimiser ({first_line(error)})"
+        )
         raise UserError(
             f"{checkpoint} could not be continued: {problem}; remove it, and --resume takes the one before"
         ) from error

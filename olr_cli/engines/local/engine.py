@@ -19,7 +19,12 @@ from olr_cli.engines.local.loop import train
 from olr_cli.engines.local.lora import LoraPolicy
 from olr_cli.engines.local.policy import Policy, device_of, digest
 from olr_cli.engines.models import model_location
-from olr_cli.engines.prompt_text import ChatFormat, require_room, template_lines, template_warnings
+from olr_cli.engines.prompt_text import (
+    ChatFormat,
+    require_room,
+    template_lines,
+    template_warnings,
+)
 from olr_cli.engines.reporting import require_packages
 from olr_cli.engines.run import Attempt, DataSets, engine_section, loss_average_departure
 from olr_cli.errors import at
@@ -46,10 +51,13 @@ class LocalRunner:
         set_up_torch(recipe)
         self.policy = policy = load_policy(recipe, day=data.day)
         self.views, sets = data.views, data.held_out.items()
-        encoded = [encode_prompts(policy, data.train.prompts, recipe, view) for view in self.views]
+        encoded = [
+            encode_prompts(policy, data.train.prompts, recipe, view) for view in self.views
+        ]
         self.token_ids = list(zip(*encoded, strict=True))  # of each prompt, its views
         self.held_out = {
-            prefix: encode_prompts(policy, held_out.prompts, recipe) for prefix, held_out in sets
+            prefix: encode_prompts(policy, held_out.prompts, recipe)
+            for prefix, held_out in sets
         }
         on_gpu = self.policy.device.type == "cuda"
         no_repeat = ["results do not repeat bit for bit on a GPU"] if on_gpu else []
@@ -70,11 +78,15 @@ class LocalRunner:
         }
         self.warnings = [*policy.notes, *template_warnings(policy.tokenizer, recipe)]
         if not on_gpu:
-            self.warnings += too_much_for_a_cpu(policy.model.num_parameters(), len(self.token_ids), recipe)
+            self.warnings += too_much_for_a_cpu(
+                policy.model.num_parameters(), len(self.token_ids), recipe
+            )
 
         self.plan = [f"device {self.facts['device']}", *template_lines(policy.tokenizer)]
         self.render = policy.render
-        if recipe.train.lora_rank is not None:  # before anything is written: layers may be wrong
+        if (
+            recipe.train.lora_rank is not None
+        ):  # before anything is written: layers may be wrong
             self.policy = LoraPolicy.attach(policy, recipe)
             self.plan.append(self.policy.coverage())
         self._start = policy
@@ -162,9 +174,14 @@ def set_up_torch(recipe: Recipe) -> None:
     keep_freed_memory()
 
 
-def load_policy(recipe: Recipe, checkpoint: Path | None = None, day: date | None = None) -> Policy:
+def load_policy(
+    recipe: Recipe, checkpoint: Path | None = None, day: date | None = None
+) -> Policy:
     """Return the recipe's starting policy, or the one in a checkpoint; it renders prompts as on that day."""
-    model, engine = checkpoint or model_location(recipe.model.path), engine_section(recipe, LocalEngine)
+    model, engine = (
+        checkpoint or model_location(recipe.model.path),
+        engine_section(recipe, LocalEngine),
+    )
     policy = Policy.load(
         model,
         device=engine.device,

@@ -56,7 +56,11 @@ _MOST_NODES = 4096
 
 
 def clipped_surrogate(
-    logprobs: Tensor, old_logprobs: Tensor, advantages: Tensor, clip: float, clip_high: float | None = None
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    clip: float,
+    clip_high: float | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Minus the clipped surrogate of each token, and whether the clip holds there.
 
@@ -73,7 +77,9 @@ def clipped_surrogate(
     """
     ratio = (logprobs - old_logprobs).clamp(-20, 20).exp()
     free = -advantages * ratio
-    clipped = -advantages * ratio.clamp(1 - clip, 1 + (clip if clip_high is None else clip_high))
+    clipped = -advantages * ratio.clamp(
+        1 - clip, 1 + (clip if clip_high is None else clip_high)
+    )
     loss = torch.maximum(free, clipped)
     loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * DUAL_CLIP), loss)
     return loss, clipped > free
@@ -105,7 +111,9 @@ def token_weights(lengths: Tensor, average: LossAverage) -> Tensor:
     The loss of a mini-batch is the weighted mean over its response tokens: of all tokens alike, or of the responses'
     own means alike. `lengths`, of any shape, are at least 1.
     """
-    return 1 / lengths if average == "sequence" else torch.ones_like(lengths, dtype=torch.float32)
+    return (
+        1 / lengths if average == "sequence" else torch.ones_like(lengths, dtype=torch.float32)
+    )
 
 
 class TokenStatistics(NamedTuple):
@@ -148,7 +156,11 @@ def response_statistics(
     V = head.weight.shape[0]
     in_pieces = policy.has_plain_head and tokens_PGT.numel() * V > MOST_SCORES
     with policy.precision(), policy.without_head() if in_pieces else nullcontext():
-        scores = _scores_of_tree(policy, prompts, tokens_PGT, lengths_PG) if policy.reads_trees else None
+        scores = (
+            _scores_of_tree(policy, prompts, tokens_PGT, lengths_PG)
+            if policy.reads_trees
+            else None
+        )
         states_ND, place_PGT = scores or _scores_of_rows(policy, prompts, tokens_PGT)
     if not in_pieces:
         return of(states_ND, place_PGT, tokens_PGT)
@@ -158,7 +170,9 @@ def response_statistics(
             logits_NV = head(hidden_ND)
         return of(logits_NV, place_M, tokens_M)
 
-    return _in_pieces(of_hidden, states_ND, place_PGT, tokens_PGT, max(1, MOST_SCORES // 4 // V))
+    return _in_pieces(
+        of_hidden, states_ND, place_PGT, tokens_PGT, max(1, MOST_SCORES // 4 // V)
+    )
 
 
 def _in_pieces(
@@ -212,7 +226,10 @@ def _scores_of_rows(
 
 
 def _scores_of_tree(
-    policy: Policy, prompts: Sequence[Sequence[int]], tokens_PGT: Tensor, lengths_PG: Tensor | None
+    policy: Policy,
+    prompts: Sequence[Sequence[int]],
+    tokens_PGT: Tensor,
+    lengths_PG: Tensor | None,
 ) -> tuple[Tensor, Tensor] | None:
     """Like `_scores_of_rows`, equal beginnings computed once; None if a prompt's tree is too large."""
     P, G, T = tokens_PGT.shape
@@ -293,7 +310,9 @@ class Grpo:
         self.method = method
         self.mini_batch_rows = (train.mini_batch_prompts or train.prompts_per_step) * views
         self.micro_batch_tokens = micro_batch_tokens or tokens_to_train(policy)
-        self.parameters = [weight for weight in policy.model.parameters() if weight.requires_grad]
+        self.parameters = [
+            weight for weight in policy.model.parameters() if weight.requires_grad
+        ]
         self.optimizer = torch.optim.AdamW(
             self.parameters, betas=ADAM_BETAS, weight_decay=WEIGHT_DECAY, fused=True
         )
@@ -367,7 +386,9 @@ class Grpo:
         # mean, all with the same weight: in effect a mean over responses, and a memory setting changes the loss (R17).
         all_weights = (weights_PG * rollouts.lengths_PG)[mini_batch].sum()
         sums = torch.zeros(3, device=self.policy.device)
-        for batch in self._micro_batches(rollouts, self._with_gradient(mini_batch, advantages_PG)):
+        for batch in self._micro_batches(
+            rollouts, self._with_gradient(mini_batch, advantages_PG)
+        ):
             T = batch.tokens_PGT.shape[2]
             loss_PGT, kl_PGT, clipped_PGT = self._token_losses(
                 batch, old_logprobs_PGT[batch.where][..., :T], advantages_PG[batch.where]
@@ -377,7 +398,9 @@ class Grpo:
             weighted_PGT = (loss_PGT * weights_PG1).where(batch.is_response_PGT, 0)
             loss = weighted_PGT.sum() / all_weights
             torch.autograd.backward(loss)
-            measured_PGT2 = torch.stack([kl_PGT.detach() * weights_PG1, clipped_PGT.float()], dim=-1)
+            measured_PGT2 = torch.stack(
+                [kl_PGT.detach() * weights_PG1, clipped_PGT.float()], dim=-1
+            )
             sums[0] += loss.detach()
             sums[1:] += measured_PGT2[batch.is_response_PGT].sum(0)
         return sums
@@ -387,7 +410,9 @@ class Grpo:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Each token's loss without its weight, its KL, and whether the clip held."""
         penalised, is_smoothed = self.method.penalty_weight > 0, self.method.smoothing > 0
-        now = self._statistics(self.policy, batch, entropy=penalised, self_certainty=is_smoothed)
+        now = self._statistics(
+            self.policy, batch, entropy=penalised, self_certainty=is_smoothed
+        )
         loss_PGT, clipped_PGT = clipped_surrogate(
             self._surrogate_logprobs(now),
             old_logprobs_PGT,
@@ -405,7 +430,9 @@ class Grpo:
         kl_PGT = k3_divergence(now.logprobs, reference.logprobs)
         return loss_PGT + self.train.kl_weight * kl_PGT, kl_PGT, clipped_PGT
 
-    def _statistics(self, policy: Policy, batch: _MicroBatch, **wanted: bool) -> TokenStatistics:
+    def _statistics(
+        self, policy: Policy, batch: _MicroBatch, **wanted: bool
+    ) -> TokenStatistics:
         prompts, tokens_PGT, lengths_PG = batch.prompts, batch.tokens_PGT, batch.lengths_PG
         return response_statistics(
             policy, prompts, tokens_PGT, self.train.temperature, lengths_PG=lengths_PG, **wanted
@@ -433,16 +460,22 @@ class Grpo:
         if self.policy.dtype == torch.float32:
             if self.method.smoothing == 0:
                 return rollouts.logprobs_PGT
-            return smoothed(rollouts.logprobs_PGT, rollouts.self_certainty_PGT, self.method.smoothing)
+            return smoothed(
+                rollouts.logprobs_PGT, rollouts.self_certainty_PGT, self.method.smoothing
+            )
         old_logprobs_PGT = torch.zeros_like(rollouts.logprobs_PGT)
         with torch.no_grad():
             for batch in self._micro_batches(rollouts, training):
                 T = batch.tokens_PGT.shape[2]
-                then = self._statistics(self.policy, batch, self_certainty=self.method.smoothing > 0)
+                then = self._statistics(
+                    self.policy, batch, self_certainty=self.method.smoothing > 0
+                )
                 old_logprobs_PGT[*batch.where, :T] = self._surrogate_logprobs(then)
         return old_logprobs_PGT
 
-    def _micro_batches(self, rollouts: SampledRollouts, chosen: list[int]) -> Iterator[_MicroBatch]:
+    def _micro_batches(
+        self, rollouts: SampledRollouts, chosen: list[int]
+    ) -> Iterator[_MicroBatch]:
         """The rollouts of the chosen prompts in as few pieces as fit: whole groups, or parts of one."""
         _, G, T = rollouts.tokens_PGT.shape
         V = self.policy.model.get_output_embeddings().weight.shape[0]
@@ -465,7 +498,11 @@ class Grpo:
                 yield _MicroBatch(where, prompts, tokens_PGT, lengths_PG)
 
     def _metrics(
-        self, rollouts: SampledRollouts, training: list[int], sums: Tensor, grad_norms: list[Tensor]
+        self,
+        rollouts: SampledRollouts,
+        training: list[int],
+        sums: Tensor,
+        grad_norms: list[Tensor],
     ) -> dict[str, float]:
         entropy = (rollouts.entropy_PG * rollouts.lengths_PG).sum() / rollouts.lengths_PG.sum()
         metrics = {

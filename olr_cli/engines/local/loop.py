@@ -65,7 +65,9 @@ TokenIds = Sequence[list[int]]
 """The tokens of several texts."""
 
 
-def train(run: Attempt, grpo: Grpo, token_ids: Sequence[TokenIds], held_out: Mapping[str, TokenIds]) -> None:
+def train(
+    run: Attempt, grpo: Grpo, token_ids: Sequence[TokenIds], held_out: Mapping[str, TokenIds]
+) -> None:
     """Train from step `run.done` to the end.
 
     Args:
@@ -78,7 +80,11 @@ def train(run: Attempt, grpo: Grpo, token_ids: Sequence[TokenIds], held_out: Map
         Diverged: a loss, gradient or logit is not finite; everything before that step is kept.
         Interrupted: Ctrl-C or SIGTERM came; a checkpoint after the last complete step exists.
     """
-    policy, views, schedule = grpo.policy, run.data.views, Schedule.of(run.recipe, len(token_ids))
+    policy, views, schedule = (
+        grpo.policy,
+        run.data.views,
+        Schedule.of(run.recipe, len(token_ids)),
+    )
     start_progress(run, schedule)
     with stop_requests() as stop, reports(run) as report:
         end = StepEnd(
@@ -98,7 +104,9 @@ def train(run: Attempt, grpo: Grpo, token_ids: Sequence[TokenIds], held_out: Map
                 decided = run.supervisor.supervise(rollouts, clock.measure)
                 advantages, trains = advantages_and_trains(decided, views)
                 with clock.measure("update"):
-                    metrics = grpo.update(sampled, advantages, trains, schedule.learning_rates(step))
+                    metrics = grpo.update(
+                        sampled, advantages, trains, schedule.learning_rates(step)
+                    )
             end.complete(step, decided, clock, metrics, partial(speed, policy, sampled, trains))
 
 
@@ -111,7 +119,12 @@ def roll_out(
     clock: Stopwatch,
 ) -> tuple[SampledRollouts, Step]:
     """K rollouts of each view of a step's prompts: as the update takes them, and as the supervisor does."""
-    recipe, views, epoch, rows = run.recipe, run.data.views, schedule.epoch(step), schedule.rows(step)
+    recipe, views, epoch, rows = (
+        run.recipe,
+        run.data.views,
+        schedule.epoch(step),
+        schedule.rows(step),
+    )
     prompts = [run.data.train.prompts[row] for row in rows]
     with clock.measure("rollouts"):
         texts = [tokens for row in rows for tokens in token_ids[row]]
@@ -122,12 +135,16 @@ def roll_out(
     return sampled, rollouts
 
 
-def measure_held_out(run: Attempt, policy: Policy, token_ids: Mapping[str, TokenIds]) -> Metrics:
+def measure_held_out(
+    run: Attempt, policy: Policy, token_ids: Mapping[str, TokenIds]
+) -> Metrics:
     """Accuracy on the recipe's held-out prompts."""
     recipe, held_out, responses = run.recipe, run.data.held_out, {}
     for prefix, texts in token_ids.items():
         names = [prompt.prompt_id for prompt in held_out[prefix].prompts]
-        keys_PG = rollout_keys("held-out", recipe.seed, 0, names, recipe.train.held_out_rollouts)
+        keys_PG = rollout_keys(
+            "held-out", recipe.seed, 0, names, recipe.train.held_out_rollouts
+        )
         temperature = recipe.train.evaluation_temperature
         sampled = sample_texts(run, policy, texts, keys_PG, temperature, "held-out rollouts")
         responses[prefix] = sampled.texts_PG
@@ -135,7 +152,12 @@ def measure_held_out(run: Attempt, policy: Policy, token_ids: Mapping[str, Token
 
 
 def sample_texts(
-    run: Attempt, policy: Policy, texts: TokenIds, keys_PG: Any, temperature: float, what: str = "rollouts"
+    run: Attempt,
+    policy: Policy,
+    texts: TokenIds,
+    keys_PG: Any,
+    temperature: float,
+    what: str = "rollouts",
 ) -> SampledRollouts:
     """A rollout a key of each of P texts, by the recipe's settings; `what` they are, for who waits for them."""
     recipe = run.recipe
@@ -154,7 +176,9 @@ def sample_texts(
     )
 
 
-def training_keys(recipe: Recipe, epoch: int, prompts: Sequence[Prompt], views: Sequence[View]) -> Any:
+def training_keys(
+    recipe: Recipe, epoch: int, prompts: Sequence[Prompt], views: Sequence[View]
+) -> Any:
     """Keys of a step's rollouts, of shape (prompts * views, K), the views of a prompt neighbours."""
     purposes = {"original": "rollout", "rephrased": "rollout of the rephrased prompt"}
     names, rollouts = [prompt.prompt_id for prompt in prompts], recipe.train.rollouts_per_prompt
@@ -163,15 +187,23 @@ def training_keys(recipe: Recipe, epoch: int, prompts: Sequence[Prompt], views: 
 
 
 def sampled_step(
-    prompts: Sequence[Prompt], sampled: SampledRollouts, epoch: int, step: int, views: Sequence[View]
+    prompts: Sequence[Prompt],
+    sampled: SampledRollouts,
+    epoch: int,
+    step: int,
+    views: Sequence[View],
 ) -> Step:
     """Rollouts of P prompts, sampled as P * views, as the supervisor takes them."""
-    columns = {name: values_PG.flatten().tolist() for name, values_PG in sampled.statistics.items()}
+    columns = {
+        name: values_PG.flatten().tolist() for name, values_PG in sampled.statistics.items()
+    }
     responses = [text for texts in sampled.texts_PG for text in texts]
     return Step.sampled(step, epoch, prompts, views, responses, columns)
 
 
-def advantages_and_trains(decided: Decided, views: Sequence[View]) -> tuple[torch.Tensor, list[bool]]:
+def advantages_and_trains(
+    decided: Decided, views: Sequence[View]
+) -> tuple[torch.Tensor, list[bool]]:
     """Advantages (P * views, K), and whether each row trains."""
     advantages = torch.tensor(decided.advantages, dtype=torch.float64)
     trains = [trains for trains in decided.trains for _ in views]
@@ -194,5 +226,7 @@ def speed(
     prompts = [len(prompt) for prompt in sampled.prompts for _ in range(rollouts)]
     training = [row for row in trains for _ in range(rollouts)]
     work = StepWork(prompts, sampled.lengths_PG.flatten().tolist(), training)
-    peak = torch.cuda.max_memory_allocated(policy.device) if policy.device.type == "cuda" else None
+    peak = (
+        torch.cuda.max_memory_allocated(policy.device) if policy.device.type == "cuda" else None
+    )
     return throughput(work, metrics, peak)

@@ -37,11 +37,17 @@ class LoraPolicy(Policy):
         self.has_plain_head &= type(model.get_output_embeddings()) is torch.nn.Linear
 
     @classmethod
-    def attach(cls, policy: Policy, recipe: Recipe, checkpoint: Path | None = None) -> LoraPolicy:
+    def attach(
+        cls, policy: Policy, recipe: Recipe, checkpoint: Path | None = None
+    ) -> LoraPolicy:
         """`policy` with a new adapter, which changes nothing yet, or with that of a checkpoint."""
         import peft
 
-        rank, alpha, layers = recipe.train.lora_rank, recipe.train.lora_alpha, recipe.train.lora_layers
+        rank, alpha, layers = (
+            recipe.train.lora_rank,
+            recipe.train.lora_alpha,
+            recipe.train.lora_layers,
+        )
         assert rank is not None
         settings = peft.LoraConfig(
             task_type="CAUSAL_LM",
@@ -69,7 +75,9 @@ class LoraPolicy(Policy):
 
     def _require_untied(self, layers: str) -> LoraPolicy:
         """Return the policy, but refuse an adapter on weights that another layer has too: both would be merged."""
-        uses = Counter(weight for _, weight in self.model.named_parameters(remove_duplicate=False))
+        uses = Counter(
+            weight for _, weight in self.model.named_parameters(remove_duplicate=False)
+        )
         for name, module in self.model.get_base_model().named_modules():
             # Experts have several weights and none of this name; nothing shares them.
             if uses[getattr(getattr(module, "base_layer", None), "weight", None)] > 1:
@@ -90,7 +98,9 @@ class LoraPolicy(Policy):
             for name, weight in weights.items()
             if weight.dim() > 1 and not weight.requires_grad and ".base_layer." not in name
         }
-        share = sum(map(torch.numel, trained.values())) / sum(map(torch.numel, weights.values()))
+        share = sum(map(torch.numel, trained.values())) / sum(
+            map(torch.numel, weights.values())
+        )
         return (
             f"LoRA trains {share:.2%} of the weights, adapters in {', '.join(sorted(adapted))}; without adapters are"
             f" {', '.join(sorted(rest))}."
@@ -115,7 +125,10 @@ class LoraPolicy(Policy):
         """Refuse a merged model that does not compute what the policy does, by one pass of each in float32."""
         tokens_1T = torch.tensor([ordinary_tokens(self)], device=self.device)
         with torch.inference_mode():
-            scores = [it(input_ids=tokens_1T, use_cache=False).logits[0] for it in (self.model, merged)]
+            scores = [
+                it(input_ids=tokens_1T, use_cache=False).logits[0]
+                for it in (self.model, merged)
+            ]
         trained_TV, merged_TV = (logits_TV.log_softmax(-1) for logits_TV in scores)
         # The median of the tokens: where a router nearly has a tie, rounding may choose another expert for one.
         gap = (trained_TV - merged_TV).abs().nan_to_num(0).amax(-1).median().item()

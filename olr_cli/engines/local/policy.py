@@ -37,7 +37,13 @@ from olr_cli.engines import prompt_text
 from olr_cli.engines.local.attention import PreallocatedLayer, set_up_attention
 from olr_cli.engines.local.prefix_tree import PrefixTree
 from olr_cli.engines.local.probe import OTHER_MODEL, counts_tokens, has_plain_head
-from olr_cli.engines.models import context_length, loading, open_model, processor_files, require_finite
+from olr_cli.engines.models import (
+    context_length,
+    loading,
+    open_model,
+    processor_files,
+    require_finite,
+)
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.engines.weights import require_weights
 from olr_cli.errors import UserError
@@ -107,7 +113,11 @@ class Policy:
     """
 
     def __init__(
-        self, model: Any, tokenizer: Any, device: torch.device, dtype: torch.dtype = torch.float32
+        self,
+        model: Any,
+        tokenizer: Any,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         self.device = device
         self.dtype = dtype
@@ -118,7 +128,9 @@ class Policy:
         self.texts = ResponseTexts(tokenizer)
         self.end_ids = end_ids(model, tokenizer)
         self.shares_texts = sum(map(torch.Tensor.numel, model.parameters())) >= _COSTLY
-        self.pad_id: int = self.end_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+        self.pad_id: int = (
+            self.end_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+        )
         parameters = inspect.signature(model.forward).parameters
         # transformers has renamed it, and will forget the first name.
         self.cache_name = "past_key_values" if "past_key_values" in parameters else "cache"
@@ -145,7 +157,9 @@ class Policy:
         Device ``auto`` takes the GPU if there is one; the precision of the computation is by default float32 on CPU,
         bfloat16 on a GPU that has it.
         """
-        _, tokenizer, notes = open_model(path, trust_remote_code=trust_remote_code, checks_weights=True)
+        _, tokenizer, notes = open_model(
+            path, trust_remote_code=trust_remote_code, checks_weights=True
+        )
         chat.put_into(tokenizer)
         chosen_device = device_of(device)
         if dtype is None:
@@ -167,7 +181,11 @@ class Policy:
         _make_savable(model)
         _untie_two_heads(model)
         policy = cls(model, tokenizer, chosen_device, dtype)
-        policy.chat, policy.notes, policy.processor = chat, notes, processor_files(path, model.config)
+        policy.chat, policy.notes, policy.processor = (
+            chat,
+            notes,
+            processor_files(path, model.config),
+        )
         return policy
 
     def ending_at(self, stop: Sequence[str]) -> Policy:
@@ -261,7 +279,11 @@ class Policy:
 
     @property
     def _layers(self) -> list[Any]:
-        return [module for module in self.model.modules() if isinstance(module, GradientCheckpointingLayer)]
+        return [
+            module
+            for module in self.model.modules()
+            if isinstance(module, GradientCheckpointingLayer)
+        ]
 
     @contextmanager
     def recomputing(self) -> Iterator[None]:
@@ -269,7 +291,9 @@ class Policy:
         # By ourselves: transformers ties it to training mode, which brings dropout, and renamed it in 5.24.
         layers = self._layers if self.recomputes and torch.is_grad_enabled() else []
         for layer in layers:
-            layer.forward = partial(checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False)
+            layer.forward = partial(
+                checkpoint, layer.forward, use_reentrant=False, preserve_rng_state=False
+            )
         try:
             yield
         finally:
@@ -280,14 +304,20 @@ class Policy:
         """Read every prompt (token ids) once, and tokens that all of them begin with once for all."""
         return self.read_together(prompts, shared_prefix(prompts) if self._counts_tokens else 0)
 
-    def read_together(self, prompts: Sequence[Sequence[int]], shared: int, empty: int = 0) -> Context:
+    def read_together(
+        self, prompts: Sequence[Sequence[int]], shared: int, empty: int = 0
+    ) -> Context:
         """Read prompts whose first `shared` tokens are the same, once, with padding and `empty` places after them."""
         cache: Any = DynamicCache(config=self.model.config)
         if shared:
-            self._forward(torch.tensor([prompts[0][:shared]], device=self.device), cache, logits_to_keep=1)
+            self._forward(
+                torch.tensor([prompts[0][:shared]], device=self.device), cache, logits_to_keep=1
+            )
             for layer in cache.layers if empty else ():
                 states = layer.keys, layer.values
-                layer.keys, layer.values = (torch.nn.functional.pad(old, (0, 0, 0, empty)) for old in states)
+                layer.keys, layer.values = (
+                    torch.nn.functional.pad(old, (0, 0, 0, empty)) for old in states
+                )
             cache.batch_repeat_interleave(len(prompts))
         rests = [prompt[shared:] for prompt in prompts]
         width = max(map(len, rests))
@@ -343,7 +373,9 @@ class Policy:
 
         On a GPU the kernels of one causal pass are faster by more than short prompts cost.
         """
-        return self.recomputes or (self.device.type == "cuda" and max(map(len, prompts)) <= response)
+        return self.recomputes or (
+            self.device.type == "cuda" and max(map(len, prompts)) <= response
+        )
 
     def read_tree(self, tree: PrefixTree, nodes: Sequence[int]) -> Tensor:
         """Scores of the token that follows each of these nodes, (len(nodes), V), by one pass over all nodes."""
@@ -406,13 +438,17 @@ def digest(model: Any) -> str:
 def device_of(name: Device) -> torch.device:
     has_gpu = torch.cuda.is_available()
     if name == "cuda" and not has_gpu:
-        raise UserError("engine.device is 'cuda' but torch sees no GPU here; use 'cpu' or 'auto'")
+        raise UserError(
+            "engine.device is 'cuda' but torch sees no GPU here; use 'cpu' or 'auto'"
+        )
     return torch.device("cuda" if has_gpu and name != "cpu" else "cpu")
 
 
 def end_ids(model: Any, tokenizer: Any) -> list[int]:
     """End tokens the generation config names (one, several or none), the tokenizer's own, and the one of a turn."""
-    named = model.generation_config.eos_token_id if model.generation_config is not None else None
+    named = (
+        model.generation_config.eos_token_id if model.generation_config is not None else None
+    )
     listed = [named] if isinstance(named, int) else named or ()
     ids = {*listed, tokenizer.eos_token_id, prompt_text.turn_end(tokenizer)} - {None}
     if not ids:

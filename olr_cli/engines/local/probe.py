@@ -20,9 +20,7 @@ from olr_cli.files import is_out_of_memory
 if TYPE_CHECKING:
     from olr_cli.engines.local.policy import Policy
 
-OTHER_MODEL = (
-    "take a model of another architecture (those of Llama, Qwen, Gemma, Mistral and most others work)"
-)
+OTHER_MODEL = "take a model of another architecture (those of Llama, Qwen, Gemma, Mistral and most others work)"
 _SHARED, _LONGER, _RESPONSE = 8, 5, 3
 """Tokens that both prompts of the probe begin with, more tokens of the longer one, tokens of a response."""
 _EMPTY = 2048
@@ -78,7 +76,10 @@ def _counts_tokens(policy: Policy, kind: str) -> bool:
     responses = [tokens[-_RESPONSE:], tokens[-2 * _RESPONSE : -_RESPONSE]]
     responses_BT = torch.tensor(responses, device=policy.device)
     alone_BTV = torch.cat(
-        [scores([[*p, *r]])[:, -1 - _RESPONSE :] for p, r in zip(prompts, responses, strict=True)]
+        [
+            scores([[*p, *r]])[:, -1 - _RESPONSE :]
+            for p, r in zip(prompts, responses, strict=True)
+        ]
     )
 
     def are_as_alone(shared: int, empty: int = 0) -> bool:
@@ -87,7 +88,9 @@ def _counts_tokens(policy: Policy, kind: str) -> bool:
         # As in sampling, a prompt is continued in several rows, and those that end leave; empty places fill memory.
         rows = 1 if empty else 2
         context.repeat(rows, room=_RESPONSE)
-        read.append(policy.extend(context, responses_BT[:, :1].repeat_interleave(rows, dim=0))[::rows])
+        read.append(
+            policy.extend(context, responses_BT[:, :1].repeat_interleave(rows, dim=0))[::rows]
+        )
         context.select(torch.arange(0, 2 * rows, rows, device=policy.device))
         read.append(policy.extend(context, responses_BT[:, 1:]))
         return bool(_distance(torch.cat(read, 1), alone_BTV) <= tolerance)
@@ -97,7 +100,9 @@ def _counts_tokens(policy: Policy, kind: str) -> bool:
             f"the local engine cannot run {kind}: beside a longer prompt it scores a prompt differently than alone;"
             f" {OTHER_MODEL}"
         )
-    if any(type(layer) is not DynamicLayer for layer in DynamicCache(config=model.config).layers):
+    if any(
+        type(layer) is not DynamicLayer for layer in DynamicCache(config=model.config).layers
+    ):
         return False  # a sliding window: padding would use some of it up
     room = (
         (policy.context_length or _EMPTY) - len(prompts[0]) - _RESPONSE

@@ -60,4 +60,6 @@ def ends_with_stop_text(policy: Policy, stop: Sequence[str], tokens_BT: Tensor) 
     # A token is at least a byte; a few more for those that are no text.
     tail = max(len(text.encode()) for text in stop) + 4
     ends = policy.decode(tokens_BT[:, -tail:].tolist())
-    return torch.tensor([any(text in end for text in stop) for end in ends], device=tokens_BT.device)
+    return torch.tensor(
+        [any(text in end for text in stop) for end in ends], device=tokens_BT.device
+    )

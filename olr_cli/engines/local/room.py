@@ -44,16 +44,23 @@ def tokens_to_train(policy: Policy) -> int:
         return ON_A_CPU
     few, many = (_kept_bytes(policy, tokens) for tokens in _PROBES)
     of_a_token = max(1, (many - few) // (_PROBES[1] - _PROBES[0]))
-    weights: int = sum(weight.numel() for weight in policy.model.parameters() if weight.requires_grad)
+    weights: int = sum(
+        weight.numel() for weight in policy.model.parameters() if weight.requires_grad
+    )
     # Where little is left, as many as the second probe had: a pass for each rollout is no use to anybody.
-    return max(_PROBES[1], (free_memory(policy) - _BYTES_TO_TRAIN * weights - _HEAD) // 2 // of_a_token)
+    return max(
+        _PROBES[1], (free_memory(policy) - _BYTES_TO_TRAIN * weights - _HEAD) // 2 // of_a_token
+    )
 
 
 def free_memory(policy: Policy) -> int:
     """Bytes of this run's share that nothing uses, those included that torch keeps for later."""
     free, total = torch.cuda.mem_get_info(policy.device)
     used = torch.cuda.memory_allocated(policy.device)
-    return max(0, min(free + torch.cuda.memory_reserved(policy.device) - used, int(total * share) - used))
+    return max(
+        0,
+        min(free + torch.cuda.memory_reserved(policy.device) - used, int(total * share) - used),
+    )
 
 
 def _kept_bytes(policy: Policy, tokens: int) -> int:

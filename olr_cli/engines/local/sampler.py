@@ -20,7 +20,12 @@ from torch import Tensor
 
 from olr_cli.engines.local import captured
 from olr_cli.engines.local.policy import Context, Policy
-from olr_cli.engines.local.responses import Drawing, Responses, ends_with_stop_text, self_certainty_of
+from olr_cli.engines.local.responses import (
+    Drawing,
+    Responses,
+    ends_with_stop_text,
+    self_certainty_of,
+)
 from olr_cli.engines.local.room import rows_to_sample
 from olr_cli.engines.prompt_text import before_stop
 from olr_cli.engines.run import LOGITS, NonFinite
@@ -174,7 +179,9 @@ def _respond(
 
         unfinished_B = ~torch.isin(tokens_B, end_ids)
         if stop:
-            unfinished_B &= ~ends_with_stop_text(policy, stop, written.tokens_BT[rows, : position + 1])
+            unfinished_B &= ~ends_with_stop_text(
+                policy, stop, written.tokens_BT[rows, : position + 1]
+            )
         written.truncated_B[rows] = unfinished_B
         counts = torch.stack([unfinished_B.sum(), logprobs_B.isnan().sum()])
         going, broken = counts.tolist()  # one wait for the GPU
@@ -191,7 +198,9 @@ def _respond(
     return written
 
 
-def _extend(policy: Policy, context: Context, context_rows_B: Tensor, tokens_B: Tensor) -> Tensor:
+def _extend(
+    policy: Policy, context: Context, context_rows_B: Tensor, tokens_B: Tensor
+) -> Tensor:
     """Append each rollout's token to the row that it continues; return the row of each rollout.
 
     A row that rollouts continue in different ways becomes several. Rows that none continues leave the context once they
@@ -216,7 +225,9 @@ def _extend(policy: Policy, context: Context, context_rows_B: Tensor, tokens_B: 
     return context_rows_B
 
 
-def truncated(pi_BV: Tensor, *, top_p: float = 1.0, top_k: int | None = None, min_p: float = 0.0) -> Tensor:
+def truncated(
+    pi_BV: Tensor, *, top_p: float = 1.0, top_k: int | None = None, min_p: float = 0.0
+) -> Tensor:
     """`pi_BV` with 0 at the tokens that are not to be drawn; not normalised, which `_draw` does.
 
     The three ways in vLLM's order, each from what the one before has left; the most likely token always stays.
@@ -249,13 +260,17 @@ def _draw(pi_DV: Tensor, rows_B: Tensor, uniform_B: NDArray[np.float64]) -> Tens
     """
     cumulative_DV = pi_DV.double().cumsum(-1)
     # Below the total even after rounding, since a uniform number is at most 1 - 2**-53: there is such a token.
-    threshold_B: Tensor = torch.from_numpy(uniform_B).to(pi_DV.device) * cumulative_DV[rows_B, -1]
+    threshold_B: Tensor = (
+        torch.from_numpy(uniform_B).to(pi_DV.device) * cumulative_DV[rows_B, -1]
+    )
     # The rollouts of a row side by side: the column of each is its place among them.
     by_row_B = rows_B.argsort(stable=True)
     counts_D = rows_B.bincount(minlength=len(pi_DV))
     starts_D = counts_D.cumsum(0) - counts_D
     columns_B = torch.empty_like(rows_B)
-    columns_B[by_row_B] = torch.arange(len(rows_B), device=rows_B.device) - starts_D[rows_B[by_row_B]]
+    columns_B[by_row_B] = (
+        torch.arange(len(rows_B), device=rows_B.device) - starts_D[rows_B[by_row_B]]
+    )
     threshold_DM = threshold_B.new_zeros(len(pi_DV), int(counts_D.max()))
     threshold_DM[rows_B, columns_B] = threshold_B
     tokens_DM = torch.searchsorted(cumulative_DV, threshold_DM, right=True)
@@ -264,13 +279,26 @@ def _draw(pi_DV: Tensor, rows_B: Tensor, uniform_B: NDArray[np.float64]) -> Tens
 
 
 def _texts(
-    policy: Policy, prompts: Sequence[list[int]], tokens_PGT: Tensor, lengths_PG: Tensor, stop: Sequence[str]
+    policy: Policy,
+    prompts: Sequence[list[int]],
+    tokens_PGT: Tensor,
+    lengths_PG: Tensor,
+    stop: Sequence[str],
 ) -> list[list[str]]:
     """Return each response as text: what its prompt opened, then what was written before the end or a stop text."""
     G = lengths_PG.shape[1]
     last_PG = tokens_PGT.gather(-1, lengths_PG[..., None] - 1)[..., 0]
-    kept_PG = lengths_PG - torch.isin(last_PG, torch.tensor(policy.end_ids, device=last_PG.device)).long()
+    kept_PG = (
+        lengths_PG
+        - torch.isin(last_PG, torch.tensor(policy.end_ids, device=last_PG.device)).long()
+    )
     rows = zip(tokens_PGT.flatten(0, 1).tolist(), kept_PG.flatten().tolist(), strict=True)
-    texts = [before_stop(text, stop) for text in policy.decode([tokens[:kept] for tokens, kept in rows])]
+    texts = [
+        before_stop(text, stop)
+        for text in policy.decode([tokens[:kept] for tokens, kept in rows])
+    ]
     opened_P = policy.texts.opened(prompts)
-    return [[opened + text for text in texts[p * G : (p + 1) * G]] for p, opened in enumerate(opened_P)]
+    return [
+        [opened + text for text in texts[p * G : (p + 1) * G]]
+        for p, opened in enumerate(opened_P)
+    ]

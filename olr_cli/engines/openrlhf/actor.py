@@ -113,7 +113,10 @@ class SmoothedLoss:
 
     def __call__(self, log_probs_BA: Tensor, *arguments: Any, **options: Any) -> Any:
         """The loss and its statistics, as OpenRLHF's; of the last forward pass, whatever `log_probs_BA` are."""
-        smoothed_BA, self._log_probs_BA = self._log_probs_BA, None  # or the pass's tensors would live on
+        smoothed_BA, self._log_probs_BA = (
+            self._log_probs_BA,
+            None,
+        )  # or the pass's tensors would live on
         return self._loss(smoothed_BA, *arguments, **options)
 
     def _remember(
@@ -145,7 +148,9 @@ class FiniteSteps:
         value = loss.detach()
         self._strategy.backward(loss * (1 + (value - value)), *arguments, **options)
 
-    def optimizer_step(self, optimizer: Any, actor: Any, *arguments: Any, **options: Any) -> None:
+    def optimizer_step(
+        self, optimizer: Any, actor: Any, *arguments: Any, **options: Any
+    ) -> None:
         """OpenRLHF's.
 
         Raises:
@@ -211,7 +216,9 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
         tokens.
         """
         # Where nothing trains in a whole mini-batch, its sums are 0, and not 0 / 0.
-        totals = {name: loss_batch_info[name] for name in ("batch_num_tokens", "global_batch_size")}
+        totals = {
+            name: loss_batch_info[name] for name in ("batch_num_tokens", "global_batch_size")
+        }
         totals = {name: total.masked_fill(total == 0, 1) for name, total in totals.items()}
         # `aggregate_loss`, which averages KL and penalty, takes them all.
         averaged = {"token_level_loss": self.args.actor.loss_agg_mode == LOSS_AVERAGES["token"]}
@@ -220,12 +227,16 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
         )
         metrics, tokens = status["metrics"], status["num_action_tokens"]
         if tokens == 0:
-            of_tokens = [name for name, weight in status["weights"].items() if weight == "token"]
+            of_tokens = [
+                name for name, weight in status["weights"].items() if weight == "token"
+            ]
             return status | {
                 "metrics": metrics | dict.fromkeys(of_tokens, 0.0),
                 "num_action_tokens": _NEXT_TO_NOTHING,
             }
-        correction = float(loss_batch_info["batch_num_tokens"]) / loss_batch_info["dp_size"] / tokens
+        correction = (
+            float(loss_batch_info["batch_num_tokens"]) / loss_batch_info["dp_size"] / tokens
+        )
         for name in ("policy_loss", "entropy_loss", "kl"):
             if name in metrics:
                 metrics[name] = metrics[name] * correction
@@ -252,7 +263,9 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
         )
         self.actor.eval()
         with torch.no_grad():
-            log_probs_BA, output = self.actor(sequences, action_mask, attention_mask, return_output=True)
+            log_probs_BA, output = self.actor(
+                sequences, action_mask, attention_mask, return_output=True
+            )
             statistics = token_statistics(output["logits"], action_mask)
         self.actor.train()
         return PolicyForward(*(tensor.to("cpu") for tensor in (log_probs_BA, *statistics)))
@@ -265,7 +278,9 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
         torch.cuda.reset_peak_memory_stats()
         return peak
 
-    def save_checkpoint_to(self, folder: str, step: int, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> None:
+    def save_checkpoint_to(
+        self, folder: str, step: int, chat: ChatFormat = AS_THE_MODEL_HAS_IT
+    ) -> None:
         """Write this rank's part of the checkpoint after `step` steps into `folder`; all ranks at once."""
         chat.put_into(self.tokenizer)
         model = self.strategy._unwrap_model(self.actor)
@@ -294,7 +309,9 @@ def _without_offload_buffers(engine: Any) -> Iterator[None]:
     """
     states = getattr(getattr(engine.optimizer, "optimizer", None), "state", {})
     taken = {
-        parameter: {name: state.pop(name) for name in [*state] if name.endswith("_offload_buffer")}
+        parameter: {
+            name: state.pop(name) for name in [*state] if name.endswith("_offload_buffer")
+        }
         for parameter, state in states.items()
     }
     try:

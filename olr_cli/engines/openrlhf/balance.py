@@ -22,7 +22,12 @@ T = TypeVar("T")
 
 
 def deal(
-    lengths: Sequence[int], *, ranks: int, mini_batch: int, micro_batch: int, draw: Iterable[seeding.Part]
+    lengths: Sequence[int],
+    *,
+    ranks: int,
+    mini_batch: int,
+    micro_batch: int,
+    draw: Iterable[seeding.Part],
 ) -> list[list[int]]:
     """The micro-batches of a step, as numbers of samples: of the first rank, by mini-batch, then of the second, …
 
@@ -46,13 +51,17 @@ def deal(
     for samples in _mini_batches(lengths, len(lengths) // mini_batch, tuple(draw)):
         # The longest first: then the shorter ones make up for what is left of a difference.
         for side_by_side in _cut(_cut(samples, micro_batch), ranks):
-            for rank, batch in zip(sorted(range(ranks), key=tokens.__getitem__), side_by_side, strict=True):
+            for rank, batch in zip(
+                sorted(range(ranks), key=tokens.__getitem__), side_by_side, strict=True
+            ):
                 batches_of_ranks[rank].append(batch)
                 tokens[rank] += lengths[batch[0]]
     return [batch for batches in batches_of_ranks for batch in batches]
 
 
-def _mini_batches(lengths: Sequence[int], count: int, draw: tuple[seeding.Part, ...]) -> list[list[int]]:
+def _mini_batches(
+    lengths: Sequence[int], count: int, draw: tuple[seeding.Part, ...]
+) -> list[list[int]]:
     """So many mini-batches, the longest samples of each first, with as many short and long ones as the others."""
     by_length = sorted(range(len(lengths)), key=lambda sample: (-lengths[sample], sample))
     strata = [

@@ -69,10 +69,14 @@ def bridge_process() -> None:
         around_import("transformers.dynamic_module_utils", _refusing)
     _stand_in_if_absent()
     if os.environ.get(_DEVICE) == "cpu":
-        _replace_in("torch.cuda", current_device=lambda _: lambda: "cpu", **dict.fromkeys(_IDLE, _idle))
+        _replace_in(
+            "torch.cuda", current_device=lambda _: lambda: "cpu", **dict.fromkeys(_IDLE, _idle)
+        )
         _replace_in("openrlhf.utils.deepspeed.deepspeed", init_device_mesh=_mesh_of_cpus)
         _replace_in("openrlhf.trainer.ppo_utils.replay_buffer", torch=_TorchOnCpu)
-        _replace_in("openrlhf.utils.distributed_util", stateless_init_process_group=lambda _: join_group)
+        _replace_in(
+            "openrlhf.utils.distributed_util", stateless_init_process_group=lambda _: join_group
+        )
 
 
 Around = Callable[[ModuleType], Iterator[None]]
@@ -125,7 +129,9 @@ def _refusing(module: ModuleType) -> Iterator[None]:
     """
     yield
     # Where they have been imported from it already, too.
-    loaded = [other for name, other in list(sys.modules.items()) if name.startswith("transformers")]
+    loaded = [
+        other for name, other in list(sys.modules.items()) if name.startswith("transformers")
+    ]
     for name in _RUNS_CODE:
         for other in (module, *loaded):
             if name in vars(other):

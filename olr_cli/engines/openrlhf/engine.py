@@ -31,8 +31,20 @@ from olr_cli.engines.openrlhf.checks import (
     require_openrlhf,
     require_vllm_cpu,
 )
-from olr_cli.engines.openrlhf.flags import Places, arguments, cluster_address, openrlhf_parser, recipe_flags
-from olr_cli.engines.openrlhf.job_files import JobFiles, held_out_label, prompt_label, saved_parts, write_rows
+from olr_cli.engines.openrlhf.flags import (
+    Places,
+    arguments,
+    cluster_address,
+    openrlhf_parser,
+    recipe_flags,
+)
+from olr_cli.engines.openrlhf.job_files import (
+    JobFiles,
+    held_out_label,
+    prompt_label,
+    saved_parts,
+    write_rows,
+)
 from olr_cli.engines.openrlhf.needs import require_unlocked
 from olr_cli.engines.openrlhf.process import command, started
 from olr_cli.engines.reporting import reports, require_packages, start_progress
@@ -76,7 +88,9 @@ def _departures(recipe: Recipe) -> list[str]:
         loss_average_departure(recipe),
     ]
     if flags.get("actor.policy_loss_type") == "gspo":
-        sentences.append("GSPO's own loss is a mean over responses, whatever train.loss_average says")
+        sentences.append(
+            "GSPO's own loss is a mean over responses, whatever train.loss_average says"
+        )
     if recipe.train.loss_average == "sequence":
         sentences.append(
             "policy/kl is each mini-batch's mean over responses; a step's mini-batches are weighed by their tokens"
@@ -86,7 +100,9 @@ def _departures(recipe: Recipe) -> list[str]:
             "a mini-batch in which no prompt trains is an optimiser step all the same, of momentum and weight decay"
         )
     if engine.device == "cpu":
-        sentences.append("CPU rehearsal: vLLM and DeepSpeed do not sleep, kernels are those of the CPU")
+        sentences.append(
+            "CPU rehearsal: vLLM and DeepSpeed do not sleep, kernels are those of the CPU"
+        )
     return sentences
 
 
@@ -112,7 +128,9 @@ class StartingModel:
     @classmethod
     def look_at(cls, path: str, *, trust_remote_code: bool) -> StartingModel:
         """Read configuration and tokenizer; errors as of `open_model`, and for a model that reads images too."""
-        config, tokenizer, notes = open_model(path, trust_remote_code=trust_remote_code, runs_code=True)
+        config, tokenizer, notes = open_model(
+            path, trust_remote_code=trust_remote_code, runs_code=True
+        )
         if hasattr(config, "vision_config"):
             raise UserError(
                 f"{path} reads images too (its configuration has a vision_config), and the engine openrlhf trains"
@@ -124,11 +142,17 @@ class StartingModel:
         return cls(place, tokenizer, context_length(config), digest, notes, caps)
 
     def texts(
-        self, prompts: Sequence[Prompt], recipe: Recipe, view: View = "original", day: date | None = None
+        self,
+        prompts: Sequence[Prompt],
+        recipe: Recipe,
+        view: View = "original",
+        day: date | None = None,
     ) -> list[str]:
         """Every prompt as text that OpenRLHF, which adds no special tokens, turns into the tokens that we would."""
         messages = [prompt.turns(view) for prompt in prompts]
-        texts = prompt_text.render_all(self.tokenizer, messages, prompt_text.ChatFormat(day=day))
+        texts = prompt_text.render_all(
+            self.tokenizer, messages, prompt_text.ChatFormat(day=day)
+        )
         token_ids = prompt_text.tokenize(self.tokenizer, texts)
         prompt_text.require_room(prompts, token_ids, recipe, self.context_length, view)
         return [
@@ -138,7 +162,10 @@ class StartingModel:
 
     def _text_of(self, text: str, tokens: list[int], prompt_id: str) -> str:
         for candidate in (text, f"{self.tokenizer.bos_token or ''}{text}"):
-            if self.tokenizer(candidate, add_special_tokens=False, verbose=False)["input_ids"] == tokens:
+            if (
+                self.tokenizer(candidate, add_special_tokens=False, verbose=False)["input_ids"]
+                == tokens
+            ):
                 return candidate
         raise UserError(
             f"{self.path} puts special tokens into prompt {prompt_id} that cannot be written as text, and OpenRLHF"
@@ -149,14 +176,18 @@ class StartingModel:
 def _digest(folder: Path) -> str:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        raise UserError(f"{folder} has no safetensors weights; convert them, or give another model")
+        raise UserError(
+            f"{folder} has no safetensors weights; convert them, or give another model"
+        )
     return digest_of(files)
 
 
 class OpenRlhfRunner:
     """Ray, vLLM and DeepSpeed through OpenRLHF (see `olr_cli.engines.run.Engine`)."""
 
-    def __init__(self, recipe: Recipe, data: DataSets, *, missing: list[str] | None = None) -> None:
+    def __init__(
+        self, recipe: Recipe, data: DataSets, *, missing: list[str] | None = None
+    ) -> None:
         """Check everything that can be checked before Ray starts; `missing` is as for `engine_of`."""
         self._recipe, self._data = recipe, data
         self._engine = engine_section(recipe, OpenRlhfEngine)
@@ -172,7 +203,9 @@ class OpenRlhfRunner:
         check_batches(recipe, len(data.train.prompts), len(data.views))
         check_precision(recipe)
         with noting(missing):
-            check_gpus(recipe, torch.cuda.device_count() if cluster_address(recipe) is None else None)
+            check_gpus(
+                recipe, torch.cuda.device_count() if cluster_address(recipe) is None else None
+            )
         if cluster_address(recipe) is None:  # else other machines compile
             with noting(missing):
                 require_unlocked()
@@ -182,7 +215,9 @@ class OpenRlhfRunner:
         start = model_location(recipe.model.path)
         self._model = StartingModel(start, None, None, "unknown")
         with noting(missing):
-            self._model = StartingModel.look_at(start, trust_remote_code=recipe.model.trust_remote_code)
+            self._model = StartingModel.look_at(
+                start, trust_remote_code=recipe.model.trust_remote_code
+            )
         if self._attention == "sdpa" and self._model.caps_attention:
             self._attention = "eager"
         self._texts: dict[View, list[str]] = {}
@@ -192,9 +227,13 @@ class OpenRlhfRunner:
             with at("train.stop"):
                 prompt_text.stop_ids(self._model.tokenizer, recipe.train.stop)
             for view in data.views:
-                self._texts[view] = self._model.texts(data.train.prompts, recipe, view, data.day)
+                self._texts[view] = self._model.texts(
+                    data.train.prompts, recipe, view, data.day
+                )
             for prefix, held_out in data.held_out.items():
-                self._held_out[prefix] = self._model.texts(held_out.prompts, recipe, day=data.day)
+                self._held_out[prefix] = self._model.texts(
+                    held_out.prompts, recipe, day=data.day
+                )
         if self._parser is not None:
             check_arguments(self._flags(Path("runs", recipe.name), 0), self._parser)
 
@@ -211,7 +250,8 @@ class OpenRlhfRunner:
             "threads": None if on_gpu else 1,
             "attention": self._attention,
             "policy_digest": self._model.digest,
-            "versions": versions() | {name: version for name, version in stack.items() if version},
+            "versions": versions()
+            | {name: version for name, version in stack.items() if version},
             "departures": _departures(self._recipe),
         }
 
@@ -221,7 +261,11 @@ class OpenRlhfRunner:
         sentences = list(self._model.notes)
         if tokenizer is not None:
             sentences += prompt_text.template_warnings(tokenizer, self._recipe)
-        if self._engine.device == "cuda" and self._attention == "sdpa" and self._engine.attention == "auto":
+        if (
+            self._engine.device == "cuda"
+            and self._attention == "sdpa"
+            and self._engine.attention == "auto"
+        ):
             sentences.append(
                 "flash-attn is not installed: attention is torch's sdpa, slower on long responses"
             )
@@ -279,7 +323,9 @@ class OpenRlhfRunner:
                 has_ended = job.has_ended()  # before the lines: none can come after it
                 if not is_ready and files.ready.exists():
                     is_ready = True
-                    progress.say(f"After {time.monotonic() - began:.0f} s the first step begins.")
+                    progress.say(
+                        f"After {time.monotonic() - began:.0f} s the first step begins."
+                    )
                     start_progress(run, schedule)
                 for metrics in tail.new_lines():
                     step = int(metrics.pop("step"))

@@ -34,14 +34,18 @@ def _prompt_tokens(sample: Any) -> list[int]:
     return list(sample.sequences[0][:end].tolist())
 
 
-def response_texts(samples: Sequence[Any], texts: ResponseTexts, stop: Sequence[str] = ()) -> list[str]:
+def response_texts(
+    samples: Sequence[Any], texts: ResponseTexts, stop: Sequence[str] = ()
+) -> list[str]:
     """Return the responses of single samples as text: what the prompt opened, then what ends before a stop text."""
     opened = texts.opened([_prompt_tokens(sample) for sample in samples])
     written = texts.decode([response_tokens(sample) for sample in samples])
     return [mark + before_stop(text, stop) for mark, text in zip(opened, written, strict=True)]
 
 
-def token_means(values: Sequence[Tensor], experiences: Sequence[Any], samples: int) -> list[float | None]:
+def token_means(
+    values: Sequence[Tensor], experiences: Sequence[Any], samples: int
+) -> list[float | None]:
     """Mean over every rollout's response tokens, in the order in which the rollouts were sampled; None without a token.
 
     Values of tokens are (B, A) a micro-batch, which has `index` (the rollouts' numbers) and `action_mask` (B, A),
@@ -73,7 +77,9 @@ def sampler_gap(experiences: Sequence[Any], log_probs: Sequence[Tensor]) -> floa
     return total / tokens if tokens else None
 
 
-def group_members(samples: Sequence[Any], views: Sequence[View], rollouts: int) -> dict[str, list[int]]:
+def group_members(
+    samples: Sequence[Any], views: Sequence[View], rollouts: int
+) -> dict[str, list[int]]:
     """The numbers of the samples of each complete group, by prompt_id, in the order in which vLLM finished the groups.
 
     Args:
@@ -96,9 +102,13 @@ def group_members(samples: Sequence[Any], views: Sequence[View], rollouts: int) 
     ids = dict.fromkeys(read_prompt_label(label)[1] for label in starts)
     odd = starts.keys() ^ {prompt_label(view, prompt_id) for prompt_id in ids for view in views}
     if odd:
-        raise ValueError(f"these views of prompts are missing, or not asked for: {', '.join(sorted(odd))}")
+        raise ValueError(
+            f"these views of prompts are missing, or not asked for: {', '.join(sorted(odd))}"
+        )
     return {
-        prompt_id: [starts[prompt_label(view, prompt_id)] + k for view in views for k in range(rollouts)]
+        prompt_id: [
+            starts[prompt_label(view, prompt_id)] + k for view in views for k in range(rollouts)
+        ]
         for prompt_id in ids
     }
 
@@ -121,10 +131,14 @@ def sampled_step(
         "tokens": [len(response_tokens(sample)) for sample in samples],
         "truncated": [bool(sample.truncated[0]) for sample in samples],
     }
-    return Step.sampled(step, visit, prompts, views, response_texts(samples, texts, stop), statistics)
+    return Step.sampled(
+        step, visit, prompts, views, response_texts(samples, texts, stop), statistics
+    )
 
 
-def with_statistics(step: Step, order: Sequence[int], means: Mapping[str, Sequence[float | None]]) -> Step:
+def with_statistics(
+    step: Step, order: Sequence[int], means: Mapping[str, Sequence[float | None]]
+) -> Step:
     """The same step with `token_means`, by the names of the statistics; `order` has the samples of its rollouts."""
     measured = {name: [values[sample] for sample in order] for name, values in means.items()}
     return replace(step, statistics={**step.statistics, **measured})
@@ -133,7 +147,9 @@ def with_statistics(step: Step, order: Sequence[int], means: Mapping[str, Sequen
 def trains_by_sample(decided: Decided, order: Sequence[int]) -> Tensor:
     """Whether each sample is of a prompt that trains."""
     trains = torch.zeros(len(order), dtype=torch.bool)
-    trains[list(order)] = torch.tensor(decided.trains).repeat_interleave(len(order) // len(decided.trains))
+    trains[list(order)] = torch.tensor(decided.trains).repeat_interleave(
+        len(order) // len(decided.trains)
+    )
     return trains
 
 
@@ -150,7 +166,9 @@ def step_work(experiences: Sequence[Any], decided: Decided, order: Sequence[int]
         responses += responses_B.tolist()
         prompts += (batch.attention_mask.sum(dim=1) - responses_B).tolist()
     return StepWork(
-        prompts, responses, [does for batch in experiences for does in trains[batch.index].tolist()]
+        prompts,
+        responses,
+        [does for batch in experiences for does in trains[batch.index].tolist()],
     )
 
 

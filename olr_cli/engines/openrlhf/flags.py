@@ -15,12 +15,21 @@ from typing import Any
 from olr_cli import seeding
 from olr_cli.engines.openrlhf import OPENRLHF_VERSION
 from olr_cli.engines.openrlhf.job_files import OPENRLHF_PART, UNIVERSAL
-from olr_cli.engines.run import ADAM_BETAS, DUAL_CLIP, GRADIENT_CLIP, WEIGHT_DECAY, engine_section
+from olr_cli.engines.run import (
+    ADAM_BETAS,
+    DUAL_CLIP,
+    GRADIENT_CLIP,
+    WEIGHT_DECAY,
+    engine_section,
+)
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import LossAverage, OpenRlhfEngine, Recipe, flatten
 from olr_cli.runs.schedule import MIN_LR_RATIO
 
-LOSS_AVERAGES: Mapping[LossAverage, str] = {"token": "token-mean", "sequence": "seq-mean-token-mean"}
+LOSS_AVERAGES: Mapping[LossAverage, str] = {
+    "token": "token-mean",
+    "sequence": "seq-mean-token-mean",
+}
 """OpenRLHF's names for what weighs alike in the loss."""
 
 INSTALL = "docs/openrlhf-install.md tells how to install it"
@@ -71,7 +80,9 @@ def openrlhf_parser() -> argparse.ArgumentParser:
             parser = names.get("parser")
             if isinstance(parser, argparse.ArgumentParser):
                 return parser
-    raise UserError(f"the installed openrlhf has no parser where {OPENRLHF_VERSION} has it; {INSTALL}")
+    raise UserError(
+        f"the installed openrlhf has no parser where {OPENRLHF_VERSION} has it; {INSTALL}"
+    )
 
 
 _KEYS: Mapping[str, str] = {
@@ -170,7 +181,11 @@ def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> d
 
     True stands for a flag without a value, None and False for one that is left out, a tuple for several values.
     """
-    engine, train, keys = engine_section(recipe, OpenRlhfEngine), recipe.train, flatten(recipe.plain())
+    engine, train, keys = (
+        engine_section(recipe, OpenRlhfEngine),
+        recipe.train,
+        flatten(recipe.plain()),
+    )
     on_gpu = engine.device == "cuda"
     mini_batch = min(train.mini_batch_prompts or train.prompts_per_step, train.prompts_per_step)
     has_warmup_alone = train.lr_schedule == "constant" and train.lr_warmup_ratio > 0
@@ -196,7 +211,9 @@ def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> d
         "actor.max_norm": GRADIENT_CLIP,
         "actor.lr_scheduler": "constant_with_warmup" if has_warmup_alone else train.lr_schedule,
         "actor.min_lr_ratio": MIN_LR_RATIO,
-        "actor.eps_clip_low_high": None if train.clip_high is None else (train.clip, train.clip_high),
+        "actor.eps_clip_low_high": None
+        if train.clip_high is None
+        else (train.clip, train.clip_high),
         "actor.dual_clip": DUAL_CLIP,
         "actor.loss_agg_mode": LOSS_AVERAGES[train.loss_average],
         # Without a penalty left out: the forward pass before the update measures the entropy (actor.py).
@@ -231,7 +248,9 @@ def arguments(flags: Mapping[str, Any]) -> list[str]:
             continue
         words.append(f"--{name}")
         if value is not True:
-            words += [str(v) for v in value] if isinstance(value, tuple | list) else [str(value)]
+            words += (
+                [str(v) for v in value] if isinstance(value, tuple | list) else [str(value)]
+            )
     return words
 
 

@@ -22,7 +22,13 @@ from olr_cli.engines.openrlhf.bridges import bridge_process, environment
 from olr_cli.engines.openrlhf.checks import gpus_needed
 from olr_cli.engines.openrlhf.cpu_weights import WORKER_EXTENSION
 from olr_cli.engines.openrlhf.flags import cluster_address
-from olr_cli.engines.openrlhf.job_files import UNIVERSAL, JobEnd, JobFiles, JobStopped, put_together
+from olr_cli.engines.openrlhf.job_files import (
+    UNIVERSAL,
+    JobEnd,
+    JobFiles,
+    JobStopped,
+    put_together,
+)
 from olr_cli.engines.openrlhf.process import LEASH, end_with
 from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.engines.run import Diverged, engine_section
@@ -48,7 +54,9 @@ _LINES_OF_AN_END = 300
 """Lines of a process among which its end is looked for: vLLM hands an exception on three times, with its traceback."""
 
 _LINE_OF_PROCESS = re.compile(r"\(\w+ pid=(?P<process>\d+)[^)]*\) (?P<said>\S.*)")
-_EXCEPTION = re.compile(r"(?:\(\w+ pid=\d+\) )?(?:ERROR [^]]+\] )?(?P<said>[\w.]*(?:Error|Exception)\b.*)")
+_EXCEPTION = re.compile(
+    r"(?:\(\w+ pid=\d+\) )?(?:ERROR [^]]+\] )?(?P<said>[\w.]*(?:Error|Exception)\b.*)"
+)
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
 
@@ -129,7 +137,9 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
         engine_arguments["worker_extension_cls"] = WORKER_EXTENSION
     ppo_trainer.PPOTrainer = trainer_actor(run_path, node_id)
     ppo_actor.PolicyModelActor = policy_actor(recipe.method.smoothing, policy_threads(recipe))
-    vllm_engine.RolloutRayActor = rollout_actor(engine_arguments, recipe.train.stop, ChatFormat.of(recipe))
+    vllm_engine.RolloutRayActor = rollout_actor(
+        engine_arguments, recipe.train.stop, ChatFormat.of(recipe)
+    )
 
 
 def policy_threads(recipe: Recipe) -> int:
@@ -140,7 +150,10 @@ def policy_threads(recipe: Recipe) -> int:
     """
     import ray
 
-    engine, given = engine_section(recipe, OpenRlhfEngine), int(os.environ.get("OMP_NUM_THREADS", 1))
+    engine, given = (
+        engine_section(recipe, OpenRlhfEngine),
+        int(os.environ.get("OMP_NUM_THREADS", 1)),
+    )
     if engine.device == "cpu" or given > 1:
         return given
     resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
@@ -157,7 +170,9 @@ def _dead_actors() -> list[Process]:
         return []
     job = ray.get_runtime_context().get_job_id()  # others may share the cluster
     # Ray's public list of actors asks its dashboard, and a Ray of the job's own has none.
-    dead = [actor for actor in actors(actor_state_name="DEAD").values() if actor["JobID"] == job]
+    dead = [
+        actor for actor in actors(actor_state_name="DEAD").values() if actor["JobID"] == job
+    ]
     dead.sort(key=lambda actor: actor["EndTime"])
     return [Process(actor["ActorClassName"], actor["Pid"]) for actor in dead]
 
@@ -201,7 +216,8 @@ def end_of(error: BaseException, dead: Sequence[Process] = (), log: str = "") ->
         died = dead[0] if dead else _process_in(str(error))
         if died is None:
             return JobEnd(
-                "worker", f"a process of the job died, often for want of memory: {first_line(cause)}"
+                "worker",
+                f"a process of the job died, often for want of memory: {first_line(cause)}",
             )
         return JobEnd("worker", _last_words(died, str(error), log))
     if "OutOfMemoryError" in type(cause).__name__ or "out of memory" in text:
@@ -210,8 +226,12 @@ def end_of(error: BaseException, dead: Sequence[Process] = (), log: str = "") ->
             f"a GPU ran out of memory ({first_line(cause)}); lower engine.micro_batch_samples if it was the update, and"
             " engine.vllm_memory if it was vLLM",
         )
-    if problem := disk_problem(cause) or disk_problem(error):  # the latter has the text of what came before
-        return JobEnd("user", f"something could not be written ({first_line(cause)}): {problem}")
+    if problem := disk_problem(cause) or disk_problem(
+        error
+    ):  # the latter has the text of what came before
+        return JobEnd(
+            "user", f"something could not be written ({first_line(cause)}): {problem}"
+        )
     return JobEnd("bug", f"{type(cause).__name__}: {first_line(cause)}")
 
 
@@ -226,8 +246,14 @@ def _cause(error: BaseException) -> BaseException:
 
 def _process_in(text: str) -> Process | None:
     """The process that an error of Ray names: the innermost one, where it was handed on."""
-    named = re.findall(r"class_name: (\w+).*?pid: (\d+)|ray::(\w+)\S* \(pid=(\d+)", text, re.DOTALL)
-    return Process(named[-1][0] or named[-1][2], int(named[-1][1] or named[-1][3])) if named else None
+    named = re.findall(
+        r"class_name: (\w+).*?pid: (\d+)|ray::(\w+)\S* \(pid=(\d+)", text, re.DOTALL
+    )
+    return (
+        Process(named[-1][0] or named[-1][2], int(named[-1][1] or named[-1][3]))
+        if named
+        else None
+    )
 
 
 def _last_words(died: Process, text: str, log: str) -> str:
@@ -238,7 +264,11 @@ def _last_words(died: Process, text: str, log: str) -> str:
     """
     lines = [_LINE_OF_PROCESS.match(line) for line in _COLOUR.sub("", log).splitlines()]
     said = [line["said"] for line in lines if line and int(line["process"]) == died.number]
-    exceptions = [raised["said"] for line in said[-_LINES_OF_AN_END:] if (raised := _EXCEPTION.match(line))]
+    exceptions = [
+        raised["said"]
+        for line in said[-_LINES_OF_AN_END:]
+        if (raised := _EXCEPTION.match(line))
+    ]
     who = f"{died.name} (process {died.number})"
     if _VLLM_START in text or any(_VLLM_START in raised for raised in exceptions):
         who = f"vLLM did not start, often for too high or low an engine.vllm_memory: {who}"

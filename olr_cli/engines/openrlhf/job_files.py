@@ -55,14 +55,20 @@ class JobFiles:
 
     def __init__(self, run: Path) -> None:
         self.run, self.folder = run, run / "openrlhf"
-        self.prompts, self.held_out = self.folder / "prompts.parquet", self.folder / "held-out.parquet"
+        self.prompts, self.held_out = (
+            self.folder / "prompts.parquet",
+            self.folder / "held-out.parquet",
+        )
         self.log = self.folder / "log.txt"  # of all processes, attempt after attempt
         self.scratch = self.folder / "scratch"  # for what OpenRLHF insists on writing
         # A checkpoint from another number of GPUs, until it is loaded.
         self.universal = self.folder / "universal"
         self.ready = self.folder / "ready"  # exists when the first step begins
         self.stop = self.folder / "stop"  # exists when the job is asked to stop after its step
-        self._working_folder, self._end = self.folder / "working-folder.txt", self.folder / "outcome.json"
+        self._working_folder, self._end = (
+            self.folder / "working-folder.txt",
+            self.folder / "outcome.json",
+        )
 
     def note_working_folder(self) -> None:
         """Note where the command runs: the recipe's relative paths are relative to that."""
@@ -123,7 +129,9 @@ def saved_parts(checkpoint: Path) -> int:
     """Number of GPUs that a checkpoint's optimiser state was saved on: each wrote a file."""
     parts = list((checkpoint / OPENRLHF_PART / "_actor").glob("*/*_optim_states.pt"))
     if not parts:
-        raise UserError(f"{checkpoint} has no state of the optimiser to go on from; restore it from a copy")
+        raise UserError(
+            f"{checkpoint} has no state of the optimiser to go on from; restore it from a copy"
+        )
     return len(parts)
 
 

@@ -33,7 +33,9 @@ _OPERATIONS = ("cpu_adam", "deepspeed_shm_comm", "fused_adam")
 def missing_here(recipe: Recipe) -> Iterator[str]:
     """A sentence for each thing that the job would not find; `checks.py` has what a run asks for too."""
     device, address = engine_section(recipe, OpenRlhfEngine).device, cluster_address(recipe)
-    if installed_version("openrlhf") is not None:  # else one sentence says how to install everything
+    if (
+        installed_version("openrlhf") is not None
+    ):  # else one sentence says how to install everything
         for package in ("ray", "deepspeed", *(["vllm"] if device == "cuda" else [])):
             if installed_version(package) is None:
                 yield f"the package {package} is not installed here; {INSTALL}"
@@ -48,9 +50,13 @@ def missing_here(recipe: Recipe) -> Iterator[str]:
 
 def version_warnings() -> list[str]:
     """A sentence if packages have other versions than the tested ones; `checks.py` refuses another OpenRLHF."""
-    installed = {package: installed_version(package) for package in WRITTEN_FOR if package != "openrlhf"}
+    installed = {
+        package: installed_version(package) for package in WRITTEN_FOR if package != "openrlhf"
+    }
     other = {
-        name: here for name, here in installed.items() if here and not is_version(here, WRITTEN_FOR[name])
+        name: here
+        for name, here in installed.items()
+        if here and not is_version(here, WRITTEN_FOR[name])
     }
     if not other:
         return []
@@ -76,8 +82,17 @@ def stale_locks(folder: Path | None = None) -> list[Path]:
     if folder is None and (kept := os.environ.get("TORCH_EXTENSIONS_DIR")):
         folder = Path(kept)
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "torch_extensions")
-    folders = [folder] if folder else cache.glob(f"py{sys.version_info.major}{sys.version_info.minor}*")
-    locks = [lock for folder in folders for name in _OPERATIONS for lock in folder.glob(f"{name}/lock")]
+    folders = (
+        [folder]
+        if folder
+        else cache.glob(f"py{sys.version_info.major}{sys.version_info.minor}*")
+    )
+    locks = [
+        lock
+        for folder in folders
+        for name in _OPERATIONS
+        for lock in folder.glob(f"{name}/lock")
+    ]
     return [lock for lock in locks if not _is_open(lock) and lock.exists()]
 
 
@@ -95,7 +110,9 @@ def _unanswered(address: str) -> Iterator[str]:
         return
     try:
         place = urlsplit(address if "//" in address else f"//{address}")
-        socket.create_connection((place.hostname, place.port or 0), timeout=_PATIENCE_SECONDS).close()
+        socket.create_connection(
+            (place.hostname, place.port or 0), timeout=_PATIENCE_SECONDS
+        ).close()
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or first_line(error)
         yield (
@@ -111,7 +128,11 @@ def _other_toolkit() -> Iterator[str]:
     if torch.version.cuda is None or os.environ.get("DS_SKIP_CUDA_CHECK") == "1":
         return
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
-    nvcc = str(Path(home, "bin", "nvcc")) if home else shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    nvcc = (
+        str(Path(home, "bin", "nvcc"))
+        if home
+        else shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    )
     here, wanted = _release_of(nvcc), ".".join(torch.version.cuda.split(".")[:2])
     if here is None:
         found = f"there is no CUDA toolkit ({nvcc})"
@@ -128,7 +149,9 @@ def _other_toolkit() -> Iterator[str]:
 def _release_of(nvcc: str) -> str | None:
     """The version of a CUDA compiler; None if it cannot be run."""
     try:
-        ended = subprocess.run([nvcc, "--version"], capture_output=True, text=True, timeout=60, check=False)
+        ended = subprocess.run(
+            [nvcc, "--version"], capture_output=True, text=True, timeout=60, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     release = re.search(r"release (\d+\.\d+)", ended.stdout)

@@ -28,7 +28,9 @@ def command(run: Path, flags: Sequence[str], python: str = sys.executable) -> li
 
 def path_with_own_programs() -> str:
     """PATH as if this Python's environment were activated: torch compiles with the ninja in it."""
-    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    return os.pathsep.join(
+        [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+    )
 
 
 @contextmanager
@@ -111,7 +113,9 @@ def leashed(parent: int) -> list[int]:
     mark, processes = f"{LEASH}={parent}".encode(), []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # gone meanwhile, or somebody else's
-            if (entry / "cmdline").read_bytes() and mark in (entry / "environ").read_bytes().split(b"\0"):
+            if (entry / "cmdline").read_bytes() and mark in (
+                entry / "environ"
+            ).read_bytes().split(b"\0"):
                 processes.append(int(entry.name))
     return processes
 

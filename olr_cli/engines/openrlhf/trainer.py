@@ -44,7 +44,14 @@ from olr_cli.engines.openrlhf.flags import divides_by_std
 from olr_cli.engines.openrlhf.job_files import JobFiles, JobStopped, held_out_label
 from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.engines.resume import require_same_data
-from olr_cli.engines.run import LOGITS, LOSS_OR_GRADIENT, NONFINITE, NonFinite, engine_section, load_data
+from olr_cli.engines.run import (
+    LOGITS,
+    LOSS_OR_GRADIENT,
+    NONFINITE,
+    NonFinite,
+    engine_section,
+    load_data,
+)
 from olr_cli.engines.step import StepEnd
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import OpenRlhfEngine
@@ -101,7 +108,11 @@ class PromptOrder:
     def __iter__(self) -> Iterator[tuple[list[Any], ...]]:
         """The rest of the epoch, a row at a time; the next call is about the next epoch."""
         epoch = self._schedule.epoch(self._done + 1)
-        steps = [step for step in self._schedule.after(self._done) if self._schedule.epoch(step) == epoch]
+        steps = [
+            step
+            for step in self._schedule.after(self._done)
+            if self._schedule.epoch(step) == epoch
+        ]
         for prompt in (prompt for step in steps for prompt in self._schedule.rows(step)):
             for row in range(prompt * self._views, (prompt + 1) * self._views):
                 yield tuple([value] for value in self._rows[row])
@@ -131,7 +142,9 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         A group's samples may be computed anywhere: by their `index` the advantages find them together.
         """
         order = self.trainer.deal([int(sample.total_length) for sample in rollout_samples])
-        batches: list[Any] = super().split_rollout_samples([rollout_samples[number] for number in order])
+        batches: list[Any] = super().split_rollout_samples(
+            [rollout_samples[number] for number in order]
+        )
         for batch in batches:
             batch.index = [order[place] for place in batch.index]
         return batches
@@ -152,7 +165,9 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
             batch.info["reward"] = reward
         return batches
 
-    def get_cumulative_returns(self, rewards: Tensor, action_mask: Tensor, gamma: float) -> Tensor:
+    def get_cumulative_returns(
+        self, rewards: Tensor, action_mask: Tensor, gamma: float
+    ) -> Tensor:
         """OpenRLHF's, (B, A), without its loop over tokens; without a critic OpenRLHF has set `gamma` to 1."""
         returns: Tensor = (rewards * action_mask).flip(1).cumsum(1).flip(1)
         return returns
@@ -229,7 +244,9 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
 
     def init_checkpoint_states(self) -> dict[str, Any]:
         """Where OpenRLHF's loop goes on."""
-        states = ray.get(self.actor_model_group.async_run_method(method_name="get_checkpoint_states"))
+        states = ray.get(
+            self.actor_model_group.async_run_method(method_name="get_checkpoint_states")
+        )
         loaded = {state.get("global_step", 0) for state in states}
         if loaded != {self._done}:
             raise UserError(
@@ -251,7 +268,9 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             self._end.before_training()
         super().fit(global_step)
 
-    def train_step(self, rollout_samples: list[Any], global_step: int) -> tuple[dict[str, Any], int]:
+    def train_step(
+        self, rollout_samples: list[Any], global_step: int
+    ) -> tuple[dict[str, Any], int]:
         """OpenRLHF's, which calls `supervise` on the way.
 
         Raises:
@@ -260,9 +279,15 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         self._step, self._clock, self._supervised = global_step + 1, Stopwatch(), None
         with self._end.stopping_if_diverged(self._step, failed=global_step):
             try:
-                result: tuple[dict[str, Any], int] = super().train_step(rollout_samples, global_step)
-            except NonFinite as error:  # from a rank too: Ray's error is also of the kind of its cause
-                raise NonFinite(LOGITS if self._supervised is None else LOSS_OR_GRADIENT) from error
+                result: tuple[dict[str, Any], int] = super().train_step(
+                    rollout_samples, global_step
+                )
+            except (
+                NonFinite
+            ) as error:  # from a rank too: Ray's error is also of the kind of its cause
+                raise NonFinite(
+                    LOGITS if self._supervised is None else LOSS_OR_GRADIENT
+                ) from error
         return result
 
     def deal(self, lengths: Sequence[int]) -> list[int]:
@@ -278,7 +303,9 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
 
     def read(self, samples: list[Any]) -> ReadRollouts:
         """Read a step's samples, of single rollouts, and verify their answers; can run beside the forward passes."""
-        came = group_members(samples, self.supervisor.method.views, self.recipe.train.rollouts_per_prompt)
+        came = group_members(
+            samples, self.supervisor.method.views, self.recipe.train.rollouts_per_prompt
+        )
         # Stored, supervised and counted in the order in which the step's prompts were due.
         due = [self.data.train.prompts[row] for row in self.schedule.rows(self._step)]
         order = [sample for prompt in due for sample in came.pop(prompt.prompt_id)]
@@ -305,8 +332,14 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             log_probs, entropies, self_certainties = zip(*forwards, strict=True)
             if any(values.isnan().any() for values in log_probs):
                 raise NonFinite(LOGITS)
-            named = {"mean_logprob": log_probs, "entropy": entropies, "self_certainty": self_certainties}
-            means = {name: token_means(values, batches, len(order)) for name, values in named.items()}
+            named = {
+                "mean_logprob": log_probs,
+                "entropy": entropies,
+                "self_certainty": self_certainties,
+            }
+            means = {
+                name: token_means(values, batches, len(order)) for name, values in named.items()
+            }
             step = with_statistics(step, order, means)
         decided = self.supervisor.supervise(step, self._clock.measure)
         gap = sampler_gap(batches, log_probs)
@@ -316,9 +349,13 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         self._supervised = SupervisedStep(decided, step_work(batches, decided, order), gap)
         give_rewards(batches, decided, order, normalised=divides_by_std(self.recipe))
         smoothing = self.recipe.method.smoothing
-        if smoothing > 0:  # the old policy's, for the ratio; the KL's and the stored ones are read already
+        if (
+            smoothing > 0
+        ):  # the old policy's, for the ratio; the KL's and the stored ones are read already
             for batch, forward in zip(batches, forwards, strict=True):
-                batch.action_log_probs = smoothed(forward.log_probs, forward.self_certainties, smoothing)
+                batch.action_log_probs = smoothed(
+                    forward.log_probs, forward.self_certainties, smoothing
+                )
 
     def save_logs_and_checkpoints(
         self, global_step: int, logs_dict: Any = None, client_states: Any = None
@@ -330,7 +367,10 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         """
         step = self._supervised
         assert step is not None
-        measured, speed = self._openrlhf_metrics(logs_dict, step), partial(self._speed, logs_dict, step.work)
+        measured, speed = (
+            self._openrlhf_metrics(logs_dict, step),
+            partial(self._speed, logs_dict, step.work),
+        )
         self._end.complete(global_step, step.decided, self._clock, measured, speed)
 
     def measure_held_out(self) -> Metrics:
@@ -348,13 +388,17 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             )
         sets = self.data.held_out
         texts = {
-            prefix: [responses[held_out_label(prefix, row)] for row in range(len(held_out.prompts))]
+            prefix: [
+                responses[held_out_label(prefix, row)] for row in range(len(held_out.prompts))
+            ]
             for prefix, held_out in sets.items()
         }
         return held_out_metrics(sets, texts, self.supervisor.judge, self.recipe.data.extractor)
 
     def _openrlhf_metrics(self, status: dict[str, Any], step: SupervisedStep) -> Metrics:
-        known = {name: float(status[theirs]) for name, theirs in _METRICS.items() if theirs in status}
+        known = {
+            name: float(status[theirs]) for name, theirs in _METRICS.items() if theirs in status
+        }
         if self.recipe.train.kl_weight == 0:  # without a reference OpenRLHF reports 0
             known.pop("policy/kl", None)
         if step.sampler_gap is not None:
@@ -362,7 +406,9 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         known[NONFINITE] = 0.0  # else the run has ended
         return known | policy_entropy(step.decided)
 
-    def _speed(self, status: dict[str, Any], work: StepWork, metrics: Metrics) -> dict[str, float | None]:
+    def _speed(
+        self, status: dict[str, Any], work: StepWork, metrics: Metrics
+    ) -> dict[str, float | None]:
         """Seconds of the update and the whole step, as OpenRLHF has timed its parts of them; throughput, GPU memory."""
         supervision = metrics["time/verification"] + metrics["time/labels"]
         update = status["timing/make_experience"] - supervision + status["timing/ppo_train"]
@@ -376,7 +422,10 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         def fill(folder: Path) -> None:
             ray.get(
                 self.actor_model_group.async_run_method(
-                    "save_checkpoint_to", folder=str(folder), step=step, chat=ChatFormat.of(self.recipe)
+                    "save_checkpoint_to",
+                    folder=str(folder),
+                    step=step,
+                    chat=ChatFormat.of(self.recipe),
                 )
             )
 
@@ -404,7 +453,11 @@ def policy_entropy(decided: Decided) -> Metrics:
     pairs = zip(columns["entropy"], columns["tokens"], strict=True)
     means = [(mean, count) for mean, count in pairs if mean is not None and count is not None]
     tokens = sum(count for _, count in means)
-    return {"policy/entropy": sum(mean * count for mean, count in means) / tokens} if tokens else {}
+    return (
+        {"policy/entropy": sum(mean * count for mean, count in means) / tokens}
+        if tokens
+        else {}
+    )
 
 
 def trainer_actor(run_path: Path, node_id: str) -> Any:

@@ -39,16 +39,23 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         super().__init__()
         self._responses = itertools.count()
 
-    async def execute(self, *args: Any, sampling_params: Any, hf_tokenizer: Any, **kwargs: Any) -> Any:
+    async def execute(
+        self, *args: Any, sampling_params: Any, hf_tokenizer: Any, **kwargs: Any
+    ) -> Any:
         """One response; OpenRLHF gives every argument by its name. Log-probabilities not asked for are NaN."""
         if self._stop_token_ids is None:
             closing = turn_end(hf_tokenizer, self.chat)
-            self._stop_token_ids = stop_ids(hf_tokenizer, self.stop) + ([] if closing is None else [closing])
+            self._stop_token_ids = stop_ids(hf_tokenizer, self.stop) + (
+                [] if closing is None else [closing]
+            )
         logprobs = sampling_params.logprobs
         if logprobs is None and next(self._responses) % _ASKED == 0:
             logprobs = 0  # of the sampled token alone
         sampling_params = msgspec.structs.replace(
-            sampling_params, stop=list(self.stop), stop_token_ids=self._stop_token_ids, logprobs=logprobs
+            sampling_params,
+            stop=list(self.stop),
+            stop_token_ids=self._stop_token_ids,
+            logprobs=logprobs,
         )
         response = await super().execute(
             *args, sampling_params=sampling_params, hf_tokenizer=hf_tokenizer, **kwargs
@@ -58,7 +65,9 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         return response
 
 
-def rollout_actor(engine_arguments: dict[str, Any], stop: Sequence[str], chat: ChatFormat) -> Any:
+def rollout_actor(
+    engine_arguments: dict[str, Any], stop: Sequence[str], chat: ChatFormat
+) -> Any:
     """A Ray actor class like OpenRLHF's `RolloutRayActor` with what has no flag: engine arguments and ends."""
 
     class RolloutActor(RolloutRayActor.__ray_metadata__.modified_class):  # type: ignore[misc]

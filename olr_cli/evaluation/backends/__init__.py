@@ -132,7 +132,9 @@ class Backend(AbstractContextManager["Backend"]):
         `report` takes how many of them are there, now and then.
         """
         texts = self.render(prompts)
-        requests = [GenerationRequest(*request) for request in zip(prompts, seeds, texts, strict=True)]
+        requests = [
+            GenerationRequest(*request) for request in zip(prompts, seeds, texts, strict=True)
+        ]
         rollouts: dict[int, list[Rollout]] = {}
         for finished in self.stream(requests, sampling):
             for number, samples in finished.items():
@@ -149,9 +151,13 @@ class Backend(AbstractContextManager["Backend"]):
         """Prompts as texts, exactly as the model will read them; many at once, since a call may fork this process."""
         return prompt_text.render_all(self.tokenizer, prompts, self.chat)
 
-    def encode(self, prompts: Sequence[str], sampling: Sampling) -> tuple[list[list[int]], list[int]]:
+    def encode(
+        self, prompts: Sequence[str], sampling: Sampling
+    ) -> tuple[list[list[int]], list[int]]:
         """Token ids of rendered prompts, and the most tokens that each prompt's responses may have."""
-        prompt_text.stop_ids(self.tokenizer, sampling.stop)  # refuses one that would never be found
+        prompt_text.stop_ids(
+            self.tokenizer, sampling.stop
+        )  # refuses one that would never be found
         tokens = prompt_text.tokenize(self.tokenizer, prompts, self.chat)
         if self.context is None:
             return tokens, [sampling.max_new_tokens] * len(tokens)
@@ -161,7 +167,9 @@ class Backend(AbstractContextManager["Backend"]):
                 f"{len(too_long)} of {len(tokens)} prompts leave no room for a response (the longest has"
                 f" {max(too_long)} tokens, and {self.model} can read {self.context}); use a model with a longer context"
             )
-        return tokens, [min(sampling.max_new_tokens, self.context - len(prompt)) for prompt in tokens]
+        return tokens, [
+            min(sampling.max_new_tokens, self.context - len(prompt)) for prompt in tokens
+        ]
 
 
 @dataclass(frozen=True)
@@ -190,7 +198,9 @@ class BackendOptions:
     def __post_init__(self) -> None:
         is_served = self.url is not None
         if self.name is not None and is_served != (self.name == "openai"):
-            raise UserError("the backend openai is a server with a URL; give both, or the URL alone", "url")
+            raise UserError(
+                "the backend openai is a server with a URL; give both, or the URL alone", "url"
+            )
         kind, others = "a server, and no URL names one", ["concurrency", "timeout"]
         if is_served:
             kind = "a model that olr loads, not for a server"
@@ -199,7 +209,9 @@ class BackendOptions:
             if getattr(self, name) not in (None, False, "auto", {}):
                 raise UserError(f"this is for {kind}; leave it out", name)
         if self.name == "transformers" and self.vllm:
-            raise UserError("this is for the vllm backend, not for transformers; leave it out", "vllm")
+            raise UserError(
+                "this is for the vllm backend, not for transformers; leave it out", "vllm"
+            )
 
     def open(self, model: str, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> Backend:
         """Open a model: a folder in Hugging Face layout, a hub id, or the server's name for it."""

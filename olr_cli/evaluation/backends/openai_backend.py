@@ -58,7 +58,14 @@ _CODINGS = {"", "identity", "gzip", "deflate"}
 """Of replies. One coding alone: two on top of each other make gigabytes of a few bytes."""
 _WAITED = 0.5
 """Seconds after which what has arrived is handed on, and the caller may look after something else."""
-_CUT = {"length", "max_length", "max_tokens", "max_new_tokens", "max_output_tokens", "model_length"}
+_CUT = {
+    "length",
+    "max_length",
+    "max_tokens",
+    "max_new_tokens",
+    "max_output_tokens",
+    "model_length",
+}
 """How servers call the limit on a response's length, in `_end_of`'s spelling."""
 _FAILED = {
     "error", "abort", "aborted", "cancelled", "canceled", "failed", "timeout", "network_error",
@@ -67,7 +74,15 @@ _FAILED = {
 """Ends of a response that say nothing of the model: the server broke it off."""
 _WITHHELD = {
     **dict.fromkeys(
-        ("content_filter", "safety", "recitation", "blocklist", "prohibited_content", "spii", "sensitive"),
+        (
+            "content_filter",
+            "safety",
+            "recitation",
+            "blocklist",
+            "prohibited_content",
+            "spii",
+            "sensitive",
+        ),
         "content_filter",
     ),
     "refusal": "refusal",
@@ -101,7 +116,8 @@ class OpenAIBackend(Backend):
         """
         if chat.template is not None:
             raise UserError(
-                "a server renders prompts by its own chat template; leave this out", "chat_template"
+                "a server renders prompts by its own chat template; leave this out",
+                "chat_template",
             )
         self.model, self.tokenizer, self.context, self.chat = model, None, None, chat
         self.concurrency, self.timeout = options.concurrency or 64, options.timeout or 600.0
@@ -109,10 +125,18 @@ class OpenAIBackend(Backend):
             self._url = httpx.URL(options.url or "")
         except httpx.InvalidURL:
             self._url = httpx.URL()
-        if self._url.scheme not in ("http", "https") or not self._url.host or (self._url.port or 0) > 65535:
-            raise UserError("this is no URL of a server; give one like http://host:8000/v1", "url")
+        if (
+            self._url.scheme not in ("http", "https")
+            or not self._url.host
+            or (self._url.port or 0) > 65535
+        ):
+            raise UserError(
+                "this is no URL of a server; give one like http://host:8000/v1", "url"
+            )
         path = self._url.path.rstrip("/")
-        self._shown = str(self._url.copy_with(path=path, userinfo=b"", query=None, fragment=None))
+        self._shown = str(
+            self._url.copy_with(path=path, userinfo=b"", query=None, fragment=None)
+        )
         self._refused: set[str] = set()
         self._key = os.environ.get(KEY, "").strip()
         if not (self._key.isascii() and self._key.isprintable()):
@@ -191,7 +215,10 @@ class OpenAIBackend(Backend):
             )
 
     async def _ask_all(
-        self, requests: Sequence[GenerationRequest], sampling: Sampling, put: Callable[[_Answer], None]
+        self,
+        requests: Sequence[GenerationRequest],
+        sampling: Sampling,
+        put: Callable[[_Answer], None],
     ) -> None:
         coming = (
             (number, sample, seed)
@@ -202,18 +229,30 @@ class OpenAIBackend(Backend):
 
             async def ask_on() -> None:
                 for number, sample, seed in coming:
-                    put((number, sample, await self.ask(client, requests[number], seed, sampling)))
+                    put(
+                        (
+                            number,
+                            sample,
+                            await self.ask(client, requests[number], seed, sampling),
+                        )
+                    )
 
             for _ in range(self.concurrency):
                 workers.create_task(ask_on())
 
     async def ask(
-        self, client: httpx.AsyncClient, request: GenerationRequest, seed: int, sampling: Sampling
+        self,
+        client: httpx.AsyncClient,
+        request: GenerationRequest,
+        seed: int,
+        sampling: Sampling,
     ) -> Rollout | str:
         """One sample of a request; if it is lost, the reason."""
         body: dict[str, Any] = {
             "model": self.model,
-            "messages": [{"role": turn.role, "content": turn.content} for turn in request.messages],
+            "messages": [
+                {"role": turn.role, "content": turn.content} for turn in request.messages
+            ],
             "temperature": sampling.temperature,
             "max_tokens": sampling.max_new_tokens,
             **_NEUTRAL,
@@ -245,7 +284,9 @@ class OpenAIBackend(Backend):
                 raise self._refusal(reply)
         return reason
 
-    async def _complete(self, client: httpx.AsyncClient, body: Mapping[str, Any]) -> httpx.Response:
+    async def _complete(
+        self, client: httpx.AsyncClient, body: Mapping[str, Any]
+    ) -> httpx.Response:
         """The reply to a request, without the settings that the server turns out to refuse."""
         while True:
             sent = {name: value for name, value in body.items() if name not in self._refused}
@@ -260,7 +301,12 @@ class OpenAIBackend(Backend):
                 self.facts["sampling"] = dict.fromkeys(own, "the server's")
 
     async def _send(
-        self, client: httpx.AsyncClient, method: str, name: str, timeout: float, body: Any = None
+        self,
+        client: httpx.AsyncClient,
+        method: str,
+        name: str,
+        timeout: float,
+        body: Any = None,
     ) -> httpx.Response:
         """The whole reply; one that is late, cut off or too large is an error (`_FAILURES`, `_BadReply`)."""
         content = bytearray()
@@ -268,7 +314,9 @@ class OpenAIBackend(Backend):
         async with asyncio.timeout(timeout), client.stream(method, url, json=body) as reply:
             coding = reply.headers.get("content-encoding", "").lower()
             if coding not in _CODINGS:
-                raise _BadReply(f"its reply is encoded as {shortened(coding)!r}, which was not asked for")
+                raise _BadReply(
+                    f"its reply is encoded as {shortened(coding)!r}, which was not asked for"
+                )
             async for chunk in reply.aiter_bytes():
                 content += chunk
                 if len(content) > MOST_BYTES:
@@ -278,8 +326,12 @@ class OpenAIBackend(Backend):
 
     def client(self) -> httpx.AsyncClient:
         """Connections to the server."""
-        limits = httpx.Limits(max_connections=self.concurrency, max_keepalive_connections=self.concurrency)
-        timeout = httpx.Timeout(CONNECTING, read=None, pool=None)  # `_send` limits how long a reply takes
+        limits = httpx.Limits(
+            max_connections=self.concurrency, max_keepalive_connections=self.concurrency
+        )
+        timeout = httpx.Timeout(
+            CONNECTING, read=None, pool=None
+        )  # `_send` limits how long a reply takes
         headers = {"Accept-Encoding": "gzip, deflate", **self.headers}
         return httpx.AsyncClient(headers=headers, timeout=timeout, limits=limits)
 
@@ -327,10 +379,16 @@ class OpenAIBackend(Backend):
         try:
             content = reply.json()
             error = content.get("error", content)
-            words = error.get("message") or error.get("detail") if isinstance(error, dict) else error
+            words = (
+                error.get("message") or error.get("detail")
+                if isinstance(error, dict)
+                else error
+            )
         except _NO_JSON:
             words = reply.text
-        text = self._without_secrets(" ".join(storable(str(words or "")).split()))[:200].rstrip(".")
+        text = self._without_secrets(" ".join(storable(str(words or "")).split()))[:200].rstrip(
+            "."
+        )
         return f": {text}" if text else ""
 
     def _without_secrets(self, text: str) -> str:
@@ -351,11 +409,15 @@ class OpenAIBackend(Backend):
             content = reply.json()
             is_error = bool(content.get("error"))
             # Nobody asks for several choices, but a server may send some, in any order.
-            choice = {} if is_error else min(content["choices"], key=lambda it: it.get("index") or 0)
+            choice = (
+                {} if is_error else min(content["choices"], key=lambda it: it.get("index") or 0)
+            )
             end = _end_of(choice)
             if is_error or choice.get("error") or end in _FAILED:
                 detail = f", finish reason '{end}'" if end else ""
-                raise _BadReply(f"its reply of status 200 is an error{detail}{self._said(reply)}")
+                raise _BadReply(
+                    f"its reply of status 200 is an error{detail}{self._said(reply)}"
+                )
             said = choice["message"]
             thought = _text(said.get("reasoning_content") or said.get("reasoning"))
             text = _text(said.get("content"))
@@ -369,7 +431,9 @@ class OpenAIBackend(Backend):
         if thought:  # which some servers take out of the response
             text = f"<think>\n{thought}\n</think>\n\n{text}" if text else f"<think>\n{thought}"
         is_count = type(tokens) is int and 0 <= tokens < 2**31
-        return Rollout(storable(text), tokens if is_count else None, end in _CUT, ended_by=ended_by)
+        return Rollout(
+            storable(text), tokens if is_count else None, end in _CUT, ended_by=ended_by
+        )
 
 
 def _end_of(choice: Mapping[str, Any]) -> str:
@@ -380,7 +444,10 @@ def _end_of(choice: Mapping[str, Any]) -> str:
 
 def _ended_by(end: str, said: Mapping[str, Any]) -> str | None:
     """Return `Rollout.ended_by` of a message: some servers mark it by its keys alone, with the finish reason `stop`."""
-    marks = [_WITHHELD.get(end), *(name for name in ("refusal", "tool_calls") if said.get(name))]
+    marks = [
+        _WITHHELD.get(end),
+        *(name for name in ("refusal", "tool_calls") if said.get(name)),
+    ]
     return next(filter(None, marks), None)
 
 

@@ -13,7 +13,13 @@ from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.room import free_memory, rows_in
 from olr_cli.engines.local.sampler import sample
 from olr_cli.engines.prompt_text import ChatFormat
-from olr_cli.evaluation.backends import Backend, BackendOptions, GenerationRequest, Sampling, model_digest
+from olr_cli.evaluation.backends import (
+    Backend,
+    BackendOptions,
+    GenerationRequest,
+    Sampling,
+    model_digest,
+)
 from olr_cli.grouping import gathered
 from olr_cli.supervision import Rollout
 
@@ -35,7 +41,11 @@ class TransformersBackend(Backend):
         self._policy = Policy.load(
             model, device=options.device, trust_remote_code=options.trust_remote_code, chat=chat
         )
-        self.model, self.tokenizer, self.context = model, self._policy.tokenizer, self._policy.context_length
+        self.model, self.tokenizer, self.context = (
+            model,
+            self._policy.tokenizer,
+            self._policy.context_length,
+        )
         self.notes = self._policy.notes
         self._on_gpu = self._policy.device.type == "cuda"
         self.facts = {
@@ -66,7 +76,9 @@ class TransformersBackend(Backend):
             while first < len(numbers):
                 rows = self._rows(len(tokens[numbers[first]]) + limit)
                 batch = numbers[first : first + max(1, rows // max(1, samples))]
-                yield self._respond(batch, [tokens[n] for n in batch], requests, rows, limit, sampling)
+                yield self._respond(
+                    batch, [tokens[n] for n in batch], requests, rows, limit, sampling
+                )
                 first += len(batch)
 
     def _respond(

@@ -34,7 +34,13 @@ from olr_cli.engines.models import (
 )
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat, before_stop, stop_ids
 from olr_cli.errors import UserError, did_you_mean, first_line, no_path, shown
-from olr_cli.evaluation.backends import Backend, BackendOptions, GenerationRequest, Sampling, model_digest
+from olr_cli.evaluation.backends import (
+    Backend,
+    BackendOptions,
+    GenerationRequest,
+    Sampling,
+    model_digest,
+)
 from olr_cli.files import read_json
 from olr_cli.supervision import Rollout
 
@@ -91,7 +97,10 @@ class VllmBackend(Backend):
         self._adapter = self._engine_settings.pop(LORA, None)
         if self._adapter is not None:
             rank = adapter_rank(str(self._adapter))
-            self._engine_settings = {"enable_lora": True, "max_lora_rank": rank} | self._engine_settings
+            self._engine_settings = {
+                "enable_lora": True,
+                "max_lora_rank": rank,
+            } | self._engine_settings
         config, self.tokenizer, self._end_ids, self.notes = read_model(
             model, trust_remote_code=options.trust_remote_code, chat=chat
         )
@@ -100,7 +109,9 @@ class VllmBackend(Backend):
         self._on_gpu = vllm.platforms.current_platform.is_cuda_alike()
         self._dtype = "float32"
         if self._on_gpu:
-            self._dtype = "bfloat16" if torch.cuda.get_device_capability() >= (8, 0) else "float16"
+            self._dtype = (
+                "bfloat16" if torch.cuda.get_device_capability() >= (8, 0) else "float16"
+            )
         self._dtype = str(self._engine_settings.get("dtype", self._dtype))
         self._seed_each = options.seed_each or not self._on_gpu
         self.facts = {
@@ -142,7 +153,9 @@ class VllmBackend(Backend):
             for number, request in enumerate(requests)
             for sample in range(len(request.seeds))
         )
-        adapter = LoRARequest("adapter", 1, str(self._adapter)) if self._adapter is not None else None
+        adapter = (
+            LoRARequest("adapter", 1, str(self._adapter)) if self._adapter is not None else None
+        )
         written: dict[int, dict[int, Rollout]] = defaultdict(dict)
         running: dict[str, tuple[int, int]] = {}
         settings = {limit: self._settings(sampling, limit) for limit in set(limits)}
@@ -167,11 +180,15 @@ class VllmBackend(Backend):
                 for output in self._step(engine):
                     if output.finished:
                         number, sample = running.pop(output.request_id)
-                        rollout = self._rollout(output.outputs[0], opened[number], sampling.stop)
+                        rollout = self._rollout(
+                            output.outputs[0], opened[number], sampling.stop
+                        )
                         written[number][sample] = rollout
                         if len(written[number]) == len(requests[number].seeds):
                             samples = written.pop(number)
-                            finished[number] = [samples[sample] for sample in range(len(samples))]
+                            finished[number] = [
+                                samples[sample] for sample in range(len(samples))
+                            ]
                 yield finished
         finally:
             if running:
@@ -311,13 +328,20 @@ def read_model(
         except OSError:
             generation = GenerationConfig.from_model_config(config)
     chat.put_into(tokenizer)
-    return config, tokenizer, end_ids(SimpleNamespace(generation_config=generation), tokenizer), notes
+    return (
+        config,
+        tokenizer,
+        end_ids(SimpleNamespace(generation_config=generation), tokenizer),
+        notes,
+    )
 
 
 def _reason(error: BaseException) -> str:
     """The line that says what went wrong; pydantic heads it with a count."""
     lines = str(error).strip().splitlines()
-    return (lines[1] if len(lines) > 1 and "validation error" in lines[0] else first_line(error)).strip()
+    return (
+        lines[1] if len(lines) > 1 and "validation error" in lines[0] else first_line(error)
+    ).strip()
 
 
 def check_settings(settings: Mapping[str, Any], engine_args: type) -> None:
@@ -358,6 +382,7 @@ def adapter_rank(folder: str) -> int:
     roomy = [most for most in _RANKS if most >= rank]
     if not roomy:
         raise UserError(
-            f"the adapter {folder} has rank {rank}, and vLLM takes at most {_RANKS[-1]}", "vllm lora"
+            f"the adapter {folder} has rank {rank}, and vLLM takes at most {_RANKS[-1]}",
+            "vllm lora",
         )
     return roomy[0]

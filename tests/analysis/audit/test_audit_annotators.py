@@ -29,7 +29,9 @@ def tally_of(prompts, models=1):
     return Tally(
         tuple(map(str, range(len(prompts)))),
         tuple(map(str, range(models))),
-        pl.DataFrame({"prompt": range(len(prompts)), "visits": 2, "rollouts": 8, "answered": 8}),
+        pl.DataFrame(
+            {"prompt": range(len(prompts)), "visits": 2, "rollouts": 8, "answered": 8}
+        ),
         pl.DataFrame(counts),
         pl.DataFrame(answers, schema={"prompt": pl.Int32, "spelling": pl.String}),
         tuple("x" for _ in prompts),
@@ -49,7 +51,9 @@ def brute_force(model, label, by_model):
                 weights[place] *= gamma(right + n) / gamma(right) / gamma(n) * possible / wrong
     place = size if label == UNSEEN else label
     weights[place] *= model.label_accuracy * possible / (1 - model.label_accuracy)
-    others = weights.sum() - weights[place] - (label != UNSEEN)  # there is no label that nobody gave
+    others = (
+        weights.sum() - weights[place] - (label != UNSEEN)
+    )  # there is no label that nobody gave
     return math.log(others / weights[place])
 
 
@@ -74,7 +78,9 @@ def test_of_annotators_that_answer_once_it_is_the_model_of_dawid_and_skene():
     rates = np.append(model.accuracies, model.label_accuracy)
     weights = np.log(rates / (1 - rates)) + np.log(3)  # two answers, or none of them
     for (_, by_model), odds in zip(prompts[:2], model.odds, strict=False):
-        for_label = sum(w for w, own in zip(weights, by_model, strict=False) if own[0]) + weights[-1]
+        for_label = (
+            sum(w for w, own in zip(weights, by_model, strict=False) if own[0]) + weights[-1]
+        )
         for_other = sum(w for w, own in zip(weights, by_model, strict=False) if own[1])
         assert odds == pytest.approx(np.logaddexp(for_other, 0) - for_label)
 
@@ -83,7 +89,9 @@ def test_models_count_as_much_as_they_are_right_and_so_do_labels():
     rng = np.random.default_rng(0)
     rates, prompts = (0.9, 0.6, 0.4), []
     for _ in range(500):
-        said = [0 if rng.random() < rate else int(rng.integers(1, 6)) for rate in (*rates, 0.85)]
+        said = [
+            0 if rng.random() < rate else int(rng.integers(1, 6)) for rate in (*rates, 0.85)
+        ]
         counts = np.eye(6, dtype=int)[said[:3]].tolist()
         prompts.append((said[3], counts))
     model = annotators.fit(tally_of(prompts, models=3))
@@ -108,7 +116,14 @@ def test_an_answer_of_a_weak_model_never_counts_against_the_label_that_it_agrees
 
 
 def test_a_label_that_nobody_gives_goes_before_one_that_somebody_gives_and_scatter_before_agreement():
-    order = [(1, [[7, 0]]), (1, [[7, 1]]), (1, [[6, 2]]), (0, [[2, 2, 2, 2]]), (0, [[5, 3]]), (0, [[8, 0]])]
+    order = [
+        (1, [[7, 0]]),
+        (1, [[7, 1]]),
+        (1, [[6, 2]]),
+        (0, [[2, 2, 2, 2]]),
+        (0, [[5, 3]]),
+        (0, [[8, 0]]),
+    ]
     model = annotators.fit(tally_of([*order, *[(0, [[6, 2]])] * 20]))
     assert (np.diff(model.odds[: len(order)]) < 0).all()
 

@@ -4,11 +4,19 @@ import numpy as np
 import pytest
 from scipy.stats import hypergeom
 
-from olr_cli.analysis.audit.calibration import Verified, auroc, calibrate, is_no_random_draw, noise_ratio
+from olr_cli.analysis.audit.calibration import (
+    Verified,
+    auroc,
+    calibrate,
+    is_no_random_draw,
+    noise_ratio,
+)
 
 
 def verified(is_wrong, is_drawn):
-    return Verified((None,) * len(is_wrong), np.array(is_wrong, dtype=float), np.array(is_drawn))
+    return Verified(
+        (None,) * len(is_wrong), np.array(is_wrong, dtype=float), np.array(is_drawn)
+    )
 
 
 def of_draw(rng, truth, size):
@@ -52,7 +60,10 @@ def test_labels_that_were_picked_stand_for_no_others(picked):
         known = drawn.is_wrong.copy()
         known[picked] = truth[picked]
         found.append(noise_ratio(verified(known, drawn.is_drawn), np.ones(400, dtype=bool)))
-        assert found[-1].low >= np.nansum(known) / 400 and found[-1].high <= 1 - np.nansum(1 - known) / 400
+        assert (
+            found[-1].low >= np.nansum(known) / 400
+            and found[-1].high <= 1 - np.nansum(1 - known) / 400
+        )
     assert np.mean([one.value for one in found]) == pytest.approx(0.1, abs=0.01)
     assert np.mean([one.low <= 0.1 <= one.high for one in found]) > 0.93
     assert noise_ratio(verified(known, [False] * 400), np.ones(400, dtype=bool)) is None
@@ -77,7 +88,10 @@ def test_the_gains_interval_holds_the_true_one_whichever_labels_were_looked_at(f
         known[seen], right[seen] = is_wrong[seen], is_mended[seen]
         maps = calibrate(odds, known, right)
         changed = np.isnan(known) & (odds > 0)
-        found, true = maps.gain(odds[changed]), (is_mended.astype(int) - ~is_wrong)[changed].sum()
+        found, true = (
+            maps.gain(odds[changed]),
+            (is_mended.astype(int) - ~is_wrong)[changed].sum(),
+        )
         held += found.low <= true <= found.high
         shown += found.low > 0
         assert not (found.low > 0 and true < -5)
@@ -103,13 +117,21 @@ def test_nothing_is_gained_where_verified_labels_are_right():
 
 def test_a_draw_from_the_top_is_no_random_draw():
     odds = np.arange(100.0)
-    for chosen, is_noticed in ((range(85, 100), True), (range(15), True), (range(0, 100, 7), False)):
+    for chosen, is_noticed in (
+        (range(85, 100), True),
+        (range(15), True),
+        (range(0, 100, 7), False),
+    ):
         drawn = np.isin(np.arange(100), list(chosen))
-        assert is_no_random_draw(verified(np.where(drawn, 1, np.nan), drawn), odds) is is_noticed
+        assert (
+            is_no_random_draw(verified(np.where(drawn, 1, np.nan), drawn), odds) is is_noticed
+        )
 
 
 def test_auroc_counts_pairs_and_ties_half():
     scores, is_true = np.array([0.1, 0.4, 0.4, 0.9]), np.array([False, True, False, True])
     pairs = [(t, f) for t in scores[is_true] for f in scores[~is_true]]
-    assert auroc(scores, is_true) == pytest.approx(np.mean([(t > f) + (t == f) / 2 for t, f in pairs]))
+    assert auroc(scores, is_true) == pytest.approx(
+        np.mean([(t > f) + (t == f) / 2 for t, f in pairs])
+    )
     assert auroc(scores, np.ones(4, dtype=bool)) is None

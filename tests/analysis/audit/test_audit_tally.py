@@ -17,24 +17,37 @@ def counted(file, judge):
 
 def test_answers_that_mean_the_same_are_one(tmp_path, judge):
     rows = rollouts(
-        "a", [["1/2", "0.5", "0.5", "3"], ["\\frac{1}{2}", None, "0.5", "0.5"]], given_label="50\\%"
+        "a",
+        [["1/2", "0.5", "0.5", "3"], ["\\frac{1}{2}", None, "0.5", "0.5"]],
+        given_label="50\\%",
     )
     found = counted(write(tmp_path / "log.jsonl", rows), judge)
-    assert found.answers.to_dicts() == [{"prompt": 0, "spelling": "0.5"}, {"prompt": 0, "spelling": "3"}]
+    assert found.answers.to_dicts() == [
+        {"prompt": 0, "spelling": "0.5"},
+        {"prompt": 0, "spelling": "3"},
+    ]
     assert found.counts.rows() == [(0, 0, 0, 6), (0, 0, 1, 1)]
     assert found.prompts.rows() == [(0, 2, 8, 7)]
     assert found.labels == ("50\\%",)
     assert found.label_answers.tolist() == [0]
 
 
-def test_a_percent_sign_is_the_labels_answer_where_the_question_asks_for_a_percentage(tmp_path, judge):
+def test_a_percent_sign_is_the_labels_answer_where_the_question_asks_for_a_percentage(
+    tmp_path, judge
+):
     said = [["20\\%", "20", "2\\%"]]
     rows = [
         *rollouts("asked", said, given_label="20", prompt="What percentage is it?"),
         *rollouts("not", said, given_label="20", prompt="What is 20% of 100?"),
     ]
     found = counted(write(tmp_path / "log.jsonl", rows), judge)
-    assert found.counts.select("prompt", "count").rows() == [(0, 2), (0, 1), (1, 1), (1, 1), (1, 1)]
+    assert found.counts.select("prompt", "count").rows() == [
+        (0, 2),
+        (0, 1),
+        (1, 1),
+        (1, 1),
+        (1, 1),
+    ]
 
 
 def test_a_label_is_one_of_the_answers_or_nobodys_or_missing(tmp_path, judge):
@@ -59,16 +72,22 @@ def test_the_answers_of_one_prompt_lie_together(tmp_path, judge):
 
 
 def test_only_the_original_wording_counts(tmp_path, judge):
-    rows = rollouts("a", [["1", "1"]], view="original") + rollouts("a", [["2", "2", "2"]], view="rephrased")
+    rows = rollouts("a", [["1", "1"]], view="original") + rollouts(
+        "a", [["2", "2", "2"]], view="rephrased"
+    )
     assert counted(write(tmp_path / "log.jsonl", rows), judge).counts.rows() == [(0, 0, 0, 2)]
-    assert "original wording" in refusal(counted, write(tmp_path / "rephrased.jsonl", rows[2:]), judge)
+    assert "original wording" in refusal(
+        counted, write(tmp_path / "rephrased.jsonl", rows[2:]), judge
+    )
 
 
 def test_of_a_run_with_active_noise_the_label_of_the_last_visit_is_judged(tmp_path, judge):
     run = write_history(tmp_path / "run", noise="active", prompts=20, epochs=5)
     labels = pl.read_parquet(run / "labels" / "*.parquet")
     counts = counted(run, judge)
-    last = dict(labels.filter(pl.col("visit") == 5).select("prompt_id", "noisy_label").iter_rows())
+    last = dict(
+        labels.filter(pl.col("visit") == 5).select("prompt_id", "noisy_label").iter_rows()
+    )
     for prompt_id, label in zip(counts.prompt_ids, counts.labels, strict=True):
         expected = last[prompt_id] or "10"
         assert label == (None if expected == SENTINEL else expected)
@@ -79,7 +98,9 @@ def test_a_runs_counts_are_those_of_its_labels_table(tmp_path, judge):
     found = counted(run, judge)
     stored = pl.read_parquet(run / "labels" / "*.parquet").group_by("prompt_id")
     sums = stored.agg(pl.len().alias("visits"), pl.col("rollouts", "answered").sum())
-    joined = found.prompts.with_columns(prompt_id=pl.Series(found.prompt_ids)).join(sums, on="prompt_id")
+    joined = found.prompts.with_columns(prompt_id=pl.Series(found.prompt_ids)).join(
+        sums, on="prompt_id"
+    )
     assert len(joined) == len(found) == 20
     for name in ("visits", "rollouts", "answered"):
         assert (joined[name] == joined[f"{name}_right"]).all()

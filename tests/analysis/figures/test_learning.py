@@ -19,7 +19,10 @@ def write_run(path, rewards, **settings):
     run = write_history(path, **SMALL, **settings)
     file = run / "metrics.jsonl"
     lines = [json.loads(line) for line in file.read_text().splitlines()[:1]]
-    lines += [{"step": step, "epoch": 1, "rollout/reward": value} for step, value in enumerate(rewards, 1)]
+    lines += [
+        {"step": step, "epoch": 1, "rollout/reward": value}
+        for step, value in enumerate(rewards, 1)
+    ]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return run
 
@@ -30,7 +33,10 @@ def values(chart, metric, column="mean"):
 
 def test_a_run_without_truth_has_a_panel_for_all_that_it_measured_and_no_other(tmp_path):
     chart = learning(write_run(tmp_path / "run", [0.0, 1.0, 0.5], knows_truth=False))
-    assert [axes.get_title(loc="left") for axes in chart.figure.axes] == ["Reward", "Held-out accuracy"]
+    assert [axes.get_title(loc="left") for axes in chart.figure.axes] == [
+        "Reward",
+        "Held-out accuracy",
+    ]
     assert values(chart, "rollout/reward") == [0.0, 1.0, 0.5], "few steps are not averaged"
     assert values(chart, "eval/avg", "step") == [0]
 
@@ -48,7 +54,9 @@ def test_seeds_are_a_mean_with_a_band_and_arms_are_lines(tmp_path):
     write_run(tmp_path / "grpo", [0.1] * 3, arm="grpo", seed=1, method={"name": "grpo"})
     chart = learning(tmp_path)
     rows = chart.data.filter(metric="rollout/reward", step=2)
-    assert dict(rows.select("arm", "mean").iter_rows()) == pytest.approx({"olr": 0.3, "grpo": 0.1})
+    assert dict(rows.select("arm", "mean").iter_rows()) == pytest.approx(
+        {"olr": 0.3, "grpo": 0.1}
+    )
     assert dict(rows.select("arm", "runs").iter_rows()) == {"olr": 2, "grpo": 1}
     assert [text.get_text() for text in chart.figure.legends[0].get_texts()] == ["GRPO", "OLR"]
 
@@ -98,24 +106,37 @@ def test_what_has_nothing_to_show_says_what_is_missing(tmp_path):
 def write_metrics(path, **metrics):
     """A run of two steps with these metrics."""
     run = write_history(path, **SMALL)
-    lines = [{"step": step, "epoch": 1} | {k: v[step - 1] for k, v in metrics.items()} for step in (1, 2)]
+    lines = [
+        {"step": step, "epoch": 1} | {k: v[step - 1] for k, v in metrics.items()}
+        for step in (1, 2)
+    ]
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return run
 
 
 def test_small_changes_do_not_fill_an_axis(tmp_path):
-    small = {"rollout/reward": [0.5, 0.501], "policy/kl": [0.001, 0.002], "rollout/length": [100.0, 100.5]}
+    small = {
+        "rollout/reward": [0.5, 0.501],
+        "policy/kl": [0.001, 0.002],
+        "rollout/length": [100.0, 100.5],
+    }
     figure = learning(write_metrics(tmp_path / "run", **small)).figure
     spans = {
-        axes.get_title(loc="left"): high - low for axes in figure.axes for low, high in [axes.get_ylim()]
+        axes.get_title(loc="left"): high - low
+        for axes in figure.axes
+        for low, high in [axes.get_ylim()]
     }
-    assert spans["Reward"] == pytest.approx(0.1) and spans["KL to the reference, nats"] == pytest.approx(0.01)
+    assert spans["Reward"] == pytest.approx(0.1) and spans[
+        "KL to the reference, nats"
+    ] == pytest.approx(0.01)
     assert 10 <= spans["Response length, tokens"] < 11
 
 
 def test_what_labels_do_is_shown_where_nobody_knows_the_truth(tmp_path):
     labels = {"rollout/reward": [0.1, 0.2], "majority/differs_from_label": [0.5, 0.4]}
-    unknown = write_metrics(tmp_path / "unknown", **labels, **{"label/selection_ratio": [0.0, 0.3]})
+    unknown = write_metrics(
+        tmp_path / "unknown", **labels, **{"label/selection_ratio": [0.0, 0.3]}
+    )
     shown = [axes.get_title(loc="left") for axes in learning(unknown).figure.axes]
     assert shown == ["Reward", "Majority is not the label", "Labels replaced"]
     grpo = write_metrics(tmp_path / "grpo", **labels, **{"label/selection_ratio": [0.0, 0.0]})

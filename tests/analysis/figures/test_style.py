@@ -24,8 +24,12 @@ def chart(name="chart"):
         axes = sheet.panels[0]
         style.epoch_axis(axes, 3)
         style.percent_axis(axes, style.percent_limits(ROWS))
-        sheet.lines(axes, {"m": Look("line", style.BLUE), "absent": Look("absent", style.BLACK)}, ROWS)
-        assert [text.get_text() for text in axes.texts] == ["line"], "one without rows is not named"
+        sheet.lines(
+            axes, {"m": Look("line", style.BLUE), "absent": Look("absent", style.BLACK)}, ROWS
+        )
+        assert [text.get_text() for text in axes.texts] == ["line"], (
+            "one without rows is not named"
+        )
         return sheet.chart(name, ROWS)
 
 
@@ -38,7 +42,11 @@ def test_a_chart_is_saved_as_png_of_300_dpi_pdf_and_csv(tmp_path):
     assert size == (975, 600)
     assert pdf.read_bytes().startswith(b"%PDF")
     assert pl.read_csv(csv).equals(ROWS)
-    assert sorted(file.name for file in png.parent.iterdir()) == ["chart.csv", "chart.pdf", "chart.png"]
+    assert sorted(file.name for file in png.parent.iterdir()) == [
+        "chart.csv",
+        "chart.pdf",
+        "chart.png",
+    ]
 
 
 def test_charts_of_one_name_are_separate_files(tmp_path):
@@ -54,7 +62,9 @@ def test_charts_of_one_name_are_separate_files(tmp_path):
 
 def spread(rows, limits=(0, 1)):
     """The caption of a chart that draws these runs' mean and sd, within limits."""
-    rows = pl.DataFrame(rows, ["epoch", "mean", "sd", "runs"], orient="row").with_columns(metric=pl.lit("m"))
+    rows = pl.DataFrame(rows, ["epoch", "mean", "sd", "runs"], orient="row").with_columns(
+        metric=pl.lit("m")
+    )
     with style.applied():
         sheet = style.Sheet(1, 1, width=3.25, panel_height=2.0)
         sheet.panels[0].set_ylim(limits)
@@ -65,10 +75,16 @@ def spread(rows, limits=(0, 1)):
 @each(
     "rows, caption",
     ([(1, 0.5, None, 1), (2, 0.7, None, 1)], "One run each. More."),
-    ([(1, 0.5, 0.1, 3), (2, 0.7, 0.0, 3), (3, 0.7, None, 1)], "Means of 1 to 3 runs; bands: ±1 sd. More."),
+    (
+        [(1, 0.5, 0.1, 3), (2, 0.7, 0.0, 3), (3, 0.7, None, 1)],
+        "Means of 1 to 3 runs; bands: ±1 sd. More.",
+    ),
     ([(1, 0.5, 0.1, 3), (2, 0.7, None, 1)], "Means of 1 to 3 runs. More."),
     ([(1, 0.5, 0.1, 3)], "Means of 3 runs. More."),
-    ([(1, 0.95, 0.1, 3), (2, 0.02, 0.1, 3)], "Means of 3 runs; bands: ±1 sd, cut at 0% and 100%. More."),
+    (
+        [(1, 0.95, 0.1, 3), (2, 0.02, 0.1, 3)],
+        "Means of 3 runs; bands: ±1 sd, cut at 0% and 100%. More.",
+    ),
 )
 def test_the_caption_says_how_many_runs_what_bands_are_and_where_they_are_cut(rows, caption):
     assert spread(rows) == caption
@@ -87,15 +103,21 @@ def test_a_caption_and_a_legend_make_the_figure_higher_and_hide_nothing():
     assert sorted(text.get_text().strip() for text in legend.get_texts()) == sorted(names)
     for text in texts:
         box = text.get_window_extent()
-        assert page.x0 <= box.x0 and box.x1 <= page.x1 and page.y0 <= box.y0 and box.y1 <= page.y1
+        assert (
+            page.x0 <= box.x0 and box.x1 <= page.x1 and page.y0 <= box.y0 and box.y1 <= page.y1
+        )
     assert figure.axes[0].get_window_extent().height > 0.4 * figure.dpi
 
 
 def test_lines_of_a_panel_differ_without_colour():
     looks = style.looks([str(number) for number in range(12)])
-    marks = [{name: value for name, value in look.plot.items() if name != "color"} for look in looks]
+    marks = [
+        {name: value for name, value in look.plot.items() if name != "color"} for look in looks
+    ]
     assert all(one != other for one, other in itertools.combinations(marks, 2))
-    assert {"markerfacecolor" in mark for mark in marks} == {True, False}, "filled and hollow ones"
+    assert {"markerfacecolor" in mark for mark in marks} == {True, False}, (
+        "filled and hollow ones"
+    )
 
 
 def test_a_folder_that_cannot_be_written_is_the_users_to_mend(tmp_path, monkeypatch):
@@ -107,7 +129,9 @@ def test_a_folder_that_cannot_be_written_is_the_users_to_mend(tmp_path, monkeypa
     assert not list(tmp_path.iterdir())
 
 
-def test_the_same_rows_give_the_same_bytes_whatever_the_users_own_matplotlib_settings_are(tmp_path):
+def test_the_same_rows_give_the_same_bytes_whatever_the_users_own_matplotlib_settings_are(
+    tmp_path,
+):
     import matplotlib
 
     plain = style.save(chart(), tmp_path / "plain")
@@ -117,7 +141,9 @@ def test_the_same_rows_give_the_same_bytes_whatever_the_users_own_matplotlib_set
     assert [file.read_bytes() for file in plain] == [file.read_bytes() for file in styled]
 
 
-@pytest.mark.parametrize(("epochs", "ticks"), [(1, [1]), (4, [1, 2, 3, 4]), (10, [2, 4, 6, 8, 10])])
+@pytest.mark.parametrize(
+    ("epochs", "ticks"), [(1, [1]), (4, [1, 2, 3, 4]), (10, [2, 4, 6, 8, 10])]
+)
 def test_ticks_of_epochs_are_few_whole_and_within_the_run(epochs, ticks):
     sheet = style.Sheet(1, 1, width=3.25, panel_height=2.0)
     style.epoch_axis(sheet.panels[0], epochs)
@@ -167,7 +193,13 @@ def test_the_written_labels_do_not_overlap_on_the_page():
         sheet = style.Sheet(2, 2, width=5.5, panel_height=1.6)
         for axes in sheet.panels:
             axes.set_ylim(0, 1)
-            for y, text in ((0.5, "one"), (0.51, "two\nlines"), (0.49, "three"), (1.0, "top"), (0.0, "low")):
+            for y, text in (
+                (0.5, "one"),
+                (0.51, "two\nlines"),
+                (0.49, "three"),
+                (1.0, "top"),
+                (0.0, "low"),
+            ):
                 sheet.label(axes, y, text, style.BLUE)
         figure = sheet.chart("labels", ROWS).figure
         figure.draw_without_rendering()

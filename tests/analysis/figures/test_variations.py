@@ -53,11 +53,15 @@ def names_of(chart, column="series"):
 def write_sweep(folder, warmups=(1, 2)):
     for noise, lift in (("active", 0.0), ("inactive", 0.1)):
         for seed in (1, 2):
-            write_run(folder / f"{noise}-grpo-{seed}", "grpo", 0.4 + lift, seed=seed, noise=noise)
+            write_run(
+                folder / f"{noise}-grpo-{seed}", "grpo", 0.4 + lift, seed=seed, noise=noise
+            )
             sections = [*map(olr, (0.1, 0.0)), *(olr(warmup=warmup) for warmup in warmups)]
             for place, section in enumerate(sections):
                 end = 0.5 + 0.1 * place + lift + 0.02 * seed
-                write_run(folder / f"{noise}-{place}-{seed}", section, end, seed=seed, noise=noise)
+                write_run(
+                    folder / f"{noise}-{place}-{seed}", section, end, seed=seed, noise=noise
+                )
     return folder
 
 
@@ -95,28 +99,52 @@ def test_panels_are_of_both_kinds_of_benchmarks_where_runs_have_scores(tmp_path)
     assert line(chart, "active 0.5", "in") == pytest.approx({1: expected, 2: expected})
 
 
-def test_points_of_different_seeds_are_not_joined_and_each_says_of_how_many_runs_it_is(tmp_path):
+def test_points_of_different_seeds_are_not_joined_and_each_says_of_how_many_runs_it_is(
+    tmp_path,
+):
     def figure(seeds_at_half):
         folder = tmp_path / str(len(seeds_at_half)) / str(seeds_at_half[0])
         for ratio, seeds in ((0.3, (1, 2)), (0.5, seeds_at_half)):
             for seed in seeds:
-                write_run(folder / f"{ratio}-{seed}", olr(), 0.9 - ratio + seed / 100, ratio=ratio, seed=seed)
+                write_run(
+                    folder / f"{ratio}-{seed}",
+                    olr(),
+                    0.9 - ratio + seed / 100,
+                    ratio=ratio,
+                    seed=seed,
+                )
         return drawn("over-noise.ratio", folder)
 
     def joined(chart):
-        return next(line.get_linestyle() for line in chart.figure.axes[0].lines if len(line.get_xdata()) == 2)
+        return next(
+            line.get_linestyle()
+            for line in chart.figure.axes[0].lines
+            if len(line.get_xdata()) == 2
+        )
 
     paired, others, fewer = figure((1, 2)), figure((3, 4)), figure((2,))
     assert [joined(chart) for chart in (paired, others, fewer)] == ["-", "None", "None"]
     assert paired.caption == "Means of 2 runs; dots: single runs."
-    assert others.caption == "Means of 2 runs; dots: single runs. Points of different seeds are not joined."
+    assert (
+        others.caption
+        == "Means of 2 runs; dots: single runs. Points of different seeds are not joined."
+    )
     assert others.data["seeds"].to_list() == ["1 2", "3 4"]
-    assert {"n=1", "n=2"} <= {*texts(fewer.figure.axes[0])} and "n=2" not in texts(others.figure.axes[0])
+    assert {"n=1", "n=2"} <= {*texts(fewer.figure.axes[0])} and "n=2" not in texts(
+        others.figure.axes[0]
+    )
 
 
 def test_arms_that_differ_in_name_alone_are_one_point(tmp_path):
-    for arm, ratio, seed in (("low", 0.3, 1), ("high", 0.5, 1), ("", 0.3, 2), ("again", 0.3, 1)):
-        write_run(tmp_path / f"{arm}{seed}", olr(), ratio * seed, ratio=ratio, seed=seed, arm=arm)
+    for arm, ratio, seed in (
+        ("low", 0.3, 1),
+        ("high", 0.5, 1),
+        ("", 0.3, 2),
+        ("again", 0.3, 1),
+    ):
+        write_run(
+            tmp_path / f"{arm}{seed}", olr(), ratio * seed, ratio=ratio, seed=seed, arm=arm
+        )
     rows = drawn("over-noise.ratio", tmp_path).data.select("value", "mean", "seeds").rows()
     assert rows == [(0.3, pytest.approx(0.45), "1 2"), (0.5, 0.5, "1")]
 
@@ -126,7 +154,9 @@ def test_arms_are_compared_with_a_dot_a_run(tmp_path):
         for seed in (1, 2, 3):
             write_history(tmp_path / f"{arm}-{seed}", arm=arm, method=kind, seed=seed, **SMALL)
     chart = drawn("arms", tmp_path)
-    panel = next(axes for axes in chart.figure.axes if "Effective noise" in axes.get_title("left"))
+    panel = next(
+        axes for axes in chart.figure.axes if "Effective noise" in axes.get_title("left")
+    )
     for place, arm in enumerate(["grpo", "olr"]):
         values = chart.data.filter(arm=arm, metric="label/effective_noise")["value"].to_list()
         assert len(values) == 3
@@ -146,7 +176,9 @@ def test_runs_that_differ_in_more_than_one_setting_make_no_line(tmp_path):
     assert list(line(drawn(WARMUPS, tmp_path), "active 0.5")) == [1, 2]
     for threshold in (0.02, 0.05):
         write_run(tmp_path / f"idle/{threshold}", olr(threshold, criteria=["consistency"]))
-    assert refused(THRESHOLD, tmp_path / "idle"), "without the slope a threshold decides nothing"
+    assert refused(THRESHOLD, tmp_path / "idle"), (
+        "without the slope a threshold decides nothing"
+    )
 
 
 # Ablation
@@ -182,13 +214,18 @@ def test_accuracy_and_coverage_are_over_all_visits_after_warmup(choices, bars):
         labels = scan_labels(run).filter(pl.col("visit") > WARMUP).collect()
         selected = labels.filter("is_selected")
         covered.append(len(selected) / len(labels))
-        right.append((selected["effective_label"] == selected["true_answer"]).sum() / len(selected))
+        right.append(
+            (selected["effective_label"] == selected["true_answer"]).sum() / len(selected)
+        )
     coverage = value(bars, "active 0.5", "both", "coverage")
     assert (coverage["mean"], coverage["runs"]) == (pytest.approx(sum(covered) / 2), 2)
     accuracy = value(bars, "active 0.5", "both", "selection_accuracy")
     assert accuracy["mean"] == pytest.approx(sum(right) / 2)
     assert accuracy["sd"] == pytest.approx(abs(right[0] - right[1]) / 2**0.5)
-    means = [value(bars, "inactive 0.5", name, "coverage")["mean"] for name in ("both", "every majority")]
+    means = [
+        value(bars, "inactive 0.5", name, "coverage")["mean"]
+        for name in ("both", "every majority")
+    ]
     assert means[0] < means[1]
 
 
@@ -198,19 +235,32 @@ def test_verified_prompts_which_no_method_selects_are_left_out_of_coverage(tmp_p
         table = pq.read_table(shard)
         source = pc.if_else(table["is_selected"], table["label_source"], "verified")
         place = table.column_names.index("label_source")
-        pq.write_table(table.set_column(place, "label_source", source).cast(table.schema), shard)
-    assert value(drawn("over-method.criteria", folder), "active 0.5", "both", "coverage")["mean"] == 1
+        pq.write_table(
+            table.set_column(place, "label_source", source).cast(table.schema), shard
+        )
+    assert (
+        value(drawn("over-method.criteria", folder), "active 0.5", "both", "coverage")["mean"]
+        == 1
+    )
 
 
 def test_a_row_of_panels_a_noise_and_a_bar_a_choice_with_grpo_in_the_scores_alone(bars):
     panels = bars.figure.axes
     assert [len(axes.patches) for axes in panels] == [4, 4, 5] * 2
-    assert [label.get_text() for label in panels[0].get_yticklabels()] == [*CRITERIA, "without OLR"]
+    assert [label.get_text() for label in panels[0].get_yticklabels()] == [
+        *CRITERIA,
+        "without OLR",
+    ]
     assert titles(bars)[2] == "(c) Held-out accuracy"
-    assert [texts(axes)[-1] for axes in (panels[0], panels[3])] == ["active 0.5", "inactive 0.5"]
+    assert [texts(axes)[-1] for axes in (panels[0], panels[3])] == [
+        "active 0.5",
+        "inactive 0.5",
+    ]
     assert bars.data.filter(value="without OLR")["metric"].unique().to_list() == ["eval/avg"]
     width = panels[0].patches[0].get_width()
-    assert width == pytest.approx(value(bars, "active 0.5", "both", "selection_accuracy")["mean"])
+    assert width == pytest.approx(
+        value(bars, "active 0.5", "both", "selection_accuracy")["mean"]
+    )
 
 
 def test_benchmark_scores_are_shown_in_place_of_held_out_accuracy(tmp_path):
@@ -230,7 +280,9 @@ def test_without_true_answers_coverage_is_still_shown(tmp_path):
 def test_runs_that_differ_in_more_than_the_criteria_are_not_compared(tmp_path):
     write_history(tmp_path / "both", method=chosen("slope", "consistency"), **SMALL)
     assert "method.criteria" in refused("over-method.criteria", tmp_path)
-    write_history(tmp_path / "other", method=chosen("slope") | {"slope_threshold": 0.1}, **SMALL)
+    write_history(
+        tmp_path / "other", method=chosen("slope") | {"slope_threshold": 0.1}, **SMALL
+    )
     assert refused("over-method.criteria", tmp_path)
     write_history(tmp_path / "slope", method=chosen("slope"), **SMALL)
     assert names_of(drawn("over-method.criteria", tmp_path), "value") == ["both", "slope alone"]
@@ -239,9 +291,13 @@ def test_runs_that_differ_in_more_than_the_criteria_are_not_compared(tmp_path):
 def test_the_same_noise_on_two_policies_is_two_rows_that_are_told_apart(tmp_path):
     for policy in ("easier", "harder"):
         for criteria in (("slope",), ()):
-            run = write_history(tmp_path / f"{policy}{len(criteria)}", method=chosen(*criteria), **SMALL)
+            run = write_history(
+                tmp_path / f"{policy}{len(criteria)}", method=chosen(*criteria), **SMALL
+            )
             recipe = run / "recipe.yaml"
-            recipe.write_text(recipe.read_text().replace("addition-easier", f"addition-{policy}"))
+            recipe.write_text(
+                recipe.read_text().replace("addition-easier", f"addition-{policy}")
+            )
     names = [f"active 0.5 path=builtin:addition-{policy}" for policy in ("easier", "harder")]
     assert names_of(drawn("over-method.criteria", tmp_path)) == names
 
@@ -260,7 +316,10 @@ def test_methods_are_drawn_over_the_noise_ratio_a_panel_a_number_of_verified_lab
     chart = drawn("over-noise.ratio", tmp_path)
     assert titles(chart) == ["(a) none verified", "(b) 2 verified labels"]
     rows = chart.data.filter(panel="2 verified labels", series="TTRL")
-    assert rows.select("value", "mean").rows() == [(0.25, pytest.approx(0.8)), (0.75, pytest.approx(0.3))]
+    assert rows.select("value", "mean").rows() == [
+        (0.25, pytest.approx(0.8)),
+        (0.75, pytest.approx(0.3)),
+    ]
     assert names_of(chart) == ["GRPO", "TTRL"]
     assert "noise.ratio" in refused("over-noise.ratio", tmp_path / "alone")
 
@@ -268,27 +327,49 @@ def test_methods_are_drawn_over_the_noise_ratio_a_panel_a_number_of_verified_lab
 def test_methods_of_one_name_are_lines_that_their_settings_tell_apart(tmp_path):
     for ratio in (0.25, 0.75):
         for threshold in (0.02, 0.1):
-            write_run(tmp_path / f"{ratio}-{threshold}", olr(threshold), 0.9 - ratio + threshold, ratio=ratio)
+            write_run(
+                tmp_path / f"{ratio}-{threshold}",
+                olr(threshold),
+                0.9 - ratio + threshold,
+                ratio=ratio,
+            )
     chart = drawn("over-noise.ratio", tmp_path)
     assert names_of(chart) == ["OLR slope_threshold=0.02", "OLR slope_threshold=0.1"]
     for name, lift in zip(names_of(chart), (0.02, 0.1), strict=True):
         rows = chart.data.filter(series=name).select("value", "mean").rows()
         assert rows == [(0.25, pytest.approx(0.65 + lift)), (0.75, pytest.approx(0.15 + lift))]
     assert [len(line.get_xdata()) for line in chart.figure.axes[0].lines] == [2, 2]
-    assert texts(chart.figure.axes[0]) == ["OLR slope\nthreshold=0.02", "OLR slope\nthreshold=0.1"]
+    assert texts(chart.figure.axes[0]) == [
+        "OLR slope\nthreshold=0.02",
+        "OLR slope\nthreshold=0.1",
+    ]
 
 
 def test_the_score_is_drawn_over_any_key_numbers_as_lines_and_names_as_bars(tmp_path):
     for epochs in (2, 3):
         for policy in ("easier", "harder"):
-            run = write_run(tmp_path / f"{epochs}-{policy}", {"name": "grpo"}, epochs / 10, epochs=epochs)
+            run = write_run(
+                tmp_path / f"{epochs}-{policy}", {"name": "grpo"}, epochs / 10, epochs=epochs
+            )
             recipe = run / "recipe.yaml"
-            recipe.write_text(recipe.read_text().replace("addition-easier", f"addition-{policy}"))
+            recipe.write_text(
+                recipe.read_text().replace("addition-easier", f"addition-{policy}")
+            )
     lines, bars = drawn("over-train.epochs", tmp_path), drawn("over-model.path", tmp_path)
-    assert (lines.name, lines.figure.axes[0].get_xlabel()) == ("over-train.epochs", "train.epochs")
+    assert (lines.name, lines.figure.axes[0].get_xlabel()) == (
+        "over-train.epochs",
+        "train.epochs",
+    )
     assert lines.data.select("value", "mean").rows() == [(2, 0.2), (3, 0.3)] * 2
-    assert sorted(names_of(bars, "value")) == ["builtin:addition-easier", "builtin:addition-harder"]
+    assert sorted(names_of(bars, "value")) == [
+        "builtin:addition-easier",
+        "builtin:addition-harder",
+    ]
     assert [len(axes.patches) for axes in bars.figure.axes] == [2, 2]
-    assert "runs that differ in noise.ratio, and in nothing else" in refused("over-noise.ratio", tmp_path)
-    with pytest.raises(UserError, match=r"over: there is no 'noise.rato' \(did you mean 'noise.ratio'"):
+    assert "runs that differ in noise.ratio, and in nothing else" in refused(
+        "over-noise.ratio", tmp_path
+    )
+    with pytest.raises(
+        UserError, match=r"over: there is no 'noise.rato' \(did you mean 'noise.ratio'"
+    ):
         drawn("over-noise.rato", tmp_path)

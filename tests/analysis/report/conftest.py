@@ -41,9 +41,15 @@ class Tab:
         self.page, self.errors, self.requests = page, [], []
         page.set_default_timeout(20_000)
         page.add_init_script(REMEMBER)
-        page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
+        page.on(
+            "console",
+            lambda said: self.errors.append(said.text) if said.type == "error" else None,
+        )
         page.on("pageerror", lambda error: self.errors.append(str(error)))
-        page.on("dialog", lambda dialog: self.errors.append(f"dialog: {dialog.message}") or dialog.dismiss())
+        page.on(
+            "dialog",
+            lambda dialog: self.errors.append(f"dialog: {dialog.message}") or dialog.dismiss(),
+        )
         page.on("request", lambda request: self.requests.append(request.url))
         page.goto(file.as_uri())
         self.rows.first.wait_for()
@@ -60,7 +66,9 @@ class Tab:
 
     def ids(self):
         """Of the prompts in the document, from the top."""
-        return [text.strip() for text in self.page.locator("#rows .cell.id").all_text_contents()]
+        return [
+            text.strip() for text in self.page.locator("#rows .cell.id").all_text_contents()
+        ]
 
     def search(self, words):
         self.page.locator("#search").fill(words)
@@ -69,7 +77,9 @@ class Tab:
         self.page.locator(f"#{control}").select_option(value)
 
     def sort(self, name):
-        self.page.get_by_role("columnheader", name=name, exact=True).get_by_role("button").click()
+        self.page.get_by_role("columnheader", name=name, exact=True).get_by_role(
+            "button"
+        ).click()
 
     def open(self, place=0):
         self.rows.nth(place).locator(".open").click()

@@ -80,7 +80,9 @@ LABEL = LabelRecord(
     majority_is_correct=True, majority_is_noisy_label=None, effective_label_is_correct=True,
     reward_mean=1.0, has_zero_variance=True, trains=True,
 )  # fmt: skip
-ROLLOUT = RolloutRecord("", 0, 0, 0, "original", "seven", "7", "7", 1.0, True, 3, False, None, None, None)
+ROLLOUT = RolloutRecord(
+    "", 0, 0, 0, "original", "seven", "7", "7", 1.0, True, 3, False, None, None, None
+)
 
 
 def label(prompt_id, visit, step, **changes):
@@ -90,7 +92,9 @@ def label(prompt_id, visit, step, **changes):
 
 def rollout(prompt_id, visit, step, sample, **changes):
     """A right response, but for some columns."""
-    return replace(ROLLOUT, prompt_id=prompt_id, visit=visit, step=step, sample=sample, **changes)
+    return replace(
+        ROLLOUT, prompt_id=prompt_id, visit=visit, step=step, sample=sample, **changes
+    )
 
 
 def write_run(run, steps, *, rows=None, arm="", name="run", settings=None):
@@ -106,7 +110,12 @@ def write_run(run, steps, *, rows=None, arm="", name="run", settings=None):
     """
     run.mkdir(parents=True)
     data = run.parent / f"{run.name}-data.jsonl"
-    tree = {"name": name, "data": {"train": str(data)}, "model": {"path": "some/model"}, **(settings or {})}
+    tree = {
+        "name": name,
+        "data": {"train": str(data)},
+        "model": {"path": "some/model"},
+        **(settings or {}),
+    }
     recipe = validate(tree, str(run))
     (run / "recipe.yaml").write_text(recipe_yaml(recipe), "utf-8")
     digest = ""
@@ -116,7 +125,10 @@ def write_run(run, steps, *, rows=None, arm="", name="run", settings=None):
     store = RunStore(run)
     for number, (labels, rollouts) in enumerate(steps, start=1):
         store.append(number, columns(LabelRecord, labels), columns(RolloutRecord, rollouts))
-    lines = [{"step": step, "epoch": step, "rollout/reward": 1.0} for step in range(1, len(steps) + 1)]
+    lines = [
+        {"step": step, "epoch": step, "rollout/reward": 1.0}
+        for step in range(1, len(steps) + 1)
+    ]
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     prompts = len({each.prompt_id for labels, _ in steps for each in labels})
     manifest = {

@@ -17,7 +17,9 @@ MANY = 6000
 
 @pytest.fixture(scope="module")
 def one(tmp_path_factory):
-    run = write_history(tmp_path_factory.mktemp("one") / "run", prompts=30, prompts_per_step=10, epochs=6)
+    run = write_history(
+        tmp_path_factory.mktemp("one") / "run", prompts=30, prompts_per_step=10, epochs=6
+    )
     return report(run, with_figures=True)
 
 
@@ -42,9 +44,16 @@ def test_a_report_loads_from_a_file_without_error_and_asks_for_nothing_else(one,
     assert [url for url in tab.requests if not url.startswith("data:")] == [one.as_uri()]
     assert tab.count == "30 of 30 prompts"
     assert tab.ids() == [str(number) for number in range(len(tab.ids()))]
-    drawn = tab.page.locator(".sheet img").evaluate_all("all => all.map((image) => image.naturalWidth)")
+    drawn = tab.page.locator(".sheet img").evaluate_all(
+        "all => all.map((image) => image.naturalWidth)"
+    )
     assert len(drawn) >= 3 and min(drawn) > 200
-    meaning = tab.rows.first.locator("svg.strip").get_attribute("aria-label").split(": ")[1].split(";")[0]
+    meaning = (
+        tab.rows.first.locator("svg.strip")
+        .get_attribute("aria-label")
+        .split(": ")[1]
+        .split(";")[0]
+    )
     assert meaning in ("the true answer", "a wrong label", "another answer", "no majority")
 
 
@@ -66,7 +75,9 @@ def test_columns_sort_both_ways(one, open_page):
     tab.sort("prompt")
     assert tab.ids()[0] == "29"
     tab.sort("pass rate")
-    rates = [float(text) for text in tab.page.locator("#rows .cell.rate .number").all_text_contents()]
+    rates = [
+        float(text) for text in tab.page.locator("#rows .cell.rate .number").all_text_contents()
+    ]
     assert rates == sorted(rates)
     assert tab.page.locator("[aria-sort=ascending]").text_content().startswith("pass rate")
     tab.choose("sort", "noise")
@@ -92,11 +103,19 @@ def test_filters_hold_together(one, open_page):
     never = int(tab.count.split()[0])
     tab.choose("changed", "ever")
     assert int(tab.count.split()[0]) + never == 15
-    assert all("visit" in text for text in tab.page.locator("#rows .cell.changed").all_text_contents())
+    assert all(
+        "visit" in text for text in tab.page.locator("#rows .cell.changed").all_text_contents()
+    )
     tab.page.locator("#noise").select_option(label="any")
     tab.choose("changed", "wrongly")
     wrongly = (pl.col("label_source") == "majority") & ~pl.col("effective_label_is_correct")
-    rows = scan_labels(one.parents[1] / "run").filter(wrongly).select("prompt_id").unique().collect()
+    rows = (
+        scan_labels(one.parents[1] / "run")
+        .filter(wrongly)
+        .select("prompt_id")
+        .unique()
+        .collect()
+    )
     assert sorted(tab.ids()) == sorted(rows["prompt_id"]) and len(rows) > 0
 
 
@@ -115,14 +134,18 @@ def test_the_audit_can_be_sorted_and_filtered(one, open_page):
     assert min(statuses["questionable"], statuses["fine"]) > 0
     tab.choose("audit", "questionable")
     tab.choose("sort", "wrong")
-    assert tab.ids() == [row["prompt_id"] for row in told["prompts"] if row["status"] == "questionable"]
+    assert tab.ids() == [
+        row["prompt_id"] for row in told["prompts"] if row["status"] == "questionable"
+    ]
     evidence = tab.page.locator("#rows .cell.evidence").first.text_content()
     assert evidence.startswith("of 48 rollouts 5 × the label, ")
     marks = {"right": 0, "wrong": 0}
     for verdict in marks:
         tab.choose("audit", f"proposal {verdict}")
         marks[verdict] = int(tab.count.split()[0])
-        assert tab.page.locator(f"#rows .cell.proposal .mark.{verdict}").count() == marks[verdict]
+        assert (
+            tab.page.locator(f"#rows .cell.proposal .mark.{verdict}").count() == marks[verdict]
+        )
     assert marks["right"] > 0
 
 
@@ -147,7 +170,8 @@ def test_the_address_holds_what_is_shown(two_arms, open_page):
     third.page.evaluate("hash => { location.hash = hash; }", link)
     third.page.locator(".detail").wait_for()
     assert (
-        third.count == "12 of 12 prompts" and third.page.locator(".row.opened .open").text_content() == name
+        third.count == "12 of 12 prompts"
+        and third.page.locator(".row.opened .open").text_content() == name
     )
     third.page.evaluate("location.hash = '#prompts?run=9&audit=nonsense&sort=x&prompt=nobody'")
     third.page.locator(".detail").wait_for(state="detached")
@@ -168,10 +192,14 @@ def test_verdicts_are_given_with_keys_and_exported_for_the_audit(one, open_page,
     assert field.input_value() == "1j"
     field.fill("12")
     keys.press("Escape")
-    assert page.locator(".row.opened .open:focus").text_content() == "2", "the list has the keys again"
+    assert page.locator(".row.opened .open:focus").text_content() == "2", (
+        "the list has the keys again"
+    )
     for key in ("j", "4", "1", "k", "1", "j", "3"):
         keys.press(key)
-    assert page.locator(".row.opened .open:focus").text_content() == "6", "a verdict goes on to the next row"
+    assert page.locator(".row.opened .open:focus").text_content() == "6", (
+        "a verdict goes on to the next row"
+    )
     page.reload()
     tab.rows.first.wait_for()
     tab.choose("verdict", "wrong")
@@ -184,15 +212,25 @@ def test_verdicts_are_given_with_keys_and_exported_for_the_audit(one, open_page,
     assert [(row["prompt_id"], row["verdict"]) for row in rows] == [
         ("0", "kept"), ("1", "wrong"), ("2", "wrong"), ("3", "unsure"), ("5", "flawed"),
     ]  # fmt: skip
-    assert [row["true_answer"] for row in rows] == [rows[0]["given_label"], None, "12", None, None]
+    assert [row["true_answer"] for row in rows] == [
+        rows[0]["given_label"],
+        None,
+        "12",
+        None,
+        None,
+    ]
     assert not any(row["drawn"] for row in rows)
     told = audited(run, "--verified", file)
     ranked = {row["prompt_id"]: row for row in told["prompts"]}
-    decided = [row for row in rows if row["given_label"] is not None and row["verdict"] != "unsure"]
+    decided = [
+        row for row in rows if row["given_label"] is not None and row["verdict"] != "unsure"
+    ]
     assert told["verified_labels"] == len(decided) > 2
     for row in decided:
         assert ranked[row["prompt_id"]]["confidence"] == (row["verdict"] != "kept")
-    assert ranked["5"]["status"] == "doubted", "so that --drop doubted leaves a flawed question out"
+    assert ranked["5"]["status"] == "doubted", (
+        "so that --drop doubted leaves a flawed question out"
+    )
     assert ranked["2"]["proposed_label"] == "12" and not ranked["3"]["is_verified"]
     assert tab.errors == [] and tab.violations() == []
 
@@ -228,15 +266,25 @@ def test_the_list_can_be_used_with_a_keyboard(one, open_page):
 
 
 @pytest.mark.slow
-def test_a_row_shows_the_label_that_is_judged_and_without_one_there_is_nothing_to_keep(two_arms, open_page):
+def test_a_row_shows_the_label_that_is_judged_and_without_one_there_is_nothing_to_keep(
+    two_arms, open_page
+):
     tab = open_page(two_arms)
-    assert tab.page.locator("#run option").all_text_contents() == ["grpo, seed 0", "olr, seed 0"]
+    assert tab.page.locator("#run option").all_text_contents() == [
+        "grpo, seed 0",
+        "olr, seed 0",
+    ]
     assert tab.page.locator("#noise option").all_text_contents() == ["any", "active", "clean"]
-    judged = {row["prompt_id"]: row["given_label"] for row in audited(two_arms.parents[1] / "a")["prompts"]}
+    judged = {
+        row["prompt_id"]: row["given_label"]
+        for row in audited(two_arms.parents[1] / "a")["prompts"]
+    }
     noisy = scan_labels(two_arms.parents[1] / "a").filter(pl.col("noisy_label").is_not_null())
     last = noisy.sort("visit").group_by("prompt_id").agg(pl.col("noisy_label").last()).collect()
     tab.page.locator("#noise").select_option(label="active")
-    shown = dict(zip(tab.ids(), tab.page.locator("#rows .cell.given").all_text_contents(), strict=True))
+    shown = dict(
+        zip(tab.ids(), tab.page.locator("#rows .cell.given").all_text_contents(), strict=True)
+    )
     assert shown == dict(last.iter_rows()) == {name: judged[name] for name in shown}
     tab.choose("run", "1")
     tab.page.locator("#noise option", has_text="inactive").wait_for(state="attached")
@@ -273,22 +321,40 @@ def test_the_queue_of_any_log_is_a_page_with_who_answered_what(queue, open_page)
     assert tab.errors == [] and tab.violations() == [] and tab.count == "40 of 40 prompts"
     assert tab.ids()[:2] == ["p9", "p11"], "the queue"
     heads = tab.page.locator("#heads .cell").all_text_contents()
-    assert heads == ["question", "answers", "prompt", "label", "label wrong", "proposal", "your verdict"]
+    assert heads == [
+        "question",
+        "answers",
+        "prompt",
+        "label",
+        "label wrong",
+        "proposal",
+        "your verdict",
+    ]
     cells = tab.rows.first.locator(".cell").all_text_contents()
-    assert cells[:2] == ["p9, 3 + 4?", "of 16 rollouts 2 × the label, 10 × 7, 2 × 5"] and len(cells) == len(
-        heads
-    )
+    assert cells[:2] == ["p9, 3 + 4?", "of 16 rollouts 2 × the label, 10 × 7, 2 × 5"] and len(
+        cells
+    ) == len(heads)
     tab.open()
     detail = tab.page.locator(".detail")
     assert detail.locator("pre").first.text_content() == "p9, 3 + 4?\n\n[system] Sums."
     lines = [" ".join(line.split()) for line in detail.locator("tbody tr").evaluate_all(
         "rows => rows.map((row) => [...row.cells].map((cell) => cell.textContent).join(' '))"
     )]  # fmt: skip
-    assert lines == ["7 10 small 5; large 5", "5 2 small; large", "8 (the label) 2 small; large"]
+    assert lines == [
+        "7 10 small 5; large 5",
+        "5 2 small; large",
+        "8 (the label) 2 small; large",
+    ]
     assert detail.locator(".response").count() == 8
     told = detail.locator(".response .facts").all_text_contents()
     assert {text.split(": ")[0] for text in told} == {"small", "large"}
-    assert {text.split(": ")[1].split(",")[0] for text in told} == {"7", "7.0", "8", "5", "no answer"}
+    assert {text.split(": ")[1].split(",")[0] for text in told} == {
+        "7",
+        "7.0",
+        "8",
+        "5",
+        "no answer",
+    }
 
 
 @pytest.mark.slow
@@ -351,7 +417,9 @@ def test_marks_can_be_read_and_a_row_is_one_stop_of_the_tab_key(one, open_page, 
     tab = open_page(one, viewport={"width": 1400, "height": 900}, color_scheme=scheme)
     for mark in ("right", "wrong"):
         assert tab.page.locator(f"#rows .mark.{mark}").first.evaluate(CONTRAST) >= 4.5
-    heads, cells = (tab.page.locator(place) for place in ("#heads > *", "#rows .row:first-child > *"))
+    heads, cells = (
+        tab.page.locator(place) for place in ("#heads > *", "#rows .row:first-child > *")
+    )
     assert heads.count() == cells.count()
     tab.rows.first.locator(".open").focus()
     tab.page.keyboard.press("Tab")
@@ -384,7 +452,9 @@ def test_thousands_of_prompts_stay_fluid(many, open_page):
     tab = open_page(many)
     assert tab.count == "5,000 of 5,000 prompts"
     assert (
-        tab.page.locator("#drawing, #size, #seed").evaluate_all("all => all.some((e) => e.offsetParent)")
+        tab.page.locator("#drawing, #size, #seed").evaluate_all(
+            "all => all.some((e) => e.offsetParent)"
+        )
         is False
     ), "a draw of some prompts estimates nothing"
     assert tab.rows.count() < 60
@@ -411,10 +481,13 @@ def test_rows_stay_in_order_around_an_opened_one(many, open_page):
         tab.page.evaluate("top => document.getElementById('table').scrollTop = top", top)
         tab.page.wait_for_timeout(100)
         places = [
-            int(place) for place in tab.rows.evaluate_all("rows => rows.map((row) => row.ariaRowIndex)")
+            int(place)
+            for place in tab.rows.evaluate_all("rows => rows.map((row) => row.ariaRowIndex)")
         ]
         assert places == sorted(places) and 12 in places, "the opened one stays"
-        edges = tab.rows.evaluate_all("rows => rows.map((row) => row.getBoundingClientRect().top)")
+        edges = tab.rows.evaluate_all(
+            "rows => rows.map((row) => row.getBoundingClientRect().top)"
+        )
         assert edges == sorted(edges) and len(set(edges)) == len(edges)
 
 
@@ -426,9 +499,13 @@ def test_it_fits_a_phone_and_both_colour_schemes(one, open_page, scheme):
     assert tab.page.evaluate("document.documentElement.scrollWidth") == 400
     ground = tab.page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (ground == "rgb(255, 255, 255)") == (scheme == "light")
-    sheet = tab.page.evaluate("getComputedStyle(document.querySelector('.sheet')).backgroundColor")
+    sheet = tab.page.evaluate(
+        "getComputedStyle(document.querySelector('.sheet')).backgroundColor"
+    )
     drawn = tab.page.evaluate("getComputedStyle(document.querySelector('.sheet img')).filter")
-    assert (sheet == "rgb(255, 255, 255)", drawn == "none") == (scheme == "light",) * 2, "drawn for white"
+    assert (sheet == "rgb(255, 255, 255)", drawn == "none") == (scheme == "light",) * 2, (
+        "drawn for white"
+    )
 
 
 HOSTILE = {
@@ -475,7 +552,11 @@ def hostile(tmp_path_factory):
         return labels, answers
 
     rows = [
-        {"prompt": [{"role": "user", "content": word}], "extra_info": {"index": word}, "answer": word}
+        {
+            "prompt": [{"role": "user", "content": word}],
+            "extra_info": {"index": word},
+            "answer": word,
+        }
         for word in HOSTILE.values()
     ]
     arm = HOSTILE["closing"] + HOSTILE["quotes"]

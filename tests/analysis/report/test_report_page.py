@@ -43,7 +43,9 @@ def test_nothing_runs_or_looks_but_what_the_policy_names(page):
     (style,) = re.findall(r"<style>(.*?)</style>", page.source, re.DOTALL)
     (script,) = re.findall(r"<script>(.*?)</script>", page.source, re.DOTALL)
     assert policy.startswith("default-src 'none'; ")
-    assert f"script-src {allowed(script)};" in policy and f"style-src {allowed(style)};" in policy
+    assert (
+        f"script-src {allowed(script)};" in policy and f"style-src {allowed(style)};" in policy
+    )
     assert "unsafe" not in policy and "<!--" not in script
     assert [each for each in page.all("script") if each.get("type") != "text/plain"] == [{}]
     assert page.elements.index(("style", {})) > page.elements.index(
@@ -61,7 +63,9 @@ def test_every_kind_source_status_and_verdict_has_its_word(page):
 
 
 def test_the_page_needs_nothing_from_elsewhere(page):
-    addresses = [own[name] for _, own in page.elements for name in ("src", "href") if name in own]
+    addresses = [
+        own[name] for _, own in page.elements for name in ("src", "href") if name in own
+    ]
     assert addresses and all(address.startswith(("#", "data:")) for address in addresses)
     assert all(not name.startswith("on") for _, own in page.elements for name in own)
     assert "{{" not in page.source
@@ -100,14 +104,20 @@ def test_figures_tables_and_recipe_are_there(page):
 def test_the_data_of_the_list_are_in_the_page(page):
     header = page.blocks["run0-header"]
     assert header["ids"] == [str(number) for number in range(20)]
-    assert "not to be read" in header["questionsNote"] or "does not hold" in header["questionsNote"]
+    assert (
+        "not to be read" in header["questionsNote"]
+        or "does not hold" in header["questionsNote"]
+    )
     assert len(page.blocks["run0-kind"]) == 20 * 4
     stored = page.blocks["run0-responses-0"]
     assert [len(each) for each in stored] == [4 * 4] * 20, "of every visit, as they fit"
 
 
 def test_the_same_runs_give_the_same_bytes(run, tmp_path):
-    assert report(run, out=tmp_path / "a").read_bytes() == report(run, out=tmp_path / "b").read_bytes()
+    assert (
+        report(run, out=tmp_path / "a").read_bytes()
+        == report(run, out=tmp_path / "b").read_bytes()
+    )
 
 
 def test_the_report_goes_where_figures_go_and_replaces_an_older_one(run):
@@ -123,7 +133,9 @@ def test_the_report_goes_where_figures_go_and_replaces_an_older_one(run):
 def test_several_runs_make_one_page_beside_them(tmp_path, monkeypatch):
     monkeypatch.setattr("olr_cli.analysis.report.prompts.MOST_RUNS", 2)
     for arm, seed in (("a", 1), ("a", 2), ("b", 1)):
-        write_history(tmp_path / f"{arm}{seed}", arm=arm, seed=seed, method={"name": "grpo"}, **SMALL)
+        write_history(
+            tmp_path / f"{arm}{seed}", arm=arm, seed=seed, method={"name": "grpo"}, **SMALL
+        )
     result = olr(tmp_path, "--report", "--table", "noise_ratios", "--json")
     told = json.loads(result.stdout)
     assert told["written"] == [str(tmp_path / "figures" / "report.html")]
@@ -162,7 +174,9 @@ def test_rollouts_without_training_are_called_so(run):
 
 
 def test_labels_of_unknown_quality_are_reported_too(tmp_path):
-    run = write_history(tmp_path / "run", noise=None, knows_truth=False, knows_noise=False, **SMALL)
+    run = write_history(
+        tmp_path / "run", noise=None, knows_truth=False, knows_noise=False, **SMALL
+    )
     page = read(report(run))
     assert page.blocks["run0-header"]["noiseTypes"] == [""]
     assert not page.blocks["run0-true"].any()

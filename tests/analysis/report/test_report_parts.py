@@ -51,7 +51,9 @@ def data(element):
     return kind, unpacked(kind, packed)
 
 
-@pytest.mark.parametrize(("largest", "kind"), [(0, "u8"), (255, "u8"), (256, "u16"), (65536, "u32")])
+@pytest.mark.parametrize(
+    ("largest", "kind"), [(0, "u8"), (255, "u8"), (256, "u16"), (65536, "u32")]
+)
 def test_arrays_are_as_small_as_their_values(largest, kind):
     smallest, values = data(array_data("run0-votes", np.array([0, largest])))
     assert (smallest, values.tolist()) == (kind, [0, largest])
@@ -69,7 +71,9 @@ def test_names_are_sorted_with_their_numbers_as_numbers():
 
 @pytest.fixture(scope="module")
 def arms(tmp_path_factory):
-    return arms_of(write_history(tmp_path_factory.mktemp("arms") / "a", arm="<!--&--> ]]>", **SMALL))
+    return arms_of(
+        write_history(tmp_path_factory.mktemp("arms") / "a", arm="<!--&--> ]]>", **SMALL)
+    )
 
 
 def test_drawings_are_images_without_fonts_or_dates_and_the_same_each_time(arms):

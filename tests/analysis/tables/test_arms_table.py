@@ -18,16 +18,23 @@ from olr_cli.runs.store import scan_labels
 from olr_cli.supervision.metrics import label_metrics
 from olr_cli.tables import Cell
 
-VALUES, BASELINE = {1: 0.61, 2: 0.58, 3: 0.66, 5: 0.63}, {5: 0.60, 3: 0.59, 2: 0.57, 1: 0.55, 9: 0.99}
+VALUES, BASELINE = (
+    {1: 0.61, 2: 0.58, 3: 0.66, 5: 0.63},
+    {5: 0.60, 3: 0.59, 2: 0.57, 1: 0.55, 9: 0.99},
+)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("arms")
     for seed in (1, 2, 3):
-        write_history(folder / f"a-grpo-{seed}", arm="grpo", method={"name": "grpo"}, seed=seed, **SMALL)
+        write_history(
+            folder / f"a-grpo-{seed}", arm="grpo", method={"name": "grpo"}, seed=seed, **SMALL
+        )
         write_history(folder / f"b-olr-{seed}", arm="olr", seed=seed, **SMALL)
-    write_history(folder / "c-clean-1", arm="clean", noise=None, method={"name": "grpo"}, seed=1, **SMALL)
+    write_history(
+        folder / "c-clean-1", arm="clean", noise=None, method={"name": "grpo"}, seed=1, **SMALL
+    )
     write_history(folder / "d-other-7", arm="other", noise="inactive", seed=7, **SMALL)
     return folder
 
@@ -81,7 +88,8 @@ def test_with_a_reference_a_method_is_compared_with_its_plain_arm(folder):
     assert (method["difference"], method["pairs"]) == (alone["difference"], 3)
     assert plain["pairs"] == 1, "the plain arm itself is compared with the reference"
     gap = (
-        line(table, "eval/avg", "clean")["mean"] - line(compared(folder, "clean"), "eval/avg", "grpo")["mean"]
+        line(table, "eval/avg", "clean")["mean"]
+        - line(compared(folder, "clean"), "eval/avg", "grpo")["mean"]
     )
     assert (method["recovered"] is None) == (gap < 0.05)
     assert "recovered" not in alone
@@ -108,7 +116,10 @@ def test_means_are_of_the_last_logged_values_and_of_those_of_the_last_epoch(fold
 
 
 def test_arms_are_compared_to_the_first_or_to_the_one_named(folder, table):
-    assert [line(table, "eval/avg", arm)["baseline"] for arm in ("grpo", "olr")] == [None, "grpo"]
+    assert [line(table, "eval/avg", arm)["baseline"] for arm in ("grpo", "olr")] == [
+        None,
+        "grpo",
+    ]
     assert line(table, "eval/avg", "grpo")["difference"] is None
     forth = line(table, "label/effective_noise", "olr")
     back = line(compared(folder, "olr"), "label/effective_noise", "grpo")
@@ -127,17 +138,28 @@ def test_a_value_that_does_not_exist_is_left_out(table, tmp_path):
 
 
 def test_the_terminal_has_a_block_a_metric_and_documents_a_row_an_arm(table):
-    olr = {key: 100 * value for key, value in line(table, "eval/avg", "olr").items() if key in ("mean", "sd")}
+    olr = {
+        key: 100 * value
+        for key, value in line(table, "eval/avg", "olr").items()
+        if key in ("mean", "sd")
+    }
     mean, sd = (f"{olr[key]:.1f}" for key in ("mean", "sd"))
     change = line(table, "eval/avg", "olr")
     ends = "[{:+.1f}, {:+.1f}]".format(*(100 * change[key] for key in ("low", "high")))
     change = f"{100 * change['difference']:+.1f}"
     text = rendered(table)
     assert all(title in text for title in TITLES.values())
-    (first,) = (row for row in text.split("majority accuracy")[0].splitlines() if row.startswith("olr"))
+    (first,) = (
+        row for row in text.split("majority accuracy")[0].splitlines() if row.startswith("olr")
+    )
     assert first.split() == f"olr 3 {mean} {sd} {change} {ends}".split()
     lines = tables.markdown(table).splitlines()
-    assert [row.split(" | ")[0] for row in lines[2:6]] == ["| grpo", "| olr", "| clean", "| other"]
+    assert [row.split(" | ")[0] for row in lines[2:6]] == [
+        "| grpo",
+        "| olr",
+        "| clean",
+        "| other",
+    ]
     assert lines[3].startswith(f"| olr | 3 | {mean} ± {sd} ({change} {ends}) |")
     assert "±" in lines[2] and "(" not in lines[2], "the baseline has no difference to itself"
 
@@ -155,9 +177,15 @@ def test_footnotes_say_what_cannot_be_said(table):
 
 
 def test_a_footnote_says_which_arms_are_measured_on_other_questions(tmp_path):
-    for arm, test in (("one", "arithmetic"), ("same", "arithmetic"), ("other", "arithmetic:subtraction")):
+    for arm, test in (
+        ("one", "arithmetic"),
+        ("same", "arithmetic"),
+        ("other", "arithmetic:subtraction"),
+    ):
         run = write_history(tmp_path / arm, arm=arm, data={"test": test}, **SMALL)
-        (run / "metrics.jsonl").write_text(json.dumps({"step": 4, "epoch": 2, "eval/avg": 0.5}) + "\n")
+        (run / "metrics.jsonl").write_text(
+            json.dumps({"step": 4, "epoch": 2, "eval/avg": 0.5}) + "\n"
+        )
     said = [note for note in compared(tmp_path).footnotes if "is measured on" in note]
     assert len(said) == 1 and said[0].startswith(
         "other is measured on arithmetic:subtraction, one on arithmetic:"

@@ -50,8 +50,12 @@ def line_of(table, arm, phase):
 def arms(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
     for seed in (1, 2):
-        write_timed(folder / f"grpo{seed}", GRPO, labels=0.01 + 0.001 * seed, arm="grpo", seed=seed)
-        write_timed(folder / f"olr{seed}", OLR, labels=0.02 + 0.002 * seed, arm="olr", seed=seed)
+        write_timed(
+            folder / f"grpo{seed}", GRPO, labels=0.01 + 0.001 * seed, arm="grpo", seed=seed
+        )
+        write_timed(
+            folder / f"olr{seed}", OLR, labels=0.02 + 0.002 * seed, arm="olr", seed=seed
+        )
     return folder
 
 
@@ -85,11 +89,17 @@ def test_the_papers_times_stand_beside_on_request_as_printed(arms):
     (line,) = (line for line in rendered(table).splitlines() if line.startswith("paper"))
     assert line.split() == ["paper", "~3.8", "h", "negligible", "~3.8", "h"]
     published = {line["phase"]: line["published"] for line in table.rows if line["published"]}
-    assert published == {"RLVR training": "~3.8 h", "OLR update": "negligible", "Total": "~3.8 h"}
+    assert published == {
+        "RLVR training": "~3.8 h",
+        "OLR update": "negligible",
+        "Total": "~3.8 h",
+    }
     assert "paper,Total,,,~3.8 h" in tables.comma_separated(table)
 
 
 def test_runs_without_times_are_refused(tmp_path):
     write_history(tmp_path / "untimed", arm="untimed", **TINY)
-    with pytest.raises(Lack, match=r"runs whose metrics\.jsonl has the time of a step \(time/step\)"):
+    with pytest.raises(
+        Lack, match=r"runs whose metrics\.jsonl has the time of a step \(time/step\)"
+    ):
         table_of(tmp_path)

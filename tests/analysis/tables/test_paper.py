@@ -76,7 +76,9 @@ def sweep(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sweep")
     for seed in (1, 2):
         for noise, lift in (("active", 0.0), ("inactive", 0.1)):
-            write_run(folder / f"{noise}-grpo-{seed}", "grpo", 0.5 + lift, seed=seed, noise=noise)
+            write_run(
+                folder / f"{noise}-grpo-{seed}", "grpo", 0.5 + lift, seed=seed, noise=noise
+            )
             for threshold, end in (("0.1", 0.55), ("0.02", 0.7), ("0.05", 0.65), ("0.01", 0.6)):
                 run = folder / f"{noise}-{threshold}-{seed}"
                 write_run(run, olr(threshold), end + lift + 0.01 * seed, seed=seed, noise=noise)
@@ -88,7 +90,10 @@ def sweep(tmp_path_factory):
 
 def test_the_tables_are_those_of_the_published_scores():
     with RESULTS.open(encoding="utf-8") as lines:
-        assert tuple(dict.fromkeys(line["table"] for line in csv.DictReader(lines))) == PAPER_TABLES
+        assert (
+            tuple(dict.fromkeys(line["table"] for line in csv.DictReader(lines)))
+            == PAPER_TABLES
+        )
 
 
 @pytest.mark.parametrize("name", PAPER_TABLES)
@@ -105,7 +110,9 @@ def test_rows_are_called_by_what_the_table_varies(scored):
     table = table_of(scored, name="noise_ratios")
     by_ratio = [f"{name} at 0.{ratio}" for ratio in (1, 3, 5, 7, 9) for name in ("GRPO", "OLR")]
     assert names(table, "Inactive noise") == names(table, "Active noise") == by_ratio
-    deltas = [f"OLR at delta {delta}" for delta in ("0.0", "0.025", "0.05", "0.075", "0.1", "0.2")]
+    deltas = [
+        f"OLR at delta {delta}" for delta in ("0.0", "0.025", "0.05", "0.075", "0.1", "0.2")
+    ]
     assert names(table_of(scored, name="slope_sensitivity"), ACTIVE) == ["GRPO", *deltas]
     assert names(table_of(scored, name="qwen3_8b"), INACTIVE) == ["GRPO", "OLR"]
 
@@ -119,7 +126,9 @@ def test_ours_that_the_paper_has_not_come_after_its_rows(table):
 def test_thresholds_that_the_paper_has_not_come_after_it_in_their_order(sweep):
     table = table_of(sweep, name="slope_sensitivity")
     noises = ("active 0.5", "inactive 0.5")
-    expected = [f"OLR, {noise}, delta {delta}" for noise in noises for delta in ("0.01", "0.02")]
+    expected = [
+        f"OLR, {noise}, delta {delta}" for noise in noises for delta in ("0.01", "0.02")
+    ]
     assert names(table, OTHERS) == expected
     assert held_out(table, "OLR at delta 0.05", ACTIVE).value == pytest.approx(0.665)
     assert change(table, expected[-1]) == 21.5, "to GRPO under the same noise"
@@ -152,7 +161,10 @@ def test_runs_of_other_sizes_and_policies_do_not_stand_in_the_papers_rows(tmp_pa
         write_run(tmp_path / str(len(method)), method)
     trained = ["GRPO, active 0.5", "OLR, active 0.5"]
     scale, model = table_of(tmp_path, name="scale_4k"), table_of(tmp_path, name="qwen3_8b")
-    assert names(scale, OTHERS) == ["before training", *(f"{name}, 4 prompts" for name in trained)]
+    assert names(scale, OTHERS) == [
+        "before training",
+        *(f"{name}, 4 prompts" for name in trained),
+    ]
     others = [f"{name}, builtin:addition-easier" for name in ("before training", *trained)]
     assert names(model, OTHERS) == others
     assert row(model, "before training", "").cells == {}
@@ -160,11 +172,16 @@ def test_runs_of_other_sizes_and_policies_do_not_stand_in_the_papers_rows(tmp_pa
 
 
 def test_runs_of_the_papers_policy_stand_in_its_rows_with_their_start(tmp_path):
-    runs = [write_run(tmp_path / name, method) for name, method in (("g", "grpo"), ("o", olr("0.05", 5)))]
+    runs = [
+        write_run(tmp_path / name, method)
+        for name, method in (("g", "grpo"), ("o", olr("0.05", 5)))
+    ]
     for run in runs:
         policy(run, "Qwen/Qwen3-8B-Base")
         write_evaluated(run / "evaluation" / "step-000001", NINE, step=1)
-    start = write_evaluated(tmp_path / "base", dict.fromkeys(PAPER, 0.1), name="Qwen/Qwen3-8B-Base")
+    start = write_evaluated(
+        tmp_path / "base", dict.fromkeys(PAPER, 0.1), name="Qwen/Qwen3-8B-Base"
+    )
     table = table_of(*runs, models=[start], name="qwen3_8b")
     assert row(table, "before training", "").cells["in"].value == pytest.approx(0.1)
     assert row(table, "OLR", ACTIVE).cells["in"].change.value == 0
@@ -188,20 +205,31 @@ def test_runs_with_other_labels_or_rewards_have_rows_of_their_own(tmp_path):
         write_run(tmp_path / f"o{seed}", OLR, 0.5, seed=seed, verifier=verifier)
         section = OLR | {"majority_graded_by": "verifier"}
         write_run(tmp_path / f"b{seed}", section, 0.45, seed=seed, verifier=verifier)
-        write_run(tmp_path / f"s{seed}", {"name": "token_entropy", "score_reduction": "sum"}, 0.3, seed=seed)
+        write_run(
+            tmp_path / f"s{seed}",
+            {"name": "token_entropy", "score_reduction": "sum"},
+            0.3,
+            seed=seed,
+        )
     table = table_of(tmp_path)
     assert held_out(table, "GRPO", ACTIVE).brief == "60.0"
     methods = ("GRPO", "OLR + graded by the verifier", "OLR")
     others = [f"{method}, active 0.5, verifier FN 0.3" for method in methods]
     assert names(table, OTHERS) == ["Token Entropy + sum", *others]
-    assert [change(table, name) for name in others] == [None, 5, 10], "to GRPO with the same verifier"
-    lines = [line for line in table.table().rows if line["noise"] == "active 0.5, verifier FN 0.3"]
+    assert [change(table, name) for name in others] == [None, 5, 10], (
+        "to GRPO with the same verifier"
+    )
+    lines = [
+        line for line in table.table().rows if line["noise"] == "active 0.5, verifier FN 0.3"
+    ]
     assert {line["method"] for line in lines} == {"grpo", "olr+graded_by_verifier", "olr"}
 
 
 def test_several_arms_of_one_row_are_told_apart_by_their_settings_or_names(tmp_path):
     for weight in (0.001, 0.01):
-        write_run(tmp_path / f"{weight}", {"name": "confidence_penalty", "penalty_weight": weight})
+        write_run(
+            tmp_path / f"{weight}", {"name": "confidence_penalty", "penalty_weight": weight}
+        )
     assert ours(table_of(tmp_path)) == [
         f"Confidence Penalty (penalty_weight={weight})" for weight in (0.001, 0.01)
     ]
@@ -229,24 +257,38 @@ def test_means_are_over_seeds_and_differences_are_to_grpo_of_the_same_noise(tmp_
     assert change(table, "Random Selection", INACTIVE) == 0
 
 
-def test_unsupervised_rows_have_no_difference_and_rows_not_in_the_paper_one_to_grpo_of_their_noise(table):
+def test_unsupervised_rows_have_no_difference_and_rows_not_in_the_paper_one_to_grpo_of_their_noise(
+    table,
+):
     assert change(table, "TTRL") is None
     assert change(table, "OLR, active 0.25") == 8.5
     assert change(table, "OLR + Confidence Penalty, active 0.5") == 29.3
 
 
 def test_the_ablation_compares_with_olr_under_both_criteria(tmp_path):
-    methods = {"both": olr(), "consistency": olr(criteria=["consistency"]), "none": olr(criteria=[])}
+    methods = {
+        "both": olr(),
+        "consistency": olr(criteria=["consistency"]),
+        "none": olr(criteria=[]),
+    }
     ends = {"both": 0.7, "consistency": 0.72, "none": 0.6, "grpo": 0.5, "ttrl": 0.55}
     for seed in (1, 2):
         for name, end in ends.items():
             write_run(tmp_path / f"{name}{seed}", methods.get(name, name), end, seed=seed)
     table = table_of(tmp_path, name="ablation")
-    shown = ("OLR", "OLR without slope", "OLR, every majority, active 0.5", "GRPO, active 0.5", "TTRL")
+    shown = (
+        "OLR",
+        "OLR without slope",
+        "OLR, every majority, active 0.5",
+        "GRPO, active 0.5",
+        "TTRL",
+    )
     blocks = (ACTIVE, ACTIVE, None, None, None)
     assert [*map(change, [table] * 5, shown, blocks)] == [None, 2.0, -10.0, -20.0, None]
     assert row(table, "OLR without slope", ACTIVE).published["in"].change.brief == "-4.9"
-    assert any(note.startswith("Differences are to OLR with both criteria") for note in table.notes)
+    assert any(
+        note.startswith("Differences are to OLR with both criteria") for note in table.notes
+    )
     heads = [column.full for column in table.table().blocks[0].columns]
     assert "to OLR [95 %]" in heads and "to GRPO [95 %]" not in heads
 
@@ -254,14 +296,22 @@ def test_the_ablation_compares_with_olr_under_both_criteria(tmp_path):
 def test_runs_of_several_policies_are_compared_within_each(tmp_path):
     for name, shift in (("easier", 0.0), ("harder", -0.2)):
         for method, end in (("grpo", 0.6), ("random_selection", 0.5)):
-            run = write_run(tmp_path / f"{name}-{method}", method, end + shift, start=0.4 + shift)
+            run = write_run(
+                tmp_path / f"{name}-{method}", method, end + shift, start=0.4 + shift
+            )
             policy(run, f"builtin:addition-{name}")
     table = table_of(tmp_path)
-    starts = {each.name: each.cells["eval/avg"].brief for each in table.rows if each.setting.method == "base"}
+    starts = {
+        each.name: each.cells["eval/avg"].brief
+        for each in table.rows
+        if each.setting.method == "base"
+    }
     before = "before training (path=builtin:addition-{})".format
     assert starts == {before("easier"): "40.0", before("harder"): "20.0"}
     compared = [
-        each.cells["eval/avg"] for each in table.rows if each.label == "Random Selection" and each.arm
+        each.cells["eval/avg"]
+        for each in table.rows
+        if each.label == "Random Selection" and each.arm
     ]
     assert [cell.change.brief for cell in compared] == ["-10.0", "-10.0"]
 
@@ -298,7 +348,9 @@ def test_benchmark_scores_win_over_held_out_accuracy(tmp_path):
 
 def test_a_mean_needs_all_of_its_benchmarks(tmp_path):
     run = write_run(tmp_path / "run")
-    write_evaluated(run / "evaluation" / "step-000001", {name: NINE[name] for name in PAPER[1:]}, step=1)
+    write_evaluated(
+        run / "evaluation" / "step-000001", {name: NINE[name] for name in PAPER[1:]}, step=1
+    )
     table = table_of(tmp_path)
     assert {"in", "out"} & row(table, "GRPO", ACTIVE).cells.keys() == {"out"}
     assert any("name its evaluation too" in note for note in table.notes)
@@ -322,11 +374,19 @@ def test_what_is_missing_is_empty_and_named(tmp_path, table):
     notes = table_of(tmp_path).notes
     assert {"No value of GRPO, active noise 0.5.", "No value of before training."} <= set(notes)
     (missing,) = (note for note in notes if note.startswith("No runs of"))
-    assert missing.count("Random Selection") == 2 and "active noise 0.5: Confidence Penalty" in missing
+    assert (
+        missing.count("Random Selection") == 2
+        and "active noise 0.5: Confidence Penalty" in missing
+    )
 
 
 def test_a_note_says_where_methods_depart_from_their_sources(tmp_path):
-    arms = [OLR | {"criteria": ["slope"]}, OLR | {"penalty_weight": 0.1}, {"name": "grpo"}, {"name": "ttrl"}]
+    arms = [
+        OLR | {"criteria": ["slope"]},
+        OLR | {"penalty_weight": 0.1},
+        {"name": "grpo"},
+        {"name": "ttrl"},
+    ]
     for place, method in enumerate(arms):
         write_run(tmp_path / str(place), method)
         notes = departures(arms_of(tmp_path / str(place)), "")
@@ -338,7 +398,11 @@ def test_settings_that_are_not_the_papers_are_named_but_not_what_the_table_varie
     write_run(tmp_path / "papers" / "run", olr("0.05", 5))
 
     def departures(name, folder="run"):
-        return [note for note in table_of(tmp_path / folder, name=name).notes if "in ours and" in note]
+        return [
+            note
+            for note in table_of(tmp_path / folder, name=name).notes
+            if "in ours and" in note
+        ]
 
     delta = "OLR's slope_threshold (delta) is 0.02 in ours and 0.05 in the paper."
     warmup = "OLR's warmup_epochs (T) is 3 in ours and 5 in the paper."
@@ -377,14 +441,22 @@ def test_evaluations_that_do_not_belong_there_are_refused(tmp_path):
 
 
 def test_the_terminal_table_fits_80_columns_without_cutting_anything(table):
-    (line,) = (line for line in rendered(table.table()).splitlines() if "-17.4" in line and "22.9" in line)
+    (line,) = (
+        line
+        for line in rendered(table.table()).splitlines()
+        if "-17.4" in line and "22.9" in line
+    )
     cell = held_out(table, "Small-loss Selection", ACTIVE)
-    assert " ".join(line.split()).endswith(f"2 {cell.full} {cell.change.full} 2/2 18.1 -17.4 22.9 -26.2")
+    assert " ".join(line.split()).endswith(
+        f"2 {cell.full} {cell.change.full} 2/2 18.1 -17.4 22.9 -26.2"
+    )
 
 
 def test_with_nine_benchmarks_the_papers_line_is_below_ours(scored):
     lines = rendered(table_of(scored).table(), 200).splitlines()
-    place = next(number for number, line in enumerate(lines) if line.startswith("Active noise")) + 1
+    place = (
+        next(number for number, line in enumerate(lines) if line.startswith("Active noise")) + 1
+    )
     assert lines[place].split()[:5] == ["GRPO", "1", "20.0", "25.0", "30.0"]
     assert lines[place + 1].split()[:4] == ["paper", "10.4", "8.8", "45.8"]
 

@@ -9,7 +9,12 @@ from cases import each
 from tiny import PROMPTS, keys, plain_logprobs, tiny_policy
 
 from olr_cli.engines.local import grpo as grpo_module
-from olr_cli.engines.local.grpo import Grpo, clipped_surrogate, k3_divergence, response_statistics
+from olr_cli.engines.local.grpo import (
+    Grpo,
+    clipped_surrogate,
+    k3_divergence,
+    response_statistics,
+)
 from olr_cli.engines.local.sampler import sample
 from olr_cli.engines.run import NonFinite
 from olr_cli.recipe.methods import MethodSection
@@ -25,7 +30,9 @@ TEMPERATURE = 0.8
 
 def sampled_by(policy, prompts=PROMPTS, rollouts=6, temperature=TEMPERATURE):
     policy.end_ids = [2, *range(45, 60)]  # responses of many lengths
-    return sample(policy, prompts, keys(len(prompts), rollouts), max_new_tokens=8, temperature=temperature)
+    return sample(
+        policy, prompts, keys(len(prompts), rollouts), max_new_tokens=8, temperature=temperature
+    )
 
 
 def moved(policy, seed, distance):
@@ -37,8 +44,19 @@ def moved(policy, seed, distance):
     return policy
 
 
-def grpo(policy, reference=None, micro_batch_tokens=16_384, penalty_weight=0.0, smoothing=0.0, **changes):
-    usual = {"learning_rate": 1e-3, "kl_weight": 0.1 if reference else 0.0, "mini_batch_prompts": 4}
+def grpo(
+    policy,
+    reference=None,
+    micro_batch_tokens=16_384,
+    penalty_weight=0.0,
+    smoothing=0.0,
+    **changes,
+):
+    usual = {
+        "learning_rate": 1e-3,
+        "kl_weight": 0.1 if reference else 0.0,
+        "mini_batch_prompts": 4,
+    }
     train = TrainSection(**usual | {"temperature": TEMPERATURE} | changes)
     method = MethodSection(name="grpo", penalty_weight=penalty_weight, smoothing=smoothing)
     return Grpo(policy, reference, train, method, micro_batch_tokens=micro_batch_tokens)
@@ -62,7 +80,9 @@ def gradient_of(policy, reference, rollouts, rewards=REWARDS, trains=ALL_TRAIN, 
     old_logprobs_PGT = update._old_logprobs(rollouts, training)
     update._accumulate(rollouts, advantages(rewards), old_logprobs_PGT, training)
     named = policy.model.named_parameters()
-    return {name: torch.zeros_like(w) if w.grad is None else w.grad.clone() for name, w in named}
+    return {
+        name: torch.zeros_like(w) if w.grad is None else w.grad.clone() for name, w in named
+    }
 
 
 def plain_gradient(
@@ -91,7 +111,11 @@ def plain_gradient(
             length = int(rollouts.lengths_PG[p, g])
             response = rollouts.tokens_PGT[p, g, :length].tolist()
             new_T, log_pi_TV = plain_logprobs(policy, prompt, response, TEMPERATURE)
-            old_T, fixed_T, smooth_T = rollouts.logprobs_PGT[p, g, :length], new_T.detach(), new_T
+            old_T, fixed_T, smooth_T = (
+                rollouts.logprobs_PGT[p, g, :length],
+                new_T.detach(),
+                new_T,
+            )
             if reference:
                 fixed_T = plain_logprobs(reference, prompt, response, TEMPERATURE)[0].detach()
             if smoothing:
@@ -106,7 +130,9 @@ def plain_gradient(
                     gain = max(gain, torch.tensor(3.0 * advantage))
                 kl = torch.exp(fixed_T[t] - new_T[t]) - 1 - (fixed_T[t] - new_T[t])
                 entropy = -(log_pi_TV[t].exp() * log_pi_TV[t]).sum()
-                losses[-1].append(-gain + (0.1 * kl if reference else 0) - penalty_weight * entropy)
+                losses[-1].append(
+                    -gain + (0.1 * kl if reference else 0) - penalty_weight * entropy
+                )
     if loss_average == "sequence":
         loss = sum(sum(tokens) / len(tokens) for tokens in losses) / len(losses)
     else:
@@ -141,7 +167,11 @@ def assert_same_gradient(gradient, expected, atol=1e-6):
 )
 def test_the_surrogate_is_clipped_and_dual_clipped(ratio, advantage, clip_high, loss, clipped):
     value, holds = clipped_surrogate(
-        torch.tensor(math.log(ratio)), torch.tensor(0.0), torch.tensor(advantage), 0.2, clip_high
+        torch.tensor(math.log(ratio)),
+        torch.tensor(0.0),
+        torch.tensor(advantage),
+        0.2,
+        clip_high,
     )
     assert value == pytest.approx(loss)
     assert holds == clipped
@@ -158,10 +188,14 @@ def test_each_mini_batch_takes_its_learning_rate():
 
 def test_k3_is_never_negative_and_its_mean_is_the_kl_divergence():
     generator = torch.Generator().manual_seed(0)
-    log_pi, log_ref = (torch.log_softmax(torch.randn(10, generator=generator), -1) for _ in range(2))
+    log_pi, log_ref = (
+        torch.log_softmax(torch.randn(10, generator=generator), -1) for _ in range(2)
+    )
     estimate = k3_divergence(log_pi, log_ref)
     assert (estimate >= 0).all()
-    torch.testing.assert_close((log_pi.exp() * estimate).sum(), (log_pi.exp() * (log_pi - log_ref)).sum())
+    torch.testing.assert_close(
+        (log_pi.exp() * estimate).sum(), (log_pi.exp() * (log_pi - log_ref)).sum()
+    )
 
 
 def test_a_token_that_the_reference_finds_far_likelier_has_a_bounded_estimate_without_gradient():
@@ -190,7 +224,13 @@ def test_the_gradient_is_that_of_a_plain_implementation(with_reference, distance
     assert_same_gradient(gradient, plain_gradient(policy, reference, rollouts))
 
 
-@each("micro_batch_tokens, groups_of_scores, pieces", (1, 9, 24), (40, 9, 12), (200, 9, 2), (16_384, 2, 2))
+@each(
+    "micro_batch_tokens, groups_of_scores, pieces",
+    (1, 9, 24),
+    (40, 9, 12),
+    (200, 9, 2),
+    (16_384, 2, 2),
+)
 def test_a_gradient_accumulated_over_micro_batches_is_that_of_the_whole(
     micro_batch_tokens, groups_of_scores, pieces, monkeypatch
 ):
@@ -214,7 +254,9 @@ def test_a_prompt_that_does_not_train_has_no_influence():
         lengths_PG=rollouts.lengths_PG[[0, 2]],
         logprobs_PGT=rollouts.logprobs_PGT[[0, 2]],
     )
-    expected = gradient_of(policy, reference, without, rewards=REWARDS[[0, 2]], trains=[True, True])
+    expected = gradient_of(
+        policy, reference, without, rewards=REWARDS[[0, 2]], trains=[True, True]
+    )
     assert_same_gradient(gradient, expected)
 
 
@@ -230,7 +272,12 @@ def test_without_kl_a_group_of_equal_rewards_only_counts_in_the_mean():
 
 
 @pytest.mark.parametrize("with_reference", [True, False])
-@each("terms", {"penalty_weight": 0.3}, {"smoothing": 0.2}, {"penalty_weight": 0.3, "smoothing": 0.2})
+@each(
+    "terms",
+    {"penalty_weight": 0.3},
+    {"smoothing": 0.2},
+    {"penalty_weight": 0.3, "smoothing": 0.2},
+)
 def test_penalty_and_smoothing_have_the_gradient_of_their_formulas(terms, with_reference):
     policy, reference, rollouts = off_policy_case()
     reference = reference if with_reference else None
@@ -244,23 +291,36 @@ def test_penalty_and_smoothing_have_the_gradient_of_their_formulas(terms, with_r
 
 @each("micro_batch_tokens, trains", (40, [True, False, True, True]), (16_384, ALL_TRAIN))
 @pytest.mark.parametrize("terms", [{}, {"penalty_weight": 0.3, "smoothing": 0.2}])
-def test_a_mean_over_responses_has_the_gradient_of_its_formula(terms, trains, micro_batch_tokens):
+def test_a_mean_over_responses_has_the_gradient_of_its_formula(
+    terms, trains, micro_batch_tokens
+):
     policy, reference, rollouts = off_policy_case()
     by_response = {"loss_average": "sequence", **terms}
     gradient = gradient_of(
-        policy, reference, rollouts, trains=trains, micro_batch_tokens=micro_batch_tokens, **by_response
+        policy,
+        reference,
+        rollouts,
+        trains=trains,
+        micro_batch_tokens=micro_batch_tokens,
+        **by_response,
     )
     sampler = tiny_policy()
-    expected = plain_gradient(policy, reference, rollouts, trains=trains, sampler=sampler, **by_response)
+    expected = plain_gradient(
+        policy, reference, rollouts, trains=trains, sampler=sampler, **by_response
+    )
     assert_same_gradient(gradient, expected)
-    by_token = plain_gradient(policy, reference, rollouts, trains=trains, sampler=sampler, **terms)
+    by_token = plain_gradient(
+        policy, reference, rollouts, trains=trains, sampler=sampler, **terms
+    )
     assert any((expected[name] - by_token[name]).abs().max() > 1e-3 for name in expected)
 
 
 @pytest.mark.parametrize("loss_average", ["token", "sequence"])
 def test_the_kl_is_averaged_as_the_loss_is_over_the_whole_step(loss_average):
     policy, reference, rollouts = off_policy_case()
-    update = grpo(policy, reference, mini_batch_prompts=2, learning_rate=1e-9, loss_average=loss_average)
+    update = grpo(
+        policy, reference, mini_batch_prompts=2, learning_rate=1e-9, loss_average=loss_average
+    )
     metrics = update.update(rollouts, advantages(REWARDS), ALL_TRAIN)
     new, fixed = (
         response_statistics(one, PROMPTS, rollouts.tokens_PGT, TEMPERATURE).logprobs
@@ -280,7 +340,9 @@ def test_the_penalty_teaches_groups_of_equal_rewards_too_and_nothing_else_does_w
     smoothed = gradient_of(policy, None, rollouts, rewards=equal, smoothing=0.2)
     assert not any(part.any() for part in smoothed.values())
     penalised = gradient_of(policy, None, rollouts, rewards=equal, penalty_weight=0.3)
-    assert_same_gradient(penalised, plain_gradient(policy, None, rollouts, equal, penalty_weight=0.3))
+    assert_same_gradient(
+        penalised, plain_gradient(policy, None, rollouts, equal, penalty_weight=0.3)
+    )
 
 
 def test_padding_after_a_response_has_no_influence():
@@ -303,7 +365,9 @@ def test_mini_batches_are_prompts_in_their_order_the_last_one_smaller(monkeypatc
     taken = []
     accumulate = update._accumulate
     monkeypatch.setattr(
-        update, "_accumulate", lambda *arguments: taken.append(arguments[-1]) or accumulate(*arguments)
+        update,
+        "_accumulate",
+        lambda *arguments: taken.append(arguments[-1]) or accumulate(*arguments),
     )
     update.update(rollouts, advantages(REWARDS), [True, False, True, True])
     assert taken == [[0, 2], [3]]
@@ -322,10 +386,14 @@ def test_a_step_is_adamw_on_a_gradient_clipped_to_norm_one():
     for name, weight in policy.model.named_parameters():
         state, clipped = update.optimizer.state[weight], gradient[name] / norm
         torch.testing.assert_close(state["exp_avg"], 0.1 * clipped, atol=1e-7, rtol=1e-4)
-        torch.testing.assert_close(state["exp_avg_sq"], 0.001 * clipped**2, atol=1e-9, rtol=1e-4)
+        torch.testing.assert_close(
+            state["exp_avg_sq"], 0.001 * clipped**2, atol=1e-9, rtol=1e-4
+        )
         is_large = clipped.abs() > 1e-4  # where Adam's eps of 1e-8 and rounding do not show
         step = before[name] * 0.01 * 0.01 + 0.01 * clipped.sign()
-        torch.testing.assert_close((before[name] - weight)[is_large], step[is_large], atol=1e-5, rtol=1e-3)
+        torch.testing.assert_close(
+            (before[name] - weight)[is_large], step[is_large], atol=1e-5, rtol=1e-3
+        )
 
 
 def test_a_gradient_that_is_not_finite_stops_the_run_before_the_weights_change():
@@ -343,7 +411,9 @@ def test_a_step_that_trains_nothing_changes_nothing_and_reports_no_gradient():
     policy = tiny_policy()
     rollouts = sampled_by(policy)
     before = weights(policy)
-    metrics = grpo(policy, policy.frozen_copy()).update(rollouts, advantages(REWARDS), [False] * 4)
+    metrics = grpo(policy, policy.frozen_copy()).update(
+        rollouts, advantages(REWARDS), [False] * 4
+    )
     assert torch.equal(weights(policy), before)
     assert set(metrics) == {"policy/entropy", "policy/lr", "policy/nonfinite"}
 
@@ -360,16 +430,18 @@ def test_a_step_without_signal_still_lets_momentum_go_on():
 def test_metrics_are_those_of_the_step():
     policy = tiny_policy()
     rollouts = sampled_by(policy)
-    metrics = grpo(policy, policy.frozen_copy(), learning_rate=0.01, mini_batch_prompts=2).update(
-        rollouts, advantages(REWARDS), ALL_TRAIN
-    )
+    metrics = grpo(
+        policy, policy.frozen_copy(), learning_rate=0.01, mini_batch_prompts=2
+    ).update(rollouts, advantages(REWARDS), ALL_TRAIN)
     entropies, sampler = [], tiny_policy()
     for p, prompt in enumerate(PROMPTS):
         for g in range(6):
             response = rollouts.tokens_PGT[p, g, : rollouts.lengths_PG[p, g]].tolist()
             _, log_pi_TV = plain_logprobs(sampler, prompt, response, TEMPERATURE)
             entropies.append(-(log_pi_TV.exp() * log_pi_TV).sum(-1))
-    assert metrics["policy/entropy"] == pytest.approx(torch.cat(entropies).mean().item(), rel=1e-4)
+    assert metrics["policy/entropy"] == pytest.approx(
+        torch.cat(entropies).mean().item(), rel=1e-4
+    )
     assert metrics["policy/lr"] == 0.01
     assert metrics["policy/kl"] > 0  # the second mini-batch sees a policy that has moved
     assert 0 < metrics["policy/clip_fraction"] < 1
@@ -378,10 +450,14 @@ def test_metrics_are_those_of_the_step():
 
 def test_the_first_mini_batch_is_on_policy():
     policy = tiny_policy()
-    metrics = grpo(policy, policy.frozen_copy()).update(sampled_by(policy), advantages(REWARDS), ALL_TRAIN)
+    metrics = grpo(policy, policy.frozen_copy()).update(
+        sampled_by(policy), advantages(REWARDS), ALL_TRAIN
+    )
     assert metrics["policy/kl"] == pytest.approx(0, abs=1e-6)
     assert metrics["policy/clip_fraction"] == 0
-    assert "policy/kl" not in grpo(policy).update(sampled_by(policy), advantages(REWARDS), ALL_TRAIN)
+    assert "policy/kl" not in grpo(policy).update(
+        sampled_by(policy), advantages(REWARDS), ALL_TRAIN
+    )
 
 
 @pytest.mark.parametrize("smoothing", [0, 0.3])
@@ -403,9 +479,13 @@ def probability_of_20(policy):
 def test_what_is_rewarded_becomes_likely():
     policy = tiny_policy()
     before = probability_of_20(policy)
-    update = grpo(policy, policy.frozen_copy(), learning_rate=3e-3, temperature=1.0, kl_weight=1e-3)
+    update = grpo(
+        policy, policy.frozen_copy(), learning_rate=3e-3, temperature=1.0, kl_weight=1e-3
+    )
     for step in range(40):
         rollouts = sample(policy, PROMPTS, keys(4, 16, f"step {step}"), max_new_tokens=3)
-        update.update(rollouts, advantages((rollouts.tokens_PGT[:, :, 0] == 20).float()), ALL_TRAIN)
+        update.update(
+            rollouts, advantages((rollouts.tokens_PGT[:, :, 0] == 20).float()), ALL_TRAIN
+        )
     assert before < 0.1
     assert probability_of_20(policy) > 0.5

@@ -28,7 +28,9 @@ def brute_force(policy, prompt, response):
     """Of one response: mean KL(uniform || pi), minus mean entropy, mean and sum of log pi, each by its definition."""
     logprobs_T, log_pi_TV = plain_logprobs(policy, prompt, response, TEMPERATURE)
     pi_TV, V = log_pi_TV.exp().double(), log_pi_TV.shape[1]
-    certainty = sum(sum(1 / V * (math.log(1 / V) - math.log(p)) for p in pi_V.tolist()) for pi_V in pi_TV)
+    certainty = sum(
+        sum(1 / V * (math.log(1 / V) - math.log(p)) for p in pi_V.tolist()) for pi_V in pi_TV
+    )
     entropy = -sum(sum(p * math.log(p) for p in pi_V.tolist()) for pi_V in pi_TV)
     return {
         "self_certainty": certainty / len(response),
@@ -47,7 +49,9 @@ def brute_force(policy, prompt, response):
     (make_method("sequence_entropy"), "mean"),
     (make_method("sequence_entropy", score_reduction="sum"), "sum"),
 )
-def test_intrinsic_rewards_are_what_their_definitions_say_over_response_tokens_alone(method, name):
+def test_intrinsic_rewards_are_what_their_definitions_say_over_response_tokens_alone(
+    method, name
+):
     policy = tiny_policy()
     policy.end_ids = [2, *range(45, 60)]
     sampled = sample(policy, PROMPTS, keys(4, 6), max_new_tokens=8, temperature=TEMPERATURE)
@@ -67,13 +71,19 @@ def test_the_views_of_a_prompt_are_neighbours_and_have_rollouts_of_their_own():
     a_recipe = recipe(method={"name": "co_reward"})
     views = compose(make_method("co_reward")).views
     prompts = [Prompt(name, (), "1", "1", "clean") for name in "abc"]
-    both, plain = (training_keys(a_recipe, 1, prompts, names) for names in (views, ("original",)))
+    both, plain = (
+        training_keys(a_recipe, 1, prompts, names) for names in (views, ("original",))
+    )
     assert both.shape == (6, a_recipe.train.rollouts_per_prompt)
-    assert np.array_equal(both[::2], plain)  # what a prompt itself is asked is what any method asks it
+    assert np.array_equal(
+        both[::2], plain
+    )  # what a prompt itself is asked is what any method asks it
     assert len(set(both.flatten().tolist())) == both.size
 
     policy = tiny_policy()
-    sampled = sample(policy, [tokens for tokens in PROMPTS[:3] for _ in views], both, max_new_tokens=3)
+    sampled = sample(
+        policy, [tokens for tokens in PROMPTS[:3] for _ in views], both, max_new_tokens=3
+    )
     step = sampled_step(prompts, sampled, 1, 1, views)
     assert step.responses == [text for texts in sampled.texts_PG for text in texts]
     assert step.views == [view for _ in prompts for view in views for _ in range(both.shape[1])]
@@ -93,7 +103,9 @@ def test_co_reward_stores_both_views_and_the_label_is_the_other_views_majority(t
     assert set(rollouts["view"]) == {"original", "rephrased"}
     labels = scan_labels(place).filter(pl.col("label_source") == "majority")
     of_label = labels.select("prompt_id", "visit", "effective_label").collect()
-    rewarded = rollouts.join(of_label, on=["prompt_id", "visit"]).filter(view="original", reward=1)
+    rewarded = rollouts.join(of_label, on=["prompt_id", "visit"]).filter(
+        view="original", reward=1
+    )
     assert rewarded.height > 0
     assert (rewarded["answer_class"] == rewarded["effective_label"]).all()
     assert rollouts.filter(view="rephrased")["reward"].sum() > 0

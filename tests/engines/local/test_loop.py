@@ -43,7 +43,9 @@ class LateSignal(StopRequest):
         pass
 
 
-def test_a_signal_at_the_end_of_a_step_does_not_stop_without_a_checkpoint(tmp_path, monkeypatch):
+def test_a_signal_at_the_end_of_a_step_does_not_stop_without_a_checkpoint(
+    tmp_path, monkeypatch
+):
     @contextmanager
     def late():
         yield LateSignal()
@@ -94,12 +96,16 @@ def test_throughput_counts_the_tokens_of_the_stored_rollouts(tmp_path):
 def few(tmp_path):
     """A data set for measuring, of six prompts."""
     return str(
-        json_lines(tmp_path / "few.jsonl", *({"question": f"{n}+100=", "answer": n} for n in range(6)))
+        json_lines(
+            tmp_path / "few.jsonl", *({"question": f"{n}+100=", "answer": n} for n in range(6))
+        )
     )
 
 
 @pytest.mark.parametrize(("samples", "expected"), [(None, 4), (3, 3)])
-def test_held_out_accuracy_has_its_own_number_of_samples(samples, expected, few, tmp_path, monkeypatch):
+def test_held_out_accuracy_has_its_own_number_of_samples(
+    samples, expected, few, tmp_path, monkeypatch
+):
     plain, seen = recipe().plain(), []
     measure = loop.held_out_metrics
 
@@ -115,9 +121,16 @@ def test_held_out_accuracy_has_its_own_number_of_samples(samples, expected, few,
 
 def test_the_best_policy_on_the_validation_set_is_saved_when_it_is_reached(few, tmp_path):
     plain = recipe().plain()
-    settings = {**plain["train"], "evaluate_every": 1, "checkpoint_every": 100, "keep_checkpoints": 1}
+    settings = {
+        **plain["train"],
+        "evaluate_every": 1,
+        "checkpoint_every": 100,
+        "keep_checkpoints": 1,
+    }
     go(tmp_path / "run", recipe(train=settings, data={**plain["data"], "validation": few}))
     best = best_step(tmp_path / "run")
-    scores = {line["step"]: line["validation/avg"] for line in read_metrics(tmp_path / "run")[1:]}
+    scores = {
+        line["step"]: line["validation/avg"] for line in read_metrics(tmp_path / "run")[1:]
+    }
     assert scores[best] == max(scores.values())
     assert checkpoint_steps(tmp_path / "run") == sorted({best, STEPS})

@@ -44,7 +44,9 @@ def recipe(seed=0, **train):
         "learning_rate": 1e-2, "lora_rank": RANK, "checkpoint_every": 2, "keep_checkpoints": 9, **train,
     }  # fmt: skip
     engine = {"name": "local", "device": "cpu", "threads": 1}
-    return validate({"seed": seed, "data": {"limit": 20}, "train": train, "engine": engine}, "test")
+    return validate(
+        {"seed": seed, "data": {"limit": 20}, "train": train, "engine": engine}, "test"
+    )
 
 
 def attached(seed=0, **train):
@@ -56,7 +58,9 @@ def updated(policy, reference=None, steps=1):
     grpo = Grpo(
         policy,
         reference,
-        TrainSection(learning_rate=1e-2, kl_weight=0.1 if reference else 0.0, mini_batch_prompts=4),
+        TrainSection(
+            learning_rate=1e-2, kl_weight=0.1 if reference else 0.0, mini_batch_prompts=4
+        ),
         make_method("grpo"),
     )
     for _ in range(steps):
@@ -66,7 +70,9 @@ def updated(policy, reference=None, steps=1):
 
 
 def logprobs(policy):
-    return torch.stack([plain_logprobs(policy, prompt, [7, 8, 9])[0].detach() for prompt in PROMPTS])
+    return torch.stack(
+        [plain_logprobs(policy, prompt, [7, 8, 9])[0].detach() for prompt in PROMPTS]
+    )
 
 
 @needs_peft
@@ -89,9 +95,19 @@ def test_only_the_adapters_of_linear_layers_train():
     policy = attached()
     grpo = updated(policy)
     trained = {name for name, weight in policy.model.named_parameters() if weight.requires_grad}
-    assert sum(map(torch.numel, grpo.parameters)) < 0.5 * sum(map(torch.numel, policy.model.parameters()))
+    assert sum(map(torch.numel, grpo.parameters)) < 0.5 * sum(
+        map(torch.numel, policy.model.parameters())
+    )
     layers = {name.split(".lora_")[0].rsplit(".", 1)[1] for name in trained}
-    assert layers == {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+    assert layers == {
+        "q_proj",
+        "k_proj",
+        "v_proj",
+        "o_proj",
+        "gate_proj",
+        "up_proj",
+        "down_proj",
+    }
     only = attached(lora_layers=".*[qv]_proj").model.named_parameters()
     layers = {n.split(".lora_")[0].rsplit(".", 1)[1] for n, w in only if w.requires_grad}
     assert layers == {"q_proj", "v_proj"}
@@ -118,7 +134,8 @@ def test_a_checkpoint_is_the_merged_model_and_beside_it_the_adapter(tmp_path):
     folder = checkpoint_path(tmp_path / "run", 6)
     assert not (folder / "adapter_config.json").exists()
     start, merged = (
-        AutoModelForCausalLM.from_pretrained(at).eval() for at in (policy_path("addition-easier"), folder)
+        AutoModelForCausalLM.from_pretrained(at).eval()
+        for at in (policy_path("addition-easier"), folder)
     )
     tokens = torch.tensor([PROMPTS[0]])
     with torch.inference_mode():
@@ -126,7 +143,9 @@ def test_a_checkpoint_is_the_merged_model_and_beside_it_the_adapter(tmp_path):
         adapted = PeftModel.from_pretrained(start, folder / "adapter").eval()(tokens).logits
     torch.testing.assert_close(after, adapted, atol=1e-4, rtol=1e-4)
     assert (after - before).abs().max() > 0.05
-    assert torch.equal(start.get_input_embeddings().weight, merged.get_input_embeddings().weight)
+    assert torch.equal(
+        start.get_input_embeddings().weight, merged.get_input_embeddings().weight
+    )
 
 
 @needs_peft
@@ -138,7 +157,9 @@ def test_layers_that_the_model_does_not_have_are_an_error(tmp_path):
 
 @pytest.mark.skipif(find_spec("peft") is not None, reason="peft is installed")
 def test_without_peft_nothing_is_written(tmp_path):
-    with pytest.raises(NotHere, match=r"the package peft, which is not installed; pip install '\.\[lora\]'"):
+    with pytest.raises(
+        NotHere, match=r"the package peft, which is not installed; pip install '\.\[lora\]'"
+    ):
         go(tmp_path / "run")
     assert not list(tmp_path.iterdir())
 
@@ -176,7 +197,9 @@ def test_a_merge_that_loses_the_adapter_makes_no_checkpoint(tmp_path, monkeypatc
 
     policy = attached()
     updated(policy, steps=3)
-    monkeypatch.setattr(PeftModel, "merge_and_unload", lambda model: tiny_policy().model, raising=False)
+    monkeypatch.setattr(
+        PeftModel, "merge_and_unload", lambda model: tiny_policy().model, raising=False
+    )
     said = refusal(policy.save, tmp_path)
     assert re.search(r"the merged policy is [\d.]+ nats from the one that trains", said)
     assert not list(tmp_path.iterdir())
@@ -184,9 +207,7 @@ def test_a_merge_that_loses_the_adapter_makes_no_checkpoint(tmp_path, monkeypatc
 
 @needs_peft
 def test_a_run_says_which_layers_have_adapters_before_its_first_step(tmp_path):
-    expected = (
-        "adapters in down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj; without adapters are"
-    )
+    expected = "adapters in down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj; without adapters are"
     assert f"{expected} model.embed_tokens." in attached().coverage()
     said = io.StringIO()
     launch(recipe(epochs=1), tmp_path / "run", LocalRunner, LineProgress(said))
@@ -212,12 +233,16 @@ def test_experts_without_adapters_are_named():
 def test_layers_that_cannot_be_merged_are_refused_before_anything_is_written(tmp_path):
     tiny_policy().save(tmp_path / "tied")
     changes = {"train": {**recipe().train.plain(), "lora_layers": ".*embed_tokens"}}
-    tied = validate({**recipe().plain(), **changes, "model": {"path": str(tmp_path / "tied")}}, "test")
+    tied = validate(
+        {**recipe().plain(), **changes, "model": {"path": str(tmp_path / "tied")}}, "test"
+    )
     assert "tied embeddings" in refusal(
         launch, tied, tmp_path / "run", LocalRunner, LineProgress(io.StringIO())
     )
     assert not (tmp_path / "run").exists()
-    assert any("LoRA trains" in line for line in LocalRunner(recipe(), load_data(recipe())).plan)
+    assert any(
+        "LoRA trains" in line for line in LocalRunner(recipe(), load_data(recipe())).plan
+    )
 
 
 @needs_peft

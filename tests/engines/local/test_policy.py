@@ -55,12 +55,20 @@ def test_a_saved_policy_is_a_hugging_face_model_with_safetensors_and_tokenizer(s
     assert (saved / "model.safetensors").exists()
     for name, weight in policy.model.state_dict().items():
         torch.testing.assert_close(model.state_dict()[name], weight, rtol=0, atol=0)
-    assert AutoTokenizer.from_pretrained(saved)("1+2=")["input_ids"] == policy.tokenizer("1+2=")["input_ids"]
+    assert (
+        AutoTokenizer.from_pretrained(saved)("1+2=")["input_ids"]
+        == policy.tokenizer("1+2=")["input_ids"]
+    )
 
 
-def test_weights_are_float32_and_so_is_the_computation_where_there_is_no_gpu(saved, monkeypatch):
+def test_weights_are_float32_and_so_is_the_computation_where_there_is_no_gpu(
+    saved, monkeypatch
+):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    policy, in_bfloat16 = Policy.load(saved), Policy.load(saved, device="cpu", dtype=torch.bfloat16)
+    policy, in_bfloat16 = (
+        Policy.load(saved),
+        Policy.load(saved, device="cpu", dtype=torch.bfloat16),
+    )
     assert (policy.device.type, policy.dtype) == ("cpu", torch.float32)
     assert {p.dtype for p in in_bfloat16.model.parameters()} == {torch.float32}
 
@@ -96,7 +104,9 @@ def test_a_cache_by_another_name_is_given_by_that_name(saved, monkeypatch):
 
     def forward(self, input_ids, position_ids=None, cache=None, **others):
         assert "past_key_values" not in others
-        return original(self, input_ids, position_ids=position_ids, past_key_values=cache, **others)
+        return original(
+            self, input_ids, position_ids=position_ids, past_key_values=cache, **others
+        )
 
     monkeypatch.setattr(kind, "forward", forward)
     policy = Policy.load(saved, device="cpu")
@@ -110,7 +120,9 @@ def respond_both_ways(policy):
         sample(policy, PROMPTS, keys(len(PROMPTS), 2), max_new_tokens=4)
 
 
-def test_a_model_that_cannot_continue_a_prompt_in_several_rows_is_refused_at_loading(saved, monkeypatch):
+def test_a_model_that_cannot_continue_a_prompt_in_several_rows_is_refused_at_loading(
+    saved, monkeypatch
+):
     policy = Policy.load(saved, device="cpu")
     kind = type(policy.model)
     original = kind.forward
@@ -127,7 +139,10 @@ def test_a_model_that_cannot_continue_a_prompt_in_several_rows_is_refused_at_loa
     monkeypatch.setattr(kind, "forward", forward)
     monkeypatch.setattr(forward, "__signature__", inspect.signature(original), raising=False)
     said = refusal(Policy.load, saved, device="cpu")
-    assert "cannot continue prompts as sampling does (RuntimeError: Sizes of tensors must match" in said
+    assert (
+        "cannot continue prompts as sampling does (RuntimeError: Sizes of tensors must match"
+        in said
+    )
     assert "take a model of another architecture" in said
 
 
@@ -136,7 +151,9 @@ def test_a_checkpoint_names_the_tokens_that_ended_responses(tmp_path):
     policy.save(tmp_path)
     assert GenerationConfig.from_pretrained(tmp_path).eos_token_id == 2
     policy.tokenizer.chat_template = "{% for m in messages %}{{ m.content }}<unk>{% endfor %}"
-    Policy(policy.model, policy.tokenizer, policy.device).ending_at(["<bos>", "no token"]).save(tmp_path)
+    Policy(policy.model, policy.tokenizer, policy.device).ending_at(["<bos>", "no token"]).save(
+        tmp_path
+    )
     special = policy.tokenizer.convert_tokens_to_ids(["<eos>", "<unk>", "<bos>"])
     assert GenerationConfig.from_pretrained(tmp_path).eos_token_id == sorted(special)
     assert Policy.load(tmp_path, device="cpu").end_ids == sorted(special)
@@ -151,7 +168,12 @@ def test_a_checkpoint_of_a_multimodal_model_has_its_processor(tmp_path):
         "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 4,
         "image_size": 28, "patch_size": 14,
     }  # fmt: skip
-    images = {"mm_tokens_per_image": 4, "boi_token_index": 60, "eoi_token_index": 61, "image_token_index": 62}
+    images = {
+        "mm_tokens_per_image": 4,
+        "boi_token_index": 60,
+        "eoi_token_index": 61,
+        "image_token_index": 62,
+    }
     config = Gemma3Config(text_config=text, vision_config=vision, **images)
     Gemma3ForConditionalGeneration(config).save_pretrained(tmp_path / "start")
     tiny_policy().tokenizer.save_pretrained(tmp_path / "start")
@@ -159,11 +181,15 @@ def test_a_checkpoint_of_a_multimodal_model_has_its_processor(tmp_path):
     policy = Policy.load(tmp_path / "start", device="cpu")
     shutil.rmtree(tmp_path / "start")  # moved meanwhile
     policy.save(tmp_path / "checkpoint")
-    assert (tmp_path / "checkpoint/preprocessor_config.json").read_text() == '{"image_size": 28}'
+    assert (
+        tmp_path / "checkpoint/preprocessor_config.json"
+    ).read_text() == '{"image_size": 28}'
     assert not (tmp_path / "checkpoint/processor_config.json").exists()
 
 
-@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA out of memory"), ZeroDivisionError()])
+@pytest.mark.parametrize(
+    "error", [torch.OutOfMemoryError("CUDA out of memory"), ZeroDivisionError()]
+)
 def test_a_full_gpu_or_a_bug_at_loading_is_no_wrong_path(saved, monkeypatch, error):
     def fail(*_):
         raise error
@@ -173,7 +199,9 @@ def test_a_full_gpu_or_a_bug_at_loading_is_no_wrong_path(saved, monkeypatch, err
         Policy.load(saved, device="cpu")
 
 
-def test_a_generation_config_that_transformers_would_not_write_again_can_be_saved(saved, tmp_path):
+def test_a_generation_config_that_transformers_would_not_write_again_can_be_saved(
+    saved, tmp_path
+):
     AutoTokenizer.from_pretrained(saved).save_pretrained(tmp_path / "given")
     AutoModelForCausalLM.from_pretrained(saved).save_pretrained(tmp_path / "given")
     settings = '{"temperature": 0.6, "do_sample": false, "eos_token_id": 2}'
@@ -203,7 +231,10 @@ def test_prompts_are_rendered_by_the_chat_template_with_a_generation_prompt():
         "{% if add_generation_prompt %}<assistant>{% endif %}"
     )
     assert has_chat_template(policy.tokenizer)
-    assert policy.render((Message("system", "s"), Message("user", "u"))) == "<system>s<user>u<assistant>"
+    assert (
+        policy.render((Message("system", "s"), Message("user", "u")))
+        == "<system>s<user>u<assistant>"
+    )
 
 
 def test_without_chat_template_a_prompt_is_its_text():
@@ -211,7 +242,9 @@ def test_without_chat_template_a_prompt_is_its_text():
     policy.tokenizer.chat_template = None
     assert not has_chat_template(policy.tokenizer)
     assert policy.render((Message("user", "1+2="),)) == "1+2="
-    assert policy.encode([(Message("user", "1+2="),)]) == [policy.tokenizer("1+2=")["input_ids"]]
+    assert policy.encode([(Message("user", "1+2="),)]) == [
+        policy.tokenizer("1+2=")["input_ids"]
+    ]
 
 
 def test_an_empty_prompt_is_the_users_error():
@@ -240,11 +273,21 @@ ARCHITECTURES = {
     "gpt2": lambda: of_architecture(
         GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=2, eos_token_id=2)
     ),
-    "mistral, sliding window": lambda: of_architecture(MistralConfig(**SIZES, sliding_window=4)),
-    "gemma2, hybrid": lambda: of_architecture(Gemma2Config(**SIZES, head_dim=8, sliding_window=4)),
+    "mistral, sliding window": lambda: of_architecture(
+        MistralConfig(**SIZES, sliding_window=4)
+    ),
+    "gemma2, hybrid": lambda: of_architecture(
+        Gemma2Config(**SIZES, head_dim=8, sliding_window=4)
+    ),
     "gpt_neo, window in its code": lambda: of_architecture(gpt_neo(window=4)),
     "falcon, distances": lambda: of_architecture(
-        FalconConfig(vocab_size=64, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, alibi=True)
+        FalconConfig(
+            vocab_size=64,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            alibi=True,
+        )
     ),
 }
 
@@ -261,8 +304,14 @@ def gpt_neo(window):
     (BertConfig(**SIZES), r"\(bert\) scores a token by those after it too"),
     (RobertaConfig(**SIZES), r"\(roberta\) scores a token by those after it too"),
     # counts positions from the pad token's id on, where nobody says them
-    (RobertaConfig(**SIZES, is_decoder=True), r"\(roberta\).* scores a prompt differently than alone"),
-    (MoshiConfig(**SIZES, sliding_window=6), r"\(moshi\).* scores a prompt differently than alone"),
+    (
+        RobertaConfig(**SIZES, is_decoder=True),
+        r"\(roberta\).* scores a prompt differently than alone",
+    ),
+    (
+        MoshiConfig(**SIZES, sliding_window=6),
+        r"\(moshi\).* scores a prompt differently than alone",
+    ),
     ids=["bert", "roberta", "roberta as a decoder", "moshi"],
 )
 def test_a_model_whose_scores_depend_on_more_than_what_came_before_is_refused(config, said):
@@ -285,11 +334,18 @@ def test_scores_of_attention_that_the_model_caps_are_capped(cap):
     with torch.no_grad():
         logits = policy.read([PROMPTS[0]]).logits_BV
         policy.model.set_attn_implementation("eager")
-        torch.testing.assert_close(logits, policy.read([PROMPTS[0]]).logits_BV, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(
+            logits, policy.read([PROMPTS[0]]).logits_BV, atol=1e-5, rtol=1e-5
+        )
 
 
 def test_positions_that_are_numbered_anew_in_a_longer_batch_end_the_context():
-    rope = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+    rope = {
+        "rope_type": "longrope",
+        "rope_theta": 1e4,
+        "short_factor": [1.0] * 4,
+        "long_factor": [2.0] * 4,
+    }
     config = Phi3Config(
         **SIZES,
         pad_token_id=0,
@@ -300,11 +356,20 @@ def test_positions_that_are_numbered_anew_in_a_longer_batch_end_the_context():
     assert of_architecture(config).context_length == 64
 
 
-@pytest.mark.parametrize("beginning", [0, 15, 20])  # tokens that all prompts begin with; from 16 on read once
+@pytest.mark.parametrize(
+    "beginning", [0, 15, 20]
+)  # tokens that all prompts begin with; from 16 on read once
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_continuing_a_padded_batch_of_shared_prompts_gives_each_sequence_its_own_scores(name, beginning):
-    policy, prompts = ARCHITECTURES[name](), [[*range(30, 30 + beginning), *prompt] for prompt in PROMPTS]
-    responses = torch.randint(3, 64, (len(PROMPTS) * 2, 6), generator=torch.Generator().manual_seed(0))
+def test_continuing_a_padded_batch_of_shared_prompts_gives_each_sequence_its_own_scores(
+    name, beginning
+):
+    policy, prompts = (
+        ARCHITECTURES[name](),
+        [[*range(30, 30 + beginning), *prompt] for prompt in PROMPTS],
+    )
+    responses = torch.randint(
+        3, 64, (len(PROMPTS) * 2, 6), generator=torch.Generator().manual_seed(0)
+    )
     context = policy.read(prompts)
     context.repeat(2)
     first = context.logits_BV[:, None]
@@ -312,7 +377,9 @@ def test_continuing_a_padded_batch_of_shared_prompts_gives_each_sequence_its_own
     logits = torch.cat([first, *parts], dim=1)
     for row, response in enumerate(responses.tolist()):
         _, expected = plain_logprobs(policy, prompts[row // 2], response)
-        torch.testing.assert_close(logits[row, :-1].log_softmax(-1), expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(
+            logits[row, :-1].log_softmax(-1), expected, atol=1e-5, rtol=1e-5
+        )
 
 
 @each(
@@ -329,7 +396,9 @@ def test_prompts_share_what_all_of_them_begin_with(prompts, shared):
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_room_set_aside_for_tokens_changes_no_score(name):
     policy = ARCHITECTURES[name]()
-    responses = torch.randint(3, 64, (len(PROMPTS) * 2, 6), generator=torch.Generator().manual_seed(0))
+    responses = torch.randint(
+        3, 64, (len(PROMPTS) * 2, 6), generator=torch.Generator().manual_seed(0)
+    )
     kept = torch.tensor([1, 2, 5, 6])
     logits = {}
     for room in (0, 6):
@@ -345,7 +414,9 @@ def test_room_set_aside_for_tokens_changes_no_score(name):
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_attention_without_copies_gives_the_scores_of_transformers_own(name):
-    responses = torch.randint(3, 64, (len(PROMPTS) * 2, 6), generator=torch.Generator().manual_seed(0))
+    responses = torch.randint(
+        3, 64, (len(PROMPTS) * 2, 6), generator=torch.Generator().manual_seed(0)
+    )
     found = []
     for implementation in (None, "sdpa"):
         policy = ARCHITECTURES[name]()
@@ -361,10 +432,14 @@ def test_attention_without_copies_gives_the_scores_of_transformers_own(name):
 
 
 @pytest.mark.parametrize("wants_gradient", [False, True])
-def test_keys_and_values_that_query_heads_share_are_copied_for_gradients_only(wants_gradient, monkeypatch):
+def test_keys_and_values_that_query_heads_share_are_copied_for_gradients_only(
+    wants_gradient, monkeypatch
+):
     copied = []
     copy = sdpa_attention.repeat_kv
-    monkeypatch.setattr(sdpa_attention, "repeat_kv", lambda *args: copied.append(args) or copy(*args))
+    monkeypatch.setattr(
+        sdpa_attention, "repeat_kv", lambda *args: copied.append(args) or copy(*args)
+    )
     policy = tiny_policy()
     with torch.set_grad_enabled(wants_gradient):
         context = policy.read(PROMPTS)  # padded, so with a mask
@@ -385,7 +460,12 @@ def test_tokens_appended_one_by_one_rarely_move_those_before_them():
         for _ in range(30):
             policy.extend(context, torch.full((len(PROMPTS) * 2, 1), 5))
             places.append([layer.keys.data_ptr() for layer in context.cache.layers])
-            assert max(place.shape[-2] for layer in context.cache.layers for place in layer._places) <= 37
+            assert (
+                max(
+                    place.shape[-2] for layer in context.cache.layers for place in layer._places
+                )
+                <= 37
+            )
     moves = [after != before for before, after in pairwise(places)]
     moved = [number for number, has_moved in enumerate(moves, 2) if has_moved]
     assert moved == [10, 28]  # beyond 16, then 34
@@ -393,7 +473,9 @@ def test_tokens_appended_one_by_one_rarely_move_those_before_them():
 
 def test_selected_rows_continue_as_if_the_others_had_never_been():
     policy = tiny_policy()
-    responses = torch.randint(3, 64, (len(PROMPTS), 4), generator=torch.Generator().manual_seed(0))
+    responses = torch.randint(
+        3, 64, (len(PROMPTS), 4), generator=torch.Generator().manual_seed(0)
+    )
     context = policy.read(PROMPTS)
     policy.extend(context, responses[:, :2])
     kept = torch.tensor([1, 3])
@@ -401,15 +483,25 @@ def test_selected_rows_continue_as_if_the_others_had_never_been():
     logits = policy.extend(context, responses[kept, 2:])
     for row, prompt in enumerate(kept.tolist()):
         _, expected = plain_logprobs(policy, PROMPTS[prompt], [*responses[prompt].tolist(), 5])
-        torch.testing.assert_close(logits[row].log_softmax(-1), expected[-2:], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(
+            logits[row].log_softmax(-1), expected[-2:], atol=1e-5, rtol=1e-5
+        )
 
 
 def statistics_and_gradient(policy):
     """Of two unequal responses to each prompt, for a loss that all statistics are in."""
-    tokens_PGT = torch.randint(3, 64, (len(PROMPTS), 2, 6), generator=torch.Generator().manual_seed(0))
+    tokens_PGT = torch.randint(
+        3, 64, (len(PROMPTS), 2, 6), generator=torch.Generator().manual_seed(0)
+    )
     lengths_PG = torch.tensor([[6, 2], [3, 6], [5, 1], [6, 6]])
     found = response_statistics(
-        policy, PROMPTS, tokens_PGT, 0.7, lengths_PG=lengths_PG, entropy=True, self_certainty=True
+        policy,
+        PROMPTS,
+        tokens_PGT,
+        0.7,
+        lengths_PG=lengths_PG,
+        entropy=True,
+        self_certainty=True,
     )
     is_said_PGT = torch.arange(6) < lengths_PG[..., None]
     said = torch.stack([column[is_said_PGT] for column in found])
@@ -436,7 +528,9 @@ def test_logits_in_pieces_and_computed_again_give_the_same_scores_and_gradients(
     policy.model.get_output_embeddings().register_forward_hook(lambda *_: calls.append(1))
     monkeypatch.setattr(grpo_module, "MOST_SCORES", 4 * 64 * 7)
     in_pieces = statistics_and_gradient(policy)
-    assert (len(calls) > 3) == policy.has_plain_head == (name != "gemma2, hybrid")  # which caps its logits
+    assert (
+        (len(calls) > 3) == policy.has_plain_head == (name != "gemma2, hybrid")
+    )  # which caps its logits
     torch.testing.assert_close(in_pieces, (said, gradient), atol=1e-4, rtol=1e-4)
 
 
@@ -458,16 +552,22 @@ def test_activations_computed_again_give_the_same_scores_and_gradients(name, sha
 def test_an_architecture_that_cannot_compute_activations_again_is_the_users_error(monkeypatch):
     policy = tiny_policy()
     monkeypatch.setattr(policy_module, "GradientCheckpointingLayer", torch.nn.GRU)
-    with pytest.raises(UserError, match=r"engine\.gradient_checkpointing.*\(qwen3\); leave it out"):
+    with pytest.raises(
+        UserError, match=r"engine\.gradient_checkpointing.*\(qwen3\); leave it out"
+    ):
         policy.recompute()
 
 
 def test_query_heads_that_share_keys_attend_as_they_would_to_copies_of_them():
     draw = torch.Generator().manual_seed(0)
-    query, key, value = (torch.randn(3, heads, n, 8, generator=draw) for heads, n in ((6, 1), (2, 5), (2, 5)))
+    query, key, value = (
+        torch.randn(3, heads, n, 8, generator=draw) for heads, n in ((6, 1), (2, 5), (2, 5))
+    )
     mask = torch.rand(3, 1, 1, 5, generator=draw) < 0.7
     mask[..., 0] = True
     expected = torch.nn.functional.scaled_dot_product_attention(
         query, key, value, attn_mask=mask, scale=0.3, enable_gqa=True
     )
-    torch.testing.assert_close(attend_folded(query, key, value, mask, 0.3), expected.transpose(1, 2))
+    torch.testing.assert_close(
+        attend_folded(query, key, value, mask, 0.3), expected.transpose(1, 2)
+    )

@@ -78,7 +78,9 @@ def go(path, *, resume=False, a_recipe=None):
 
 def tables(path):
     order = ["step", "prompt_id"]
-    return scan_labels(path).sort(order).collect(), scan_rollouts(path).sort([*order, "sample"]).collect()
+    return scan_labels(path).sort(order).collect(), scan_rollouts(path).sort(
+        [*order, "sample"]
+    ).collect()
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +112,9 @@ def dated_prompts(monkeypatch, day, path, *, resume, stop=False):
     template = path.parent / "dated.jinja"
     template.write_text("{{ strftime_now('%d') }}+{{ messages[-1].content }}")
     model = {"path": "builtin:addition-easier", "chat_template": str(template)}
-    short = recipe(model=model, train={**recipe().train.plain(), "epochs": 1, "max_new_tokens": 1})
+    short = recipe(
+        model=model, train={**recipe().train.plain(), "epochs": 1, "max_new_tokens": 1}
+    )
     with pytest.raises(KeyboardInterrupt) if stop else nullcontext():
         launch(short, path, Runner, LineProgress(io.StringIO()), resume=resume)
     return seen
@@ -120,7 +124,10 @@ def test_a_run_that_is_resumed_on_another_day_asks_as_on_its_first(monkeypatch, 
     first = dated_prompts(monkeypatch, (2025, 3, 9), tmp_path / "run", resume=False, stop=True)
     assert read_manifest(tmp_path / "run")["day"] == "2025-03-09"
     assert dated_prompts(monkeypatch, (2025, 4, 17), tmp_path / "run", resume=True) == first
-    assert dated_prompts(monkeypatch, (2025, 4, 17), tmp_path / "other", resume=False, stop=True) != first
+    assert (
+        dated_prompts(monkeypatch, (2025, 4, 17), tmp_path / "other", resume=False, stop=True)
+        != first
+    )
 
 
 def test_the_day_of_a_run_of_an_older_olr_is_that_of_its_manifest(whole, tmp_path):
@@ -173,7 +180,9 @@ def kill_inside_a_metrics_line(monkeypatch):
             lines.write('{"step": 4, "epo')
         kill_self()
 
-    monkeypatch.setattr(writer, "append_metrics", at_call(5, writer.append_metrics, half_a_line))
+    monkeypatch.setattr(
+        writer, "append_metrics", at_call(5, writer.append_metrics, half_a_line)
+    )
 
 
 @pytest.mark.slow
@@ -186,7 +195,9 @@ def kill_inside_a_metrics_line(monkeypatch):
 )
 def test_killed_and_resumed_equals_never_killed(kill, whole, tmp_path):
     path = tmp_path / "run"
-    assert status(fork(train, path, kill)) == -signal.SIGKILL, "without a kill the test tests nothing"
+    assert status(fork(train, path, kill)) == -signal.SIGKILL, (
+        "without a kill the test tests nothing"
+    )
     assert read_manifest(path)["status"] == "running"
     go(path, resume=True)
     for resumed, expected in zip(tables(path), tables(whole), strict=True):
@@ -208,7 +219,9 @@ def interrupt(path, monkeypatch, a_recipe=None):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_the_step_writes_a_checkpoint_and_resumes(number, whole, tmp_path, monkeypatch):
+def test_a_signal_ends_the_step_writes_a_checkpoint_and_resumes(
+    number, whole, tmp_path, monkeypatch
+):
     def signalled(*args):
         os.kill(os.getpid(), number)
         return step_metrics(*args)
@@ -241,7 +254,9 @@ def test_a_run_that_is_given_more_epochs_equals_one_of_as_many_from_the_start(
         go(path, a_recipe=of_epochs(2))
     assert unfinished_run(recipe(), tmp_path) == path
     with monkeypatch.context() as patched, pytest.raises(OSError, match="went down"):
-        patched.setattr(launching, "make_supervisor", partial(fail, "as if the machine went down"))
+        patched.setattr(
+            launching, "make_supervisor", partial(fail, "as if the machine went down")
+        )
         go(path, resume=True, a_recipe=recipe())
     assert unfinished_run(recipe(), tmp_path) == path
     go(path, resume=True, a_recipe=recipe())
@@ -262,7 +277,9 @@ def test_a_run_that_is_given_more_epochs_equals_one_of_as_many_from_the_start(
     (of_epochs(2), "train.epochs: 3 -> 2, which can only be raised"),
     (of_epochs(5, lr_schedule="cosine"), "train.epochs: 3 -> 5, on which the schedule"),
 )
-def test_a_resume_with_another_recipe_names_the_changed_keys_and_those_that_may_change(changed, words, whole):
+def test_a_resume_with_another_recipe_names_the_changed_keys_and_those_that_may_change(
+    changed, words, whole
+):
     before = {p: p.stat().st_mtime_ns for p in whole.rglob("*") if p.is_file()}
     assert words in refusal(go, whole, resume=True, a_recipe=changed)
     assert {p: p.stat().st_mtime_ns for p in whole.rglob("*") if p.is_file()} == before
@@ -296,7 +313,9 @@ def test_resume_without_a_run_directory_finds_the_one_unfinished_run(tmp_path, m
     interrupt(tmp_path / "a", monkeypatch)
     assert unfinished_run(recipe(), tmp_path) == tmp_path / "a"
     interrupt(tmp_path / "b", monkeypatch)
-    with pytest.raises(UserError, match=r"several unfinished runs of this recipe: .*/a \(2 steps\), .*/b"):
+    with pytest.raises(
+        UserError, match=r"several unfinished runs of this recipe: .*/a \(2 steps\), .*/b"
+    ):
         unfinished_run(recipe(), tmp_path)
     assert "no unfinished run" in refusal(unfinished_run, recipe(seed=9), tmp_path)
 
@@ -316,10 +335,13 @@ def test_data_that_changed_is_noticed_on_resume(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("key", "column"), [("verified", "true_answer"), ("train", "answer")])
-def test_of_a_resume_on_other_labels_the_file_that_has_changed_is_named(key, column, tmp_path, monkeypatch):
+def test_of_a_resume_on_other_labels_the_file_that_has_changed_is_named(
+    key, column, tmp_path, monkeypatch
+):
     files = {name: tmp_path / f"{name}.jsonl" for name in ("train", "verified")}
     rows = [
-        {"prompt_id": str(n), "question": f"{n}+2=", "answer": "3", "true_answer": "5"} for n in range(20)
+        {"prompt_id": str(n), "question": f"{n}+2=", "answer": "3", "true_answer": "5"}
+        for n in range(20)
     ]
     for file in files.values():
         json_lines(file, *rows)
@@ -332,13 +354,19 @@ def test_of_a_resume_on_other_labels_the_file_that_has_changed_is_named(key, col
 
 def policies(path):
     """The metrics of the policy, step by step."""
-    return [{k: v for k, v in line.items() if k.startswith("policy/")} for line in read_metrics(path)]
+    return [
+        {k: v for k, v in line.items() if k.startswith("policy/")}
+        for line in read_metrics(path)
+    ]
 
 
 @each(
     "name",
     "set by users of TRL",
-    *(pytest.param(name, marks=pytest.mark.slow) for name in ("two views", "verified labels", "LoRA")),
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in ("two views", "verified labels", "LoRA")
+    ),
 )
 def test_a_run_that_went_down_and_goes_on_equals_one_that_did_not(name, tmp_path, monkeypatch):
     path, a_recipe = tmp_path / "run", OF_TWO_EPOCHS[name]

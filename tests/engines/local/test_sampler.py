@@ -20,7 +20,8 @@ LIMIT = 12
 
 
 @pytest.fixture(
-    scope="module", params=["each rollout a row", "equal texts one row", "fixed places, as on a GPU"]
+    scope="module",
+    params=["each rollout a row", "equal texts one row", "fixed places, as on a GPU"],
 )
 def policy(request):
     """Several end tokens, so that responses end at all lengths and the batch shrinks on the way."""
@@ -52,11 +53,15 @@ def test_the_same_keys_give_the_same_rollouts_however_they_are_batched(policy, r
         policy, PROMPTS, keys(4, 8), max_new_tokens=LIMIT, temperature=0.7, batch_tokens=1
     )
     assert list(responses(one_group_at_a_time)) == list(responses(rollouts))
-    torch.testing.assert_close(one_group_at_a_time.logprobs_PGT, rollouts.logprobs_PGT, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        one_group_at_a_time.logprobs_PGT, rollouts.logprobs_PGT, atol=1e-5, rtol=1e-5
+    )
 
 
 def test_a_rollout_does_not_depend_on_the_company_it_is_sampled_in(policy, rollouts):
-    of_two = sample(policy, PROMPTS[3:1:-1], keys(4, 8)[3:1:-1, 5:], max_new_tokens=LIMIT, temperature=0.7)
+    of_two = sample(
+        policy, PROMPTS[3:1:-1], keys(4, 8)[3:1:-1, 5:], max_new_tokens=LIMIT, temperature=0.7
+    )
     drawn = {(p, g): response for p, g, response in responses(rollouts)}
     assert {(3 - p, 5 + g): response for p, g, response in responses(of_two)} == {
         place: response for place, response in drawn.items() if place[0] >= 2 and place[1] >= 5
@@ -71,7 +76,9 @@ def test_other_keys_give_other_rollouts(policy, rollouts):
 def test_rollouts_that_say_the_same_so_far_are_one_row_until_they_differ(monkeypatch):
     rows, policy = [], tiny_policy()
     extend = Policy.extend
-    monkeypatch.setattr(Policy, "extend", lambda *given: rows.append(len(given[2])) or extend(*given))
+    monkeypatch.setattr(
+        Policy, "extend", lambda *given: rows.append(len(given[2])) or extend(*given)
+    )
     apart = sample(policy, PROMPTS, keys(4, 8), max_new_tokens=LIMIT, temperature=0.4)
     policy.shares_texts, before = True, len(rows)
     shared = sample(policy, PROMPTS, keys(4, 8), max_new_tokens=LIMIT, temperature=0.4)
@@ -86,10 +93,16 @@ def test_statistics_are_those_of_a_forward_pass_over_each_whole_sequence(policy,
         entropy = -(log_pi_TV.exp() * log_pi_TV).sum(-1).mean()
         self_certainty = (-math.log(log_pi_TV.shape[1]) - log_pi_TV.mean(-1)).mean()
         close = {"atol": 1e-5, "rtol": 1e-5}
-        torch.testing.assert_close(rollouts.logprobs_PGT[p, g, : len(response)], logprobs_T, **close)
-        torch.testing.assert_close(rollouts.statistics["mean_logprob"][p, g], logprobs_T.mean(), **close)
+        torch.testing.assert_close(
+            rollouts.logprobs_PGT[p, g, : len(response)], logprobs_T, **close
+        )
+        torch.testing.assert_close(
+            rollouts.statistics["mean_logprob"][p, g], logprobs_T.mean(), **close
+        )
         torch.testing.assert_close(rollouts.entropy_PG[p, g], entropy, **close)
-        torch.testing.assert_close(rollouts.statistics["self_certainty"][p, g], self_certainty, **close)
+        torch.testing.assert_close(
+            rollouts.statistics["self_certainty"][p, g], self_certainty, **close
+        )
 
 
 def test_a_response_stops_at_its_first_end_token_or_at_the_limit(policy, rollouts):
@@ -121,7 +134,9 @@ def test_nothing_stands_after_the_end(policy, rollouts):
 def test_texts_are_the_responses_without_their_end_tokens(policy, rollouts):
     for p, g, response in responses(rollouts):
         kept = response if rollouts.truncated_PG[p, g] else response[:-1]
-        assert rollouts.texts_PG[p][g] == policy.tokenizer.decode(kept, skip_special_tokens=True)
+        assert rollouts.texts_PG[p][g] == policy.tokenizer.decode(
+            kept, skip_special_tokens=True
+        )
 
 
 def test_a_stop_text_that_is_a_special_token_ends_a_response_by_its_id(policy, rollouts):
@@ -130,7 +145,9 @@ def test_a_stop_text_that_is_a_special_token_ends_a_response_by_its_id(policy, r
     policy.tokenizer.add_special_tokens({"additional_special_tokens": ["m"]})
     special = policy.tokenizer.convert_tokens_to_ids("m")
     whole = {(p, g): response for p, g, response in responses(rollouts)}
-    stopped = sample(policy, PROMPTS, keys(4, 8), max_new_tokens=LIMIT, temperature=0.7, stop=["m"])
+    stopped = sample(
+        policy, PROMPTS, keys(4, 8), max_new_tokens=LIMIT, temperature=0.7, stop=["m"]
+    )
     ended = 0
     for p, g, response in responses(stopped):
         full = whole[p, g]
@@ -152,7 +169,9 @@ def test_a_stop_text_that_contains_a_special_token_is_refused(policy):
 
 def test_a_response_ends_before_the_first_stop_text_whose_tokens_count(policy, rollouts):
     stop = [")=", "m"]
-    stopped = sample(policy, PROMPTS, keys(4, 8), max_new_tokens=LIMIT, temperature=0.7, stop=stop)
+    stopped = sample(
+        policy, PROMPTS, keys(4, 8), max_new_tokens=LIMIT, temperature=0.7, stop=stop
+    )
     endings = 0
     for p, g, response in responses(stopped):
         whole = rollouts.texts_PG[p][g]
@@ -170,7 +189,10 @@ def test_temperature_zero_is_the_models_own_greedy_decoding():
     greedy = sample(policy, PROMPTS, keys(4, 1), max_new_tokens=LIMIT, temperature=0)
     for p, _, response in responses(greedy):
         ids = policy.model.generate(
-            torch.tensor([PROMPTS[p]]), max_new_tokens=LIMIT, do_sample=False, pad_token_id=policy.pad_id
+            torch.tensor([PROMPTS[p]]),
+            max_new_tokens=LIMIT,
+            do_sample=False,
+            pad_token_id=policy.pad_id,
         )
         assert response == ids[0, len(PROMPTS[p]) :].tolist()
 
@@ -223,23 +245,31 @@ def test_tokens_as_likely_as_the_last_of_the_top_k_stay_and_a_nucleus_is_as_smal
 
 def test_a_truncated_draw_reports_the_log_probabilities_of_all_tokens():
     policy, draws = tiny_policy(), 20_000
-    rollouts = sample(policy, PROMPTS[:1], keys(1, draws), max_new_tokens=1, temperature=0.7, top_k=4)
+    rollouts = sample(
+        policy, PROMPTS[:1], keys(1, draws), max_new_tokens=1, temperature=0.7, top_k=4
+    )
     _, log_pi_TV = plain_logprobs(policy, PROMPTS[0], [0], temperature=0.7)
     pi_V = log_pi_TV[0].detach()
     tokens_N = rollouts.tokens_PGT.flatten()
-    torch.testing.assert_close(rollouts.logprobs_PGT.flatten(), pi_V[tokens_N], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        rollouts.logprobs_PGT.flatten(), pi_V[tokens_N], atol=1e-5, rtol=1e-5
+    )
     best = pi_V.topk(4)
     share_4 = best.values.softmax(-1).numpy()
     drawn_4 = np.array([(tokens_N == token).sum() for token in best.indices])
     assert drawn_4.sum() == draws
-    assert np.abs((drawn_4 - draws * share_4) / np.sqrt(draws * share_4 * (1 - share_4))).max() < 4
+    assert (
+        np.abs((drawn_4 - draws * share_4) / np.sqrt(draws * share_4 * (1 - share_4))).max() < 4
+    )
 
 
 @each("uniform, token", (0.0, 1), (0.24, 1), (0.26, 3), (0.99, 3), (np.nextafter(1.0, 0.0), 3))
 @pytest.mark.parametrize("total", [1.0, 0.9, 1.1, 1 - 2**-24])  # as rounding leaves it
 def test_a_token_without_probability_is_never_drawn(uniform, token, total):
     pi_BV = total * torch.tensor([[0.0, 0.25, 0.0, 0.75, 0.0]])
-    drawn = _draw(pi_BV.repeat(2, 1), torch.tensor([1, 0, 1]), np.array([uniform, 0.3, uniform]))
+    drawn = _draw(
+        pi_BV.repeat(2, 1), torch.tensor([1, 0, 1]), np.array([uniform, 0.3, uniform])
+    )
     assert drawn.tolist() == [token, 3, token]
 
 
@@ -252,10 +282,20 @@ def test_in_bfloat16_the_statistics_stay_near_those_of_float32(rollouts):
         assert abs(sampled.statistics["mean_logprob"][p, g] - logprobs_T.mean()) < 0.1
 
 
-@pytest.mark.parametrize(("dtype", "bytes_of_a_number"), [(torch.float32, 4), (torch.bfloat16, 2)])
-def test_a_batch_has_as_many_rows_as_memory_holds_keys_values_and_distributions_of(dtype, bytes_of_a_number):
+@pytest.mark.parametrize(
+    ("dtype", "bytes_of_a_number"), [(torch.float32, 4), (torch.bfloat16, 2)]
+)
+def test_a_batch_has_as_many_rows_as_memory_holds_keys_values_and_distributions_of(
+    dtype, bytes_of_a_number
+):
     policy = tiny_policy(dtype=dtype)
-    of_a_token = 2 * 2 * 2 * 8 * bytes_of_a_number  # keys and values, 2 layers, 2 heads, 8 numbers
+    of_a_token = (
+        2 * 2 * 2 * 8 * bytes_of_a_number
+    )  # keys and values, 2 layers, 2 heads, 8 numbers
     of_a_row = 10 * of_a_token + 40 * policy.model.config.vocab_size
     assert policy.bytes_per_token == of_a_token
-    assert [rows_in(memory, policy, 10) for memory in (3 * of_a_row, 3 * of_a_row - 1, 1)] == [3, 2, 1]
+    assert [rows_in(memory, policy, 10) for memory in (3 * of_a_row, 3 * of_a_row - 1, 1)] == [
+        3,
+        2,
+        1,
+    ]

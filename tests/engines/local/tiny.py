@@ -8,7 +8,12 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from olr_cli import seeding
 from olr_cli.engines.local.policy import Policy
 
-PROMPTS = [[14, 15, 16, 17], [5, 6], [20], [7, 8, 9, 10, 11, 12, 13]]  # unequal lengths: left padding matters
+PROMPTS = [
+    [14, 15, 16, 17],
+    [5, 6],
+    [20],
+    [7, 8, 9, 10, 11, 12, 13],
+]  # unequal lengths: left padding matters
 
 
 def tiny_policy(seed=0, dtype=torch.float32):
@@ -36,13 +41,16 @@ def tiny_policy(seed=0, dtype=torch.float32):
 
 def keys(prompts, rollouts, purpose="test"):
     return np.array(
-        [[seeding.key(purpose, p, g) for g in range(rollouts)] for p in range(prompts)], dtype=np.uint64
+        [[seeding.key(purpose, p, g) for g in range(rollouts)] for p in range(prompts)],
+        dtype=np.uint64,
     )
 
 
 def plain_logprobs(policy, prompt, response, temperature=1.0):
     """Log pi of each response token, by one forward pass over the whole sequence without cache or padding."""
     ids = torch.tensor([[*prompt, *response]])
-    logits_TV = policy.model(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1].float()
+    logits_TV = (
+        policy.model(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1].float()
+    )
     log_pi_TV = torch.log_softmax(logits_TV / temperature, dim=-1)
     return log_pi_TV.gather(1, torch.tensor(response)[:, None])[:, 0], log_pi_TV

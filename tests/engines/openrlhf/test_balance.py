@@ -56,10 +56,15 @@ def test_mini_batches_have_one_sample_of_each_stratum_of_lengths(step):
 def test_ranks_compute_samples_of_like_length_side_by_side(step):
     lengths, sizes = step
     for mini in mini_batches(deal(lengths, **sizes, draw=DRAW), sizes):
-        own = sorted((lengths[sample] for rank in mini for batch in rank for sample in batch), reverse=True)
+        own = sorted(
+            (lengths[sample] for rank in mini for batch in rank for sample in batch),
+            reverse=True,
+        )
         width = sizes["ranks"] * sizes["micro_batch"]
         for number, side_by_side in enumerate(zip(*mini, strict=True)):
-            together = sorted((lengths[sample] for batch in side_by_side for sample in batch), reverse=True)
+            together = sorted(
+                (lengths[sample] for batch in side_by_side for sample in batch), reverse=True
+            )
             assert together == own[number * width : (number + 1) * width]
 
 

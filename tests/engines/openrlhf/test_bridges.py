@@ -96,7 +96,9 @@ import torch._dynamo.trace_rules as compiler
 compiler.get_torch_obj_rule_map()  # refuses a function that stands for two
 print(heavy, torch.cuda.current_device(), os.environ["DS_ACCELERATOR"])
 """
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert found.stdout == "[] cpu cpu\n"
 
 
@@ -107,7 +109,9 @@ def test_nothing_is_reported_about_a_run_unless_the_user_says_so(device, monkeyp
         monkeypatch.delenv(name, raising=False)
     assert bridges.environment(trusts_code=False, device=device).items() >= reports.items()
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")
-    assert bridges.environment(trusts_code=False, device=device)["RAY_USAGE_STATS_ENABLED"] == "1"
+    assert (
+        bridges.environment(trusts_code=False, device=device)["RAY_USAGE_STATS_ENABLED"] == "1"
+    )
 
 
 USER = "openrlhf.models.ring_attn_utils"
@@ -133,7 +137,9 @@ def openrlhf(tmp_path, monkeypatch):
     for name, value in bridges.environment(trusts_code=True, device="cuda").items():
         monkeypatch.setenv(name, value)
     put(tmp_path, USER, IMPORTS)
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("openrlhf", "flash_attn")]:
+    for name in [
+        name for name in sys.modules if name.partition(".")[0] in ("openrlhf", "flash_attn")
+    ]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.syspath_prepend(tmp_path)
     hooks, modules = list(sys.meta_path), set(sys.modules)

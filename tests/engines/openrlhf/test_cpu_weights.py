@@ -27,7 +27,9 @@ def test_weights_are_put_to_use_all_at_once_when_the_last_has_come():
     worker._received = []
     for name, last in (("one", False), ("two", True)) * 2:
         weight = sent[last]
-        worker._group = TcpGroup(SimpleNamespace(broadcast=lambda _tensor, _src, weight=weight: weight))
+        worker._group = TcpGroup(
+            SimpleNamespace(broadcast=lambda _tensor, _src, weight=weight: weight)
+        )
         worker.update_weight(name, weight.dtype, weight.shape, empty_cache=last)
     assert [[name for name, _ in weights] for weights in loaded] == [["one", "two"]] * 2
     for weights in loaded:
@@ -42,7 +44,9 @@ def test_a_head_that_is_the_embedding_is_tied_and_repacked_after_every_reload(mo
 
     class Head(Embedding):
         quant_method = SimpleNamespace(
-            process_weights_after_loading=lambda head: setattr(head, "packed", head.weight.tolist())
+            process_weights_after_loading=lambda head: setattr(
+                head, "packed", head.weight.tolist()
+            )
         )
 
         def tie_weights(self, embedding):
@@ -53,7 +57,9 @@ def test_a_head_that_is_the_embedding_is_tied_and_repacked_after_every_reload(mo
     monkeypatch.setitem(sys.modules, layers, stand_in)
     for parent in ("vllm", "vllm.model_executor", "vllm.model_executor.layers"):
         monkeypatch.setitem(sys.modules, parent, SimpleNamespace(__path__=[]))
-    model = torch.nn.ModuleDict({"embedding": Embedding(torch.ones(2)), "head": Head(torch.zeros(2))})
+    model = torch.nn.ModuleDict(
+        {"embedding": Embedding(torch.ones(2)), "head": Head(torch.zeros(2))}
+    )
     worker = CpuWeights()
     worker.model_runner, worker._received = runner([], tied=True, model=model), []
     worker._group = SimpleNamespace(broadcast=lambda *_: None)
@@ -64,7 +70,9 @@ def test_a_head_that_is_the_embedding_is_tied_and_repacked_after_every_reload(mo
 
 def test_a_weight_is_sent_without_the_buffer_that_it_is_a_view_of():
     sent = []
-    group = TcpGroup(SimpleNamespace(broadcast=lambda tensor, _src: sent.append(tensor) or tensor))
+    group = TcpGroup(
+        SimpleNamespace(broadcast=lambda tensor, _src: sent.append(tensor) or tensor)
+    )
     weight = torch.arange(1000.0)[:3]
     group.broadcast(weight, 0, stream=None)
     assert sent[0].tolist() == weight.tolist() == [0, 1, 2]

@@ -35,8 +35,18 @@ def recipe(engine=None, **sections):
     return validate(
         {
             "data": {"train": "arithmetic", "limit": 6},
-            "train": {"epochs": 2, "prompts_per_step": 4, "mini_batch_prompts": 2, "max_new_tokens": 5},
-            "engine": {"name": "openrlhf", "device": "cpu", "micro_batch_samples": 4, **(engine or {})},
+            "train": {
+                "epochs": 2,
+                "prompts_per_step": 4,
+                "mini_batch_prompts": 2,
+                "max_new_tokens": 5,
+            },
+            "engine": {
+                "name": "openrlhf",
+                "device": "cpu",
+                "micro_batch_samples": 4,
+                **(engine or {}),
+            },
             **sections,
         },
         "test",
@@ -53,7 +63,8 @@ def openrlhf(monkeypatch):
         others = {"actor.policy_loss_type": "ppo", "ds.grad_accum_dtype": "fp32"}
         for name, value in (recipe_flags(recipe(), places, "sdpa", 0) | others).items():
             found.add_argument(
-                f"--{name}", **({"action": "store_true"} if isinstance(value, bool) else {"nargs": "+"})
+                f"--{name}",
+                **({"action": "store_true"} if isinstance(value, bool) else {"nargs": "+"}),
             )
         return found
 
@@ -179,7 +190,10 @@ def whole(files):
 
 def test_a_finished_job_is_a_finished_run(train):
     launched = train(whole)
-    assert launched.value == {"steps": 4, "policy": str(launched.run.path / "checkpoints" / "step-000004")}
+    assert launched.value == {
+        "steps": 4,
+        "policy": str(launched.run.path / "checkpoints" / "step-000004"),
+    }
     assert launched.progress.steps == [(step, {}) for step in range(5)]
     assert launched.progress.started == (4, 0, 2, [])
     assert launched.job.was_ended
@@ -189,14 +203,21 @@ def test_a_finished_job_is_a_finished_run(train):
 def test_where_the_log_is_and_that_the_first_step_begins_is_said(train):
     launched = train(whole)
     first, second = launched.progress.said
-    assert first == f"Starting Ray, vLLM and DeepSpeed; what they print goes to {launched.files.log}"
+    assert (
+        first
+        == f"Starting Ray, vLLM and DeepSpeed; what they print goes to {launched.files.log}"
+    )
     assert re.fullmatch(r"After \d+ s the first step begins\.", second)
 
 
 def test_the_job_is_started_with_the_recipes_flags(train):
     launched = train(whole, recipe({"flags": {"actor.policy_loss_type": "gspo"}}))
     words = launched.words
-    assert words[1:4] == ("-m", "olr_cli.engines.openrlhf.job", str(launched.run.path.absolute()))
+    assert words[1:4] == (
+        "-m",
+        "olr_cli.engines.openrlhf.job",
+        str(launched.run.path.absolute()),
+    )
     after = dict(itertools.pairwise(words))
     assert after["--actor.model_name_or_path"] == str(policy_path("addition-easier"))
     assert after["--data.prompt_dataset"] == str(launched.files.prompts.absolute())
@@ -213,7 +234,10 @@ def test_a_resume_continues_from_its_checkpoint_and_forgets_how_the_last_attempt
     writes(files, 0, 1, 2, 3)()
     launched = train(
         lambda files: (
-            lambda: (files.stop.exists(), files.read_end()) == (False, None) or pytest.fail("not forgotten"),
+            lambda: (
+                (files.stop.exists(), files.read_end()) == (False, None)
+                or pytest.fail("not forgotten")
+            ),
             files.ready.touch,
             ends(files, "finished", 4),
         ),
@@ -225,27 +249,40 @@ def test_a_resume_continues_from_its_checkpoint_and_forgets_how_the_last_attempt
     assert "--ckpt.load_enable" in launched.words
     assert "--ds.use_universal_ckpt" not in launched.words
     assert launched.progress.started[1] == 3
-    assert [line["step"] for line in launched.progress.started[3]] == [3]  # the epoch that has begun
+    assert [line["step"] for line in launched.progress.started[3]] == [
+        3
+    ]  # the epoch that has begun
     assert [step for step, _ in launched.progress.steps] == [4]
 
 
 def saved_on(run, step, gpus):
     """What a checkpoint has of DeepSpeed's: a file of the optimiser's state a GPU."""
-    parts = run / "checkpoints" / f"step-{step:06d}" / "openrlhf" / "_actor" / f"global_step{step}"
+    parts = (
+        run / "checkpoints" / f"step-{step:06d}" / "openrlhf" / "_actor" / f"global_step{step}"
+    )
     parts.mkdir(parents=True)
     for rank in range(gpus):
         (parts / f"bf16_zero_pp_rank_{rank}_mp_rank_00_optim_states.pt").touch()
 
 
-@pytest.mark.parametrize(("gpus", "said"), [(1, "from 1 GPU and the policy has 2"), (8, "from 8 GPUs and")])
-def test_a_resume_on_another_number_of_gpus_loads_a_universal_checkpoint(gpus, said, train, tmp_path):
+@pytest.mark.parametrize(
+    ("gpus", "said"), [(1, "from 1 GPU and the policy has 2"), (8, "from 8 GPUs and")]
+)
+def test_a_resume_on_another_number_of_gpus_loads_a_universal_checkpoint(
+    gpus, said, train, tmp_path
+):
     (tmp_path / "run").mkdir()
     saved_on(tmp_path / "run", 3, gpus)
     launched = train(goes_on, recipe({"gpus_per_node": 2, "vllm_engines": 2}), done=3)
     after = dict(itertools.pairwise(launched.words))
-    assert "--ds.use_universal_ckpt" in launched.words and "--ckpt.load_enable" in launched.words
+    assert (
+        "--ds.use_universal_ckpt" in launched.words and "--ckpt.load_enable" in launched.words
+    )
     assert after["--ckpt.path"] == str(launched.files.universal.absolute() / "openrlhf")
-    assert said in launched.progress.said[0] and "universal checkpoint" in launched.progress.said[0]
+    assert (
+        said in launched.progress.said[0]
+        and "universal checkpoint" in launched.progress.said[0]
+    )
 
 
 def goes_on(files):
@@ -254,7 +291,9 @@ def goes_on(files):
 
 def test_a_checkpoint_without_the_optimisers_state_is_no_place_to_go_on_from(train, tmp_path):
     (tmp_path / "run" / "checkpoints" / "step-000003").mkdir(parents=True)
-    assert "has no state of the optimiser to go on from; restore it" in refusal(train, goes_on, done=3)
+    assert "has no state of the optimiser to go on from; restore it" in refusal(
+        train, goes_on, done=3
+    )
 
 
 @each(
@@ -280,7 +319,9 @@ def test_however_a_job_ends_it_is_a_sentence_with_the_log_and_the_way_on(
         train(script)
     files, text = train.launched.files, str(failed.value)
     assert text.startswith(f"{said} {files.log}; ")
-    way = f"--resume --run-dir {files.run} " + ("continues after step 2" if checkpoint else "starts anew")
+    way = f"--resume --run-dir {files.run} " + (
+        "continues after step 2" if checkpoint else "starts anew"
+    )
     assert text.endswith(way)
     assert ("no checkpoint was due yet" in text) != checkpoint
     assert "\n" not in text
@@ -306,7 +347,13 @@ def test_a_signal_stops_the_job_after_its_step(number, train):
 
 def test_a_signal_while_ray_starts_ends_the_job_at_once(train):
     with pytest.raises(Interrupted):
-        train(lambda _files: (nothing, lambda: os.kill(os.getpid(), signal.SIGTERM), *[nothing] * 9))
+        train(
+            lambda _files: (
+                nothing,
+                lambda: os.kill(os.getpid(), signal.SIGTERM),
+                *[nothing] * 9,
+            )
+        )
     assert len(train.launched.job.deeds) > 5
     assert not train.launched.files.stop.exists()
     assert train.launched.job.was_ended
@@ -323,7 +370,9 @@ def test_the_signs_of_a_wrong_template_are_said_after_the_first_step(train):
         )
 
     said = train(script).progress.said
-    assert [sentence for sentence in said if "100% of the responses have no answer" in sentence] == said[2:]
+    assert [
+        sentence for sentence in said if "100% of the responses have no answer" in sentence
+    ] == said[2:]
     assert len(said) == 3
 
 
@@ -366,7 +415,10 @@ def made(a_recipe):
 @each(
     "engine_section, said",
     ({"flags": {"ds.grad_acum_dtype": 1}}, "has no flag ds.grad_acum_dtype (did you mean"),
-    ({"flags": {"actor.adam.betas": True}}, "OpenRLHF refuses its flags: argument --actor.adam.betas"),
+    (
+        {"flags": {"actor.adam.betas": True}},
+        "OpenRLHF refuses its flags: argument --actor.adam.betas",
+    ),
     ({"micro_batch_samples": 3}, "does not divide into micro-batches of 3"),
     ({"attention": "flash_attention_2"}, "flash-attn needs a GPU; set it to auto or sdpa"),
 )
@@ -428,7 +480,10 @@ def test_the_manifest_tells_what_ran():
         "gradients are added up in float32 over",
     ),
     ({"train": recipe().train.plain() | {"loss_average": "sequence"}}, "exactly a mean over a"),
-    ({"engine": {"flags": {"actor.policy_loss_type": "gspo"}}}, "GSPO's own loss is a mean over"),
+    (
+        {"engine": {"flags": {"actor.policy_loss_type": "gspo"}}},
+        "GSPO's own loss is a mean over",
+    ),
     (
         {"method": {"name": "random_selection"}, "noise": {"type": "active", "ratio": 0.5}},
         "a mini-batch in which no prompt trains",

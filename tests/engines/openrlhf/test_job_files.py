@@ -14,7 +14,12 @@ def files(tmp_path):
     return files
 
 
-@each("end", JobEnd("finished"), JobEnd("user", "the disk is full: Größe"), JobEnd("bug", "KeyError: 'x'"))
+@each(
+    "end",
+    JobEnd("finished"),
+    JobEnd("user", "the disk is full: Größe"),
+    JobEnd("bug", "KeyError: 'x'"),
+)
 def test_an_end_is_read_as_it_was_written(files, end):
     files.write_end(end)
     assert files.read_end() == end
@@ -28,7 +33,10 @@ def test_the_end_of_the_last_attempt_is_forgotten_and_nothing_else(files):
     files.forget_last_attempt()
     files.forget_last_attempt()
     assert files.read_end() is None
-    assert sorted(file.name for file in files.folder.iterdir()) == ["log.txt", "prompts.parquet"]
+    assert sorted(file.name for file in files.folder.iterdir()) == [
+        "log.txt",
+        "prompts.parquet",
+    ]
 
 
 def test_prompts_are_a_row_each_whatever_they_are_made_of(tmp_path):

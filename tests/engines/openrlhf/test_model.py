@@ -42,7 +42,9 @@ def prompts(*texts):
 
 
 def recipe(**train):
-    return validate({"train": {"max_new_tokens": 8, **train}, "engine": {"name": "openrlhf"}}, "test")
+    return validate(
+        {"train": {"max_new_tokens": 8, **train}, "engine": {"name": "openrlhf"}}, "test"
+    )
 
 
 def save_tokenizer(folder, template):
@@ -50,7 +52,8 @@ def save_tokenizer(folder, template):
     tokenizer = build_tokenizer(64)
     tokenizer.chat_template = None
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
-        single=template, special_tokens=[("<bos>", tokenizer.bos_token_id), ("<eos>", tokenizer.eos_token_id)]
+        single=template,
+        special_tokens=[("<bos>", tokenizer.bos_token_id), ("<eos>", tokenizer.eos_token_id)],
     )
     (folder / "chat_template.jinja").unlink()
     tokenizer.save_pretrained(folder)
@@ -68,7 +71,9 @@ def test_the_digest_is_of_the_weights_of_all_shards_and_of_nothing_else(folder):
 
 def test_a_model_that_reads_images_too_is_refused(folder):
     change(folder / "config.json", vision_config={"hidden_size": 8})
-    assert "reads images too (its configuration has a vision_config)" in refusal(look_at, folder)
+    assert "reads images too (its configuration has a vision_config)" in refusal(
+        look_at, folder
+    )
 
 
 def with_template(template):
@@ -78,11 +83,16 @@ def with_template(template):
 @each(
     "prepare, expected",
     (lambda _folder: None, ["1+1=", "12+34="]),
-    (with_template("<bos>{{ messages[0]['content'] }}<eos>"), ["<bos>1+1=<eos>", "<bos>12+34=<eos>"]),
+    (
+        with_template("<bos>{{ messages[0]['content'] }}<eos>"),
+        ["<bos>1+1=<eos>", "<bos>12+34=<eos>"],
+    ),
     (lambda folder: save_tokenizer(folder, "<bos> $A"), ["<bos>1+1=", "<bos>12+34="]),
     (lambda folder: save_tokenizer(folder, "<bos> $A <eos>"), ["<bos>1+1=", "<bos>12+34="]),
 )
-def test_a_prompt_is_a_text_whose_tokens_are_those_that_we_would_read(folder, prepare, expected):
+def test_a_prompt_is_a_text_whose_tokens_are_those_that_we_would_read(
+    folder, prepare, expected
+):
     prepare(folder)
     asked, model = prompts("1+1=", "12+34="), look_at(folder)
     texts = model.texts(asked, recipe())
@@ -94,22 +104,32 @@ def test_a_prompt_is_a_text_whose_tokens_are_those_that_we_would_read(folder, pr
 
 def test_special_tokens_that_no_text_gives_are_refused(folder):
     save_tokenizer(folder, "<eos> $A")
-    with pytest.raises(UserError, match="puts special tokens into prompt p1 that cannot be written as text"):
+    with pytest.raises(
+        UserError, match="puts special tokens into prompt p1 that cannot be written as text"
+    ):
         look_at(folder).texts(prompts("1+1="), recipe())
 
 
 def test_prompts_that_do_not_fit_are_refused(folder):
     model = look_at(folder)
-    with pytest.raises(UserError, match=r"1 of 2 prompts are longer than train\.max_prompt_tokens 4"):
+    with pytest.raises(
+        UserError, match=r"1 of 2 prompts are longer than train\.max_prompt_tokens 4"
+    ):
         model.texts(prompts("1+1=", "12+34="), recipe(max_prompt_tokens=4))
-    assert "is more than the 64 tokens" in refusal(model.texts, prompts("1+1="), recipe(max_new_tokens=61))
+    assert "is more than the 64 tokens" in refusal(
+        model.texts, prompts("1+1="), recipe(max_new_tokens=61)
+    )
     assert model.texts(prompts("1+1="), recipe(max_new_tokens=60)) == ["1+1="]
 
 
 def test_rephrased_prompts_are_written_and_must_fit_too(folder):
     model = look_at(folder)
-    asked = [replace(prompt, rephrased=(Message("user", "34+12="),)) for prompt in prompts("1+1=")]
+    asked = [
+        replace(prompt, rephrased=(Message("user", "34+12="),)) for prompt in prompts("1+1=")
+    ]
     assert model.texts(asked, recipe(), "rephrased") == ["34+12="]
     assert model.texts(asked, recipe(max_prompt_tokens=4)) == ["1+1="]
-    with pytest.raises(UserError, match=r"longer than train\.max_prompt_tokens 4 \(the first: p1\)"):
+    with pytest.raises(
+        UserError, match=r"longer than train\.max_prompt_tokens 4 \(the first: p1\)"
+    ):
         model.texts(asked, recipe(max_prompt_tokens=4), "rephrased")

@@ -8,7 +8,12 @@ import torch
 from cases import each
 
 from olr_cli.engines.openrlhf import WRITTEN_FOR, needs
-from olr_cli.engines.openrlhf.needs import missing_here, require_unlocked, stale_locks, version_warnings
+from olr_cli.engines.openrlhf.needs import (
+    missing_here,
+    require_unlocked,
+    stale_locks,
+    version_warnings,
+)
 from olr_cli.errors import NotHere
 from olr_cli.recipe.layers import validate
 
@@ -39,7 +44,9 @@ def node(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     pretended = Node(tmp_path / "bin")
-    monkeypatch.setattr(needs, "installed_version", lambda package: pretended.versions.get(package))
+    monkeypatch.setattr(
+        needs, "installed_version", lambda package: pretended.versions.get(package)
+    )
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     return pretended
 
@@ -56,7 +63,10 @@ def test_a_node_with_everything_lacks_nothing(node):
     "change, sentence",
     (lambda node: node.versions.pop("ray"), "the package ray is not installed here"),
     (lambda node: node.versions.pop("vllm"), "the package vllm is not installed here"),
-    (lambda node: node.remove("c++"), "there is no C++ compiler (c++), and DeepSpeed compiles its Adam"),
+    (
+        lambda node: node.remove("c++"),
+        "there is no C++ compiler (c++), and DeepSpeed compiles its Adam",
+    ),
     (lambda node: node.add("nvcc", "release 13.1, V13.1.8"), "the CUDA toolkit is 13.1 ("),
 )
 def test_what_is_missing_on_a_node_is_one_sentence(node, change, sentence):
@@ -104,7 +114,9 @@ def test_a_ray_that_does_not_answer_is_missing(node, monkeypatch):
     ]
     monkeypatch.setenv("RAY_ADDRESS", address)
     assert missing()[0].startswith(f"no Ray answers at {address}")
-    assert missing(ray_address="127.0.0.1:many")[0].startswith("no Ray answers at 127.0.0.1:many (")
+    assert missing(ray_address="127.0.0.1:many")[0].startswith(
+        "no Ray answers at 127.0.0.1:many ("
+    )
 
 
 def test_other_versions_are_one_sentence(node):
@@ -115,13 +127,19 @@ def test_other_versions_are_one_sentence(node):
     ]
 
 
-@pytest.mark.parametrize("is_default", [True, False], ids=["the user's cache", "TORCH_EXTENSIONS_DIR"])
+@pytest.mark.parametrize(
+    "is_default", [True, False], ids=["the user's cache", "TORCH_EXTENSIONS_DIR"]
+)
 def test_the_lock_of_a_build_that_was_killed_is_named_before_a_run_hangs_on_it(
     is_default, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("TORCH_EXTENSIONS_DIR", raising=False)
-    folder = tmp_path / "torch_extensions" / f"py{sys.version_info.major}{sys.version_info.minor}_cu130"
+    folder = (
+        tmp_path
+        / "torch_extensions"
+        / f"py{sys.version_info.major}{sys.version_info.minor}_cu130"
+    )
     if not is_default:
         folder = tmp_path / "kept"
         monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(folder))

@@ -70,7 +70,9 @@ def wait_for(word, log):
 
 def child_of(log):
     """The number of the process that a job has printed."""
-    wait_until(lambda: log.exists() and "pids" in log.read_text() and log.read_text().endswith("\n"))
+    wait_until(
+        lambda: log.exists() and "pids" in log.read_text() and log.read_text().endswith("\n")
+    )
     line = next(line for line in log.read_text().splitlines() if line.startswith("pids"))
     return int(line.split()[1])
 
@@ -82,13 +84,17 @@ def kill(pid):
 
 def test_a_job_runs_writes_its_log_and_ends(log):
     log.write_text("an earlier attempt\n")
-    with started(python("import sys; print('out'); print('err', file=sys.stderr); exit(3)"), log) as job:
+    with started(
+        python("import sys; print('out'); print('err', file=sys.stderr); exit(3)"), log
+    ) as job:
         wait_until(job.has_ended)
         assert job.how() == "exit status 3"
     assert sorted(log.read_text().splitlines()) == ["an earlier attempt", "err", "out"]
 
 
-def test_a_job_finds_the_programs_of_its_environment_also_if_nobody_activated_it(log, tmp_path, monkeypatch):
+def test_a_job_finds_the_programs_of_its_environment_also_if_nobody_activated_it(
+    log, tmp_path, monkeypatch
+):
     program = tmp_path / "ninja-of-this-test"
     program.write_text("#!/bin/sh\necho compiling\n")
     program.chmod(0o755)
