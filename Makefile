@@ -69,6 +69,7 @@ test: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
+	$(BIN)/python tools/density.py
 	$(MAKE) --jobs=2 types tests
 
 types:
