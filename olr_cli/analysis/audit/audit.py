@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -154,44 +155,29 @@ def audit(
         for name, prompt in history.prompts.items()
         if prompt.is_verified
     }
-    asked = [history.prompts[name] for name in counted.prompt_ids]
-    notes = [*history.notes, *contradictions(history, judge)]
-    answers, drawn = _verified(verified, asked, data_reading(history), notes)
+    prompts = [history.prompts[name] for name in counted.prompt_ids]
+    contradicted = contradictions(history, judge)
+    answers, drawn, sources = _verified(verified, prompts, data_reading(history))
     answers = {name: answer for name, answer in answers.items() if name not in trained}
-    if trained:
-        notes.append(
-            f"The run was trained on {len(trained)} verified labels (data.verified). They count as known here, also in"
-            " the noise ratio, and say nothing of the other labels."
-        )
-    if manifest is not None and (status := manifest["status"]) != "finished":
-        notes.append(
-            f"The run is not finished ({status}): what it has not visited yet is not in here."
-        )
-    if manifest is not None and any(
-        prompt.noise_type == "active" for prompt in history.prompts.values()
-    ):
-        notes.append(
-            "Active noise draws a noisy label at every visit: those of the last visit are audited."
-        )
-    of_prompts = (drawn, asked, counted.labels, judge)
-    measure = Verified.of(answers, *of_prompts) if answers else None
-    known = Verified.of({**trained, **answers}, *of_prompts)
+    compared = (drawn, prompts, counted.labels, judge)
+    measure = Verified.of(answers, *compared) if answers else None
+    known = Verified.of({**trained, **answers}, *compared)
     is_here = np.array([in_data is None or name in in_data for name in counted.prompt_ids])
-    verdicts, gain = _verdicts(asked, counted, model, known, measure, judge, is_here=is_here)
+    verdicts, gain = _verdicts(
+        prompts, counted, model, known, measure, judge=judge, is_here=is_here
+    )
     is_labelled = counted.label_answers != MISSING
-    answered, rollouts = counted.prompts.select(pl.col("answered", "rollouts").sum()).row(0)
-    labels = {name: verdicts["status"].to_list().count(name) for name in STATUSES}
     not_in_data = int((~is_labelled & ~is_here).sum())
+    labels = _counts(verdicts["status"], STATUSES)
+    labels["missing"] -= not_in_data
+    accuracies = dict(zip(counted.models, model.accuracies.tolist(), strict=True))
+    answered, rollouts = counted.prompts.select(pl.col("answered", "rollouts").sum()).row(0)
     return Audit(
         source=history.source,
-        labels={**labels, "missing": labels["missing"] - not_in_data},
-        changes={name: verdicts["change"].to_list().count(name) for name in CHANGES},
+        labels=labels,
+        changes=_counts(verdicts["change"], CHANGES),
         not_in_data=not_in_data,
-        models={
-            name: accuracy
-            for name, accuracy in zip(counted.models, model.accuracies.tolist(), strict=True)
-            if name
-        },
+        models={name: accuracy for name, accuracy in accuracies.items() if name},
         tally=counted,
         model=model,
         policy_was_training=None if manifest is None else kind_of(manifest) == "training",
@@ -209,37 +195,115 @@ def audit(
         questions={
             p.prompt_id: question_of(p.messages) for p in history.prompts.values() if p.messages
         },
-        notes=notes,
+        notes=[
+            *history.notes,
+            *contradicted,
+            *sources,
+            *_run_notes(history, manifest, len(trained)),
+        ],
     )
 
 
+def _counts(column: pl.Series, names: Sequence[str]) -> dict[str, int]:
+    """Return how many rows have each of these values."""
+    values = column.to_list()
+    return {name: values.count(name) for name in names}
+
+
+def _run_notes(
+    history: RolloutHistory, manifest: Mapping[str, Any] | None, trained: int
+) -> Iterator[str]:
+    """Return sentences on the run, of which the labels of `trained` prompts were verified before it."""
+    if trained:
+        yield (
+            f"The run was trained on {trained} verified labels (data.verified). They count as known here, also in"
+            " the noise ratio, and say nothing of the other labels."
+        )
+    if manifest is None:
+        return
+    if (status := manifest["status"]) != "finished":
+        yield f"The run is not finished ({status}): what it has not visited yet is not in here."
+    if any(prompt.noise_type == "active" for prompt in history.prompts.values()):
+        yield "Active noise draws a noisy label at every visit: those of the last visit are audited."
+
+
 def _verified(
-    files: Sequence[Path], prompts: Sequence[Prompt], reading: Reading, notes: list[str]
-) -> tuple[dict[str, str | None], set[str]]:
-    """prompt_id -> the true answer in files of verified labels, None for another than the label; and who was drawn."""
+    files: Sequence[Path], prompts: Sequence[Prompt], reading: Reading
+) -> tuple[dict[str, str | None], set[str], list[str]]:
+    """Read verified labels: prompt_id -> the true answer, or None where only another than the label is known.
+
+    Returns also the ids of the prompts that were drawn at random, and a sentence a file.
+    """
     answers: dict[str, str | None] = {}
     drawn: set[str] = set()
+    notes = []
     for file in files:
         with at("verified"):
             labels = VerifiedLabels.read(file, reading)
-        found = labels.of(prompts)
+        label_by_prompt = labels.of(prompts)
         labels.require_some(prompts)
         notes.append(f"{labels.note}.")
-        drawn |= {name for name, label in found.items() if label.is_drawn}
-        for name, label in found.items():
-            answer, before = label.answer, answers.setdefault(name, label.answer)
-            if before != answer and not (before and answer and is_match(before, answer)):
+        drawn |= {name for name, label in label_by_prompt.items() if label.is_drawn}
+        for name, label in label_by_prompt.items():
+            before = answers.setdefault(name, label.answer)
+            if not _agree(before, label.answer):
                 said, other = (
-                    "another than its label" if it is None else it for it in (answer, before)
+                    "another than its label" if it is None else it
+                    for it in (label.answer, before)
                 )
                 raise UserError(
                     f"{file}: the true answer to prompt {name} is {said}, and {other} in another file of verified"
                     " labels; leave one"
                 )
-    return answers, drawn
+    return answers, drawn, notes
+
+
+def _agree(before: str | None, answer: str | None) -> bool:
+    """Whether two verified answers say the same, None being another answer than the label."""
+    return before == answer or bool(before and answer and is_match(before, answer))
 
 
 # The verdicts -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Doubt:
+    """How doubtful the labels of P prompts are, and which of them their proposals replace.
+
+    Attributes:
+        chance, proposal_chance: (P,) that the label is wrong, and that the proposal is right; NaN if not calibrated.
+        is_doubted: (P,) the label is more likely wrong than right.
+        is_evidence: (P,) the answers say something about the label.
+        is_replaced: (P,) the proposal is surely a gain.
+        gain: of all replacements; None if there are none to weigh.
+    """
+
+    chance: Floats
+    proposal_chance: Floats
+    is_doubted: Bools
+    is_evidence: Bools
+    is_replaced: Bools
+    gain: Cell | None = None
+
+    @classmethod
+    def by_votes(cls, counted: Tally, model: AnnotatorModel) -> _Doubt:
+        """Return the doubt without verified labels: an order, and no chances."""
+        unknown = np.full(len(counted), np.nan)
+        # Answers of one model at one visit that agree may be one error.
+        is_evidence = (counted.prompts["visits"].to_numpy() > 1) | (len(counted.models) > 1)
+        nothing = np.zeros(len(counted), dtype=bool)
+        return cls(unknown, unknown, model.odds > 0, is_evidence, nothing)
+
+    @classmethod
+    def calibrated(
+        cls, maps: calibration.Calibration, odds: Floats, may_change: Bools
+    ) -> _Doubt:
+        """Return the doubt by verified labels, by which log odds become chances."""
+        chance = maps.chances(odds)
+        is_evidence = np.ones(len(odds), dtype=bool)
+        is_replaced, gain = maps.changes(odds, may_change)
+        proposal_chance = chance * maps.mended.mean()
+        return cls(chance, proposal_chance, chance >= 0.5, is_evidence, is_replaced, gain)
 
 
 def _verdicts(
@@ -247,60 +311,51 @@ def _verdicts(
     counted: Tally,
     model: AnnotatorModel,
     known: Verified,
-    verified: Verified | None,
-    judge: Judge,
+    measure: Verified | None,
     *,
+    judge: Judge,
     is_here: Bools,
 ) -> tuple[pl.DataFrame, Cell | None]:
     """Return the frame that this module describes, and what its changes gain.
 
-    Of what is `known`, `verified` measures. Only labels that are here, in the data set, change.
+    `measure` is the part of `known` that calibrates. Only labels that are here, in the data set, change.
     """
     labels, is_known = counted.label_answers, known.is_known
-    is_missing, is_other = labels == MISSING, (model.leaders >= 0) & (model.leaders != labels)
+    is_missing = labels == MISSING
+    is_other = (model.leaders >= 0) & (model.leaders != labels)
     proposals = np.where(is_other, model.leaders, -1)
     spellings = counted.answers["spelling"]
     proposed = [None if answer < 0 else spellings[int(answer)] for answer in proposals]
-    counts = counted.counts
-    totals = np.asarray(
-        np.bincount(counts["answer"], counts["count"], len(counted.answers)), dtype=float
-    )
-    chance = proposal_chance = np.full(len(counted), np.nan)
-    is_doubted = model.odds > 0
-    # Answers of one model at one visit that agree may be one error.
-    says_something = (counted.prompts["visits"].to_numpy() > 1) | (len(counted.models) > 1)
-    is_changed, gain = np.zeros(len(counted), dtype=bool), None
-    if verified is not None and verified.labels:
-        proposal_right = is_right(proposed, asked_truths(prompts, verified.answers), judge)
-        maps = calibration.calibrate(model.odds, verified.is_wrong, proposal_right)
-        chance = maps.chances(model.odds)
-        proposal_chance = chance * maps.mended.mean()
-        is_doubted, says_something = chance >= 0.5, np.ones(len(counted), dtype=bool)
-        is_changed, gain = maps.changes(
-            model.odds, is_other & ~is_missing & ~is_known & is_here
-        )
-    is_changed |= is_known & (known.is_wrong == 1) & is_other  # at worst another wrong label
-    is_wrong = known.is_wrong
+    doubt = _Doubt.by_votes(counted, model)
+    if measure is not None and measure.labels:
+        is_proposal_right = is_right(proposed, asked_truths(prompts, measure.answers), judge)
+        maps = calibration.calibrate(model.odds, measure.is_wrong, is_proposal_right)
+        may_change = is_other & ~is_missing & ~is_known & is_here
+        doubt = _Doubt.calibrated(maps, model.odds, may_change)
+
+    is_wrong = known.is_wrong == 1
     truths = np.array(known.answers, dtype=object)
-    is_true = is_known & (truths != None) & (is_wrong != 0)  # noqa: E711 - elementwise
-    is_added = is_missing & (model.is_settled | is_true)
+    # A true answer where the given label is not known to be right; elementwise, hence the comparison.
+    has_truth = (truths != None) & (known.is_wrong != 0)  # noqa: E711
+    is_added = is_missing & (model.is_settled | has_truth)
+    # A label that is known to be wrong is replaced by whatever is proposed: at worst by another wrong one.
+    is_changed = doubt.is_replaced | (is_wrong & (is_other | has_truth))
+    proposal_or_truth = np.where(has_truth, truths, np.array(proposed, dtype=object))
+    proposal_chance = np.where(is_other & ~is_known, doubt.proposal_chance, np.nan)
+    totals = np.asarray(
+        np.bincount(counted.counts["answer"], counted.counts["count"], len(counted.answers)),
+        dtype=float,
+    )
     table = pl.DataFrame(
         {
             "prompt_id": counted.prompt_ids,
-            "status": _statuses(known, model, is_missing, is_other, is_doubted, says_something),
+            "status": _statuses(known, model, doubt, is_missing=is_missing, is_other=is_other),
             "given_label": pl.Series(counted.labels, dtype=pl.String),
-            "proposed_label": pl.Series(
-                np.where(is_true, truths, np.array(proposed, dtype=object)).tolist(),
-                dtype=pl.String,
-            ),
-            "confidence": np.where(is_known, is_wrong, chance),
-            "proposal_confidence": np.where(
-                is_true, 1.0, np.where(is_other & ~is_known, proposal_chance, np.nan)
-            ),
+            "proposed_label": pl.Series(proposal_or_truth.tolist(), dtype=pl.String),
+            "confidence": np.where(is_known, known.is_wrong, doubt.chance),
+            "proposal_confidence": np.where(has_truth, 1.0, proposal_chance),
             "change": np.select(
-                [~is_here, is_added, is_changed | (is_true & (is_wrong == 1))],
-                ["kept", "added", "changed"],
-                "kept",
+                [~is_here, is_added, is_changed], ["kept", "added", "changed"], "kept"
             ),
             "answers": _answers(counted, totals),
             "given_count": _of(totals, labels),
@@ -310,25 +365,27 @@ def _verdicts(
         },
         nan_to_null=True,
     ).cast({"given_count": pl.Int64, "proposed_count": pl.Int64})
-    return _ranked(pl.concat([table, counted.prompts.drop("prompt")], how="horizontal")), gain
+    return _ranked(
+        pl.concat([table, counted.prompts.drop("prompt")], how="horizontal")
+    ), doubt.gain
 
 
 def _statuses(
     known: Verified,
     model: AnnotatorModel,
+    doubt: _Doubt,
+    *,
     is_missing: Bools,
     is_other: Bools,
-    is_doubted: Bools,
-    says_something: Bools,
 ) -> NDArray[np.str_]:
-    """(P,) of `STATUSES`; the first that holds."""
+    """Return (P,) of `STATUSES`, the first that holds."""
     cases = {
         "doubted": known.is_known & (known.is_wrong == 1),
         "fine": known.is_known & (known.is_wrong == 0),
         "missing": is_missing,
         "questionable": ~model.is_settled & (is_other | (model.leaders < 0)),
     }
-    is_sure = model.is_settled & says_something & (is_other == is_doubted)
+    is_sure = model.is_settled & doubt.is_evidence & (is_other == doubt.is_doubted)
     return np.select(
         [*cases.values(), is_sure & is_other, is_sure], [*cases, "doubted", "fine"], "undecided"
     )
