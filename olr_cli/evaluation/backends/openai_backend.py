@@ -409,16 +409,12 @@ class OpenAIBackend(Backend):
         return self._without_secrets(": ".join(filter(None, (kind, first_line(error)))))
 
     def _rollout(self, reply: httpx.Response) -> Rollout:
-        """The response in a completion; a server that does not count tokens, or miscounts them, leaves it open."""
+        """Return the response in a completion; its tokens are left open if the server does not count or miscounts."""
         try:
             content = reply.json()
-            is_error = bool(content.get("error"))
-            # Nobody asks for several choices, but a server may send some, in any order.
-            choice = (
-                {} if is_error else min(content["choices"], key=lambda it: it.get("index") or 0)
-            )
+            choice = _choice(content)
             end = _end_of(choice)
-            if is_error or choice.get("error") or end in _FAILED:
+            if content.get("error") or choice.get("error") or end in _FAILED:
                 detail = f", finish reason '{end}'" if end else ""
                 raise _BadReply(
                     f"its reply of status 200 is an error{detail}{self._said(reply)}"
@@ -439,6 +435,17 @@ class OpenAIBackend(Backend):
         return Rollout(
             storable(text), tokens if is_count else None, end in _CUT, ended_by=ended_by
         )
+
+
+def _choice(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the first choice of a completion; an empty one of an error.
+
+    Nobody asks for several choices, but a server may send some, in any order.
+    """
+    if content.get("error"):
+        return {}
+    choices: Sequence[Mapping[str, Any]] = content["choices"]
+    return min(choices, key=lambda it: it.get("index") or 0)
 
 
 def _url(text: str) -> httpx.URL:
