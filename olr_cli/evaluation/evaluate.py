@@ -18,8 +18,8 @@ from olr_cli.errors import printable
 from olr_cli.evaluation.backends import Backend, GenerationRequest, model_digest
 from olr_cli.evaluation.plan import Evaluation
 from olr_cli.evaluation.pool import PooledProblem, Recorder, pool_of
+from olr_cli.evaluation.record import EvaluationRecord, Task
 from olr_cli.evaluation.scores import Score
-from olr_cli.evaluation.store import EvaluationRecord, Task
 from olr_cli.runs.directory import GIVEN_UP
 from olr_cli.runs.interrupts import StopRequest, stop_requests
 from olr_cli.runs.progress import clock

@@ -29,9 +29,10 @@ from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import Benchmark, choose, read_by, registry
 from olr_cli.evaluation.plan import EvaluationRequest, Say
 from olr_cli.evaluation.problems import MOST_OPTIONS
+from olr_cli.evaluation.record import Generation
 from olr_cli.evaluation.results import check_reference, scores_answer
 from olr_cli.evaluation.scores import Score
-from olr_cli.evaluation.store import EvaluationStore, Generation, evaluations_at
+from olr_cli.evaluation.store import EvaluationStore, evaluations_at
 from olr_cli.grouping import gathered
 from olr_cli.runs.directory import GIVEN_UP
 from olr_cli.tables import Answer

@@ -38,8 +38,9 @@ from olr_cli.evaluation.plan import Evaluation, EvaluationRequest, Say
 from olr_cli.evaluation.pool import PooledProblem
 from olr_cli.evaluation.problems import MOST_OPTIONS, load_problems
 from olr_cli.evaluation.published import model_name
+from olr_cli.evaluation.record import Generation, Task
 from olr_cli.evaluation.results import check_reference, scores_answer
-from olr_cli.evaluation.store import Generation, Target, Task, evaluation_folders
+from olr_cli.evaluation.store import Target, evaluation_folders
 from olr_cli.files import read_json, storable
 from olr_cli.recipe.layers import folder_name
 from olr_cli.runs.directory import GIVEN_UP, is_run

@@ -31,9 +31,10 @@ from olr_cli.evaluation.benchmark import (
 from olr_cli.evaluation.problems import benchmarks_in, load_problems
 from olr_cli.evaluation.prompting import Prompting
 from olr_cli.evaluation.published import model_name
+from olr_cli.evaluation.record import EvaluationRecord, Protocol, Task
 from olr_cli.evaluation.results import Compared, check_reference
 from olr_cli.evaluation.scores import is_evaluation
-from olr_cli.evaluation.store import EvaluationRecord, Protocol, Target, Task
+from olr_cli.evaluation.store import Target
 from olr_cli.evaluation.targets import (
     all_targets,
     load_tokenizer,

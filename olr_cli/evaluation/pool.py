@@ -22,7 +22,8 @@ from olr_cli import seeding
 from olr_cli.answers import Judge, Verdict
 from olr_cli.data.prompts import Prompt
 from olr_cli.evaluation.grading import grade
-from olr_cli.evaluation.store import EvaluationRecord, EvaluationStore, Generation, Task
+from olr_cli.evaluation.record import EvaluationRecord, Generation, Task
+from olr_cli.evaluation.store import EvaluationStore
 from olr_cli.supervision import Rollout
 
 STORED_AT_ONCE = 64
