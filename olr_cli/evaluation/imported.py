@@ -121,7 +121,7 @@ def import_log(
         for (name, task), it in zip(tasks.items(), logged, strict=True):
             store.replace(name, grade(task.benchmark, [*_samples(task, it)], judge))
         store.write_record(record)
-        scores = store.rescore()
+        scores = store.rescore(record)
     return scores_answer([(target, [scores[name] for name in tasks])], request.compare)
 
 

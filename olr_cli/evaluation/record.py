@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
 from typing import Any, Literal
@@ -139,6 +139,16 @@ class EvaluationRecord(Section):
             for entry in self.generated_by
             for name, how in entry.get("sampling", {}).items()
         }
+
+    def graded_by(self, definitions: Mapping[str, Benchmark]) -> EvaluationRecord:
+        """Return the record with benchmarks that were graded again: by these definitions, and by today's rules."""
+        graded = {
+            name: self.benchmarks[name].model_copy(
+                update={"definition": definition, "answer_rules": RULES}
+            )
+            for name, definition in definitions.items()
+        }
+        return self.model_copy(update={"benchmarks": self.benchmarks | graded})
 
     def decisive(self) -> dict[str, object]:
         """The settings that must not change while an evaluation goes on, except for its problems."""
