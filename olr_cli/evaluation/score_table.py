@@ -254,24 +254,43 @@ def _other_ends(evaluation: NamedScores) -> Iterator[str]:
 
 
 def _sentences(rows: _Rows, reference: Reference | None) -> Iterator[str]:
+    """Yield the notes under the table."""
     yield "Scores are avg@n; intervals are 95 % bootstrap intervals over problems."
     noted: list[Reference] = [evaluation for evaluation, _ in rows]
     if reference is not None:
         yield reference.sentence
         noted += [reference] if reference.notes else []
+    yield from _notes_on_origin(noted)
+    for evaluation, _ in rows:
+        yield from _problems_left_out(evaluation)
+        yield from _other_ends(evaluation)
+    yield from _notes_on_scores([score for it, _ in rows for score in it.scores])
+    if isinstance(reference, NamedScores):
+        for evaluation, cells in rows:
+            yield from _problems_not_paired(evaluation, _changes(cells), reference)
+
+
+def _notes_on_origin(noted: Sequence[Reference]) -> Iterator[str]:
+    """Yield how the scores were made: first what holds of all, then the rest under each name."""
     shared = [note for note in noted[0].notes if all(note in it.notes for it in noted)]
     yield from shared
     for it in noted:
         yield from (f"{it.name}: {note}" for note in it.notes if note not in shared)
-    for evaluation, _ in rows:
-        partial = [score for score in evaluation.scores if not score.is_whole]
-        if partial:
-            counts = ", ".join(
-                f"{score.title} {score.problems:,} of {score.whole:,}" for score in partial
-            )
-            yield f"{evaluation.name}: only some problems were scored ({counts})."
-        yield from _other_ends(evaluation)
-    scores = [score for evaluation, _ in rows for score in evaluation.scores]
+
+
+def _problems_left_out(evaluation: NamedScores) -> Iterator[str]:
+    """Yield a sentence if some benchmarks were not scored as a whole."""
+    counts = [
+        f"{score.title} {score.problems:,} of {score.whole:,}"
+        for score in evaluation.scores
+        if not score.is_whole
+    ]
+    if counts:
+        yield f"{evaluation.name}: only some problems were scored ({', '.join(counts)})."
+
+
+def _notes_on_scores(scores: Sequence[Score]) -> Iterator[str]:
+    """Yield what readers ask of a score that is low for another reason, or has no interval."""
     if any(score.unfinished_thoughts for score in scores):
         yield (
             "Responses that end inside their thinking have no answer and count as cut (column think); more new"
@@ -279,20 +298,19 @@ def _sentences(rows: _Rows, reference: Reference | None) -> Iterator[str]:
         )
     if any(score.interval is None for score in scores):
         yield "Where all problems score the same, a bootstrap sees no spread and there is no interval."
-    theirs = (
-        {it.benchmark: it.problems for it in reference.scores}
-        if isinstance(reference, NamedScores)
-        else {}
-    )
-    for evaluation, cells in rows if theirs else ():
-        pairs = {name: change.n for name, change in _changes(cells).items()}
-        of_both = [
-            (it, pairs.get(it.benchmark, 0))
-            for it in evaluation.scores
-            if it.benchmark in theirs
-        ]
-        partly = [
-            f"{it.title} {n}" for it, n in of_both if n < max(it.problems, theirs[it.benchmark])
-        ]
-        if partly:
-            yield f"{evaluation.name}: differences are of the problems that both have ({', '.join(partly)})."
+
+
+def _problems_not_paired(
+    evaluation: NamedScores, changes: Mapping[str, Cell], reference: NamedScores
+) -> Iterator[str]:
+    """Yield a sentence if differences are of fewer problems than one of the two has, by benchmark."""
+    theirs = {score.benchmark: score.problems for score in reference.scores}
+    of_both = [score for score in evaluation.scores if score.benchmark in theirs]
+    pairs = {it.benchmark: changes.get(it.benchmark, UNKNOWN).n for it in of_both}
+    partly = [
+        f"{it.title} {pairs[it.benchmark]}"
+        for it in of_both
+        if pairs[it.benchmark] < max(it.problems, theirs[it.benchmark])
+    ]
+    if partly:
+        yield f"{evaluation.name}: differences are of the problems that both have ({', '.join(partly)})."
