@@ -12,6 +12,12 @@ from typing import Any, get_args
 
 import polars as pl
 
+from olr_cli.analysis.log_tables import (
+    labels_of_prompts,
+    rewarded_labels,
+    some_rewards,
+    steps_of,
+)
 from olr_cli.answers import EXTRACTORS, Judge, find_extractor, reading_more
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.chat import Message
@@ -27,7 +33,6 @@ from olr_cli.data.logs import (
 )
 from olr_cli.data.prompts import (
     NEVER_REWARDED,
-    NOISE_TYPES,
     SENTINEL,
     NoiseType,
     Prompt,
@@ -66,8 +71,6 @@ _SETTABLE = (
 NO_LABELS = "It has no labels"
 """Begins the note on labels that are guessed from rewards."""
 
-_COMPARED = 1_000
-"""Rewards, about, that are compared with verdicts: enough to see a share of _MOST_CONTRADICTIONS."""
 _MOST_CONTRADICTIONS = 0.1
 """Warn from this share of rewards that contradict verdicts on; graders alone differ on a few per cent."""
 
@@ -337,7 +340,7 @@ def _log_history(
         raise UserError(
             f"{source} has answers and no responses, so data.extractor has nothing to read; leave it out"
         )
-    labels = _labels_of_prompts(table, source)
+    labels = labels_of_prompts(table, source)
     marked = sentinel_type(recipe)
     prompts = {
         row["prompt_id"]: _prompt(row, marked, log.questions)
@@ -345,7 +348,7 @@ def _log_history(
     }
     prompts, verified_notes = _with_verified(prompts, recipe, source)
     rewarded = (
-        _rewarded_labels(table) if all(p.given_label is None for p in prompts.values()) else {}
+        rewarded_labels(table) if all(p.given_label is None for p in prompts.values()) else {}
     )
     notes = [*log.notes, *verified_notes]
     if rewarded:
@@ -369,60 +372,14 @@ def _log_history(
         )
     return RolloutHistory(
         source,
-        _reported(_steps_of_log(table, (*_COLUMNS, *more)), report),
+        _reported(steps_of(table, (*_COLUMNS, *more)), report),
         prompts,
         recipe,
         log=replace(log, rows=pl.DataFrame()),
         knows_labels=not rewarded,
-        rewards=_some_rewards(table) if "is_rewarded" in table.columns else None,
+        rewards=some_rewards(table) if "is_rewarded" in table.columns else None,
         notes=notes,
     )
-
-
-def _steps_of_log(table: pl.DataFrame, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-    """The rollouts of one visit after the other, as those of a run's steps."""
-    kinds = {"prompt_id": pl.String, "view": pl.String, "answer": pl.String, "tokens": pl.Int32}
-    kinds |= dict.fromkeys(STATISTICS[1:], pl.Float64)
-    table = table.select(name for name in (*columns,) if name in table.columns)
-    for visit in range(1, 1 + int(table["visit"].max())):  # type: ignore[arg-type]  # whole numbers
-        rows = table.filter(pl.col("visit") == visit).with_columns(step=pl.col("visit"))
-        yield (
-            rows.with_columns(
-                pl.lit(None, kind).alias(name)
-                if name not in rows.columns
-                else pl.col(name).cast(kind)
-                for name, kind in kinds.items()
-            )
-            .with_columns(
-                pl.col("view").fill_null("original"),
-                sample=pl.int_range(pl.len()).over("prompt_id").cast(pl.Int32),
-            )
-            .select(columns)
-        )
-
-
-def _rewarded_labels(table: pl.DataFrame) -> dict[str, str]:
-    """prompt_id -> the answer that was rewarded most often; none where nobody knows what was rewarded."""
-    if "is_rewarded" not in table.columns:
-        return {}
-    rewarded = table.filter(pl.col("is_rewarded"), pl.col("answer").is_not_null())
-    counts = rewarded.group_by("prompt_id", "answer").len().cast({pl.Categorical: pl.String})
-    counts = counts.sort("len", "answer", descending=[True, False])
-    return dict(
-        counts.unique("prompt_id", maintain_order=True)
-        .select("prompt_id", "answer")
-        .iter_rows()
-    )
-
-
-def _some_rewards(table: pl.DataFrame) -> pl.DataFrame:
-    rows = (
-        table.select("prompt_id", "answer", "is_rewarded")
-        .drop_nulls()
-        .cast({pl.Categorical: pl.String})
-    )
-    # Odd, so that no stride meets the same place of every group.
-    return rows.gather_every(max(1, len(rows) // _COMPARED) | 1)
 
 
 def contradictions(history: RolloutHistory, judge: Judge) -> list[str]:
@@ -450,30 +407,6 @@ def contradictions(history: RolloutHistory, judge: Judge) -> list[str]:
         f"{wrong:,} of {len(asked):,} rewards that were looked at contradict the verdict about answer and label:"
         " they may be those of other rows, or reward something else."
     ]
-
-
-def _labels_of_prompts(table: pl.DataFrame, file: Path) -> pl.DataFrame:
-    """One row a prompt with its label columns; they must not change from visit to visit."""
-    known = [name for name in (*LABELS, "data_source") if name in table.columns]
-    labels = (
-        table.select("prompt_id", *known)
-        .unique(maintain_order=True)
-        .cast({pl.Categorical: pl.String})
-    )
-    twice = labels.filter(pl.col("prompt_id").is_duplicated())
-    if not twice.is_empty():
-        raise UserError(
-            f"{file}: prompt {twice['prompt_id'][0]} has several values of {', '.join(known)}; a prompt's given label,"
-            " true answer and noise type are constant over its visits"
-        )
-    if "noise_type" in known:
-        strange = labels.filter(~pl.col("noise_type").is_in(NOISE_TYPES))
-        if not strange.is_empty():
-            raise UserError(
-                f"{file}: noise_type '{strange['noise_type'][0]}' of prompt {strange['prompt_id'][0]} is not one of"
-                f" {', '.join(NOISE_TYPES)}"
-            )
-    return labels
 
 
 def _prompt(
