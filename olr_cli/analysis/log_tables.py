@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import get_args
 
 import polars as pl
 
 from olr_cli.data.logs import LABELS, STATISTICS
-from olr_cli.data.prompts import NOISE_TYPES
+from olr_cli.data.prompts import NOISE_TYPES, View
 from olr_cli.errors import UserError
 
 _COMPARED = 1_000
@@ -37,6 +38,16 @@ def labels_of_prompts(table: pl.DataFrame, file: Path) -> pl.DataFrame:
                 f" {', '.join(NOISE_TYPES)}"
             )
     return labels
+
+
+def require_views(table: pl.DataFrame, source: Path) -> None:
+    """Make sure that the rollouts are of views that there are."""
+    views = table["view"].drop_nulls().unique().to_list() if "view" in table.columns else []
+    strange = [view for view in views if view not in get_args(View)]
+    if strange:
+        raise UserError(
+            f"{source}: view '{strange[0]}' is not one of {', '.join(get_args(View))}"
+        )
 
 
 def steps_of(table: pl.DataFrame, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
@@ -75,7 +86,10 @@ def rewarded_labels(table: pl.DataFrame) -> dict[str, str]:
     )
 
 
-def some_rewards(table: pl.DataFrame) -> pl.DataFrame:
+def some_rewards(table: pl.DataFrame) -> pl.DataFrame | None:
+    """Return prompt_id, answer and is_rewarded of about `_COMPARED` rollouts; None of a log without rewards."""
+    if "is_rewarded" not in table.columns:
+        return None
     rows = (
         table.select("prompt_id", "answer", "is_rewarded")
         .drop_nulls()
