@@ -167,9 +167,14 @@ def _of_labels(
         from olr_cli.analysis.report.page import write_queue
 
         answer = replace(answer, notes=notes)
-        command = request.again()
         left_out, is_new = write_queue(
-            source, result, answer, judge, request.report, command, sampled.responses
+            source,
+            result,
+            answer,
+            judge,
+            request.report,
+            command=request.again(),
+            responses=sampled.responses,
         )
         notes += left_out
         files.insert(

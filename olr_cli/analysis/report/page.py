@@ -66,6 +66,7 @@ def write_report(
     folder: Path,
     drawn: Mapping[str, Sequence[style.Chart]],
     notes: Sequence[str] = (),
+    *,
     tables: Mapping[str, Table] | None = None,
     verified: Path | None = None,
 ) -> tuple[Path, list[str]]:
@@ -105,6 +106,7 @@ def write_queue(
     answer: Answer,
     judge: Judge,
     file: Path,
+    *,
     command: str,
     responses: pl.DataFrame | None,
 ) -> tuple[list[str], bool]:
@@ -267,25 +269,19 @@ def recipes(arms: Sequence[Arm]) -> Iterator[Element]:
 def epochs(run: Run) -> Table:
     """One row per epoch from metrics.jsonl, epoch 0 before training; no rows if the file has nothing to show."""
     by_epoch = gathered((int(line["epoch"]), line) for line in read_metrics(run.path, "epoch"))
-    values = {
-        name: [of_epoch(name, steps) for _, steps in sorted(by_epoch.items())]
-        for name in _EPOCHS
-    }
-    shown = {name: of_epochs for name, of_epochs in values.items() if set(of_epochs) - {None}}
-    if not shown:
+    numbers = sorted(by_epoch)
+    columns = [Column("epoch")]
+    texts = [[f"{epoch}" + " (under way)" * (epoch > run.epochs) for epoch in numbers]]
+    for name, (head, as_text) in _EPOCHS.items():
+        values = [of_epoch(name, by_epoch[epoch]) for epoch in numbers]
+        if set(values) - {None}:
+            columns.append(Column(head))
+            texts.append(["" if value is None else as_text(value) for value in values])
+    if len(columns) == 1:
         return Table(
             [], nothing="metrics.jsonl has none of the metrics that are shown by epoch."
         )
-    names = [
-        f"{epoch}" if epoch <= run.epochs else f"{epoch} (under way)"
-        for epoch in sorted(by_epoch)
-    ]
-    cells = [
-        ["" if value is None else _EPOCHS[name][1](value) for value in of_epochs]
-        for name, of_epochs in shown.items()
-    ]
-    columns = [Column("epoch"), *(Column(_EPOCHS[name][0]) for name in shown)]
-    return Table([Block(columns, [Row(row) for row in zip(names, *cells, strict=True)])])
+    return Table([Block(columns, [Row(row) for row in zip(*texts, strict=True)])])
 
 
 def status(run: Run) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -42,15 +42,17 @@ MOST_RUNS = 10
 MOST_PROMPTS = 5_000
 """Prompts of a run or log that the list shows: nobody reads more, and a page of more is slow."""
 
-_SHOWN = (
-    "status",
-    "rank",
-    "confidence",
-    "given_label",
-    "proposed_label",
-    "proposal_confidence",
-    "change",
-)
+_SHOWN: Mapping[str, Callable[[Any], Any]] = {
+    "status": str,
+    "rank": lambda rank: rank,
+    "confidence": lambda chance: None if chance is None else round(chance, 3),
+    # Never cut: it may be exported as verified.
+    "given_label": lambda label: None if label == NEVER_REWARDED else label,
+    "proposed_label": lambda label: label and texts.shortened(label),
+    "proposal_confidence": lambda chance: None if chance is None else round(chance, 3),
+    "change": str,
+}
+"""Columns of the verdicts that the list has, and how a value stands there."""
 _MOST_ANSWERS = 6
 
 MOST_TEXT = 16_000_000
@@ -106,37 +108,26 @@ class Labels:
 
     @classmethod
     def of(cls, result: Audit, prompts: Mapping[str, Prompt], judge: Judge) -> Labels:
-        """The prompts that an audit doubts most, with its verdicts."""
-        first = result.prompts.sort("is_verified", descending=True, maintain_order=True).head(
-            MOST_PROMPTS
-        )
-        rows = {row["prompt_id"]: row for row in first.iter_rows(named=True)}
-        ids = sorted(rows, key=natural)
+        """Return the prompts that an audit doubts most, with its verdicts."""
+        verdicts = result.prompts.sort("is_verified", descending=True, maintain_order=True)
+        first = verdicts.head(MOST_PROMPTS).iter_rows(named=True)
+        rows = sorted(first, key=lambda row: natural(row["prompt_id"]))
+        ids = [row["prompt_id"] for row in rows]
         values: dict[str, list[Any]] = {
-            name: [rows[prompt][name] for prompt in ids] for name in _SHOWN
+            name: [shown(row[name]) for row in rows] for name, shown in _SHOWN.items()
         }
+        proposals = [row["proposed_label"] for row in rows]
         truths = [prompts[name].asked(prompts[name].true_answer) for name in ids]
-        right = is_right(values["proposed_label"], truths, judge)
-        for name in ("confidence", "proposal_confidence"):
-            values[name] = [
-                None if value is None else round(value, 3) for value in values[name]
-            ]
-        # The given label is never cut: it may be exported as verified.
-        values["given_label"] = [
-            None if label == NEVER_REWARDED else label for label in values["given_label"]
-        ]
-        values["proposed_label"] = [
-            text and texts.shortened(text) for text in values["proposed_label"]
-        ]
+        right = is_right(proposals, truths, judge)
         values["proposal_is_right"] = [
             None if np.isnan(verdict) else bool(verdict) for verdict in right
         ]
-        values["evidence"] = [texts.shortened(evidence(rows[name])) for name in ids]
+        values["evidence"] = [texts.shortened(evidence(row)) for row in rows]
         answers = _answers(result.tally, set(ids))
         values["answers"] = [answers.get(name) for name in ids]
         notes = [f"Audit: {warning}." for warning in result.warnings]
         questions = texts.asked(prompts[name] for name in ids if prompts[name].messages)
-        return cls(ids, len(result.prompts) - len(ids), values, questions, notes)
+        return cls(ids, len(verdicts) - len(ids), values, questions, notes)
 
 
 def audited_labels(run: Run, verified: Path | None = None) -> Labels:
@@ -275,9 +266,16 @@ def audit_data(
         if by_prompt
         else "The log has answers and no responses."
     )
-    return _elements(
-        "run0", histories, facts, labels, labels.questions, by_prompt, MOST_TEXT
-    ), notes
+    elements = _elements(
+        "run0",
+        histories,
+        facts,
+        labels,
+        questions=labels.questions,
+        by_prompt=by_prompt,
+        budget=MOST_TEXT,
+    )
+    return elements, notes
 
 
 def _run_data(
@@ -301,7 +299,15 @@ def _run_data(
         f" {responses['visit'].n_unique()} of {histories.header['visits']} visits, cut to {longest:,} characters.",
         **facts,
     }
-    return _elements(prefix, histories, facts, labels, questions, by_prompt, budget)
+    return _elements(
+        prefix,
+        histories,
+        facts,
+        labels,
+        questions=questions,
+        by_prompt=by_prompt,
+        budget=budget,
+    )
 
 
 def _elements(
@@ -309,10 +315,12 @@ def _elements(
     histories: PromptHistories,
     facts: Mapping[str, Any],
     labels: Labels,
+    *,
     questions: Mapping[str, tuple[str, str]],
     by_prompt: Sequence[Any],
     budget: int,
 ) -> list[Element]:
+    """Return the elements that hold the data of a run's or log's prompts; `budget` is of characters of questions."""
     header = {
         **histories.header,
         **facts,
