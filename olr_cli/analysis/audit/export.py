@@ -205,7 +205,9 @@ def export(audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Ch
 
     Where rows are kept to be checked, those that are verified have their true answers.
     """
-    by_id = {row["prompt_id"]: row for row in audit.prompts.iter_rows(named=True)}
+    by_id: dict[str, Row] = {
+        row["prompt_id"]: row for row in audit.prompts.iter_rows(named=True)
+    }
     if not choice.repair:
         by_id = {name: _unchanged(row, choice) for name, row in by_id.items()}
     rows = [by_id.get(prompt.prompt_id) for prompt in data.prompts]
