@@ -23,6 +23,7 @@ from olr_cli.answers import EXTRACTORS, Judge, exact_number, extract
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.data.rows import read_table
 from olr_cli.errors import UserError
+from olr_cli.evaluation.intervals import percentile_interval
 from olr_cli.runs.store import scan_labels, scan_rollouts
 from olr_cli.seeding import key
 from olr_cli.tables import Answer, Block, Cell, Column, Line, Row, Table, one_line
@@ -328,10 +329,9 @@ def _rate(bad: Floats, of: Floats, prompts: int) -> Cell:
     if not of[0]:
         return Cell(kind="percent")
     rates = bad / np.maximum(of, 1)
-    low, high = map(float, np.quantile(rates[1:], [0.025, 0.975]))
-    edge = 0.05 ** (1 / prompts)
-    ends = (0.0, 1 - edge) if rates[0] == 0 else (edge, 1.0) if rates[0] == 1 else (low, high)
-    return Cell(float(rates[0]), "percent", ends=ends)
+    rate, edge = float(rates[0]), 0.05 ** (1 / prompts)
+    ends = {0.0: (0.0, 1 - edge), 1.0: (edge, 1.0)}.get(rate) or percentile_interval(rates[1:])
+    return Cell(rate, "percent", ends=ends)
 
 
 def _by_grader(known: pl.DataFrame) -> Rates:
