@@ -23,7 +23,7 @@ from olr_cli.runs.stored import Run
 from olr_cli.tables import Answer, File, Table, comma_separated
 
 if TYPE_CHECKING:
-    from olr_cli.analysis.figures.style import Chart
+    from olr_cli.analysis.figures.sheet import Chart
 
 STANDING_ALONE = ("markdown", "latex", "csv")
 """Formats in which standard output has a table and nothing else."""

@@ -12,7 +12,8 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
 from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.figures import style
-from olr_cli.analysis.figures.style import BLUE, Chart, Look
+from olr_cli.analysis.figures.sheet import Chart, Sheet
+from olr_cli.analysis.figures.style import BLUE, Look
 from olr_cli.analysis.frame import Lack, frame, spreads
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.stored import Run
@@ -70,7 +71,7 @@ def learning(arms: Sequence[Arm]) -> list[Chart]:
     moving = set(rows.filter(pl.col("mean") != 0)["metric"])
     shown = [metric for metric in _ALL_TITLES if metric in moving] or [rows["metric"][0]]
     columns = style.columns_of(len(shown), 3)
-    sheet = style.Sheet(len(shown), columns, width=style.TEXT_WIDTH, panel_height=1.4)
+    sheet = Sheet(len(shown), columns, width=style.TEXT_WIDTH, panel_height=1.4)
     looks = style.looks([arm.title for arm in arms])
     is_single = len(arms) == len(arms[0].runs) == 1
     breaks = False
@@ -162,7 +163,7 @@ def _smoothed(values: pl.DataFrame, window: int) -> pl.DataFrame:
     return values.with_columns(pl.when(metric=_SPARSE).then("value").otherwise(mean))
 
 
-def _draw(sheet: style.Sheet, axes: Axes, look: Look, rows: pl.DataFrame, shift: float) -> bool:
+def _draw(sheet: Sheet, axes: Axes, look: Look, rows: pl.DataFrame, shift: float) -> bool:
     """Draw an arm; `shift`, from 0 to 1, keeps its few markers apart from those of other arms.
 
     Returns:

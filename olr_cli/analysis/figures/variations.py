@@ -30,7 +30,8 @@ from olr_cli.analysis.arms import (
     vary,
 )
 from olr_cli.analysis.figures import OFTEN, OVER, style
-from olr_cli.analysis.figures.style import BLUE, GREEN, GREY, ORANGE, SKY, Chart
+from olr_cli.analysis.figures.sheet import Chart, Sheet
+from olr_cli.analysis.figures.style import BLUE, GREEN, GREY, ORANGE, SKY
 from olr_cli.analysis.frame import SPREAD, Key, Lack, spread, summarise
 from olr_cli.analysis.outcomes import HELD_OUT, TITLES, at_the_end, source_of
 from olr_cli.errors import unknown
@@ -53,7 +54,7 @@ def arms_at_the_end(arms: Sequence[Arm]) -> list[Chart]:
     shown = [metric for metric in TITLES if metric in values["metric"]]
     columns = style.columns_of(len(shown), 2)
     height = 0.5 + 0.15 * len(arms)
-    sheet = style.Sheet(len(shown), columns, width=style.TEXT_WIDTH, panel_height=height)
+    sheet = Sheet(len(shown), columns, width=style.TEXT_WIDTH, panel_height=height)
     for number, (axes, metric) in enumerate(zip(sheet.panels, shown, strict=True)):
         title = TITLES[metric]
         axes.set_title(style.lettered(number, title[0].upper() + title[1:]), pad=5)
@@ -258,16 +259,14 @@ def _rows(
     )
 
 
-def _lines(
-    series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str, str]
-) -> style.Sheet:
+def _lines(series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str, str]) -> Sheet:
     names = list(dict.fromkeys(one.name for one in series))
     labels = [textwrap.fill(name.replace("_", " "), _LONGEST_LINE) for name in names]
     looks = dict(zip(names, style.looks(labels), strict=True))
     panels = list(product(titles, dict.fromkeys(one.panel for one in series)))
     is_counted = rows.filter(pl.col("value").is_not_null())["runs"].n_unique() > 1
     columns = style.columns_of(len(panels), 2)
-    sheet = style.Sheet(len(panels), columns, width=style.TEXT_WIDTH, panel_height=2.0)
+    sheet = Sheet(len(panels), columns, width=style.TEXT_WIDTH, panel_height=2.0)
     for number, (axes, (metric, panel)) in enumerate(zip(sheet.panels, panels, strict=True)):
         axes.set_title(style.lettered(number, panel or titles[metric]))
         style.label_first(axes, number % columns, titles[metric] if panel else "")
@@ -335,16 +334,14 @@ def _selected(run: Run) -> dict[str, float | None]:
     return shares.collect().row(0, named=True)
 
 
-def _bars(
-    series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str, str]
-) -> style.Sheet:
+def _bars(series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str, str]) -> Sheet:
     """Per series a row of panels, one per metric: per value a bar, how its runs spread, and the mean at the right."""
     values = dict.fromkeys(value for one in series for value in one.arms)
     bars = dict(
         map(_category, sorted(values, key=lambda value: (*_CRITERIA, value).index(value)))
     )
     height = 0.45 + 0.15 * len(bars)
-    sheet = style.Sheet(
+    sheet = Sheet(
         len(series) * len(titles), len(titles), width=style.TEXT_WIDTH, panel_height=height
     )
     for number, axes in enumerate(sheet.panels):

@@ -19,7 +19,8 @@ from olr_cli import __version__
 from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.audit.answer import NOT_VERIFIED
 from olr_cli.analysis.audit.audit import Audit
-from olr_cli.analysis.figures import caption, style
+from olr_cli.analysis.figures import caption
+from olr_cli.analysis.figures.sheet import Chart, svg
 from olr_cli.analysis.histories import RolloutHistory
 from olr_cli.analysis.report.prompts import audit_data, prompt_list
 from olr_cli.analysis.report.words import STATUS_OPTIONS, VERDICT_OPTIONS, WORDS
@@ -64,7 +65,7 @@ _EPOCHS: Mapping[str, tuple[str, Callable[[float], str]]] = {
 def write_report(
     arms: Sequence[Arm],
     folder: Path,
-    drawn: Mapping[str, Sequence[style.Chart]],
+    drawn: Mapping[str, Sequence[Chart]],
     notes: Sequence[str] = (),
     *,
     tables: Mapping[str, Table] | None = None,
@@ -187,16 +188,16 @@ def _title(arms: Sequence[Arm]) -> str:
     return f"{runs[0].recipe.name}: {len(runs)} runs in {len(arms)} arms"
 
 
-def drawings(drawn: Mapping[str, Sequence[style.Chart]]) -> Iterator[Element]:
+def drawings(drawn: Mapping[str, Sequence[Chart]]) -> Iterator[Element]:
     """The charts of figures as ``figure`` elements, each with its caption."""
     for name, charts in drawn.items():
         about = caption(name)
         for chart in charts:
             width = f"{72 * chart.figure.get_figwidth() * _PIXELS_A_POINT:.0f}"
             # Matplotlib repeats every text in a comment, and not every text may stand in XML.
-            svg = quote(_COMMENT_OR_SPACE.sub(" ", style.svg(chart)), safe=" ,:;=/()'+-.!")
+            picture = quote(_COMMENT_OR_SPACE.sub(" ", svg(chart)), safe=" ,:;=/()'+-.!")
             alt = f"{about} {chart.caption}".rstrip()
-            image = element("img", src=f"data:image/svg+xml,{svg}", alt=alt, width=width)
+            image = element("img", src=f"data:image/svg+xml,{picture}", alt=alt, width=width)
             named = element("figcaption", element("b", isolated(chart.name)), f": {about}")
             yield element("figure", element("div", image, class_="sheet"), named)
 
