@@ -24,8 +24,9 @@ import numpy as np
 import pyarrow as pa
 
 from olr_cli import seeding
-from olr_cli.analysis.audit.audit import STATUSES, Audit
+from olr_cli.analysis.audit.audit import Audit
 from olr_cli.analysis.audit.calibration import is_right
+from olr_cli.analysis.audit.verdicts import STATUSES
 from olr_cli.analysis.histories import RolloutHistory, run_data
 from olr_cli.answers import Judge
 from olr_cli.data.prompt_files import PROMPT_COLUMNS, Reading, prompt_set, with_fields
