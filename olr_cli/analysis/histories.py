@@ -88,7 +88,12 @@ def replay_words(recipe: Recipe, settings: Sequence[str] = ()) -> list[str]:
         text for key, text in recipe.code_settings().items() if key == "verifier.where"
     ]
     own = ["method.name=olr"] if isinstance(recipe.method, OwnMethod) else []
-    return [word for setting in (*read, *own, EXAMPLE) for word in ("--set", setting)]
+    return set_words([*read, *own, EXAMPLE])
+
+
+def set_words(settings: Iterable[str]) -> list[str]:
+    """Return the words of a command that lays settings over a recipe."""
+    return [word for setting in settings for word in ("--set", setting)]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from olr_cli.analysis.audit.export import (
     unjudged_note,
 )
 from olr_cli.analysis.audit.rewards import audit_rewards, rewards_answer
-from olr_cli.analysis.histories import RolloutHistory
+from olr_cli.analysis.histories import RolloutHistory, set_words
 from olr_cli.analysis.report.texts import Sampled
 from olr_cli.answers import Judge
 from olr_cli.data.arithmetic import toy_kind
@@ -248,7 +248,7 @@ def _from_scratch(policy: str, data: Sequence[str]) -> str:
     settings, recipe = [f"model.path={policy}"], "own-data"
     if toy_kind(policy) is not None:
         settings, recipe = [*settings, "noise=null"], "laptop/quickstart"
-    return " ".join(["olr train", recipe, *map(quote, _sets([*settings, *data]))])
+    return " ".join(["olr train", recipe, *map(quote, set_words([*settings, *data]))])
 
 
 def _by_own_recipe(run: Path, recipe: Recipe, data: Sequence[str]) -> str:
@@ -257,10 +257,6 @@ def _by_own_recipe(run: Path, recipe: Recipe, data: Sequence[str]) -> str:
     measured = (
         [f"data.test={held_out}"] if held_out.exists() else []
     )  # on what it was measured on
-    settings = [*recipe.named_again(), *_sets(["noise=null", *data, *measured])]
+    settings = [*recipe.named_again(), *set_words(["noise=null", *data, *measured])]
     words = [str(run / "recipe.yaml"), *settings, "--run-dir", f"runs/{run.name}-audited"]
     return " ".join(["olr train", *map(quote, words)])
-
-
-def _sets(settings: Sequence[str]) -> list[str]:
-    return [word for setting in settings for word in ("--set", setting)]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from itertools import chain
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 from xml.etree.ElementTree import Element
 
@@ -308,43 +309,35 @@ def _with_arrow(value: str) -> str:
     return value.replace("->", "\N{RIGHTWARDS ARROW}")
 
 
-def _settings(arm: Arm) -> Iterator[tuple[str, str]]:
+def _settings(arm: Arm) -> list[tuple[str, str]]:
+    """Return what is known of a single run, with its name; what there is none of is left out."""
     (run,) = arm.runs
-    recipe, manifest = run.recipe, read_manifest(run.path)
-
-    def size(name: str) -> str:
-        prompts = manifest.get("data", {}).get(name, {}).get("prompts")
-        return f", {prompts:,} prompts" if prompts else ""
-
-    yield "status", status(run)
-    trains = kind_of(manifest) == "training"
-    if trains:
-        yield "method", _method(arm)
-    yield "noise", run.noise or "no label is marked"
-    yield "model", recipe.model.path
-    yield "data", recipe.data.train + size("train")
-    if recipe.data.test is not None:
-        yield "held-out data", recipe.data.test + size("test")
-    train = recipe.train
+    recipe, train, manifest = run.recipe, run.recipe.train, read_manifest(run.path)
+    is_training = kind_of(manifest) == "training"
+    rate = f"learning rate {train.learning_rate}"
     a_step = f"{train.prompts_per_step} prompts a step, {train.rollouts_per_prompt} rollouts a prompt"
-    if trains:
-        yield (
-            "training",
-            f"{train.epochs} epochs, {a_step}, learning rate {train.learning_rate}",
-        )
-    else:
-        yield "rollouts", f"without training: {train.epochs} visits, {a_step}"
-    yield "seed", str(recipe.seed)
-    where = [
-        str(manifest[name]) for name in ("engine", "device", "dtype") if manifest.get(name)
-    ]
-    yield "engine", ", ".join(where) or recipe.engine.name
-    versions = ", ".join(
-        f"{name} {version}" for name, version in manifest.get("versions", {}).items()
-    )
-    if versions:
-        yield "versions", versions
-    yield "run directory", str(run.path)
+    where = (manifest.get(name) for name in ("engine", "device", "dtype"))
+    versions = manifest.get("versions", {}).items()
+    facts = {
+        "status": status(run),
+        "method": _method(arm) if is_training else "",
+        "noise": run.noise or "no label is marked",
+        "model": recipe.model.path,
+        "data": f"{recipe.data.train}{_size(manifest, 'train')}",
+        "held-out data": recipe.data.test and f"{recipe.data.test}{_size(manifest, 'test')}",
+        "training": f"{train.epochs} epochs, {a_step}, {rate}" if is_training else "",
+        "rollouts": "" if is_training else f"without training: {train.epochs} visits, {a_step}",
+        "seed": str(recipe.seed),
+        "engine": ", ".join(map(str, filter(None, where))) or recipe.engine.name,
+        "versions": ", ".join(f"{name} {version}" for name, version in versions),
+        "run directory": str(run.path),
+    }
+    return [(name, text) for name, text in facts.items() if text]
+
+
+def _size(manifest: Mapping[str, Any], data: str) -> str:
+    prompts = manifest.get("data", {}).get(data, {}).get("prompts")
+    return f", {prompts:,} prompts" if prompts else ""
 
 
 def _method(arm: Arm) -> str:
