@@ -69,9 +69,8 @@ def evaluate(
                 f" regrade {target.folder}` grades them again."
             )
         for task in tasks:
-            if (
-                task.benchmark.name not in scored
-            ):  # killed after its last problem, it is in parts
+            # What was killed after its last problem is in parts still.
+            if task.benchmark.name not in scored:
                 scored[task.benchmark.name] = store.finish(task)
         scores = store.rescore(store.record(), scored)
     return [scores[task.benchmark.name] for task in tasks]

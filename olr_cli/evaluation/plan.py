@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -139,15 +140,15 @@ class Evaluation:
 
 def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
     """Return the evaluations that a request means, with their problems loaded."""
-    chosen = _benchmarks(
-        request
-    )  # first, so that a misspelled name is not hidden behind what models need
+    # First, so that a misspelled name is not hidden behind what models need.
+    chosen = _benchmarks(request)
     is_held_out = chosen.samples is not None
     targets_by_model = _targets(request, is_held_out=is_held_out)
     every_target = [target for group in targets_by_model.values() for target in group]
     check_reference(request.compare, every_target)
     require_models(every_target)
-    for note in filter(None, (chosen.note, *_notes(chosen.benchmarks))):
+    left_out = chain.from_iterable(benchmark.notes for benchmark in chosen.benchmarks)
+    for note in filter(None, (chosen.note, *left_out)):
         say(note)
     request = _with_sampling(request, chosen)
     request = replace(request, protocol=protocol_of(request.protocol, every_target))
@@ -172,10 +173,6 @@ def _targets(request: EvaluationRequest, *, is_held_out: bool) -> dict[str, list
         model: [_parted(target, is_held_out=is_held_out) for target in group]
         for model, group in named.items()
     }
-
-
-def _notes(benchmarks: Sequence[Benchmark]) -> Iterator[str]:
-    return (note for benchmark in benchmarks for note in benchmark.notes)
 
 
 def _with_sampling(request: EvaluationRequest, chosen: Chosen) -> EvaluationRequest:

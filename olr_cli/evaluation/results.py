@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -83,23 +83,8 @@ def scores_answer(evaluated: Evaluated, compare: Compared, note: str | None = No
         )
         for target, scores in evaluated
     }
-    notes = [] if note is None else [note]
-    reference: Reference | None = None
-    if compare == "paper":
-        reference = paper_row(targets)
-    elif compare is not None:
-        other = _reference(compare)
-        if (there := len(evaluations_at(compare))) > 1:
-            notes.append(
-                f"{compare} holds {there} evaluations; {other.folder}, the last by name, is compared with."
-            )
-        reference = next(
-            (it for folder, it in shown.items() if _same(folder, other.folder)), None
-        )
-        if reference is None:
-            name = other.name if other.name not in names else str(other.folder)
-            reference = NamedScores(name, tuple(other.store.scores()), tuple(_notes(other)))
-        notes += _graded_otherwise(targets, other)
+    reference, notes = _beside(compare, targets, shown)
+    notes = [*filter(None, [note]), *notes]
     table = scores_table(list(shown.values()), reference)
     return Answer(
         parts=[table],
@@ -112,6 +97,28 @@ def scores_answer(evaluated: Evaluated, compare: Compared, note: str | None = No
         files=[_scores_file(target) for target in targets],
         next=_next_command(targets, compare),
     )
+
+
+def _beside(
+    compare: Compared, targets: Sequence[Target], shown: Mapping[Path, NamedScores]
+) -> tuple[Reference | None, list[str]]:
+    """Return what scores are shown beside, which may be one of them, and sentences about it."""
+    if compare is None:
+        return None, []
+    if compare == "paper":
+        return paper_row(targets), []
+    other, notes = _reference(compare), []
+    if (there := len(evaluations_at(compare))) > 1:
+        notes.append(
+            f"{compare} holds {there} evaluations; {other.folder}, the last by name, is compared with."
+        )
+    notes += _graded_otherwise(targets, other)
+    same = next((it for folder, it in shown.items() if _same(folder, other.folder)), None)
+    if same is not None:
+        return same, notes
+    is_taken = other.name in [target.name for target in targets]
+    name = str(other.folder) if is_taken else other.name
+    return NamedScores(name, tuple(other.store.scores()), tuple(_notes(other))), notes
 
 
 def _scores_file(target: Target) -> File:
