@@ -30,6 +30,7 @@ from matplotlib.ticker import FuncFormatter, PercentFormatter
 from olr_cli import tables
 from olr_cli.analysis.arms import find_runs
 from olr_cli.analysis.figures import style
+from olr_cli.analysis.figures.sheet import Chart, Sheet, save
 from olr_cli.errors import UserError
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import scan_rollouts
@@ -133,12 +134,12 @@ def change_block(visits: pl.DataFrame) -> Block:
     )
 
 
-def chart(rows: pl.DataFrame, visits: pl.DataFrame) -> style.Chart:
+def chart(rows: pl.DataFrame, visits: pl.DataFrame) -> Chart:
     """For each task trained on several numbers of prompts the majority by step; then what goes with rise and fall."""
     shown = visits.filter(pl.col("noise") == "active 0.5")
     sizes = shown.group_by("task", maintain_order=True).agg(pl.col("prompts").n_unique())
     tasks = sizes.filter(pl.col("prompts") > 1)["task"].to_list()
-    sheet = style.Sheet(len(tasks) + 2, 2, width=style.TEXT_WIDTH, panel_height=2.2)
+    sheet = Sheet(len(tasks) + 2, 2, width=style.TEXT_WIDTH, panel_height=2.2)
     looks = {
         look.label: look
         for look in style.looks(rows["task"].unique(maintain_order=True).to_list())
@@ -209,7 +210,7 @@ def main(words: Sequence[str] | None = None) -> None:
     visits = mean_visits(rows)
     print(tables.markdown(Table([end_block(visits), change_block(visits)])))
     with style.applied():
-        style.save(chart(rows, visits), options.out)
+        save(chart(rows, visits), options.out)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,8 @@ from olr_cli.evaluation.benchmark import read_benchmark
 from olr_cli.evaluation.evaluate import Progress, evaluate
 from olr_cli.evaluation.plan import Evaluation, EvaluationRequest
 from olr_cli.evaluation.pool import pool_of
-from olr_cli.evaluation.store import EvaluationStore, Target, Task
+from olr_cli.evaluation.record import Task
+from olr_cli.evaluation.store import EvaluationStore, Target
 from olr_cli.supervision import Rollout
 
 SHAPES = {"once": (600, 1), "four": (150, 4), "many": (30, 32)}

@@ -24,6 +24,7 @@ from matplotlib.ticker import FixedLocator
 from olr_cli import tables
 from olr_cli.analysis.arms import Run, find_runs, group
 from olr_cli.analysis.figures import style
+from olr_cli.analysis.figures.sheet import Chart, Sheet, save
 from olr_cli.analysis.tables.arms_table import arms_table
 from olr_cli.errors import UserError
 from olr_cli.runs.metrics import read_metrics
@@ -103,14 +104,14 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def chart(rows: pl.DataFrame) -> style.Chart:
+def chart(rows: pl.DataFrame) -> Chart:
     """A panel for each task: noises down, methods across, the colour how far a cell is below clean labels."""
     tasks = rows["task"].unique(maintain_order=True).to_list()
     noises, methods = (
         _ordered(rows[name], names) for name, names in (("noise", NOISES), ("method", METHODS))
     )
     height = 0.55 + 0.2 * len(noises)
-    sheet = style.Sheet(len(tasks), 1, width=style.TEXT_WIDTH, panel_height=height)
+    sheet = Sheet(len(tasks), 1, width=style.TEXT_WIDTH, panel_height=height)
     colours = LinearSegmentedColormap.from_list(
         "loss", ["#FFFFFF", style.ORANGE, style.VERMILION]
     )
@@ -248,7 +249,7 @@ def main(words: Sequence[str] | None = None) -> None:
     except UserError as error:
         parser.error(str(error))
     with style.applied():
-        style.save(chart(rows), options.out)
+        save(chart(rows), options.out)
     print(tables.markdown(table(rows)))
 
 

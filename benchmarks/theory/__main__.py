@@ -19,6 +19,7 @@ from benchmarks.theory.table import theory_table
 from olr_cli import tables
 from olr_cli.analysis.arms import find_runs, group
 from olr_cli.analysis.figures import style
+from olr_cli.analysis.figures.sheet import save
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import NoiseDraw
 
@@ -70,7 +71,7 @@ def main(words: Sequence[str] | None = None) -> int:
     with style.applied():
         charts = [*figure.charts(arms), *phase.charts(cells=options.cells)]
         for chart in charts:
-            style.save(chart, options.out)
+            save(chart, options.out)
     if not options.counted:
         from benchmarks.theory.policies import print_measured
 

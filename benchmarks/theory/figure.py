@@ -19,7 +19,8 @@ from matplotlib.axes import Axes
 from benchmarks.theory.measure import gap_titles, has_noisy_labels, measure
 from olr_cli.analysis.arms import Arm, spelt
 from olr_cli.analysis.figures import style
-from olr_cli.analysis.figures.style import BLACK, GREY, VERMILION, Chart, Look
+from olr_cli.analysis.figures.sheet import Chart, Sheet
+from olr_cli.analysis.figures.style import BLACK, GREY, VERMILION, Look
 from olr_cli.analysis.frame import Lack, spreads
 
 _LEFT_MARGIN = 0.5
@@ -43,7 +44,7 @@ def charts(arms: Sequence[Arm]) -> list[Chart]:
         )
     rows = spreads(measure(arms).filter(pl.col("metric").str.contains(_SHOWN)), "at")
     lines = _lines(arms)
-    panels: list[tuple[str, Callable[[style.Sheet, Axes], None]]] = [
+    panels: list[tuple[str, Callable[[Sheet, Axes], None]]] = [
         (
             f"Log-ratio on noisy prompts, {spelt(method)}",
             partial(_log_ratios, lines=of_method, rows=rows),
@@ -61,7 +62,7 @@ def charts(arms: Sequence[Arm]) -> list[Chart]:
         f"{style.lettered(len(panels) - 1, 'Each mark is an arm; lines are means over arms')}."
     )
     columns = min(len(panels), 2)
-    sheet = style.Sheet(len(panels), columns, width=style.TEXT_WIDTH, panel_height=2.2)
+    sheet = Sheet(len(panels), columns, width=style.TEXT_WIDTH, panel_height=2.2)
     for number, (axes, (title, draw)) in enumerate(zip(sheet.panels, panels, strict=True)):
         lettered = style.lettered(number, title)
         axes.set_title(
@@ -125,7 +126,7 @@ def _drawn(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _log_ratios(
-    sheet: style.Sheet, axes: Axes, lines: Sequence[tuple[Arm, Look]], rows: pl.DataFrame
+    sheet: Sheet, axes: Axes, lines: Sequence[tuple[Arm, Look]], rows: pl.DataFrame
 ) -> None:
     drawn = _drawn(rows)
     sheet.lines(axes, {arm.name: look for arm, look in lines}, drawn, of="arm", x="at")
@@ -140,9 +141,7 @@ def _log_ratios(
     axes.set_ylabel("L, nats")
 
 
-def _noise(
-    sheet: style.Sheet, axes: Axes, lines: Mapping[str, Look], rows: pl.DataFrame
-) -> None:
+def _noise(sheet: Sheet, axes: Axes, lines: Mapping[str, Look], rows: pl.DataFrame) -> None:
     """Every epoch of every arm: predicted across, counted up; arms are named beside their last epoch."""
     noise = rows.filter(pl.col("metric").str.starts_with(_NOISE))
     pairs = noise.pivot("metric", index=["arm", "at"], values="mean").drop_nulls()
@@ -162,7 +161,7 @@ def _noise(
     axes.set_ylabel("counted")
 
 
-def _errors(sheet: style.Sheet, axes: Axes, rows: pl.DataFrame) -> None:
+def _errors(sheet: Sheet, axes: Axes, rows: pl.DataFrame) -> None:
     for metric, label, colour, dashes, marker in (
         ("selection_error", "counted", VERMILION, "-", "o"),
         ("selection_bound", "exp(-KΔ²)", BLACK, "--", "s"),

@@ -32,7 +32,8 @@ from benchmarks.theory.formulas import Numbers
 from benchmarks.theory.simulation import Refinement, Simulation, simulate
 from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.figures import style
-from olr_cli.analysis.figures.style import BLACK, BLUE, GREY, ORANGE, PURPLE, VERMILION, Chart
+from olr_cli.analysis.figures.sheet import Chart, Sheet
+from olr_cli.analysis.figures.style import BLACK, BLUE, GREY, ORANGE, PURPLE, VERMILION
 
 CELLS = 40
 """Along either side of a plane."""
@@ -93,7 +94,7 @@ def charts(arms: Sequence[Arm] = (), *, cells: int = CELLS) -> list[Chart]:
     One chart of three cases in two planes, with `cells` along either side; `arms` are not read.
     """
     rows = pl.concat([simulated(case, plane, cells) for case in CASES for plane in PLANES])
-    sheet = style.Sheet(
+    sheet = Sheet(
         len(CASES) * len(PLANES), len(PLANES), width=style.TEXT_WIDTH, panel_height=1.75
     )
     for number, axes in enumerate(sheet.panels):
@@ -190,9 +191,7 @@ def _boundaries(
     return critical, formulas.critical_ratio(gamma, *sampled)
 
 
-def _panel(
-    sheet: style.Sheet, axes: Axes, case: Case, plane: Plane, rows: pl.DataFrame
-) -> None:
+def _panel(sheet: Sheet, axes: Axes, case: Case, plane: Plane, rows: pl.DataFrame) -> None:
     ratio, across = (np.unique(rows[name].to_numpy()) for name in ("rho", plane.column))
     names = ("coherent", "rises", "gamma", "printed", "corrected")
     field = {name: rows[name].to_numpy().reshape(len(ratio), -1) for name in names}
@@ -238,7 +237,7 @@ def _panel(
 
 
 def _guarantees(
-    sheet: style.Sheet, axes: Axes, setting: Simulation, rollouts: NDArray[np.int64]
+    sheet: Sheet, axes: Axes, setting: Simulation, rollouts: NDArray[np.int64]
 ) -> None:
     """Below which noise ratio the theorem promises coherence: by Lemma 2 as printed, and corrected."""
     clean, noisy = setting.magnitudes()

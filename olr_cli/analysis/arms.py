@@ -175,23 +175,21 @@ def find_runs(places: Iterable[Path], columns: Mapping[str, str] | None = None) 
     and logs are passed over where other places hold runs.
     `columns` are those of logs (`olr_cli.data.logs.read_log`).
     """
-    runs: dict[Path, Run] = {}
     below = {place: [place] if is_run(place) else list(runs_below(place)) for place in places}
     logs = [place for place, paths in below.items() if not paths and _holds_log(place)]
+    runs: list[Run] = []
     for place, paths in below.items():
-        if (
-            not paths
-            and place not in logs
-            and not (place.name in _BESIDE_RUNS and any(below.values()))
-        ):
+        is_beside_runs = place.name in _BESIDE_RUNS and any(below.values())
+        if not (paths or place in logs or is_beside_runs):
             require_run(place)
-        for run in sorted(map(read_run, paths), key=lambda run: (run.created, str(run.path))):
-            runs.setdefault(run.path.resolve(), run)
+        runs += sorted(map(read_run, paths), key=lambda run: (run.created, str(run.path)))
+    folders = [[place] for place in logs if place.is_dir()]
     files = [place for place in logs if not place.is_dir()]
-    for together in filter(None, [*([place] for place in logs if place.is_dir()), files]):
-        run = _read_log(together, columns)
-        runs.setdefault(run.path.resolve(), run)
-    return list(runs.values())
+    runs += [_read_log(together, columns) for together in (*folders, files) if together]
+    by_path: dict[Path, Run] = {}
+    for run in runs:
+        by_path.setdefault(run.path.resolve(), run)
+    return list(by_path.values())
 
 
 def begun(runs: Sequence[Run], named: Iterable[Path]) -> tuple[list[Run], list[str]]:

@@ -19,9 +19,8 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
+from olr_cli.evaluation.intervals import CONFIDENCE
 from olr_cli.tables.table import UNKNOWN, Cell, Ends, Kind
-
-CONFIDENCE = 0.95
 
 SCHEMA = {
     "arm": pl.String,

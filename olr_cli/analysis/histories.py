@@ -8,10 +8,17 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, get_args
+from typing import Any
 
 import polars as pl
 
+from olr_cli.analysis.log_tables import (
+    labels_of_prompts,
+    require_views,
+    rewarded_labels,
+    some_rewards,
+    steps_of,
+)
 from olr_cli.answers import EXTRACTORS, Judge, find_extractor, reading_more
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.chat import Message
@@ -27,12 +34,10 @@ from olr_cli.data.logs import (
 )
 from olr_cli.data.prompts import (
     NEVER_REWARDED,
-    NOISE_TYPES,
     SENTINEL,
     NoiseType,
     Prompt,
     PromptSet,
-    View,
 )
 from olr_cli.data.rows import matching_files
 from olr_cli.data.sets import recipe_reading, sentinel_type, training_prompts
@@ -66,8 +71,6 @@ _SETTABLE = (
 NO_LABELS = "It has no labels"
 """Begins the note on labels that are guessed from rewards."""
 
-_COMPARED = 1_000
-"""Rewards, about, that are compared with verdicts: enough to see a share of _MOST_CONTRADICTIONS."""
 _MOST_CONTRADICTIONS = 0.1
 """Warn from this share of rewards that contradict verdicts on; graders alone differ on a few per cent."""
 
@@ -85,7 +88,12 @@ def replay_words(recipe: Recipe, settings: Sequence[str] = ()) -> list[str]:
         text for key, text in recipe.code_settings().items() if key == "verifier.where"
     ]
     own = ["method.name=olr"] if isinstance(recipe.method, OwnMethod) else []
-    return [word for setting in (*read, *own, EXAMPLE) for word in ("--set", setting)]
+    return set_words([*read, *own, EXAMPLE])
+
+
+def set_words(settings: Iterable[str]) -> list[str]:
+    """Return the words of a command that lays settings over a recipe."""
+    return [word for setting in settings for word in ("--set", setting)]
 
 
 @dataclass(frozen=True)
@@ -174,37 +182,46 @@ def read_history(
 def _recipe(
     base: Recipe, changes: Mapping[str, Any], source: str, settable: Sequence[str]
 ) -> Recipe:
-    for key in flatten(dict(changes)):
+    """Return a recipe with changes laid over it, if they may be made of rollouts that are there."""
+    keys = flatten(dict(changes)).keys()
+    _require_settable(keys, settable)
+    tree, name = base.plain(), _method_name(base, changes.get("method"))
+    if name != base.method.name:
+        tree["method"] = {
+            "name": name
+        }  # with its own defaults, not with the settings of the run's method
+    if base.noise is None and "noise" in changes:
+        # Active labels can also be those of a marked file, which needs no noise section.
+        tree["noise"] = {"type": "active"}
+    if any(key.startswith("data.columns") for key in keys):
+        tree["data"]["columns"] = None  # a setting names those of other files than the run's
+    recipe = validate(overlay(tree, changes), source).of_strangers(base.strangers - keys)
+    if "extractor" in changes.get("data", {}) and recipe.data.extractor is not None:
+        with at("set data.extractor"):
+            find_extractor(recipe.data.extractor)
+    return recipe
+
+
+def _require_settable(keys: Iterable[str], settable: Sequence[str]) -> None:
+    """Refuse settings that decide nothing about stored rollouts."""
+    for key in keys:
         section = ".".join(key.split(".")[:2])
-        decides = (
-            key.startswith(("method", "verifier"))
-            and key.removeprefix("method.") not in OF_THE_LOSS
-        )
+        is_of_loss = key.removeprefix("method.") in OF_THE_LOSS
+        decides = key.startswith(("method", "verifier")) and not is_of_loss
         if section not in settable and not decides:
             raise UserError(
                 "the stored rollouts are as they are, and no loss is computed; a replay can set method.*, verifier.*,"
                 f" {', '.join(settable)}",
                 f"set {section}",
             )
-    tree, method = base.plain(), changes.get("method")
-    settings = method if isinstance(method, Mapping) else {}
+
+
+def _method_name(base: Recipe, changes: Any) -> str:
+    """Return the method that changes name, or OLR if they have settings that it has and the recipe's method lacks."""
+    settings = changes if isinstance(changes, Mapping) else {}
     of_olr = OlrMethod.model_fields.keys() - type(base.method).model_fields.keys()
-    chosen = settings.get("name", "olr" if of_olr & settings.keys() else base.method.name)
-    if chosen != base.method.name:
-        tree["method"] = {
-            "name": chosen
-        }  # with its own defaults, not with the settings of the run's method
-    if base.noise is None and "noise" in changes:
-        # Active labels can also be those of a marked file, which needs no noise section.
-        tree["noise"] = {"type": "active"}
-    if any(key.startswith("data.columns") for key in flatten(dict(changes))):
-        tree["data"]["columns"] = None  # a setting names those of other files than the run's
-    recipe = validate(overlay(tree, changes), source)
-    recipe = recipe.of_strangers(base.strangers - flatten(dict(changes)).keys())
-    if "extractor" in changes.get("data", {}) and recipe.data.extractor is not None:
-        with at("set data.extractor"):
-            find_extractor(recipe.data.extractor)
-    return recipe
+    by_default = "olr" if of_olr & settings.keys() else base.method.name
+    return str(settings.get("name", by_default))
 
 
 def _run_history(run: Path, changes: Mapping[str, Any], report: Report) -> RolloutHistory:
@@ -337,21 +354,20 @@ def _log_history(
         raise UserError(
             f"{source} has answers and no responses, so data.extractor has nothing to read; leave it out"
         )
-    labels = _labels_of_prompts(table, source)
+    labels = labels_of_prompts(table, source)
     marked = sentinel_type(recipe)
     prompts = {
         row["prompt_id"]: _prompt(row, marked, log.questions)
         for row in labels.iter_rows(named=True)
     }
     prompts, verified_notes = _with_verified(prompts, recipe, source)
-    rewarded = (
-        _rewarded_labels(table) if all(p.given_label is None for p in prompts.values()) else {}
-    )
-    notes = [*log.notes, *verified_notes]
+    notes, rewarded = [*log.notes, *verified_notes], dict[str, str]()
+    if all(prompt.given_label is None for prompt in prompts.values()):
+        rewarded = rewarded_labels(table)
     if rewarded:
         prompts = {
-            name: replace(p, given_label=rewarded.get(name, NEVER_REWARDED))
-            for name, p in prompts.items()
+            name: replace(prompt, given_label=rewarded.get(name, NEVER_REWARDED))
+            for name, prompt in prompts.items()
         }
         never = len(prompts) - len(rewarded)
         notes.append(
@@ -361,119 +377,45 @@ def _log_history(
     if wants_responses and "response" not in table.columns:
         # No response is known to be worded like another.
         table = table.with_columns(response=pl.int_range(pl.len()).cast(pl.String))
+    require_views(table, source)
     more = [name for name in ("model", "response", "is_rewarded") if name in table.columns]
-    views = table["view"].drop_nulls().unique().to_list() if "view" in table.columns else []
-    if strange := [view for view in views if view not in get_args(View)]:
-        raise UserError(
-            f"{source}: view '{strange[0]}' is not one of {', '.join(get_args(View))}"
-        )
     return RolloutHistory(
         source,
-        _reported(_steps_of_log(table, (*_COLUMNS, *more)), report),
+        _reported(steps_of(table, (*_COLUMNS, *more)), report),
         prompts,
         recipe,
         log=replace(log, rows=pl.DataFrame()),
         knows_labels=not rewarded,
-        rewards=_some_rewards(table) if "is_rewarded" in table.columns else None,
+        rewards=some_rewards(table),
         notes=notes,
     )
 
 
-def _steps_of_log(table: pl.DataFrame, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-    """The rollouts of one visit after the other, as those of a run's steps."""
-    kinds = {"prompt_id": pl.String, "view": pl.String, "answer": pl.String, "tokens": pl.Int32}
-    kinds |= dict.fromkeys(STATISTICS[1:], pl.Float64)
-    table = table.select(name for name in (*columns,) if name in table.columns)
-    for visit in range(1, 1 + int(table["visit"].max())):  # type: ignore[arg-type]  # whole numbers
-        rows = table.filter(pl.col("visit") == visit).with_columns(step=pl.col("visit"))
-        yield (
-            rows.with_columns(
-                pl.lit(None, kind).alias(name)
-                if name not in rows.columns
-                else pl.col(name).cast(kind)
-                for name, kind in kinds.items()
-            )
-            .with_columns(
-                pl.col("view").fill_null("original"),
-                sample=pl.int_range(pl.len()).over("prompt_id").cast(pl.Int32),
-            )
-            .select(columns)
-        )
-
-
-def _rewarded_labels(table: pl.DataFrame) -> dict[str, str]:
-    """prompt_id -> the answer that was rewarded most often; none where nobody knows what was rewarded."""
-    if "is_rewarded" not in table.columns:
-        return {}
-    rewarded = table.filter(pl.col("is_rewarded"), pl.col("answer").is_not_null())
-    counts = rewarded.group_by("prompt_id", "answer").len().cast({pl.Categorical: pl.String})
-    counts = counts.sort("len", "answer", descending=[True, False])
-    return dict(
-        counts.unique("prompt_id", maintain_order=True)
-        .select("prompt_id", "answer")
-        .iter_rows()
-    )
-
-
-def _some_rewards(table: pl.DataFrame) -> pl.DataFrame:
-    rows = (
-        table.select("prompt_id", "answer", "is_rewarded")
-        .drop_nulls()
-        .cast({pl.Categorical: pl.String})
-    )
-    # Odd, so that no stride meets the same place of every group.
-    return rows.gather_every(max(1, len(rows) // _COMPARED) | 1)
-
-
 def contradictions(history: RolloutHistory, judge: Judge) -> list[str]:
     """A sentence if many rewards contradict the verdict about answer and label, as those of other rows would."""
-    known = {
+    if history.rewards is None:
+        return []
+    labels = {
         name: prompt.asked(prompt.given_label)
         for name, prompt in history.prompts.items()
         if not prompt.is_marked and prompt.given_label != NEVER_REWARDED
     }
-    asked = [
-        ((label, answer), is_rewarded)
-        for name, answer, is_rewarded in (
-            () if history.rewards is None else history.rewards.iter_rows()
-        )
-        if (label := known.get(name)) is not None
-    ]
-    verdicts = judge.matches(pair for pair, _ in asked)
+    pairs, rewards = [], []
+    for name, answer, is_rewarded in history.rewards.iter_rows():
+        if (label := labels.get(name)) is not None:
+            pairs.append((label, answer))
+            rewards.append(is_rewarded)
+    verdicts = judge.matches(pairs)
     wrong = sum(
-        v not in (None, is_rewarded)
-        for v, (_, is_rewarded) in zip(verdicts, asked, strict=True)
+        verdict not in (None, is_rewarded)
+        for verdict, is_rewarded in zip(verdicts, rewards, strict=True)
     )
-    if wrong <= _MOST_CONTRADICTIONS * len(asked):
+    if wrong <= _MOST_CONTRADICTIONS * len(pairs):
         return []
     return [
-        f"{wrong:,} of {len(asked):,} rewards that were looked at contradict the verdict about answer and label:"
+        f"{wrong:,} of {len(pairs):,} rewards that were looked at contradict the verdict about answer and label:"
         " they may be those of other rows, or reward something else."
     ]
-
-
-def _labels_of_prompts(table: pl.DataFrame, file: Path) -> pl.DataFrame:
-    """One row a prompt with its label columns; they must not change from visit to visit."""
-    known = [name for name in (*LABELS, "data_source") if name in table.columns]
-    labels = (
-        table.select("prompt_id", *known)
-        .unique(maintain_order=True)
-        .cast({pl.Categorical: pl.String})
-    )
-    twice = labels.filter(pl.col("prompt_id").is_duplicated())
-    if not twice.is_empty():
-        raise UserError(
-            f"{file}: prompt {twice['prompt_id'][0]} has several values of {', '.join(known)}; a prompt's given label,"
-            " true answer and noise type are constant over its visits"
-        )
-    if "noise_type" in known:
-        strange = labels.filter(~pl.col("noise_type").is_in(NOISE_TYPES))
-        if not strange.is_empty():
-            raise UserError(
-                f"{file}: noise_type '{strange['noise_type'][0]}' of prompt {strange['prompt_id'][0]} is not one of"
-                f" {', '.join(NOISE_TYPES)}"
-            )
-    return labels
 
 
 def _prompt(

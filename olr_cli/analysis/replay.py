@@ -16,7 +16,13 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from olr_cli.analysis.audit.audit import SETTABLE
-from olr_cli.analysis.histories import OF_THE_LOSS, RolloutHistory, contradictions, replay_words
+from olr_cli.analysis.histories import (
+    OF_THE_LOSS,
+    RolloutHistory,
+    contradictions,
+    replay_words,
+    set_words,
+)
 from olr_cli.answers import Judge
 from olr_cli.data.rows import FORMULA
 from olr_cli.data.writers import write_csv
@@ -152,7 +158,7 @@ def replay_answer(
     words = named or [str(history.source)]
     recipe = read_recipe(history.source) if history.is_run else history.recipe
     kept = [setting for setting in settings if not setting.strip().startswith("method")]
-    read = [word for it in kept if it.strip().startswith(SETTABLE) for word in ("--set", it)]
+    read = set_words(it for it in kept if it.strip().startswith(SETTABLE))
     commands = {
         shlex.join(
             ["olr", "audit", *words, *read]

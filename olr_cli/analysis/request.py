@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ from olr_cli.runs.stored import Run
 from olr_cli.tables import Answer, File, Table, comma_separated
 
 if TYPE_CHECKING:
-    from olr_cli.analysis.figures.style import Chart
+    from olr_cli.analysis.figures.sheet import Chart
 
 STANDING_ALONE = ("markdown", "latex", "csv")
 """Formats in which standard output has a table and nothing else."""
@@ -69,6 +70,12 @@ class Request:
         return self.named_figures or ([] if something_else else ["learning"])
 
     @property
+    def has_pdf(self) -> bool:
+        """Whether figures are saved as PDF too: if that is asked for, or one figure is."""
+        is_one = len(self.named_figures) == 1 and "all" not in self.named_figures
+        return self.pdf or is_one
+
+    @property
     def must_compare(self) -> bool:
         """Whether a table of the arms is asked for, in one way or another."""
         names_an_arm = self.baseline is not None or self.reference is not None
@@ -86,17 +93,7 @@ def carry_out(request: Request) -> Answer:
     """Count the tables, draw the figures, write the report."""
     require_new({"out": request.csv}, repeatable=["out"])
     figures.known_figures(request.wanted_figures)
-    if request.verified is not None and not request.report:
-        raise UserError(
-            "this is for a report; to audit one run alone: olr audit RUN --verified FILE",
-            "verified",
-        )
-    if not request.places:
-        raise UserError("name the run directories to analyse, or folders with runs below them")
-    models = [place for place in request.places if is_evaluation(place)]
-    places = [place for place in request.places if place not in models]
-    if not places:
-        raise UserError(f"{models[0]} is an evaluation of a model; name run directories too")
+    places, models = _places(request)
     runs, left_out = begun(find_runs(places, request.columns), places)
     if request.newest:
         runs, older = newest_of_each(runs)
@@ -104,25 +101,20 @@ def carry_out(request: Request) -> Answer:
     unlabelled = group(runs)
     arms = relabel(unlabelled, request.label)
     _require_runs(request, arms)
-    renamed = {old.name: arm.name for old, arm in zip(unlabelled, arms, strict=True)}
-    baseline, reference = (
-        renamed.get(name or "", name) for name in (request.baseline, request.reference)
-    )
-    tables = _tables(request, arms, baseline, reference, models)
-    wanted, drawn = _drawn(request, arms)
-    charts = [
-        chart for name in drawn if name in wanted or "all" in wanted for chart in drawn[name]
-    ]
+    tables = _tables(_renamed(request, unlabelled, arms), arms, models)
+    saved, drawn = _drawn(request, arms)
+    charts = list(chain.from_iterable(drawn[name] for name in saved))
     notes = [*_notes(runs, left_out, arms), *(chart.note for chart in charts if chart.note)]
     folder = _folder(request, places, runs) if charts or request.report else Path()
-    has_pdf = request.pdf or (len(request.named_figures) == 1 and "all" not in wanted)
-    written = figures.save(charts, folder, pdf=has_pdf)
-    beside = ", .pdf and .csv" if has_pdf else " and .csv"
+    written = figures.save(charts, folder, pdf=request.has_pdf)
+    beside = ", .pdf and .csv" if request.has_pdf else " and .csv"
     files = [File(file, beside) for file in written if file.suffix == ".png"]
     if request.report:
         from olr_cli.analysis.report.page import write_report
 
-        page, left_out = write_report(arms, folder, drawn, notes, tables, request.verified)
+        page, left_out = write_report(
+            arms, folder, drawn, notes, tables=tables, verified=request.verified
+        )
         written.append(page)
         files.append(File(page, f" ({page.stat().st_size / 1e6:.1f} MB), for any browser"))
         notes += left_out
@@ -138,13 +130,33 @@ def carry_out(request: Request) -> Answer:
     )
 
 
-def _tables(
-    request: Request,
-    arms: Sequence[Arm],
-    baseline: str | None,
-    reference: str | None,
-    models: Sequence[Path],
-) -> dict[str, Table]:
+def _places(request: Request) -> tuple[list[Path], list[Path]]:
+    """Return the places of runs and logs, and the evaluations of models beside them."""
+    if request.verified is not None and not request.report:
+        raise UserError(
+            "this is for a report; to audit one run alone: olr audit RUN --verified FILE",
+            "verified",
+        )
+    if not request.places:
+        raise UserError("name the run directories to analyse, or folders with runs below them")
+    models = [place for place in request.places if is_evaluation(place)]
+    places = [place for place in request.places if place not in models]
+    if not places:
+        raise UserError(f"{models[0]} is an evaluation of a model; name run directories too")
+    return places, models
+
+
+def _renamed(request: Request, before: Sequence[Arm], arms: Sequence[Arm]) -> Request:
+    """Return the request with the labels of the arms in place of the names that they had before."""
+    labels = {old.name: arm.name for old, arm in zip(before, arms, strict=True)}
+    baseline, reference = (
+        labels.get(name or "", name) for name in (request.baseline, request.reference)
+    )
+    return replace(request, baseline=baseline, reference=reference)
+
+
+def _tables(request: Request, arms: Sequence[Arm], models: Sequence[Path]) -> dict[str, Table]:
+    """Return the tables; one that nobody asked for is left out if the arms cannot show it."""
     names = figures.known("table", request.tables(arms), TABLES)
     if (models or request.paper) and set(PUBLISHED_TABLES).isdisjoint(names):
         raise UserError(
@@ -152,31 +164,28 @@ def _tables(
             " name one",
             "table",
         )
-    tables = {}
+    compared, tables = (request.baseline, request.reference), {}
     for name in names:
         try:
-            tables[name] = count(
-                name, arms, baseline, reference, models, with_published=request.paper
-            )
+            tables[name] = count(name, arms, *compared, models, with_published=request.paper)
         except Lack as lack:
-            # A table that nobody asked for is left out.
             if request.must_compare:
                 raise UserError(f"this needs {lack}", f"table {name}") from None
     return tables
 
 
-def _drawn(
-    request: Request, arms: Sequence[Arm]
-) -> tuple[Sequence[str], dict[str, list[Chart]]]:
-    """The names of the figures to save, and the charts of these, and of all where there is a report."""
+def _drawn(request: Request, arms: Sequence[Arm]) -> tuple[list[str], dict[str, list[Chart]]]:
+    """Return the names of the figures to save, and the charts of these, and of all where there is a report."""
     wanted, more = request.wanted_figures, ["all"] if request.report else []
     try:
-        return wanted, figures.draw([*wanted, *more], arms, captions=not request.no_caption)
+        drawn = figures.draw([*wanted, *more], arms, captions=not request.no_caption)
     except UserError:
         if request.named_figures or not wanted:
             raise
         # Runs that have no metrics by step may have other figures.
-        return ["all"], figures.draw(["all"], arms, captions=not request.no_caption)
+        wanted = ["all"]
+        drawn = figures.draw(wanted, arms, captions=not request.no_caption)
+    return [name for name in drawn if name in wanted or "all" in wanted], drawn
 
 
 def _require_runs(request: Request, arms: Sequence[Arm]) -> None:

@@ -6,7 +6,7 @@ A sample is a function of its prompt and its own seed, so an evaluation that was
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from functools import partial
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from olr_cli.answers import Judge, Verdict, unscorable
 from olr_cli.engines.prompt_text import no_template
 from olr_cli.errors import printable
-from olr_cli.evaluation.backends import Backend, GenerationRequest, model_digest
+from olr_cli.evaluation.backends import Backend, model_digest
 from olr_cli.evaluation.plan import Evaluation
 from olr_cli.evaluation.pool import PooledProblem, Recorder, pool_of
+from olr_cli.evaluation.record import EvaluationRecord, Task
 from olr_cli.evaluation.scores import Score
-from olr_cli.evaluation.store import EvaluationRecord, Task
 from olr_cli.runs.directory import GIVEN_UP
 from olr_cli.runs.interrupts import StopRequest, stop_requests
 from olr_cli.runs.progress import clock
@@ -46,6 +46,7 @@ def evaluate(
     with store.locked():
         record = store.begin(evaluation.record(), tasks, is_local=target.is_local)
         pool = pool_of(store, tasks, request.seed)
+        scored: dict[str, Score] = {}
         if pool:
             total = sum(len(task.problems) * task.samples for task in tasks)
             to_do = sum(len(entry.seeds) for entry in pool)
@@ -53,7 +54,7 @@ def evaluate(
             chat = replace(request.prompting.chat, day=record.day)
             open_here = partial(request.backend.open, target.model, chat)
             try:
-                _sample(evaluation, pool, record, open_model or open_here, progress)
+                scored = _sample(evaluation, pool, record, open_model or open_here, progress)
             finally:
                 progress.stop()
         else:
@@ -67,9 +68,11 @@ def evaluate(
                 f"Note: {', '.join(record.old_grades)} of {target.folder} were graded by other rules (R6, R7); `olr"
                 f" regrade {target.folder}` grades them again."
             )
-        for task in tasks:  # killed after its last problem, it is still in several files
-            store.finish(task)
-        scores = store.rescore()
+        for task in tasks:
+            # What was killed after its last problem is in parts still.
+            if task.benchmark.name not in scored:
+                scored[task.benchmark.name] = store.finish(task)
+        scores = store.rescore(store.record(), scored)
     return [scores[task.benchmark.name] for task in tasks]
 
 
@@ -79,46 +82,42 @@ def _sample(
     record: EvaluationRecord,
     open_model: OpenModel,
     progress: Progress,
-) -> None:
-    target, request = evaluation.target, evaluation.request
-    store = target.store
+) -> dict[str, Score]:
+    """Generate, grade and store the missing samples; return the scores of the benchmarks that become complete."""
+    store, request = evaluation.target.store, evaluation.request
+    scores: dict[str, Score] = {}
 
-    def show_score(task: Task) -> None:
-        store.finish(task)
+    def finish(task: Task) -> None:
+        score = scores[task.benchmark.name] = store.finish(task)
         if len(evaluation.tasks) > 1:
-            [score] = store.scores([task.benchmark.name])
             progress.say(f"{score.title}: {100 * score.avg:.1f}%")
 
     waiting = "Stopping when the finished samples are stored; Ctrl-C again stops at once."
     with (
         stop_requests(lambda: progress.say(waiting)) as stop,
         open_model() as backend,
-        Judge(ledger=target.folder / GIVEN_UP) as judge,
+        Judge(ledger=store.folder / GIVEN_UP) as judge,
     ):
         _heed(stop)
         for note in backend.notes:
             progress.say(f"Warning: {note}")
         if not backend.has_chat_template and request.prompting.chat.template is None:
-            progress.say(f"Warning: {no_template(target.model)}")
+            progress.say(f"Warning: {no_template(evaluation.target.model)}")
         store.check_backend(record, backend.facts)
         progress.generating(list(dict.fromkeys(entry.task.benchmark.title for entry in pool)))
         prompts = backend.render([entry.problem.messages for entry in pool])
-        requests = []
-        for entry, prompt in zip(pool, prompts, strict=True):
-            seeds = [seed for seed in entry.seeds.values() if seed is not None]
-            requests.append(GenerationRequest(entry.problem.messages, seeds, prompt))
+        requests = list(map(PooledProblem.request, pool, prompts))
         with (
             Recorder(
-                store, record, backend.facts, pool, judge, progress.advance, show_score
+                store, record, backend.facts, pool, judge, progress.advance, finish
             ) as recorder,
             closing(backend.stream(requests, request.sampling)) as stream,
         ):
-            noted = False
+            refused: Collection[str] = ()
             for finished in stream:
-                if finished and not noted and (own := backend.facts.get("sampling")):
-                    noted = True
+                if finished and not refused and (refused := backend.facts.get("sampling", ())):
                     progress.say(
-                        f"Note: the server refuses {', '.join(own)}, and samples by its own defaults there"
+                        f"Note: the server refuses {', '.join(refused)}, and samples by its own defaults there"
                     )
                 recorder.add(
                     (pool[number], [*pool[number].generations(prompts[number], rollouts)])
@@ -128,6 +127,7 @@ def _sample(
         del recorder.counted[Verdict.NO_ANSWER]  # the table has their share
         if reasons := unscorable(recorder.counted):
             progress.say(f"Warning: not scored, and counted as wrong: {reasons}")
+    return scores
 
 
 def _heed(stop: StopRequest) -> None:

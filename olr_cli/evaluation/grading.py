@@ -6,12 +6,12 @@ Stored responses can be graded again, without a model, after the grader or a ben
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 from olr_cli.answers import (
-    RULES,
     Grading,
     Judge,
     Verdict,
@@ -29,9 +29,10 @@ from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import Benchmark, choose, read_by, registry
 from olr_cli.evaluation.plan import EvaluationRequest, Say
 from olr_cli.evaluation.problems import MOST_OPTIONS
+from olr_cli.evaluation.record import EvaluationRecord, Generation
 from olr_cli.evaluation.results import check_reference, scores_answer
 from olr_cli.evaluation.scores import Score
-from olr_cli.evaluation.store import EvaluationStore, Generation, evaluations_at
+from olr_cli.evaluation.store import EvaluationStore, evaluations_at
 from olr_cli.grouping import gathered
 from olr_cli.runs.directory import GIVEN_UP
 from olr_cli.tables import Answer
@@ -56,22 +57,20 @@ def grade(
         for sample in samples
     ]
     if benchmark.grader == "choice":
-        return [_by_letter(sample) for sample in read]
-    golds = [_golds(sample) for sample in read]
-    # The numbers of each problem's samples.
-    problems = gathered((sample.problem_id, number) for number, sample in enumerate(read))
-    of_all = problems.values()
-    grading = Grading(
-        [[read[n].answer for n in numbers] for numbers in of_all], judge, benchmark.tolerance
+        return list(map(_by_letter, read))
+    golds = list(map(_golds, read))
+    problems = gathered(
+        (it.problem_id, (it, right)) for it, right in zip(read, golds, strict=True)
     )
-    grading.ask([[gold for n in numbers for gold in golds[n]] for numbers in of_all])
+    answers = [[sample.answer for sample, _ in of_one] for of_one in problems.values()]
+    grading = Grading(answers, judge, benchmark.tolerance)
+    grading.ask(
+        chain.from_iterable(right for _, right in of_one) for of_one in problems.values()
+    )
     votes = dict(zip(problems, grading.votes(), strict=True))
-    found = [
-        grading.verdict(of_one, sample.answer)
-        for of_one, sample in zip(golds, read, strict=True)
-    ]
+    verdicts = list(map(grading.verdict, golds, (sample.answer for sample in read)))
     if counted is not None:
-        counted.update(found)
+        counted.update(verdicts)
     return [
         replace(
             sample,
@@ -79,7 +78,7 @@ def grade(
             and votes[sample.problem_id].spelling[grading.keys[sample.answer]],
             is_correct=bool(verdict),
         )
-        for sample, verdict in zip(read, found, strict=True)
+        for sample, verdict in zip(read, verdicts, strict=True)
     ]
 
 
@@ -133,44 +132,59 @@ def regrade(
         stored = [task.definition for task in record.benchmarks.values()]
         wanted = read_by(extractor, stored if benchmarks is None else benchmarks, tolerance)
         chosen = {benchmark.name: benchmark for benchmark in wanted}
-        if unknown := ", ".join(name for name in chosen if name not in record.benchmarks):
-            raise UserError(
-                f"{folder} has no generations of {unknown}; it has {', '.join(record.benchmarks)}"
-            )
-        done = [name for name in store.finished() if name in chosen]
-        if not done:
-            raise UserError(
-                f"{folder}: no benchmark is done yet; the command that began it continues"
-            )
+        done = _done(store, record, chosen)
         before = {name: store.generations(name) for name in done}
         ledger = folder / GIVEN_UP
         if record.old_grades:
             ledger.unlink(missing_ok=True)  # other rules may be quicker
         counted: Counter[Verdict] = Counter()
         with Judge(ledger=ledger, report=report) as judge:
-            after = {name: grade(chosen[name], before[name], judge, counted) for name in done}
+            after = {
+                name: grade(benchmark, before[name], judge, counted)
+                for name, benchmark in done.items()
+            }
         # All at once, after what takes long: a definition must not stand beside grades of another one.
-        for name in done:
-            update: dict[str, object] = {"definition": chosen[name], "answer_rules": RULES}
-            record.benchmarks[name] = record.benchmarks[name].model_copy(update=update)
+        record = record.graded_by(done)
         store.write_record(record)
-        for name in done:
-            store.replace(name, after[name])
-        scores = store.rescore()
-    pairs = [pair for name in done for pair in zip(before[name], after[name], strict=True)]
-    changed = sum(old.is_correct != new.is_correct for old, new in pairs)
-    unfinished = ", ".join(name for name in chosen if name not in done)
-    left_out = f"; not done yet: {unfinished}" if unfinished else ""
-    say(f"{folder}: {len(pairs):,} samples graded again, {changed:,} grades changed{left_out}")
-    if reasons := unscorable(counted):
-        say(f"  not scored, and counted as wrong: {reasons}")
-    for sentence in _changes(pairs):
+        for name, samples in after.items():
+            store.replace(name, samples)
+        scores = store.rescore(record)
+    old, new = chain.from_iterable(before.values()), chain.from_iterable(after.values())
+    pairs = list(zip(old, new, strict=True))
+    unfinished = [name for name in chosen if name not in done]
+    say(f"{folder}: {_summary(pairs, unfinished)}")
+    for sentence in _changes(pairs, unscorable(counted)):
         say(f"  {sentence}")
     return [scores[name] for name in done]
 
 
-def _changes(pairs: Sequence[tuple[Generation, Generation]]) -> Iterator[str]:
-    """An extractor that reads more where most samples have no answer, and the first changed grades."""
+def _summary(pairs: Sequence[tuple[Generation, Generation]], unfinished: Sequence[str]) -> str:
+    """Return how many samples were graded again, how many grades changed, and what is not done yet."""
+    changed = sum(old.is_correct != new.is_correct for old, new in pairs)
+    left_out = f"; not done yet: {', '.join(unfinished)}" if unfinished else ""
+    return f"{len(pairs):,} samples graded again, {changed:,} grades changed{left_out}"
+
+
+def _done(
+    store: EvaluationStore, record: EvaluationRecord, chosen: Mapping[str, Benchmark]
+) -> dict[str, Benchmark]:
+    """Return which of the chosen benchmarks are done, of which there must be one; all must have been begun."""
+    if unknown := ", ".join(name for name in chosen if name not in record.benchmarks):
+        raise UserError(
+            f"{store.folder} has no generations of {unknown}; it has {', '.join(record.benchmarks)}"
+        )
+    done = {name: chosen[name] for name in store.finished(record) if name in chosen}
+    if not done:
+        raise UserError(
+            f"{store.folder}: no benchmark is done yet; the command that began it continues"
+        )
+    return done
+
+
+def _changes(pairs: Sequence[tuple[Generation, Generation]], unscored: str) -> Iterator[str]:
+    """Yield why samples are not scored, an extractor that reads more where most have no answer, and changed grades."""
+    if unscored:
+        yield f"not scored, and counted as wrong: {unscored}"
     unread = [new.response for _, new in pairs if new.answer is None]
     if 2 * len(unread) > len(pairs) and (proposal := reading_more(unread[:_READ])):
         yield proposal

@@ -25,7 +25,7 @@ from olr_cli.answers import Judge, any_of, option_letter
 from olr_cli.data.chat import Message
 from olr_cli.data.labels import golds_of, read_cells
 from olr_cli.data.log_formats import LM_EVAL
-from olr_cli.data.logs import is_log, read_log
+from olr_cli.data.logs import RolloutLog, is_log, read_log
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.questions import QuestionIndex
 from olr_cli.data.rows import Origins
@@ -38,8 +38,9 @@ from olr_cli.evaluation.plan import Evaluation, EvaluationRequest, Say
 from olr_cli.evaluation.pool import PooledProblem
 from olr_cli.evaluation.problems import MOST_OPTIONS, load_problems
 from olr_cli.evaluation.published import model_name
+from olr_cli.evaluation.record import Generation, Task
 from olr_cli.evaluation.results import check_reference, scores_answer
-from olr_cli.evaluation.store import Target, Task, evaluation_folders
+from olr_cli.evaluation.store import Target, evaluation_folders
 from olr_cli.files import read_json, storable
 from olr_cli.recipe.layers import folder_name
 from olr_cli.runs.directory import GIVEN_UP, is_run
@@ -90,73 +91,97 @@ def import_log(
     request: EvaluationRequest, log: Path, columns: Mapping[str, str], say: Say
 ) -> Answer:
     """Grade the responses in a log; `columns` as of `read_log`."""
+    benchmarks = _named_benchmarks(request)
+    logged = _read_tasks(log, columns, request.extractor, say)
+    tasks = _as_tasks(logged, benchmarks, request)
+    temperatures = {task.sampling.temperature for task in logged}
+    if len(tasks) < len(logged) or len(temperatures) > 1:
+        raise UserError(
+            f"{log} has tasks of one benchmark, or at several temperatures; import them one by one, each into another"
+            " folder",
+            "out",
+        )
+    trainer = logged[0].trainer
+    results: Mapping[str, Any] = next((it.results for it in logged if it.results), {})
+    version = str(results.get("lm_eval_version") or "")
+    origin = {
+        "imported": str(log.absolute()),
+        "tool": f"{trainer} {version}".strip(),
+        "metrics": {name: _metrics(it) for name, it in zip(tasks, logged, strict=True)},
+    }
+    target = _target(logged[0], results, request.out, origin)
+    sampling, left_open = _common_sampling(logged)
+    made = {"name": trainer, "version": version, "sampling": left_open}
+    record = Evaluation(target, [*tasks.values()], replace(request, sampling=sampling)).record()
+    record = record.model_copy(update={"generated_by": (made,)})
+    store = target.store
+    with store.locked(), Judge(ledger=target.folder / GIVEN_UP) as judge:
+        if not store.is_empty:
+            raise taken(target.folder, place="out")
+        for (name, task), it in zip(tasks.items(), logged, strict=True):
+            store.replace(name, grade(task.benchmark, [*_samples(task, it)], judge))
+        store.write_record(record)
+        scores = store.rescore(record)
+    return scores_answer([(target, [scores[name] for name in tasks])], request.compare)
+
+
+def _named_benchmarks(request: EvaluationRequest) -> list[Benchmark]:
+    """Return the benchmarks that a request names, if what else it asks for goes with a log."""
     if request.data is not None and request.benchmarks is None:
         raise UserError(
             "data are the problems of a benchmark; name the one that was asked", "benchmarks"
         )
     if request.compare != "paper":
         check_reference(request.compare, [])
-    benchmarks = choose(request.benchmarks) if request.benchmarks else []
-    logged = _read_tasks(log, columns, request.extractor, say)
-    first = logged[0]
-    results: Mapping[str, Any] = next((it.results for it in logged if it.results), {})
-    in_folder = (
-        first.file.parent.name.replace("__", "/")
-        if first.trainer == LM_EVAL
-        else first.file.stem
-    )
-    model = str(results.get("model_name") or in_folder)
-    name = model if re.fullmatch(r"[\w.-]+/[\w.-]+", model) else model_name(model)
-    by_default = f"{folder_name(name).strip('-.') or 'model'}-{first.trainer}"
-    folder = request.out or Path("evaluations") / by_default
+    return choose(request.benchmarks) if request.benchmarks else []
+
+
+def _as_tasks(
+    logged: Sequence[_LoggedTask], benchmarks: Sequence[Benchmark], request: EvaluationRequest
+) -> dict[str, Task]:
+    """Return what each task asks, by its benchmark: one of those that are named, if any, else one of its own."""
     known = [
         (benchmark, load_problems(benchmark, data=request.data)) for benchmark in benchmarks
     ]
-    tasks: dict[str, Task] = {}
+    data = str(request.data) if request.data is not None else None
+    tasks = {}
     for task in logged:
         benchmark, problems = _asked(task, known) if known else _of_its_own(task)
         [benchmark] = read_by(request.extractor, [benchmark], request.tolerance)
-        data = str(request.data) if request.data is not None else None
         tasks[benchmark.name] = Task(benchmark, problems, len(task.problems[0].rollouts), data)
-    if len(tasks) < len(logged) or len({task.sampling.temperature for task in logged}) > 1:
-        raise UserError(
-            f"{log} has tasks of one benchmark, or at several temperatures; import them one by one, each into another"
-            " folder",
-            "out",
-        )
-    version = str(results.get("lm_eval_version") or "")
-    metrics = {name: _metrics(task) for name, task in zip(tasks, logged, strict=True)}
-    tool = f"{first.trainer} {version}".strip()
-    origin = {"imported": str(log.absolute()), "tool": tool, "metrics": metrics}
-    target = Target(model, folder, f"{name} ({first.trainer})", origin)
+    return tasks
+
+
+def _target(
+    first: _LoggedTask, results: Mapping[str, Any], out: Path | None, origin: Mapping[str, Any]
+) -> Target:
+    """Return the model that a log is of, as its file of scores or its path names it, and its evaluation's folder."""
+    is_lm_eval = first.trainer == LM_EVAL
+    in_path = first.file.parent.name.replace("__", "/") if is_lm_eval else first.file.stem
+    model = str(results.get("model_name") or in_path)
+    name = model if re.fullmatch(r"[\w.-]+/[\w.-]+", model) else model_name(model)
+    by_default = f"{folder_name(name).strip('-.') or 'model'}-{first.trainer}"
+    folder = out or Path("evaluations") / by_default
+    return Target(model, folder, f"{name} ({first.trainer})", origin)
+
+
+def _common_sampling(logged: Sequence[_LoggedTask]) -> tuple[Sampling, dict[str, str]]:
+    """Return how the tasks' responses were drawn, and the settings that differ by task or that nobody knows."""
     sampling = max((task.sampling for task in logged), key=lambda it: it.max_new_tokens)
-    drawn = [asdict(task.sampling) for task in logged]
-    others = {
+    first, *others = (asdict(task.sampling) for task in logged)
+    left_open = {
         name: "differs by task"
-        for name in drawn[0]
-        if any(it[name] != drawn[0][name] for it in drawn)
+        for name, value in first.items()
+        if any(other[name] != value for other in others)
     }
-    others |= {name: "unknown" for task in logged for name in task.unknown}
-    record = Evaluation(target, [*tasks.values()], replace(request, sampling=sampling)).record()
-    made = {"name": first.trainer, "version": version, "sampling": others}
-    record = record.model_copy(update={"generated_by": (made,)})
-    store = target.store
-    with store.locked(), Judge(ledger=folder / GIVEN_UP) as judge:
-        if not store.is_empty:
-            raise taken(folder, place="out")
-        for (name, asked), it in zip(tasks.items(), logged, strict=True):
-            seeds = dict.fromkeys(range(asked.samples))
-            samples = [
-                sample
-                for problem, logged_as in zip(asked.problems, it.problems, strict=True)
-                for sample in PooledProblem(asked, problem, seeds).generations(
-                    logged_as.text, logged_as.rollouts
-                )
-            ]
-            store.replace(name, grade(asked.benchmark, samples, judge))
-        store.write_record(record)
-        scores = store.rescore()
-    return scores_answer([(target, [scores[name] for name in tasks])], request.compare)
+    return sampling, left_open | {name: "unknown" for task in logged for name in task.unknown}
+
+
+def _samples(task: Task, logged: _LoggedTask) -> Iterator[Generation]:
+    """Yield the responses of a log as samples of the benchmark, not graded yet."""
+    seeds = dict.fromkeys(range(task.samples))
+    for problem, it in zip(task.problems, logged.problems, strict=True):
+        yield from PooledProblem(task, problem, seeds).generations(it.text, it.rollouts)
 
 
 def _sample_logs(place: Path) -> list[Path]:
@@ -174,14 +199,8 @@ def _read_tasks(
         raise UserError(
             f"there are logs of {len(folders)} models; name one of {', '.join(folders)}"
         )
-    latest: dict[str, tuple[str, Path]] = {}
-    for file in files or [place]:
-        # Such as samples_gsm8k_2026-01-31T12-00-00.123456.jsonl; a renamed one may lack the date.
-        name, _, date = file.stem.removeprefix("samples_").rpartition("_")
-        name, date = (name, date) if name and file.match(_PATTERN) else (file.stem, "")
-        latest[name] = max(latest.get(name, ("", file)), (date, file))
     tasks = []
-    for name, (date, file) in latest.items():
+    for name, (date, file) in _latest(files or [place]).items():
         try:
             log = read_log(
                 [file], columns, wanted=_WANTED, extractor=extractor, keeps_responses=True
@@ -191,29 +210,44 @@ def _read_tasks(
                 raise
             say(f"{name} has likelihoods of given answers and no generated text; left out")
             continue
-        for note in log.notes:
-            say(note)
-        if "response" not in log.rows.columns:
-            raise UserError(
-                f"{file} has answers and no responses; name the column with the latter",
-                "columns",
-            )
-        sampling, unknown, results = Sampling(), [*asdict(Sampling()), "seed"], dict[str, Any]()
-        if log.trainer == LM_EVAL:
-            if file.is_dir():  # whose tasks lie deeper
-                raise UserError(f"{file} is no sample log of {LM_EVAL}; name another")
-            sampling, unknown = _sampling(log.rows["request"][0], file)
-            with suppress(UserError):  # there may be none
-                read = read_json(file.with_name(f"results_{date}.json"))
-                results = read if isinstance(read, dict) else {}
-        problems = [*_problems(log.rows, log.questions, say)]
-        tasks.append(_LoggedTask(name, file, log.trainer, problems, results, sampling, unknown))
+        tasks.append(_task(name, date, file, log, say))
     if not tasks:
         raise UserError(
             f"{place} has likelihoods of given answers and no generated text, so there is nothing to grade again;"
             " import a task that generates"
         )
     return tasks
+
+
+def _latest(files: Sequence[Path]) -> dict[str, tuple[str, Path]]:
+    """Return the latest file of each task, by the task's name, with its date."""
+    latest: dict[str, tuple[str, Path]] = {}
+    for file in files:
+        # Such as samples_gsm8k_2026-01-31T12-00-00.123456.jsonl; a renamed one may lack the date.
+        name, _, date = file.stem.removeprefix("samples_").rpartition("_")
+        name, date = (name, date) if name and file.match(_PATTERN) else (file.stem, "")
+        latest[name] = max(latest.get(name, ("", file)), (date, file))
+    return latest
+
+
+def _task(name: str, date: str, file: Path, log: RolloutLog, say: Say) -> _LoggedTask:
+    """Return the task of a log that has been read; lm-eval's says how it sampled, and has its scores beside it."""
+    for note in log.notes:
+        say(note)
+    if "response" not in log.rows.columns:
+        raise UserError(
+            f"{file} has answers and no responses; name the column with the latter", "columns"
+        )
+    sampling, unknown, results = Sampling(), [*asdict(Sampling()), "seed"], dict[str, Any]()
+    if log.trainer == LM_EVAL:
+        if file.is_dir():  # whose tasks lie deeper
+            raise UserError(f"{file} is no sample log of {LM_EVAL}; name another")
+        sampling, unknown = _sampling(log.rows["request"][0], file)
+        with suppress(UserError):  # there may be none
+            read = read_json(file.with_name(f"results_{date}.json"))
+            results = read if isinstance(read, dict) else {}
+    problems = [*_problems(log.rows, log.questions, say)]
+    return _LoggedTask(name, file, log.trainer, problems, results, sampling, unknown)
 
 
 def _problems(
@@ -246,33 +280,34 @@ def _problems(
 
 
 def _sampling(request: str, file: Path) -> tuple[Sampling, list[str]]:
-    """How a request's settings draw a response, as lm-eval reads them, and the settings that they leave open."""
+    """Return how a request's settings draw a response, and the settings that they leave open."""
     try:
         asked = json.loads(request)
-        limit = next(
-            (int(asked[name]) for name in _LIMITS if asked.get(name) is not None),
-            _MAX_NEW_TOKENS,
-        )
-        temperature = (
-            0.0 if asked.get("do_sample") is False else float(asked.get("temperature") or 0)
-        )
-        until = asked.get("until") or []
-        sampling = Sampling(
-            temperature,
-            limit,
-            top_p=float(asked.get("top_p") or 1),
-            top_k=top_k if (top_k := int(asked.get("top_k") or 0)) > 0 else None,
-            min_p=float(asked.get("min_p") or 0),
-            stop=tuple(
-                storable(str(text))
-                for text in ([until] if isinstance(until, str) else until)
-                if text
-            ),
-        )
+        sampling = _as_lm_eval_samples(asked)
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError):
         raise UserError(f"{file} is no sample log of {LM_EVAL}; name another") from None
-    by_chance = ("top_p", "top_k", "min_p", "seed") if temperature else ()
+    by_chance = ("top_p", "top_k", "min_p", "seed") if sampling.temperature else ()
     return sampling, [name for name in by_chance if asked.get(name) is None]
+
+
+def _as_lm_eval_samples(asked: Mapping[str, Any]) -> Sampling:
+    """Return what lm-eval makes of a request's settings, with its own defaults."""
+    limit = next(
+        (int(asked[name]) for name in _LIMITS if asked.get(name) is not None),
+        _MAX_NEW_TOKENS,
+    )
+    is_greedy = asked.get("do_sample") is False
+    top_k = int(asked.get("top_k") or 0)
+    until = asked.get("until") or []
+    texts = [until] if isinstance(until, str) else until
+    return Sampling(
+        0.0 if is_greedy else float(asked.get("temperature") or 0),
+        limit,
+        top_p=float(asked.get("top_p") or 1),
+        top_k=top_k if top_k > 0 else None,
+        min_p=float(asked.get("min_p") or 0),
+        stop=tuple(storable(str(text)) for text in texts if text),
+    )
 
 
 def _metrics(task: _LoggedTask) -> dict[str, float]:
@@ -291,34 +326,38 @@ def _metrics(task: _LoggedTask) -> dict[str, float]:
 
 
 def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
-    """A benchmark with the problems and golds of the log."""
+    """Return a benchmark with the problems and golds of the log."""
     prompts = [it.prompt for it in task.problems]
-    golds = read_cells(
-        golds_of, (it.given_label for it in prompts), Origins(str(task.file)), "gold"
-    )
-    if () in golds:
-        without = prompts[golds.index(())].prompt_id
-        raise UserError(
-            f"{task.file}: problem {without} has no gold; name its benchmark", "benchmarks"
-        )
-    letters = all(_LETTER.fullmatch(gold) for of_problem in golds for gold in of_problem)
+    golds = _golds_of(task)
+    are_letters = all(_LETTER.fullmatch(gold) for of_one in golds for gold in of_one)
     benchmark = Benchmark(
         name=re.sub(r"[^A-Za-z0-9._:+-]+", "-", task.name).strip("-._:+")[:100] or "task",
         title=task.name,
-        grader="choice" if letters else "math",
+        grader="choice" if are_letters else "math",
         source=ProblemSource(file=str(task.file.absolute())),
         system=None,
     )
-    if letters:
+    if are_letters:
         golds = [
-            tuple(option_letter(it, MOST_OPTIONS) or it for it in of_problem)
-            for of_problem in golds
+            tuple(option_letter(it, MOST_OPTIONS) or it for it in of_one) for of_one in golds
         ]
-    right = [any_of([*map(storable, of_problem)]) for of_problem in golds]
+    right = [any_of([*map(storable, of_one)]) for of_one in golds]
     return benchmark, [
         replace(it, given_label=gold, true_answer=gold, data_source=benchmark.name)
         for it, gold in zip(prompts, right, strict=True)
     ]
+
+
+def _golds_of(task: _LoggedTask) -> list[tuple[str, ...]]:
+    """Return the golds of each problem of a log, of which there must be one."""
+    cells = (it.prompt.given_label for it in task.problems)
+    golds = read_cells(golds_of, cells, Origins(str(task.file)), "gold")
+    if () in golds:
+        without = task.problems[golds.index(())].prompt.prompt_id
+        raise UserError(
+            f"{task.file}: problem {without} has no gold; name its benchmark", "benchmarks"
+        )
+    return golds
 
 
 def _asked(

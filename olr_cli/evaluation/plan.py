@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,9 +32,10 @@ from olr_cli.evaluation.benchmark import (
 from olr_cli.evaluation.problems import benchmarks_in, load_problems
 from olr_cli.evaluation.prompting import Prompting
 from olr_cli.evaluation.published import model_name
+from olr_cli.evaluation.record import EvaluationRecord, Protocol, Task
 from olr_cli.evaluation.results import Compared, check_reference
 from olr_cli.evaluation.scores import is_evaluation
-from olr_cli.evaluation.store import EvaluationRecord, Protocol, Target, Task
+from olr_cli.evaluation.store import Target
 from olr_cli.evaluation.targets import (
     all_targets,
     load_tokenizer,
@@ -137,46 +139,65 @@ class Evaluation:
 
 
 def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
-    """The evaluations that a request means, with their problems loaded."""
-    chosen = _benchmarks(
-        request
-    )  # first, so that a misspelled name is not hidden behind what models need
-    is_served = request.backend.url is not None
-    named = all_targets(request.models, request.checkpoints, request.out, is_served=is_served)
-    if request.out is None:
-        is_held_out = chosen.samples is not None
-        named = {
-            model: [_parted(target, is_held_out=is_held_out) for target in group]
-            for model, group in named.items()
-        }
-    every_target = [target for group in named.values() for target in group]
+    """Return the evaluations that a request means, with their problems loaded."""
+    # First, so that a misspelled name is not hidden behind what models need.
+    chosen = _benchmarks(request)
+    is_held_out = chosen.samples is not None
+    targets_by_model = _targets(request, is_held_out=is_held_out)
+    every_target = [target for group in targets_by_model.values() for target in group]
     check_reference(request.compare, every_target)
     require_models(every_target)
-    for note in filter(
-        None, (chosen.note, *(note for it in chosen.benchmarks for note in it.notes))
-    ):
+    left_out = chain.from_iterable(benchmark.notes for benchmark in chosen.benchmarks)
+    for note in filter(None, (chosen.note, *left_out)):
         say(note)
-    sampling, samples = replace(chosen.sampling, **request.drawn), request.samples
-    if samples is None and sampling.temperature:
-        samples = chosen.samples
-    request = replace(request, sampling=sampling, samples=samples)
-    protocol = protocol_of(request.protocol, every_target)
-    if protocol == "paper":
+    request = _with_sampling(request, chosen)
+    request = replace(request, protocol=protocol_of(request.protocol, every_target))
+    if request.protocol == "paper":
         say("Samples and prompts are those behind the paper's scores")
     if (request.samples or 1) > 1 and request.sampling.temperature == 0:
         say(f"At temperature 0 all {request.samples} samples are the same; one is enough")
-    evaluations: list[Evaluation] = []
-    for model, group in named.items():
-        decided = replace(request, protocol=protocol)
-        if protocol == "paper":
-            name = model_name(origin(model))
-            decided = replace(decided, prompting=paper_prompting(request.prompting, name))
-        loaded = next((it.tasks for it in evaluations if it.request == decided), None)
-        tasks = decided.tasks(chosen.benchmarks) if loaded is None else loaded
-        evaluations += [Evaluation(target, tasks, decided) for target in group]
-    if chosen.samples is None:  # training has looked at what a run holds out
+    evaluations = _evaluations(request, targets_by_model, chosen.benchmarks)
+    if not is_held_out:  # training has looked at what a run holds out
         for note in _label_notes(evaluations[0].tasks):
             say(f"Warning: {note}")
+    return evaluations
+
+
+def _targets(request: EvaluationRequest, *, is_held_out: bool) -> dict[str, list[Target]]:
+    """Return the targets of each model, in other folders where they are not sampled as they are by default."""
+    is_served = request.backend.url is not None
+    named = all_targets(request.models, request.checkpoints, request.out, is_served=is_served)
+    if request.out is not None:
+        return named
+    return {
+        model: [_parted(target, is_held_out=is_held_out) for target in group]
+        for model, group in named.items()
+    }
+
+
+def _with_sampling(request: EvaluationRequest, chosen: Chosen) -> EvaluationRequest:
+    """Return the request with how responses are drawn, and how many: by its options, else as its benchmarks are."""
+    sampling, samples = replace(chosen.sampling, **request.drawn), request.samples
+    if samples is None and sampling.temperature:
+        samples = chosen.samples
+    return replace(request, sampling=sampling, samples=samples)
+
+
+def _evaluations(
+    request: EvaluationRequest,
+    targets_by_model: Mapping[str, Sequence[Target]],
+    benchmarks: Sequence[Benchmark],
+) -> list[Evaluation]:
+    """Return an evaluation a target; models that are prompted alike share the problems, which are loaded once."""
+    evaluations: list[Evaluation] = []
+    for model, group in targets_by_model.items():
+        decided = request
+        if request.protocol == "paper":
+            name = model_name(origin(model))
+            decided = replace(request, prompting=paper_prompting(request.prompting, name))
+        loaded = next((it.tasks for it in evaluations if it.request == decided), None)
+        tasks = decided.tasks(benchmarks) if loaded is None else loaded
+        evaluations += [Evaluation(target, tasks, decided) for target in group]
     return evaluations
 
 
@@ -245,34 +266,44 @@ def default_benchmarks(
     """
     if data is not None:
         return Chosen(*_benchmarks_of(data))
+    held_out = None if of_the_paper else _held_out(list(filter(is_run, models)))
+    return held_out or Chosen(choose(_tasks_of(models)))
+
+
+def _held_out(runs: Sequence[str]) -> Chosen | None:
+    """Return the sets that runs hold out, sampled as in training; None if none does."""
     chosen: dict[str, Benchmark] = {}
     measured: set[tuple[Sampling, int]] = set()
-    for model in () if of_the_paper else filter(is_run, models):
+    for run in runs:
         try:
-            benchmark = held_out_benchmark(Path(model))
+            benchmark = held_out_benchmark(Path(run))
         except UserError as error:
             raise UserError(
-                f"the held-out prompts of {model}: {error}, or name benchmarks"
+                f"the held-out prompts of {run}: {error}, or name benchmarks"
             ) from None
-        if benchmark is not None:
-            train = read_recipe(Path(model)).train
-            drawn = (train.max_new_tokens, train.top_p, train.top_k, train.min_p, train.stop)
-            measured.add(
-                (Sampling(train.evaluation_temperature, *drawn), train.held_out_rollouts)
+        if benchmark is None:
+            continue
+        train = read_recipe(Path(run)).train
+        drawn = (train.max_new_tokens, train.top_p, train.top_k, train.min_p, train.stop)
+        measured.add((Sampling(train.evaluation_temperature, *drawn), train.held_out_rollouts))
+        if chosen.setdefault(benchmark.name, benchmark) != benchmark or len(measured) > 1:
+            raise UserError(
+                f"these runs hold out different sets '{benchmark.name}', or measure them in different ways"
+                " (train.*); evaluate them one at a time, or name benchmarks"
             )
-            if chosen.setdefault(benchmark.name, benchmark) != benchmark or len(measured) > 1:
-                raise UserError(
-                    f"these runs hold out different sets '{benchmark.name}', or measure them in different ways"
-                    " (train.*); evaluate them one at a time, or name benchmarks"
-                )
-    if chosen:
-        [(sampling, samples)] = measured
-        note = (
-            f"{', '.join(chosen)} is held out from training, and no other benchmark is named; where no option says"
-            f" otherwise, it is asked as in training (temperature {sampling.temperature:g}, {samples} samples of each"
-            " problem)"
-        )
-        return Chosen(list(chosen.values()), note, sampling, samples)
+    if not chosen:
+        return None
+    [(sampling, samples)] = measured
+    note = (
+        f"{', '.join(chosen)} is held out from training, and no other benchmark is named; where no option says"
+        f" otherwise, it is asked as in training (temperature {sampling.temperature:g}, {samples} samples of each"
+        " problem)"
+    )
+    return Chosen(list(chosen.values()), note, sampling, samples)
+
+
+def _tasks_of(models: Sequence[str]) -> str:
+    """Return the words for the benchmarks of models by default: the task of a toy policy, or all nine."""
     kinds = {model: toy_kind(origin(model)) for model in models}
     words_of = {None: "all", "addition": "arithmetic"}
     of_models = {
@@ -284,7 +315,7 @@ def default_benchmarks(
             f"these models have different benchmarks by default ({facts}); name some",
             "benchmarks",
         )
-    return Chosen(choose(next(iter(of_models.values()))))
+    return next(iter(of_models.values()))
 
 
 def _benchmarks_of(data: Path) -> tuple[list[Benchmark], str | None]:

@@ -21,8 +21,10 @@ from typing import Any
 from olr_cli import seeding
 from olr_cli.answers import Judge, Verdict
 from olr_cli.data.prompts import Prompt
+from olr_cli.evaluation.backends import GenerationRequest
 from olr_cli.evaluation.grading import grade
-from olr_cli.evaluation.store import EvaluationRecord, EvaluationStore, Generation, Task
+from olr_cli.evaluation.record import EvaluationRecord, Generation, Task
+from olr_cli.evaluation.store import EvaluationStore
 from olr_cli.supervision import Rollout
 
 STORED_AT_ONCE = 64
@@ -44,6 +46,11 @@ class PooledProblem:
     problem: Prompt
     seeds: Mapping[int, int | None]
     stored: Sequence[Generation] = ()
+
+    def request(self, prompt: str) -> GenerationRequest:
+        """Return what a backend is asked for; `prompt` as the model reads it."""
+        seeds = [seed for seed in self.seeds.values() if seed is not None]
+        return GenerationRequest(self.problem.messages, seeds, prompt)
 
     def generations(
         self, prompt: str, rollouts: Sequence[Rollout | None]

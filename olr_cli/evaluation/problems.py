@@ -149,41 +149,54 @@ def _of_table(
     benchmark: Benchmark, fields: ProblemFields | None, table: pa.Table, place: str
 ) -> list[Prompt]:
     """Problems of interchange rows, of plain question and answer columns, or of the columns that `fields` names."""
-    is_plain, prompts_place = not _has_messages(table), place
-    options: list[tuple[Any, Any]] | None = None
     if fields is not None:
-        rows = Rows(table, Origins(place))
-        table = _renamed(benchmark, fields, rows)
-        options = _options(fields, rows) if fields.options else None
-        prompts_place = f"{place} ({fields.problem} -> {fields.answer})"
-    prompts, numbers = _prompts(table, benchmark, prompts_place)
+        return _of_columns(benchmark, fields, Rows(table, Origins(place)))
+    prompts, numbers = _prompts(table, benchmark, place)
     # As many rows as problems are no repeats, even if the benchmark asks the same question twice.
-    if fields is None and len(prompts) != benchmark.problems:
+    if len(prompts) != benchmark.problems:
         first: dict[tuple[str, str | None], int] = {}
         for row, prompt in zip(numbers, prompts, strict=False):
             first.setdefault((normal_question(prompt.messages), prompt.gold), row)
         if len(first) < len(
             prompts
         ):  # read again, since row numbers and uniqueness decide the ids
-            prompts, _ = _prompts(table.take(list(first.values())), benchmark, prompts_place)
-    if fields is None or fields.right_option is None:
-        without = [prompt.prompt_id for prompt in prompts if prompt.gold in (None, SENTINEL)]
-        if without:
-            raise UserError(
-                f"{place}: {len(without)} of {len(prompts)} problems have no true answer to grade by (the first:"
-                f" {without[0]}); fill them in or leave these rows out"
-            )
-    if fields is not None and options is not None:
-        return [
-            _multiple_choice(
-                benchmark, fields, prompt, options[row], f"{place}: problem {prompt.prompt_id}"
-            )
-            for prompt, row in zip(prompts, numbers, strict=False)
-        ]
-    return [_problem(benchmark, prompt, is_plain, place) for prompt in prompts]
+            prompts, _ = _prompts(table.take(list(first.values())), benchmark, place)
+    _require_golds(prompts, place)
+    is_plain = not _has_messages(table)
+    return [_problem(benchmark, prompt, is_plain=is_plain, place=place) for prompt in prompts]
 
 
-def _problem(benchmark: Benchmark, prompt: Prompt, is_plain: bool, place: str) -> Prompt:
+def _of_columns(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> list[Prompt]:
+    """Return the problems in columns that `fields` names, with their options as lines if there are any."""
+    place = rows.place
+    table = _renamed(benchmark, fields, rows)
+    options = _options(fields, rows) if fields.options else None
+    prompts, numbers = _prompts(
+        table, benchmark, f"{place} ({fields.problem} -> {fields.answer})"
+    )
+    if fields.right_option is None:
+        _require_golds(prompts, place)
+    if options is None:
+        return [_problem(benchmark, prompt, is_plain=True, place=place) for prompt in prompts]
+    return [
+        _multiple_choice(
+            benchmark, fields, prompt, options[row], f"{place}: problem {prompt.prompt_id}"
+        )
+        for prompt, row in zip(prompts, numbers, strict=False)
+    ]
+
+
+def _require_golds(prompts: Sequence[Prompt], place: str) -> None:
+    """Make sure that every problem has an answer to grade by."""
+    without = [prompt.prompt_id for prompt in prompts if prompt.gold in (None, SENTINEL)]
+    if without:
+        raise UserError(
+            f"{place}: {len(without)} of {len(prompts)} problems have no true answer to grade by (the first:"
+            f" {without[0]}); fill them in or leave these rows out"
+        )
+
+
+def _problem(benchmark: Benchmark, prompt: Prompt, *, is_plain: bool, place: str) -> Prompt:
     """A row as it is asked: the options of a multiple-choice problem are read from its question."""
     messages, gold = prompt.messages, prompt.gold
     if is_plain:

@@ -41,16 +41,15 @@ class Prompting:
 
     def settings(self) -> dict[str, Any]:
         """What an evaluation's record says: the settings that differ from the defaults, as JSON values."""
-        settings: dict[str, Any] = {}
-        if self.system is not None:
-            settings["system"] = self.system or NONE
-        if self.chat.template is not None:
-            text = self.chat.template
-            digest = f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-            settings["chat_template"] = digest if text else NONE
-        if self.chat.variables:
-            settings["template"] = dict(self.chat.variables)
-        return settings
+        template = self.chat.template
+        # Of an empty text there is no digest: like an empty system message, it stands for none.
+        digest = template and f"sha256:{hashlib.sha256(template.encode()).hexdigest()[:16]}"
+        settings = {
+            "system": NONE if self.system == "" else self.system,
+            "chat_template": NONE if digest == "" else digest,
+            "template": dict(self.chat.variables) or None,
+        }
+        return {name: value for name, value in settings.items() if value is not None}
 
 
 def read_prompting(

@@ -55,18 +55,17 @@ class Setting:
         return f"{self.noise_type} {self.noise_ratio}" if self.noise_type else ""
 
     def __str__(self) -> str:
-        words = [self.model]
-        if self.method != "base":
-            words.append(self.method)
-        if self.noise_type is not None:
-            words.append(f"{self.noise_type} noise {self.noise_ratio}")
-        if self.train_prompts != 800:
-            words.append(f"{self.train_prompts:,} prompts")
-        if self.slope_threshold not in (None, Decimal("0.05")):
-            words.append(f"slope threshold {self.slope_threshold}")
-        if self.warmup_epochs not in (None, 5):
-            words.append(f"{self.warmup_epochs} warm-up epochs")
-        return ", ".join(filter(None, (*words, self.besides)))
+        words = {
+            self.method: self.method != "base",
+            f"{self.noise_type} noise {self.noise_ratio}": self.noise_type is not None,
+            f"{self.train_prompts:,} prompts": self.train_prompts != 800,
+            f"slope threshold {self.slope_threshold}": self.slope_threshold
+            not in (None, Decimal("0.05")),
+            f"{self.warmup_epochs} warm-up epochs": self.warmup_epochs not in (None, 5),
+            self.besides: True,
+        }
+        said = (text for text, is_said in words.items() if is_said)
+        return ", ".join(filter(None, (self.model, *said)))
 
 
 @dataclass(frozen=True)

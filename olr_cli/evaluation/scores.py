@@ -7,26 +7,21 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import comb
 from pathlib import Path
 from statistics import fmean
-from typing import Any, Literal
+from typing import Literal
 
 import polars as pl
 from pydantic import TypeAdapter
 
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import Benchmark, registry
+from olr_cli.evaluation.intervals import bootstrap_interval
 from olr_cli.grouping import gathered
-from olr_cli.seeding import key
 from olr_cli.tables.table import Cell, Ends
-
-CONFIDENCE = 0.95
-RESAMPLES = 9999
-_BATCH = 2_000_000
-"""Numbers of a bootstrap that are in memory at a time."""
 
 Group = Literal["in", "out"]
 
@@ -191,39 +186,6 @@ def _majority(generations: pl.DataFrame) -> int:
     top = votes.filter(pl.col("count") == pl.col("count").max().over("problem_id"))
     winners = top.group_by("problem_id").agg(wins=(pl.len() == 1) & pl.col("is_correct").all())
     return int(winners["wins"].sum())
-
-
-def bootstrap_interval(strata: Sequence[Sequence[float]], *purpose: str) -> Ends | None:
-    """The 95 % bootstrap interval (BCa, Efron 1987) of the mean over strata of their means.
-
-    Args:
-        strata: the values of each benchmark's problems, resampled within the benchmark.
-        purpose: names what is estimated, so that it is always resampled alike (R18).
-
-    Returns:
-        None where a bootstrap can't tell: a stratum of one value, or no spread in any.
-    """
-    if any(len(values) < 2 for values in strata) or all(
-        min(values) == max(values) for values in strata
-    ):
-        return None
-    import numpy as np
-    from scipy.stats import bootstrap
-
-    def mean_of_means(*values: Any, axis: int = -1) -> Any:
-        return sum(np.mean(v, axis=axis) for v in values) / len(values)
-
-    result = bootstrap(
-        [np.asarray(values) for values in strata],
-        mean_of_means,
-        n_resamples=RESAMPLES,
-        batch=max(1, _BATCH // sum(map(len, strata))),
-        vectorized=True,
-        confidence_level=CONFIDENCE,
-        method="BCa",
-        rng=np.random.default_rng(key("bootstrap", *purpose)),
-    ).confidence_interval
-    return float(result.low), float(result.high)
 
 
 def groups(names: Collection[str]) -> dict[Group, list[str]]:

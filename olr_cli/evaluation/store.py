@@ -18,34 +18,34 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
-from datetime import date
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
-from olr_cli.answers import RULES
-from olr_cli.data.prompts import Prompt
 from olr_cli.data.rows import read_table
 from olr_cli.errors import UserError, no_path, shortened
-from olr_cli.evaluation.backends import Sampling
 from olr_cli.evaluation.benchmark import Benchmark
 from olr_cli.evaluation.problems import digest
-from olr_cli.evaluation.prompting import SETTINGS as PROMPTING
+from olr_cli.evaluation.record import (
+    VERSION,
+    EvaluationRecord,
+    Generation,
+    Task,
+    TaskRecord,
+)
 from olr_cli.evaluation.scores import Score, averages, is_evaluation, score
 from olr_cli.files import read_record, sweep, write_text, write_whole, writing
-from olr_cli.recipe.section import Section
 from olr_cli.runs.directory import GIVEN_UP, versions
 from olr_cli.runs.locks import held
 from olr_cli.supervision.types import arrow_schema
 from olr_cli.tables import as_json
 
-VERSION = 1
-"""Raised whenever a key of evaluation.json changes its meaning."""
 GENERATIONS_VERSION = 1
 _MARK = b"olr.generations"
 
@@ -58,140 +58,9 @@ _MADE_WITH = {
 }
 """Backend facts that must be equal for all samples of an evaluation, and what an error says if they are not."""
 
-Protocol = Literal["standard", "paper"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Generation:
-    """One sample of a benchmark's problem; until it is graded (`olr_cli.evaluation.grading.grade`), it has no answer.
-
-    Attributes:
-        sample: its number among the problem's samples, from 0.
-        prompt: exactly as the model saw it.
-        response: the text as generated, special tokens left out.
-        answer: the extracted answer (R6); None if there is none.
-        answer_class: the most frequent spelling among the problem's samples that say the same (R7), or the option's
-            letter. None without an answer, or where it names no option.
-        choices: how many options a multiple-choice problem shows (`Prompt.choices`).
-        is_correct: the answer matches the gold (R7); False without an answer.
-        tokens: response length, end token included; None if it was imported from a log that doesn't say.
-        truncated: the length limit cut the response; None likewise.
-        seed: the sample's seed; None if it was imported.
-        unfinished_thought: the response ends inside its thinking (R6), and so has no answer; None if it has no thinking
-            at all.
-        ended_by: what else ended the response, by the words of a server (`Rollout.ended_by`).
-    """
-
-    benchmark: str
-    problem_id: str
-    sample: int
-    prompt: str
-    response: str
-    answer: str | None = None
-    answer_class: str | None = None
-    gold: str
-    choices: int | None
-    is_correct: bool = False
-    tokens: int | None
-    truncated: bool | None
-    seed: int | None
-    unfinished_thought: bool | None = None
-    ended_by: str | None = None
-
-
 _TEXTS = ("prompt", "response")
 _SCORED = [column.name for column in fields(Generation) if column.name not in _TEXTS]
 """What scores are made of: they need none of the long texts."""
-
-
-class TaskRecord(Section):
-    """A benchmark in evaluation.json.
-
-    Attributes:
-        definition: the benchmark as it was when the samples were graded.
-        problems_digest: the digest of their messages and golds, in order (`olr_cli.evaluation.problems.digest`).
-        answer_rules: the version of the rules that graded the samples (`olr_cli.answers.RULES`); the oldest, if they
-            differ.
-        data: file or folder that took the place of the benchmark's source.
-    """
-
-    definition: Benchmark
-    samples: int
-    problems: int
-    problems_digest: str
-    answer_rules: int
-    data: str | None = None
-
-
-@dataclass(frozen=True)
-class Task:
-    """A benchmark, its problems, and how many samples of each are taken (R19); `data` as in `TaskRecord`."""
-
-    benchmark: Benchmark
-    problems: Sequence[Prompt]
-    samples: int
-    data: str | None = None
-
-    def record(self) -> TaskRecord:
-        """As evaluation.json has it, graded by today's rules."""
-        return TaskRecord(
-            definition=self.benchmark,
-            samples=self.samples,
-            problems=len(self.problems),
-            problems_digest=digest(self.problems),
-            answer_rules=RULES,
-            data=self.data,
-        )
-
-
-class EvaluationRecord(Section):
-    """evaluation.json: what decides the generations, and what they were made with.
-
-    Attributes:
-        schema_version: `VERSION` of the olr that wrote it.
-        name: as in `Target`, like `model` and `origin`.
-        prompting: the command's changes to the prompts (`olr_cli.evaluation.prompting.Prompting.settings`).
-        protocol: whose choices the defaults were: ``standard`` (R19) or ``paper`` (of its printed scores).
-        day: that of its start, for chat templates that write the date; None: it was imported, or is older than the key.
-        generated_by: backend, weights, device and versions; an entry for every combination that generated samples. Its
-            ``sampling`` are the settings that it decided itself, and how (`OpenAIBackend` where a server refuses one).
-    """
-
-    schema_version: int = VERSION
-    name: str
-    model: str
-    origin: dict[str, Any]
-    sampling: Sampling
-    seed: int
-    benchmarks: dict[str, TaskRecord]
-    prompting: dict[str, Any] = Field(default_factory=dict)
-    protocol: Protocol = "standard"
-    day: date | None = None
-    generated_by: tuple[dict[str, Any], ...] = ()
-
-    @property
-    def old_grades(self) -> list[str]:
-        """The benchmarks with grades by other rules than today's."""
-        return [name for name, task in self.benchmarks.items() if task.answer_rules != RULES]
-
-    @property
-    def not_as_asked(self) -> dict[str, str]:
-        """The settings that others decided, whatever `sampling` says, as in `generated_by`."""
-        return {
-            name: how
-            for entry in self.generated_by
-            for name, how in entry.get("sampling", {}).items()
-        }
-
-    def decisive(self) -> dict[str, object]:
-        """The settings that must not change while an evaluation goes on, except for its problems."""
-        settings = {"model": self.model, **asdict(self.sampling), "seed": self.seed}
-        settings |= {key: self.prompting.get(key, "default") for key in PROMPTING}
-        for name, task in self.benchmarks.items():
-            settings |= {
-                f"{key} of {name}": value for key, value in task.definition.grading.items()
-            }
-        return settings
 
 
 @dataclass(frozen=True)
@@ -268,41 +137,24 @@ class EvaluationStore:
                 )
             return asked
         before = self.record()
-        old, new = before.decisive(), asked.decisive()
-        if is_local:
-            old["model"] = new["model"]
-        changes = [
-            f"{key}: {shortened(str(old[key]))} -> {shortened(str(value))}"
-            for key, value in new.items()
-            if old.get(key, value) != value
-        ]
-        benchmarks = before.benchmarks | asked.benchmarks
+        changes = _changed_settings(before, asked, is_local=is_local)
         for task in tasks:
-            name = task.benchmark.name
-            if (stored := before.benchmarks.get(name)) is None:
-                continue
-            for what, was, now in (
-                ("samples", stored.samples, task.samples),
-                ("problems", stored.problems, len(task.problems)),
-            ):
-                if now < was:
-                    changes.append(
-                        f"{what} of {name}: {was} -> {now}, which can only be raised"
-                    )
-            if (
-                not changes
-                and digest(task.problems[: stored.problems]) != stored.problems_digest
-            ):
-                changes.append(f"{name} has other problems or golds")
-            if task.samples == stored.samples:  # else all samples of a problem are graded again
-                rules = {"answer_rules": stored.answer_rules}
-                benchmarks[name] = benchmarks[name].model_copy(update=rules)
+            if (stored := before.benchmarks.get(task.benchmark.name)) is not None:
+                changes += _lowered_numbers(stored, task)
+                problems = task.problems[: stored.problems]
+                if not changes and digest(problems) != stored.problems_digest:
+                    changes.append(f"{task.benchmark.name} has other problems or golds")
         if changes:
             raise UserError(
                 f"{self.folder} holds an evaluation that was asked otherwise ({'; '.join(changes)}); ask as before, or"
                 " choose another name",
                 "out",
             )
+        benchmarks = before.benchmarks | asked.benchmarks
+        for name, stored in before.benchmarks.items():
+            if benchmarks[name].samples == stored.samples:  # else all samples are graded again
+                rules = {"answer_rules": stored.answer_rules}
+                benchmarks[name] = benchmarks[name].model_copy(update=rules)
         kept = {"generated_by": before.generated_by, "day": before.day}
         return asked.model_copy(update={"benchmarks": benchmarks, **kept})
 
@@ -339,16 +191,18 @@ class EvaluationStore:
             _table(rows),
         )
 
-    def finish(self, task: Task) -> None:
-        """Merge all parts of a task that is complete into one file, with its rows in the order of the problems."""
-        benchmark, ids = task.benchmark.name, [problem.prompt_id for problem in task.problems]
-        if self._parts(benchmark).is_dir():
+    def finish(self, task: Task) -> Score:
+        """Merge all parts of a task that is complete into one file, in the order of its problems; return its score."""
+        name = task.benchmark.name
+        if self._parts(name).is_dir():
+            ids = [problem.prompt_id for problem in task.problems]
             places = pl.DataFrame({"problem_id": ids}).with_row_index("place")
-            rows = self.read(benchmark).join(places, on="problem_id", how="left")
+            rows = self.read(name).join(places, on="problem_id", how="left")
             self._write(
-                self._whole(benchmark), rows.sort("place", "sample").drop("place").to_arrow()
+                self._whole(name), rows.sort("place", "sample").drop("place").to_arrow()
             )
-            shutil.rmtree(self._parts(benchmark))
+            shutil.rmtree(self._parts(name))
+        return self._score(task.benchmark, task.samples, len(task.problems))
 
     def replace(self, benchmark: str, rows: Sequence[Generation]) -> None:
         """Write the rows of a finished benchmark, in place of any that are there."""
@@ -402,39 +256,50 @@ class EvaluationStore:
 
     # ---- scores -------------------------------------------------------------------------------------------------
 
-    def finished(self) -> list[str]:
-        """The benchmarks that are done, in the order in which they were begun."""
-        names = self.record().benchmarks
+    def finished(self, record: EvaluationRecord | None = None) -> list[str]:
+        """Return the benchmarks that are done, in the order in which they were begun."""
+        names = (record or self.record()).benchmarks
         return [
             name for name in names if self._whole(name).exists() and not self._part_files(name)
         ]
 
-    def scores(self, names: Sequence[str] | None = None) -> list[Score]:
-        """The scores of the finished benchmarks, or of those `names`, computed from the generations."""
-        tasks = self.record().benchmarks
-        chosen = [(name, tasks[name]) for name in (self.finished() if names is None else names)]
-        return [
-            score(
-                task.definition, self.read(name, _SCORED), task.samples, problems=task.problems
-            )
-            for name, task in chosen
-        ]
+    def scores(self) -> list[Score]:
+        """Return the scores of the finished benchmarks, computed from the generations."""
+        return list(self._scores(self.record(), {}).values())
 
-    def rescore(self) -> dict[str, Score]:
-        """Score the finished benchmarks and replace scores.json; errors as of `scores`."""
-        scores, record = self.scores(), self.record()
+    def rescore(
+        self, record: EvaluationRecord, scored: Mapping[str, Score] = MappingProxyType({})
+    ) -> dict[str, Score]:
+        """Replace scores.json, and return what it has: the scores of the finished benchmarks.
+
+        Those of `scored`, which were computed from the same generations, are taken as they are.
+        """
+        scores = self._scores(record, scored)
         plain = record.model_dump(
             mode="json", include={"name", "model", "origin", "sampling", "seed"}
         )
         for name, how in record.not_as_asked.items():
             (plain if name == "seed" else plain["sampling"])[name] = how
         plain |= {
-            "scores": as_json(scores),
-            "averages": averages({score.benchmark: score.avg for score in scores}),
+            "scores": as_json([*scores.values()]),
+            "averages": averages({name: score.avg for name, score in scores.items()}),
             "versions": versions(),
         }
         _write_json(self.folder / "scores.json", plain)
-        return {score.benchmark: score for score in scores}
+        return scores
+
+    def _scores(
+        self, record: EvaluationRecord, scored: Mapping[str, Score]
+    ) -> dict[str, Score]:
+        """Return the score of each finished benchmark, which is computed unless it is among those that are scored."""
+        tasks = {name: record.benchmarks[name] for name in self.finished(record)}
+        return {
+            name: scored.get(name) or self._score(task.definition, task.samples, task.problems)
+            for name, task in tasks.items()
+        }
+
+    def _score(self, benchmark: Benchmark, samples: int, problems: int) -> Score:
+        return score(benchmark, self.read(benchmark.name, _SCORED), samples, problems=problems)
 
     # ---- the folder ---------------------------------------------------------------------------------------------
 
@@ -472,6 +337,33 @@ def evaluations_at(place: Path) -> list[Target]:
     if not os.path.exists(place):
         raise no_path(place, "`olr evaluate` makes evaluations")
     raise UserError(f"there is no evaluation at {place}; `olr evaluate` makes one")
+
+
+def _changed_settings(
+    before: EvaluationRecord, asked: EvaluationRecord, *, is_local: bool
+) -> list[str]:
+    """Return the decisive settings that were others, from what to what; of a local model its path does not count."""
+    old, new = before.decisive(), asked.decisive()
+    if is_local:
+        old["model"] = new["model"]
+    return [
+        f"{key}: {shortened(str(old[key]))} -> {shortened(str(value))}"
+        for key, value in new.items()
+        if old.get(key, value) != value
+    ]
+
+
+def _lowered_numbers(stored: TaskRecord, task: Task) -> list[str]:
+    """Return which numbers of a benchmark are smaller than those that are stored."""
+    numbers = {
+        "samples": (stored.samples, task.samples),
+        "problems": (stored.problems, len(task.problems)),
+    }
+    return [
+        f"{what} of {task.benchmark.name}: {was} -> {now}, which can only be raised"
+        for what, (was, now) in numbers.items()
+        if now < was
+    ]
 
 
 def _write_json(file: Path, value: Mapping[str, Any]) -> None:

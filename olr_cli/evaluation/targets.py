@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -69,28 +69,36 @@ def all_targets(
             f"only runs have checkpoints, and {', '.join(models)} is none (it has no manifest.json)",
             "checkpoint",
         )
-    are_several = len(models) > 1
-    named: dict[str, list[Target]] = {}
-    for model in models:
-        named[model] = targets(
-            model, checkpoints, None if are_several else out, is_served=is_served
+    named = {
+        model: targets(
+            model, checkpoints, out if len(models) == 1 else None, is_served=is_served
         )
-        if are_several and out is not None:
-            run = f"{Path(model).absolute().name}-" if is_run(model) else ""
-            named[model] = [
-                replace(target, folder=out / f"{run}{target.folder.name}")
-                for target in named[model]
-            ]
+        for model in models
+    }
+    if out is not None and len(models) > 1:
+        named = {model: _moved(group, model, out) for model, group in named.items()}
+    _require_own_folders(named)
+    return named
+
+
+def _moved(group: Sequence[Target], model: str, out: Path) -> list[Target]:
+    """Return the targets of one of several models, with folders right below `out`."""
+    run = f"{Path(model).absolute().name}-" if is_run(model) else ""
+    return [replace(target, folder=out / f"{run}{target.folder.name}") for target in group]
+
+
+def _require_own_folders(named: Mapping[str, Sequence[Target]]) -> None:
+    """Make sure that no two models have their results in the same folder."""
     places: dict[Path, str] = {}
     for model, group in named.items():
         for target in group:
-            if places.setdefault(target.folder.absolute(), model) != model:
+            other = places.setdefault(target.folder.absolute(), model)
+            if other != model:
                 raise UserError(
-                    f"{places[target.folder.absolute()]} and {model} have the same folder for results,"
+                    f"{other} and {model} have the same folder for results,"
                     f" {target.folder}; evaluate them one at a time, each into another folder",
                     "out",
                 )
-    return named
 
 
 def origin(model: str) -> str:

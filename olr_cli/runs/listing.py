@@ -17,7 +17,7 @@ from olr_cli.runs.directory import is_run, read_manifest, read_recipe
 from olr_cli.runs.locks import is_held
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import of_epoch
-from olr_cli.runs.stored import arm_name, read_run, runs_below
+from olr_cli.runs.stored import arm_name, read_run, runs_below, whole_epochs
 from olr_cli.tables import NOTHING, Answer, Block, Column, Row, Table, percent
 
 STATUSES = ("finished", "running", "stopped", "failed", "diverged", "crashed", "damaged")
@@ -168,7 +168,7 @@ def _entry(path: Path, folder: Path) -> RunEntry:
     prompts = Counter[float]()
     for line in trained:
         prompts[line["epoch"]] += int(line.get("rollout/groups", 0))
-    whole = [epoch for epoch, count in prompts.items() if count >= next(iter(prompts.values()))]
+    whole = [[*prompts][place] for place in whole_epochs([*prompts.values()])]
     return replace(
         entry,
         kind=run.kind,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -108,8 +108,12 @@ class Run:
 
 def complete_epochs(visits: pl.DataFrame) -> int:
     """How many rows of `by_visit` have all prompts; the first always counts."""
-    prompts = visits["prompts"].to_list()
-    return sum(count >= prompts[0] for count in prompts)
+    return len(whole_epochs(visits["prompts"].to_list()))
+
+
+def whole_epochs(prompts: Sequence[float]) -> list[int]:
+    """Return which epochs have all prompts (the first is 0), given how many each has; the first always counts."""
+    return [place for place, count in enumerate(prompts) if count >= prompts[0]]
 
 
 def marked_noise(labels: pl.LazyFrame) -> tuple[str, float] | None:

@@ -6,7 +6,8 @@ from pathlib import Path
 from olr_cli.evaluation.benchmark import Benchmark, read_benchmark
 from olr_cli.evaluation.evaluate import evaluate
 from olr_cli.evaluation.plan import Evaluation, EvaluationRequest
-from olr_cli.evaluation.store import Generation, Target
+from olr_cli.evaluation.record import Generation
+from olr_cli.evaluation.store import Target
 from olr_cli.supervision import Rollout
 
 PROBLEMS = 12

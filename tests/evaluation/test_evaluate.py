@@ -16,7 +16,7 @@ from commands import contents
 from sums import CHUNK, FACTS, PROBLEMS, SAMPLES, Backend, Silent, run, sums
 
 from olr_cli.errors import UserError
-from olr_cli.evaluation import plan
+from olr_cli.evaluation import plan, scores, store
 from olr_cli.evaluation.backends import BackendOptions, Sampling, model_digest
 from olr_cli.evaluation.evaluate import evaluate
 from olr_cli.evaluation.plan import Evaluation, EvaluationRequest
@@ -220,6 +220,19 @@ def test_benchmarks_can_be_added_and_are_worked_on_in_order(folder, benchmark, t
     assert ("say", f"others: {100 * scores[0].avg:.1f}%") in progress.told
     stored = json.loads((folder / "scores.json").read_text())
     assert [score["benchmark"] for score in stored["scores"]] == ["sums", "others"]
+
+
+def test_each_benchmark_is_scored_once(folder, benchmark, tmp_path, monkeypatch):
+    """The score that is shown when a benchmark is done is the one that is stored and returned."""
+    scored = []
+
+    def score(benchmark, *words, **names):
+        scored.append(benchmark.name)
+        return scores.score(benchmark, *words, **names)
+
+    monkeypatch.setattr(store, "score", score)
+    run(folder, [sums(tmp_path, "others", first=50), benchmark], Backend())
+    assert sorted(scored) == ["others", "sums"]
 
 
 def test_a_larger_limit_goes_on_from_a_smaller_one(folder, benchmark, uninterrupted):

@@ -13,10 +13,10 @@ from pydantic import TypeAdapter
 
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER, find_benchmark
+from olr_cli.evaluation.intervals import bootstrap_interval
 from olr_cli.evaluation.scores import (
     Score,
     averages,
-    bootstrap_interval,
     estimates,
     paired_differences,
     pass_at,

@@ -13,7 +13,7 @@ from rendered import rendered
 from olr_cli import tables
 from olr_cli.evaluation.benchmark import PAPER, Benchmark, find_benchmark
 from olr_cli.evaluation.published import Setting, published_row
-from olr_cli.evaluation.results import NamedScores, scores_table
+from olr_cli.evaluation.score_table import NamedScores, scores_table
 from olr_cli.evaluation.scores import score
 
 OLR = published_row(

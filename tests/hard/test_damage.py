@@ -14,7 +14,8 @@ from forks import ROOT
 from outcomes import differences, reopen
 
 from olr_cli.errors import UserError
-from olr_cli.evaluation.store import VERSION, EvaluationStore
+from olr_cli.evaluation.record import VERSION
+from olr_cli.evaluation.store import EvaluationStore
 from olr_cli.runs.checkpoints import checkpoint_path
 from olr_cli.runs.directory import MANIFEST_VERSION, read_manifest, read_recipe
 from olr_cli.runs.store import check_shard

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -119,46 +119,41 @@ def _span(gain: Cell) -> str:
 
 
 def queue(audit: Audit, size: int) -> Table:
-    """The first `size` rows of the queue, each with what a person needs to judge it."""
+    """Return the first `size` rows of the queue, each with what a person needs to judge it."""
     prompts = audit.prompts.filter(pl.col("rank").is_not_null()).head(size)
-    cells = {
-        "#": [str(rank) for rank in prompts["rank"]],
-        "prompt": prompts["prompt_id"].to_list(),
-        "label": [
-            "unknown" if label == NEVER_REWARDED else label for label in prompts["given_label"]
-        ],
-        "answered instead": prompts["answers"].to_list(),
-        "label given": [
-            f"{count} of {of}" for count, of in prompts.select("given_count", "rollouts").rows()
-        ],
-        "wrong": [_sure(chance) for chance in prompts["confidence"]],
-        "status": prompts["status"].to_list(),
-    }
-    if audit.verified is None:
-        del cells["wrong"]
-    cells = {head: [one_line(text) for text in column] for head, column in cells.items()}
-    numbers = {head: column for head, column in cells.items() if head not in _TEXTS}
-    room = (
-        _WIDTH
-        - len(cells)
-        - sum(max(map(cell_len, [head, *column])) for head, column in numbers.items())
-    )
-    widths = _text_widths({head: cells[head] for head in _TEXTS}, room)
-
-    def cell(head: str, text: str) -> str | Cell:
-        if head not in _TEXTS:
-            return text
-        return Cell(text, "text", short=_cut(text, widths[head], is_end=head == "prompt"))
-
+    texts = _queue_texts(prompts, has_chances=audit.verified is not None)
+    numbers = {head: column for head, column in texts.items() if head not in _TEXTS}
+    widest = [max(map(cell_len, [head, *column])) for head, column in numbers.items()]
+    room = _WIDTH - len(texts) - sum(widest)
+    widths = _text_widths({head: texts[head] for head in _TEXTS}, room)
+    cells: dict[str, Sequence[str | Cell]] = {**texts}
+    for head, width in widths.items():
+        is_end = head == "prompt"
+        cells[head] = [
+            Cell(text, "text", short=_cut(text, width, is_end=is_end)) for text in texts[head]
+        ]
     rows = []
-    for prompt_id, texts in zip(
-        prompts["prompt_id"], zip(*cells.values(), strict=True), strict=True
-    ):
-        rows.append(Row([cell(head, text) for head, text in zip(cells, texts, strict=True)]))
+    for prompt_id, *row in zip(prompts["prompt_id"], *cells.values(), strict=True):
+        rows.append(Row(row))
         if prompt_id in audit.questions:
             rows.append(Row([one_line(audit.questions[prompt_id], _QUESTION)], "note"))
     columns = [Column(head, is_text=head in _TEXTS) for head in cells]
     return Table([Block(columns, rows)])
+
+
+def _queue_texts(prompts: pl.DataFrame, *, has_chances: bool) -> dict[str, list[str]]:
+    """Return the columns of the queue, by their heads."""
+    counts = prompts.select("given_count", "rollouts").rows()
+    columns: dict[str, Iterable[str | None]] = {
+        "#": map(str, prompts["rank"]),
+        "prompt": prompts["prompt_id"],
+        "label": prompts["given_label"].replace(NEVER_REWARDED, "unknown"),
+        "answered instead": prompts["answers"],
+        "label given": (f"{count} of {of}" for count, of in counts),
+        **({"wrong": map(_sure, prompts["confidence"])} if has_chances else {}),
+        "status": prompts["status"],
+    }
+    return {head: list(map(one_line, column)) for head, column in columns.items()}
 
 
 def _text_widths(texts: Mapping[str, Sequence[str]], room: int) -> dict[str, int]:

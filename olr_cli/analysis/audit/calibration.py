@@ -19,6 +19,7 @@ from olr_cli import seeding
 from olr_cli.analysis.audit.annotators import Bools, Floats
 from olr_cli.answers import Judge
 from olr_cli.data.prompts import Prompt
+from olr_cli.evaluation.intervals import percentile_interval
 from olr_cli.tables import Cell
 
 _DRAWS = 2000
@@ -158,8 +159,7 @@ class Calibration:
         generator = _random("audit gain")
         wrong = generator.binomial(sizes, self._by_map(values)).sum(axis=1)
         gains = generator.binomial(wrong, self.mended) - (len(odds) - wrong)
-        low, high = map(float, np.quantile(gains, (0.025, 0.975)))
-        return Cell(float(gains.mean()), "number", ends=(low, high))
+        return Cell(float(gains.mean()), "number", ends=percentile_interval(gains))
 
     def _by_map(self, odds: Floats) -> Floats:
         """(D, N)"""

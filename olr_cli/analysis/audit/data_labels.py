@@ -35,24 +35,27 @@ def with_labels_of(
         history = replace(history, notes=[*history.notes, *notes])
     prompts = dict(history.prompts)
     for prompt_id in prompts.keys() & in_data.keys():
-        label, other = prompts[prompt_id].given_label, in_data[prompt_id].given_label
-        if label is None or not history.knows_labels:
-            prompts[prompt_id] = in_data[prompt_id]
-        elif other not in (None, SENTINEL, label) and not is_match(label, other):
-            raise UserError(
-                f"prompt {prompt_id} has the label {label} in {history.source} and {other} in {data.source}; name the"
-                " data set that the rollouts were made on"
-            )
-        else:
-            prompts[prompt_id] = replace(
-                prompts[prompt_id], messages=in_data[prompt_id].messages
-            )
+        prompts[prompt_id] = _with_label(prompts[prompt_id], in_data[prompt_id], history, data)
     if not prompts.keys() <= in_data.keys():
         return replace(history, prompts=prompts)
-    notes = [
-        note for note in history.notes if not note.startswith(NO_LABELS)
-    ]  # none is guessed any more
+    # No label is guessed any more.
+    notes = [note for note in history.notes if not note.startswith(NO_LABELS)]
     return replace(history, prompts=prompts, knows_labels=True, notes=notes)
+
+
+def _with_label(
+    prompt: Prompt, in_data: Prompt, history: RolloutHistory, data: PromptSet
+) -> Prompt:
+    """Return a prompt of the history with what the data set says of it; a label that is known must be the same."""
+    label, other = prompt.given_label, in_data.given_label
+    if label is None or not history.knows_labels:
+        return in_data
+    if other not in (None, SENTINEL, label) and not is_match(label, other):
+        raise UserError(
+            f"prompt {prompt.prompt_id} has the label {label} in {history.source} and {other} in {data.source}; name"
+            " the data set that the rollouts were made on"
+        )
+    return replace(prompt, messages=in_data.messages)
 
 
 def _of_one_label(

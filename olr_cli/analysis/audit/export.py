@@ -24,8 +24,9 @@ import numpy as np
 import pyarrow as pa
 
 from olr_cli import seeding
-from olr_cli.analysis.audit.audit import STATUSES, Audit
+from olr_cli.analysis.audit.audit import Audit
 from olr_cli.analysis.audit.calibration import is_right
+from olr_cli.analysis.audit.verdicts import STATUSES
 from olr_cli.analysis.histories import RolloutHistory, run_data
 from olr_cli.answers import Judge
 from olr_cli.data.prompt_files import PROMPT_COLUMNS, Reading, prompt_set, with_fields
@@ -133,7 +134,7 @@ def require_repairable(audit: Audit) -> str | None:
     Raise an error where a repair has nothing to do; labels of questions that are not in the data set are something to
     tell, not a reason to write nothing.
     """
-    verified = 0 if audit.verified is None else audit.verified.labels
+    verified = audit.verified_labels
     needed = _VERIFY if verified < _VERIFY else 2 * verified
     why = (
         f"proposals replace labels only where verified labels show that more of them are right then, and {verified}"
@@ -205,12 +206,11 @@ def export(audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Ch
 
     Where rows are kept to be checked, those that are verified have their true answers.
     """
-    by_id = {row["prompt_id"]: row for row in audit.prompts.iter_rows(named=True)}
+    by_id: dict[str, Row] = {
+        row["prompt_id"]: row for row in audit.prompts.iter_rows(named=True)
+    }
     if not choice.repair:
-        by_id = {
-            name: row if choice.is_to_check and has_truth(row) else {**row, "change": "kept"}
-            for name, row in by_id.items()
-        }
+        by_id = {name: _unchanged(row, choice) for name, row in by_id.items()}
     rows = [by_id.get(prompt.prompt_id) for prompt in data.prompts]
     chosen = choice.keeps(rows)
     if not chosen:
@@ -221,7 +221,7 @@ def export(audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Ch
     ]
     facts = {
         "audit.history": audit.source.name,
-        "audit.verified": str(0 if audit.verified is None else audit.verified.labels),
+        "audit.verified": str(audit.verified_labels),
         "audit.kept": str(len(chosen)),
     }
     table = _with_columns(data, rows)
@@ -233,16 +233,24 @@ def export(audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Ch
     with at("export"):
         is_new = write_prompts(whole.subset(chosen), target)
     # Of the rows that were written, not of all that the audit would change.
-    changes = Counter(
-        row["change"] for row in (rows[place] for place in chosen) if row is not None
-    )
-    made = "".join(
-        f", {changes[name]:,} label{'s' * (changes[name] != 1)} {name}"
-        for name in ("changed", "added")
-        if choice.repair and changes[name]
-    )
+    made = _made([rows[place] for place in chosen]) if choice.repair else ""
     return File.written(
         target, f" ({len(chosen):,} of {len(data):,} rows{made})", is_new=is_new
+    )
+
+
+def _unchanged(row: Row, choice: Choice) -> Row:
+    """Return a row whose label stays, but for one that is verified and goes to people: it has its true answer."""
+    return row if choice.is_to_check and has_truth(row) else {**row, "change": "kept"}
+
+
+def _made(rows: Sequence[Row | None]) -> str:
+    """Return how many labels a repair has changed and added, as the end of a clause."""
+    changes = Counter(row["change"] for row in rows if row is not None)
+    return "".join(
+        f", {changes[name]:,} label{'s' * (changes[name] != 1)} {name}"
+        for name in ("changed", "added")
+        if changes[name]
     )
 
 

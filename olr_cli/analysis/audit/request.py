@@ -22,7 +22,7 @@ from olr_cli.analysis.audit.export import (
     unjudged_note,
 )
 from olr_cli.analysis.audit.rewards import audit_rewards, rewards_answer
-from olr_cli.analysis.histories import RolloutHistory
+from olr_cli.analysis.histories import RolloutHistory, set_words
 from olr_cli.analysis.report.texts import Sampled
 from olr_cli.answers import Judge
 from olr_cli.data.arithmetic import toy_kind
@@ -105,12 +105,9 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
     source = audit_history(
         request.history, request.set_, request.columns, report, keeps_responses=keeps_responses
     )
-    named = (
-        None
-        if request.data is None
-        else read_prompts(request.data, reading=data_reading(source))
-    )
-    if named is not None:
+    named: PromptSet | None = None
+    if request.data is not None:
+        named = read_prompts(request.data, reading=data_reading(source))
         source = with_labels_of(source, named, are_for_rewards=request.rewards)
     tolerance = source.recipe.data.tolerance
     with Judge(ledger=source.given_up, keep=False, tolerance=tolerance, report=report) as judge:
@@ -170,9 +167,14 @@ def _of_labels(
         from olr_cli.analysis.report.page import write_queue
 
         answer = replace(answer, notes=notes)
-        command = request.again()
         left_out, is_new = write_queue(
-            source, result, answer, judge, request.report, command, sampled.responses
+            source,
+            result,
+            answer,
+            judge,
+            request.report,
+            command=request.again(),
+            responses=sampled.responses,
         )
         notes += left_out
         files.insert(
@@ -227,24 +229,26 @@ def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str
     settings = [
         setting for setting in settings if not setting.strip().startswith("data.columns")
     ]
-    data = [f"data.train={export}", *settings]
-    recipe = None if audit.policy_was_training is None else read_recipe(audit.source)
-    if recipe is not None and isinstance(recipe.engine, ExternalEngine):
+    if audit.policy_was_training is None:
+        return _from_scratch("MODEL", [f"data.train={export}", *settings])
+    recipe = read_recipe(audit.source)
+    if isinstance(recipe.engine, ExternalEngine):
         return None
-    if recipe is not None and recipe.data.columns is not None:
-        data.append("data.columns=null")
-    if recipe is not None and audit.policy_was_training:
+    has_columns = recipe.data.columns is not None
+    data = [f"data.train={export}", *settings, *["data.columns=null"] * has_columns]
+    if audit.policy_was_training:
         return _by_own_recipe(audit.source, recipe, data)
-    policy = "MODEL"
-    if recipe is not None:
-        policy = recipe.model.path
-        if recipe.data.extractor is not None and not settings:
-            data.append(f"data.extractor={recipe.data.extractor}")
-    is_toy = toy_kind(policy) is not None
-    words = _sets([f"model.path={policy}", *(["noise=null"] if is_toy else []), *data])
-    return " ".join(
-        ["olr train", "laptop/quickstart" if is_toy else "own-data", *map(quote, words)]
-    )
+    if recipe.data.extractor is not None and not settings:
+        data.append(f"data.extractor={recipe.data.extractor}")
+    return _from_scratch(recipe.model.path, data)
+
+
+def _from_scratch(policy: str, data: Sequence[str]) -> str:
+    """Return the command that trains a policy on data by a recipe that comes with olr."""
+    settings, recipe = [f"model.path={policy}"], "own-data"
+    if toy_kind(policy) is not None:
+        settings, recipe = [*settings, "noise=null"], "laptop/quickstart"
+    return " ".join(["olr train", recipe, *map(quote, set_words([*settings, *data]))])
 
 
 def _by_own_recipe(run: Path, recipe: Recipe, data: Sequence[str]) -> str:
@@ -253,10 +257,6 @@ def _by_own_recipe(run: Path, recipe: Recipe, data: Sequence[str]) -> str:
     measured = (
         [f"data.test={held_out}"] if held_out.exists() else []
     )  # on what it was measured on
-    settings = [*recipe.named_again(), *_sets(["noise=null", *data, *measured])]
+    settings = [*recipe.named_again(), *set_words(["noise=null", *data, *measured])]
     words = [str(run / "recipe.yaml"), *settings, "--run-dir", f"runs/{run.name}-audited"]
     return " ".join(["olr train", *map(quote, words)])
-
-
-def _sets(settings: Sequence[str]) -> list[str]:
-    return [word for setting in settings for word in ("--set", setting)]

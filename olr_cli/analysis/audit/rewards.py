@@ -23,6 +23,7 @@ from olr_cli.answers import EXTRACTORS, Judge, exact_number, extract
 from olr_cli.data.prompts import SENTINEL
 from olr_cli.data.rows import read_table
 from olr_cli.errors import UserError
+from olr_cli.evaluation.intervals import percentile_interval
 from olr_cli.runs.store import scan_labels, scan_rollouts
 from olr_cli.seeding import key
 from olr_cli.tables import Answer, Block, Cell, Column, Line, Row, Table, one_line
@@ -49,12 +50,26 @@ VERDICTS = {"right": True, "wrong": False, "cannot be scored": None}
 _CASE = ("prompt_id", "label", "answer")
 """Columns of what one verdict is about: in a run, a prompt's label may change from visit to visit."""
 
-_CELLS = ((False, False), (False, True), (True, False), (True, True))
-"""Reward and verdict: agreed wrong, rejected, accepted, agreed right."""
-_IN_CELL = [
-    (pl.col("is_rewarded") == reward) & (pl.col("verdict") == right) for reward, right in _CELLS
-]
+_CELLS = {
+    "agreed wrong": (False, False),
+    "rejected": (False, True),
+    "accepted": (True, False),
+    "agreed right": (True, True),
+}
+"""Reward and verdict of the rollouts of each cell, which arrays have in this order."""
+_IN_CELL = {
+    name: (pl.col("is_rewarded") == reward) & (pl.col("verdict") == right)
+    for name, (reward, right) in _CELLS.items()
+}
 """Which rollouts are in each."""
+_BY_AGREEMENT = [float(name == "agreed right") for name in _CELLS]
+"""The share of right rollouts in each, where nobody has judged any."""
+_REWARDED, _RIGHT_BY_GRADER = np.array([*_CELLS.values()]).T
+_OF_GRADER = [
+    list(_CELLS).index(name)
+    for name in ("agreed wrong", "accepted", "rejected", "agreed right")
+]
+"""The cells where the grader's verdict takes the place of the reward."""
 
 
 @dataclass(frozen=True)
@@ -314,19 +329,18 @@ def _rate(bad: Floats, of: Floats, prompts: int) -> Cell:
     if not of[0]:
         return Cell(kind="percent")
     rates = bad / np.maximum(of, 1)
-    low, high = map(float, np.quantile(rates[1:], [0.025, 0.975]))
-    edge = 0.05 ** (1 / prompts)
-    ends = (0.0, 1 - edge) if rates[0] == 0 else (edge, 1.0) if rates[0] == 1 else (low, high)
-    return Cell(float(rates[0]), "percent", ends=ends)
+    rate, edge = float(rates[0]), 0.05 ** (1 / prompts)
+    ends = {0.0: (0.0, 1 - edge), 1.0: (edge, 1.0)}.get(rate) or percentile_interval(rates[1:])
+    return Cell(rate, "percent", ends=ends)
 
 
 def _by_grader(known: pl.DataFrame) -> Rates:
     """The verifier's rates if the grader's verdicts were the truth."""
-    cells, is_right = _resampled(known, _IN_CELL), pl.col("verdict")
+    cells, is_right = _resampled(known, [*_IN_CELL.values()]), pl.col("verdict")
     right, wrong = (
         known.filter(which)["prompt_id"].n_unique() for which in (is_right, ~is_right)
     )
-    return _rates(cells * [0, 1, 0, 1], cells * [1, 0, 1, 0], right, wrong)
+    return _rates(cells * _RIGHT_BY_GRADER, cells * ~_RIGHT_BY_GRADER, right, wrong)
 
 
 def _by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, Rates]:
@@ -336,47 +350,53 @@ def _by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, Rates]:
     where they judged none of a cell in which both agree, both are taken to be right.
     """
     judged = known.join(people, on=_CASE, how="left")
-    is_right = pl.col("is_right")
-    counted = [
-        cell & which
-        for which in (pl.lit(True), is_right, is_right.is_not_null())
-        for cell in _IN_CELL
-    ]
-    sizes, said, asked = np.split(_resampled(judged, counted), 3, axis=1)
-    for cell, (reward, verdict) in enumerate(_CELLS):
-        if reward != verdict and sizes[0, cell] and not asked[0, cell]:
-            raise UserError(
-                f"none of the {sizes[0, cell]:,.0f} rollouts in the queue with reward {int(reward)} has an answer that"
-                " people call right or wrong; judge some in the table that --out writes for this history"
-            )
-    of_all = np.where(asked[0] > 0, said[0] / np.maximum(asked[0], 1), [0, 0, 0, 1])
-    shares = np.where(asked > 0, said / np.maximum(asked, 1), of_all)
-    right, wrong = sizes * shares, sizes * (1 - shares)
+    right, wrong = _by_cell(judged)
 
     def prompts_with(*answers: pl.Expr) -> int:
         return judged.filter(pl.any_horizontal(False, *answers))["prompt_id"].n_unique()
 
-    asked_prompts = prompts_with(is_right.is_not_null())
+    asked_prompts = prompts_with(pl.col("is_right").is_not_null())
     if not asked_prompts:
         raise UserError(
             "people call no answer here right or wrong; judge some in the table that --out writes for this history"
         )
     # As unsure as the fewest: prompts with a verdict, or prompts with right answers, or with wrong ones.
     prompts = [
-        min(asked_prompts, prompts_with(*compress(_IN_CELL, sums[0])))
+        min(asked_prompts, prompts_with(*compress(_IN_CELL.values(), sums[0])))
         for sums in (right, wrong)
     ]
-    of_grader = [0, 2, 1, 3]  # whose verdict takes the place of the reward
     return {
         "verifier": _rates(right, wrong, *prompts),
-        "grader": _rates(right[:, of_grader], wrong[:, of_grader], *prompts),
+        "grader": _rates(right[:, _OF_GRADER], wrong[:, _OF_GRADER], *prompts),
     }
+
+
+def _by_cell(judged: pl.DataFrame) -> tuple[Floats, Floats]:
+    """Return how many rollouts of each cell are right, and how many wrong, by people: (1 + draws, 4) both."""
+    is_right, cells = pl.col("is_right"), _IN_CELL.values()
+    counted = [
+        *cells,
+        *(cell & is_right for cell in cells),
+        *(cell & is_right.is_not_null() for cell in cells),
+    ]
+    sizes, said, asked = np.split(_resampled(judged, counted), 3, axis=1)
+    for (reward, verdict), size, of_cell in zip(
+        _CELLS.values(), sizes[0], asked[0], strict=True
+    ):
+        if reward != verdict and size and not of_cell:
+            raise UserError(
+                f"none of the {size:,.0f} rollouts in the queue with reward {int(reward)} has an answer that"
+                " people call right or wrong; judge some in the table that --out writes for this history"
+            )
+    of_all = np.where(asked[0] > 0, said[0] / np.maximum(asked[0], 1), _BY_AGREEMENT)
+    shares = np.where(asked > 0, said / np.maximum(asked, 1), of_all)
+    return sizes * shares, sizes * (1 - shares)
 
 
 def _rates(right: Floats, wrong: Floats, right_prompts: int, wrong_prompts: int) -> Rates:
     """The rates of whoever rewarded, from how many rollouts of each cell are right and wrong, (1 + draws, 4)."""
-    missed = _rate(right[:, :2].sum(1), right.sum(1), right_prompts)
-    passed = _rate(wrong[:, 2:].sum(1), wrong.sum(1), wrong_prompts)
+    missed = _rate(right[:, ~_REWARDED].sum(1), right.sum(1), right_prompts)
+    passed = _rate(wrong[:, _REWARDED].sum(1), wrong.sum(1), wrong_prompts)
     is_known = missed.value is not None and passed.value is not None
     return Rates(missed, passed, 1 - missed.number - passed.number if is_known else None)
 

@@ -16,7 +16,7 @@ from olr_cli.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from olr_cli.analysis.arms import Arm
-    from olr_cli.analysis.figures.style import Chart
+    from olr_cli.analysis.figures.sheet import Chart
 
 
 FIGURES: Mapping[str, str] = {
@@ -124,8 +124,8 @@ def draw(
 
 
 def save(charts: Iterable[Chart], folder: Path, *, pdf: bool = False) -> list[Path]:
-    """Save each chart (`style.save`); where names of arms give the same file name, the later ones get a number."""
-    from olr_cli.analysis.figures import style
+    """Save each chart (`sheet.save`); where names of arms give the same file name, the later ones get a number."""
+    from olr_cli.analysis.figures import sheet
 
     files: list[Path] = []
     names = Counter[str]()
@@ -133,5 +133,5 @@ def save(charts: Iterable[Chart], folder: Path, *, pdf: bool = False) -> list[Pa
         names[chart.name.casefold()] += 1  # some file systems do not tell capitals apart
         number = names[chart.name.casefold()]
         named = replace(chart, name=f"{chart.name}-{number}") if number > 1 else chart
-        files += style.save(named, folder, pdf=pdf)
+        files += sheet.save(named, folder, pdf=pdf)
     return files

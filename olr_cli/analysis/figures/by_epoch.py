@@ -15,7 +15,8 @@ from matplotlib.patches import Patch
 
 from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.figures import style
-from olr_cli.analysis.figures.style import BLACK, GREEN, GREY, SKY, VERMILION, Chart, Look
+from olr_cli.analysis.figures.sheet import Chart, Sheet
+from olr_cli.analysis.figures.style import BLACK, GREEN, GREY, SKY, VERMILION, Look
 from olr_cli.analysis.frame import Lack, spreads
 from olr_cli.grouping import gathered
 from olr_cli.supervision.metrics import ABLATION, COMPOSITION, LABEL_METRICS
@@ -210,9 +211,7 @@ def coherence(arms: Sequence[Arm]) -> list[Chart]:
     rows = pl.concat(known)
     columns = style.columns_of(len(arms), 4)
     width = style.COLUMN_WIDTH if columns == 1 else style.TEXT_WIDTH
-    sheet = style.Sheet(
-        len(arms), columns, width=width, panel_height=2.1 if columns < 3 else 1.75
-    )
+    sheet = Sheet(len(arms), columns, width=width, panel_height=2.1 if columns < 3 else 1.75)
     for number, (axes, panel) in enumerate(zip(sheet.panels, panels, strict=True)):
         arm = arms[number]
         axes.set_title(style.arm_title(number, arms, width / columns))
@@ -246,7 +245,7 @@ def dynamics(arms: Sequence[Arm]) -> list[Chart]:
             continue
         width = style.TEXT_WIDTH if len(shown) > 1 else style.COLUMN_WIDTH
         columns = style.columns_of(len(shown), 3)
-        sheet = style.Sheet(len(shown), columns, width=width, panel_height=1.6)
+        sheet = Sheet(len(shown), columns, width=width, panel_height=1.6)
         for axes, (letter, rows) in zip(sheet.panels, shown.items(), strict=True):
             axes.set_title(f"({letter}) {PANELS[letter].title}")
             axes.set_ylabel(PANELS[letter].shows)
@@ -307,7 +306,7 @@ def composition(arms: Sequence[Arm]) -> list[Chart]:
     is_alone, are_many = len(arms) == 1, len(arms) > 2
     columns = 2 if is_alone else 4
     width, height = (4.0, 2.1) if is_alone else (style.TEXT_WIDTH, 1.75)
-    sheet = style.Sheet(2 * len(arms), columns, width=width, panel_height=height)
+    sheet = Sheet(2 * len(arms), columns, width=width, panel_height=height)
     first_of_olr = next(
         (2 * number for number, arm in enumerate(arms) if arm.olr is not None), None
     )
@@ -338,7 +337,7 @@ def composition(arms: Sequence[Arm]) -> list[Chart]:
 
 
 def _stack(
-    sheet: style.Sheet,
+    sheet: Sheet,
     axes: Axes,
     areas: Mapping[str, Look],
     rows: pl.DataFrame,

@@ -12,7 +12,8 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator
 
 from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.figures import style
-from olr_cli.analysis.figures.style import BLUE, Chart, Look
+from olr_cli.analysis.figures.sheet import Chart, Sheet
+from olr_cli.analysis.figures.style import BLUE, Look
 from olr_cli.analysis.frame import Lack, frame, spreads
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.stored import Run
@@ -41,6 +42,7 @@ _WITHOUT_TRUTH: Mapping[str, str] = {
     "label/selection_ratio": "Labels replaced",
 }
 """Panels besides where nobody knows true answers: what can be seen of the labels then."""
+_ALL_TITLES = {**TITLES, **_WITHOUT_TRUTH}
 _TRUTH = "majority/accuracy"
 """A metric that only runs with true answers have."""
 
@@ -66,38 +68,41 @@ def learning(arms: Sequence[Arm]) -> list[Chart]:
     last = int(values["at"].max() or 1)  # type: ignore[arg-type]  # of whole numbers
     window = max(1, last // _WINDOWS) | 1
     rows = spreads(_smoothed(values, window), "step")
-    titles = {**TITLES, **_WITHOUT_TRUTH}
     moving = set(rows.filter(pl.col("mean") != 0)["metric"])
-    shown = [metric for metric in titles if metric in moving] or [rows["metric"][0]]
+    shown = [metric for metric in _ALL_TITLES if metric in moving] or [rows["metric"][0]]
     columns = style.columns_of(len(shown), 3)
-    sheet = style.Sheet(len(shown), columns, width=style.TEXT_WIDTH, panel_height=1.4)
+    sheet = Sheet(len(shown), columns, width=style.TEXT_WIDTH, panel_height=1.4)
     looks = style.looks([arm.title for arm in arms])
     is_single = len(arms) == len(arms[0].runs) == 1
     breaks = False
     for number, (axes, metric) in enumerate(zip(sheet.panels, shown, strict=True)):
         drawn, raw = rows.filter(metric=metric), values.filter(metric=metric)
-        axes.set_title(titles[metric], pad=5)
+        axes.set_title(_ALL_TITLES[metric], pad=5)
         for place, (arm, look) in enumerate(zip(arms, looks, strict=True)):
             breaks |= _draw(sheet, axes, look, drawn.filter(arm=arm.name), place / len(arms))
         if is_single:
-            if metric != _SPARSE:
-                axes.plot(
-                    raw["at"].to_numpy(),
-                    raw["value"].to_numpy(),
-                    color=BLUE,
-                    alpha=0.25,
-                    linewidth=0.6,
-                )
             drawn = raw.select(mean="value", sd=None)
+            _draw_steps(axes, metric, raw)
         _finish(axes, metric, drawn, last)
         if number >= len(shown) - columns:
             axes.set_xlabel("step")
     if len(arms) > 1:
         sheet.legend([Line2D([], [], label=look.label, **look.plot) for look in looks])
+    caption = _caption(window, is_single=is_single, breaks=breaks)
+    return [sheet.chart("learning", rows, caption=caption)]
+
+
+def _caption(window: int, *, is_single: bool, breaks: bool) -> str:
     pale = ", which are shown pale" if is_single else ""
-    caption = f"Averaged over {window} steps{pale}. " if window > 1 else ""
-    caption += "Lines break where runs end." if breaks else ""
-    return [sheet.chart("learning", rows, caption=caption.rstrip())]
+    averaged = f"Averaged over {window} steps{pale}. " if window > 1 else ""
+    return (averaged + "Lines break where runs end." * breaks).rstrip()
+
+
+def _draw_steps(axes: Axes, metric: str, raw: pl.DataFrame) -> None:
+    """Draw the steps of a single run, pale, but those of a metric that is not averaged."""
+    if metric != _SPARSE:
+        steps, values = raw["at"].to_numpy(), raw["value"].to_numpy()
+        axes.plot(steps, values, color=BLUE, alpha=0.25, linewidth=0.6)
 
 
 def _measured(arm: Arm) -> pl.DataFrame:
@@ -105,7 +110,7 @@ def _measured(arm: Arm) -> pl.DataFrame:
         (arm.name, run.seed, metric, int(line["step"]), line[metric])
         for run in arm.runs
         for line in _lines(run)
-        for metric in (*TITLES, *_WITHOUT_TRUTH, _TRUTH)
+        for metric in (*_ALL_TITLES, _TRUTH)
         if line.get(metric) is not None
     )
 
@@ -158,7 +163,7 @@ def _smoothed(values: pl.DataFrame, window: int) -> pl.DataFrame:
     return values.with_columns(pl.when(metric=_SPARSE).then("value").otherwise(mean))
 
 
-def _draw(sheet: style.Sheet, axes: Axes, look: Look, rows: pl.DataFrame, shift: float) -> bool:
+def _draw(sheet: Sheet, axes: Axes, look: Look, rows: pl.DataFrame, shift: float) -> bool:
     """Draw an arm; `shift`, from 0 to 1, keeps its few markers apart from those of other arms.
 
     Returns:

@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
+from itertools import product
 from typing import Any
 
 import polars as pl
@@ -29,7 +30,8 @@ from olr_cli.analysis.arms import (
     vary,
 )
 from olr_cli.analysis.figures import OFTEN, OVER, style
-from olr_cli.analysis.figures.style import BLUE, GREEN, GREY, ORANGE, SKY, Chart
+from olr_cli.analysis.figures.sheet import Chart, Sheet
+from olr_cli.analysis.figures.style import BLUE, GREEN, GREY, ORANGE, SKY
 from olr_cli.analysis.frame import SPREAD, Key, Lack, spread, summarise
 from olr_cli.analysis.outcomes import HELD_OUT, TITLES, at_the_end, source_of
 from olr_cli.errors import unknown
@@ -52,7 +54,7 @@ def arms_at_the_end(arms: Sequence[Arm]) -> list[Chart]:
     shown = [metric for metric in TITLES if metric in values["metric"]]
     columns = style.columns_of(len(shown), 2)
     height = 0.5 + 0.15 * len(arms)
-    sheet = style.Sheet(len(shown), columns, width=style.TEXT_WIDTH, panel_height=height)
+    sheet = Sheet(len(shown), columns, width=style.TEXT_WIDTH, panel_height=height)
     for number, (axes, metric) in enumerate(zip(sheet.panels, shown, strict=True)):
         title = TITLES[metric]
         axes.set_title(style.lettered(number, title[0].upper() + title[1:]), pad=5)
@@ -122,32 +124,33 @@ def series_over(arms: Sequence[Arm], key: str) -> list[Variation]:
     Over a setting of a method, one is named by its noise, and has GRPO's arm beside it as that of None, where there is
     one. Over other keys, one is named by its method, and what else differs makes another panel.
     """
-    # Without the slope as a criterion the threshold decides nothing.
-    deciding = [
-        arm
-        for arm in arms
-        if key != THRESHOLD or (arm.olr is not None and "slope" in arm.olr.criteria)
-    ]
+    deciding = arms if key != THRESHOLD else list(filter(_uses_slope, arms))
     variations = vary(deciding, key)
     if key.startswith("method."):
         noises = [variation.first.runs[0].noise or "clean" for variation in variations]
         names = tell_apart(noises, [variation.settings("noise.") for variation in variations])
-        named = zip(variations, names, strict=True)
         return [
             replace(variation, name=name, arms=_with_grpo(variation, arms))
-            for variation, name in named
+            for variation, name in zip(variations, names, strict=True)
         ]
     variations = sorted(variations, key=_verified)
     methods = [spelt(variation.first.method) for variation in variations]
-    settings = [variation.settings() for variation in variations]
-    of_methods = [
-        {key: value for key, value in of.items() if key.startswith("method.")}
-        for of in settings
-    ]
-    names = tell_apart(methods, of_methods)
+    names = tell_apart(methods, [_of_method(variation) for variation in variations])
     panels = _panel_titles([variation.settings("method.") for variation in variations])
-    in_panels = zip(variations, names, panels, strict=True)
-    return [replace(variation, name=name, panel=panel) for variation, name, panel in in_panels]
+    return [
+        replace(variation, name=name, panel=panel)
+        for variation, name, panel in zip(variations, names, panels, strict=True)
+    ]
+
+
+def _uses_slope(arm: Arm) -> bool:
+    """Whether the slope is a criterion of an arm; without it the threshold decides nothing."""
+    return arm.olr is not None and "slope" in arm.olr.criteria
+
+
+def _of_method(variation: Variation) -> dict[str, Any]:
+    settings = variation.settings().items()
+    return {key: value for key, value in settings if key.startswith("method.")}
 
 
 def _with_grpo(variation: Variation, arms: Sequence[Arm]) -> dict[Any, Arm]:
@@ -232,12 +235,18 @@ def _rows(
     by_run = measured(arms.values(), values)
     cells = summarise(by_run)
     by_arm = by_run.group_by("metric", "arm").agg(pl.col("seed").sort(), "value")
-    seeds = {
-        Key(metric, arm): (" ".join(map(str, seeds)), found)
-        for metric, arm, seeds, found in by_arm.iter_rows()
-    }
+    runs = {Key(metric, arm): of_runs for metric, arm, *of_runs in by_arm.iter_rows()}
     values_of_key = [value for one in series for value in one.arms if value is not None]
     is_number = all(isinstance(value, int | float | Decimal) for value in values_of_key)
+    rows: list[Sequence[Any]] = []
+    for one, metric in product(series, metrics):
+        for value, arm in one.arms.items():
+            key = Key(metric, arm.name)
+            if key in cells:
+                shown = value if is_number else _category(value)[0]
+                seeds, numbers = runs[key]
+                summary = (*spread(cells[key]), " ".join(map(str, seeds)), numbers)
+                rows.append((one.key, one.panel, one.name, shown, metric, *summary))
     columns = {
         "key": str,
         "panel": str,
@@ -246,40 +255,18 @@ def _rows(
         "metric": str,
     }
     return pl.DataFrame(
-        [
-            (
-                one.key,
-                one.panel,
-                one.name,
-                value if is_number else _category(value)[0],
-                metric,
-                *spread(cells[of]),
-                *seeds[of],
-            )
-            for one in series
-            for metric in metrics
-            for value, arm in one.arms.items()
-            if (of := Key(metric, arm.name)) in cells
-        ],
-        {**columns, **SPREAD, "seeds": str, "values": pl.List(float)},
-        orient="row",
+        rows, {**columns, **SPREAD, "seeds": str, "values": pl.List(float)}, orient="row"
     )
 
 
-def _lines(
-    series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str, str]
-) -> style.Sheet:
+def _lines(series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str, str]) -> Sheet:
     names = list(dict.fromkeys(one.name for one in series))
     labels = [textwrap.fill(name.replace("_", " "), _LONGEST_LINE) for name in names]
     looks = dict(zip(names, style.looks(labels), strict=True))
-    panels = [
-        (metric, panel)
-        for metric in titles
-        for panel in dict.fromkeys(one.panel for one in series)
-    ]
+    panels = list(product(titles, dict.fromkeys(one.panel for one in series)))
     is_counted = rows.filter(pl.col("value").is_not_null())["runs"].n_unique() > 1
     columns = style.columns_of(len(panels), 2)
-    sheet = style.Sheet(len(panels), columns, width=style.TEXT_WIDTH, panel_height=2.0)
+    sheet = Sheet(len(panels), columns, width=style.TEXT_WIDTH, panel_height=2.0)
     for number, (axes, (metric, panel)) in enumerate(zip(sheet.panels, panels, strict=True)):
         axes.set_title(style.lettered(number, panel or titles[metric]))
         style.label_first(axes, number % columns, titles[metric] if panel else "")
@@ -288,35 +275,32 @@ def _lines(
             style.remark(axes, "needs scores of these runs")
             continue
         for points in _by_line(of_panel):
-            name = points["series"][0]
+            look = looks[points["series"][0]]
             sheet.lines(
                 axes,
-                {name: looks[name]},
+                {points["series"][0]: look},
                 points,
                 of="series",
                 x="value",
                 joined=_is_paired(points),
             )
-            for x, y, runs in (
-                points.select("value", "mean", "runs").iter_rows() if is_counted else ()
-            ):
-                place: dict[str, Any] = {
-                    "xytext": (0, 4),
-                    "textcoords": "offset points",
-                    "ha": "center",
-                }
-                axes.annotate(
-                    f"n={runs}", (x, y), color=style.darker(looks[name].colour), **place
-                )
-        for name, level in (
-            of_panel.filter(pl.col("value").is_null()).select("series", "mean").iter_rows()
-        ):
+            if is_counted:
+                _write_runs(axes, points, style.darker(look.colour))
+        without_olr = of_panel.filter(pl.col("value").is_null()).select("series", "mean")
+        for name, level in without_olr.iter_rows():
             axes.axhline(level, color=looks[name].colour, linestyle=style.DASHES, linewidth=0.8)
             sheet.label(axes, level, f"{looks[name].label},\nwithout OLR", looks[name].colour)
         axes.set_xlabel(_KEY_TITLES.get(series[0].key, series[0].key))
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
         style.percent_axis(axes, style.percent_limits(rows.filter(metric=metric)))
     return sheet
+
+
+def _write_runs(axes: Axes, points: pl.DataFrame, colour: str) -> None:
+    """Write above each point of how many runs it is the mean."""
+    place: dict[str, Any] = {"xytext": (0, 4), "textcoords": "offset points", "ha": "center"}
+    for x, y, runs in points.select("value", "mean", "runs").iter_rows():
+        axes.annotate(f"n={runs}", (x, y), color=colour, **place)
 
 
 # Bars -------------------------------------------------------------------------------------------------------------
@@ -350,16 +334,14 @@ def _selected(run: Run) -> dict[str, float | None]:
     return shares.collect().row(0, named=True)
 
 
-def _bars(
-    series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str, str]
-) -> style.Sheet:
+def _bars(series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str, str]) -> Sheet:
     """Per series a row of panels, one per metric: per value a bar, how its runs spread, and the mean at the right."""
     values = dict.fromkeys(value for one in series for value in one.arms)
     bars = dict(
         map(_category, sorted(values, key=lambda value: (*_CRITERIA, value).index(value)))
     )
     height = 0.45 + 0.15 * len(bars)
-    sheet = style.Sheet(
+    sheet = Sheet(
         len(series) * len(titles), len(titles), width=style.TEXT_WIDTH, panel_height=height
     )
     for number, axes in enumerate(sheet.panels):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from itertools import chain
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 from xml.etree.ElementTree import Element
 
@@ -19,7 +20,8 @@ from olr_cli import __version__
 from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.audit.answer import NOT_VERIFIED
 from olr_cli.analysis.audit.audit import Audit
-from olr_cli.analysis.figures import caption, style
+from olr_cli.analysis.figures import caption
+from olr_cli.analysis.figures.sheet import Chart, svg
 from olr_cli.analysis.histories import RolloutHistory
 from olr_cli.analysis.report.prompts import audit_data, prompt_list
 from olr_cli.analysis.report.words import STATUS_OPTIONS, VERDICT_OPTIONS, WORDS
@@ -64,8 +66,9 @@ _EPOCHS: Mapping[str, tuple[str, Callable[[float], str]]] = {
 def write_report(
     arms: Sequence[Arm],
     folder: Path,
-    drawn: Mapping[str, Sequence[style.Chart]],
+    drawn: Mapping[str, Sequence[Chart]],
     notes: Sequence[str] = (),
+    *,
     tables: Mapping[str, Table] | None = None,
     verified: Path | None = None,
 ) -> tuple[Path, list[str]]:
@@ -105,6 +108,7 @@ def write_queue(
     answer: Answer,
     judge: Judge,
     file: Path,
+    *,
     command: str,
     responses: pl.DataFrame | None,
 ) -> tuple[list[str], bool]:
@@ -185,16 +189,16 @@ def _title(arms: Sequence[Arm]) -> str:
     return f"{runs[0].recipe.name}: {len(runs)} runs in {len(arms)} arms"
 
 
-def drawings(drawn: Mapping[str, Sequence[style.Chart]]) -> Iterator[Element]:
+def drawings(drawn: Mapping[str, Sequence[Chart]]) -> Iterator[Element]:
     """The charts of figures as ``figure`` elements, each with its caption."""
     for name, charts in drawn.items():
         about = caption(name)
         for chart in charts:
             width = f"{72 * chart.figure.get_figwidth() * _PIXELS_A_POINT:.0f}"
             # Matplotlib repeats every text in a comment, and not every text may stand in XML.
-            svg = quote(_COMMENT_OR_SPACE.sub(" ", style.svg(chart)), safe=" ,:;=/()'+-.!")
+            picture = quote(_COMMENT_OR_SPACE.sub(" ", svg(chart)), safe=" ,:;=/()'+-.!")
             alt = f"{about} {chart.caption}".rstrip()
-            image = element("img", src=f"data:image/svg+xml,{svg}", alt=alt, width=width)
+            image = element("img", src=f"data:image/svg+xml,{picture}", alt=alt, width=width)
             named = element("figcaption", element("b", isolated(chart.name)), f": {about}")
             yield element("figure", element("div", image, class_="sheet"), named)
 
@@ -267,25 +271,19 @@ def recipes(arms: Sequence[Arm]) -> Iterator[Element]:
 def epochs(run: Run) -> Table:
     """One row per epoch from metrics.jsonl, epoch 0 before training; no rows if the file has nothing to show."""
     by_epoch = gathered((int(line["epoch"]), line) for line in read_metrics(run.path, "epoch"))
-    values = {
-        name: [of_epoch(name, steps) for _, steps in sorted(by_epoch.items())]
-        for name in _EPOCHS
-    }
-    shown = {name: of_epochs for name, of_epochs in values.items() if set(of_epochs) - {None}}
-    if not shown:
+    numbers = sorted(by_epoch)
+    columns = [Column("epoch")]
+    texts = [[f"{epoch}" + " (under way)" * (epoch > run.epochs) for epoch in numbers]]
+    for name, (head, as_text) in _EPOCHS.items():
+        values = [of_epoch(name, by_epoch[epoch]) for epoch in numbers]
+        if set(values) - {None}:
+            columns.append(Column(head))
+            texts.append(["" if value is None else as_text(value) for value in values])
+    if len(columns) == 1:
         return Table(
             [], nothing="metrics.jsonl has none of the metrics that are shown by epoch."
         )
-    names = [
-        f"{epoch}" if epoch <= run.epochs else f"{epoch} (under way)"
-        for epoch in sorted(by_epoch)
-    ]
-    cells = [
-        ["" if value is None else _EPOCHS[name][1](value) for value in of_epochs]
-        for name, of_epochs in shown.items()
-    ]
-    columns = [Column("epoch"), *(Column(_EPOCHS[name][0]) for name in shown)]
-    return Table([Block(columns, [Row(row) for row in zip(names, *cells, strict=True)])])
+    return Table([Block(columns, [Row(row) for row in zip(*texts, strict=True)])])
 
 
 def status(run: Run) -> str:
@@ -311,43 +309,35 @@ def _with_arrow(value: str) -> str:
     return value.replace("->", "\N{RIGHTWARDS ARROW}")
 
 
-def _settings(arm: Arm) -> Iterator[tuple[str, str]]:
+def _settings(arm: Arm) -> list[tuple[str, str]]:
+    """Return what is known of a single run, with its name; what there is none of is left out."""
     (run,) = arm.runs
-    recipe, manifest = run.recipe, read_manifest(run.path)
-
-    def size(name: str) -> str:
-        prompts = manifest.get("data", {}).get(name, {}).get("prompts")
-        return f", {prompts:,} prompts" if prompts else ""
-
-    yield "status", status(run)
-    trains = kind_of(manifest) == "training"
-    if trains:
-        yield "method", _method(arm)
-    yield "noise", run.noise or "no label is marked"
-    yield "model", recipe.model.path
-    yield "data", recipe.data.train + size("train")
-    if recipe.data.test is not None:
-        yield "held-out data", recipe.data.test + size("test")
-    train = recipe.train
+    recipe, train, manifest = run.recipe, run.recipe.train, read_manifest(run.path)
+    is_training = kind_of(manifest) == "training"
+    rate = f"learning rate {train.learning_rate}"
     a_step = f"{train.prompts_per_step} prompts a step, {train.rollouts_per_prompt} rollouts a prompt"
-    if trains:
-        yield (
-            "training",
-            f"{train.epochs} epochs, {a_step}, learning rate {train.learning_rate}",
-        )
-    else:
-        yield "rollouts", f"without training: {train.epochs} visits, {a_step}"
-    yield "seed", str(recipe.seed)
-    where = [
-        str(manifest[name]) for name in ("engine", "device", "dtype") if manifest.get(name)
-    ]
-    yield "engine", ", ".join(where) or recipe.engine.name
-    versions = ", ".join(
-        f"{name} {version}" for name, version in manifest.get("versions", {}).items()
-    )
-    if versions:
-        yield "versions", versions
-    yield "run directory", str(run.path)
+    where = (manifest.get(name) for name in ("engine", "device", "dtype"))
+    versions = manifest.get("versions", {}).items()
+    facts = {
+        "status": status(run),
+        "method": _method(arm) if is_training else "",
+        "noise": run.noise or "no label is marked",
+        "model": recipe.model.path,
+        "data": f"{recipe.data.train}{_size(manifest, 'train')}",
+        "held-out data": recipe.data.test and f"{recipe.data.test}{_size(manifest, 'test')}",
+        "training": f"{train.epochs} epochs, {a_step}, {rate}" if is_training else "",
+        "rollouts": "" if is_training else f"without training: {train.epochs} visits, {a_step}",
+        "seed": str(recipe.seed),
+        "engine": ", ".join(map(str, filter(None, where))) or recipe.engine.name,
+        "versions": ", ".join(f"{name} {version}" for name, version in versions),
+        "run directory": str(run.path),
+    }
+    return [(name, text) for name, text in facts.items() if text]
+
+
+def _size(manifest: Mapping[str, Any], data: str) -> str:
+    prompts = manifest.get("data", {}).get(data, {}).get("prompts")
+    return f", {prompts:,} prompts" if prompts else ""
 
 
 def _method(arm: Arm) -> str:

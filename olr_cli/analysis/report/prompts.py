@@ -1,13 +1,11 @@
-"""The list of prompts, for the page's script: what an audit says of each label, every prompt's history as arrays, its
-question and a few responses.
-"""
+"""The list of prompts, for the page's script: what an audit says of each label, its question and a few responses."""
 
 from __future__ import annotations
 
 import base64
 import json
 import zlib
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -17,7 +15,6 @@ from xml.etree.ElementTree import Element
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from olr_cli.analysis.arms import Arm, find_runs
 from olr_cli.analysis.audit.audit import Audit, audit, audit_history
@@ -26,15 +23,18 @@ from olr_cli.analysis.audit.export import evidence
 from olr_cli.analysis.audit.tally import Tally
 from olr_cli.analysis.histories import RolloutHistory
 from olr_cli.analysis.report import texts
-from olr_cli.analysis.report.words import GIVEN, NO_MAJORITY, OTHER, RIGHT, SOURCES, WRONG_LABEL
+from olr_cli.analysis.report.prompt_histories import (
+    Array,
+    PromptHistories,
+    histories_of_log,
+    prompt_histories,
+)
 from olr_cli.answers import Judge
 from olr_cli.data.logs import natural
-from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL, Prompt
+from olr_cli.data.prompts import NEVER_REWARDED, Prompt
 from olr_cli.errors import UserError
 from olr_cli.runs.stored import Run
 from olr_cli.tables.html import element
-
-Array = NDArray[Any]
 
 MOST_RUNS = 10
 """Runs whose prompts can be browsed."""
@@ -42,15 +42,17 @@ MOST_RUNS = 10
 MOST_PROMPTS = 5_000
 """Prompts of a run or log that the list shows: nobody reads more, and a page of more is slow."""
 
-_SHOWN = (
-    "status",
-    "rank",
-    "confidence",
-    "given_label",
-    "proposed_label",
-    "proposal_confidence",
-    "change",
-)
+_SHOWN: Mapping[str, Callable[[Any], Any]] = {
+    "status": str,
+    "rank": lambda rank: rank,
+    "confidence": lambda chance: None if chance is None else round(chance, 3),
+    # Never cut: it may be exported as verified.
+    "given_label": lambda label: None if label == NEVER_REWARDED else label,
+    "proposed_label": lambda label: label and texts.shortened(label),
+    "proposal_confidence": lambda chance: None if chance is None else round(chance, 3),
+    "change": str,
+}
+"""Columns of the verdicts that the list has, and how a value stands there."""
 _MOST_ANSWERS = 6
 
 MOST_TEXT = 16_000_000
@@ -60,26 +62,6 @@ PROMPTS_A_BLOCK = 50
 """Responses are unpacked when a prompt is opened, those of so many prompts at once."""
 
 _NO_QUESTIONS = "The questions are not shown: the log has no column of prompts. An audit given the data set shows them."
-
-_ANSWERS = ("true_answer", "given_label", "majority_answer", "effective_label")
-_COLUMNS = (
-    *(
-        "prompt_id",
-        "visit",
-        "step",
-        "noise_type",
-        "given_label_count",
-        "majority_count",
-        "rollouts",
-    ),
-    *(
-        "label_source",
-        "majority_is_correct",
-        "majority_is_noisy_label",
-        "effective_label_is_correct",
-    ),
-    *_ANSWERS,
-)
 
 
 @dataclass(frozen=True)
@@ -106,37 +88,26 @@ class Labels:
 
     @classmethod
     def of(cls, result: Audit, prompts: Mapping[str, Prompt], judge: Judge) -> Labels:
-        """The prompts that an audit doubts most, with its verdicts."""
-        first = result.prompts.sort("is_verified", descending=True, maintain_order=True).head(
-            MOST_PROMPTS
-        )
-        rows = {row["prompt_id"]: row for row in first.iter_rows(named=True)}
-        ids = sorted(rows, key=natural)
+        """Return the prompts that an audit doubts most, with its verdicts."""
+        verdicts = result.prompts.sort("is_verified", descending=True, maintain_order=True)
+        first = verdicts.head(MOST_PROMPTS).iter_rows(named=True)
+        rows = sorted(first, key=lambda row: natural(row["prompt_id"]))
+        ids = [row["prompt_id"] for row in rows]
         values: dict[str, list[Any]] = {
-            name: [rows[prompt][name] for prompt in ids] for name in _SHOWN
+            name: [shown(row[name]) for row in rows] for name, shown in _SHOWN.items()
         }
+        proposals = [row["proposed_label"] for row in rows]
         truths = [prompts[name].asked(prompts[name].true_answer) for name in ids]
-        right = is_right(values["proposed_label"], truths, judge)
-        for name in ("confidence", "proposal_confidence"):
-            values[name] = [
-                None if value is None else round(value, 3) for value in values[name]
-            ]
-        # The given label is never cut: it may be exported as verified.
-        values["given_label"] = [
-            None if label == NEVER_REWARDED else label for label in values["given_label"]
-        ]
-        values["proposed_label"] = [
-            text and texts.shortened(text) for text in values["proposed_label"]
-        ]
+        right = is_right(proposals, truths, judge)
         values["proposal_is_right"] = [
             None if np.isnan(verdict) else bool(verdict) for verdict in right
         ]
-        values["evidence"] = [texts.shortened(evidence(rows[name])) for name in ids]
+        values["evidence"] = [texts.shortened(evidence(row)) for row in rows]
         answers = _answers(result.tally, set(ids))
         values["answers"] = [answers.get(name) for name in ids]
         notes = [f"Audit: {warning}." for warning in result.warnings]
         questions = texts.asked(prompts[name] for name in ids if prompts[name].messages)
-        return cls(ids, len(result.prompts) - len(ids), values, questions, notes)
+        return cls(ids, len(verdicts) - len(ids), values, questions, notes)
 
 
 def audited_labels(run: Run, verified: Path | None = None) -> Labels:
@@ -262,7 +233,7 @@ def audit_data(
     if history.is_run:
         (run,) = find_runs([history.source])
         return _run_data("run0", run, labels, MOST_TEXT, facts), notes
-    histories = _of_log(history, labels.ids)
+    histories = histories_of_log(history, labels.ids)
     facts |= {
         "run": str(history.source),
         "questionsNote": "" if labels.questions else _NO_QUESTIONS,
@@ -275,9 +246,16 @@ def audit_data(
         if by_prompt
         else "The log has answers and no responses."
     )
-    return _elements(
-        "run0", histories, facts, labels, labels.questions, by_prompt, MOST_TEXT
-    ), notes
+    elements = _elements(
+        "run0",
+        histories,
+        facts,
+        labels,
+        questions=labels.questions,
+        by_prompt=by_prompt,
+        budget=MOST_TEXT,
+    )
+    return elements, notes
 
 
 def _run_data(
@@ -301,7 +279,15 @@ def _run_data(
         f" {responses['visit'].n_unique()} of {histories.header['visits']} visits, cut to {longest:,} characters.",
         **facts,
     }
-    return _elements(prefix, histories, facts, labels, questions, by_prompt, budget)
+    return _elements(
+        prefix,
+        histories,
+        facts,
+        labels,
+        questions=questions,
+        by_prompt=by_prompt,
+        budget=budget,
+    )
 
 
 def _elements(
@@ -309,10 +295,12 @@ def _elements(
     histories: PromptHistories,
     facts: Mapping[str, Any],
     labels: Labels,
+    *,
     questions: Mapping[str, tuple[str, str]],
     by_prompt: Sequence[Any],
     budget: int,
 ) -> list[Element]:
+    """Return the elements that hold the data of a run's or log's prompts; `budget` is of characters of questions."""
     header = {
         **histories.header,
         **facts,
@@ -354,125 +342,3 @@ def _data(name: str, kind: str, content: bytes) -> Element:
     """An inert ``script`` element: base64 (RFC 4648) of a zlib stream (RFC 1950)."""
     packed = base64.b64encode(zlib.compress(content)).decode("ascii")
     return element("script", packed, type="text/plain", id=name, data_kind=kind)
-
-
-@dataclass(frozen=True)
-class PromptHistories:
-    """The prompts of a run.
-
-    Attributes:
-        header: JSON values: ids (P of them, in natural order), visits (V, the largest number of visits of any prompt),
-            rollouts (K), strings (every answer and label once, long ones cut; the first stands for none), sentinel (its
-            place among the strings, or -1), noiseTypes (the empty one stands for unknown) and sources.
-        arrays: a value a prompt, shape (P,): noise (index into noiseTypes), given, true (into strings), last (visits
-            made), label_right (of the last label: 0 unknown, 1 wrong, 2 right); a value a visit, prompt by prompt,
-            shape (P V,): kind, votes, majority, label (into strings), source (into sources).
-        ends: columns prompt_id, visit, step: first and last visit of every prompt.
-        middle: the same columns: all other visits.
-    """
-
-    header: dict[str, Any]
-    arrays: dict[str, Array]
-    ends: pl.DataFrame
-    middle: pl.DataFrame
-
-
-def prompt_histories(run: Run, ids: Sequence[str]) -> PromptHistories:
-    """The histories of some prompts of a run."""
-    labels = run.labels.select(_COLUMNS).filter(pl.col("prompt_id").is_in(ids))
-    rows = labels.with_columns(_kind().alias("kind")).collect()
-    visits = int(rows["visit"].max())  # type: ignore[arg-type]  # of a column that is not empty
-    prompt = rows["prompt_id"].cast(pl.Enum(ids)).to_physical().to_numpy().astype(np.int64)
-    visit = rows["visit"].to_numpy()
-    last = np.zeros(len(ids), dtype=np.int64)
-    np.maximum.at(last, prompt, visit)
-    final = visit == last[prompt]
-    visits_made, is_end = (
-        rows.select("prompt_id", "visit", "step"),
-        pl.Series(final) | (rows["visit"] == 1),
-    )
-    strings = ["", *sorted({text for name in _ANSWERS for text in rows[name].unique() if text})]
-    noise_types = rows["noise_type"].fill_null("").unique().sort().to_list()
-
-    def of_prompts(values: pl.Series) -> Array:
-        filled = np.zeros(len(ids), dtype=np.int64)
-        filled[prompt[final]] = values.to_numpy()[final]
-        return filled
-
-    def of_visits(values: pl.Series) -> Array:
-        filled = np.zeros(len(ids) * visits, dtype=np.int64)
-        filled[prompt * visits + visit - 1] = values.to_numpy()
-        return filled
-
-    return PromptHistories(
-        header={
-            "ids": ids,
-            "visits": visits,
-            "rollouts": rows["rollouts"].max(),
-            "strings": [*map(texts.shortened, strings)],
-            "sentinel": strings.index(SENTINEL) if SENTINEL in strings else -1,
-            "noiseTypes": noise_types,
-            "sources": ["", *SOURCES],
-        },
-        arrays={
-            "noise": of_prompts(_codes(rows["noise_type"].fill_null(""), noise_types)),
-            "given": of_prompts(_codes(rows["given_label"], strings)),
-            "true": of_prompts(_codes(rows["true_answer"], strings)),
-            "last": last,
-            "label_right": of_prompts(
-                (rows["effective_label_is_correct"].cast(pl.Int64) + 1).fill_null(0)
-            ),
-            "kind": of_visits(rows["kind"]),
-            "votes": of_visits(rows["majority_count"]),
-            "majority": of_visits(_codes(rows["majority_answer"], strings)),
-            "label": of_visits(_codes(rows["effective_label"], strings)),
-            "source": of_visits(_codes(rows["label_source"], SOURCES) + 1),
-        },
-        ends=visits_made.filter(is_end),
-        middle=visits_made.filter(~is_end),
-    )
-
-
-def _of_log(history: RolloutHistory, ids: Sequence[str]) -> PromptHistories:
-    """Prompts of a log, of which no label was ever decided: only their true answers, if known."""
-    truths = [history.prompts[name].true_answer or "" for name in ids]
-    strings = ["", *sorted(set(truths) - {""})]
-    places = {text: place for place, text in enumerate(strings)}
-    header = {
-        "ids": ids,
-        "visits": 0,
-        "rollouts": None,
-        "strings": [*map(texts.shortened, strings)],
-        "sentinel": -1,
-        "noiseTypes": [""],
-        "sources": [""],
-    }
-    nobody = pl.DataFrame()
-    return PromptHistories(
-        header, {"true": np.array([places[text] for text in truths])}, nobody, nobody
-    )
-
-
-def _kind() -> pl.Expr:
-    # The majority is the one class with the most rollouts (R9): a label that as many match is the majority.
-    is_given = pl.col("given_label").is_not_null() & (
-        pl.col("given_label_count") >= pl.col("majority_count")
-    )
-    right = pl.col("majority_is_correct").cast(pl.Boolean)
-    is_noise = pl.col("majority_is_noisy_label").cast(pl.Boolean).fill_null(value=False)
-    return (
-        pl.when(pl.col("majority_count") == 0)
-        .then(NO_MAJORITY)
-        .when(right.fill_null(value=False))
-        .then(RIGHT)
-        .when(is_noise | (is_given & right.is_not_null()))
-        .then(WRONG_LABEL)
-        .when(is_given)
-        .then(GIVEN)
-        .otherwise(OTHER)
-    )
-
-
-def _codes(values: pl.Series, among: Sequence[str]) -> pl.Series:
-    """The place of each value among others; null is 0."""
-    return values.cast(pl.Enum(among)).to_physical().cast(pl.Int64).fill_null(0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from olr_cli.analysis.audit.audit import STATUSES
+from olr_cli.analysis.audit.verdicts import STATUSES
 from olr_cli.data.verified import VERDICTS
 from olr_cli.supervision.types import LabelSource
 from olr_cli.tables.html import element

@@ -52,7 +52,8 @@ def count(
         return arms_table(arms, baseline, reference)
     from olr_cli.analysis.frame import Lack
     from olr_cli.analysis.tables.cost_table import cost_table
-    from olr_cli.analysis.tables.paper import PaperTable, compared_with
+    from olr_cli.analysis.tables.layout import compared_with
+    from olr_cli.analysis.tables.paper import PaperTable
 
     if baseline is not None or reference is not None:
         compares = f"with {compared_with(name)[1]}" if name in PAPER_TABLES else "no arms"

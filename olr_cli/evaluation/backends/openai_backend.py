@@ -16,8 +16,8 @@ import os
 import random
 import re
 from base64 import b64encode
-from collections import defaultdict
 from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import httpx
@@ -26,7 +26,14 @@ from olr_cli.data.chat import Message, message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.errors import UserError, did_you_mean, first_line, shortened
-from olr_cli.evaluation.backends import Backend, BackendOptions, GenerationRequest, Sampling
+from olr_cli.evaluation.backends import (
+    Backend,
+    BackendOptions,
+    GenerationRequest,
+    Sampled,
+    Sampling,
+    whole_requests,
+)
 from olr_cli.files import storable
 from olr_cli.supervision import Rollout
 
@@ -100,6 +107,23 @@ class _BadReply(Exception):
     """A reply that is no answer; the message says why."""
 
 
+@dataclass
+class _Losses:
+    """How many samples are lost, in all and one after the other, and why the last one is."""
+
+    total: int = 0
+    in_a_row: int = 0
+    reason: str = ""
+
+    def count(self, answer: Rollout | str) -> Rollout | None:
+        """Return the rollout; None if it is lost, which is counted."""
+        if isinstance(answer, Rollout):
+            self.in_a_row = 0
+            return answer
+        self.total, self.in_a_row, self.reason = self.total + 1, self.in_a_row + 1, answer
+        return None
+
+
 class OpenAIBackend(Backend):
     """Generation by a server that speaks the OpenAI API: vLLM's, SGLang's, llama.cpp's, OpenAI's own.
 
@@ -121,35 +145,19 @@ class OpenAIBackend(Backend):
             )
         self.model, self.tokenizer, self.context, self.chat = model, None, None, chat
         self.concurrency, self.timeout = options.concurrency or 64, options.timeout or 600.0
-        try:
-            self._url = httpx.URL(options.url or "")
-        except httpx.InvalidURL:
-            self._url = httpx.URL()
-        if (
-            self._url.scheme not in ("http", "https")
-            or not self._url.host
-            or (self._url.port or 0) > 65535
-        ):
-            raise UserError(
-                "this is no URL of a server; give one like http://host:8000/v1", "url"
-            )
+        self._url = _url(options.url or "")
         path = self._url.path.rstrip("/")
         self._shown = str(
             self._url.copy_with(path=path, userinfo=b"", query=None, fragment=None)
         )
         self._refused: set[str] = set()
-        self._key = os.environ.get(KEY, "").strip()
-        if not (self._key.isascii() and self._key.isprintable()):
+        key = os.environ.get(KEY, "").strip()
+        if not (key.isascii() and key.isprintable()):
             raise UserError(
                 f"{KEY} has a character that no key has (a line break, or no ASCII); set it again"
             )
-        self.headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        login, query = self._url.userinfo.decode(), self._url.query.decode()
-        basic = b64encode(f"{self._url.username}:{self._url.password}".encode()).decode()
-        passwords = (login.partition(":")[2], self._url.password)
-        secrets = (basic, login, *passwords, query, *self._url.params.values())
-        # Shorter ones are parts of ordinary words.
-        self._secrets = [*filter(None, [self._key]), *(it for it in secrets if len(it) > 3)]
+        self.headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._secrets = [key] * bool(key) + _secrets_in(self._url)
         self.facts = {
             "name": "openai",
             "model_digest": f"server:{model}",
@@ -175,32 +183,29 @@ class OpenAIBackend(Backend):
         self, requests: Sequence[GenerationRequest], sampling: Sampling
     ) -> Generator[Mapping[int, list[Rollout | None]], None, None]:
         """See `Backend`; a sample that is lost is None, and once all others are there, an error says so."""
-        written: dict[int, dict[int, Rollout | None]] = defaultdict(dict)
+        return whole_requests(requests, self._samples(requests, sampling))
+
+    def _samples(
+        self, requests: Sequence[GenerationRequest], sampling: Sampling
+    ) -> Generator[list[Sampled], None, None]:
+        """Yield every `_WAITED` seconds the samples that have arrived or are lost."""
         wanted = left = sum(len(request.seeds) for request in requests)
-        lost, in_a_row, reason = 0, 0, ""
-        yield {number: [] for number, request in enumerate(requests) if not request.seeds}
+        losses = _Losses()
         arrived: list[_Answer] = []
         loop = asyncio.new_event_loop()
         asking = loop.create_task(self._ask_all(requests, sampling, arrived.append))
         try:
             while left:
                 loop.run_until_complete(asyncio.wait({asking}, timeout=_WAITED))
-                finished: dict[int, list[Rollout | None]] = {}
-                for number, sample, answer in arrived:
-                    left -= 1
-                    is_lost = isinstance(answer, str)
-                    lost, in_a_row = lost + is_lost, in_a_row + 1 if is_lost else 0
-                    reason = answer if isinstance(answer, str) else reason
-                    written[number][sample] = None if isinstance(answer, str) else answer
-                    if len(written[number]) == len(requests[number].seeds):
-                        samples = written.pop(number)
-                        finished[number] = [samples[sample] for sample in range(len(samples))]
+                left -= len(arrived)
+                part = [(number, sample, losses.count(it)) for number, sample, it in arrived]
                 arrived.clear()
-                yield finished
-                if in_a_row >= MOST_LOST:
+                yield part
+                if losses.in_a_row >= MOST_LOST:
                     raise UserError(
-                        f"{self._shown} did not answer {in_a_row} requests in a row, in {ATTEMPTS} attempts each"
-                        f" ({reason}); see to the server, or lower the concurrency, and run the same command again"
+                        f"{self._shown} did not answer {losses.in_a_row} requests in a row, in {ATTEMPTS} attempts each"
+                        f" ({losses.reason}); see to the server, or lower the concurrency, and run the same command"
+                        " again"
                     )
                 if asking.done() and (error := asking.exception()) is not None:
                     raise error.exceptions[0] if isinstance(error, ExceptionGroup) else error
@@ -208,10 +213,10 @@ class OpenAIBackend(Backend):
             asking.cancel()
             loop.run_until_complete(asyncio.gather(asking, return_exceptions=True))
             loop.close()
-        if lost:
+        if losses.total:
             raise UserError(
-                f"{lost} of {wanted} samples are lost: {self._shown} did not answer in {ATTEMPTS} attempts ({reason});"
-                " the others are stored, and the same command asks for these again"
+                f"{losses.total} of {wanted} samples are lost: {self._shown} did not answer in {ATTEMPTS} attempts"
+                f" ({losses.reason}); the others are stored, and the same command asks for these again"
             )
 
     async def _ask_all(
@@ -404,16 +409,12 @@ class OpenAIBackend(Backend):
         return self._without_secrets(": ".join(filter(None, (kind, first_line(error)))))
 
     def _rollout(self, reply: httpx.Response) -> Rollout:
-        """The response in a completion; a server that does not count tokens, or miscounts them, leaves it open."""
+        """Return the response in a completion; its tokens are left open if the server does not count or miscounts."""
         try:
             content = reply.json()
-            is_error = bool(content.get("error"))
-            # Nobody asks for several choices, but a server may send some, in any order.
-            choice = (
-                {} if is_error else min(content["choices"], key=lambda it: it.get("index") or 0)
-            )
+            choice = _choice(content)
             end = _end_of(choice)
-            if is_error or choice.get("error") or end in _FAILED:
+            if content.get("error") or choice.get("error") or end in _FAILED:
                 detail = f", finish reason '{end}'" if end else ""
                 raise _BadReply(
                     f"its reply of status 200 is an error{detail}{self._said(reply)}"
@@ -434,6 +435,37 @@ class OpenAIBackend(Backend):
         return Rollout(
             storable(text), tokens if is_count else None, end in _CUT, ended_by=ended_by
         )
+
+
+def _choice(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the first choice of a completion; an empty one of an error.
+
+    Nobody asks for several choices, but a server may send some, in any order.
+    """
+    if content.get("error"):
+        return {}
+    choices: Sequence[Mapping[str, Any]] = content["choices"]
+    return min(choices, key=lambda it: it.get("index") or 0)
+
+
+def _url(text: str) -> httpx.URL:
+    """Return the address of a server."""
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL:
+        url = httpx.URL()
+    if url.scheme not in ("http", "https") or not url.host or (url.port or 0) > 65535:
+        raise UserError("this is no URL of a server; give one like http://host:8000/v1", "url")
+    return url
+
+
+def _secrets_in(url: httpx.URL) -> list[str]:
+    """Return what of a URL may be secret: user and password, as they are written or sent, and the query."""
+    login, query = url.userinfo.decode(), url.query.decode()
+    basic = b64encode(f"{url.username}:{url.password}".encode()).decode()
+    written, password = login.partition(":")[2], url.password
+    parts = (basic, login, written, password, query, *url.params.values())
+    return [part for part in parts if len(part) > 3]  # shorter ones are parts of ordinary words
 
 
 def _end_of(choice: Mapping[str, Any]) -> str:

@@ -76,39 +76,44 @@ class TransformersBackend(Backend):
             while first < len(numbers):
                 rows = self._rows(len(tokens[numbers[first]]) + limit)
                 batch = numbers[first : first + max(1, rows // max(1, samples))]
-                yield self._respond(
-                    batch, [tokens[n] for n in batch], requests, rows, limit, sampling
+                rollouts = self._respond(
+                    [requests[n] for n in batch],
+                    [tokens[n] for n in batch],
+                    limit,
+                    sampling,
+                    rows=rows,
                 )
+                yield dict(zip(batch, rollouts, strict=True))
                 first += len(batch)
 
     def _respond(
         self,
-        numbers: Sequence[int],
-        prompts: Sequence[list[int]],
         requests: Sequence[GenerationRequest],
-        rows: int,
+        prompts: Sequence[list[int]],
         limit: int,
         sampling: Sampling,
-    ) -> dict[int, list[Rollout]]:
-        """The rollouts of requests with the same number of samples, `rows` responses at a time."""
-        rollouts: dict[int, list[Rollout]] = {number: [] for number in numbers}
-        for first in range(0, len(requests[numbers[0]].seeds), rows):
-            seeds_PG = [requests[number].seeds[first : first + rows] for number in numbers]
+        *,
+        rows: int,
+    ) -> list[list[Rollout]]:
+        """Return the rollouts of requests with the same number of samples, drawn `rows` responses at a time."""
+        rollouts_PG: list[list[Rollout]] = [[] for _ in requests]
+        for first in range(0, len(requests[0].seeds), rows):
+            seeds_PG = [request.seeds[first : first + rows] for request in requests]
             written = sample(
                 self._policy,
                 prompts,
                 np.array(seeds_PG, dtype=np.uint64),
                 **asdict(replace(sampling, max_new_tokens=limit)),
-                batch_tokens=len(numbers) * rows * (max(map(len, prompts)) + limit),
+                batch_tokens=len(requests) * rows * (max(map(len, prompts)) + limit),
             )
             names, values_PG = zip(*written.statistics.items(), strict=True)
             columns_PG = (written.texts_PG, *(values.tolist() for values in values_PG))
-            for number, *columns_G in zip(numbers, *columns_PG, strict=True):
-                rollouts[number] += [
+            for rollouts_G, *columns_G in zip(rollouts_PG, *columns_PG, strict=True):
+                rollouts_G += [
                     Rollout(text, **dict(zip(names, values, strict=True)))
                     for text, *values in zip(*columns_G, strict=True)
                 ]
-        return rollouts
+        return rollouts_PG
 
     def _rows(self, longest: int) -> int:
         """How many responses, of `longest` tokens with their prompts, are a batch."""

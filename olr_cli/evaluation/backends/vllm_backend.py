@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import os
-from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
@@ -38,8 +37,10 @@ from olr_cli.evaluation.backends import (
     Backend,
     BackendOptions,
     GenerationRequest,
+    Sampled,
     Sampling,
     model_digest,
+    whole_requests,
 )
 from olr_cli.files import read_json
 from olr_cli.supervision import Rollout
@@ -134,8 +135,14 @@ class VllmBackend(Backend):
 
     def stream(
         self, requests: Sequence[GenerationRequest], sampling: Sampling
-    ) -> Generator[Mapping[int, list[Rollout]], None, None]:
-        """See `Backend`; one yield a step of the engine.
+    ) -> Generator[Mapping[int, Sequence[Rollout | None]], None, None]:
+        """See `Backend`; one yield a step of the engine."""
+        return whole_requests(requests, self._samples(requests, sampling))
+
+    def _samples(
+        self, requests: Sequence[GenerationRequest], sampling: Sampling
+    ) -> Generator[list[Sampled], None, None]:
+        """Yield after each step of the engine the samples that have finished.
 
         A sample is a request of its own. The engine always has `WAITING` of them to begin with when others finish.
         """
@@ -148,51 +155,47 @@ class VllmBackend(Backend):
         self._seed = next((seed for request in requests for seed in request.seeds), 0) % 2**31
         self._make_room(max(map(len, tokens)), sampling)
         engine = self._llm.llm_engine
-        coming = (
-            (number, sample)
-            for number, request in enumerate(requests)
-            for sample in range(len(request.seeds))
-        )
+        most = engine.vllm_config.scheduler_config.max_num_seqs + WAITING
         adapter = (
             LoRARequest("adapter", 1, str(self._adapter)) if self._adapter is not None else None
         )
-        written: dict[int, dict[int, Rollout]] = defaultdict(dict)
+        coming = self._coming(requests, limits, sampling)
         running: dict[str, tuple[int, int]] = {}
-        settings = {limit: self._settings(sampling, limit) for limit in set(limits)}
-        seeded = sampling.temperature and self._seed_each
-        most = engine.vllm_config.scheduler_config.max_num_seqs + WAITING
         try:
-            yield {number: [] for number, request in enumerate(requests) if not request.seeds}
             while True:
-                for number, sample in islice(coming, most - len(running)):
+                for number, sample, params in islice(coming, most - len(running)):
                     name = f"{number}-{sample}"
-                    params = settings[limits[number]]
-                    if seeded:
-                        params = copy(params)
-                        params.seed = requests[number].seeds[sample] & _SEED_BITS
-                    engine.add_request(
-                        name, {"prompt_token_ids": tokens[number]}, params, lora_request=adapter
-                    )
+                    prompt = {"prompt_token_ids": tokens[number]}
+                    engine.add_request(name, prompt, params, lora_request=adapter)
                     running[name] = number, sample
                 if not running:
                     return
-                finished: dict[int, list[Rollout]] = {}
+                part: list[Sampled] = []
                 for output in self._step(engine):
                     if output.finished:
                         number, sample = running.pop(output.request_id)
                         rollout = self._rollout(
                             output.outputs[0], opened[number], sampling.stop
                         )
-                        written[number][sample] = rollout
-                        if len(written[number]) == len(requests[number].seeds):
-                            samples = written.pop(number)
-                            finished[number] = [
-                                samples[sample] for sample in range(len(samples))
-                            ]
-                yield finished
+                        part.append((number, sample, rollout))
+                yield part
         finally:
             if running:
                 engine.abort_request(list(running))
+
+    def _coming(
+        self, requests: Sequence[GenerationRequest], limits: Sequence[int], sampling: Sampling
+    ) -> Iterator[tuple[int, int, Any]]:
+        """Yield every sample, by the number of its request and its own, with vLLM's parameters."""
+        params_of = {limit: self._settings(sampling, limit) for limit in set(limits)}
+        is_seeded = sampling.temperature and self._seed_each
+        for number, request in enumerate(requests):
+            for sample, seed in enumerate(request.seeds):
+                params = params_of[limits[number]]
+                if is_seeded:
+                    params = copy(params)
+                    params.seed = seed & _SEED_BITS
+                yield number, sample, params
 
     def _step(self, engine: Any) -> Any:
         try:

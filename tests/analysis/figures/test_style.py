@@ -11,7 +11,8 @@ from matplotlib.text import Annotation
 
 from olr_cli.analysis import figures
 from olr_cli.analysis.figures import style
-from olr_cli.analysis.figures.style import Look, declutter
+from olr_cli.analysis.figures.sheet import Sheet, declutter, save
+from olr_cli.analysis.figures.style import Look
 
 ROWS = pl.DataFrame(
     {"metric": ["m"] * 3, "epoch": [1, 2, 3], "mean": [0.2, 0.4, 0.5], "sd": [0.1, None, 0.05]}
@@ -20,7 +21,7 @@ ROWS = pl.DataFrame(
 
 def chart(name="chart"):
     with style.applied():
-        sheet = style.Sheet(1, 1, width=3.25, panel_height=2.0)
+        sheet = Sheet(1, 1, width=3.25, panel_height=2.0)
         axes = sheet.panels[0]
         style.epoch_axis(axes, 3)
         style.percent_axis(axes, style.percent_limits(ROWS))
@@ -35,7 +36,7 @@ def chart(name="chart"):
 
 @pytest.mark.real_figures
 def test_a_chart_is_saved_as_png_of_300_dpi_pdf_and_csv(tmp_path):
-    png, pdf, csv = style.save(chart(), tmp_path / "new" / "folder", pdf=True)
+    png, pdf, csv = save(chart(), tmp_path / "new" / "folder", pdf=True)
     header = png.read_bytes()[:24]
     assert header[:8] == b"\x89PNG\r\n\x1a\n"
     size = int.from_bytes(header[16:20], "big"), int.from_bytes(header[20:24], "big")
@@ -66,7 +67,7 @@ def spread(rows, limits=(0, 1)):
         metric=pl.lit("m")
     )
     with style.applied():
-        sheet = style.Sheet(1, 1, width=3.25, panel_height=2.0)
+        sheet = Sheet(1, 1, width=3.25, panel_height=2.0)
         sheet.panels[0].set_ylim(limits)
         sheet.lines(sheet.panels[0], {"m": Look("line", style.BLUE)}, rows)
         return sheet.chart("chart", rows, caption="More.").caption
@@ -93,7 +94,7 @@ def test_the_caption_says_how_many_runs_what_bands_are_and_where_they_are_cut(ro
 def test_a_caption_and_a_legend_make_the_figure_higher_and_hide_nothing():
     names = [f"_{'long ' * number}name ${number}$" for number in range(1, 9)]
     with style.applied():
-        sheet = style.Sheet(1, 1, width=3.25, panel_height=1.0)
+        sheet = Sheet(1, 1, width=3.25, panel_height=1.0)
         sheet.legend([Line2D([], [], label=name) for name in names])
         figure = sheet.chart("chart", ROWS, caption="Many words. " * 30).figure
         figure.draw_without_rendering()
@@ -125,7 +126,7 @@ def test_a_folder_that_cannot_be_written_is_the_users_to_mend(tmp_path, monkeypa
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", full)
-    assert "the disk is full" in refusal(style.save, chart(), tmp_path)
+    assert "the disk is full" in refusal(save, chart(), tmp_path)
     assert not list(tmp_path.iterdir())
 
 
@@ -134,9 +135,9 @@ def test_the_same_rows_give_the_same_bytes_whatever_the_users_own_matplotlib_set
 ):
     import matplotlib
 
-    plain = style.save(chart(), tmp_path / "plain")
+    plain = save(chart(), tmp_path / "plain")
     with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "savefig.dpi": 10}):
-        styled = style.save(chart(), tmp_path / "styled")
+        styled = save(chart(), tmp_path / "styled")
         assert matplotlib.rcParams["font.size"] == 30
     assert [file.read_bytes() for file in plain] == [file.read_bytes() for file in styled]
 
@@ -145,7 +146,7 @@ def test_the_same_rows_give_the_same_bytes_whatever_the_users_own_matplotlib_set
     ("epochs", "ticks"), [(1, [1]), (4, [1, 2, 3, 4]), (10, [2, 4, 6, 8, 10])]
 )
 def test_ticks_of_epochs_are_few_whole_and_within_the_run(epochs, ticks):
-    sheet = style.Sheet(1, 1, width=3.25, panel_height=2.0)
+    sheet = Sheet(1, 1, width=3.25, panel_height=2.0)
     style.epoch_axis(sheet.panels[0], epochs)
     low, high = sheet.panels[0].get_xlim()
     assert [tick for tick in sheet.panels[0].get_xticks() if low <= tick <= high] == ticks
@@ -190,7 +191,7 @@ def test_labels_with_room_stay_and_crowded_ones_share_the_displacement(wanted, h
 
 def test_the_written_labels_do_not_overlap_on_the_page():
     with style.applied():
-        sheet = style.Sheet(2, 2, width=5.5, panel_height=1.6)
+        sheet = Sheet(2, 2, width=5.5, panel_height=1.6)
         for axes in sheet.panels:
             axes.set_ylim(0, 1)
             for y, text in (

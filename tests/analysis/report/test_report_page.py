@@ -11,7 +11,7 @@ import pytest
 from histories import write_history
 from pages import read, report
 
-from olr_cli.analysis.audit.audit import STATUSES
+from olr_cli.analysis.audit.verdicts import STATUSES
 from olr_cli.analysis.report.words import RIGHT, SOURCES
 from olr_cli.data.verified import VERDICTS
 from olr_cli.runs.locks import held

@@ -9,7 +9,8 @@ from pages import label, rollout, write_run
 from olr_cli.analysis.arms import find_runs
 from olr_cli.analysis.audit.audit import audit, audit_history
 from olr_cli.analysis.report import texts
-from olr_cli.analysis.report.prompts import audited_labels, prompt_histories, prompt_list
+from olr_cli.analysis.report.prompt_histories import prompt_histories
+from olr_cli.analysis.report.prompts import audited_labels, prompt_list
 from olr_cli.analysis.report.words import (
     GIVEN,
     NO_MAJORITY,

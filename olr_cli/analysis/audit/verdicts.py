@@ -1,0 +1,208 @@
+"""The verdicts on the labels of P prompts, from the votes and from what is verified.
+
+The verdicts are one frame, one row per prompt in the order of the queue:
+
+| column | |
+|---|---|
+| rank | place in the queue, from 1; null without a label, or where the label is verified |
+| status | of `STATUSES` |
+| given_label, proposed_label | the proposal is the likeliest answer by the votes alone, where it is not the label |
+| confidence | chance that the label is wrong; null without verified labels |
+| proposal_confidence | chance that the proposal is right; null without verified labels |
+| change | what a repair does with the label, of `CHANGES` |
+| answers | what was answered instead, the most frequent first: ``16 × 240, 1 × 150`` |
+| given_count, proposed_count, rollouts, answered, visits | how many rollouts gave the label, the proposal, all, an answer |
+| log_odds | that the label is wrong, of the annotator model: the order of the queue, not to be believed as a chance |
+| is_verified | somebody has verified the true answer, or that the label is wrong |
+"""  # noqa: E501
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from olr_cli.analysis.audit import calibration
+from olr_cli.analysis.audit.annotators import AnnotatorModel, Bools, Floats, Numbers
+from olr_cli.analysis.audit.calibration import Verified, asked_truths, is_right
+from olr_cli.analysis.audit.tally import MISSING, Tally
+from olr_cli.answers import Judge
+from olr_cli.data.prompts import Prompt
+from olr_cli.tables import Cell
+
+STATUSES = ("doubted", "questionable", "undecided", "fine", "missing")
+"""What an audit says of a label: most answers are another one; few agree with it or with each other; no more than its
+place in the queue says; most answers agree with it; there is none."""
+
+CHANGES = ("changed", "added", "kept")
+"""What a repair does with a label: replaces it, fills it in, leaves it."""
+
+_SHOWN = 3
+"""Answers that a row names."""
+
+
+@dataclass(frozen=True)
+class _Doubt:
+    """How doubtful the labels of P prompts are, and which of them their proposals replace.
+
+    Attributes:
+        chance, proposal_chance: (P,) that the label is wrong, and that the proposal is right; NaN if not calibrated.
+        is_doubted: (P,) the label is more likely wrong than right.
+        is_evidence: (P,) the answers say something about the label.
+        is_replaced: (P,) the proposal is surely a gain.
+        gain: of all replacements; None if there are none to weigh.
+    """
+
+    chance: Floats
+    proposal_chance: Floats
+    is_doubted: Bools
+    is_evidence: Bools
+    is_replaced: Bools
+    gain: Cell | None = None
+
+    @classmethod
+    def by_votes(cls, counted: Tally, model: AnnotatorModel) -> _Doubt:
+        """Return the doubt without verified labels: an order, and no chances."""
+        unknown = np.full(len(counted), np.nan)
+        # Answers of one model at one visit that agree may be one error.
+        is_evidence = (counted.prompts["visits"].to_numpy() > 1) | (len(counted.models) > 1)
+        nothing = np.zeros(len(counted), dtype=bool)
+        return cls(unknown, unknown, model.odds > 0, is_evidence, nothing)
+
+    @classmethod
+    def calibrated(
+        cls, maps: calibration.Calibration, odds: Floats, may_change: Bools
+    ) -> _Doubt:
+        """Return the doubt by verified labels, by which log odds become chances."""
+        chance = maps.chances(odds)
+        is_evidence = np.ones(len(odds), dtype=bool)
+        is_replaced, gain = maps.changes(odds, may_change)
+        proposal_chance = chance * maps.mended.mean()
+        return cls(chance, proposal_chance, chance >= 0.5, is_evidence, is_replaced, gain)
+
+
+def verdicts_of(
+    prompts: Sequence[Prompt],
+    counted: Tally,
+    model: AnnotatorModel,
+    known: Verified,
+    measure: Verified | None,
+    *,
+    judge: Judge,
+    is_here: Bools,
+) -> tuple[pl.DataFrame, Cell | None]:
+    """Return the frame that this module describes, and what its changes gain.
+
+    `measure` is the part of `known` that calibrates. Only labels that are here, in the data set, change.
+    """
+    labels, is_known = counted.label_answers, known.is_known
+    is_missing = labels == MISSING
+    is_other = (model.leaders >= 0) & (model.leaders != labels)
+    proposals = np.where(is_other, model.leaders, -1)
+    spellings = counted.answers["spelling"]
+    proposed = [None if answer < 0 else spellings[int(answer)] for answer in proposals]
+    doubt = _Doubt.by_votes(counted, model)
+    if measure is not None and measure.labels:
+        is_proposal_right = is_right(proposed, asked_truths(prompts, measure.answers), judge)
+        maps = calibration.calibrate(model.odds, measure.is_wrong, is_proposal_right)
+        may_change = is_other & ~is_missing & ~is_known & is_here
+        doubt = _Doubt.calibrated(maps, model.odds, may_change)
+
+    is_wrong = known.is_wrong == 1
+    truths = np.array(known.answers, dtype=object)
+    # A true answer where the given label is not known to be right; elementwise, hence the comparison.
+    has_truth = (truths != None) & (known.is_wrong != 0)  # noqa: E711
+    is_added = is_missing & (model.is_settled | has_truth)
+    # A label that is known to be wrong is replaced by whatever is proposed: at worst by another wrong one.
+    is_changed = doubt.is_replaced | (is_wrong & (is_other | has_truth))
+    proposal_or_truth = np.where(has_truth, truths, np.array(proposed, dtype=object))
+    proposal_chance = np.where(is_other & ~is_known, doubt.proposal_chance, np.nan)
+    totals = np.asarray(
+        np.bincount(counted.counts["answer"], counted.counts["count"], len(counted.answers)),
+        dtype=float,
+    )
+    table = pl.DataFrame(
+        {
+            "prompt_id": counted.prompt_ids,
+            "status": _statuses(known, model, doubt, is_missing=is_missing, is_other=is_other),
+            "given_label": pl.Series(counted.labels, dtype=pl.String),
+            "proposed_label": pl.Series(proposal_or_truth.tolist(), dtype=pl.String),
+            "confidence": np.where(is_known, known.is_wrong, doubt.chance),
+            "proposal_confidence": np.where(has_truth, 1.0, proposal_chance),
+            "change": np.select(
+                [~is_here, is_added, is_changed], ["kept", "added", "changed"], "kept"
+            ),
+            "answers": _answers(counted, totals),
+            "given_count": _of(totals, labels),
+            "proposed_count": np.where(is_other, _of(totals, proposals), np.nan),
+            "log_odds": model.odds,
+            "is_verified": is_known,
+        },
+        nan_to_null=True,
+    ).cast({"given_count": pl.Int64, "proposed_count": pl.Int64})
+    return _ranked(
+        pl.concat([table, counted.prompts.drop("prompt")], how="horizontal")
+    ), doubt.gain
+
+
+def _statuses(
+    known: Verified,
+    model: AnnotatorModel,
+    doubt: _Doubt,
+    *,
+    is_missing: Bools,
+    is_other: Bools,
+) -> NDArray[np.str_]:
+    """Return (P,) of `STATUSES`, the first that holds."""
+    cases = {
+        "doubted": known.is_known & (known.is_wrong == 1),
+        "fine": known.is_known & (known.is_wrong == 0),
+        "missing": is_missing,
+        "questionable": ~model.is_settled & (is_other | (model.leaders < 0)),
+    }
+    is_sure = model.is_settled & doubt.is_evidence & (is_other == doubt.is_doubted)
+    return np.select(
+        [*cases.values(), is_sure & is_other, is_sure], [*cases, "doubted", "fine"], "undecided"
+    )
+
+
+def _ranked(table: pl.DataFrame) -> pl.DataFrame:
+    """The verdicts in the order of the queue, with their rank."""
+    is_queued = ~pl.col("is_verified") & pl.col("log_odds").is_not_null()
+    # What differs by the rounding of a processor's vector units alone is a tie, and stays in the order of the prompts.
+    order = pl.when(is_queued).then(pl.col("log_odds").round(9))
+    ranked = table.sort(order, descending=True, nulls_last=True, maintain_order=True)
+    rank = pl.when(is_queued).then(pl.int_range(1, len(table) + 1))
+    return ranked.select(rank.alias("rank"), pl.all())
+
+
+def _of(values: Floats, answers: Numbers) -> Floats:
+    """(A,) -> (P,): the value of each answer; 0 of one that nobody gave, NaN without a label."""
+    chosen = np.where(answers == MISSING, np.nan, 0.0)
+    chosen[answers >= 0] = values[answers[answers >= 0]]
+    return chosen
+
+
+def _answers(counted: Tally, totals: Floats) -> pl.Series:
+    is_label = np.zeros(len(totals), dtype=bool)
+    is_label[counted.label_answers[counted.label_answers >= 0]] = True
+    others = counted.answers.with_columns(count=pl.Series(totals).cast(pl.Int64)).filter(
+        ~is_label
+    )
+    texts = (
+        others.sort("prompt", "count", "spelling", descending=[False, True, False])
+        .group_by("prompt", maintain_order=True)
+        .agg(
+            pl.format("{} × {}", "count", "spelling")
+            .alias("spelling")
+            .head(_SHOWN)
+            .str.join(", ")
+        )
+    )
+    prompts = pl.DataFrame(
+        {"prompt": pl.Series(range(len(counted)), dtype=counted.answers["prompt"].dtype)}
+    )
+    return prompts.join(texts, on="prompt", how="left", maintain_order="left")["spelling"]

@@ -1,0 +1,161 @@
+"""Every prompt's history as arrays, for the page's script."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from olr_cli.analysis.histories import RolloutHistory
+from olr_cli.analysis.report import texts
+from olr_cli.analysis.report.words import GIVEN, NO_MAJORITY, OTHER, RIGHT, SOURCES, WRONG_LABEL
+from olr_cli.data.prompts import SENTINEL
+from olr_cli.runs.stored import Run
+
+Array = NDArray[Any]
+
+_ANSWERS = ("true_answer", "given_label", "majority_answer", "effective_label")
+_COLUMNS = (
+    *(
+        "prompt_id",
+        "visit",
+        "step",
+        "noise_type",
+        "given_label_count",
+        "majority_count",
+        "rollouts",
+    ),
+    *(
+        "label_source",
+        "majority_is_correct",
+        "majority_is_noisy_label",
+        "effective_label_is_correct",
+    ),
+    *_ANSWERS,
+)
+
+
+@dataclass(frozen=True)
+class PromptHistories:
+    """The prompts of a run.
+
+    Attributes:
+        header: JSON values: ids (P of them, in natural order), visits (V, the largest number of visits of any prompt),
+            rollouts (K), strings (every answer and label once, long ones cut; the first stands for none), sentinel (its
+            place among the strings, or -1), noiseTypes (the empty one stands for unknown) and sources.
+        arrays: a value a prompt, shape (P,): noise (index into noiseTypes), given, true (into strings), last (visits
+            made), label_right (of the last label: 0 unknown, 1 wrong, 2 right); a value a visit, prompt by prompt,
+            shape (P V,): kind, votes, majority, label (into strings), source (into sources).
+        ends: columns prompt_id, visit, step: first and last visit of every prompt.
+        middle: the same columns: all other visits.
+    """
+
+    header: dict[str, Any]
+    arrays: dict[str, Array]
+    ends: pl.DataFrame
+    middle: pl.DataFrame
+
+
+def prompt_histories(run: Run, ids: Sequence[str]) -> PromptHistories:
+    """The histories of some prompts of a run."""
+    labels = run.labels.select(_COLUMNS).filter(pl.col("prompt_id").is_in(ids))
+    rows = labels.with_columns(_kind().alias("kind")).collect()
+    visits = int(rows["visit"].max())  # type: ignore[arg-type]  # of a column that is not empty
+    prompt = rows["prompt_id"].cast(pl.Enum(ids)).to_physical().to_numpy().astype(np.int64)
+    visit = rows["visit"].to_numpy()
+    last = np.zeros(len(ids), dtype=np.int64)
+    np.maximum.at(last, prompt, visit)
+    final = visit == last[prompt]
+    visits_made, is_end = (
+        rows.select("prompt_id", "visit", "step"),
+        pl.Series(final) | (rows["visit"] == 1),
+    )
+    strings = ["", *sorted({text for name in _ANSWERS for text in rows[name].unique() if text})]
+    noise_types = rows["noise_type"].fill_null("").unique().sort().to_list()
+
+    def of_prompts(values: pl.Series) -> Array:
+        filled = np.zeros(len(ids), dtype=np.int64)
+        filled[prompt[final]] = values.to_numpy()[final]
+        return filled
+
+    def of_visits(values: pl.Series) -> Array:
+        filled = np.zeros(len(ids) * visits, dtype=np.int64)
+        filled[prompt * visits + visit - 1] = values.to_numpy()
+        return filled
+
+    return PromptHistories(
+        header={
+            "ids": ids,
+            "visits": visits,
+            "rollouts": rows["rollouts"].max(),
+            "strings": [*map(texts.shortened, strings)],
+            "sentinel": strings.index(SENTINEL) if SENTINEL in strings else -1,
+            "noiseTypes": noise_types,
+            "sources": ["", *SOURCES],
+        },
+        arrays={
+            "noise": of_prompts(_codes(rows["noise_type"].fill_null(""), noise_types)),
+            "given": of_prompts(_codes(rows["given_label"], strings)),
+            "true": of_prompts(_codes(rows["true_answer"], strings)),
+            "last": last,
+            "label_right": of_prompts(
+                (rows["effective_label_is_correct"].cast(pl.Int64) + 1).fill_null(0)
+            ),
+            "kind": of_visits(rows["kind"]),
+            "votes": of_visits(rows["majority_count"]),
+            "majority": of_visits(_codes(rows["majority_answer"], strings)),
+            "label": of_visits(_codes(rows["effective_label"], strings)),
+            "source": of_visits(_codes(rows["label_source"], SOURCES) + 1),
+        },
+        ends=visits_made.filter(is_end),
+        middle=visits_made.filter(~is_end),
+    )
+
+
+def histories_of_log(history: RolloutHistory, ids: Sequence[str]) -> PromptHistories:
+    """Prompts of a log, of which no label was ever decided: only their true answers, if known."""
+    truths = [history.prompts[name].true_answer or "" for name in ids]
+    strings = ["", *sorted(set(truths) - {""})]
+    places = {text: place for place, text in enumerate(strings)}
+    header = {
+        "ids": ids,
+        "visits": 0,
+        "rollouts": None,
+        "strings": [*map(texts.shortened, strings)],
+        "sentinel": -1,
+        "noiseTypes": [""],
+        "sources": [""],
+    }
+    nobody = pl.DataFrame()
+    return PromptHistories(
+        header, {"true": np.array([places[text] for text in truths])}, nobody, nobody
+    )
+
+
+def _kind() -> pl.Expr:
+    # The majority is the one class with the most rollouts (R9): a label that as many match is the majority.
+    is_given = pl.col("given_label").is_not_null() & (
+        pl.col("given_label_count") >= pl.col("majority_count")
+    )
+    right = pl.col("majority_is_correct").cast(pl.Boolean)
+    is_noise = pl.col("majority_is_noisy_label").cast(pl.Boolean).fill_null(value=False)
+    return (
+        pl.when(pl.col("majority_count") == 0)
+        .then(NO_MAJORITY)
+        .when(right.fill_null(value=False))
+        .then(RIGHT)
+        .when(is_noise | (is_given & right.is_not_null()))
+        .then(WRONG_LABEL)
+        .when(is_given)
+        .then(GIVEN)
+        .otherwise(OTHER)
+    )
+
+
+def _codes(values: pl.Series, among: Sequence[str]) -> pl.Series:
+    """The place of each value among others; null is 0."""
+    return values.cast(pl.Enum(among)).to_physical().cast(pl.Int64).fill_null(0)

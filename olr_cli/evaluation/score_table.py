@@ -1,0 +1,316 @@
+"""Evaluations as one table: side by side or in detail, beside a reference, with a row for each score as CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from olr_cli.evaluation import scores as scoring
+from olr_cli.evaluation.benchmark import registry
+from olr_cli.evaluation.published import PublishedRow
+from olr_cli.evaluation.scores import Group, Score, ScoreColumn
+from olr_cli.tables import NOTHING, UNKNOWN, Block, Cell, Column, Row, Table, percent
+
+_SIDE_BY_SIDE = 5
+"""Evaluations that fit into 80 columns."""
+
+_LONGEST_HEAD = 11
+
+_FACTS = (
+    "problems",
+    "samples",
+    "majority",
+    "truncated",
+    "missing_answers",
+    "mean_tokens",
+    "unfinished_thoughts",
+)
+"""Attributes of a score that are columns of the CSV, beside its mean and interval."""
+
+GROUPS: Mapping[Group | None, str] = {
+    "in": "In-distribution",
+    "out": "Out-of-distribution",
+    None: "Other",
+}
+"""Headings of the groups of benchmarks; the first two are the paper's."""
+
+Cells: TypeAlias = Mapping[str, Cell]
+"""Scores and averages by name of the column; those of an evaluation have their differences to the reference."""
+
+
+@dataclass(frozen=True)
+class NamedScores:
+    """The scores of one model or checkpoint, under a name that is unique in its table.
+
+    `notes` are sentences about how they were made, for under the table. The rest is known of an evaluation on disk:
+    its model, its folder, and the run and step of a checkpoint.
+    """
+
+    name: str
+    scores: tuple[Score, ...]
+    notes: tuple[str, ...] = field(default=(), repr=False)
+    model: str | None = None
+    folder: Path | None = None
+    run: str | None = None
+    step: int | None = None
+
+    @cached_property
+    def cells(self) -> Cells:
+        """Scores and averages."""
+        return scoring.estimates(self.scores)
+
+    @property
+    def sentence(self) -> str:
+        """A sentence on differences to these scores."""
+        return f"Differences are to {self.name}, in points, paired by problem."
+
+    def compared(self, reference: Reference | None) -> Cells:
+        """The cells with their differences to a reference's: to another evaluation's paired by problem."""
+        changes: Cells = {}
+        if isinstance(reference, NamedScores):
+            changes = scoring.paired_differences(self.scores, reference.scores)
+        elif reference is not None:
+            shares = reference.shares
+            common = self.cells.keys() & shares.keys()
+            changes = {
+                name: Cell(self.cells[name].number - shares[name], "points") for name in common
+            }
+        return {
+            name: replace(cell, change=changes.get(name)) for name, cell in self.cells.items()
+        }
+
+
+Reference: TypeAlias = NamedScores | PublishedRow
+_Rows: TypeAlias = Sequence[tuple[NamedScores, Cells]]
+
+
+def scores_table(
+    evaluations: Sequence[NamedScores], reference: Reference | None = None
+) -> Table:
+    """Evaluations side by side, with benchmarks in the paper's order.
+
+    A terminal shows one evaluation in detail or several side by side, then the differences; a document a line each.
+
+    The reference isn't compared with itself, if it is one of `evaluations`, of which there must be one.
+    """
+    evaluations = [
+        evaluation for evaluation in evaluations if evaluation is not reference
+    ] or evaluations
+    columns = _columns(evaluations)
+    rows: _Rows = [(evaluation, evaluation.compared(reference)) for evaluation in evaluations]
+    if len(evaluations) == 1:
+        blocks = [_in_detail(evaluations[0], columns)]
+    else:
+        firsts = range(0, len(evaluations), _SIDE_BY_SIDE)
+        blocks = [
+            _side_by_side(evaluations[first : first + _SIDE_BY_SIDE], columns)
+            for first in firsts
+        ]
+    if reference is not None:
+        blocks += [
+            _against(evaluation.name, reference, cells, columns) for evaluation, cells in rows
+        ]
+    blocks.append(_document(rows, reference, columns))
+    sentences = list(_sentences(rows, reference))
+    lines = [
+        _line(evaluation, name, cell, reference)
+        for evaluation, cells in rows
+        for name, cell in cells.items()
+    ]
+    return Table(blocks, lines, notes=sentences, footnotes=sentences)
+
+
+def _columns(evaluations: Sequence[NamedScores]) -> list[ScoreColumn]:
+    """The benchmarks that any evaluation has, and the averages, in the paper's order."""
+    scores = {
+        score.benchmark: score for evaluation in evaluations for score in evaluation.scores
+    }
+    names = dict.fromkeys([*(name for name in registry() if name in scores), *scores])
+    columns = []
+    for group in GROUPS:
+        in_group = [name for name in names if scores[name].distribution == group]
+        columns += [ScoreColumn(name, scores[name].title, group) for name in in_group]
+        if group is not None and any(group in evaluation.cells for evaluation in evaluations):
+            columns.append(ScoreColumn(group, "", group, is_average=True))
+    return columns
+
+
+def _document(
+    rows: _Rows, reference: Reference | None, columns: Sequence[ScoreColumn]
+) -> Block:
+    """A row an evaluation; then the reference, and the differences to it."""
+
+    def row(name: str, cells: Cells, kind: Literal["", "compared"] = "") -> Row:
+        return Row([name, *(cells.get(column.name, UNKNOWN) for column in columns)], kind)
+
+    lines = [row(evaluation.name, cells) for evaluation, cells in rows]
+    if reference is not None:
+        lines.append(row(reference.name, reference.cells, "compared"))
+        for evaluation, cells in rows:
+            name = f"difference: {evaluation.name}" if len(rows) > 1 else "difference"
+            lines.append(row(name, _changes(cells), "compared"))
+    heads = [
+        Column(column.label, group=GROUPS[column.group], has_ends=True) for column in columns
+    ]
+    return Block([Column("avg@n, %"), *heads], lines, only="document")
+
+
+def _changes(cells: Cells) -> dict[str, Cell]:
+    return {name: cell.change for name, cell in cells.items() if cell.change}
+
+
+def _in_detail(evaluation: NamedScores, columns: Sequence[ScoreColumn]) -> Block:
+    scores = {score.benchmark: score for score in evaluation.scores}
+    thinks = any(score.unfinished_thoughts is not None for score in scores.values())
+    heads = ["problems", "n", "avg@n", "95 % interval", "maj@n", "pass@n", "cut", "no answer"]
+    rows = []
+    for column in columns:
+        parts, score = _parts(evaluation.cells[column.name]), scores.get(column.name)
+        if score is None:
+            rows.append((column, ["", "", *parts, *[""] * (4 + thinks)]))
+            continue
+        several = (
+            [score.majority, score.pass_at[score.samples]]
+            if score.samples > 1
+            else [None, None]
+        )
+        lost = [
+            score.truncated,
+            score.missing_answers,
+            *([score.unfinished_thoughts] if thinks else []),
+        ]
+        counts = [f"{score.problems:,}", str(score.samples)]
+        rows.append((column, [*counts, *parts, *map(percent, [*several, *lost])]))
+    return _block(f"{evaluation.name}, %", [*heads, "think"] if thinks else heads, rows)
+
+
+def _side_by_side(evaluations: Sequence[NamedScores], columns: Sequence[ScoreColumn]) -> Block:
+    rows = [
+        (column, [it.cells.get(column.name, UNKNOWN).brief for it in evaluations])
+        for column in columns
+    ]
+    return _block("avg@n, %", [evaluation.name for evaluation in evaluations], rows)
+
+
+def _against(
+    name: str, reference: Reference, cells: Cells, columns: Sequence[ScoreColumn]
+) -> Block:
+    rows = []
+    for column in columns:
+        if (cell := cells.get(column.name)) is not None:
+            theirs = reference.cells.get(column.name, UNKNOWN)
+            rows.append((column, [cell.brief, theirs.brief, *_parts(cell.change or UNKNOWN)]))
+    head = reference.name if len(reference.name) <= _LONGEST_HEAD else "reference"
+    heads = ("avg@n", head, "difference", "95 % interval")
+    return _block(f"{name} against {reference.name}, %", heads, rows)
+
+
+def _parts(cell: Cell) -> tuple[str, str]:
+    return cell.brief, cell.interval or NOTHING
+
+
+def _block(
+    title: str, heads: Sequence[str], rows: Iterable[tuple[ScoreColumn, Sequence[str]]]
+) -> Block:
+    """A row a benchmark or average, for a terminal."""
+    shown = [
+        Row([column.label, *texts], "average" if column.is_average else "")
+        for column, texts in rows
+    ]
+    return Block([*map(Column, ("benchmark", *heads))], shown, title, only="terminal")
+
+
+def _line(
+    evaluation: NamedScores, name: str, cell: Cell, reference: Reference | None
+) -> dict[str, Any]:
+    score = next((score for score in evaluation.scores if score.benchmark == name), None)
+    line = {"model": evaluation.name, "benchmark": name, **cell.flat("avg", "low", "high")}
+    line |= {fact: getattr(score, fact, None) for fact in _FACTS}
+    if reference is not None:
+        line |= {
+            "reference": reference.name,
+            "reference_avg": reference.cells.get(name, UNKNOWN).value,
+        }
+        change = cell.change or UNKNOWN
+        line |= {
+            "pairs": change.n or None,
+            **change.flat("difference", "difference_low", "difference_high"),
+        }
+    return line
+
+
+def _other_ends(evaluation: NamedScores) -> Iterator[str]:
+    """Return sentences on the responses that neither the model nor the length limit ended, a benchmark each."""
+    for score in evaluation.scores:
+        if score.ended_by:
+            counts = ", ".join(f"{name} {count:,}" for name, count in score.ended_by.items())
+            yield (
+                f"{evaluation.name}: of {score.title} the server ended {sum(score.ended_by.values()):,} responses"
+                f" otherwise ({counts}); they are graded by what they say."
+            )
+
+
+def _sentences(rows: _Rows, reference: Reference | None) -> Iterator[str]:
+    """Yield the notes under the table."""
+    yield "Scores are avg@n; intervals are 95 % bootstrap intervals over problems."
+    noted: list[Reference] = [evaluation for evaluation, _ in rows]
+    if reference is not None:
+        yield reference.sentence
+        noted += [reference] if reference.notes else []
+    yield from _notes_on_origin(noted)
+    for evaluation, _ in rows:
+        yield from _problems_left_out(evaluation)
+        yield from _other_ends(evaluation)
+    yield from _notes_on_scores([score for it, _ in rows for score in it.scores])
+    if isinstance(reference, NamedScores):
+        for evaluation, cells in rows:
+            yield from _problems_not_paired(evaluation, _changes(cells), reference)
+
+
+def _notes_on_origin(noted: Sequence[Reference]) -> Iterator[str]:
+    """Yield how the scores were made: first what holds of all, then the rest under each name."""
+    shared = [note for note in noted[0].notes if all(note in it.notes for it in noted)]
+    yield from shared
+    for it in noted:
+        yield from (f"{it.name}: {note}" for note in it.notes if note not in shared)
+
+
+def _problems_left_out(evaluation: NamedScores) -> Iterator[str]:
+    """Yield a sentence if some benchmarks were not scored as a whole."""
+    counts = [
+        f"{score.title} {score.problems:,} of {score.whole:,}"
+        for score in evaluation.scores
+        if not score.is_whole
+    ]
+    if counts:
+        yield f"{evaluation.name}: only some problems were scored ({', '.join(counts)})."
+
+
+def _notes_on_scores(scores: Sequence[Score]) -> Iterator[str]:
+    """Yield what readers ask of a score that is low for another reason, or has no interval."""
+    if any(score.unfinished_thoughts for score in scores):
+        yield (
+            "Responses that end inside their thinking have no answer and count as cut (column think); more new"
+            " tokens let them finish."
+        )
+    if any(score.interval is None for score in scores):
+        yield "Where all problems score the same, a bootstrap sees no spread and there is no interval."
+
+
+def _problems_not_paired(
+    evaluation: NamedScores, changes: Mapping[str, Cell], reference: NamedScores
+) -> Iterator[str]:
+    """Yield a sentence if differences are of fewer problems than one of the two has, by benchmark."""
+    theirs = {score.benchmark: score.problems for score in reference.scores}
+    of_both = [score for score in evaluation.scores if score.benchmark in theirs]
+    pairs = {it.benchmark: changes.get(it.benchmark, UNKNOWN).n for it in of_both}
+    partly = [
+        f"{it.title} {pairs[it.benchmark]}"
+        for it in of_both
+        if pairs[it.benchmark] < max(it.problems, theirs[it.benchmark])
+    ]
+    if partly:
+        yield f"{evaluation.name}: differences are of the problems that both have ({', '.join(partly)})."
