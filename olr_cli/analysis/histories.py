@@ -15,9 +15,8 @@ import polars as pl
 from olr_cli.answers import EXTRACTORS, Judge, find_extractor, reading_more
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.chat import Message
+from olr_cli.data.columns import LABELS, STATISTICS
 from olr_cli.data.logs import (
-    LABELS,
-    STATISTICS,
     Report,
     RolloutLog,
     answers_of,

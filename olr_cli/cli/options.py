@@ -176,7 +176,7 @@ def read_columns(values: Sequence[str]) -> dict[ColumnRole, str] | None:
 
 def read_log_columns(values: Sequence[str]) -> dict[str, str]:
     """The value of `--columns` for a log of another trainer."""
-    from olr_cli.data.log_formats import COLUMNS
+    from olr_cli.data.columns import COLUMNS
 
     names = {"question": "prompt", "id": "prompt_id", "label": "given_label"}
     return _columns(values, COLUMNS, names, "prompt=query,response=generation")

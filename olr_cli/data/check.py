@@ -24,8 +24,9 @@ from typing import Any, TypeAlias
 from olr_cli.answers import Judge, boxed, is_placeholder, is_read, shared_judge
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.chat import unseen_part
+from olr_cli.data.columns import LABEL_COLUMNS
 from olr_cli.data.doubts import FAULTS, boxes, doubts, ends_of
-from olr_cli.data.labels import LABEL_COLUMNS, label_of
+from olr_cli.data.labels import label_of
 from olr_cli.data.prompt_files import (
     Reading,
     asked_in,

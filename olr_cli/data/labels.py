@@ -10,15 +10,13 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from olr_cli.answers import boxed, is_match, tagged
+from olr_cli.data.columns import LABEL_COLUMNS
 from olr_cli.data.values import Origins, own_digits, row_error, spelled, written
 
 if TYPE_CHECKING:
     from olr_cli.data.rows import Rows
 
 _Read = TypeVar("_Read")
-
-LABEL_COLUMNS = ("answer", "label", "ground_truth", "solution", "verification_info")
-"""Columns of labels, the likeliest first; the last is INTELLECT's: an object with ground_truth, written as text."""
 
 _WRITTEN = re.compile(r"""\[\s*["'].*\]|\{\s*["'].*\}""", re.DOTALL)
 _NAMED = re.compile(r"(?i)(?:(?:the|final) )*answer(?: is)?\s*[:=]\s*(?=\S)")

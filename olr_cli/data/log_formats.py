@@ -22,52 +22,11 @@ from dataclasses import dataclass, field
 from shlex import quote
 from typing import Any
 
+from olr_cli.data.columns import GOLD_COLUMNS, OF_ROLLOUTS
 from olr_cli.data.labels import golds_of
 from olr_cli.data.rows import suggested
 from olr_cli.errors import UserError, no_rows
 from olr_cli.files import storable
-
-COLUMNS = (
-    *(
-        "prompt_id",
-        "prompt",
-        "visit",
-        "step",
-        "group",
-        "view",
-        "model",
-        "response",
-        "answer",
-        "answer_class",
-    ),
-    *("given_label", "true_answer", "noise_type", "data_source", "reward", "is_correct"),
-    *("tokens", "truncated", "mean_logprob", "entropy", "self_certainty"),
-)
-"""What can be known of a rollout; a table with these names is read as it is."""
-
-_GOLDS = ("given_label", "ground_truth", "golden_answer", "gold_answer", "label")
-"""Names of the label's column in any log."""
-
-_ALIASES: Mapping[str, Sequence[str]] = {
-    "prompt": ("prompt", "question", "problem"),
-    "model": ("model", "policy"),
-    "given_label": _GOLDS,
-}
-"""Other names that olr gives a column."""
-
-_GUESSES: Mapping[str, Sequence[str]] = {
-    "prompt": ("input", "query", "instruction", "prompts", "messages"),
-    "response": (
-        "completion",
-        "output",
-        "generation",
-        "generated_text",
-        "text",
-        "responses",
-        "completions",
-    ),
-}
-"""Likely names of the columns without which nothing can be read, for errors."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +52,10 @@ class LogFormat:
     @property
     def roles(self) -> Mapping[str, Sequence[str]]:
         """Name in `COLUMNS` -> paths in a file that it may have."""
-        return self.columns or {name: _ALIASES.get(name, (name,)) for name in COLUMNS}
+        return self.columns or {name: names.known for name, names in OF_ROLLOUTS.items()}
 
 
-_LABELS = (*_GOLDS, "target", "solution", "answer")
+_LABELS = (*GOLD_COLUMNS, "target", "solution", "answer")
 
 LM_EVAL = "lm-eval"
 TABLE = LogFormat("olr", frozenset())
@@ -123,7 +82,7 @@ LOG_FORMATS: Sequence[LogFormat] = (
         frozenset({"input", "output", "score"}),
         {"prompt": ["input"], "response": ["output"], "step": ["step"], "reward": ["score"]}
         | {
-            "given_label": ["gts", *_GOLDS],
+            "given_label": ["gts", *GOLD_COLUMNS],
             "is_correct": ["acc", "score"],
             "data_source": ["data_source"],
         },
@@ -137,7 +96,7 @@ LOG_FORMATS: Sequence[LogFormat] = (
     LogFormat(
         "NeMo-RL",
         frozenset({"prompt", "response", "rewards", "idx"}),
-        {"prompt": ["prompt"], "response": ["response"], "given_label": _GOLDS}
+        {"prompt": ["prompt"], "response": ["response"], "given_label": GOLD_COLUMNS}
         | {"reward": ["rewards"], "is_correct": ["rewards"]},
     ),
     LogFormat(
@@ -147,7 +106,7 @@ LOG_FORMATS: Sequence[LogFormat] = (
             "prompt": ["prompt"],
             "response": ["completion"],
             "group": ["task_id"],
-            "given_label": _GOLDS,
+            "given_label": GOLD_COLUMNS,
         }
         | _REWARD,
     ),
@@ -155,7 +114,7 @@ LOG_FORMATS: Sequence[LogFormat] = (
         "verifiers",
         frozenset({"example_id", "prompt", "completion"}),
         _COMPLETION
-        | {"given_label": ["answer", *_GOLDS], **_REWARD}
+        | {"given_label": ["answer", *GOLD_COLUMNS], **_REWARD}
         | {"truncated": ["is_truncated"], "tokens": ["token_usage.output_tokens"]},
     ),
     LogFormat(
@@ -260,7 +219,7 @@ def require_columns(roles: Collection[str], names: Sequence[str], place: str) ->
         if "response" in missing
         else ""
     )
-    columns = suggested({name: _GUESSES.get(name, ()) for name in missing}, names)
+    columns = suggested({name: OF_ROLLOUTS[name].likely for name in missing}, names)
     raise UserError(
         f"{place} has no column {' and no column '.join(missing)}; its columns are {', '.join(names)}; say which of"
         f" them it is, as in columns={quote(columns)}{nobody}",

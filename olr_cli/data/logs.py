@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from olr_cli.answers import default_extractor, opened_by, read_answer, reading_more
 from olr_cli.data.chat import Message, as_text, ending, messages, response_text, turns_of
+from olr_cli.data.columns import COLUMNS, LABELS, STATISTICS
 from olr_cli.data.labels import label_of
 from olr_cli.data.log_formats import (
-    COLUMNS,
     TABLE,
     LogFormat,
     recognised,
@@ -107,9 +107,6 @@ def numbered(files: Sequence[Path]) -> Iterator[tuple[Path, int]]:
     for place, (file, step) in enumerate(zip(files, steps, strict=True), start=1):
         yield file, int(step[0]) if step is not None and len(files) > 1 else place
 
-
-STATISTICS = ("tokens", "mean_logprob", "entropy", "self_certainty")
-"""Columns of numbers: what some rewards and choices of prompts need of every rollout, besides its answer."""
 
 _CORRECTNESS = re.compile("acc|correct|match|verif|solve|answer|math", re.IGNORECASE)
 """In the name of a reward function: it rewards right answers, unlike one that rewards a format or a length."""
@@ -252,9 +249,6 @@ def _renamed(rows: Rows, layout: _Layout, step: int) -> pl.DataFrame:
         frame = frame.with_columns(pl.coalesce(*known, pl.lit(step, pl.Int64)).alias("step"))
     return frame
 
-
-LABELS = ("given_label", "true_answer", "noise_type")
-"""What is known of a prompt's label."""
 
 _SAMPLE = 100
 """Responses of which it is found out how they could be read, where hardly any has an answer."""

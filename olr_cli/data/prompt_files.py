@@ -24,11 +24,17 @@ from olr_cli.answers.reading import with_points
 from olr_cli.data import chat
 from olr_cli.data.arithmetic import SETS, SOURCE, SPLIT_ENDS, arithmetic_prompts, parse_source
 from olr_cli.data.chat import Message
+from olr_cli.data.columns import (
+    ID_COLUMNS,
+    NUMBERED,
+    OF_PROMPTS,
+    PROMPT_COLUMNS,
+    REPHRASED_COLUMN,
+)
 from olr_cli.data.hub import load_hub_table, parse_hub_id
-from olr_cli.data.labels import LABEL_COLUMNS, read_labels
+from olr_cli.data.labels import read_labels
 from olr_cli.data.prompts import (
     NOISE_TYPES,
-    REPHRASED_COLUMN,
     SENTINEL,
     SYSTEM_PROMPT,
     NoiseType,
@@ -37,7 +43,6 @@ from olr_cli.data.prompts import (
 )
 from olr_cli.data.questions import question_ids
 from olr_cli.data.rows import (
-    MESSAGE_COLUMNS,
     SUFFIXES,
     Origins,
     Rows,
@@ -49,28 +54,6 @@ from olr_cli.data.rows import (
 )
 from olr_cli.errors import UserError, at, did_you_mean, no_rows
 from olr_cli.recipe.schema import ColumnRole
-
-GROUND_TRUTH = "reward_model.ground_truth"
-PROMPT_COLUMNS = ("prompt", "question", "problem", *MESSAGE_COLUMNS)
-ID_COLUMNS = ("extra_info.index", "prompt_id", "id", "uid", "uuid", "_id", "idx", "index", "question_id",
-              "problem_id", "unique_id")  # fmt: skip
-"""Where ids are looked for; the first that has another value in every row counts."""
-NUMBERED = ID_COLUMNS[:2]
-"""Where ids are looked for in benchmarks, whose other rows are numbered."""
-
-_LIKELY: Mapping[str, Sequence[str]] = {
-    "question": (*PROMPT_COLUMNS, "query", "instruction", "input", "task", "text", "q"),
-    "answer": (*LABEL_COLUMNS, "final_answer", "target", "output", "gold", "expected_answer", "reference_answer",
-               "assistant", "response", "completion", "a"),
-    "id": ("prompt_id", *ID_COLUMNS[2:]),
-}  # fmt: skip
-"""Names that columns often have, the likeliest first."""
-
-_ROLES: Mapping[str, Sequence[str]] = {
-    "question": PROMPT_COLUMNS,
-    "answer": (GROUND_TRUTH, *LABEL_COLUMNS),
-}
-"""Where questions and labels are looked for; ids have rules of their own, and a system message has no usual place."""
 
 
 def find_columns(
@@ -84,7 +67,8 @@ def find_columns(
     if is_optional and not any(map(rows.has, named.values())):
         named = {}
     with at("data.columns"):
-        picked = pick(rows.has, _ROLES, named, place=rows.place, available=rows.paths)
+        usual = {role: names.known for role, names in OF_PROMPTS.items()}
+        picked = pick(rows.has, usual, named, place=rows.place, available=rows.paths)
         if "question" not in picked:
             raise UserError(
                 f"{rows.place} has no column of prompts ({', '.join(PROMPT_COLUMNS)}); {columns_hint(rows, named)}"
@@ -101,7 +85,8 @@ def find_columns(
 
 def columns_hint(rows: Rows, named: Mapping[str, str]) -> str:
     """Which columns there are, and the `data.columns` that say which holds what, with the likeliest ones."""
-    text = suggested(_LIKELY, rows.paths, named).replace(", id: COLUMN", "")
+    likely = {role: names.likely for role, names in OF_PROMPTS.items()}
+    text = suggested(likely, rows.paths, named).replace(", id: COLUMN", "")
     columns = ", ".join(rows.paths)
     return f"its columns are {columns}; say which hold what, as in data.columns={shlex.quote(text)}"
 

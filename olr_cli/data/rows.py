@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from olr_cli.data.chat import message, messages
+from olr_cli.data.columns import MESSAGE_COLUMNS
 from olr_cli.data.values import (
     EVERY,
     Origins as Origins,
@@ -284,9 +285,6 @@ def _likeliest(available: Sequence[str], words: Sequence[str]) -> str | None:
 
 _JSON = (".jsonl", ".ndjson", ".json")
 SUFFIXES = (".parquet", *_JSON, ".csv", ".tsv")
-MESSAGE_COLUMNS = ("messages", "conversations")
-"""Columns of whole dialogues."""
-
 _MOST_LEVELS = 30
 """Readers of Parquet, where a list takes three levels, stop at 100."""
 _BATCH, _BATCH_BYTES = 1 << 16, 1 << 25
