@@ -72,3 +72,11 @@ def test_every_method_and_every_key_of_methods_is_described():
         assert f"| `{name}` |" in text
     for key in MethodSection.model_fields.keys() - {"name"}:
         assert f"| `{key}` |" in text
+
+
+def test_the_findings_of_a_check_are_described_as_their_table_does():
+    from findings_table import page
+
+    assert (DOCS / "data.md").read_text("utf-8") == page(), (
+        "run: python tools/findings_table.py"
+    )

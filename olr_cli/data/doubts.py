@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from string import ascii_uppercase
 from typing import Any
 
@@ -13,26 +13,6 @@ from olr_cli.answers.classes import COUNTED
 from olr_cli.answers.extraction import boxed, option_letter
 from olr_cli.answers.notation import LONGEST_READ, tidy
 from olr_cli.answers.units import split_unit
-
-FAULTS: Mapping[str, str] = {
-    "backslash": r"row with a lost backslash, as of \frac or \text, which JSON writes twice",
-    "invisible": "row with control or invisible characters",
-    "encoding": "row with wrongly decoded characters",
-    "html": "row with HTML",
-    "cut": "label cut off, or with a bracket missing",
-    "marks": "label inside marks",
-    "words": "label with a remark, or in a sentence",
-    "nothing": "label saying that there is no answer",
-    "several": "label with several answers, or a range",
-    "number_word": "label spelling a number in words",
-    "letter": "label using letters not in the question",
-    "option": "label naming no option of the question",
-    "unit": "label in another unit than asked for",
-    "form": "label of another form than asked for",
-    "to_prove": "question asking for a proof",
-    "told": "question stating the answer",
-}
-"""Kind -> a thing in the singular and what is wrong with it."""
 
 _DAMAGED = [
     ("backslash", r"[\a\b\t\n\v\f\r](?:(?<=[\a\b\v\f])[a-z]|(?<=\t)(?:ext|imes|an|au|heta|o|frac|riangle)(?![a-z])"
@@ -92,7 +72,7 @@ _TOLD = re.compile(
 
 
 def doubts(question: str, label: str) -> Iterator[str]:
-    """The kinds of `FAULTS` that a question and its label have, some perhaps twice.
+    """Yield the kinds of findings (`olr_cli.data.findings`) that a question and its label have, some perhaps twice.
 
     Many patterns take quadratic time. So what reads an answer reads the ends of a long label, since what is longer than
     `LONGEST_READ` is rarely an answer; only damage and brackets are looked for in all of it.
@@ -218,3 +198,5 @@ _OTHERS = [
     *(("letter", _has_other_letters), ("option", _is_no_option)),
     *(("unit", _is_in_other_unit), ("form", _has_other_digits), ("told", _is_told)),
 ]
+DOUBTS = frozenset(kind for kind, *_ in (*_DAMAGED, *_UNFIT, *_OTHERS))
+"""The kinds of findings that a question and its label may have."""
