@@ -154,8 +154,7 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
     asked, cells = asked_in(rows, found["question"]), rows.values(found["answer"])
     blank = [(row, "") for row, question in enumerate(asked) if is_blank(question)]
     kept = sorted({*range(len(asked))} - {row for row, _ in blank})
-    is_log = found["answer"] == "given_label" and "answer" not in (columns or {})
-    if is_log:  # asks a question again for every answer
+    if found["answer"] == "given_label":  # a log asks a question again for every answer
         pairs = zip(asked, cells, strict=True)
         firsts = {str(pair): row for row, pair in reversed([*enumerate(pairs)])}
         kept = sorted({*kept}.intersection(firsts.values()))

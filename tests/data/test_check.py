@@ -196,6 +196,9 @@ def test_of_a_log_of_answers_each_question_is_checked_once(tmp_path):
         "1 placeholder for a label (line 4)" in ended.output and "repeated" not in ended.output
     )
     assert f"olr audit {log}" in ended.output
+    named = olr("check", log, "--columns", "question=question,answer=given_label")
+    assert "1 placeholder for a label (line 4)" in named.output
+    assert "repeated" not in named.output, "a log stays one where its columns are named"
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
