@@ -33,8 +33,8 @@ from olr_cli.data.prompts import (
     PromptSet,
     View,
 )
-from olr_cli.data.rows import matching_files
 from olr_cli.data.sets import recipe_reading, sentinel_type, training_prompts
+from olr_cli.data.table_files import matching_files
 from olr_cli.data.verified import with_verified
 from olr_cli.errors import UserError, at
 from olr_cli.recipe.layers import overlay, override, validate

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from olr_cli.analysis.audit.audit import SETTABLE
 from olr_cli.analysis.histories import OF_THE_LOSS, RolloutHistory, contradictions, replay_words
 from olr_cli.answers import Judge
-from olr_cli.data.rows import FORMULA
+from olr_cli.data.table_files import FORMULA
 from olr_cli.data.writers import write_csv
 from olr_cli.errors import UserError
 from olr_cli.files import write_new

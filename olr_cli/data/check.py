@@ -37,7 +37,8 @@ from olr_cli.data.prompt_files import (
 )
 from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet
 from olr_cli.data.questions import has_template, normal_question, question_of
-from olr_cli.data.rows import Origins, Rows
+from olr_cli.data.rows import Rows
+from olr_cli.data.values import Origins
 from olr_cli.data.writers import write_rows
 from olr_cli.errors import UserError, no_rows, shortened
 from olr_cli.grouping import gathered

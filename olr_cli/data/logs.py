@@ -20,6 +20,7 @@ import pyarrow as pa
 from olr_cli.answers import default_extractor, opened_by, read_answer, reading_more
 from olr_cli.data.chat import Message, as_text, ending, messages, response_text, turns_of
 from olr_cli.data.columns import COLUMNS, LABELS, STATISTICS
+from olr_cli.data.json_rows import json_batches, json_table
 from olr_cli.data.labels import label_of
 from olr_cli.data.log_formats import (
     TABLE,
@@ -28,18 +29,11 @@ from olr_cli.data.log_formats import (
     require_columns,
     unpacked,
 )
+from olr_cli.data.places import is_json
 from olr_cli.data.questions import question_ids
-from olr_cli.data.rows import (
-    Origins,
-    Rows,
-    is_json,
-    json_batches,
-    json_table,
-    matching_files,
-    pick,
-    read_batches,
-    row_error,
-)
+from olr_cli.data.rows import Rows, pick
+from olr_cli.data.table_files import matching_files, read_batches
+from olr_cli.data.values import Origins, row_error
 from olr_cli.errors import UserError, at, no_rows
 
 _HELD_OUT = re.compile(r"^(eval|val|test|valid|validation)([-_.]|$)")

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from olr_cli.data.places import places_of_rows
 from olr_cli.errors import UserError
 
 _LARGEST = 2**64
@@ -58,10 +59,6 @@ class Origins:
 
     @cached_property
     def _places(self) -> list[tuple[str, int, str]]:
-        from olr_cli.data.rows import (
-            places_of_rows,
-        )  # of Parquet files too, which plain rewards do without
-
         return [
             (unit, at, str(file)) for file in self.files for unit, at in places_of_rows(file)
         ]

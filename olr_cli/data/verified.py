@@ -15,7 +15,9 @@ from olr_cli.data.labels import read_labels
 from olr_cli.data.prompt_files import Reading, read_prompts
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.data.questions import QuestionIndex, asks_the_same, question_of
-from olr_cli.data.rows import Origins, Rows, read_table
+from olr_cli.data.rows import Rows
+from olr_cli.data.table_files import read_table
+from olr_cli.data.values import Origins
 from olr_cli.errors import UserError, at, shortened
 
 VERDICTS = ("kept", "wrong", "flawed", "unsure")

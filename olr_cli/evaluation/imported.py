@@ -28,7 +28,7 @@ from olr_cli.data.log_formats import LM_EVAL
 from olr_cli.data.logs import is_log, read_log
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.questions import QuestionIndex
-from olr_cli.data.rows import Origins
+from olr_cli.data.values import Origins
 from olr_cli.engines.prompt_text import ChatFormat, render_all
 from olr_cli.errors import NoRows, UserError, taken
 from olr_cli.evaluation.backends import Sampling

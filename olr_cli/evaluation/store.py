@@ -30,7 +30,7 @@ from pydantic import Field, ValidationError
 
 from olr_cli.answers import RULES
 from olr_cli.data.prompts import Prompt
-from olr_cli.data.rows import read_table
+from olr_cli.data.table_files import read_table
 from olr_cli.errors import UserError, no_path, shortened
 from olr_cli.evaluation.backends import Sampling
 from olr_cli.evaluation.benchmark import Benchmark
