@@ -11,8 +11,8 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from olr_cli.data.interchange import labelled_table
 from olr_cli.data.places import lines_of_rows
-from olr_cli.data.prompt_files import labelled_table
 from olr_cli.data.prompts import PromptSet
 from olr_cli.data.rows import Rows
 from olr_cli.data.table_files import FORMULA
