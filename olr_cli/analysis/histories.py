@@ -16,14 +16,8 @@ from olr_cli.answers import EXTRACTORS, Judge, find_extractor, reading_more
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.chat import Message
 from olr_cli.data.columns import LABELS, STATISTICS
-from olr_cli.data.logs import (
-    Report,
-    RolloutLog,
-    answers_of,
-    is_log,
-    read_log,
-    silent,
-)
+from olr_cli.data.log_files import is_log
+from olr_cli.data.logs import Report, RolloutLog, answers_of, read_log, silent
 from olr_cli.data.prompts import (
     NEVER_REWARDED,
     NOISE_TYPES,

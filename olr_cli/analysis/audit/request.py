@@ -27,7 +27,8 @@ from olr_cli.analysis.report.texts import Sampled
 from olr_cli.answers import Judge
 from olr_cli.data.arithmetic import toy_kind
 from olr_cli.data.check import repeat_notes
-from olr_cli.data.logs import Report, common_place, log_files
+from olr_cli.data.log_files import common_place, log_files
+from olr_cli.data.logs import Report
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import PromptSet
 from olr_cli.errors import UserError

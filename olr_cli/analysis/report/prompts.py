@@ -28,7 +28,7 @@ from olr_cli.analysis.histories import RolloutHistory
 from olr_cli.analysis.report import texts
 from olr_cli.analysis.report.words import GIVEN, NO_MAJORITY, OTHER, RIGHT, SOURCES, WRONG_LABEL
 from olr_cli.answers import Judge
-from olr_cli.data.logs import natural
+from olr_cli.data.log_files import natural
 from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL, Prompt
 from olr_cli.errors import UserError
 from olr_cli.runs.stored import Run

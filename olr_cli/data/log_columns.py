@@ -1,0 +1,149 @@
+"""The columns of a log under olr's names and with the types that these stand for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from olr_cli.data.chat import as_text, messages, response_text
+from olr_cli.data.columns import STATISTICS
+from olr_cli.data.labels import label_of
+from olr_cli.data.log_formats import TABLE, LogFormat
+from olr_cli.data.rows import Rows
+from olr_cli.data.values import Origins, row_error
+from olr_cli.errors import UserError
+
+_CORRECTNESS = re.compile("acc|correct|match|verif|solve|answer|math", re.IGNORECASE)
+"""In the name of a reward function: it rewards right answers, unlike one that rewards a format or a length."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which of a file's columns hold what: `places` is name in `COLUMNS` -> path; `rewards` are of reward functions."""
+
+    columns: Sequence[str]
+    format: LogFormat
+    places: Mapping[str, str]
+    rewards: Sequence[str]
+
+    def note(self, source: Path, files: int) -> str:
+        """A sentence on which columns were read as what."""
+        kind = "a table of rollouts" if self.format is TABLE else f"a log of {self.format.name}"
+        renamed = [
+            f"{column} as {name}" for name, column in self.places.items() if name != column
+        ]
+        if self.rewards:
+            renamed.append(f"{' + '.join(self.rewards)} as reward")
+        several = f" of {files} files" if files > 1 else ""
+        identity = (
+            "" if "prompt_id" in self.places else "; prompts are told apart by their text"
+        )
+        return f"{source} was read as {kind}{several}: {', '.join(renamed)}{identity}."
+
+
+def _typed(rows: Rows, name: str, path: str) -> pl.Series:
+    """A column with the type that its name stands for; `is_correct` may also hold numbers, and has no type of nulls."""
+    is_column = path in rows.table.column_names
+    if name in ("is_correct", "reward", "truncated") and is_column:
+        column = rows.table.column(path)
+        if pa.types.is_boolean(column.type) or pa.types.is_null(column.type):
+            verdicts, types = (
+                pl.Series(name, column),
+                {"reward": pl.Float64, "truncated": pl.Boolean},
+            )
+            return verdicts.cast(types[name]) if name in types else verdicts
+    if name in (*STATISTICS, "reward", "is_correct", "truncated"):
+        known = pl.Series(name, rows.numbers(path))
+        if name == "truncated":
+            return known > 0
+        return _whole(known, pl.Int32(), rows.place) if name == "tokens" else known
+    if name in ("prompt", "response") and (
+        not is_column or pa.types.is_nested(rows.table[path].type)
+    ):
+        chats = [
+            chat_text(cell, name, path, row, rows.origins)
+            for row, cell in enumerate(rows.values(path))
+        ]
+        texts = pl.Series(name, chats, dtype=pl.String)
+    else:
+        texts = pl.Series(name, rows.text_column(path))
+    if name in ("given_label", "true_answer"):
+        texts = _as_labels(texts)
+    if name == "response":
+        return texts
+    given = pl.select(
+        pl.when(texts.str.strip_chars() != "").then(texts).alias(name)
+    ).to_series()
+    return _whole(given, pl.Int64(), rows.place) if name in ("visit", "step") else given
+
+
+def _as_labels(texts: pl.Series) -> pl.Series:
+    """Labels read as in a file of prompts; one that holds several answers which differ stays as it is."""
+    labels = {}
+    for text in texts.drop_nulls().unique():
+        with suppress(ValueError):
+            labels[text] = label_of(text)
+    return texts.replace({text: label for text, label in labels.items() if label != text})
+
+
+def _whole(column: pl.Series, kind: pl.DataType, place: str) -> pl.Series:
+    try:
+        whole = column.cast(kind)
+    except pl.exceptions.PolarsError:
+        whole = None
+    if whole is None or (
+        column.dtype == pl.Float64 and not column.equals(whole.cast(pl.Float64))
+    ):
+        raise UserError(
+            f"{place}: the column {column.name} must hold whole numbers, and it holds others"
+        )
+    return whole
+
+
+def chat_text(cell: Any, name: str, path: str, row: int, origins: Origins) -> str | None:
+    """A prompt or a response, which may be messages, as text."""
+    text = None if cell is None else as_text(cell) if name == "prompt" else response_text(cell)
+    if text is None and cell is not None and messages(cell) is None:
+        raise row_error(
+            origins.name(row),
+            path,
+            f"a {type(cell).__name__}",
+            "text or a list of messages with role and content",
+        )
+    return text
+
+
+def reward_columns(schema: pa.Schema, places: Mapping[str, str]) -> list[str]:
+    """The columns of reward functions: the numbers that are nothing else, those called rewards if there are any."""
+    others = {*places.values(), "advantage", "advantages"}
+    numeric = [
+        one.name for one in schema if pa.types.is_floating(one.type) and one.name not in others
+    ]
+    return [name for name in numeric if "reward" in name.lower()] or numeric
+
+
+def renamed(rows: Rows, layout: Layout, step: int) -> pl.DataFrame:
+    """Rows with olr's names; `step` is that of rows which have none."""
+    frame = pl.DataFrame(
+        [_typed(rows, name, path) for name, path in layout.places.items() if rows.has(path)]
+    )
+    if layout.rewards:
+        sums = [pl.Series(name, rows.numbers(name)).cast(pl.Float64) for name in layout.rewards]
+        # TRL weighs every reward function alike unless it is told otherwise, and skips those that give none.
+        frame = frame.with_columns(pl.DataFrame(sums).sum_horizontal().alias("reward"))
+        verdict = [
+            series for series in sums if len(sums) == 1 or _CORRECTNESS.search(series.name)
+        ]
+        if len(verdict) == 1 and "is_correct" not in frame.columns:
+            frame = frame.with_columns(verdict[0].alias("verdict"))
+    if "step" not in frame.columns or frame["step"].null_count():
+        known = [pl.col("step")] if "step" in frame.columns else []
+        frame = frame.with_columns(pl.coalesce(*known, pl.lit(step, pl.Int64)).alias("step"))
+    return frame
