@@ -45,7 +45,8 @@ from olr_cli.data.verified import VerifiedLabels
 from olr_cli.errors import UserError, at, shortened
 from olr_cli.recipe.layers import find_recipe, overlay, read_tree, validate
 from olr_cli.recipe.methods import OlrMethod
-from olr_cli.recipe.schema import changed_keys, flatten
+from olr_cli.recipe.schema import changed_keys
+from olr_cli.recipe.section import flatten
 from olr_cli.runs.directory import (
     GIVEN_UP,
     PROMPTS,

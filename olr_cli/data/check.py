@@ -42,7 +42,7 @@ from olr_cli.data.values import Origins
 from olr_cli.data.writers import write_rows
 from olr_cli.errors import UserError, no_rows, shortened
 from olr_cli.grouping import gathered
-from olr_cli.recipe.schema import ColumnRole, DataSection
+from olr_cli.recipe.sections import ColumnRole, DataSection
 from olr_cli.tables import File
 
 _NUMBER = re.compile(r"[-+]?\$?\d[\d,]*(?:\.\d+)?%?")

@@ -42,7 +42,7 @@ from olr_cli.data.rows import Rows, pick, suggested
 from olr_cli.data.table_files import files_of_one_split, read_table
 from olr_cli.data.values import Origins, row_error
 from olr_cli.errors import UserError, at, did_you_mean, no_rows
-from olr_cli.recipe.schema import ColumnRole
+from olr_cli.recipe.sections import ColumnRole
 
 
 def find_columns(

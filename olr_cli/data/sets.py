@@ -16,7 +16,8 @@ from olr_cli.data.questions import normal_question, question_of
 from olr_cli.data.verified import with_verified
 from olr_cli.errors import UserError
 from olr_cli.grouping import gathered
-from olr_cli.recipe.schema import ActiveNoiseSection, MixedNoiseSection, NoiseDraw, Recipe
+from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.sections import ActiveNoiseSection, MixedNoiseSection, NoiseDraw
 
 
 def recipe_reading(recipe: Recipe) -> Reading:

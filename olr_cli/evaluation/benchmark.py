@@ -29,8 +29,8 @@ from olr_cli.data.values import Origins
 from olr_cli.errors import UserError, at, did_you_mean, no_path, shortened
 from olr_cli.recipe.layers import folder_name, read_tree
 from olr_cli.recipe.plain import require_plain
-from olr_cli.recipe.schema import ColumnRole
 from olr_cli.recipe.section import Count, ExtractorText, Section, Text, Tolerance
+from olr_cli.recipe.sections import ColumnRole
 from olr_cli.recipe.sentences import sentence_of
 from olr_cli.runs.directory import HELD_OUT_FILE, read_recipe
 from olr_cli.tables import Answer

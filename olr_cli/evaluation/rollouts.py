@@ -32,7 +32,8 @@ from olr_cli.errors import UserError
 from olr_cli.evaluation.backends import BackendName, BackendOptions, Sampling
 from olr_cli.evaluation.targets import origin, targets
 from olr_cli.recipe.layers import folder_name, validate
-from olr_cli.recipe.schema import LocalEngine, Recipe
+from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.sections import LocalEngine
 from olr_cli.runs.directory import kind_note, read_manifest, read_recipe
 from olr_cli.runs.interrupts import stop_requests
 from olr_cli.runs.metrics import Metrics, Stopwatch

@@ -29,7 +29,8 @@ from olr_cli.recipe.plain import (
     read_yaml,
     require_plain,
 )
-from olr_cli.recipe.schema import KINDS, Recipe, flatten
+from olr_cli.recipe.schema import KINDS, Recipe
+from olr_cli.recipe.section import flatten
 from olr_cli.recipe.sentences import dotted_key, sentence_of
 
 _MOST_PROBLEMS = 6

@@ -20,7 +20,8 @@ from olr_cli.recipe.layers import (
     validate,
     with_layers,
 )
-from olr_cli.recipe.schema import Recipe, SweepSection
+from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.sections import SweepSection
 
 _LOGS = "logs"
 """Where `olr train --sweep` puts what its runs print (`olr_cli.engines.sweep`)."""

@@ -15,7 +15,7 @@ from olr_cli.data.check import check, label_notes
 from olr_cli.data.doubts import DOUBTS
 from olr_cli.data.findings import KINDS
 from olr_cli.data.prompt_files import read_prompts
-from olr_cli.recipe.schema import DataSection
+from olr_cli.recipe.sections import DataSection
 
 ROWS = """\
 question,answer

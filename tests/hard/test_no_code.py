@@ -32,7 +32,7 @@ from olr_cli.errors import UserError
 from olr_cli.evaluation.backends.vllm_backend import read_model
 from olr_cli.evaluation.targets import load_tokenizer
 from olr_cli.recipe.layers import validate
-from olr_cli.recipe.schema import flatten
+from olr_cli.recipe.section import flatten
 from olr_cli.runs.checkpoints import write_checkpoint
 
 PACKAGE = Path(prompt_text.__file__).parents[1]

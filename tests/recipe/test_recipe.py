@@ -14,7 +14,8 @@ from olr_cli.recipe.checks import recipe_warnings, steepest_slope, step_warnings
 from olr_cli.recipe.layers import find_recipe, load_recipe, overlay, override, validate
 from olr_cli.recipe.methods import OlrMethod
 from olr_cli.recipe.reference import key_table
-from olr_cli.recipe.schema import ActiveNoiseSection, Recipe, changed_keys
+from olr_cli.recipe.schema import Recipe, changed_keys
+from olr_cli.recipe.sections import ActiveNoiseSection
 from olr_cli.recipe.sentences import OTHER_NAMES
 from olr_cli.recipe.sweep import expand_sweep
 from olr_cli.runs.directory import recipe_yaml

@@ -33,7 +33,8 @@ from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import PromptSet
 from olr_cli.errors import UserError
 from olr_cli.files import require_new, require_table_name
-from olr_cli.recipe.schema import ExternalEngine, Recipe
+from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.sections import ExternalEngine
 from olr_cli.runs.directory import HELD_OUT_FILE, read_recipe
 from olr_cli.tables import Answer, File
 
