@@ -79,9 +79,14 @@ def labelled_table(table: pa.Table, prompts: Sequence[Prompt]) -> pa.Table:
         marks["noise_type"] = text(p.noise_type for p in prompts)
     labels = {"ground_truth": text(p.given_label for p in prompts)}
     for name, fields in (("reward_model", labels), ("extra_info", marks)):
-        column = with_fields(table.column(name), fields, replace=True)
-        table = table.set_column(table.schema.get_field_index(name), name, column)
+        table = with_fields_of(table, name, fields)
     return table
+
+
+def with_fields_of(table: pa.Table, name: str, fields: Mapping[str, pa.Array]) -> pa.Table:
+    """Return a table whose struct column of that name has these fields, in place of those that it has."""
+    column = with_fields(table.column(name), fields, replace=True)
+    return table.set_column(table.schema.get_field_index(name), name, column)
 
 
 def with_fields(column: Any, fields: Mapping[str, pa.Array], *, replace: bool) -> pa.Array:
