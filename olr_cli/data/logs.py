@@ -17,7 +17,6 @@ from olr_cli.answers import default_extractor, opened_by, read_answer, reading_m
 from olr_cli.data.chat import Message, ending, turns_of
 from olr_cli.data.columns import COLUMNS, LABELS
 from olr_cli.data.json_rows import json_batches, json_table
-from olr_cli.data.log_columns import Layout, chat_text, renamed, reward_columns
 from olr_cli.data.log_files import common_place, log_files, numbered
 from olr_cli.data.log_formats import (
     TABLE,
@@ -25,11 +24,19 @@ from olr_cli.data.log_formats import (
     require_columns,
     unpacked,
 )
-from olr_cli.data.log_visits import apart_by_label, with_ids, with_verdicts, with_visits
-from olr_cli.data.places import is_json
+from olr_cli.data.log_tables import (
+    Layout,
+    apart_by_label,
+    chat_text,
+    renamed,
+    reward_columns,
+    with_ids,
+    with_verdicts,
+    with_visits,
+)
 from olr_cli.data.rows import Rows, pick
 from olr_cli.data.table_files import read_batches
-from olr_cli.data.values import Origins
+from olr_cli.data.values import Origins, is_json
 from olr_cli.errors import UserError, at, no_rows
 
 _NEEDED = (

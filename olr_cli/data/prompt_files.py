@@ -28,7 +28,6 @@ from olr_cli.data.columns import (
 from olr_cli.data.hub import load_hub_table, parse_hub_id
 from olr_cli.data.interchange import index_column, interchange_table, prompt_set, with_fields_of
 from olr_cli.data.labels import read_labels
-from olr_cli.data.places import SUFFIXES
 from olr_cli.data.prompts import (
     NOISE_TYPES,
     SENTINEL,
@@ -40,7 +39,7 @@ from olr_cli.data.prompts import (
 from olr_cli.data.questions import question_ids
 from olr_cli.data.rows import Rows, pick, suggested
 from olr_cli.data.table_files import files_of_one_split, read_table
-from olr_cli.data.values import Origins, row_error
+from olr_cli.data.values import SUFFIXES, Origins, row_error
 from olr_cli.errors import UserError, at, did_you_mean, no_rows
 from olr_cli.recipe.sections import ColumnRole
 

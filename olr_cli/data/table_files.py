@@ -17,9 +17,8 @@ import pyarrow.parquet as pq
 
 from olr_cli.data.chat import messages
 from olr_cli.data.json_rows import column_of, json_batches, json_table
-from olr_cli.data.places import SUFFIXES, csv_rows, is_json
 from olr_cli.data.rows import Rows
-from olr_cli.data.values import EVERY, Origins, written
+from olr_cli.data.values import EVERY, SUFFIXES, Origins, csv_rows, is_json, written
 from olr_cli.errors import NotHere, UserError, first_line, no_path
 from olr_cli.files import regular, system_problem
 from olr_cli.grouping import gathered

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from olr_cli.data.interchange import labelled_table
-from olr_cli.data.places import lines_of_rows
 from olr_cli.data.prompts import PromptSet
 from olr_cli.data.rows import Rows
 from olr_cli.data.table_files import FORMULA
+from olr_cli.data.values import lines_of_rows
 from olr_cli.errors import UserError, first_line
 from olr_cli.files import write_new
 

@@ -19,13 +19,12 @@ from pydantic import Field, PrivateAttr, ValidationError, model_serializer, mode
 from olr_cli.answers import ARITHMETIC_SOURCES, default_extractor, find_extractor
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.hub import parse_hub_id
-from olr_cli.data.places import SUFFIXES
 from olr_cli.data.prompt_files import Reading, read_prompts
 from olr_cli.data.prompts import SYSTEM_PROMPT, PromptSet
 from olr_cli.data.rows import Rows
 from olr_cli.data.sets import held_out_prompts
 from olr_cli.data.table_files import files_of_one_split, matching_files, read_table
-from olr_cli.data.values import Origins
+from olr_cli.data.values import SUFFIXES, Origins
 from olr_cli.errors import UserError, at, did_you_mean, no_path, shortened
 from olr_cli.recipe.layers import folder_name, read_tree
 from olr_cli.recipe.plain import require_plain

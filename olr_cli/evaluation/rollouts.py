@@ -22,8 +22,8 @@ import polars as pl
 from olr_cli.answers import EXTRACTORS, reading_more
 from olr_cli.data.arithmetic import toy_kind
 from olr_cli.data.chat import Message
-from olr_cli.data.places import SUFFIXES
 from olr_cli.data.prompts import Prompt
+from olr_cli.data.values import SUFFIXES
 from olr_cli.engines.models import is_builtin, model_location
 from olr_cli.engines.prompt_text import ChatFormat, template_lines, template_warnings
 from olr_cli.engines.reporting import start_progress
