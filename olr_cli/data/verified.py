@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from olr_cli import seeding
 from olr_cli.answers import is_match
@@ -206,60 +207,100 @@ def _require_judged_label(prompt: Prompt, judged: str | None, source: str) -> No
 
 
 def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
-    columns = ("prompt_id", "true_answer", "verdict", "given_label")
-    table = read_table([file], (*columns, "drawn", *PROMPT_COLUMNS))
-    if "prompt_id" not in table.column_names or {"true_answer", "verdict"}.isdisjoint(
-        table.column_names
-    ):
-        if "prompt_id" in table.column_names and set(PROMPT_COLUMNS).isdisjoint(
-            table.column_names
-        ):
-            raise UserError(f"{file} has a column prompt_id and no true_answer; add it")
-        prompts = read_prompts(str(file), reading=reading)
-        drawn = _are_drawn(Rows(prompts.table, prompts.origins))
-        return [
-            VerifiedLabel(
-                one.prompt_id if prompts.has_ids else None, one.messages, one.gold, is_drawn
-            )
-            for one, is_drawn in zip(prompts.prompts, drawn, strict=True)
-            if one.gold is not None
-        ]
+    """Return the labels of a file: a table with a column of ids and what people found, or a data set."""
+    columns = ("prompt_id", "true_answer", "verdict", "given_label", "drawn", *PROMPT_COLUMNS)
+    table = read_table([file], columns)
+    names = {*table.column_names}
+    if "prompt_id" in names and not names.isdisjoint(("true_answer", "verdict")):
+        return _labels_of_table(Rows(table, Origins(str(file), [file])), file)
+    if "prompt_id" in names and names.isdisjoint(PROMPT_COLUMNS):
+        raise UserError(f"{file} has a column prompt_id and no true_answer; add it")
+    prompts = read_prompts(str(file), reading=reading)
+    drawn = _are_drawn(Rows(prompts.table, prompts.origins))
+    return [
+        VerifiedLabel(
+            prompt.prompt_id if prompts.has_ids else None,
+            prompt.messages,
+            prompt.gold,
+            is_drawn,
+        )
+        for prompt, is_drawn in zip(prompts.prompts, drawn, strict=True)
+        if prompt.gold is not None
+    ]
+
+
+def _labels_of_table(rows: Rows, file: Path) -> list[VerifiedLabel]:
+    """Return the labels of the rows with a prompt_id that say something of its label, one a prompt."""
     labels: dict[str, VerifiedLabel] = {}
-    rows = Rows(table, Origins(str(file), [file]))
-    asked = next(filter(rows.has, PROMPT_COLUMNS), "question")
-    answers = ("true_answer", "given_label")
-    cells = (
-        read_labels(rows, name) if name in answers else rows.texts(name) for name in columns
+    columns = (
+        rows.values(next(filter(rows.has, PROMPT_COLUMNS), "question")),
+        _are_drawn(rows),
+        rows.texts("prompt_id"),
+        read_labels(rows, "true_answer"),
+        rows.texts("verdict"),
+        read_labels(rows, "given_label"),
     )
-    values = (rows.values(asked), _are_drawn(rows))
-    for question, is_drawn, prompt_id, answer, verdict, label in zip(
-        *values, *cells, strict=True
-    ):
+    for question, is_drawn, prompt_id, answer, verdict, label in zip(*columns, strict=True):
         if verdict not in (None, *VERDICTS):
             raise UserError(
                 f"{file}: the verdict on prompt {prompt_id} is '{verdict}'; known: {', '.join(VERDICTS)}"
             )
-        known = label if answer is None and verdict == "kept" else answer
-        known = None if known == SENTINEL or verdict == "flawed" else known
-        if (
-            prompt_id is None
-            or verdict == "unsure"
-            or (known is None and verdict not in ("wrong", "flawed"))
-        ):
+        truth, judged, says_nothing = _truth(verdict, answer, label)
+        if prompt_id is None or says_nothing:
             continue
-        is_decided = verdict in ("kept", "wrong")
-        if is_decided and label and known and is_match(label, known) is (verdict == "wrong"):
+        if _contradicts(verdict, label, truth):
             raise UserError(
                 f"{file}: the verdict on prompt {prompt_id} is '{verdict}', with the label {label} and the true answer"
-                f" {known}; correct one of them"
+                f" {truth}; correct one of them"
             )
-        judged = label if answer is None or verdict == "kept" else None
-        verified = VerifiedLabel(
-            prompt_id, prompt_messages(question) or (), known, is_drawn, judged
-        )
-        if labels.setdefault(prompt_id, verified).answer != known:
+        messages = prompt_messages(question) or ()
+        verified = VerifiedLabel(prompt_id, messages, truth, is_drawn, judged)
+        if labels.setdefault(prompt_id, verified).answer != truth:
             raise UserError(f"{file}: prompt {prompt_id} has several true answers; leave one")
     return list(labels.values())
+
+
+class _Truth(NamedTuple):
+    """What a row says of a prompt's label."""
+
+    answer: str | None
+    """The true answer; None where all that is known is that the label is wrong."""
+    judged: str | None
+    """The label that was kept, or of which nothing is known but that it is wrong."""
+    says_nothing: bool = False
+
+
+def _truth(verdict: str | None, answer: str | None, label: str | None) -> _Truth:
+    """Return what a verdict, a true answer and the label that people saw say together.
+
+    | verdict | true_answer a | without true_answer      |
+    |---------|---------------|--------------------------|
+    | none    | a             | nothing                  |
+    | kept    | a, label kept | the label, which is kept |
+    | wrong   | a             | the label is wrong       |
+    | flawed  | no answer     | the label is wrong       |
+    | unsure  | nothing       | nothing                  |
+
+    The sentinel is no answer; beside verdicts other than wrong and flawed it says nothing.
+    """
+    match verdict:
+        case "flawed" | "unsure":
+            truth = None
+        case "kept":
+            truth = label if answer is None else answer
+        case _:
+            truth = answer
+    truth = None if truth == SENTINEL else truth
+    is_wrong = verdict in ("wrong", "flawed")
+    judged = label if answer is None or verdict == "kept" else None
+    return _Truth(truth, judged, verdict == "unsure" or (truth is None and not is_wrong))
+
+
+def _contradicts(verdict: str | None, label: str | None, truth: str | None) -> bool:
+    """Whether a label that was kept differs from the true answer, or a wrong one is equal to it."""
+    if verdict not in ("kept", "wrong") or not label or not truth:
+        return False
+    return is_match(label, truth) is (verdict == "wrong")
 
 
 def _are_drawn(rows: Rows) -> list[bool]:
