@@ -19,6 +19,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from shlex import quote
 from typing import Any
 
@@ -141,52 +142,60 @@ def unpacked(row: dict[str, Any]) -> list[dict[str, Any]]:
         with suppress(TypeError, LookupError, AttributeError, StopIteration, RecursionError):
             return _of_lm_eval(row)
     texts = row.get("completion", row.get("content"))
-    if not isinstance(texts, list) or not (
-        {"step", "advantages"} <= row.keys() or "rewards" in row
-    ):
+    is_packed = {"step", "advantages"} <= row.keys() or "rewards" in row
+    if not isinstance(texts, list) or not is_packed:
         return [row]
     lists = {
-        key: it for key, it in row.items() if isinstance(it, list) and len(it) == len(texts)
+        key: items
+        for key, items in row.items()
+        if isinstance(items, list) and len(items) == len(texts)
     }
-    rows = [
-        {**row, **{key: items[at] for key, items in lists.items()}} for at in range(len(texts))
+    return [
+        _with_response({**row, **{key: items[place] for key, items in lists.items()}})
+        for place in range(len(texts))
     ]
-    for one in rows:
-        turns = one.get("content")
-        if isinstance(turns, list) and turns and all(isinstance(turn, str) for turn in turns):
-            one |= {"prompt": "\n".join(turns[:-1]), "response": turns[-1]}
-            del one["content"]
-    return rows
+
+
+def _with_response(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a rollout with prompt and response in place of NeMo-RL's `content`, the texts of all turns."""
+    turns = row.get("content")
+    if not isinstance(turns, list) or not turns or not all(isinstance(it, str) for it in turns):
+        return row
+    others = {key: value for key, value in row.items() if key != "content"}
+    return others | {"prompt": "\n".join(turns[:-1]), "response": turns[-1]}
 
 
 def _of_lm_eval(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rollouts of a problem of lm-eval's; none where it has likelihoods of given answers.
+    """Return the rollouts of a problem of lm-eval's; none where it has likelihoods of given answers.
 
     Problems have their hash in their names, since every task of a folder numbers its own from 0. A response that is
     null is an API's reply without text.
     """
-    texts = [
-        text for part in row["resps"] for text in (part if isinstance(part, list) else [part])
-    ]
+    replies = chain(*(part if isinstance(part, list) else [part] for part in row["resps"]))
+    texts = [storable(it or "") if isinstance(it, str | None) else it for it in replies]
     if any(isinstance(text, list | float) for text in texts):
         return []
-    request, target = next(iter(row["arguments"].values())), row["target"]
+    request = next(iter(row["arguments"].values()))
     prompt = request["arg_0"]
-    prompt = prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False)
-    if isinstance(target, list):
-        with suppress(ValueError):  # which is named with its row where golds are read
-            target = json.dumps(golds_of(target))
+    name = (str(row["doc_id"]), row.get("doc_hash", "")[:8])
     facts = {
-        "prompt_id": "-".join(
-            map(str, filter(None, (str(row["doc_id"]), row.get("doc_hash", "")[:8])))
+        "prompt_id": "-".join(map(str, filter(None, name))),
+        "prompt": storable(
+            prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False)
         ),
-        "prompt": storable(prompt),
-        "target": storable(target) if isinstance(target, str) else target,
+        "target": _lm_eval_target(row["target"]),
         "doc": json.dumps([*_texts(row["doc"])]),
         "request": json.dumps(request.get("arg_1")),
     }
-    texts = [storable(text or "") if isinstance(text, str | None) else text for text in texts]
     return [{**row, **facts, "response": text} for text in texts]
+
+
+def _lm_eval_target(target: Any) -> Any:
+    """Return a target as one cell: of a list of answers, any of which is right, their texts as JSON."""
+    if isinstance(target, list):
+        with suppress(ValueError):  # which is named with its row where golds are read
+            target = json.dumps(golds_of(target))
+    return storable(target) if isinstance(target, str) else target
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -49,25 +49,20 @@ class Layout:
         return f"{source} was read as {kind}{several}: {', '.join(renamed)}{identity}."
 
 
+_OF_VERDICTS: Mapping[str, type[pl.DataType]] = {
+    "is_correct": pl.Boolean,
+    "reward": pl.Float64,
+    "truncated": pl.Boolean,
+}
+"""Columns that may say true or false, and the type that they have then."""
+
+
 def _typed(rows: Rows, name: str, path: str) -> pl.Series:
-    """A column with the type that its name stands for; `is_correct` may also hold numbers, and has no type of nulls."""
-    is_column = path in rows.table.column_names
-    if name in ("is_correct", "reward", "truncated") and is_column:
-        column = rows.table.column(path)
-        if pa.types.is_boolean(column.type) or pa.types.is_null(column.type):
-            verdicts, types = (
-                pl.Series(name, column),
-                {"reward": pl.Float64, "truncated": pl.Boolean},
-            )
-            return verdicts.cast(types[name]) if name in types else verdicts
-    if name in (*STATISTICS, "reward", "is_correct", "truncated"):
-        known = pl.Series(name, rows.numbers(path))
-        if name == "truncated":
-            return known > 0
-        return _whole(known, pl.Int32(), rows.place) if name == "tokens" else known
-    if name in ("prompt", "response") and (
-        not is_column or pa.types.is_nested(rows.table[path].type)
-    ):
+    """Return a column with the type that its name stands for."""
+    if name in _OF_VERDICTS or name in STATISTICS:
+        return _numeric(rows, name, path)
+    is_flat = path in rows.table.column_names and not pa.types.is_nested(rows.table[path].type)
+    if name in ("prompt", "response") and not is_flat:
         chats = [
             chat_text(cell, name, path, row, rows.origins)
             for row, cell in enumerate(rows.values(path))
@@ -75,14 +70,26 @@ def _typed(rows: Rows, name: str, path: str) -> pl.Series:
         texts = pl.Series(name, chats, dtype=pl.String)
     else:
         texts = pl.Series(name, rows.text_column(path))
+    if name == "response":  # an empty one is a response too
+        return texts
     if name in ("given_label", "true_answer"):
         texts = _as_labels(texts)
-    if name == "response":
-        return texts
-    given = pl.select(
-        pl.when(texts.str.strip_chars() != "").then(texts).alias(name)
-    ).to_series()
+    is_given = texts.str.strip_chars() != ""
+    given = pl.select(pl.when(is_given).then(texts).alias(name)).to_series()
     return _whole(given, pl.Int64(), rows.place) if name in ("visit", "step") else given
+
+
+def _numeric(rows: Rows, name: str, path: str) -> pl.Series:
+    """Return a column of numbers or verdicts; `is_correct` may hold either, and has no type if all of it is null."""
+    if name in _OF_VERDICTS and path in rows.table.column_names:
+        column = rows.table.column(path)
+        if pa.types.is_boolean(column.type) or pa.types.is_null(column.type):
+            verdicts = pl.Series(name, column)
+            return verdicts if name == "is_correct" else verdicts.cast(_OF_VERDICTS[name])
+    numbers = pl.Series(name, rows.numbers(path))
+    if name == "truncated":
+        return numbers > 0
+    return _whole(numbers, pl.Int32(), rows.place) if name == "tokens" else numbers
 
 
 def _as_labels(texts: pl.Series) -> pl.Series:

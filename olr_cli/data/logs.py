@@ -8,7 +8,7 @@ from functools import partial
 from itertools import chain, repeat
 from pathlib import Path
 from types import NoneType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import polars as pl
 import pyarrow as pa
@@ -20,6 +20,7 @@ from olr_cli.data.json_rows import json_batches, json_table
 from olr_cli.data.log_files import common_place, log_files, numbered
 from olr_cli.data.log_formats import (
     TABLE,
+    LogFormat,
     recognised,
     require_columns,
     unpacked,
@@ -129,48 +130,42 @@ def read_log(
         for path, step in numbered(log_files(places))
         if (rows := files.read(path, step)) is not None
     ]
-    first, repeated = files.first, files.repeated
+    first = files.first
     if first is None or not sum(map(len, parts)):
         raise no_rows(source, "rollout")
-    rows = pl.concat(parts, how="diagonal_relaxed")
-    if "filter" in rows.columns:  # the others have the same responses once more
-        is_first = pl.col("filter").eq_missing(pl.col("filter").first().over("prompt_id"))
-        rows = rows.filter(is_first).drop("filter")
-    rows, texts = with_ids(rows)
-    if rows["prompt_id"].null_count() or (
-        "visit" in rows.columns and rows["visit"].null_count()
-    ):
+    rows, texts = with_ids(_of_first_filter(pl.concat(parts, how="diagonal_relaxed")))
+    if any(rows[name].null_count() for name in ("prompt_id", "visit") if name in rows.columns):
         raise UserError(
             f"{source} has rows without prompt_id or visit; remove or complete them"
         )
-    is_plain = (
-        not columns
-        and first.format is TABLE
-        and first.places.get("given_label") in (None, "given_label")
-    )
-    notes = [] if is_plain else [first.note(source, len(parts) + len(repeated))]
-    notes += files.losses()
-    if repeated:
-        several = f"{len(repeated)} steps (the first is {repeated[0]})"
-        shown = several if len(repeated) > 1 else f"Step {repeated[0]}"
-        notes.append(
-            f"{shown} logged the rollouts of the step before once more; they count once."
-        )
+    notes = [*files.notes(source, len(parts))]
     if files.sample and rows["answer"].null_count() > 0.9 * len(rows):
         notes += filter(None, [reading_more(files.sample)])
-    if "prompt_id" not in first.places:
+    has_ids = "prompt_id" in first.places
+    if not has_ids:
         rows, conflicts = apart_by_label(rows)
         notes += conflicts
     rows, groups = with_visits(rows)
-    notes += groups
     rows, verdicts = with_verdicts(rows, first)
-    notes += verdicts
+    notes += groups + verdicts
+    return RolloutLog(source, rows, _questions(rows, texts), first.format.name, notes, has_ids)
+
+
+def _of_first_filter(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of each prompt's first filter of lm-eval: the others have the same responses once more."""
+    if "filter" not in rows.columns:
+        return rows
+    is_first = pl.col("filter").eq_missing(pl.col("filter").first().over("prompt_id"))
+    return rows.filter(is_first).drop("filter")
+
+
+def _questions(
+    rows: pl.DataFrame, texts: Mapping[str, str]
+) -> Mapping[str, tuple[Message, ...]]:
+    """Return the turns of each prompt; one of several with a text has its number after the text's id."""
     ids = rows["prompt_id"].unique().cast(pl.String)
     named = ((name, texts.get(name) or texts.get(name.rpartition("/")[0])) for name in ids)
-    questions = {name: turns_of(text) for name, text in named if text is not None}
-    return RolloutLog(
-        source, rows, questions, first.format.name, notes, "prompt_id" in first.places
-    )
+    return {name: turns_of(text) for name, text in named if text is not None}
 
 
 @dataclass
@@ -220,18 +215,26 @@ class _Files:
         self._before = digest
         return rows
 
-    def losses(self) -> Iterator[str]:
-        """Sentences on what is not there, because a rollout failed or the trainer was killed."""
+    def notes(self, source: Path, count: int) -> Iterator[str]:
+        """Yield sentences on how the `count` files with rows were read, and on what was left out of them."""
+        assert self.first is not None
+        is_table = self.first.format is TABLE
+        has_our_label = self.first.places.get("given_label") in (None, "given_label")
+        if self.columns or not is_table or not has_our_label:
+            yield self.first.note(source, count + len(self.repeated))
         for file, line in self.cut.items():
             yield f"{file} ends within line {line}, as if its writer was killed; that line is left out."
         if self.silent:
-            is_kept = self.first is not None and self.first.format is TABLE
             fate = (
                 "counted as rollouts without an answer"
-                if is_kept
+                if is_table
                 else "left out, as of rollouts that failed"
             )
             yield f"{self.silent:,} row{'s' * (self.silent > 1)} without a response {fate}."
+        if self.repeated:
+            several = f"{len(self.repeated)} steps (the first is {self.repeated[0]})"
+            shown = several if len(self.repeated) > 1 else f"Step {self.repeated[0]}"
+            yield f"{shown} logged the rollouts of the step before once more; they count once."
 
     def _parts(self, path: Path, step: int) -> Iterator[pl.DataFrame]:
         is_first = True
@@ -261,62 +264,36 @@ class _Files:
 
     def _json_rows(self, path: Path) -> Iterator[Rows]:
         """The rollouts of a JSON file, some at a time, with the columns that are read."""
-        # The file is read twice, for a key may come late and change which columns hold what.
-        kinds: dict[str, type] = {}
         note_cut = partial(self.cut.__setitem__, path)
-        for row in chain.from_iterable(
-            map(unpacked, chain.from_iterable(json_batches(path, note_cut)))
-        ):
-            for name, value in row.items():
-                if type(value) is float or kinds.get(name, NoneType) is NoneType:
-                    kinds[name] = type(value)
-        if not kinds:
+        # The file is read twice, for a key may come late and change which columns hold what.
+        schema = _schema_of(rollouts for rollouts, _ in _unpacked(path, note_cut))
+        if not schema.names:
             return
-        types = {float: pa.float64(), bool: pa.bool_(), NoneType: pa.null()}
-        schema = pa.schema({name: types.get(kind, pa.string()) for name, kind in kinds.items()})
-        used, start = self._look_at(path, schema), 0
-        for packed in json_batches(path, note_cut):
-            lists = list(map(unpacked, packed))
-            objects = list(chain.from_iterable(lists))
-            numbers = [start + place for place, rollouts in enumerate(lists) for _ in rollouts]
+        used = self._look_at(path, schema)
+        for rollouts, numbers in _unpacked(path, note_cut):
             origins = Origins(str(path), [path], numbers)
             for name in {"prompt", "response"} & self._layout.places.keys():
                 column = self._layout.places[name]
-                for place, cells in enumerate(objects):
+                for place, cells in enumerate(rollouts):
                     if type(cells.get(column)) not in (str, NoneType):
                         cells[column] = chat_text(cells[column], name, column, place, origins)
-            start += len(packed)
-            yield Rows(json_table(objects, str(path), used), origins)
+            yield Rows(json_table(rollouts, str(path), used), origins)
 
     def _look_at(self, path: Path, schema: pa.Schema) -> set[str]:
-        """Find out which columns of a file hold what; returns those that are read."""
-        columns, form = schema.names, recognised(schema.names)
-        if form is TABLE and self.first is not None and "response" not in columns:
-            form = (
-                self.first.format
-            )  # without responses, no rollout of a step can be recognised
-        # verl's gts may be null throughout, and in preference data label says yes or no.
-        others = {column.name for column in schema if column.type in ("null", "bool")}
-        labels = [name for name in form.roles["given_label"] if name not in others]
-        with at("columns"):
-            places = pick(
-                lambda path: path in columns or path.partition(".")[0] in columns,
-                {**form.roles, "given_label": labels},
-                self.columns,
-                place=str(path),
-                available=columns,
-            )
+        """Find out which columns of a file hold what; return those that are read."""
+        form = recognised(schema.names)
+        if form is TABLE and self.first is not None and "response" not in schema.names:
+            # Without responses, no rollout of a step can be recognised.
+            form = self.first.format
+        places = _places(schema, form, self.columns, str(path))
         has_rewards = form.has_reward_columns and "reward" not in self.columns
         rewards = reward_columns(schema, places) if has_rewards else []
-        places = {
-            name: place
-            for name, place in places.items()
-            if name in self.wanted or name in _NEEDED
-        }
-        if "response" not in self.wanted and not {"answer", "answer_class"}.isdisjoint(places):
-            places.pop("response", None)
-        self._layout = Layout(columns, form, places, rewards)
-        return {column.partition(".")[0] for column in places.values()} | set(rewards)
+        needed = {*self.wanted, *_NEEDED}
+        read = {name: place for name, place in places.items() if name in needed}
+        if "response" not in self.wanted and not {"answer", "answer_class"}.isdisjoint(read):
+            read.pop("response", None)
+        self._layout = Layout(schema.names, form, read, rewards)
+        return {column.partition(".")[0] for column in read.values()} | set(rewards)
 
     def _reduced(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows with answers in place of responses; texts that repeat are categories."""
@@ -332,6 +309,47 @@ class _Files:
             self.sample = rows["response"].drop_nulls().head(_SAMPLE).to_list()
         rows = _answered(rows, self.extractor, keeps_responses=self.keeps_responses)
         return rows.cast({name: pl.Categorical() for name in _REPEATED if name in rows.columns})
+
+
+def _unpacked(
+    path: Path, note_cut: Callable[[int], object]
+) -> Iterator[tuple[list[dict[str, Any]], list[int]]]:
+    """Yield the rollouts of a JSON file, some at a time, each with the number of its object in the file, from 0."""
+    start = 0
+    for packed in json_batches(path, note_cut):
+        lists = [unpacked(row) for row in packed]
+        numbers = [start + place for place, rollouts in enumerate(lists) for _ in rollouts]
+        yield [*chain.from_iterable(lists)], numbers
+        start += len(packed)
+
+
+def _schema_of(batches: Iterable[list[dict[str, Any]]]) -> pa.Schema:
+    """Return the columns of JSON objects, with the types by which it is told what they hold."""
+    kinds: dict[str, type] = {}
+    for row in chain.from_iterable(batches):
+        for name, value in row.items():
+            if type(value) is float or kinds.get(name, NoneType) is NoneType:
+                kinds[name] = type(value)
+    types = {float: pa.float64(), bool: pa.bool_(), NoneType: pa.null()}
+    return pa.schema({name: types.get(kind, pa.string()) for name, kind in kinds.items()})
+
+
+def _places(
+    schema: pa.Schema, form: LogFormat, named: Mapping[str, str], place: str
+) -> dict[str, str]:
+    """Return name in `COLUMNS` -> the column of a file that holds it, as the user says or the log's format does."""
+    # verl's gts may be null throughout, and in preference data label says yes or no.
+    others = {column.name for column in schema if column.type in ("null", "bool")}
+    labels = [name for name in form.roles["given_label"] if name not in others]
+    columns = schema.names
+    with at("columns"):
+        return pick(
+            lambda path: path in columns or path.partition(".")[0] in columns,
+            {**form.roles, "given_label": labels},
+            named,
+            place=place,
+            available=columns,
+        )
 
 
 def _answered(
