@@ -154,8 +154,7 @@ def read_rows(
     prompt_ids, id_path = _prompt_ids(rows, columns.get("id"), messages, reading)
     marks = _marks(rows, labels, noise_type_of_sentinel)
     if reading.decimal_comma:
-        labels = [label and with_points(label) for label in labels]
-        marks = [(noise_type, true and with_points(true)) for noise_type, true in marks]
+        labels, marks = _with_points(labels, marks)
     prompts = tuple(
         Prompt(prompt_id, turns, label, true_answer, noise_type, source, other)
         for prompt_id, turns, label, (noise_type, true_answer), source, other in zip(
@@ -367,6 +366,16 @@ def _noise_types(rows: Rows) -> list[NoiseType | None]:
             should = f"one of {', '.join(NOISE_TYPES)}"
             raise row_error(rows.origins.name(row), path, f"'{name[:60]}'", should)
     return [None if name is None else known[name] for name in names]
+
+
+def _with_points(
+    labels: Sequence[str | None], marks: Sequence[Mark]
+) -> tuple[list[str | None], list[Mark]]:
+    """Return labels and marks with points for the decimal commas of their answers (R7)."""
+    return (
+        [label and with_points(label) for label in labels],
+        [(noise_type, answer and with_points(answer)) for noise_type, answer in marks],
+    )
 
 
 def implied_mark(
