@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 from olr_cli.errors import UserError, did_you_mean, shown
@@ -56,25 +57,31 @@ def key_table(prefix: str = "") -> Table:
         Column("default", is_text=True),
         Column("meaning", only="document"),
     ]
-    blocks, chosen = [], []
-    for section in _sections():
+    blocks: list[Block] = []
+    chosen: list[Key] = []
+    for groups in _sections():
         rows: list[Row] = []
-        for title, summary, keys in section:
+        for title, summary, keys in groups:
             those = [key for key in keys if key["key"].startswith(prefix)]
-            if "=" in title and (those or title.startswith(prefix)):
+            is_kind = "=" in title
+            if is_kind and (those or title.startswith(prefix)):
                 rows.append(Row([f"{title}: {summary}"], "title"))
-            rows += [row for key in those for row in _rows(key)]
+            rows += chain.from_iterable(map(_rows, those))
             chosen += those
         if rows:
-            blocks.append(Block(columns, rows, f"{section[0].title}: {section[0].summary}"))
+            blocks.append(Block(columns, rows, f"{groups[0].title}: {groups[0].summary}"))
     if not blocks:
-        names = [
-            key["key"] for section in _sections() for group in section for key in group.keys
-        ]
+        names = [key["key"] for key in _all_keys()]
         raise UserError(
             f"no key of a recipe begins with '{prefix}'{did_you_mean(prefix, names)}; `olr recipes keys` lists them all"
         )
     return Table(blocks, chosen)
+
+
+def _all_keys() -> Iterator[Key]:
+    for groups in _sections():
+        for group in groups:
+            yield from group.keys
 
 
 def _rows(key: Key) -> tuple[Row, Row]:
@@ -184,24 +191,31 @@ def _keys(prefix: str, properties: Mapping[str, Any], kind: str | None = None) -
 
 
 def _type_and_range(value: Mapping[str, Any]) -> tuple[str, str]:
-    """The type of values with this JSON schema, and which of them are allowed, in words."""
+    """Return the type of values with this JSON schema, and which of them are allowed, in words."""
     if "anyOf" in value:
-        bounds = {name: bound for name, bound in value.items() if name != "anyOf"}
-        parts = [bounds | part for part in value["anyOf"]]
-        types = [part.get("type") for part in parts]
-        # A decimal may be written as text, which is no type of its own; null comes last.
-        left_out = {"null", "string"} if "number" in types else {"null"}
-        words = [_type_and_range(part) for part in parts if part.get("type") not in left_out]
-        names = [type_ for type_, _ in words] + ["null"] * ("null" in types)
-        return " or ".join(names), ", ".join(range_ for _, range_ in words if range_)
-    if "enum" in value or "const" in value:
-        return "choice", ", ".join(map(str, value.get("enum") or [value["const"]]))
+        return _alternatives(value)
+    if "const" in value:
+        return "choice", str(value["const"])
+    if "enum" in value:
+        return "choice", ", ".join(map(str, value["enum"]))
     if "$ref" in value:
         return "rules", ""
     if value["type"] == "array":
         type_, range_ = _type_and_range(value["items"])
         return "list", f"list of {range_ or type_}"
     return _TYPES[value["type"]], _range(value)
+
+
+def _alternatives(value: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the types and ranges of a JSON schema with alternatives, in words; null comes last."""
+    bounds = {name: bound for name, bound in value.items() if name != "anyOf"}
+    parts = [bounds | part for part in value["anyOf"]]
+    types = [part.get("type") for part in parts]
+    # A decimal may be written as text, which is no type of its own.
+    left_out = {"null", "string"} if "number" in types else {"null"}
+    words = [_type_and_range(part) for part in parts if part.get("type") not in left_out]
+    names = [type_ for type_, _ in words] + ["null"] * ("null" in types)
+    return " or ".join(names), ", ".join(range_ for _, range_ in words if range_)
 
 
 def _range(value: Mapping[str, Any]) -> str:
