@@ -124,9 +124,14 @@ class Checked:
         for kind in kinds:
             kind_named(kind, "drop")
         dropped = [finding for finding in self.findings if finding.kind in kinds]
-        out = {row for it in dropped if it.kind != "repeat" for row in (*it.rows, *it.others)}
-        for group in chain(*(it.groups for it in dropped if it.kind == "repeat")):
-            out.update([row for row in group if row not in out][1:])
+        out: set[int] = set()
+        for finding in dropped:
+            if finding.kind != "repeat":
+                out.update(finding.rows, finding.others)
+        repeated = (it.groups for it in dropped if it.kind == "repeat")
+        for group in chain.from_iterable(repeated):
+            left = [row for row in group if row not in out]
+            out.update(left[1:])
         if not (kept := sorted({*range(self.rows)} - out)):
             raise UserError("no row is left; drop fewer findings, or fix the file", "export")
         return kept
@@ -308,13 +313,17 @@ def _questions_and_labels(
 
 def _differing_boxes(solutions: Mapping[int, str], judge: Judge) -> Iterator[Labelled]:
     """Yield the rows whose worked solution has boxes that do not match the last one, and their contents."""
-    contents = {row: boxes(solution) for row, solution in solutions.items()}
-    several = {row: found for row, found in contents.items() if len(found) > 1}
-    pairs = [(last, other) for last, *others in several.values() for other in others]
+    pairs_of: dict[int, list[tuple[str, str]]] = {}
+    for row, solution in solutions.items():
+        last, *others = boxes(solution) or [""]
+        if others:
+            pairs_of[row] = [(last, other) for other in others]
+    pairs = [*chain(*pairs_of.values())]
     verdicts = dict(zip(pairs, judge.matches(pairs), strict=True))
-    for row, (last, *others) in several.items():
-        if not all(verdicts[last, other] for other in others):
-            yield row, " and ".join((last, *others))
+    for row, of_row in pairs_of.items():
+        if not all(verdicts[pair] for pair in of_row):
+            last = of_row[0][0]
+            yield row, " and ".join((last, *(other for _, other in of_row)))
 
 
 def label_notes(prompts: Sequence[Prompt], data: DataSection) -> Iterator[str]:

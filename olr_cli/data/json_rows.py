@@ -164,14 +164,19 @@ def _scalars_as_lists(values: list[Any]) -> list[Any]:
     Texts beside chats stay as they are: a text is no turn, and what mixes them is an error.
     """
     kinds = set(map(type, values)) - {type(None)}
-    if list not in kinds or kinds == {list} or not kinds <= {list, str, int, float}:
+    is_mixed = list in kinds and len(kinds) > 1
+    if not is_mixed or not kinds <= {list, str, int, float}:
         return values
     items = [item for value in values if type(value) is list for item in value]
-    are_parts = any("type" in item for item in items if type(item) is dict)
-    if not are_parts and dict in map(type, items):
+    objects = [item for item in items if type(item) is dict]
+    are_parts = any("type" in item for item in objects)
+    if objects and not are_parts:
         return values
+    return [_as_list(value, are_parts=are_parts) for value in values]
 
-    def wrapped(value: Any) -> Any:
-        return {"type": "text", "text": value} if are_parts else value
 
-    return [it if it is None or type(it) is list else [wrapped(it)] for it in values]
+def _as_list(value: Any, *, are_parts: bool) -> list[Any] | None:
+    """Return a value beside lists as one of them: in a list of its own, as a part where they hold parts."""
+    if value is None or type(value) is list:
+        return value
+    return [{"type": "text", "text": value} if are_parts else value]

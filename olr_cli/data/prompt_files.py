@@ -359,7 +359,8 @@ def _marks(
 
 def _noise_types(rows: Rows) -> list[NoiseType | None]:
     """Return the noise type that each row names."""
-    path, known = "extra_info.noise_type", {name: name for name in NOISE_TYPES}
+    path = "extra_info.noise_type"
+    known: dict[str, NoiseType] = {name: name for name in NOISE_TYPES}
     names = rows.texts(path)
     for row, name in enumerate(names):
         if name is not None and name not in known:

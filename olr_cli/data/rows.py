@@ -115,17 +115,19 @@ class Rows:
 
     def _column(self, path: str) -> tuple[pa.ChunkedArray | None, list[str]]:
         """The column or struct field that a path leads to, and the steps that remain below it; None without one."""
-        if path in self.table.column_names:
+        names = self.table.column_names
+        if path in names:
             return self.table.column(path), []
         name, *steps = path.split(".")
-        column = self.table.column(name) if name in self.table.column_names else None
-        while column is not None and steps and pa.types.is_struct(column.type):
-            has_field = column.type.get_field_index(steps[0]) >= 0
-            column = pc.struct_field(column, steps.pop(0)) if has_field else None
-        kind = None if column is None else column.type
-        if steps and not (kind and (pa.types.is_list(kind) or pa.types.is_large_list(kind))):
+        if name not in names:
             return None, []
-        return column, steps
+        column = self.table.column(name)
+        while steps and pa.types.is_struct(column.type):
+            if column.type.get_field_index(steps[0]) < 0:
+                return None, []
+            column = pc.struct_field(column, steps.pop(0))
+        is_list = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
+        return (column, steps) if is_list or not steps else (None, [])
 
     def _python(self, column: pa.ChunkedArray, path: str) -> list[Any]:
         try:
@@ -153,10 +155,14 @@ class Rows:
             and math.isfinite(value)
         ):
             return spelled(value)
-        what = str(value) if isinstance(value, float) else f"a {type(value).__name__}"
-        if isinstance(value, list):
-            what = f"a list of {len(value)} value{'s' * (len(value) != 1)}"
-        raise row_error(self.origins.name(row), path, what, "text or a number")
+        raise row_error(self.origins.name(row), path, _described(value), "text or a number")
+
+
+def _described(value: object) -> str:
+    """Return what a value is that is neither text nor a number, for an error."""
+    if isinstance(value, list):
+        return f"a list of {len(value)} value{'s' * (len(value) != 1)}"
+    return str(value) if isinstance(value, float) else f"a {type(value).__name__}"
 
 
 def _paths(field: pa.Field, path: str) -> Iterator[str]:

@@ -220,21 +220,25 @@ def _csv_table(file: Path) -> pa.Table:
     """
     head, *rows = [row for _, row in csv_rows(file)] or [[]]
     names = [name.strip() for name in head]
-    if "prompt_id" in names:
-        rows = [[value[1:] if _QUOTED.match(value) else value for value in row] for row in rows]
+    is_ours = "prompt_id" in names
     columns = zip(*rows, strict=True) if rows else [()] * len(names)
     cells = [
-        _csv_cells([value or None for value in column], f"{file}: '{name}'")
-        for name, column in zip(names, columns, strict=True)
+        _csv_column(values, f"{file}: '{name}'", is_ours=is_ours)
+        for name, values in zip(names, columns, strict=True)
     ]
     table = pa.Table.from_arrays(cells, names)
     _require_distinct(list(table.schema), str(file))
     return table
 
 
-def _csv_cells(texts: list[str | None], place: str) -> pa.Array:
-    if any(texts) and all(_TURNS.match(text) for text in texts if text):
-        values = [text and written(text) for text in texts]
-        if all(messages(value) for value, text in zip(values, texts, strict=True) if text):
-            return column_of(values, place)
+def _csv_column(values: Sequence[str], place: str, *, is_ours: bool) -> pa.Array:
+    """Return a column of texts, or of chat turns if all of them are such."""
+    if is_ours:
+        values = [value[1:] if _QUOTED.match(value) else value for value in values]
+    texts = [value or None for value in values]
+    given = [text for text in texts if text]
+    if given and all(map(_TURNS.match, given)):
+        turns = [text and written(text) for text in texts]
+        if all(messages(value) for value, text in zip(turns, texts, strict=True) if text):
+            return column_of(turns, place)
     return pa.array(texts, pa.large_string())

@@ -42,15 +42,18 @@ def read_yaml(file: Path) -> Any:
 def _parse_sections(text: str) -> dict[str, Any] | None:
     """As `parse_yaml`, section by section, since the runs of a sweep share most; None if it cannot be done so."""
     head, *sections = _SECTION.split(text)
-    if not sections or head not in ("", "---\n") or "\n..." in text.removesuffix("\n...\n"):
+    has_end = "\n..." in text.removesuffix("\n...\n")
+    if not sections or head not in ("", "---\n") or has_end:
         return None
+    tree: dict[str, Any] = {}
     try:
-        values = [_parse_section(section) for section in sections]
+        for section in sections:
+            value = _parse_section(section)
+            if not isinstance(value, dict) or len(value) != 1:
+                return None
+            tree |= value
     except NotPlain:
         return None  # read as a whole, so that the error names its line
-    if not all(isinstance(value, dict) and len(value) == 1 for value in values):
-        return None
-    tree = {key: value for section in values for key, value in section.items()}
     return copy.deepcopy(tree) if len(tree) == len(sections) else None
 
 

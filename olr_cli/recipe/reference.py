@@ -221,21 +221,24 @@ def _alternatives(value: Mapping[str, Any]) -> tuple[str, str]:
 def _range(value: Mapping[str, Any]) -> str:
     """The bounds of a number, in words; pydantic names some as JSON schema does, and some as its own."""
     step = 1 if value["type"] == "integer" else 0  # whole numbers above 0 are at least 1
-    lower = [(value[name], False) for name in ("minimum", "ge") if name in value]
-    lower += [
-        (value[name] + step, not step) for name in ("exclusiveMinimum", "gt") if name in value
-    ]
-    upper = [(value[name], True) for name in ("maximum", "le") if name in value]
-    upper += [
-        (value[name] - step, bool(step)) for name in ("exclusiveMaximum", "lt") if name in value
-    ]
+    lower = _bounds(value, ("minimum", "ge"), ("exclusiveMinimum", "gt"), step)
+    upper = _bounds(value, ("maximum", "le"), ("exclusiveMaximum", "lt"), -step)
     least, is_open = max(lower, default=(-_UNLIMITED, False))
-    most, is_closed = min(upper, default=(_UNLIMITED, True))
+    most, is_below = min(upper, default=(_UNLIMITED, False))
+    is_closed = not is_below
     if least > -_UNLIMITED and most < _UNLIMITED and is_closed and not is_open:
         return f"{least} to {most}"
     words = [f"{'above' if is_open else 'at least'} {least}"] if least > -_UNLIMITED else []
     words += [f"{'at most' if is_closed else 'below'} {most}"] if most < _UNLIMITED else []
     return ", ".join(words)
+
+
+def _bounds(
+    value: Mapping[str, Any], at: Sequence[str], beyond: Sequence[str], step: int
+) -> list[tuple[float, bool]]:
+    """Return the bounds under the names `at`, and under `beyond` with a step, each with whether it is left out."""
+    bounds = [(value[name], False) for name in at if name in value]
+    return bounds + [(value[name] + step, not step) for name in beyond if name in value]
 
 
 def _written(value: Any) -> str:

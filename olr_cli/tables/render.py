@@ -113,26 +113,38 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[in
 
 
 def markdown(table: Table) -> str:
-    """The blocks as Markdown tables under their titles, then the notes."""
-    parts: list[str] = []
-    for block in table.shown("document"):
-        columns, rows = block.grid("document")
-        lines = [[_literally(column.text("document"), block) for column in columns]]
-        for row, cells in rows:
-            texts = [_literally(cell, block) for cell in cells]
-            if row.kind == "title":
-                texts = [f"**{texts[0]}**", *[""] * (len(columns) - 1)]
-            elif row.kind == "published":
-                texts = [text and f"*{text}*" for text in texts]
-            lines.append(texts)
-        head, *body = (f"| {' | '.join(line)} |" for line in lines)
-        part = [f"**{block.title}**", ""] if block.title else []
-        part += [head, "|---" * len(columns) + "|", *body]
-        part += ["", *(f"- {note}" for note in block.notes)] if block.notes else []
-        parts.append("\n".join(part))
+    """Return the blocks as Markdown tables under their titles, then the notes."""
+    parts = [_markdown_block(block) for block in table.shown("document")]
     if table.notes:
-        parts.append("\n".join(f"- {note}" for note in table.notes))
+        parts.append("\n".join(_markdown_list(table.notes)))
     return "\n\n".join(parts) or table.nothing
+
+
+def _markdown_block(block: Block) -> str:
+    """Return a block with its title above and its notes below."""
+    columns, rows = block.grid("document")
+    heads = [_literally(column.text("document"), block) for column in columns]
+    body = [
+        _markdown_cells(row, [_literally(cell, block) for cell in cells], len(columns))
+        for row, cells in rows
+    ]
+    head, *lines = (f"| {' | '.join(cells)} |" for cells in (heads, *body))
+    title = [f"**{block.title}**", ""] if block.title else []
+    notes = ["", *_markdown_list(block.notes)] if block.notes else []
+    return "\n".join([*title, head, "|---" * len(columns) + "|", *lines, *notes])
+
+
+def _markdown_cells(row: Row, texts: list[str], width: int) -> list[str]:
+    """Return the cells of a row of so many columns, marked by what kind of row it is."""
+    if row.kind == "title":
+        return [f"**{texts[0]}**", *[""] * (width - 1)]
+    if row.kind == "published":
+        return [text and f"*{text}*" for text in texts]
+    return texts
+
+
+def _markdown_list(notes: Iterable[str]) -> list[str]:
+    return [f"- {note}" for note in notes]
 
 
 def _literally(text: str, block: Block) -> str:
