@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from olr_cli.errors import UserError, did_you_mean
-from olr_cli.tables import Block, Column, Row, Table
 
 
 class FindingKind(NamedTuple):
@@ -290,14 +289,3 @@ def kind_named(name: str, place: str) -> FindingKind:
             place,
         )
     return KINDS[name]
-
-
-def kinds_table() -> Table:
-    """Return all kinds as the table of docs/data.md; those that `--export` leaves out are in bold."""
-    columns = [Column(head) for head in ("finding", "in a row", "why", "example", "what to do")]
-    rows = []
-    for kind, fault, why, example, remedy, is_unusable in _ROWS:
-        name = f"**`{kind}`**" if is_unusable else f"`{kind}`"
-        examples = "<br>".join(f"`{line}`" for line in example.split("\n"))
-        rows.append(Row([name, fault, why, examples, remedy]))
-    return Table([Block(columns, rows, is_markdown=True)])

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
 
 from olr_cli import seeding
 from olr_cli.answers import is_match
@@ -245,9 +244,10 @@ def _labels_of_table(rows: Rows, file: Path) -> list[VerifiedLabel]:
             raise UserError(
                 f"{file}: the verdict on prompt {prompt_id} is '{verdict}'; known: {', '.join(VERDICTS)}"
             )
-        truth, judged, says_nothing = _truth(verdict, answer, label)
-        if prompt_id is None or says_nothing:
+        said = _truth(verdict, answer, label)
+        if prompt_id is None or said is None:
             continue
+        truth, judged = said
         if _contradicts(verdict, label, truth):
             raise UserError(
                 f"{file}: the verdict on prompt {prompt_id} is '{verdict}', with the label {label} and the true answer"
@@ -260,40 +260,34 @@ def _labels_of_table(rows: Rows, file: Path) -> list[VerifiedLabel]:
     return list(labels.values())
 
 
-class _Truth(NamedTuple):
-    """What a row says of a prompt's label."""
+def _truth(
+    verdict: str | None, answer: str | None, label: str | None
+) -> tuple[str | None, str | None] | None:
+    """Return the true answer and the label that was judged, by a verdict, a true_answer and the label that people saw.
 
-    answer: str | None
-    """The true answer; None where all that is known is that the label is wrong."""
-    judged: str | None
-    """The label that was kept, or of which nothing is known but that it is wrong."""
-    says_nothing: bool = False
+    | verdict | with a true_answer    | without one           |
+    |---------|-----------------------|-----------------------|
+    | none    | true_answer, -        | nothing               |
+    | kept    | true_answer, label    | label, label          |
+    | wrong   | true_answer, -        | unknown, label        |
+    | flawed  | unknown, -            | unknown, label        |
+    | unsure  | nothing               | nothing               |
 
-
-def _truth(verdict: str | None, answer: str | None, label: str | None) -> _Truth:
-    """Return what a verdict, a true answer and the label that people saw say together.
-
-    | verdict | true_answer a | without true_answer      |
-    |---------|---------------|--------------------------|
-    | none    | a             | nothing                  |
-    | kept    | a, label kept | the label, which is kept |
-    | wrong   | a             | the label is wrong       |
-    | flawed  | no answer     | the label is wrong       |
-    | unsure  | nothing       | nothing                  |
-
-    The sentinel is no answer; beside verdicts other than wrong and flawed it says nothing.
+    The sentinel is an unknown answer, which says nothing unless the label is wrong or flawed.
     """
     match verdict:
-        case "flawed" | "unsure":
+        case "unsure":
+            return None
+        case "flawed":
             truth = None
-        case "kept":
-            truth = label if answer is None else answer
+        case "kept" if answer is None:
+            truth = label
         case _:
             truth = answer
     truth = None if truth == SENTINEL else truth
-    is_wrong = verdict in ("wrong", "flawed")
-    judged = label if answer is None or verdict == "kept" else None
-    return _Truth(truth, judged, verdict == "unsure" or (truth is None and not is_wrong))
+    if truth is None and verdict not in ("wrong", "flawed"):
+        return None
+    return truth, label if answer is None or verdict == "kept" else None
 
 
 def _contradicts(verdict: str | None, label: str | None, truth: str | None) -> bool:

@@ -115,20 +115,20 @@ def with_layers(path: str | Path, overrides: Iterable[str]) -> tuple[Recipe, lis
 
 def marked(recipe: Recipe, layers: Sequence[Layer]) -> Recipe:
     """A recipe that knows which code only stored layers name; a sweep of the user's names code too."""
-    keys = [
-        pair
-        for layer in layers
-        if not layer.is_stored
-        for pair in flatten(dict(layer.keys)).items()
-    ]
-    named = [(key, name) for key, value in keys for name in _leaves(value)]
+    users: list[tuple[str, str]] = []
+    for layer in layers:
+        if not layer.is_stored:
+            for key, value in flatten(dict(layer.keys)).items():
+                users += [(key, name) for name in _leaves(value)]
+
+    def is_users(place: str, name: str) -> bool:
+        # By value: a key that the user sets to one function grants no other, which an arm may get from below.
+        return any(place in key and name == value for key, value in users)
+
     return recipe.of_strangers(
         place
         for place, names in recipe.code().items()
-        # By value: a key that the user sets to one function grants no other, which an arm may get from below.
-        if not all(
-            any(place in key and name == set_to for key, set_to in named) for name in names
-        )
+        if not all(is_users(place, name) for name in names)
     )
 
 
@@ -314,13 +314,16 @@ def _source(detail: Any, sentence: str, layers: Sequence[Layer]) -> str:
     """The uppermost layer with the key that an error is at, or that its sentence names; else the lowest."""
     place = dotted_key(detail["loc"])
     for layer in reversed(layers):
-        for key in flatten(dict(layer.keys)):
-            is_there = (
-                place == key or place.startswith(f"{key}.") or key.startswith(f"{place}.")
-            )
-            if is_there or re.search(rf"(?<![\w.]){re.escape(key)}(?![\w.])", sentence):
-                return layer.source
+        if any(_is_about(key, place, sentence) for key in flatten(dict(layer.keys))):
+            return layer.source
     return layers[0].source
+
+
+def _is_about(key: str, place: str, sentence: str) -> bool:
+    """Whether an error is at a key, below or above it, or its sentence names the key."""
+    if place == key or place.startswith(f"{key}.") or key.startswith(f"{place}."):
+        return True
+    return re.search(rf"(?<![\w.]){re.escape(key)}(?![\w.])", sentence) is not None
 
 
 def folder_name(text: str) -> str:

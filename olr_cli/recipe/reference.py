@@ -71,17 +71,12 @@ def key_table(prefix: str = "") -> Table:
         if rows:
             blocks.append(Block(columns, rows, f"{groups[0].title}: {groups[0].summary}"))
     if not blocks:
-        names = [key["key"] for key in _all_keys()]
+        everything = chain.from_iterable(_sections())
+        names = [key["key"] for group in everything for key in group.keys]
         raise UserError(
             f"no key of a recipe begins with '{prefix}'{did_you_mean(prefix, names)}; `olr recipes keys` lists them all"
         )
     return Table(blocks, chosen)
-
-
-def _all_keys() -> Iterator[Key]:
-    for groups in _sections():
-        for group in groups:
-            yield from group.keys
 
 
 def _rows(key: Key) -> tuple[Row, Row]:

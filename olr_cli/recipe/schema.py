@@ -141,19 +141,15 @@ class Recipe(Section):
 
     def code(self) -> dict[str, list[str]]:
         """The keys that make code run which is not olr's, and what they name."""
+        extractor, method = self.data.extractor, self.method
         rules = self.verifier.where if self.verifier else ()
         named = {
-            "data.extractor": [
-                self.data.extractor if is_function(self.data.extractor) else None
-            ],
-            "method.name": [self.method.name if isinstance(self.method, OwnMethod) else None],
-            "verifier.where": [rule.function for rule in rules],
-            "model.trust_remote_code": ["true" if self.model.trust_remote_code else None],
+            "data.extractor": [extractor] if extractor and is_function(extractor) else [],
+            "method.name": [method.name] if isinstance(method, OwnMethod) else [],
+            "verifier.where": [rule.function for rule in rules if rule.function is not None],
+            "model.trust_remote_code": ["true"] if self.model.trust_remote_code else [],
         }
-        code = {
-            key: [name for name in names if name is not None] for key, names in named.items()
-        }
-        return {key: names for key, names in code.items() if names}
+        return {key: names for key, names in named.items() if names}
 
     def code_settings(self) -> dict[str, str]:
         """For every key of `code` the words that set it again, after ``--set``."""

@@ -50,30 +50,32 @@ OTHER_NAMES: Mapping[str, str] = {
 def sentence_of(detail: Any) -> str:
     """One of pydantic's errors as a sentence that names the key."""
     place = dotted_key(detail["loc"])
-    if detail["type"] == "extra_forbidden":
-        return _unknown_key(place)
-    if detail["type"] in ("union_tag_invalid", "unknown_method"):
-        context = detail["ctx"]
-        tag = context.get("discriminator", "name").strip("'")
-        expected, named = (
-            context.get("expected_tags") or context["expected"],
-            detail["input"].get(tag),
-        )
-        hint = did_you_mean(str(named), expected.replace("'", "").split(", "))
-        return f"{place}.{tag} is {shown(named)}{hint}; known: {expected}"
-    if detail["type"] == "value_error":
-        message = str(detail["ctx"]["error"])
-        return f"{place}: {message}" if place else message
-    value = f"{place} is {shown(detail['input'])}"
-    if detail["type"] == "literal_error":
-        expected = detail["ctx"]["expected"]
-        hint = did_you_mean(str(detail["input"]), re.findall("'([^']*)'", expected))
-        return f"{value}{hint}: expected {expected}"
-    if detail["type"] in ("tuple_type", "list_type"):
-        return f"{value}: expected a list, as [{shown(detail['input'])}]"
-    if detail["type"] in ("model_type", "model_attributes_type", "dict_type"):
-        return f"{value}: expected keys and their values, as {place}: {{key: value}}"
+    value = f"{place} is {shown(detail.get('input'))}"
+    match detail["type"]:
+        case "extra_forbidden":
+            return _unknown_key(place)
+        case "union_tag_invalid" | "unknown_method":
+            return _unknown_kind(place, detail["input"], detail["ctx"])
+        case "value_error":
+            message = str(detail["ctx"]["error"])
+            return f"{place}: {message}" if place else message
+        case "literal_error":
+            expected = detail["ctx"]["expected"]
+            hint = did_you_mean(str(detail["input"]), re.findall("'([^']*)'", expected))
+            return f"{value}{hint}: expected {expected}"
+        case "tuple_type" | "list_type":
+            return f"{value}: expected a list, as [{shown(detail['input'])}]"
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return f"{value}: expected keys and their values, as {place}: {{key: value}}"
     return f"{value}: {detail['msg'][0].lower()}{detail['msg'][1:]}"
+
+
+def _unknown_kind(place: str, section: Any, context: Any) -> str:
+    """Return the sentence for a section whose kind there is not."""
+    tag = context.get("discriminator", "name").strip("'")
+    expected = context.get("expected_tags") or context["expected"]
+    hint = did_you_mean(str(section.get(tag)), expected.replace("'", "").split(", "))
+    return f"{place}.{tag} is {shown(section.get(tag))}{hint}; known: {expected}"
 
 
 def _unknown_key(place: str) -> str:
@@ -96,29 +98,27 @@ def _unknown_key(place: str) -> str:
 
 
 _TYPE = re.compile(r"function-|constrained-|(?:int|str|float|bool)$")
+_TAGS = {
+    section: {*kinds, *(kind.__name__ for kind in kinds.values()), OwnMethod.__name__}
+    for section, (_, kinds) in KINDS.items()
+}
+"""What pydantic calls the kinds of a section."""
 
 
 def dotted_key(location: tuple[int | str, ...]) -> str:
     """A pydantic location as the key that a user wrote: without the tag of a section's kind, or the name of a type."""
     names = [str(part) for part in location]
     names[2:] = [name for name in names[2:] if not _TYPE.match(name)]
-    if len(names) > 1 and names[0] in KINDS:
-        kinds = KINDS[names[0]][1]
-        if names[1] in {
-            *kinds,
-            *(kind.__name__ for kind in kinds.values()),
-            OwnMethod.__name__,
-        }:
-            del names[1]
+    if len(names) > 1 and names[1] in _TAGS.get(names[0], ()):
+        del names[1]
     return shortened(".".join(names))
 
 
 def _known_keys() -> list[str]:
     keys: list[str] = []
     for name, field in Recipe.model_fields.items():
+        keys.append(name)
         kinds: Iterable[Any] = KINDS[name][1].values() if name in KINDS else [field.annotation]
-        keys += [
-            name,
-            *(f"{name}.{key}" for kind in kinds for key in getattr(kind, "model_fields", ())),
-        ]
+        for kind in kinds:
+            keys += [f"{name}.{key}" for key in getattr(kind, "model_fields", ())]
     return keys

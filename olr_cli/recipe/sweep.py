@@ -88,11 +88,9 @@ def _sweep_runs(
                 with at(f"{source}: the sweep's arm '{shortened(arm)}'"):
                     put(changes, key, value)
             parts = {key: f"{key.rpartition('.')[2]}-{value}" for key, value in point.items()}
-            names = [arm, *(part for key, part in parts.items() if key != "seed")]
-            label = "_".join(name for name in names if name) or "run"
-            place = folder_name(
-                "_".join(name for name in [label, parts.get("seed", "")] if name)
-            )
+            seed = parts.pop("seed", "")
+            label = "_".join(filter(None, (arm, *parts.values()))) or "run"
+            place = folder_name("_".join(filter(None, (label, seed))))
             recipe = validate(overlay(tree, changes), f"{source} [{shortened(place)}]")
             recipe = marked(recipe, layers)
             if recipe.sweep is not None:

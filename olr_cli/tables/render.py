@@ -116,7 +116,7 @@ def markdown(table: Table) -> str:
     """Return the blocks as Markdown tables under their titles, then the notes."""
     parts = [_markdown_block(block) for block in table.shown("document")]
     if table.notes:
-        parts.append("\n".join(_markdown_list(table.notes)))
+        parts.append("\n".join(f"- {note}" for note in table.notes))
     return "\n\n".join(parts) or table.nothing
 
 
@@ -130,7 +130,7 @@ def _markdown_block(block: Block) -> str:
     ]
     head, *lines = (f"| {' | '.join(cells)} |" for cells in (heads, *body))
     title = [f"**{block.title}**", ""] if block.title else []
-    notes = ["", *_markdown_list(block.notes)] if block.notes else []
+    notes = ["", *(f"- {note}" for note in block.notes)] if block.notes else []
     return "\n".join([*title, head, "|---" * len(columns) + "|", *lines, *notes])
 
 
@@ -141,10 +141,6 @@ def _markdown_cells(row: Row, texts: list[str], width: int) -> list[str]:
     if row.kind == "published":
         return [text and f"*{text}*" for text in texts]
     return texts
-
-
-def _markdown_list(notes: Iterable[str]) -> list[str]:
-    return [f"- {note}" for note in notes]
 
 
 def _literally(text: str, block: Block) -> str:
