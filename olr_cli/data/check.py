@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections import defaultdict
 from collections.abc import (
     Collection,
     Container,
@@ -130,6 +131,7 @@ class Checked:
                 out.update(finding.rows, finding.others)
         repeated = (it.groups for it in dropped if it.kind == "repeat")
         for group in chain.from_iterable(repeated):
+            # Of the rows that ask one question the first that is left so far stays.
             left = [row for row in group if row not in out]
             out.update(left[1:])
         if not (kept := sorted({*range(self.rows)} - out)):
@@ -164,6 +166,7 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
         pairs = zip(asked, cells, strict=True)
         firsts = {str(pair): row for row, pair in reversed([*enumerate(pairs)])}
         kept = sorted({*kept}.intersection(firsts.values()))
+    # What cannot be read at all is taken out first, since reading the rows would stop at it.
     unread = dict(_unread(kept, cells))
     unseen = [(row, part) for row in kept if (part := unseen_part(asked[row]))]
     kept = sorted({*kept}.difference(unread, (row for row, _ in unseen)))
@@ -239,17 +242,18 @@ def _findings(
 
 def _without_an_answer(prompts: Sequence[Asked]) -> tuple[list[Finding], list[Labelled]]:
     """Return the findings in rows that have no answer for a label, and the labels of the other rows."""
-    labels = [(row, prompt.file_label) for row, prompt in prompts]
-    sentinel = [(row, SENTINEL) for row, prompt in prompts if prompt.given_label == SENTINEL]
-    marked = {row for row, _ in sentinel}
-    missing = [(row, "") for row, label in labels if label is None and row not in marked]
-    named = [(row, label) for row, label in labels if label is not None]
-    findings = [
-        _found("sentinel", sentinel),
-        _found("no_label", missing),
-        _found("no_answer", [pair for pair in named if is_placeholder(pair[1])]),
-    ]
-    return findings, [pair for pair in named if not is_placeholder(pair[1])]
+    rows: defaultdict[str, list[Labelled]] = defaultdict(list)
+    for row, prompt in prompts:
+        label, is_noise = prompt.file_label, prompt.given_label == SENTINEL
+        if is_noise:
+            rows["sentinel"].append((row, SENTINEL))
+        if label is not None:
+            rows["no_answer" if is_placeholder(label) else "label"].append((row, label))
+        elif not is_noise:
+            # Where noise replaced a label, the label before may be lost; such rows count as noise alone.
+            rows["no_label"].append((row, ""))
+    kinds = ("sentinel", "no_label", "no_answer")
+    return [_found(kind, rows[kind]) for kind in kinds], rows["label"]
 
 
 def _rejected(
@@ -277,6 +281,7 @@ def _unlike_an_answer(labels: Sequence[Labelled]) -> Iterator[Finding]:
     """Yield the findings in labels that look like something else than one answer."""
     yield _found("proof", [pair for pair in labels if _PROOF.match(pair[1])])
     yield _found("parts", [pair for pair in labels if _PARTS.match(ends_of(unescape(pair[1])))])
+    # In a data set of formulas or names a word is nothing unusual.
     numbers = sum(bool(_NUMBER.fullmatch(label.strip())) for _, label in labels)
     if numbers >= _MOSTLY * len(labels):
         yield _found("word", [pair for pair in labels if not any(map(str.isdecimal, pair[1]))])
@@ -313,6 +318,7 @@ def _questions_and_labels(
 
 def _differing_boxes(solutions: Mapping[int, str], judge: Judge) -> Iterator[Labelled]:
     """Yield the rows whose worked solution has boxes that do not match the last one, and their contents."""
+    # The judge is asked about all solutions at once.
     pairs_of: dict[int, list[tuple[str, str]]] = {}
     for row, solution in solutions.items():
         last, *others = boxes(solution) or [""]

@@ -38,6 +38,7 @@ def interchange_table(rows: pa.Table, prompts: Sequence[Prompt], split: str) -> 
     standard["reward_model"] = with_fields(columns.get("reward_model"), reward, replace=False)
     standard["extra_info"] = with_fields(columns.get("extra_info"), place, replace=False)
     others = {name: c for name, c in columns.items() if name not in standard}
+    # The column stays where it is empty, too, so that nothing of the source is lost.
     rephrased = columns.get(REPHRASED_COLUMN)
     if rephrased is not None or any(p.rephrased is not None for p in prompts):
         others[REPHRASED_COLUMN] = _message_column(rephrased, [p.rephrased for p in prompts])

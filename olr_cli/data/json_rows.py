@@ -44,6 +44,7 @@ def json_batches(
     try:
         for number, line in enumerate(read_lines(file, is_cut=note_cut is not None), start=1):
             text = line.strip()
+            # An array is read as a whole below.
             if not place and text[:1] == "[":
                 break
             if text:
@@ -51,6 +52,7 @@ def json_batches(
                 try:
                     value = _parsed(text)
                 except json.JSONDecodeError:
+                    # A line that was cut off begins like an object and has no end; any other is an error.
                     if note_cut is None or text[0] != "{" or line.endswith("\n"):
                         raise
                     note_cut(number)
@@ -119,6 +121,7 @@ def column_of(values: list[Any], place: str, level: int = 1) -> pa.Array:
         raise UserError(
             f"{place[:200]} is nested too deeply, more than {_MOST_LEVELS} levels; flatten it or leave it out"
         )
+    # Arrow has no type for a column of an answer here and several there.
     values = _scalars_as_lists(values)
     kinds = set(map(type, values)) - {type(None)}
     if kinds == {dict}:
@@ -164,6 +167,7 @@ def _scalars_as_lists(values: list[Any]) -> list[Any]:
     Texts beside chats stay as they are: a text is no turn, and what mixes them is an error.
     """
     kinds = set(map(type, values)) - {type(None)}
+    # Only lists beside texts and numbers are made alike; any other mixture is an error later.
     is_mixed = list in kinds and len(kinds) > 1
     if not is_mixed or not kinds <= {list, str, int, float}:
         return values

@@ -74,6 +74,7 @@ def _gold_of_number(number: float | Decimal) -> tuple[str, ...]:
 
 def _short(number: float) -> float:
     """A float of 32 bits that comes as a double, as data sets hand on 0.1: with up to six digits, the decimal one."""
+    # float32 keeps at least six digits, so a short decimal that it holds is what was written.
     short = float(f"{number:.6g}")
     is_short = (
         abs(number) < _LARGEST and number == struct.unpack("f", struct.pack("f", short))[0]

@@ -40,10 +40,12 @@ def _files_at(place: Path) -> list[Path]:
     if not place.is_dir():
         return matching_files(str(place))
     for pattern in _NESTED_LOGS:
-        found = place.glob(pattern)
-        if below := [
-            f for f in found if not any(map(_HELD_OUT.match, f.relative_to(place).parts))
-        ]:
+        below = [
+            file
+            for file in place.glob(pattern)
+            if not any(map(_HELD_OUT.match, file.relative_to(place).parts))
+        ]
+        if below:
             return below
     files = [file for file in matching_files(str(place)) if not _OUTPUT.search(file.name)]
     if not files:
@@ -68,12 +70,9 @@ def natural(name: str) -> list[Any]:
 def numbered(files: Sequence[Path]) -> Iterator[tuple[Path, int]]:
     """Each file with the step that its path names: the last number in which the paths differ, else its place."""
     texts = [str(file) for file in files]
-    differ = (
-        place
-        for place, letters in enumerate(zip(*texts, strict=False))
-        if len(set(letters)) > 1
-    )
-    start = len(texts[0][: next(differ, 0)].rstrip("0123456789"))
+    # Letter by letter, and back to where a number begins: 12 and 13 differ in their second digit.
+    shared = os.path.commonprefix(texts)  # noqa: RUF071
+    start = 0 if shared in texts else len(shared.rstrip("0123456789"))
     steps = [re.search("[0-9]+", text[start:]) for text in texts]
     for place, (file, step) in enumerate(zip(files, steps, strict=True), start=1):
         yield file, int(step[0]) if step is not None and len(files) > 1 else place

@@ -130,6 +130,7 @@ def chat_text(cell: Any, name: str, path: str, row: int, origins: Origins) -> st
 
 def reward_columns(schema: pa.Schema, places: Mapping[str, str]) -> list[str]:
     """The columns of reward functions: the numbers that are nothing else, those called rewards if there are any."""
+    # What another column holds already, or is made of the rewards, is none of them.
     others = {*places.values(), "advantage", "advantages"}
     numeric = [
         one.name for one in schema if pa.types.is_floating(one.type) and one.name not in others
@@ -146,6 +147,7 @@ def renamed(rows: Rows, layout: Layout, step: int) -> pl.DataFrame:
         sums = [pl.Series(name, rows.numbers(name)).cast(pl.Float64) for name in layout.rewards]
         # TRL weighs every reward function alike unless it is told otherwise, and skips those that give none.
         frame = frame.with_columns(pl.DataFrame(sums).sum_horizontal().alias("reward"))
+        # Which of several rewards says whether the answer is right is told by its name alone.
         verdict = [
             series for series in sums if len(sums) == 1 or _CORRECTNESS.search(series.name)
         ]
@@ -187,6 +189,7 @@ def apart_by_label(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     several = labels.filter(pl.len().over("prompt_id") > 1).sort("prompt_id", "given_label")
     if several.is_empty():
         return rows, []
+    # p/1 and p/2 are the prompts of one text with its first and its second label.
     number = pl.int_range(1, pl.len() + 1).over("prompt_id").cast(pl.String)
     apart = (pl.col("prompt_id").cast(pl.String) + "/" + number).cast(pl.Categorical())
     joined = rows.join(
@@ -218,6 +221,7 @@ def with_visits(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
         )
     else:
         order = pl.col("step")
+        # Without groups, a step has several of a prompt if it has a multiple of the usual number.
         sizes = rows.group_by("prompt_id", "step").len()["len"]
         usual = int(sizes.mode().min())  # type: ignore[arg-type]  # of whole numbers
         more = int(((sizes > usual) & (sizes % usual == 0)).sum())

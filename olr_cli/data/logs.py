@@ -164,6 +164,7 @@ def _questions(
 ) -> Mapping[str, tuple[Message, ...]]:
     """Return the turns of each prompt; one of several with a text has its number after the text's id."""
     ids = rows["prompt_id"].unique().cast(pl.String)
+    # A prompt that was told apart by its label has the number of the label after its id.
     named = ((name, texts.get(name) or texts.get(name.rpartition("/")[0])) for name in ids)
     return {name: turns_of(text) for name, text in named if text is not None}
 
@@ -266,13 +267,17 @@ class _Files:
         """The rollouts of a JSON file, some at a time, with the columns that are read."""
         note_cut = partial(self.cut.__setitem__, path)
         # The file is read twice, for a key may come late and change which columns hold what.
-        schema = _schema_of(rollouts for rollouts, _ in _unpacked(path, note_cut))
+        schema = _schema_of(chain.from_iterable(_unpacked(path, note_cut)))
         if not schema.names:
             return
-        used = self._look_at(path, schema)
-        for rollouts, numbers in _unpacked(path, note_cut):
+        used, start = self._look_at(path, schema), 0
+        for lists in _unpacked(path, note_cut):
+            rollouts = [*chain.from_iterable(lists)]
+            numbers = [start + place for place, of_row in enumerate(lists) for _ in of_row]
+            start += len(lists)
             origins = Origins(str(path), [path], numbers)
             for name in {"prompt", "response"} & self._layout.places.keys():
+                # Chats become text here: turns of several forms have no common type in a table.
                 column = self._layout.places[name]
                 for place, cells in enumerate(rollouts):
                     if type(cells.get(column)) not in (str, NoneType):
@@ -290,6 +295,7 @@ class _Files:
         rewards = reward_columns(schema, places) if has_rewards else []
         needed = {*self.wanted, *_NEEDED}
         read = {name: place for name, place in places.items() if name in needed}
+        # Responses are large, and needless where their answers are stored.
         if "response" not in self.wanted and not {"answer", "answer_class"}.isdisjoint(read):
             read.pop("response", None)
         self._layout = Layout(schema.names, form, read, rewards)
@@ -313,21 +319,18 @@ class _Files:
 
 def _unpacked(
     path: Path, note_cut: Callable[[int], object]
-) -> Iterator[tuple[list[dict[str, Any]], list[int]]]:
-    """Yield the rollouts of a JSON file, some at a time, each with the number of its object in the file, from 0."""
-    start = 0
-    for packed in json_batches(path, note_cut):
-        lists = [unpacked(row) for row in packed]
-        numbers = [start + place for place, rollouts in enumerate(lists) for _ in rollouts]
-        yield [*chain.from_iterable(lists)], numbers
-        start += len(packed)
+) -> Iterator[list[list[dict[str, Any]]]]:
+    """Yield the rollouts of each object of a JSON file, some objects at a time."""
+    for objects in json_batches(path, note_cut):
+        yield [unpacked(row) for row in objects]
 
 
-def _schema_of(batches: Iterable[list[dict[str, Any]]]) -> pa.Schema:
+def _schema_of(lists: Iterable[list[dict[str, Any]]]) -> pa.Schema:
     """Return the columns of JSON objects, with the types by which it is told what they hold."""
     kinds: dict[str, type] = {}
-    for row in chain.from_iterable(batches):
+    for row in chain.from_iterable(lists):
         for name, value in row.items():
+            # One float makes a column one of numbers, and what is null at first may be anything later.
             if type(value) is float or kinds.get(name, NoneType) is NoneType:
                 kinds[name] = type(value)
     types = {float: pa.float64(), bool: pa.bool_(), NoneType: pa.null()}

@@ -267,6 +267,7 @@ def _rephrasings(
         if is_blank(value):
             rephrased.append(None)
             continue
+        # A text asks what the user's last turn asks; the turns around it stay.
         users = [place for place, turn in enumerate(turns) if turn.role == "user"]
         question = users[-1] if users else len(turns)
         other = chat.prompt_messages(value, turns[:question], turns[question + 1 :])
@@ -304,6 +305,7 @@ def _prompt_ids(
     """
     if path is not None:
         return _ids_at(rows, path), path
+    # A column of ids that repeat, such as those of problems sampled twice, names no rows.
     for column in NUMBERED if reading.are_numbered else ID_COLUMNS:
         ids = [name for name in rows.texts(column) if name is not None]
         if len(set(ids)) == len(messages):

@@ -106,6 +106,7 @@ class Rows:
             doubles = column.cast(pa.float64(), safe=False)
         else:
             doubles = pa.chunked_array([pa.array(map(_number, self.texts(path)), pa.float64())])
+        # NaN is how pandas writes a missing number; a text that is no number has become infinite.
         known = pc.if_else(pc.is_nan(doubles), None, doubles)
         wrong = pc.index(pc.is_inf(known), True).as_py()
         if wrong >= 0:
@@ -132,17 +133,17 @@ class Rows:
     def _python(self, column: pa.ChunkedArray, path: str) -> list[Any]:
         try:
             values = list(column.to_pylist())
-            return (
-                values
-                if "float" not in str(column.type)
-                else [_own(it, column.type) for it in values]
-            )
+            # Floats of 16 and 32 bits may be deep in any type; most columns have no floats at all.
+            if "float" in str(column.type):
+                values = [_own(value, column.type) for value in values]
+            return values
         except (ValueError, OverflowError, KeyError):  # of pyarrow, or of an unknown time zone
             raise UserError(
                 f"{self.place}: column '{path}' holds {column.type} values that cannot be read; write them as text"
             ) from None
 
     def _text(self, value: object, path: str, row: int) -> str | None:
+        # Data sets with several answers a row have lists of one where there is one.
         if isinstance(value, list) and len(value) <= 1:
             value = value[0] if value else None
         if value is None or value != value:  # NaN
@@ -193,6 +194,7 @@ def _walk(value: Any, steps: Sequence[str]) -> Any:
     for step in steps:
         if isinstance(value, dict):
             value = value.get(step)
+        # A step into a list is the number of an item, or else the role of a chat's turn.
         elif isinstance(value, list) and step.isdecimal():
             value = value[int(step)] if int(step) < len(value) else None
         elif isinstance(value, list):
@@ -224,6 +226,7 @@ def pick(
 
     `has` tells whether the file has a path; `place` and the columns that are `available` are for errors.
     """
+    # A misspelt column must not fall back to a usual one in silence.
     lacking = next((path for path in named.values() if not has(path)), None)
     if lacking is not None:
         raise UserError(
@@ -248,6 +251,7 @@ def suggested(
     parts, left = [], list(available)
     for role, words in likely.items():
         path = named.get(role) or _likeliest(left, words) or "COLUMN"
+        # No column is suggested for two roles.
         left = [other for other in left if other != path]
         is_plain = re.fullmatch(r"[A-Za-z_][\w.-]*", path)
         parts.append(f"{role}: {path if is_plain else json.dumps(path, ensure_ascii=False)}")

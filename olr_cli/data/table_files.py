@@ -26,7 +26,8 @@ from olr_cli.grouping import gathered
 FORMULA = r"[=+\-@\t\r]"
 """A character that makes spreadsheets take a cell for a formula if it is the first."""
 
-_QUOTED = re.compile(f"'+{FORMULA}")
+_QUOTED = re.compile(f"^'(?='*{FORMULA})")
+"""The apostrophe that keeps a spreadsheet from taking a text for a formula."""
 
 _TURNS = re.compile(r"""\s*\[\s*\{\s*["']""")
 
@@ -115,6 +116,7 @@ def read_table(files: Sequence[Path], columns: Container[str] | None = None) -> 
         else pa.concat_tables(rows.table for rows in read_batches(file, columns))
         for file in files
     ]
+    # One file after the other, so that the error names the one that does not fit.
     whole = tables[0]
     for file, table in zip(files[1:], tables[1:], strict=True):
         try:
@@ -153,6 +155,7 @@ def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
         schema, metadata = parquet.schema_arrow, parquet.metadata
         _require_distinct(list(schema), str(file))
         names = _chosen(schema, columns)
+        # No batch would come of it, and so no schema either.
         if not names or not metadata.num_rows:
             yield parquet.read(names)
             return
@@ -164,6 +167,7 @@ def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
             metadata.row_group(number).total_byte_size
             for number in range(metadata.num_row_groups)
         )
+        # Fewer rows where they are large: a batch of long responses must fit in memory.
         batch = min(_BATCH, max(1, _BATCH_BYTES * metadata.num_rows // max(stored, 1)))
         count = 0
         for rows in parquet.iter_batches(batch, columns=names):
@@ -176,6 +180,7 @@ def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
             table.validate(full=True)
             count += table.num_rows
             yield table
+        # A damaged page may end the batches early without an error.
         if count != metadata.num_rows:
             raise pa.ArrowInvalid(f"it holds {count:,} of {metadata.num_rows:,} rows")
 
@@ -234,11 +239,11 @@ def _csv_table(file: Path) -> pa.Table:
 def _csv_column(values: Sequence[str], place: str, *, is_ours: bool) -> pa.Array:
     """Return a column of texts, or of chat turns if all of them are such."""
     if is_ours:
-        values = [value[1:] if _QUOTED.match(value) else value for value in values]
+        values = [_QUOTED.sub("", value) for value in values]
     texts = [value or None for value in values]
-    given = [text for text in texts if text]
+    given = [*filter(None, texts)]
     if given and all(map(_TURNS.match, given)):
-        turns = [text and written(text) for text in texts]
-        if all(messages(value) for value, text in zip(turns, texts, strict=True) if text):
-            return column_of(turns, place)
+        turns = {text: written(text) for text in given}
+        if all(map(messages, turns.values())):
+            return column_of([text and turns[text] for text in texts], place)
     return pa.array(texts, pa.large_string())

@@ -181,6 +181,7 @@ class VerifiedLabels:
         found = index.find(prompt.messages)
         same = [places[at] for at in found]
         word_for_word = [places[at] for at in index.in_same_words(prompt.messages, found)]
+        # Prompts whose questions differ in spelling alone may have several labels: the same words come first.
         chosen = [
             at for at in word_for_word or same if self._labels[at].answer is not None
         ] or same
