@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from olr_cli.data.values import spelled
+from olr_cli.data.values import is_json_array, spelled
 from olr_cli.errors import UserError
 from olr_cli.files import parse_json, read_lines, read_text
 
@@ -39,36 +39,29 @@ def json_batches(
 
     `note_cut` takes the number of a last line that its writer did not complete, which is an error without it.
     """
-    rows: list[dict[str, Any]] = []
     place = ""
     try:
+        if is_json_array(file):
+            array = enumerate(_parsed(read_text(file)), start=1)
+            yield [_object(row, f"{file}, row {at} (counted from 1)") for at, row in array]
+            return
+        rows: list[dict[str, Any]] = []
         for number, line in enumerate(read_lines(file, is_cut=note_cut is not None), start=1):
             text = line.strip()
-            # An array is read as a whole below.
-            if not place and text[:1] == "[":
-                break
-            if text:
-                place = f", line {number}"
-                try:
-                    value = _parsed(text)
-                except json.JSONDecodeError:
-                    # A line that was cut off begins like an object and has no end; any other is an error.
-                    if note_cut is None or text[0] != "{" or line.endswith("\n"):
-                        raise
-                    note_cut(number)
-                    continue
-                rows.append(_object(value, f"{file}{place}"))
+            if not text:
+                continue
+            place = f", line {number}"
+            try:
+                rows.append(_object(_parsed(text), f"{file}{place}"))
+            except json.JSONDecodeError:
+                # A line that was cut off begins like an object and has no end; any other is an error.
+                if note_cut is None or text[0] != "{" or line.endswith("\n"):
+                    raise
+                note_cut(number)
             if len(rows) == _BATCH_OF_OBJECTS:
                 yield rows
                 rows = []
-        else:
-            yield rows
-            return
-        array = _parsed(read_text(file))
-        yield [
-            _object(row, f"{file}, row {at} (counted from 1)")
-            for at, row in enumerate(array, start=1)
-        ]
+        yield rows
     except ValueError as error:
         raise UserError(f"{file}{place} is not valid JSON: {error}") from None
     except RecursionError:

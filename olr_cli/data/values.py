@@ -120,13 +120,16 @@ def places_of_rows(file: Path) -> list[tuple[str, int]]:
         return [("row", at) for at in range(1, 1 + pq.read_metadata(file).num_rows)]
     if not is_json(file):
         return [("line", at) for at, _ in csv_rows(file)][1:]
-    starts = [
-        (at, line.lstrip()[:1])
-        for at, line in enumerate(read_lines(file, is_cut=True), start=1)
-    ]
-    if next((start for _, start in starts if start), "") == "[":
+    if is_json_array(file):
         return [("row", at) for at, _ in enumerate(json.loads(read_text(file)), start=1)]
-    return [("line", at) for at, start in starts if start]
+    lines = enumerate(read_lines(file, is_cut=True), start=1)
+    return [("line", at) for at, line in lines if line.strip()]
+
+
+def is_json_array(file: Path) -> bool:
+    """Whether a file of JSON is one array; else each of its lines is an object."""
+    lines = (line.strip() for line in read_lines(file, is_cut=True))
+    return next(filter(None, lines), "").startswith("[")
 
 
 def lines_of_rows(file: Path, rows: Sequence[int]) -> str:
