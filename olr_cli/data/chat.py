@@ -50,8 +50,9 @@ def _text(content: Any) -> str | None:
 def unseen_part(value: Any) -> str | None:
     """Return the type of the first part of a prompt that is no text, such as ``image``; None if all of it is text."""
     for turn in value if isinstance(value, list | tuple) else ():
-        is_turn = isinstance(turn, Mapping)
-        content = turn.get("content", turn.get("value")) if is_turn else None
+        if not isinstance(turn, Mapping):
+            continue
+        content = turn.get("content", turn.get("value"))
         for part in content if isinstance(content, list | tuple) else ():
             name = _type_of_part(part) if isinstance(part, Mapping) else None
             if name:

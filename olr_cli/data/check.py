@@ -252,8 +252,8 @@ def _without_an_answer(prompts: Sequence[Asked]) -> tuple[list[Finding], list[La
         elif not is_noise:
             # Where noise replaced a label, the label before may be lost; such rows count as noise alone.
             rows["no_label"].append((row, ""))
-    kinds = ("sentinel", "no_label", "no_answer")
-    return [_found(kind, rows[kind]) for kind in kinds], rows["label"]
+    findings = [_found(kind, rows[kind]) for kind in ("sentinel", "no_label", "no_answer")]
+    return findings, rows["label"]
 
 
 def _rejected(
@@ -302,8 +302,8 @@ def _questions_and_labels(
         cell = texts.get(row, "")
         written = cell if cell.strip() == label.strip() else label
         shown = written if written.isprintable() else ascii(written)[1:-1]
-        kinds = {*doubts(asked[row], written)}
-        doubtful += [(kind, (row, f"{shown}: {asked[row]}")) for kind in kinds]
+        example = (row, f"{shown}: {asked[row]}")
+        doubtful += [(kind, example) for kind in {*doubts(asked[row], written)}]
     by_kind = gathered(doubtful)
     yield from (_found(kind, by_kind[kind]) for kind in KINDS if kind in by_kind)
     figures = [
@@ -334,15 +334,12 @@ def _differing_boxes(solutions: Mapping[int, str], judge: Judge) -> Iterator[Lab
 
 def label_notes(prompts: Sequence[Prompt], data: DataSection) -> Iterator[str]:
     """A sentence about labels of own data that look wrong, marked noise aside, with the command that shows them."""
-    if parse_source(data.train) is not None or all(
-        prompt.file_label is None for prompt in prompts
-    ):
+    is_built_in = parse_source(data.train) is not None
+    if is_built_in or all(prompt.file_label is None for prompt in prompts):
         return
-    columns = (
-        ()
-        if data.columns is None
-        else ("--columns", json.dumps(data.columns, ensure_ascii=False))
-    )
+    columns: tuple[str, ...] = ()
+    if data.columns is not None:
+        columns = ("--columns", json.dumps(data.columns, ensure_ascii=False))
     lacking, labels = _without_an_answer([*enumerate(prompts)])
     rejected = _rejected(labels[:_GRADED_AT_START], labels[:_READ_AT_START], shared_judge())
     findings = (*lacking, *rejected, *_unlike_an_answer(labels))

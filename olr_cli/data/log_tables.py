@@ -209,53 +209,51 @@ def apart_by_label(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
 
 
 def with_visits(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
-    """The rows with `visit` 1, 2, … of each prompt."""
-    notes: list[str] = []
-    if "visit" in rows.columns:
-        order = pl.col("visit")
-    elif "group" in rows.columns and rows["group"].null_count() == 0:
-        first = pl.col("_group").min().over("prompt_id", "step", "group")
-        rows, order = (
-            rows.with_row_index("_group").with_columns(first),
-            pl.struct("step", "_group"),
-        )
-    else:
-        order = pl.col("step")
-        # Without groups, a step has several of a prompt if it has a multiple of the usual number.
-        sizes = rows.group_by("prompt_id", "step").len()["len"]
-        usual = int(sizes.mode().min())  # type: ignore[arg-type]  # of whole numbers
-        more = int(((sizes > usual) & (sizes % usual == 0)).sum())
-        if more:
-            several = (pl.len() > usual) & (pl.len() % usual == 0)
-            place = pl.when(several).then(pl.int_range(pl.len()) // usual).otherwise(0)
-            rows = rows.with_columns(place.over("prompt_id", "step").alias("_group"))
-            order = pl.struct("step", "_group")
-            times = f"{more:,} times" if more > 1 else "once"
-            notes.append(
-                f"A step holds several groups of {usual} rollouts of one prompt {times}; each group counts as a visit."
-            )
+    """Return the rows with `visit` 1, 2, … of each prompt, and a note if visits had to be told apart."""
+    rows, order, notes = _with_groups(rows)
     rank = order.rank("dense").over("prompt_id").cast(pl.Int32)
     return rows.with_columns(rank.alias("visit")).drop("_group", "group", strict=False), notes
 
 
+def _with_groups(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.Expr, list[str]]:
+    """Return the rows, by what the visits of a prompt are ordered, and a note if a step has several of a prompt."""
+    if "visit" in rows.columns:
+        return rows, pl.col("visit"), []
+    in_groups = pl.struct("step", "_group")
+    if "group" in rows.columns and rows["group"].null_count() == 0:
+        first = pl.col("_group").min().over("prompt_id", "step", "group")
+        return rows.with_row_index("_group").with_columns(first), in_groups, []
+    sizes = rows.group_by("prompt_id", "step").len()["len"]
+    usual = int(sizes.mode().min())  # type: ignore[arg-type]  # of whole numbers
+    more = int(((sizes > usual) & (sizes % usual == 0)).sum())
+    if not more:
+        return rows, pl.col("step"), []
+    # Each group was voted on by itself, so a multiple of the usual number of rollouts is as many visits.
+    several = (pl.len() > usual) & (pl.len() % usual == 0)
+    place = pl.when(several).then(pl.int_range(pl.len()) // usual).otherwise(0)
+    rows = rows.with_columns(place.over("prompt_id", "step").alias("_group"))
+    times = f"{more:,} times" if more > 1 else "once"
+    note = f"A step holds several groups of {usual} rollouts of one prompt {times}; each group counts as a visit."
+    return rows, in_groups, [note]
+
+
 def with_verdicts(rows: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, list[str]]:
-    """The rows with `is_correct` and `is_rewarded` where they can be known."""
+    """Return the rows with `is_correct` and `is_rewarded` where they can be known, and notes on how they are."""
     kept, notes = rows.drop("verdict", "is_correct", strict=False), list[str]()
-    if (
-        layout.format is TABLE and "is_correct" in rows.columns
-    ):  # of the truth, whatever was rewarded
+    if layout.format is TABLE and "is_correct" in rows.columns:
+        # What a table of olr's says is about the truth, whatever was rewarded.
         verdicts, notes = _verdicts(rows["is_correct"])
         kept, rows = kept.with_columns(*verdicts), rows.drop("is_correct")
-    source = next(
-        (name for name in ("is_correct", "verdict", "reward") if name in rows.columns), None
-    )
-    if source is None or (source == "reward" and len(layout.rewards) > 1):
-        note = (
-            f"Which of {', '.join(layout.rewards)} rewards right answers is not known; name it as the column of"
-            " is_correct."
-        )
-        return kept, [note] if len(layout.rewards) > 1 else notes
-    verdicts, more = _verdicts(rows[source])
+    sources = [name for name in ("is_correct", "verdict", "reward") if name in rows.columns]
+    has_several = len(layout.rewards) > 1
+    if has_several and sources in ([], ["reward"]):
+        names = ", ".join(layout.rewards)
+        return kept, [
+            f"Which of {names} rewards right answers is not known; name it as the column of is_correct."
+        ]
+    if not sources:
+        return kept, notes
+    verdicts, more = _verdicts(rows[sources[0]])
     return kept.with_columns(one.alias("is_rewarded") for one in verdicts), notes + more
 
 

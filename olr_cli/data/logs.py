@@ -238,30 +238,35 @@ class _Files:
             yield f"{shown} logged the rollouts of the step before once more; they count once."
 
     def _parts(self, path: Path, step: int) -> Iterator[pl.DataFrame]:
-        is_first = True
+        """The rows of a file, some at a time, reduced; those of rollouts that failed are counted and left out."""
         # Of a Parquet or CSV file, its schema says which columns are read.
         look_at = partial(self._look_at, path)
+        is_checked = False
         for rows in self._json_rows(path) if is_json(path) else read_batches(path, look_at):
-            names = rows.table.column_names
-            if names and not len(rows):
+            # Without columns, an error is due, also where there are no rows.
+            if rows.table.column_names and not len(rows):
                 continue
             places = self._layout.places
-            if (
-                self._layout.format is not TABLE
-                and "prompt" in places
-                and "response" not in places
-            ):
+            is_foreign = self._layout.format is not TABLE
+            if is_foreign and "prompt" in places and "response" not in places:
                 self.silent += len(rows)
                 continue
             require_columns(places, self._layout.columns, str(path))
-            if is_first:
-                # What lies within a column shows only in its values.
-                named = self.columns.items()
-                within = {role: name for role, name in named if name.partition(".")[0] in names}
-                with at("columns"):
-                    pick(rows.has, {}, within, place=str(path), available=rows.paths)
+            if not is_checked:
+                self._require_named(rows, path)
+            is_checked = True
             yield self._reduced(renamed(rows, self._layout, step))
-            is_first = False
+
+    def _require_named(self, rows: Rows, path: Path) -> None:
+        """Make sure that paths which the user names lead somewhere: what lies in a column shows only in its values."""
+        columns = rows.table.column_names
+        within = {
+            role: name
+            for role, name in self.columns.items()
+            if name.partition(".")[0] in columns
+        }
+        with at("columns"):
+            pick(rows.has, {}, within, place=str(path), available=rows.paths)
 
     def _json_rows(self, path: Path) -> Iterator[Rows]:
         """The rollouts of a JSON file, some at a time, with the columns that are read."""

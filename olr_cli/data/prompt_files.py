@@ -145,9 +145,13 @@ def read_rows(
     _require_structs(rows)
     labels = read_labels(rows, answer)
     sources = [source or data_source for source in rows.texts("data_source")]
-    systems = rows.texts(columns.get("system"))
     messages = _messages(
-        rows, question, asked, sources=sources, systems=systems, reading=reading
+        rows,
+        question,
+        asked,
+        sources=sources,
+        systems=rows.texts(columns.get("system")),
+        reading=reading,
     )
     notes += _unseen_notes(rows, asked)
     rephrased = _rephrasings(rows, messages)
@@ -366,8 +370,12 @@ def _noise_types(rows: Rows) -> list[NoiseType | None]:
     names = rows.texts(path)
     for row, name in enumerate(names):
         if name is not None and name not in known:
-            should = f"one of {', '.join(NOISE_TYPES)}"
-            raise row_error(rows.origins.name(row), path, f"'{name[:60]}'", should)
+            raise row_error(
+                rows.origins.name(row),
+                path,
+                f"'{name[:60]}'",
+                f"one of {', '.join(NOISE_TYPES)}",
+            )
     return [None if name is None else known[name] for name in names]
 
 

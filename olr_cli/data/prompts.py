@@ -201,8 +201,8 @@ class PromptSet:
 
     def require_labels(self, purpose: str) -> None:
         """Make sure that every prompt has a label (R5); `purpose` completes "… needs the label of every prompt"."""
-        usual = OF_PROMPTS["answer"].known[:-1]  # the last holds objects of one source
-        lack = f"no column of labels ({', '.join(usual)})"
+        # All but the last, which holds objects of one source.
+        lack = f"no column of labels ({', '.join(OF_PROMPTS['answer'].known[:-1])})"
         if self.hint:
             lack += f"; {self.hint}"
         labels = [prompt.given_label for prompt in self.prompts]

@@ -136,10 +136,13 @@ def _groups_of_kinds(
     assert base is not None and issubclass(base, Section)
     shared = base.model_json_schema()["properties"]
     default = (section["default"] or {tag: "inactive"})[tag]
-    meaning = "The kind; it decides the other keys."
-    shared = {tag: {"enum": [*kinds], "default": default, "description": meaning}} | {
-        key: value for key, value in shared.items() if key != tag
-    }
+    shared = {
+        tag: {
+            "enum": [*kinds],
+            "default": default,
+            "description": "The kind; it decides the other keys.",
+        }
+    } | {key: value for key, value in shared.items() if key != tag}
     yield _Group(name, section.get("description", ""), _keys(f"{name}.", shared))
     for kind, section_ in kinds.items():
         model, summary = models[section_.__name__], ""
