@@ -74,6 +74,7 @@ def labelled_table(table: pa.Table, prompts: Sequence[Prompt]) -> pa.Table:
     def text(values: Iterable[str | None]) -> pa.Array:
         return pa.array(list(values), pa.string())
 
+    # A file whose truth nobody knows gets no columns that say so.
     marks: dict[str, pa.Array] = {}
     if any(p.true_answer is not None or p.noise_type is not None for p in prompts):
         marks["original_ground_truth"] = text(p.true_answer for p in prompts)

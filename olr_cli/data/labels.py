@@ -123,6 +123,7 @@ def read_cells(
 def _written(text: str) -> Any:
     """The list of texts, or the object with a label, that a text writes; None if it writes neither."""
     text = text.strip()
+    # Only quoted texts make a list here: `[1, 2]` may be an interval, and `{1, 2}` a set.
     value = written(text) if _WRITTEN.fullmatch(text) else None
     if isinstance(value, list):
         return value if {*map(type, value)} <= {str} else None

@@ -208,6 +208,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 def recognised(names: Collection[str]) -> LogFormat:
     """The format of a file that has columns of these names; `TABLE` if it is none of a trainer's."""
+    # A table with these two is olr's own, whichever columns of a trainer it kept.
     is_table = {"prompt_id", "visit"} <= set(names)
     return next((one for one in LOG_FORMATS if one.marks <= set(names) and not is_table), TABLE)
 

@@ -181,6 +181,7 @@ def _own(value: Any, kind: pa.DataType) -> Any:
     """A value of an Arrow type, with the floats in it as numbers of their own precision."""
     if value is None:
         return None
+    # numpy's own type spells the digits that so few bits hold.
     if pa.types.is_float16(kind) or pa.types.is_float32(kind):
         return own_digits(kind.to_pandas_dtype()(value))
     if pa.types.is_struct(kind):
@@ -260,6 +261,7 @@ def suggested(
 
 def _likeliest(available: Sequence[str], words: Sequence[str]) -> str | None:
     """The path whose last name is one of `words`, whatever its case, or else has it as a word in it."""
+    # A column of exactly that name comes before one that has it as a word.
     for is_like in (
         lambda name, word: name == word,
         lambda name, word: word in re.split(r"[\W_]+", name),

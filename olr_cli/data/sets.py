@@ -90,6 +90,7 @@ def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
 
     wanted, drawn = max(1, round(share * len(prompts))), set[int]()
     for question_rows in sorted(measurable, key=draw):
+        # Whole questions: the last one may bring more rows than are wanted.
         if len(drawn) < wanted:
             drawn.update(question_rows)
     rest = [row for row in range(len(prompts)) if row not in drawn]

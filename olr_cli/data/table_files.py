@@ -101,6 +101,7 @@ def files_of_one_split(source: str) -> list[Path]:
 
 def _pattern(names: Sequence[str], split: str) -> str:
     """A pattern of the files of a split: ``train-*.parquet``, ``test.jsonl``."""
+    # The numbers of shards become a star.
     numbered = {re.sub(r"\d+-of-\d+[-\w]*|\d+(?=\.)", "*", name) for name in names}
     return numbered.pop() if len(numbered) == 1 else f"*{split}*"
 

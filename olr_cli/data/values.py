@@ -53,6 +53,7 @@ class Origins:
         If it `is_short`, and there is one file, no more than ``line 33`` or ``row 31``.
         """
         number = self.numbers[row]
+        # Rows that are in no file here, as of the hub, are counted from 1 too.
         unit, at, file = (
             self._places[number] if self.files else ("row", number + 1, self.source)
         )
@@ -86,6 +87,7 @@ def spelled(number: float | Decimal) -> str:
 
 def written(text: str) -> Any:
     """The value that a text writes, in JSON or as Python does; None if it writes none."""
+    # JSON comes first: its true and null are no Python.
     for parse in (json.loads, ast.literal_eval):
         with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             return parse(text)

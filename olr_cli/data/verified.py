@@ -102,6 +102,7 @@ class VerifiedLabels:
         """prompt_id -> verified label, of the prompts that have one."""
         found: dict[str, VerifiedLabel] = {}
         for prompt in prompts:
+            # An id counts before the question, which then has to be the same.
             place = self._by_id.get(prompt.prompt_id)
             if place is not None:
                 self._require_one_question(prompt, self._labels[place])
@@ -324,6 +325,7 @@ def with_verified(
                 f"data.verified is {verified}, and the true answer is known of {len(known)} prompts of {source};"
                 " lower it, or name a file of verified labels"
             )
+        # The first of one permutation, so that a larger draw contains a smaller one.
         drawn = {
             known[rank]
             for rank in seeding.permutation(len(known), "trusted labels", seed)[:verified]

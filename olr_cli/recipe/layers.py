@@ -161,6 +161,7 @@ def _files(file: Path) -> list[Layer]:
         seen.add(file.resolve())
         keys = _read_keys(file)
         base = keys.pop("base", None)
+        # What a stored recipe builds on is as foreign as the recipe itself.
         is_stored = is_stored or file.with_name("manifest.json").exists()
         layers.insert(0, Layer(str(file), keys, is_stored))
         if base is None:
@@ -293,21 +294,27 @@ def _resolved(layers: Sequence[Layer]) -> Recipe:
     for name, (tag, _) in KINDS.items():
         section = tree.get(name)
         if isinstance(section, Mapping) and tag not in section:
+            # A section that does not name its kind keeps the recipe's default one; noise, which has none, is inactive.
             default = Recipe.model_fields[name].get_default()
             tree[name] = {tag: getattr(default, tag, "inactive"), **section}
     try:
         return Recipe.model_validate(tree)
     except ValidationError as error:
-        # Of a key that takes a number or a text, the first kind's error.
-        places: dict[str, Any] = {}
-        for detail in error.errors():
-            places.setdefault(dotted_key(detail["loc"]), detail)
-        details = list(places.values())
-        first, *others = [sentence_of(detail) for detail in details[:_MOST_PROBLEMS]]
-        more = f" (and {len(details) - 1} more: {'; '.join(others)})" if others else ""
-        is_unknown = any(detail["type"] == "extra_forbidden" for detail in details)
-        remedy = "; `olr recipes keys` lists all keys" if is_unknown else ""
-        raise UserError(f"{first}{more}{remedy}", _source(details[0], first, layers)) from None
+        raise _refusal(error.errors(), layers) from None
+
+
+def _refusal(errors: Iterable[Any], layers: Sequence[Layer]) -> UserError:
+    """Return pydantic's errors as one, with the layer that the first of them is in."""
+    # A key that takes a number or a text has an error of each kind, of which the first counts.
+    by_place: dict[str, Any] = {}
+    for detail in errors:
+        by_place.setdefault(dotted_key(detail["loc"]), detail)
+    details = list(by_place.values())
+    first, *others = [sentence_of(detail) for detail in details[:_MOST_PROBLEMS]]
+    more = f" (and {len(details) - 1} more: {'; '.join(others)})" if others else ""
+    is_unknown = any(detail["type"] == "extra_forbidden" for detail in details)
+    remedy = "; `olr recipes keys` lists all keys" if is_unknown else ""
+    return UserError(f"{first}{more}{remedy}", _source(details[0], first, layers))
 
 
 def _source(detail: Any, sentence: str, layers: Sequence[Layer]) -> str:

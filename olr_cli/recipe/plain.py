@@ -42,6 +42,7 @@ def read_yaml(file: Path) -> Any:
 def _parse_sections(text: str) -> dict[str, Any] | None:
     """As `parse_yaml`, section by section, since the runs of a sweep share most; None if it cannot be done so."""
     head, *sections = _SECTION.split(text)
+    # Text may go on after a document's end, which only a whole reading tells.
     has_end = "\n..." in text.removesuffix("\n...\n")
     if not sections or head not in ("", "---\n") or has_end:
         return None
@@ -54,6 +55,7 @@ def _parse_sections(text: str) -> dict[str, Any] | None:
             tree |= value
     except NotPlain:
         return None  # read as a whole, so that the error names its line
+    # A key that comes twice is an error of the whole; the parts are cached, so callers get copies.
     return copy.deepcopy(tree) if len(tree) == len(sections) else None
 
 

@@ -90,6 +90,7 @@ def _unknown_key(place: str) -> str:
         owners = [kind for kind, model in kinds.items() if key in model.model_fields]
         return f"'{place}' is a key of {section}.{tag} {' and '.join(owners)} alone"
     named = place.rpartition(".")[2]
+    # A key without its section, then what other trainers call it, then one of the same name elsewhere.
     deeper = [key for key in known if key.endswith(f".{place}")]
     deeper += [key for key, others in OTHER_NAMES.items() if named.lower() in others.split()]
     deeper += [key for key in known if key.endswith(f".{named}")]

@@ -80,6 +80,7 @@ def _require_no_conflict(sweep: SweepSection, overrides: Iterable[str]) -> None:
 def _sweep_runs(
     tree: dict[str, Any], sweep: SweepSection, source: str, layers: Sequence[Layer]
 ) -> Iterator[SweepRun]:
+    # A grid alone has one arm, without a name.
     for arm, settings in (sweep.arms or {"": {}}).items():
         for values in itertools.product(*sweep.grid.values()):
             point = dict(zip(sweep.grid, values, strict=True))

@@ -80,6 +80,7 @@ def _terminal_block(block: Block) -> Iterable[RenderableType]:
         return table
 
     yield rich_table([column.head for column in columns], show_header=True)
+    # rich cannot span cells, so rows between titles are tables of their own, of equal widths.
     for is_spanning, members in groupby(rows, lambda row: row[0].is_spanning):
         if is_spanning:
             for row, (text,) in members:
@@ -107,6 +108,7 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[in
         max(cell_len(line) for text in texts for line in text.split("\n"))
         for texts in zip([column.head for column in columns], *rows, strict=True)
     ]
+    # Each column takes a space more than its text.
     room = _WIDTH - sum(widths[1:]) - len(widths)
     widths[0] = min(widths[0], room if room >= _SHORTEST_NAME else _LONGEST_NAME)
     return widths
