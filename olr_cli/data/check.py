@@ -124,16 +124,15 @@ class Checked:
         """
         for kind in kinds:
             kind_named(kind, "drop")
-        dropped = [finding for finding in self.findings if finding.kind in kinds]
         out: set[int] = set()
-        for finding in dropped:
+        for finding in (it for it in self.findings if it.kind in kinds):
             if finding.kind != "repeat":
                 out.update(finding.rows, finding.others)
-        repeated = (it.groups for it in dropped if it.kind == "repeat")
-        for group in chain.from_iterable(repeated):
-            # Of the rows that ask one question the first that is left so far stays.
-            left = [row for row in group if row not in out]
-            out.update(left[1:])
+                continue
+            # Repetitions come last: of the rows that ask one question the first that is left stays.
+            for group in finding.groups:
+                left = [row for row in group if row not in out]
+                out.update(left[1:])
         if not (kept := sorted({*range(self.rows)} - out)):
             raise UserError("no row is left; drop fewer findings, or fix the file", "export")
         return kept
