@@ -272,14 +272,16 @@ class _Files:
         """The rollouts of a JSON file, some at a time, with the columns that are read."""
         note_cut = partial(self.cut.__setitem__, path)
         # The file is read twice, for a key may come late and change which columns hold what.
-        schema = _schema_of(chain.from_iterable(_unpacked(path, note_cut)))
+        packed = chain.from_iterable(json_batches(path, note_cut))
+        schema = _schema_of(map(unpacked, packed))
         if not schema.names:
             return
         used, start = self._look_at(path, schema), 0
-        for lists in _unpacked(path, note_cut):
+        for objects in json_batches(path, note_cut):
+            lists = [unpacked(row) for row in objects]
             rollouts = [*chain.from_iterable(lists)]
             numbers = [start + place for place, of_row in enumerate(lists) for _ in of_row]
-            start += len(lists)
+            start += len(objects)
             origins = Origins(str(path), [path], numbers)
             for name in {"prompt", "response"} & self._layout.places.keys():
                 # Chats become text here: turns of several forms have no common type in a table.
@@ -320,14 +322,6 @@ class _Files:
             self.sample = rows["response"].drop_nulls().head(_SAMPLE).to_list()
         rows = _answered(rows, self.extractor, keeps_responses=self.keeps_responses)
         return rows.cast({name: pl.Categorical() for name in _REPEATED if name in rows.columns})
-
-
-def _unpacked(
-    path: Path, note_cut: Callable[[int], object]
-) -> Iterator[list[list[dict[str, Any]]]]:
-    """Yield the rollouts of each object of a JSON file, some objects at a time."""
-    for objects in json_batches(path, note_cut):
-        yield [unpacked(row) for row in objects]
 
 
 def _schema_of(lists: Iterable[list[dict[str, Any]]]) -> pa.Schema:
