@@ -17,7 +17,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from olr_cli.data.chat import Message
-from olr_cli.data.prompt_files import interchange_table, read_prompts
+from olr_cli.data.interchange import interchange_table
+from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.writers import write_prompts
 
 

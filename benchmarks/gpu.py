@@ -30,7 +30,7 @@ from olr_cli.engines.local.grpo import Grpo
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import SampledRollouts, sample
 from olr_cli.recipe.methods import PlainMethod
-from olr_cli.recipe.schema import TrainSection
+from olr_cli.recipe.sections import TrainSection
 
 SHAPES = {
     "qwen3-0.6b": {

@@ -38,7 +38,7 @@ from olr_cli.engines.models import policy_path
 from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.recipe.layers import load_recipe
 from olr_cli.recipe.methods import METHODS
-from olr_cli.recipe.schema import TrainSection
+from olr_cli.recipe.sections import TrainSection
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import Progress
 

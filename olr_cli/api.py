@@ -39,13 +39,14 @@ from olr_cli.data.labels import golds_of, label_of, read_cells
 from olr_cli.data.prompt_files import implied_mark
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt, in_percent
 from olr_cli.data.questions import QuestionIds
-from olr_cli.data.rows import Origins
 from olr_cli.data.sets import sentinel_type
+from olr_cli.data.values import Origins
 from olr_cli.data.verified import VerifiedLabels
 from olr_cli.errors import UserError, at, shortened
 from olr_cli.recipe.layers import find_recipe, overlay, read_tree, validate
 from olr_cli.recipe.methods import OlrMethod
-from olr_cli.recipe.schema import changed_keys, flatten
+from olr_cli.recipe.schema import changed_keys
+from olr_cli.recipe.section import flatten
 from olr_cli.runs.directory import (
     GIVEN_UP,
     PROMPTS,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from olr_cli.data.columns import ID_COLUMNS, OF_PROMPTS
 from olr_cli.recipe.methods import METHODS, MethodSection
 from olr_cli.supervision.types import LabelRecord, RolloutRecord
 
@@ -72,3 +73,21 @@ def test_every_method_and_every_key_of_methods_is_described():
         assert f"| `{name}` |" in text
     for key in MethodSection.model_fields.keys() - {"name"}:
         assert f"| `{key}` |" in text
+
+
+def test_the_findings_of_a_check_are_described_as_their_table_does():
+    from findings_table import page
+
+    assert (DOCS / "data.md").read_text("utf-8") == page(), (
+        "run: python tools/findings_table.py"
+    )
+
+
+def test_the_columns_that_are_recognised_are_described():
+    text = (DOCS / "data.md").read_text("utf-8").split("\n## Columns\n")[1]
+    rows = [line.split("|")[1:3] for line in text.splitlines() if line.startswith("| ")]
+    names = {what.strip(): re.findall(r"`([\w.]+)`", cell) for what, cell in rows}
+    for what, role in (("question", "question"), ("label", "answer")):
+        known = list(OF_PROMPTS[role].known)
+        assert names[what][: len(known)] == known
+    assert names["id"] == list(ID_COLUMNS[: len(names["id"])])

@@ -12,7 +12,7 @@ import torch
 from cases import each, refusal
 
 from olr_cli.answers import Judge
-from olr_cli.data.rows import matching_files, read_table
+from olr_cli.data.table_files import matching_files, read_table
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends import model_digest
 from olr_cli.files import (

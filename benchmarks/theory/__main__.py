@@ -21,7 +21,7 @@ from olr_cli.analysis.arms import find_runs, group
 from olr_cli.analysis.figures import style
 from olr_cli.analysis.figures.sheet import save
 from olr_cli.errors import UserError
-from olr_cli.recipe.schema import NoiseDraw
+from olr_cli.recipe.sections import NoiseDraw
 
 
 def main(words: Sequence[str] | None = None) -> int:

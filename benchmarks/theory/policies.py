@@ -45,7 +45,7 @@ from olr_cli.engines.local.grpo import response_statistics
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import SampledRollouts, sample
 from olr_cli.engines.run import ADAM_BETAS
-from olr_cli.recipe.schema import NoiseDraw
+from olr_cli.recipe.sections import NoiseDraw
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.stored import Run
 from olr_cli.supervision.advantages import group_advantages

@@ -17,7 +17,8 @@ from typing import Any
 import polars as pl
 
 from olr_cli.analysis.frame import SCHEMA, frame
-from olr_cli.data.logs import RolloutLog, is_log, read_log
+from olr_cli.data.log_files import is_log
+from olr_cli.data.logs import RolloutLog, read_log
 from olr_cli.errors import UserError, unknown
 from olr_cli.grouping import gathered
 from olr_cli.recipe.methods import OlrMethod

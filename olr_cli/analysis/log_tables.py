@@ -8,7 +8,7 @@ from typing import get_args
 
 import polars as pl
 
-from olr_cli.data.logs import LABELS, STATISTICS
+from olr_cli.data.columns import LABELS, STATISTICS
 from olr_cli.data.prompts import NOISE_TYPES, View
 from olr_cli.errors import UserError
 

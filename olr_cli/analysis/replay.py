@@ -24,7 +24,7 @@ from olr_cli.analysis.histories import (
     set_words,
 )
 from olr_cli.answers import Judge
-from olr_cli.data.rows import FORMULA
+from olr_cli.data.table_files import FORMULA
 from olr_cli.data.writers import write_csv
 from olr_cli.errors import UserError
 from olr_cli.files import write_new

@@ -22,7 +22,8 @@ _WIDTH = 60
 
 
 def check(
-    source: str = Argument(
+    source: str | None = Argument(
+        None,
         metavar="SOURCE",
         help="The data set: a Parquet, JSON or CSV file, a folder of them, a hub id (org/name), or a built-in set.",
     ),
@@ -41,15 +42,26 @@ def check(
     strict: bool = Option(
         False, "--strict", help="End with exit status 1 if anything is found, for scripts."
     ),
+    explain: str | None = Option(
+        None,
+        metavar="FINDING",
+        help="Print what a finding means, why it matters, an example and what to do; no data set is needed.",
+    ),
     json: bool = options.JSON_OBJECT,
 ) -> None:
     """Find labels that cannot be graded, contradictions and other defects of a data set, without a model."""
+    shape = "json" if json else "terminal"
+    if explain is not None:
+        show(_explanation(explain), shape)
+        return
     from olr_cli.answers import Judge
     from olr_cli.data.check import check as check_data
     from olr_cli.data.writers import require_writable
     from olr_cli.errors import UserError
     from olr_cli.files import require_new
 
+    if source is None:
+        raise UserError("missing argument 'SOURCE'; `olr check --help` lists what it takes")
     require_new({"export": export}, repeatable=["export"])
     if export is not None:
         require_writable(export, source)
@@ -62,9 +74,26 @@ def check(
     following = _next(checked, source, ",".join(columns), export)
     files = [] if export is None else [checked.export(export, options.read_list(drop))]
     answer = Answer([*_lines(checked)], checked, files=files, next=following, indent=14)
-    show(answer, "json" if json else "terminal")
+    show(answer, shape)
     if strict and checked.findings:
         raise typer.Exit(1)
+
+
+def _explanation(kind: str) -> Answer:
+    """Return what the table of findings says of a kind."""
+    from olr_cli.data.findings import kind_named
+
+    finding = kind_named(kind, "explain")
+    option = "--export FILE" if finding.is_unusable else f"--export FILE --drop {kind}"
+    examples = finding.example.split("\n")
+    lines = [
+        Line(kind, finding.fault, is_wrapped=True),
+        Line("Why", finding.why, is_wrapped=True),
+        *(Line("" if place else "Example", row) for place, row in enumerate(examples)),
+        Line("What to do", finding.remedy, is_wrapped=True),
+        Line("", f"`olr check SOURCE {option}` leaves such rows out.", "dim"),
+    ]
+    return Answer(lines, finding._asdict(), indent=15)
 
 
 def _lines(checked: Checked) -> Iterator[Line]:
@@ -86,7 +115,7 @@ def _lines(checked: Checked) -> Iterator[Line]:
 
 def _next(checked: Checked, named: str, columns: str, export: Path | None) -> dict[str, str]:
     """The next command, for a data set of this name and columns, and its export, if there is one."""
-    from olr_cli.data.check import UNUSABLE
+    from olr_cli.data.findings import UNUSABLE
     from olr_cli.data.writers import csv_suffix
 
     data_set = shlex.join([str(export or named), *(("--columns", columns) if columns else ())])

@@ -14,7 +14,7 @@ from typer import Argument, Option
 from olr_cli.errors import UserError, at, did_you_mean, unknown
 
 if TYPE_CHECKING:
-    from olr_cli.recipe.schema import ColumnRole
+    from olr_cli.recipe.sections import ColumnRole
 
 
 FORMATS = ("terminal", "markdown", "latex", "csv")
@@ -166,7 +166,7 @@ def read_list(values: Sequence[str]) -> list[str]:
 
 def read_columns(values: Sequence[str]) -> dict[ColumnRole, str] | None:
     """The value of `--columns` for files of prompts; errors as of `read_log_columns`."""
-    from olr_cli.recipe.schema import OTHER_ROLES, ColumnRole
+    from olr_cli.recipe.sections import OTHER_ROLES, ColumnRole
 
     columns = _columns(
         values, get_args(ColumnRole), OTHER_ROLES, "question=Question,answer=Answer"
@@ -176,7 +176,7 @@ def read_columns(values: Sequence[str]) -> dict[ColumnRole, str] | None:
 
 def read_log_columns(values: Sequence[str]) -> dict[str, str]:
     """The value of `--columns` for a log of another trainer."""
-    from olr_cli.data.log_formats import COLUMNS
+    from olr_cli.data.columns import COLUMNS
 
     names = {"question": "prompt", "id": "prompt_id", "label": "given_label"}
     return _columns(values, COLUMNS, names, "prompt=query,response=generation")

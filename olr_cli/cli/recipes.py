@@ -135,7 +135,8 @@ def validate(
 ) -> None:
     """Check a recipe for unknown keys, wrong values and likely mistakes, without starting anything."""
     from olr_cli.recipe.checks import recipe_warnings
-    from olr_cli.recipe.layers import expand_sweep, load_recipe
+    from olr_cli.recipe.layers import load_recipe
+    from olr_cli.recipe.sweep import expand_sweep
 
     resolved = load_recipe(recipe, set_)
     count = len(expand_sweep(recipe, set_)) if resolved.sweep else 1

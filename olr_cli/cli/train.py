@@ -73,7 +73,8 @@ def train(
     storage: Storage,
 ) -> None:
     """Train a policy with the settings of a recipe."""
-    from olr_cli.recipe.layers import expand_sweep, load_recipe
+    from olr_cli.recipe.layers import load_recipe
+    from olr_cli.recipe.sweep import expand_sweep
     from olr_cli.runs.directory import read_recipe
 
     settings, sweep, index, jobs = recipes
@@ -109,7 +110,8 @@ def train(
 def _sweep(recipe: str, recipes: Recipes, storage: Storage) -> None:
     from olr_cli.engines.rehearse import sweep_answer
     from olr_cli.engines.sweep import train_all
-    from olr_cli.recipe.layers import expand_sweep, load_recipe
+    from olr_cli.recipe.layers import load_recipe
+    from olr_cli.recipe.sweep import expand_sweep
 
     settings, _, index, jobs = recipes
     run_dir, _, dry_run, as_json = storage

@@ -49,29 +49,25 @@ def _text(content: Any) -> str | None:
 
 def unseen_part(value: Any) -> str | None:
     """Return the type of the first part of a prompt that is no text, such as ``image``; None if all of it is text."""
-    turns = (
-        [turn for turn in value if isinstance(turn, Mapping)]
-        if isinstance(value, list | tuple)
-        else []
-    )
-    contents = [turn.get("content", turn.get("value")) for turn in turns]
-    parts = (
-        part for content in contents if isinstance(content, list | tuple) for part in content
-    )
-    return next(
-        (name for part in parts if isinstance(part, Mapping) and (name := _type_of_part(part))),
-        None,
-    )
+    for turn in value if isinstance(value, list | tuple) else ():
+        if not isinstance(turn, Mapping):
+            continue
+        content = turn.get("content", turn.get("value"))
+        for part in content if isinstance(content, list | tuple) else ():
+            name = _type_of_part(part) if isinstance(part, Mapping) else None
+            if name:
+                return name
+    return None
 
 
 def _type_of_part(part: Mapping[str, Any]) -> str | None:
     """Return the type of a part that is no text, by its name or else by its first field; None for text."""
-    first = (
-        "text"
-        if part.get("text") is not None
-        else next((key for key, it in part.items() if it), "text")
-    )
-    name = str(part.get("type") or first)
+    if part.get("type"):
+        name = str(part["type"])
+    elif part.get("text") is not None:
+        return None
+    else:
+        name = str(next((key for key, value in part.items() if value), "text"))
     return None if name.endswith("text") else name
 
 

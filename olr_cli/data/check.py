@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections import defaultdict
 from collections.abc import (
-    Callable,
     Collection,
     Container,
     Iterable,
@@ -15,7 +15,6 @@ from collections.abc import (
     Sequence,
 )
 from dataclasses import dataclass, field, replace
-from functools import partial
 from html import unescape
 from itertools import chain
 from pathlib import Path
@@ -24,8 +23,10 @@ from typing import Any, TypeAlias
 from olr_cli.answers import Judge, boxed, is_placeholder, is_read, shared_judge
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.chat import unseen_part
-from olr_cli.data.doubts import FAULTS, boxes, doubts, ends_of
-from olr_cli.data.labels import LABEL_COLUMNS, label_of
+from olr_cli.data.columns import LABEL_COLUMNS
+from olr_cli.data.doubts import boxes, doubts, ends_of
+from olr_cli.data.findings import KINDS, UNUSABLE, kind_named
+from olr_cli.data.labels import label_of
 from olr_cli.data.prompt_files import (
     Reading,
     asked_in,
@@ -37,11 +38,12 @@ from olr_cli.data.prompt_files import (
 )
 from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet
 from olr_cli.data.questions import has_template, normal_question, question_of
-from olr_cli.data.rows import Origins, Rows
+from olr_cli.data.rows import Rows
+from olr_cli.data.values import Origins
 from olr_cli.data.writers import write_rows
-from olr_cli.errors import UserError, did_you_mean, no_rows, shortened
+from olr_cli.errors import UserError, no_rows, shortened
 from olr_cli.grouping import gathered
-from olr_cli.recipe.schema import ColumnRole, DataSection
+from olr_cli.recipe.sections import ColumnRole, DataSection
 from olr_cli.tables import File
 
 _NUMBER = re.compile(r"[-+]?\$?\d[\d,]*(?:\.\d+)?%?")
@@ -65,16 +67,10 @@ _GRADED_AT_START = 2_000
 _READ_AT_START = 100
 """Labels that are read then, which takes a hundred times as long."""
 
-UNUSABLE = ("no_question", "image", "unread", "no_label", "no_answer", "ungradable", "conflict")
-"""Kinds of findings with which no response can be graded."""
-KINDS = (
-    *(*UNUSABLE, "unparsed", "sentinel", "proof", "parts", "word", "decimal_comma", "boxes"),
-    *(*FAULTS, "no_figure", "template", "repeat"),
-)
-"""All kinds of findings."""
-
 Asked: TypeAlias = tuple[int, Prompt]
 """A prompt and the number of its row among all rows of the files, from 0."""
+Labelled: TypeAlias = tuple[int, str]
+"""A row and its label, or what is shown of the row."""
 
 
 @dataclass(frozen=True)
@@ -127,15 +123,16 @@ class Checked:
             UserError: there is no such kind, or no row is left.
         """
         for kind in kinds:
-            if kind not in KINDS:
-                raise UserError(
-                    f"there is no finding '{kind}'{did_you_mean(kind, KINDS)}; known: {', '.join(KINDS)}",
-                    "drop",
-                )
-        dropped = [finding for finding in self.findings if finding.kind in kinds]
-        out = {row for it in dropped if it.kind != "repeat" for row in (*it.rows, *it.others)}
-        for group in chain(*(it.groups for it in dropped if it.kind == "repeat")):
-            out.update([row for row in group if row not in out][1:])
+            kind_named(kind, "drop")
+        out: set[int] = set()
+        for finding in (it for it in self.findings if it.kind in kinds):
+            if finding.kind != "repeat":
+                out.update(finding.rows, finding.others)
+                continue
+            # Repetitions come last: of the rows that ask one question the first that is left stays.
+            for group in finding.groups:
+                left = [row for row in group if row not in out]
+                out.update(left[1:])
         if not (kept := sorted({*range(self.rows)} - out)):
             raise UserError("no row is left; drop fewer findings, or fix the file", "export")
         return kept
@@ -153,43 +150,33 @@ class Checked:
 
 
 def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -> Checked:
-    """Everything that is found in the questions and labels of a data set, the surest defects first.
+    """Return everything that is found in the questions and labels of a data set, the surest defects first.
 
     `source` and `columns` are as for `read_prompts`; of a log of answers each question counts once.
     """
     rows, name, data_source, _ = load_rows(source, "train")
     if not len(rows):
         raise no_rows(source, "prompt")
-    found = find_columns(rows, columns)
-    is_log = "answer" not in found and rows.has("given_label")
-    if is_log:
-        columns = {**(columns or {}), "question": found["question"], "answer": "given_label"}
-        found = find_columns(rows, columns)
-    if "answer" not in found:
-        raise UserError(
-            f"a check needs labels, and {source} has no column of them ({', '.join(LABEL_COLUMNS)});"
-            f" {columns_hint(rows, found)}",
-            "data.columns",
-        )
+    named, found = _columns_of(rows, columns or {}, source)
     asked, cells = asked_in(rows, found["question"]), rows.values(found["answer"])
     blank = [(row, "") for row, question in enumerate(asked) if is_blank(question)]
     kept = sorted({*range(len(asked))} - {row for row, _ in blank})
-    if is_log:  # asks a question again for every answer
+    if found["answer"] == "given_label":  # a log asks a question again for every answer
         pairs = zip(asked, cells, strict=True)
         firsts = {str(pair): row for row, pair in reversed([*enumerate(pairs)])}
         kept = sorted({*kept}.intersection(firsts.values()))
+    # What cannot be read at all is taken out first, since reading the rows would stop at it.
     unread = dict(_unread(kept, cells))
     unseen = [(row, part) for row in kept if (part := unseen_part(asked[row]))]
     kept = sorted({*kept}.difference(unread, (row for row, _ in unseen)))
     findings = [
-        _found("no_question", "row without a question", blank),
-        _found("image", "question with an image, or another part that is no text", unseen),
-        _found("unread", "label holding no answer, or several that differ", unread.items()),
+        _found("no_question", blank),
+        _found("image", unseen),
+        _found("unread", unread.items()),
     ]
     if kept:
-        reading = Reading(
-            {role: path for role, path in (columns or {}).items() if role != "id"}
-        )
+        # Ids are not looked at, so a column of ids with repeats is no error here.
+        reading = Reading({role: path for role, path in named.items() if role != "id"})
         prompts = read_rows(
             rows.take(kept), data_source=data_source, split="train", reading=reading
         ).prompts
@@ -197,6 +184,23 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
     return Checked(
         name, len(rows), rows, found, [finding for finding in findings if finding.rows]
     )
+
+
+def _columns_of(
+    rows: Rows, named: Mapping[ColumnRole, str], source: str
+) -> tuple[Mapping[ColumnRole, str], Mapping[str, str]]:
+    """Return the columns that are named, and those that are read; labels may be those of a log of answers."""
+    found = find_columns(rows, named)
+    if "answer" not in found and rows.has("given_label"):
+        named = {**named, "question": found["question"], "answer": "given_label"}
+        found = find_columns(rows, named)
+    if "answer" not in found:
+        raise UserError(
+            f"a check needs labels, and {source} has no column of them ({', '.join(LABEL_COLUMNS)});"
+            f" {columns_hint(rows, found)}",
+            "data.columns",
+        )
+    return named, found
 
 
 def _unread(rows: Iterable[int], cells: Sequence[Any]) -> Iterator[tuple[int, str]]:
@@ -209,141 +213,141 @@ def _unread(rows: Iterable[int], cells: Sequence[Any]) -> Iterator[tuple[int, st
 
 
 def _findings(
-    prompts: Sequence[Asked],
-    judge: Judge,
-    origins: Origins | None = None,
-    cells: Sequence[Any] = (),
-) -> Iterator[Finding]:
-    """Findings in prompts, each with its row; labels are looked at as they were before noise.
+    prompts: Sequence[Asked], judge: Judge, origins: Origins, cells: Sequence[Any]
+) -> list[Finding]:
+    """Return the findings in prompts, each with its row, in the order in which they are shown.
 
-    Without `origins`, which name the rows of a question, and `cells`, the column of labels as it is in the file, only
-    what is found in labels: a fraction of the time.
+    `origins` names the rows of a question, and `cells` is the column of labels as it is in the file. Labels are looked
+    at as they were before noise.
     """
-    labels = [(row, prompt.file_label) for row, prompt in prompts]
-    sentinel = [(row, SENTINEL) for row, prompt in prompts if prompt.given_label == SENTINEL]
-    yield _found("sentinel", "label equal to the sentinel, which no response matches", sentinel)
-    marked = {row for row, _ in sentinel}
-    missing = [(row, "") for row, label in labels if label is None and row not in marked]
-    yield _found("no_label", "row without a label", missing)
-    named = [(row, label) for row, label in labels if label is not None]
-    empty = [(row, label) for row, label in named if is_placeholder(label)]
-    yield _found("no_answer", "placeholder for a label", empty)
-    given = [(row, label) for row, label in named if not is_placeholder(label)]
-    graded = given if origins is not None else given[:_GRADED_AT_START]
-    # Labels that cannot stand in a box, or do not match themselves there (R6, R7).
-    read = {
-        label: answer
-        for _, label in graded
-        if (answer := boxed(f"\\boxed{{{label}}}")) is not None
+    lacking, labels = _without_an_answer(prompts)
+    rejected = _rejected(labels, labels, judge)
+    ungraded = {
+        row
+        for finding in (*lacking, *rejected)
+        if finding.kind in ("no_answer", "ungradable")
+        for row in finding.rows
     }
+    conflicting, agreeing = _repeated(prompts, judge, ungraded)
+    return [
+        *lacking,
+        *rejected,
+        _of_groups("conflict", conflicting, origins),
+        *_unlike_an_answer(labels),
+        *_questions_and_labels(prompts, labels, cells, judge),
+        _of_groups("repeat", agreeing, origins),
+    ]
+
+
+def _without_an_answer(prompts: Sequence[Asked]) -> tuple[list[Finding], list[Labelled]]:
+    """Return the findings in rows that have no answer for a label, and the labels of the other rows."""
+    rows: defaultdict[str, list[Labelled]] = defaultdict(list)
+    for row, prompt in prompts:
+        label, is_noise = prompt.file_label, prompt.given_label == SENTINEL
+        if is_noise:
+            rows["sentinel"].append((row, SENTINEL))
+        if label is not None:
+            rows["no_answer" if is_placeholder(label) else "label"].append((row, label))
+        elif not is_noise:
+            # Where noise replaced a label, the label before may be lost; such rows count as noise alone.
+            rows["no_label"].append((row, ""))
+    findings = [_found(kind, rows[kind]) for kind in ("sentinel", "no_label", "no_answer")]
+    return findings, rows["label"]
+
+
+def _rejected(
+    graded: Sequence[Labelled], parsed: Sequence[Labelled], judge: Judge
+) -> list[Finding]:
+    """Return the findings of the grader: labels that match no response, of `graded`, and that it cannot read, of
+    `parsed`, which takes far longer.
+    """
+    # Labels that cannot stand in a box, or do not match themselves there (R6, R7).
+    in_boxes = {label: boxed(f"\\boxed{{{label}}}") for _, label in graded}
+    read = {label: answer for label, answer in in_boxes.items() if answer is not None}
     verdicts = dict(zip(read, judge.matches(read.items()), strict=True))
     unmatched = [(row, label) for row, label in graded if not verdicts.get(label)]
-    yield _found("ungradable", "label that no response can match", unmatched)
-    parsed = graded if origins is not None else graded[:_READ_AT_START]
+    rejected = {row for row, _ in unmatched}
     keys = judge.keys(label for _, label in parsed)
-    seen = {row for row, _ in unmatched}
     unread = [
-        (row, label) for row, label in parsed if row not in seen and not is_read(keys[label])
+        (row, label)
+        for row, label in parsed
+        if row not in rejected and not is_read(keys[label])
     ]
-    yield _found(
-        "unparsed", "label that cannot be read, for which no other spelling counts", unread
-    )
-    if origins is not None:
-        conflicting, agreeing = _repeated(
-            prompts, judge, {row for row, _ in (*empty, *unmatched)}
-        )
-        described = partial(_described, origins)
-        yield _of_groups("conflict", "question with different labels", conflicting, described)
-    yield _found(
-        "proof", "label like a proof", [pair for pair in given if _PROOF.match(pair[1])]
-    )
-    parts = [(row, label) for row, label in given if _PARTS.match(ends_of(unescape(label)))]
-    yield _found("parts", "label with several parts", parts)
-    numbers = sum(bool(_NUMBER.fullmatch(label.strip())) for _, label in given)
-    if numbers >= _MOSTLY * len(given):
-        words = [(row, label) for row, label in given if not any(map(str.isdecimal, label))]
-        yield _found("word", "label in words, where most are numbers", words)
-        commas = [
-            (row, label) for row, label in given if _DECIMAL_COMMA.fullmatch(label.strip())
-        ]
-        as_list = "label with a decimal comma, read as a list; data.decimal_comma: true reads a number"
-        yield _found("decimal_comma", as_list, commas)
-    if origins is None:
-        return
+    return [_found("ungradable", unmatched), _found("unparsed", unread)]
+
+
+def _unlike_an_answer(labels: Sequence[Labelled]) -> Iterator[Finding]:
+    """Yield the findings in labels that look like something else than one answer."""
+    yield _found("proof", [pair for pair in labels if _PROOF.match(pair[1])])
+    yield _found("parts", [pair for pair in labels if _PARTS.match(ends_of(unescape(pair[1])))])
+    # In a data set of formulas or names a word is nothing unusual.
+    numbers = sum(bool(_NUMBER.fullmatch(label.strip())) for _, label in labels)
+    if numbers >= _MOSTLY * len(labels):
+        yield _found("word", [pair for pair in labels if not any(map(str.isdecimal, pair[1]))])
+        commas = [pair for pair in labels if _DECIMAL_COMMA.fullmatch(pair[1].strip())]
+        yield _found("decimal_comma", commas)
+
+
+def _questions_and_labels(
+    prompts: Sequence[Asked], labels: Sequence[Labelled], cells: Sequence[Any], judge: Judge
+) -> Iterator[Finding]:
+    """Yield the findings that a question, its label and the cell of the label give away without a model."""
     asked = {row: question_of(prompt.messages) for row, prompt in prompts}
-    yield from _doubtful(asked, given, cells, judge)
-    unseen = [
+    texts = {row: cell for row, _ in labels if isinstance(cell := cells[row], str)}
+    yield _found("boxes", _differing_boxes(texts, judge))
+    doubtful: list[tuple[str, Labelled]] = []
+    for row, label in labels:
+        # around a label that is all of its cell may stand what is left of a lost backslash
+        cell = texts.get(row, "")
+        written = cell if cell.strip() == label.strip() else label
+        shown = written if written.isprintable() else ascii(written)[1:-1]
+        example = (row, f"{shown}: {asked[row]}")
+        doubtful += [(kind, example) for kind in {*doubts(asked[row], written)}]
+    by_kind = gathered(doubtful)
+    yield from (_found(kind, by_kind[kind]) for kind in KINDS if kind in by_kind)
+    figures = [
         (row, text)
         for row, text in asked.items()
         if _FIGURE.search(text) and not _DRAWN.search(text)
     ]
-    yield _found("no_figure", "question about a figure that is not there", unseen)
+    yield _found("no_figure", figures)
     templated = [(row, asked[row]) for row, prompt in prompts if has_template(prompt.messages)]
-    yield _found(
-        "template",
-        "question inside a chat template, which may be put around it again",
-        templated,
-    )
-    yield _of_groups(
-        "repeat", "question repeated, case and spaces ignored", agreeing, described
-    )
+    yield _found("template", templated)
+
+
+def _differing_boxes(solutions: Mapping[int, str], judge: Judge) -> Iterator[Labelled]:
+    """Yield the rows whose worked solution has boxes that do not match the last one, and their contents."""
+    # The judge is asked about all solutions at once.
+    pairs_of: dict[int, list[tuple[str, str]]] = {}
+    for row, solution in solutions.items():
+        last, *others = boxes(solution) or [""]
+        if others:
+            pairs_of[row] = [(last, other) for other in others]
+    pairs = [*chain(*pairs_of.values())]
+    verdicts = dict(zip(pairs, judge.matches(pairs), strict=True))
+    for row, of_row in pairs_of.items():
+        if not all(verdicts[pair] for pair in of_row):
+            last = of_row[0][0]
+            yield row, " and ".join((last, *(other for _, other in of_row)))
 
 
 def label_notes(prompts: Sequence[Prompt], data: DataSection) -> Iterator[str]:
     """A sentence about labels of own data that look wrong, marked noise aside, with the command that shows them."""
-    if parse_source(data.train) is not None or all(
-        prompt.file_label is None for prompt in prompts
-    ):
+    is_built_in = parse_source(data.train) is not None
+    if is_built_in or all(prompt.file_label is None for prompt in prompts):
         return
-    columns = (
-        ()
-        if data.columns is None
-        else ("--columns", json.dumps(data.columns, ensure_ascii=False))
-    )
-    findings = _findings([*enumerate(prompts)], shared_judge())
-    if found := [
-        finding for finding in findings if finding.rows and finding.kind != "sentinel"
-    ]:
+    columns: tuple[str, ...] = ()
+    if data.columns is not None:
+        columns = ("--columns", json.dumps(data.columns, ensure_ascii=False))
+    lacking, labels = _without_an_answer([*enumerate(prompts)])
+    rejected = _rejected(labels[:_GRADED_AT_START], labels[:_READ_AT_START], shared_judge())
+    findings = (*lacking, *rejected, *_unlike_an_answer(labels))
+    found = [it for it in findings if it.rows and it.kind != "sentinel"]
+    if found:
         count = sum(len(finding.rows) for finding in found)
         things = f"{count:,} thing{'s' * (count > 1)} in {len(prompts):,} rows"
         command = shlex.join(("olr", "check", data.train, *columns))
         yield f"olr check finds {things} ({', '.join(finding.says for finding in found)}): {command}"
-
-
-def _doubtful(
-    asked: Mapping[int, str],
-    given: Sequence[tuple[int, str]],
-    cells: Sequence[Any],
-    judge: Judge,
-) -> Iterator[Finding]:
-    """Findings that a question, its label and the cell of the label give away without a model."""
-    whole = {row: cell for row, _ in given if isinstance(cell := cells[row], str)}
-    held = {row: found for row, cell in whole.items() if len(found := boxes(cell)) > 1}
-    beside = [(last, other) for last, *others in held.values() for other in others]
-    verdicts = dict(zip(beside, judge.matches(beside), strict=True))
-    several = [
-        (row, " and ".join((last, *others)))
-        for row, (last, *others) in held.items()
-        if not all(verdicts[last, other] for other in others)
-    ]
-    yield _found(
-        "boxes", "solution with several boxes, of which the last is the label", several
-    )
-    # around a label that is all of its cell may stand what is left of a lost backslash
-    pairs = [
-        (row, label if whole.get(row, "").strip() != label.strip() else whole[row])
-        for row, label in given
-    ]
-    doubtful = [(row, label, {*doubts(asked[row], label)}) for row, label in pairs]
-    for kind, fault in FAULTS.items():
-        having = ((row, label) for row, label, kinds in doubtful if kind in kinds)
-        yield _found(
-            kind, fault, [(row, f"{_visible(label)}: {asked[row]}") for row, label in having]
-        )
-
-
-def _visible(label: str) -> str:
-    return label if label.isprintable() else ascii(label)[1:-1]
 
 
 def repeat_notes(prompts: PromptSet) -> Iterator[str]:
@@ -392,28 +396,26 @@ def _repeated(
     return differ, alike
 
 
-def _described(origins: Origins, group: Sequence[Asked]) -> tuple[int, str]:
-    named = [
-        (prompt.file_label, origins.name(row, is_short=True)) for row, prompt in group[:_SHOWN]
-    ]
-    labels = " and ".join(f"{label} ({name})" for label, name in named)
-    return group[0][
-        0
-    ], f"{labels}: {shortened(' '.join(question_of(group[0][1].messages).split()))}"
-
-
-def _of_groups(
-    kind: str,
-    fault: str,
-    groups: Sequence[list[Asked]],
-    described: Callable[[list[Asked]], tuple[int, str]],
-) -> Finding:
-    """A finding for each group of rows that ask one question."""
+def _of_groups(kind: str, groups: Sequence[list[Asked]], origins: Origins) -> Finding:
+    """Return the finding of groups of rows that ask one question, each shown with its labels."""
+    shown = [(group[0][0], _described(group, origins)) for group in groups]
     rows = [[row for row, _ in group] for group in groups]
     others = [row for group in rows for row in group[1:]]
-    return replace(_found(kind, fault, map(described, groups)), others=others, groups=rows)
+    return replace(_found(kind, shown), others=others, groups=rows)
 
 
-def _found(kind: str, fault: str, rows: Iterable[tuple[int, str]]) -> Finding:
+def _described(group: Sequence[Asked], origins: Origins) -> str:
+    """Return the labels of a question, with their rows, and the question: ``2 (line 2) and 3 (line 3): What?``."""
+    labels = " and ".join(
+        f"{prompt.file_label} ({origins.name(row, is_short=True)})"
+        for row, prompt in group[:_SHOWN]
+    )
+    question = " ".join(question_of(group[0][1].messages).split())
+    return f"{labels}: {shortened(question)}"
+
+
+def _found(kind: str, rows: Iterable[Labelled]) -> Finding:
+    """Return the finding of a kind in some rows, each with what is shown of it."""
     pairs = list(rows)
-    return Finding(kind, fault, [row for row, _ in pairs], [text for _, text in pairs[:_SHOWN]])
+    examples = [text for _, text in pairs[:_SHOWN]]
+    return Finding(kind, KINDS[kind].fault, [row for row, _ in pairs], examples)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from string import ascii_uppercase
 from typing import Any
 
@@ -13,26 +13,6 @@ from olr_cli.answers.classes import COUNTED
 from olr_cli.answers.extraction import boxed, option_letter
 from olr_cli.answers.notation import LONGEST_READ, tidy
 from olr_cli.answers.units import split_unit
-
-FAULTS: Mapping[str, str] = {
-    "backslash": r"row with a lost backslash, as of \frac or \text, which JSON writes twice",
-    "invisible": "row with control or invisible characters",
-    "encoding": "row with wrongly decoded characters",
-    "html": "row with HTML",
-    "cut": "label cut off, or with a bracket missing",
-    "marks": "label inside marks",
-    "words": "label with a remark, or in a sentence",
-    "nothing": "label saying that there is no answer",
-    "several": "label with several answers, or a range",
-    "number_word": "label spelling a number in words",
-    "letter": "label using letters not in the question",
-    "option": "label naming no option of the question",
-    "unit": "label in another unit than asked for",
-    "form": "label of another form than asked for",
-    "to_prove": "question asking for a proof",
-    "told": "question stating the answer",
-}
-"""Kind -> a thing in the singular and what is wrong with it."""
 
 _DAMAGED = [
     ("backslash", r"[\a\b\t\n\v\f\r](?:(?<=[\a\b\v\f])[a-z]|(?<=\t)(?:ext|imes|an|au|heta|o|frac|riangle)(?![a-z])"
@@ -92,7 +72,7 @@ _TOLD = re.compile(
 
 
 def doubts(question: str, label: str) -> Iterator[str]:
-    """The kinds of `FAULTS` that a question and its label have, some perhaps twice.
+    """Yield the kinds of findings (`olr_cli.data.findings`) that a question and its label have, some perhaps twice.
 
     Many patterns take quadratic time. So what reads an answer reads the ends of a long label, since what is longer than
     `LONGEST_READ` is rarely an answer; only damage and brackets are looked for in all of it.
@@ -158,12 +138,13 @@ def _letters(text: str) -> set[str]:
 
 def _has_other_letters(question: str, label: str) -> bool:
     """Whether the label gives a value to a letter, or consists of letters, that the question does not have."""
-    if (named := re.fullmatch(r"\W*([A-Za-z])\s*=[^=A-Za-z]*\d[^=A-Za-z]*", label)) is not None:
+    named = re.fullmatch(r"\W*([A-Za-z])\s*=[^=A-Za-z]*\d[^=A-Za-z]*", label)
+    if named is not None:
         return named[1] not in _letters(question)
-    used = (
-        _letters(label) - set("eidCnkt") if "=" not in label else set()
-    )  # without what solutions name themselves
-    there = _letters(question) - {"a", "A", "I"} if len(used) > 1 else set()
+    used = _letters(label) - set("eidCnkt")  # which solutions introduce by themselves
+    if "=" in label or len(used) < 2:
+        return False
+    there = _letters(question) - {"a", "A", "I"}
     return bool(there) and used.isdisjoint(there)
 
 
@@ -181,31 +162,42 @@ def _is_no_option(question: str, label: str) -> bool:
 
 
 def _is_in_other_unit(question: str, label: str) -> bool:
+    """Whether the label has another unit than the question asks for."""
     unit = split_unit(tidy(label))[1] if re.search(r"[a-z°$]", label) else ""
-    words = _UNIT_ASKED.findall(question) if unit.isalpha() else []
-    asked = {split_unit(f"5 {word.lower()}")[1] for word in words}
-    known = {one for one in asked if one and COUNTED not in one}
-    return bool(known) and unit not in known
+    if not unit.isalpha():
+        return False
+    words = _UNIT_ASKED.findall(question)
+    units = {split_unit(f"5 {word.lower()}")[1] for word in words}
+    # What is counted (`how many apples`) is no unit that a label has to have.
+    asked = {name for name in units if name and COUNTED not in name}
+    return bool(asked) and unit not in asked
 
 
-def _has_other_digits(question: str, label: str) -> bool:
-    """Whether the label has more decimals than the question asks for, or is a fraction that it asks to reduce."""
-    if (digits := re.fullmatch(r"\W*\d+\.(\d+)\W*", label)) and (
-        asked := _DIGITS_ASKED.search(question)
-    ):
-        name = (asked[1] or asked[2]).lower()
-        places = [at for at, names in enumerate(_PLACES) if name in names.split()]
-        return bool(places) and len(digits[1].rstrip("0")) > places[0]
+def _has_more_decimals(question: str, label: str) -> bool:
+    """Whether the label has more decimals than the question asks for."""
+    digits = re.fullmatch(r"\W*\d+\.(\d+)\W*", label)
+    asked = _DIGITS_ASKED.search(question) if digits is not None else None
+    if digits is None or asked is None:
+        return False
+    name = (asked[1] or asked[2]).lower()
+    places = [at for at, names in enumerate(_PLACES) if name in names.split()]
+    return bool(places) and len(digits[1].rstrip("0")) > places[0]
+
+
+def _is_not_reduced(question: str, label: str) -> bool:
+    """Whether the label is a fraction that the question asks to reduce."""
     parts = re.fullmatch(r"\W*(?:\\[dt]?frac\{(\d+)\}\{(\d+)\}|(\d+)/(\d+))\W*", label)
-    numbers = [int(part) for part in parts.groups() if part] if parts else []
+    if parts is None:
+        return False
+    numbers = [int(part) for part in parts.groups() if part]
     return math.gcd(*numbers) > 1 and _REDUCED_ASKED.search(question) is not None
 
 
 def _is_told(question: str, label: str) -> bool:
+    """Whether the question ends with the label as its answer, or is the label."""
     told = _TOLD.search(question[-len(label) - 40 :])
-    answer = told and (
-        told[1] or told[2]
-    )  # nothing, where an instruction ends in `Answer:` or an empty box
+    # Nothing is told where an instruction ends in `Answer:` or an empty box.
+    answer = told and (told[1] or told[2])
     return label == question or (answer and answer.strip("$ ")) == label.strip("$ ")
 
 
@@ -216,5 +208,12 @@ _IN_BOTH = [
 ]
 _OTHERS = [
     *(("letter", _has_other_letters), ("option", _is_no_option)),
-    *(("unit", _is_in_other_unit), ("form", _has_other_digits), ("told", _is_told)),
+    *(
+        ("unit", _is_in_other_unit),
+        ("form", _has_more_decimals),
+        ("form", _is_not_reduced),
+        ("told", _is_told),
+    ),
 ]
+DOUBTS = frozenset(kind for kind, *_ in (*_DAMAGED, *_UNFIT, *_OTHERS))
+"""The kinds of findings that a question and its label may have."""

@@ -10,15 +10,13 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from olr_cli.answers import boxed, is_match, tagged
+from olr_cli.data.columns import LABEL_COLUMNS
 from olr_cli.data.values import Origins, own_digits, row_error, spelled, written
 
 if TYPE_CHECKING:
     from olr_cli.data.rows import Rows
 
 _Read = TypeVar("_Read")
-
-LABEL_COLUMNS = ("answer", "label", "ground_truth", "solution", "verification_info")
-"""Columns of labels, the likeliest first; the last is INTELLECT's: an object with ground_truth, written as text."""
 
 _WRITTEN = re.compile(r"""\[\s*["'].*\]|\{\s*["'].*\}""", re.DOTALL)
 _NAMED = re.compile(r"(?i)(?:(?:the|final) )*answer(?: is)?\s*[:=]\s*(?=\S)")
@@ -39,37 +37,44 @@ def golds_of(cell: Any) -> tuple[str, ...]:
         ValueError: what the cell is, if it can't be an answer.
     """
     if hasattr(cell, "dtype"):
-        cell = (
-            list(cell)
-            if cell.ndim
-            else own_digits(cell)
-            if cell.dtype.kind == "f"
-            else cell.item()
-        )
-    if isinstance(cell, str):
-        written = _written(cell)
-        return (
-            golds_of(written) if written is not None else tuple(filter(None, [_answer(cell)]))
-        )
-    if cell is None or (isinstance(cell, float | Decimal) and math.isnan(cell)):
+        cell = _of_numpy(cell)
+    match cell:
+        case None:
+            return ()
+        case str():
+            written = _written(cell)
+            return (
+                tuple(filter(None, [_answer(cell)])) if written is None else golds_of(written)
+            )
+        case list() | tuple():
+            return tuple(dict.fromkeys(gold for item in cell for gold in golds_of(item)))
+        case dict() if not cell.keys().isdisjoint(LABEL_COLUMNS):
+            named = (cell.get(name) for name in LABEL_COLUMNS)
+            return golds_of(next((value for value in named if value is not None), None))
+        case int() | float() | Decimal() if not isinstance(cell, bool):
+            return _gold_of_number(cell)
+    raise ValueError(f"a {type(cell).__name__}")
+
+
+def _of_numpy(cell: Any) -> Any:
+    """Return a scalar or an array of numpy as Python's own values."""
+    if cell.ndim:
+        return list(cell)
+    return own_digits(cell) if cell.dtype.kind == "f" else cell.item()
+
+
+def _gold_of_number(number: float | Decimal) -> tuple[str, ...]:
+    """Return a number as a gold; NaN is a missing value, and an infinite one is none."""
+    if math.isnan(number):
         return ()
-    if isinstance(cell, list | tuple):
-        return tuple(dict.fromkeys(gold for item in cell for gold in golds_of(item)))
-    if isinstance(cell, dict) and (
-        named := [cell[name] for name in LABEL_COLUMNS if name in cell]
-    ):
-        return golds_of(next((value for value in named if value is not None), None))
-    if (
-        isinstance(cell, int | float | Decimal)
-        and not isinstance(cell, bool)
-        and math.isfinite(cell)
-    ):
-        return (spelled(_short(cell) if isinstance(cell, float) else cell),)
-    raise ValueError(str(cell) if isinstance(cell, float) else f"a {type(cell).__name__}")
+    if math.isinf(number):
+        raise ValueError(str(number) if isinstance(number, float) else "a Decimal")
+    return (spelled(_short(number) if isinstance(number, float) else number),)
 
 
 def _short(number: float) -> float:
     """A float of 32 bits that comes as a double, as data sets hand on 0.1: with up to six digits, the decimal one."""
+    # float32 keeps at least six digits, so a short decimal that it holds is what was written.
     short = float(f"{number:.6g}")
     is_short = (
         abs(number) < _LARGEST and number == struct.unpack("f", struct.pack("f", short))[0]
@@ -118,6 +123,7 @@ def read_cells(
 def _written(text: str) -> Any:
     """The list of texts, or the object with a label, that a text writes; None if it writes neither."""
     text = text.strip()
+    # Only quoted texts make a list here: `[1, 2]` may be an interval, and `{1, 2}` a set.
     value = written(text) if _WRITTEN.fullmatch(text) else None
     if isinstance(value, list):
         return value if {*map(type, value)} <= {str} else None

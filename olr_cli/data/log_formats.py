@@ -19,55 +19,15 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from shlex import quote
 from typing import Any
 
+from olr_cli.data.columns import GOLD_COLUMNS, OF_ROLLOUTS
 from olr_cli.data.labels import golds_of
 from olr_cli.data.rows import suggested
 from olr_cli.errors import UserError, no_rows
 from olr_cli.files import storable
-
-COLUMNS = (
-    *(
-        "prompt_id",
-        "prompt",
-        "visit",
-        "step",
-        "group",
-        "view",
-        "model",
-        "response",
-        "answer",
-        "answer_class",
-    ),
-    *("given_label", "true_answer", "noise_type", "data_source", "reward", "is_correct"),
-    *("tokens", "truncated", "mean_logprob", "entropy", "self_certainty"),
-)
-"""What can be known of a rollout; a table with these names is read as it is."""
-
-_GOLDS = ("given_label", "ground_truth", "golden_answer", "gold_answer", "label")
-"""Names of the label's column in any log."""
-
-_ALIASES: Mapping[str, Sequence[str]] = {
-    "prompt": ("prompt", "question", "problem"),
-    "model": ("model", "policy"),
-    "given_label": _GOLDS,
-}
-"""Other names that olr gives a column."""
-
-_GUESSES: Mapping[str, Sequence[str]] = {
-    "prompt": ("input", "query", "instruction", "prompts", "messages"),
-    "response": (
-        "completion",
-        "output",
-        "generation",
-        "generated_text",
-        "text",
-        "responses",
-        "completions",
-    ),
-}
-"""Likely names of the columns without which nothing can be read, for errors."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +53,10 @@ class LogFormat:
     @property
     def roles(self) -> Mapping[str, Sequence[str]]:
         """Name in `COLUMNS` -> paths in a file that it may have."""
-        return self.columns or {name: _ALIASES.get(name, (name,)) for name in COLUMNS}
+        return self.columns or {name: names.known for name, names in OF_ROLLOUTS.items()}
 
 
-_LABELS = (*_GOLDS, "target", "solution", "answer")
+_LABELS = (*GOLD_COLUMNS, "target", "solution", "answer")
 
 LM_EVAL = "lm-eval"
 TABLE = LogFormat("olr", frozenset())
@@ -123,7 +83,7 @@ LOG_FORMATS: Sequence[LogFormat] = (
         frozenset({"input", "output", "score"}),
         {"prompt": ["input"], "response": ["output"], "step": ["step"], "reward": ["score"]}
         | {
-            "given_label": ["gts", *_GOLDS],
+            "given_label": ["gts", *GOLD_COLUMNS],
             "is_correct": ["acc", "score"],
             "data_source": ["data_source"],
         },
@@ -137,7 +97,7 @@ LOG_FORMATS: Sequence[LogFormat] = (
     LogFormat(
         "NeMo-RL",
         frozenset({"prompt", "response", "rewards", "idx"}),
-        {"prompt": ["prompt"], "response": ["response"], "given_label": _GOLDS}
+        {"prompt": ["prompt"], "response": ["response"], "given_label": GOLD_COLUMNS}
         | {"reward": ["rewards"], "is_correct": ["rewards"]},
     ),
     LogFormat(
@@ -147,7 +107,7 @@ LOG_FORMATS: Sequence[LogFormat] = (
             "prompt": ["prompt"],
             "response": ["completion"],
             "group": ["task_id"],
-            "given_label": _GOLDS,
+            "given_label": GOLD_COLUMNS,
         }
         | _REWARD,
     ),
@@ -155,7 +115,7 @@ LOG_FORMATS: Sequence[LogFormat] = (
         "verifiers",
         frozenset({"example_id", "prompt", "completion"}),
         _COMPLETION
-        | {"given_label": ["answer", *_GOLDS], **_REWARD}
+        | {"given_label": ["answer", *GOLD_COLUMNS], **_REWARD}
         | {"truncated": ["is_truncated"], "tokens": ["token_usage.output_tokens"]},
     ),
     LogFormat(
@@ -182,52 +142,60 @@ def unpacked(row: dict[str, Any]) -> list[dict[str, Any]]:
         with suppress(TypeError, LookupError, AttributeError, StopIteration, RecursionError):
             return _of_lm_eval(row)
     texts = row.get("completion", row.get("content"))
-    if not isinstance(texts, list) or not (
-        {"step", "advantages"} <= row.keys() or "rewards" in row
-    ):
+    is_packed = {"step", "advantages"} <= row.keys() or "rewards" in row
+    if not isinstance(texts, list) or not is_packed:
         return [row]
     lists = {
-        key: it for key, it in row.items() if isinstance(it, list) and len(it) == len(texts)
+        key: items
+        for key, items in row.items()
+        if isinstance(items, list) and len(items) == len(texts)
     }
-    rows = [
-        {**row, **{key: items[at] for key, items in lists.items()}} for at in range(len(texts))
+    return [
+        _with_response({**row, **{key: items[place] for key, items in lists.items()}})
+        for place in range(len(texts))
     ]
-    for one in rows:
-        turns = one.get("content")
-        if isinstance(turns, list) and turns and all(isinstance(turn, str) for turn in turns):
-            one |= {"prompt": "\n".join(turns[:-1]), "response": turns[-1]}
-            del one["content"]
-    return rows
+
+
+def _with_response(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a rollout with prompt and response in place of NeMo-RL's `content`, the texts of all turns."""
+    turns = row.get("content")
+    if not isinstance(turns, list) or not turns or not all(isinstance(it, str) for it in turns):
+        return row
+    others = {key: value for key, value in row.items() if key != "content"}
+    return others | {"prompt": "\n".join(turns[:-1]), "response": turns[-1]}
 
 
 def _of_lm_eval(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rollouts of a problem of lm-eval's; none where it has likelihoods of given answers.
+    """Return the rollouts of a problem of lm-eval's; none where it has likelihoods of given answers.
 
     Problems have their hash in their names, since every task of a folder numbers its own from 0. A response that is
     null is an API's reply without text.
     """
-    texts = [
-        text for part in row["resps"] for text in (part if isinstance(part, list) else [part])
-    ]
+    replies = chain(*(part if isinstance(part, list) else [part] for part in row["resps"]))
+    texts = [storable(it or "") if isinstance(it, str | None) else it for it in replies]
     if any(isinstance(text, list | float) for text in texts):
         return []
-    request, target = next(iter(row["arguments"].values())), row["target"]
+    request = next(iter(row["arguments"].values()))
     prompt = request["arg_0"]
-    prompt = prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False)
-    if isinstance(target, list):
-        with suppress(ValueError):  # which is named with its row where golds are read
-            target = json.dumps(golds_of(target))
+    name = (str(row["doc_id"]), row.get("doc_hash", "")[:8])
     facts = {
-        "prompt_id": "-".join(
-            map(str, filter(None, (str(row["doc_id"]), row.get("doc_hash", "")[:8])))
+        "prompt_id": "-".join(map(str, filter(None, name))),
+        "prompt": storable(
+            prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False)
         ),
-        "prompt": storable(prompt),
-        "target": storable(target) if isinstance(target, str) else target,
+        "target": _lm_eval_target(row["target"]),
         "doc": json.dumps([*_texts(row["doc"])]),
         "request": json.dumps(request.get("arg_1")),
     }
-    texts = [storable(text or "") if isinstance(text, str | None) else text for text in texts]
     return [{**row, **facts, "response": text} for text in texts]
+
+
+def _lm_eval_target(target: Any) -> Any:
+    """Return a target as one cell: of a list of answers, any of which is right, their texts as JSON."""
+    if isinstance(target, list):
+        with suppress(ValueError):  # which is named with its row where golds are read
+            target = json.dumps(golds_of(target))
+    return storable(target) if isinstance(target, str) else target
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -240,6 +208,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 def recognised(names: Collection[str]) -> LogFormat:
     """The format of a file that has columns of these names; `TABLE` if it is none of a trainer's."""
+    # A table with these two is olr's own, whichever columns of a trainer it kept.
     is_table = {"prompt_id", "visit"} <= set(names)
     return next((one for one in LOG_FORMATS if one.marks <= set(names) and not is_table), TABLE)
 
@@ -260,7 +229,7 @@ def require_columns(roles: Collection[str], names: Sequence[str], place: str) ->
         if "response" in missing
         else ""
     )
-    columns = suggested({name: _GUESSES.get(name, ()) for name in missing}, names)
+    columns = suggested({name: OF_ROLLOUTS[name].likely for name in missing}, names)
     raise UserError(
         f"{place} has no column {' and no column '.join(missing)}; its columns are {', '.join(names)}; say which of"
         f" them it is, as in columns={quote(columns)}{nobody}",

@@ -146,6 +146,7 @@ def _mark(
         return replace(prompt, true_answer=truth, noise_type="clean")
     if noise_type == "inactive" or wrong_answers is None:
         return replace(prompt, given_label=SENTINEL, true_answer=truth, noise_type=noise_type)
+    # Sorted, so that the draw does not depend on the order of rollouts.
     wrong = sorted(set(wrong_answers.get(prompt.prompt_id, ())) - {SENTINEL, truth})
     if not wrong:
         return replace(prompt, given_label=SENTINEL, true_answer=truth, noise_type="inactive")

@@ -1,10 +1,4 @@
-"""From the rows of any file to prompts and to the interchange format of verl, LUFFY and the authors.
-
-    data_source   prompt: list of {role, content}   ability   reward_model: {ground_truth, style}
-    extra_info: {index, split, original_ground_truth, noise_type}   rephrased_prompt: like prompt, and may be missing
-
-Plain question/answer rows become such rows; every other column, and every other field of the structs, stays.
-"""
+"""From the rows of any file to prompts: questions with answers, chats, or the interchange format (`interchange.py`)."""
 
 from __future__ import annotations
 
@@ -12,10 +6,10 @@ import hashlib
 import json
 import os
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -24,11 +18,18 @@ from olr_cli.answers.reading import with_points
 from olr_cli.data import chat
 from olr_cli.data.arithmetic import SETS, SOURCE, SPLIT_ENDS, arithmetic_prompts, parse_source
 from olr_cli.data.chat import Message
+from olr_cli.data.columns import (
+    ID_COLUMNS,
+    NUMBERED,
+    OF_PROMPTS,
+    PROMPT_COLUMNS,
+    REPHRASED_COLUMN,
+)
 from olr_cli.data.hub import load_hub_table, parse_hub_id
-from olr_cli.data.labels import LABEL_COLUMNS, read_labels
+from olr_cli.data.interchange import index_column, interchange_table, prompt_set, with_fields_of
+from olr_cli.data.labels import read_labels
 from olr_cli.data.prompts import (
     NOISE_TYPES,
-    REPHRASED_COLUMN,
     SENTINEL,
     SYSTEM_PROMPT,
     NoiseType,
@@ -36,41 +37,11 @@ from olr_cli.data.prompts import (
     PromptSet,
 )
 from olr_cli.data.questions import question_ids
-from olr_cli.data.rows import (
-    MESSAGE_COLUMNS,
-    SUFFIXES,
-    Origins,
-    Rows,
-    files_of_one_split,
-    pick,
-    read_table,
-    row_error,
-    suggested,
-)
+from olr_cli.data.rows import Rows, pick, suggested
+from olr_cli.data.table_files import files_of_one_split, read_table
+from olr_cli.data.values import SUFFIXES, Origins, row_error
 from olr_cli.errors import UserError, at, did_you_mean, no_rows
-from olr_cli.recipe.schema import ColumnRole
-
-GROUND_TRUTH = "reward_model.ground_truth"
-PROMPT_COLUMNS = ("prompt", "question", "problem", *MESSAGE_COLUMNS)
-ID_COLUMNS = ("extra_info.index", "prompt_id", "id", "uid", "uuid", "_id", "idx", "index", "question_id",
-              "problem_id", "unique_id")  # fmt: skip
-"""Where ids are looked for; the first that has another value in every row counts."""
-NUMBERED = ID_COLUMNS[:2]
-"""Where ids are looked for in benchmarks, whose other rows are numbered."""
-
-_LIKELY: Mapping[str, Sequence[str]] = {
-    "question": (*PROMPT_COLUMNS, "query", "instruction", "input", "task", "text", "q"),
-    "answer": (*LABEL_COLUMNS, "final_answer", "target", "output", "gold", "expected_answer", "reference_answer",
-               "assistant", "response", "completion", "a"),
-    "id": ("prompt_id", *ID_COLUMNS[2:]),
-}  # fmt: skip
-"""Names that columns often have, the likeliest first."""
-
-_ROLES: Mapping[str, Sequence[str]] = {
-    "question": PROMPT_COLUMNS,
-    "answer": (GROUND_TRUTH, *LABEL_COLUMNS),
-}
-"""Where questions and labels are looked for; ids have rules of their own, and a system message has no usual place."""
+from olr_cli.recipe.sections import ColumnRole
 
 
 def find_columns(
@@ -84,7 +55,8 @@ def find_columns(
     if is_optional and not any(map(rows.has, named.values())):
         named = {}
     with at("data.columns"):
-        picked = pick(rows.has, _ROLES, named, place=rows.place, available=rows.paths)
+        usual = {role: names.known for role, names in OF_PROMPTS.items()}
+        picked = pick(rows.has, usual, named, place=rows.place, available=rows.paths)
         if "question" not in picked:
             raise UserError(
                 f"{rows.place} has no column of prompts ({', '.join(PROMPT_COLUMNS)}); {columns_hint(rows, named)}"
@@ -101,7 +73,8 @@ def find_columns(
 
 def columns_hint(rows: Rows, named: Mapping[str, str]) -> str:
     """Which columns there are, and the `data.columns` that say which holds what, with the likeliest ones."""
-    text = suggested(_LIKELY, rows.paths, named).replace(", id: COLUMN", "")
+    likely = {role: names.likely for role, names in OF_PROMPTS.items()}
+    text = suggested(likely, rows.paths, named).replace(", id: COLUMN", "")
     columns = ", ".join(rows.paths)
     return f"its columns are {columns}; say which hold what, as in data.columns={shlex.quote(text)}"
 
@@ -168,138 +141,78 @@ def read_rows(
         raise no_rows(rows.place, "prompt")
     columns = find_columns(rows, reading.columns, is_optional=reading.are_optional)
     question, answer = columns["question"], columns.get("answer")
-    asked, notes = asked_in(rows, question), list[str]()
-    if blank := [row for row, prompt in enumerate(asked) if is_blank(prompt)]:
-        first = f"{rows.origins.name(blank[0])} has no '{question}'"
-        if len(blank) == len(rows):
-            raise UserError(f"no row of {rows.place} has a question: {first}; fill it in")
-        notes.append(
-            f"{len(blank):,} row{'s' * (len(blank) > 1)} without a question skipped: {first}"
-        )
-        kept = sorted({*range(len(rows))}.difference(blank))
-        rows, asked = rows.take(kept), [asked[row] for row in kept]
-    for field in rows.table.schema:
-        fit = (pa.types.is_struct, pa.types.is_list, pa.types.is_null)
-        if field.name in ("extra_info", "reward_model") and not any(
-            is_fit(field.type) for is_fit in fit
-        ):
-            raise UserError(
-                f"{rows.place}: column '{field.name}' holds {field.type}, and it should be a struct; rename or drop it"
-            )
+    rows, asked, notes = _with_questions(rows, question)
+    _require_structs(rows)
     labels = read_labels(rows, answer)
     sources = [source or data_source for source in rows.texts("data_source")]
     messages = _messages(
-        asked, sources, rows.texts(columns.get("system")), reading, question, rows
+        rows,
+        question,
+        asked,
+        sources=sources,
+        systems=rows.texts(columns.get("system")),
+        reading=reading,
     )
-    if unseen := [row for row, prompt in enumerate(asked) if chat.unseen_part(prompt)]:
-        notes.append(
-            f"{len(unseen):,} question{'s' * (len(unseen) > 1)} with an image or another part that is no text: only the"
-            f" text is read (the first: {rows.origins.name(unseen[0])})"
-        )
+    notes += _unseen_notes(rows, asked)
     rephrased = _rephrasings(rows, messages)
     prompt_ids, id_path = _prompt_ids(rows, columns.get("id"), messages, reading)
     marks = _marks(rows, labels, noise_type_of_sentinel)
     if reading.decimal_comma:
-        labels = [label and with_points(label) for label in labels]
-        marks = [(noise_type, true and with_points(true)) for noise_type, true in marks]
+        labels, marks = _with_points(labels, marks)
     prompts = tuple(
         Prompt(prompt_id, turns, label, true_answer, noise_type, source, other)
         for prompt_id, turns, label, (noise_type, true_answer), source, other in zip(
             prompt_ids, messages, labels, marks, sources, rephrased, strict=True
         )
     )
-    # Their content is in the format's own columns.
-    is_as_read = (
-        question == "prompt" and [chat.prompt_messages(value) for value in asked] == messages
-    )
-    consumed = {question, answer, "prompt"} - ({"prompt"} if is_as_read else set())
+    # The format's own columns hold what is read, but for prompts that are shown as they stand.
+    consumed = {question, answer, "prompt"}
+    if question == "prompt" and list(map(chat.prompt_messages, asked)) == messages:
+        consumed.remove("prompt")
     kept = [name for name in rows.table.column_names if name not in consumed]
     table = interchange_table(rows.table.select(kept), prompts, split)
-    if id_path is not None and id_path != ID_COLUMNS[0]:
-        index = with_fields(
-            table.column("extra_info"), {"index": _index(prompt_ids)}, replace=True
-        )
-        table = table.set_column(
-            table.schema.get_field_index("extra_info"), "extra_info", index
-        )
+    if id_path not in (None, ID_COLUMNS[0]):
+        table = with_fields_of(table, "extra_info", {"index": index_column(prompt_ids)})
     hint, has_ids = columns_hint(rows, {}), id_path is not None
     return PromptSet(
         prompts, table, rows.place, None, answer, has_ids, hint, notes, rows.origins
     )
 
 
-def interchange_table(rows: pa.Table, prompts: Sequence[Prompt], split: str) -> pa.Table:
-    """`rows` with every column of the interchange format; those that are missing, or no messages, are of `prompts`."""
-    size = len(prompts)
-    columns = dict(zip(rows.column_names, rows.columns, strict=True))
-    standard = {
-        "data_source": pa.array([p.data_source for p in prompts]),
-        "prompt": _message_column(columns.get("prompt"), [p.messages for p in prompts]),
-        "ability": columns.get("ability", pa.array(["math"] * size)),
-    }
-    reward = {
-        "ground_truth": pa.array([p.given_label for p in prompts], pa.string()),
-        "style": pa.array(["rule"] * size),
-    }
-    place = {"index": _index([p.prompt_id for p in prompts]), "split": pa.array([split] * size)}
-    standard["reward_model"] = with_fields(columns.get("reward_model"), reward, replace=False)
-    standard["extra_info"] = with_fields(columns.get("extra_info"), place, replace=False)
-    others = {name: c for name, c in columns.items() if name not in standard}
-    rephrased = columns.get(REPHRASED_COLUMN)
-    if rephrased is not None or any(p.rephrased is not None for p in prompts):
-        others[REPHRASED_COLUMN] = _message_column(rephrased, [p.rephrased for p in prompts])
-    return pa.table(standard | others)
+def _with_questions(rows: Rows, path: str) -> tuple[Rows, list[Any], list[str]]:
+    """Return the rows that ask something, their questions, and a sentence if there are others."""
+    asked = asked_in(rows, path)
+    blank = [row for row, question in enumerate(asked) if is_blank(question)]
+    if not blank:
+        return rows, asked, []
+    first = f"{rows.origins.name(blank[0])} has no '{path}'"
+    if len(blank) == len(rows):
+        raise UserError(f"no row of {rows.place} has a question: {first}; fill it in")
+    note = f"{len(blank):,} row{'s' * (len(blank) > 1)} without a question skipped: {first}"
+    kept = sorted({*range(len(rows))}.difference(blank))
+    return rows.take(kept), [asked[row] for row in kept], [note]
 
 
-def prompt_set(prompts: Sequence[Prompt], source: str, split: str = "train") -> PromptSet:
-    """Prompts that come from no file, with their rows in the interchange format."""
-    no_columns = pa.table({"data_source": [p.data_source for p in prompts]})
-    return PromptSet(tuple(prompts), interchange_table(no_columns, prompts, split), source)
+def _require_structs(rows: Rows) -> None:
+    """Refuse columns that have the names of the format's structs and hold something else."""
+    are_fit = (pa.types.is_struct, pa.types.is_list, pa.types.is_null)
+    for field in rows.table.schema:
+        is_fit = any(is_type(field.type) for is_type in are_fit)
+        if field.name in ("extra_info", "reward_model") and not is_fit:
+            raise UserError(
+                f"{rows.place}: column '{field.name}' holds {field.type}, and it should be a struct; rename or drop it"
+            )
 
 
-def _message_column(column: Any, turns_of_rows: Sequence[Sequence[Message] | None]) -> pa.Array:
-    """A column of messages as it is; in place of any other one the turns."""
-    if column is not None and pa.types.is_nested(column.type):
-        return column
-    rows = [
-        None if turns is None else [{"role": m.role, "content": m.content} for m in turns]
-        for turns in turns_of_rows
+def _unseen_notes(rows: Rows, asked: Sequence[Any]) -> list[str]:
+    """Return a sentence if some questions have parts that are no text."""
+    unseen = [row for row, question in enumerate(asked) if chat.unseen_part(question)]
+    if not unseen:
+        return []
+    return [
+        f"{len(unseen):,} question{'s' * (len(unseen) > 1)} with an image or another part that is no text: only the"
+        f" text is read (the first: {rows.origins.name(unseen[0])})"
     ]
-    # With its type, for a column that is null in every row would have none.
-    return pa.array(
-        rows, pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
-    )
-
-
-def labelled_table(table: pa.Table, prompts: Sequence[Prompt]) -> pa.Table:
-    """An interchange table with the labels of `prompts` in it.
-
-    ``original_ground_truth`` and ``noise_type`` are written where the truth of some prompt is known.
-    """
-
-    def text(values: Iterable[str | None]) -> pa.Array:
-        return pa.array(list(values), pa.string())
-
-    marks: dict[str, pa.Array] = {}
-    if any(p.true_answer is not None or p.noise_type is not None for p in prompts):
-        marks["original_ground_truth"] = text(p.true_answer for p in prompts)
-        marks["noise_type"] = text(p.noise_type for p in prompts)
-    labels = {"ground_truth": text(p.given_label for p in prompts)}
-    for name, fields in (("reward_model", labels), ("extra_info", marks)):
-        column = with_fields(table.column(name), fields, replace=True)
-        table = table.set_column(table.schema.get_field_index(name), name, column)
-    return table
-
-
-def with_fields(column: Any, fields: Mapping[str, pa.Array], *, replace: bool) -> pa.Array:
-    """A struct column with more `fields`; a field it has already is kept, or replaced."""
-    have: dict[str, pa.Array] = {}
-    if column is not None and pa.types.is_struct(column.type):
-        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        # unlike `field`, `flatten` makes the fields of a missing struct missing too
-        have = {f.name: part for f, part in zip(whole.type, whole.flatten(), strict=True)}
-    merged = have | {name: part for name, part in fields.items() if replace or name not in have}
-    return pa.StructArray.from_arrays(list(merged.values()), list(merged))
 
 
 def asked_in(rows: Rows, path: str) -> list[Any]:
@@ -316,28 +229,30 @@ def _without_answer(prompt: Any) -> Any:
 
 
 def _messages(
-    prompts: Sequence[Any],
+    rows: Rows,
+    path: str,
+    asked: Sequence[Any],
+    *,
     sources: Sequence[str],
     systems: Sequence[str | None],
     reading: Reading,
-    path: str,
-    rows: Rows,
 ) -> list[tuple[Message, ...]]:
-    """The chat turns, with a system message where `reading` or the row itself (`systems`) gives one."""
+    """Return the chat turns, with a system message where `reading` or the row itself (`systems`) gives one."""
     messages = []
-    for row, (prompt, source, text) in enumerate(zip(prompts, sources, systems, strict=True)):
-        if reading.is_text_only and (part := chat.unseen_part(prompt)):
+    for row, (question, source, text) in enumerate(zip(asked, sources, systems, strict=True)):
+        if reading.is_text_only and (part := chat.unseen_part(question)):
             raise UserError(
                 f"{rows.origins.name(row)}: '{path}' has a part of type '{part}', and only text is shown to the policy;"
                 " leave such rows out, as `olr check` does with --export"
             )
-        is_question = isinstance(prompt, str)
-        system = (
-            (Message("system", text),)
-            if text
-            else reading.system(source, is_question=is_question)
-        )
-        turns = _turns(prompt, system, (), path, row, rows)
+        is_question = isinstance(question, str)
+        if text:
+            system: tuple[Message, ...] = (Message("system", text),)
+        else:
+            system = reading.system(source, is_question=is_question)
+        turns = chat.prompt_messages(question, system)
+        if turns is None:
+            raise _other_form(rows, row, path, question)
         if not is_question and all(message.role != "system" for message in turns):
             turns = (*system, *turns)
         messages.append(turns)
@@ -347,41 +262,33 @@ def _messages(
 def _rephrasings(
     rows: Rows, messages: Sequence[tuple[Message, ...]]
 ) -> list[tuple[Message, ...] | None]:
-    """The chat turns of `REPHRASED_COLUMN`, where a text replaces the user's last turn; None where it is blank."""
+    """Return the turns of `REPHRASED_COLUMN`, where a text replaces the user's last turn; None where it is blank."""
     if REPHRASED_COLUMN not in rows.table.column_names:
         return [None] * len(messages)
     rephrased: list[tuple[Message, ...] | None] = []
-    for row, (value, turns) in enumerate(
-        zip(rows.values(REPHRASED_COLUMN), messages, strict=True)
-    ):
-        question = max(
-            (at for at, turn in enumerate(turns) if turn.role == "user"), default=len(turns)
-        )
-        around = turns[:question], turns[question + 1 :]
-        rephrased.append(
-            None if is_blank(value) else _turns(value, *around, REPHRASED_COLUMN, row, rows)
-        )
+    values = rows.values(REPHRASED_COLUMN)
+    for row, (value, turns) in enumerate(zip(values, messages, strict=True)):
+        if is_blank(value):
+            rephrased.append(None)
+            continue
+        # A text asks what the user's last turn asks; the turns around it stay.
+        users = [place for place, turn in enumerate(turns) if turn.role == "user"]
+        question = users[-1] if users else len(turns)
+        other = chat.prompt_messages(value, turns[:question], turns[question + 1 :])
+        if other is None:
+            raise _other_form(rows, row, REPHRASED_COLUMN, value)
+        rephrased.append(other)
     return rephrased
 
 
-def _turns(
-    value: Any,
-    before: tuple[Message, ...],
-    after: tuple[Message, ...],
-    path: str,
-    row: int,
-    rows: Rows,
-) -> tuple[Message, ...]:
-    """The chat turns of a question; a plain text becomes the user's turn between `before` and `after`."""
-    turns = chat.prompt_messages(value, before, after)
-    if turns is None:
-        raise row_error(
-            rows.origins.name(row),
-            path,
-            f"of another form ({type(value).__name__})",
-            "text or a list of {role, content} messages with text in both",
-        )
-    return turns
+def _other_form(rows: Rows, row: int, path: str, value: object) -> UserError:
+    """Return the error for a question that is neither text nor messages."""
+    return row_error(
+        rows.origins.name(row),
+        path,
+        f"of another form ({type(value).__name__})",
+        "text or a list of {role, content} messages with text in both",
+    )
 
 
 def is_blank(value: object) -> bool:
@@ -397,65 +304,58 @@ def is_blank(value: object) -> bool:
 def _prompt_ids(
     rows: Rows, path: str | None, messages: Sequence[tuple[Message, ...]], reading: Reading
 ) -> tuple[list[str], str | None]:
-    """Each row's id and where it is from: the path that the user names, the first of `ID_COLUMNS` that has another one
-    in every row, or None: digests of the questions, so that they stay the same in another order of rows.
+    """Return each row's id and the path that they are from: the one that the user names, else the first of `ID_COLUMNS`
+    that has another id in every row, else None: digests of the questions, which stay the same in another order of rows.
     """
     if path is not None:
-        row_of: dict[str, int] = {}
-        for row, name in enumerate(rows.texts(path)):
-            if name is None or name in row_of:
-                what = (
-                    "empty"
-                    if name is None
-                    else f"'{name}', as in {rows.origins.name(row_of[name])}"
-                )
-                should = "an id that names one row; fix it or leave id out of data.columns"
-                raise row_error(rows.origins.name(row), path, what, should)
-            row_of[name] = row
-        return list(row_of), path
+        return _ids_at(rows, path), path
+    # A column of ids that repeat, such as those of problems sampled twice, names no rows.
     for column in NUMBERED if reading.are_numbered else ID_COLUMNS:
-        present = [name for name in rows.texts(column) if name is not None]
-        if len(set(present)) == len(messages):
-            return present, column
-    if reading.are_numbered:
-        texts = (json.dumps(chat.pairs(turns)).encode() for turns in messages)
-        return [
-            f"{row}-{hashlib.sha256(text).hexdigest()[:8]}" for row, text in enumerate(texts)
-        ], None
-    return question_ids(messages), None
+        ids = [name for name in rows.texts(column) if name is not None]
+        if len(set(ids)) == len(messages):
+            return ids, column
+    if not reading.are_numbered:
+        return question_ids(messages), None
+    texts = (json.dumps(chat.pairs(turns)).encode() for turns in messages)
+    digests = (hashlib.sha256(text).hexdigest()[:8] for text in texts)
+    return [f"{row}-{digest}" for row, digest in enumerate(digests)], None
 
 
-def _index(prompt_ids: Sequence[str]) -> pa.Array:
-    """Prompt ids as a column: whole numbers where all are, so that they look as in the authors' files."""
-    if all(
-        i.isascii() and i.isdecimal() and len(i) < 18 and str(int(i)) == i for i in prompt_ids
-    ):
-        return pa.array([int(i) for i in prompt_ids])
-    return pa.array(list(prompt_ids))
+def _ids_at(rows: Rows, path: str) -> list[str]:
+    """Return the ids at a path that the user names; each must be there and name one row."""
+    row_of: dict[str, int] = {}
+    for row, name in enumerate(rows.texts(path)):
+        if name is None or name in row_of:
+            what = (
+                "empty"
+                if name is None
+                else f"'{name}', as in {rows.origins.name(row_of[name])}"
+            )
+            should = "an id that names one row; fix it or leave id out of data.columns"
+            raise row_error(rows.origins.name(row), path, what, should)
+        row_of[name] = row
+    return list(row_of)
+
+
+Mark: TypeAlias = tuple[NoiseType | None, str | None]
+"""The noise type and the true answer of a row, each None where it is not known (R1)."""
 
 
 def _marks(
     rows: Rows, labels: Sequence[str | None], noise_type_of_sentinel: NoiseType
-) -> list[tuple[NoiseType | None, str | None]]:
-    """Noise type and true answer of every row (R1), as the row has them or as the marks of the file imply them."""
+) -> list[Mark]:
+    """Return the mark of every row, as the row has it or as the marks of the file imply it (R1)."""
     originals = read_labels(rows, "extra_info.original_ground_truth")
-    named = rows.texts("extra_info.noise_type")
+    noise_types = _noise_types(rows)
     has_marks = SENTINEL in labels or any(original is not None for original in originals)
-    names_types = any(name is not None for name in named)
-    marks: list[tuple[NoiseType | None, str | None]] = []
-    for row, (label, original, name) in enumerate(zip(labels, originals, named, strict=True)):
+    names_types = any(noise_type is not None for noise_type in noise_types)
+    marks: list[Mark] = []
+    for label, original, noise_type in zip(labels, originals, noise_types, strict=True):
         # Where other rows are called clean, one without a type and without marks is of unknown quality.
         is_unknown = not has_marks or (names_types and original is None and label != SENTINEL)
-        noise_type = next((known for known in NOISE_TYPES if known == name), None)
         if noise_type is not None:
-            marks.append(
-                (noise_type, label if original is None and noise_type == "clean" else original)
-            )
-        elif name is not None:
-            should = f"one of {', '.join(NOISE_TYPES)}"
-            raise row_error(
-                rows.origins.name(row), "extra_info.noise_type", f"'{name[:60]}'", should
-            )
+            is_true = original is None and noise_type == "clean"
+            marks.append((noise_type, label if is_true else original))
         elif is_unknown:
             marks.append((None, None))
         else:
@@ -463,19 +363,44 @@ def _marks(
     return marks
 
 
+def _noise_types(rows: Rows) -> list[NoiseType | None]:
+    """Return the noise type that each row names."""
+    path = "extra_info.noise_type"
+    known: dict[str, NoiseType] = {name: name for name in NOISE_TYPES}
+    names = rows.texts(path)
+    for row, name in enumerate(names):
+        if name is not None and name not in known:
+            raise row_error(
+                rows.origins.name(row),
+                path,
+                f"'{name[:60]}'",
+                f"one of {', '.join(NOISE_TYPES)}",
+            )
+    return [None if name is None else known[name] for name in names]
+
+
+def _with_points(
+    labels: Sequence[str | None], marks: Sequence[Mark]
+) -> tuple[list[str | None], list[Mark]]:
+    """Return labels and marks with points for the decimal commas of their answers (R7)."""
+    return (
+        [label and with_points(label) for label in labels],
+        [(noise_type, answer and with_points(answer)) for noise_type, answer in marks],
+    )
+
+
 def implied_mark(
     label: str | None, original: str | None, noise_type_of_sentinel: NoiseType
-) -> tuple[NoiseType | None, str | None]:
+) -> Mark:
+    """Return the mark of a row that names no noise type, in a file with marks."""
     if label is None:
         return None, original
     if label == SENTINEL:
         return noise_type_of_sentinel, original
     if original is None or is_match(original, label):
         return "clean", original or label
-    return (
-        "active_frozen",
-        original,
-    )  # another answer than the truth was written into the file (R4)
+    # Another answer than the truth was written into the file (R4).
+    return "active_frozen", original
 
 
 def read_prompts(

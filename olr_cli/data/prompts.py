@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 from olr_cli import seeding
 from olr_cli.answers import SENTINEL as SENTINEL, as_asked
 from olr_cli.data.chat import Message, pairs
+from olr_cli.data.columns import OF_PROMPTS, REPHRASED_COLUMN
 from olr_cli.data.percent import asks_for_percent
 from olr_cli.data.values import Origins
 from olr_cli.errors import UserError, at
@@ -32,9 +33,6 @@ NOISE_TYPES: tuple[NoiseType, ...] = get_args(NoiseType)
 
 View = Literal["original", "rephrased"]
 """In which words a question is asked; Co-Reward (arXiv:2508.00410) asks each question in both."""
-
-REPHRASED_COLUMN = "rephrased_prompt"
-"""Where a file holds the rephrasings: a text, or a list of {role, content} messages."""
 
 
 @dataclass(frozen=True)
@@ -203,7 +201,8 @@ class PromptSet:
 
     def require_labels(self, purpose: str) -> None:
         """Make sure that every prompt has a label (R5); `purpose` completes "… needs the label of every prompt"."""
-        lack = "no column of labels (reward_model.ground_truth, answer, label, ground_truth, solution)"
+        # All but the last, which holds objects of one source.
+        lack = f"no column of labels ({', '.join(OF_PROMPTS['answer'].known[:-1])})"
         if self.hint:
             lack += f"; {self.hint}"
         labels = [prompt.given_label for prompt in self.prompts]

@@ -159,6 +159,7 @@ class QuestionIndex:
         if same := self._by_all.get(normal_question(turns)):
             return same
         last = question_of(turns)
+        # A dialogue that a template made one text shows its last question alone.
         is_rendered = len(turns) == 1 and last != turns[0].content
         return [
             place
@@ -234,6 +235,7 @@ def _contained(longer: Mapping[str, str], questions: Sequence[str]) -> dict[str,
     hits = pl.Series(list(longer.values())).str.extract_many(patterns, overlapping=True)
     longest: dict[str, str] = {}
     for (name, text), hit in zip(longer.items(), hits, strict=True):
+        # `3+4` is not asked by `13+42`.
         whole = (q for q in hit if re.search(rf"(?<!\w){re.escape(q)}(?!\w)", text))
         question = max(whole, key=len, default="")
         if question:

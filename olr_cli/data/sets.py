@@ -16,7 +16,8 @@ from olr_cli.data.questions import normal_question, question_of
 from olr_cli.data.verified import with_verified
 from olr_cli.errors import UserError
 from olr_cli.grouping import gathered
-from olr_cli.recipe.schema import ActiveNoiseSection, MixedNoiseSection, NoiseDraw, Recipe
+from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.sections import ActiveNoiseSection, MixedNoiseSection, NoiseDraw
 
 
 def recipe_reading(recipe: Recipe) -> Reading:
@@ -89,6 +90,7 @@ def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
 
     wanted, drawn = max(1, round(share * len(prompts))), set[int]()
     for question_rows in sorted(measurable, key=draw):
+        # Whole questions: the last one may bring more rows than are wanted.
         if len(drawn) < wanted:
             drawn.update(question_rows)
     rest = [row for row in range(len(prompts)) if row not in drawn]

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import ast
+import csv
+import io
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from olr_cli.errors import UserError
+from olr_cli.files import read_lines, read_text
 
 _LARGEST = 2**64
 """From here on a float is written with its exponent: it says nothing of its last digits."""
@@ -49,6 +53,7 @@ class Origins:
         If it `is_short`, and there is one file, no more than ``line 33`` or ``row 31``.
         """
         number = self.numbers[row]
+        # Rows that are in no file here, as of the hub, are counted from 1 too.
         unit, at, file = (
             self._places[number] if self.files else ("row", number + 1, self.source)
         )
@@ -58,10 +63,6 @@ class Origins:
 
     @cached_property
     def _places(self) -> list[tuple[str, int, str]]:
-        from olr_cli.data.rows import (
-            places_of_rows,
-        )  # of Parquet files too, which plain rewards do without
-
         return [
             (unit, at, str(file)) for file in self.files for unit, at in places_of_rows(file)
         ]
@@ -86,7 +87,83 @@ def spelled(number: float | Decimal) -> str:
 
 def written(text: str) -> Any:
     """The value that a text writes, in JSON or as Python does; None if it writes none."""
+    # JSON comes first: its true and null are no Python.
     for parse in (json.loads, ast.literal_eval):
         with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             return parse(text)
     return None
+
+
+# The files that rows stand in ----------------------------------------------------------------------------------------
+
+_JSON = (".jsonl", ".ndjson", ".json")
+
+SUFFIXES = (".parquet", *_JSON, ".csv", ".tsv")
+
+_LONGEST_CELL = 1 << 27
+
+_SEPARATORS = ",;\t"
+
+
+def is_json(file: Path) -> bool:
+    """Whether a data file holds JSON, whose columns are those of all its rows."""
+    if file.suffix not in SUFFIXES:
+        raise UserError(
+            f"{file} ends in none of {', '.join(SUFFIXES)}, so olr cannot read it; convert it to one of these"
+        )
+    return file.suffix in _JSON
+
+
+def places_of_rows(file: Path) -> list[tuple[str, int]]:
+    """For each row of a file, whether it is a line or a row, and its number, from 1."""
+    if file.suffix == ".parquet":
+        import pyarrow.parquet as pq  # which rewards that read no file do without
+
+        return [("row", at) for at in range(1, 1 + pq.read_metadata(file).num_rows)]
+    if not is_json(file):
+        return [("line", at) for at, _ in csv_rows(file)][1:]
+    if is_json_array(file):
+        return [("row", at) for at, _ in enumerate(json.loads(read_text(file)), start=1)]
+    lines = enumerate(read_lines(file, is_cut=True), start=1)
+    return [("line", at) for at, line in lines if line.strip()]
+
+
+def is_json_array(file: Path) -> bool:
+    """Whether a file of JSON is one array; else each of its lines is an object."""
+    lines = (line.strip() for line in read_lines(file, is_cut=True))
+    return next(filter(None, lines), "").startswith("[")
+
+
+def lines_of_rows(file: Path, rows: Sequence[int]) -> str:
+    """The text of some rows of a CSV or JSON Lines file, as it stands there, below the line of names."""
+    lines = list(io.StringIO(read_text(file), newline=""))
+    starts = [at - 1 for _, at in places_of_rows(file)]
+    ends = [*starts[1:], len(lines)]
+    kept = [
+        *lines[: starts[0]],
+        *chain.from_iterable(lines[starts[row] : ends[row]] for row in rows),
+    ]
+    return "".join(kept) if kept[-1].endswith(("\n", "\r")) else "".join(kept) + "\n"
+
+
+def csv_rows(file: Path) -> Iterator[tuple[int, list[str]]]:
+    """The names of the columns and the rows below them, each with its first line: a quoted cell may span lines."""
+    text = read_text(file)
+    head = text.partition("\n")[0]
+    separator = "\t" if file.suffix == ".tsv" else max(_SEPARATORS, key=head.count)
+    csv.field_size_limit(_LONGEST_CELL)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
+    columns, line = 0, 1
+    try:
+        for row in reader:
+            columns = columns or len(row)
+            if row and len(row) == columns:
+                yield line, row
+            elif any(map(str.strip, row)):  # else a blank line
+                raise UserError(
+                    f"{file}, line {line} has {len(row)} values, and its first line names {columns}"
+                    f" columns; put values that hold {separator!r} or a line break into double quotes"
+                )
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise UserError(f"{file}, line {line} is not valid CSV: {error}") from None

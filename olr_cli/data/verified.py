@@ -10,11 +10,14 @@ from pathlib import Path
 from olr_cli import seeding
 from olr_cli.answers import is_match
 from olr_cli.data.chat import Message, prompt_messages
+from olr_cli.data.columns import PROMPT_COLUMNS
 from olr_cli.data.labels import read_labels
-from olr_cli.data.prompt_files import PROMPT_COLUMNS, Reading, read_prompts
+from olr_cli.data.prompt_files import Reading, read_prompts
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.data.questions import QuestionIndex, asks_the_same, question_of
-from olr_cli.data.rows import Origins, Rows, read_table
+from olr_cli.data.rows import Rows
+from olr_cli.data.table_files import read_table
+from olr_cli.data.values import Origins
 from olr_cli.errors import UserError, at, shortened
 
 VERDICTS = ("kept", "wrong", "flawed", "unsure")
@@ -99,6 +102,7 @@ class VerifiedLabels:
         """prompt_id -> verified label, of the prompts that have one."""
         found: dict[str, VerifiedLabel] = {}
         for prompt in prompts:
+            # An id counts before the question, which then has to be the same.
             place = self._by_id.get(prompt.prompt_id)
             if place is not None:
                 self._require_one_question(prompt, self._labels[place])
@@ -178,6 +182,7 @@ class VerifiedLabels:
         found = index.find(prompt.messages)
         same = [places[at] for at in found]
         word_for_word = [places[at] for at in index.in_same_words(prompt.messages, found)]
+        # Prompts whose questions differ in spelling alone may have several labels: the same words come first.
         chosen = [
             at for at in word_for_word or same if self._labels[at].answer is not None
         ] or same
@@ -203,60 +208,95 @@ def _require_judged_label(prompt: Prompt, judged: str | None, source: str) -> No
 
 
 def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
-    columns = ("prompt_id", "true_answer", "verdict", "given_label")
-    table = read_table([file], (*columns, "drawn", *PROMPT_COLUMNS))
-    if "prompt_id" not in table.column_names or {"true_answer", "verdict"}.isdisjoint(
-        table.column_names
-    ):
-        if "prompt_id" in table.column_names and set(PROMPT_COLUMNS).isdisjoint(
-            table.column_names
-        ):
-            raise UserError(f"{file} has a column prompt_id and no true_answer; add it")
-        prompts = read_prompts(str(file), reading=reading)
-        drawn = _are_drawn(Rows(prompts.table, prompts.origins))
-        return [
-            VerifiedLabel(
-                one.prompt_id if prompts.has_ids else None, one.messages, one.gold, is_drawn
-            )
-            for one, is_drawn in zip(prompts.prompts, drawn, strict=True)
-            if one.gold is not None
-        ]
+    """Return the labels of a file: a table with a column of ids and what people found, or a data set."""
+    columns = ("prompt_id", "true_answer", "verdict", "given_label", "drawn", *PROMPT_COLUMNS)
+    table = read_table([file], columns)
+    names = {*table.column_names}
+    if "prompt_id" in names and not names.isdisjoint(("true_answer", "verdict")):
+        return _labels_of_table(Rows(table, Origins(str(file), [file])), file)
+    if "prompt_id" in names and names.isdisjoint(PROMPT_COLUMNS):
+        raise UserError(f"{file} has a column prompt_id and no true_answer; add it")
+    prompts = read_prompts(str(file), reading=reading)
+    drawn = _are_drawn(Rows(prompts.table, prompts.origins))
+    return [
+        VerifiedLabel(
+            prompt.prompt_id if prompts.has_ids else None,
+            prompt.messages,
+            prompt.gold,
+            is_drawn,
+        )
+        for prompt, is_drawn in zip(prompts.prompts, drawn, strict=True)
+        if prompt.gold is not None
+    ]
+
+
+def _labels_of_table(rows: Rows, file: Path) -> list[VerifiedLabel]:
+    """Return the labels of the rows with a prompt_id that say something of its label, one a prompt."""
     labels: dict[str, VerifiedLabel] = {}
-    rows = Rows(table, Origins(str(file), [file]))
-    asked = next(filter(rows.has, PROMPT_COLUMNS), "question")
-    answers = ("true_answer", "given_label")
-    cells = (
-        read_labels(rows, name) if name in answers else rows.texts(name) for name in columns
+    columns = (
+        rows.values(next(filter(rows.has, PROMPT_COLUMNS), "question")),
+        _are_drawn(rows),
+        rows.texts("prompt_id"),
+        read_labels(rows, "true_answer"),
+        rows.texts("verdict"),
+        read_labels(rows, "given_label"),
     )
-    values = (rows.values(asked), _are_drawn(rows))
-    for question, is_drawn, prompt_id, answer, verdict, label in zip(
-        *values, *cells, strict=True
-    ):
+    for question, is_drawn, prompt_id, answer, verdict, label in zip(*columns, strict=True):
         if verdict not in (None, *VERDICTS):
             raise UserError(
                 f"{file}: the verdict on prompt {prompt_id} is '{verdict}'; known: {', '.join(VERDICTS)}"
             )
-        known = label if answer is None and verdict == "kept" else answer
-        known = None if known == SENTINEL or verdict == "flawed" else known
-        if (
-            prompt_id is None
-            or verdict == "unsure"
-            or (known is None and verdict not in ("wrong", "flawed"))
-        ):
+        said = _truth(verdict, answer, label)
+        if prompt_id is None or said is None:
             continue
-        is_decided = verdict in ("kept", "wrong")
-        if is_decided and label and known and is_match(label, known) is (verdict == "wrong"):
+        truth, judged = said
+        if _contradicts(verdict, label, truth):
             raise UserError(
                 f"{file}: the verdict on prompt {prompt_id} is '{verdict}', with the label {label} and the true answer"
-                f" {known}; correct one of them"
+                f" {truth}; correct one of them"
             )
-        judged = label if answer is None or verdict == "kept" else None
-        verified = VerifiedLabel(
-            prompt_id, prompt_messages(question) or (), known, is_drawn, judged
-        )
-        if labels.setdefault(prompt_id, verified).answer != known:
+        messages = prompt_messages(question) or ()
+        verified = VerifiedLabel(prompt_id, messages, truth, is_drawn, judged)
+        if labels.setdefault(prompt_id, verified).answer != truth:
             raise UserError(f"{file}: prompt {prompt_id} has several true answers; leave one")
     return list(labels.values())
+
+
+def _truth(
+    verdict: str | None, answer: str | None, label: str | None
+) -> tuple[str | None, str | None] | None:
+    """Return the true answer and the label that was judged, by a verdict, a true_answer and the label that people saw.
+
+    | verdict | with a true_answer    | without one           |
+    |---------|-----------------------|-----------------------|
+    | none    | true_answer, -        | nothing               |
+    | kept    | true_answer, label    | label, label          |
+    | wrong   | true_answer, -        | unknown, label        |
+    | flawed  | unknown, -            | unknown, label        |
+    | unsure  | nothing               | nothing               |
+
+    The sentinel is an unknown answer, which says nothing unless the label is wrong or flawed.
+    """
+    match verdict:
+        case "unsure":
+            return None
+        case "flawed":
+            truth = None
+        case "kept" if answer is None:
+            truth = label
+        case _:
+            truth = answer
+    truth = None if truth == SENTINEL else truth
+    if truth is None and verdict not in ("wrong", "flawed"):
+        return None
+    return truth, label if answer is None or verdict == "kept" else None
+
+
+def _contradicts(verdict: str | None, label: str | None, truth: str | None) -> bool:
+    """Whether a label that was kept differs from the true answer, or a wrong one is equal to it."""
+    if verdict not in ("kept", "wrong") or not label or not truth:
+        return False
+    return is_match(label, truth) is (verdict == "wrong")
 
 
 def _are_drawn(rows: Rows) -> list[bool]:
@@ -285,6 +325,7 @@ def with_verified(
                 f"data.verified is {verified}, and the true answer is known of {len(known)} prompts of {source};"
                 " lower it, or name a file of verified labels"
             )
+        # The first of one permutation, so that a larger draw contains a smaller one.
         drawn = {
             known[rank]
             for rank in seeding.permutation(len(known), "trusted labels", seed)[:verified]

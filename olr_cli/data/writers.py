@@ -11,9 +11,11 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from olr_cli.data.prompt_files import labelled_table
+from olr_cli.data.interchange import labelled_table
 from olr_cli.data.prompts import PromptSet
-from olr_cli.data.rows import FORMULA, Rows, lines_of_rows
+from olr_cli.data.rows import Rows
+from olr_cli.data.table_files import FORMULA
+from olr_cli.data.values import lines_of_rows
 from olr_cli.errors import UserError, first_line
 from olr_cli.files import write_new
 
@@ -90,7 +92,7 @@ def write_rows(rows: Rows, kept: Sequence[int], target: Path) -> bool:
 def write_csv(table: pl.DataFrame, path: Path) -> None:
     """Write a table with a column prompt_id as CSV in which no spreadsheet takes a text for a formula.
 
-    A text that begins like one gets an apostrophe, which `olr_cli.data.rows` takes away; numbers stay as they are.
+    A text that begins like one gets an apostrophe, which `table_files` takes away; numbers stay as they are.
     """
     table.with_columns(pl.col(pl.String).str.replace(f"^('*{FORMULA})", "'${1}")).write_csv(
         path

@@ -24,7 +24,8 @@ from olr_cli.engines.run import Attempt, DataSets, Engine, load_data, require_en
 from olr_cli.errors import UserError
 from olr_cli.files import departures
 from olr_cli.recipe.checks import code_notes, recipe_warnings, step_warnings
-from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, refused_changes
+from olr_cli.recipe.schema import Recipe, refused_changes
+from olr_cli.recipe.sections import OpenRlhfEngine
 from olr_cli.runs.directory import (
     GIVEN_UP,
     HELD_OUT_FILE,

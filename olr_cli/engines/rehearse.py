@@ -22,8 +22,9 @@ from olr_cli.engines.run import DataSets, Engine, load_data
 from olr_cli.errors import NotHere, UserError
 from olr_cli.packages import untested_versions
 from olr_cli.recipe.checks import code_notes, recipe_warnings
-from olr_cli.recipe.layers import SweepRun
-from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
+from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.sections import OpenRlhfEngine
+from olr_cli.recipe.sweep import SweepRun
 from olr_cli.runs.directory import Kind, read_manifest, read_recipe, recipe_yaml
 from olr_cli.runs.listing import size_text
 from olr_cli.runs.metrics import read_metrics

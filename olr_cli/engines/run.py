@@ -15,7 +15,8 @@ from olr_cli.data.chat import Message
 from olr_cli.data.prompts import PromptSet, View
 from olr_cli.data.sets import held_out_prompts, training_data
 from olr_cli.errors import UserError, at
-from olr_cli.recipe.schema import ExternalEngine, LocalEngine, OpenRlhfEngine, Recipe
+from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.sections import ExternalEngine, LocalEngine, OpenRlhfEngine
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import Kind, Status
 from olr_cli.runs.progress import Progress

@@ -20,8 +20,9 @@ from olr_cli.engines.openrlhf.flags import cluster_address
 from olr_cli.engines.resume import check_same_recipe, is_complete
 from olr_cli.errors import UserError
 from olr_cli.files import writing
-from olr_cli.recipe.layers import SweepRun
-from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
+from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.sections import OpenRlhfEngine
+from olr_cli.recipe.sweep import SweepRun
 from olr_cli.runs.interrupts import stop_requests
 from olr_cli.runs.metrics import accuracy_fall, read_metrics
 from olr_cli.runs.progress import headline, rough_duration

@@ -21,20 +21,16 @@ from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.hub import parse_hub_id
 from olr_cli.data.prompt_files import Reading, read_prompts
 from olr_cli.data.prompts import SYSTEM_PROMPT, PromptSet
-from olr_cli.data.rows import (
-    SUFFIXES,
-    Origins,
-    Rows,
-    files_of_one_split,
-    matching_files,
-    read_table,
-)
+from olr_cli.data.rows import Rows
 from olr_cli.data.sets import held_out_prompts
+from olr_cli.data.table_files import files_of_one_split, matching_files, read_table
+from olr_cli.data.values import SUFFIXES, Origins
 from olr_cli.errors import UserError, at, did_you_mean, no_path, shortened
-from olr_cli.recipe.layers import folder_name, read_tree, sentence_of
+from olr_cli.recipe.layers import folder_name, read_tree
 from olr_cli.recipe.plain import require_plain
-from olr_cli.recipe.schema import ColumnRole
 from olr_cli.recipe.section import Count, ExtractorText, Section, Text, Tolerance
+from olr_cli.recipe.sections import ColumnRole
+from olr_cli.recipe.sentences import sentence_of
 from olr_cli.runs.directory import HELD_OUT_FILE, read_recipe
 from olr_cli.tables import Answer
 from olr_cli.user_code import is_function

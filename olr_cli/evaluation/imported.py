@@ -24,11 +24,12 @@ import polars as pl
 from olr_cli.answers import Judge, any_of, option_letter
 from olr_cli.data.chat import Message
 from olr_cli.data.labels import golds_of, read_cells
+from olr_cli.data.log_files import is_log
 from olr_cli.data.log_formats import LM_EVAL
-from olr_cli.data.logs import RolloutLog, is_log, read_log
+from olr_cli.data.logs import RolloutLog, read_log
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.questions import QuestionIndex
-from olr_cli.data.rows import Origins
+from olr_cli.data.values import Origins
 from olr_cli.engines.prompt_text import ChatFormat, render_all
 from olr_cli.errors import NoRows, UserError, taken
 from olr_cli.evaluation.backends import Sampling

@@ -43,7 +43,7 @@ from olr_cli.evaluation.targets import (
     require_models,
     targets,
 )
-from olr_cli.recipe.schema import DataSection
+from olr_cli.recipe.sections import DataSection
 from olr_cli.runs.directory import is_run, read_recipe
 from olr_cli.tables import Answer
 

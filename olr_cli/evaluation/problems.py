@@ -25,7 +25,9 @@ from olr_cli.data.hub import HubId, load_hub_table
 from olr_cli.data.prompt_files import Reading, read_prompts, read_rows
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.data.questions import normal_question
-from olr_cli.data.rows import Origins, Rows, files_of_one_split, matching_files, read_table
+from olr_cli.data.rows import Rows
+from olr_cli.data.table_files import files_of_one_split, matching_files, read_table
+from olr_cli.data.values import Origins
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER, Benchmark, ProblemFields, registry
 

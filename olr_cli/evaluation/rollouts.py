@@ -23,7 +23,7 @@ from olr_cli.answers import EXTRACTORS, reading_more
 from olr_cli.data.arithmetic import toy_kind
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import Prompt
-from olr_cli.data.rows import SUFFIXES
+from olr_cli.data.values import SUFFIXES
 from olr_cli.engines.models import is_builtin, model_location
 from olr_cli.engines.prompt_text import ChatFormat, template_lines, template_warnings
 from olr_cli.engines.reporting import start_progress
@@ -32,7 +32,8 @@ from olr_cli.errors import UserError
 from olr_cli.evaluation.backends import BackendName, BackendOptions, Sampling
 from olr_cli.evaluation.targets import origin, targets
 from olr_cli.recipe.layers import folder_name, validate
-from olr_cli.recipe.schema import LocalEngine, Recipe
+from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.sections import LocalEngine
 from olr_cli.runs.directory import kind_note, read_manifest, read_recipe
 from olr_cli.runs.interrupts import stop_requests
 from olr_cli.runs.metrics import Metrics, Stopwatch

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
-from olr_cli.data.rows import read_table
+from olr_cli.data.table_files import read_table
 from olr_cli.errors import UserError, no_path, shortened
 from olr_cli.evaluation.benchmark import Benchmark
 from olr_cli.evaluation.problems import digest

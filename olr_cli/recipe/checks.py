@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from olr_cli.recipe.methods import OlrMethod
+from olr_cli.recipe.methods import MethodSection, OlrMethod
 from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.sections import TrainSection
 
 
 def recipe_warnings(recipe: Recipe) -> list[str]:
@@ -24,50 +25,66 @@ def code_notes(recipe: Recipe) -> list[str]:
 
 
 def _warnings(recipe: Recipe) -> Iterator[str]:
-    method, train, mini = recipe.method, recipe.train, recipe.train.mini_batch_prompts
+    yield from _refinement_warnings(recipe.method, recipe.train.epochs)
+    yield from _label_warnings(recipe)
+    yield from _update_warnings(recipe.train)
+
+
+def _refinement_warnings(method: MethodSection, epochs: int) -> Iterator[str]:
+    """Yield why no label can be replaced in so many epochs."""
     warmup = getattr(method, "warmup_epochs", 0)
-    if warmup >= train.epochs:
+    if warmup >= epochs:
         yield (
-            f"method.warmup_epochs {warmup} leaves no epoch of {train.epochs} in which a label can be replaced; lower"
+            f"method.warmup_epochs {warmup} leaves no epoch of {epochs} in which a label can be replaced; lower"
             " it or train longer"
         )
     elif isinstance(method, OlrMethod) and "slope" in method.criteria:
-        visit = min(max(2, warmup + 1), train.epochs)
+        visit = min(max(2, warmup + 1), epochs)
         steepest = steepest_slope(visit)
         if Fraction(method.slope_threshold) >= steepest:
-            remedy = f"try {0.2 / train.epochs:.3f}" if train.epochs > 1 else "train longer"
+            remedy = f"try {0.2 / epochs:.3f}" if epochs > 1 else "train longer"
             yield (
                 f"method.slope_threshold {method.slope_threshold} is out of reach: no slope exceeds"
                 f" {float(steepest):.3f} at visit {visit}, and later ones are flatter; {remedy}"
             )
-    votes = method.row.label in ("refined", "majority", "other_view", "own")
-    if votes and train.rollouts_per_prompt < 4:
+
+
+def _label_warnings(recipe: Recipe) -> Iterator[str]:
+    """Yield what is wrong with the votes of a method, and with noise that it does not see."""
+    method, rollouts = recipe.method, recipe.train.rollouts_per_prompt
+    if method.row.label in ("refined", "majority", "other_view", "own") and rollouts < 4:
         yield (
-            f"train.rollouts_per_prompt {train.rollouts_per_prompt} makes a poor vote: a majority among fewer than 4"
+            f"train.rollouts_per_prompt {rollouts} makes a poor vote: a majority among fewer than 4"
             " rollouts is mostly chance"
         )
     has_noise = recipe.noise is not None and recipe.noise.ratio != 0
     chooses_by_labels = method.prompts != "all" and method.keep_fraction is None
-    trains_by_labels = method.row.uses_labels or chooses_by_labels
-    if has_noise and not trains_by_labels:
+    if has_noise and not method.row.uses_labels and not chooses_by_labels:
         yield (
             f"method {method.name} uses no labels: the noise changes the metrics of clean and noisy prompts, and"
             " nothing in training"
         )
+
+
+def _update_warnings(train: TrainSection) -> Iterator[str]:
+    """Yield what is wrong with the learning rate and with mini-batches."""
+    prompts, mini = train.prompts_per_step, train.mini_batch_prompts
     if train.lora_rank is not None and train.learning_rate <= 2e-6:
         yield (
             f"train.learning_rate {train.learning_rate:g} hardly moves LoRA's adapters; they usually take ten times the"
             " learning rate of all weights"
         )
-    if mini is not None and mini > train.prompts_per_step:
+    if mini is None:
+        return
+    if mini > prompts:
         yield (
-            f"train.mini_batch_prompts {mini} is more than train.prompts_per_step {train.prompts_per_step}: each step"
+            f"train.mini_batch_prompts {mini} is more than train.prompts_per_step {prompts}: each step"
             " is one mini-batch"
         )
-    elif mini is not None and train.prompts_per_step % mini:
+    elif prompts % mini:
         yield (
-            f"train.mini_batch_prompts {mini} does not divide train.prompts_per_step {train.prompts_per_step}: the last"
-            f" mini-batch of each step has {train.prompts_per_step % mini} prompts"
+            f"train.mini_batch_prompts {mini} does not divide train.prompts_per_step {prompts}: the last"
+            f" mini-batch of each step has {prompts % mini} prompts"
         )
 
 

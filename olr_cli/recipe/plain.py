@@ -7,7 +7,7 @@ import functools
 import io
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,15 +42,20 @@ def read_yaml(file: Path) -> Any:
 def _parse_sections(text: str) -> dict[str, Any] | None:
     """As `parse_yaml`, section by section, since the runs of a sweep share most; None if it cannot be done so."""
     head, *sections = _SECTION.split(text)
-    if not sections or head not in ("", "---\n") or "\n..." in text.removesuffix("\n...\n"):
+    # Text may go on after a document's end, which only a whole reading tells.
+    has_end = "\n..." in text.removesuffix("\n...\n")
+    if not sections or head not in ("", "---\n") or has_end:
         return None
+    tree: dict[str, Any] = {}
     try:
-        values = [_parse_section(section) for section in sections]
+        for section in sections:
+            value = _parse_section(section)
+            if not isinstance(value, dict) or len(value) != 1:
+                return None
+            tree |= value
     except NotPlain:
         return None  # read as a whole, so that the error names its line
-    if not all(isinstance(value, dict) and len(value) == 1 for value in values):
-        return None
-    tree = {key: value for section in values for key, value in section.items()}
+    # A key that comes twice is an error of the whole; the parts are cached, so callers get copies.
     return copy.deepcopy(tree) if len(tree) == len(sections) else None
 
 
@@ -129,20 +134,26 @@ _NO_FILE_HOLDS = re.compile("[\0\ud800-\udfff]")
 
 def require_plain(value: Any, place: str, key: str = "") -> None:
     """Make sure that a tree can be written as YAML and read again; `key` is the dotted key of `value` in it."""
+    problem = _problem(value, key)
+    if problem is not None:
+        raise UserError(f"{shortened(key) or 'the recipe'} {problem}", place)
+    items: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, Mapping):
+        items = value.items()
+    elif isinstance(value, list | tuple):
+        items = enumerate(value)
+    for name, inner in items:
+        require_plain(inner, place, f"{key}.{name}" if key else str(name))
+
+
+def _problem(value: Any, key: str) -> str | None:
+    """Return what keeps a value or its key from a file, apart from the values in it; None if nothing does."""
     if key.count(".") >= MOST_LEVELS:
-        problem = f"is more than {MOST_LEVELS} levels deep; check its dots"
-    elif _NO_FILE_HOLDS.search(f"{key} {value}" if isinstance(value, str) else key):
-        problem = "has a character that no file can hold (NUL, or half of a surrogate pair); remove it"
-    elif isinstance(value, float) and not math.isfinite(value):
-        problem = f"is {value}, and numbers must be finite"
-    elif isinstance(value, Mapping) and not all(isinstance(name, str) for name in value):
-        problem = "has a key that is no text; write it in quotes"
-    else:
-        is_list = isinstance(value, list | tuple)
-        items = (
-            value.items() if isinstance(value, Mapping) else enumerate(value) if is_list else ()
-        )
-        for name, inner in items:
-            require_plain(inner, place, f"{key}.{name}" if key else str(name))
-        return
-    raise UserError(f"{shortened(key) or 'the recipe'} {problem}", place)
+        return f"is more than {MOST_LEVELS} levels deep; check its dots"
+    if _NO_FILE_HOLDS.search(f"{key} {value}" if isinstance(value, str) else key):
+        return "has a character that no file can hold (NUL, or half of a surrogate pair); remove it"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"is {value}, and numbers must be finite"
+    if isinstance(value, Mapping) and not all(isinstance(name, str) for name in value):
+        return "has a key that is no text; write it in quotes"
+    return None

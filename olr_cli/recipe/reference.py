@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, NamedTuple
 
 from olr_cli.errors import UserError, did_you_mean, shown
@@ -56,21 +57,22 @@ def key_table(prefix: str = "") -> Table:
         Column("default", is_text=True),
         Column("meaning", only="document"),
     ]
-    blocks, chosen = [], []
-    for section in _sections():
+    blocks: list[Block] = []
+    chosen: list[Key] = []
+    for groups in _sections():
         rows: list[Row] = []
-        for title, summary, keys in section:
+        for title, summary, keys in groups:
             those = [key for key in keys if key["key"].startswith(prefix)]
-            if "=" in title and (those or title.startswith(prefix)):
+            is_kind = "=" in title
+            if is_kind and (those or title.startswith(prefix)):
                 rows.append(Row([f"{title}: {summary}"], "title"))
-            rows += [row for key in those for row in _rows(key)]
+            rows += chain.from_iterable(map(_rows, those))
             chosen += those
         if rows:
-            blocks.append(Block(columns, rows, f"{section[0].title}: {section[0].summary}"))
+            blocks.append(Block(columns, rows, f"{groups[0].title}: {groups[0].summary}"))
     if not blocks:
-        names = [
-            key["key"] for section in _sections() for group in section for key in group.keys
-        ]
+        everything = chain.from_iterable(_sections())
+        names = [key["key"] for group in everything for key in group.keys]
         raise UserError(
             f"no key of a recipe begins with '{prefix}'{did_you_mean(prefix, names)}; `olr recipes keys` lists them all"
         )
@@ -134,10 +136,13 @@ def _groups_of_kinds(
     assert base is not None and issubclass(base, Section)
     shared = base.model_json_schema()["properties"]
     default = (section["default"] or {tag: "inactive"})[tag]
-    meaning = "The kind; it decides the other keys."
-    shared = {tag: {"enum": [*kinds], "default": default, "description": meaning}} | {
-        key: value for key, value in shared.items() if key != tag
-    }
+    shared = {
+        tag: {
+            "enum": [*kinds],
+            "default": default,
+            "description": "The kind; it decides the other keys.",
+        }
+    } | {key: value for key, value in shared.items() if key != tag}
     yield _Group(name, section.get("description", ""), _keys(f"{name}.", shared))
     for kind, section_ in kinds.items():
         model, summary = models[section_.__name__], ""
@@ -184,18 +189,13 @@ def _keys(prefix: str, properties: Mapping[str, Any], kind: str | None = None) -
 
 
 def _type_and_range(value: Mapping[str, Any]) -> tuple[str, str]:
-    """The type of values with this JSON schema, and which of them are allowed, in words."""
+    """Return the type of values with this JSON schema, and which of them are allowed, in words."""
     if "anyOf" in value:
-        bounds = {name: bound for name, bound in value.items() if name != "anyOf"}
-        parts = [bounds | part for part in value["anyOf"]]
-        types = [part.get("type") for part in parts]
-        # A decimal may be written as text, which is no type of its own; null comes last.
-        left_out = {"null", "string"} if "number" in types else {"null"}
-        words = [_type_and_range(part) for part in parts if part.get("type") not in left_out]
-        names = [type_ for type_, _ in words] + ["null"] * ("null" in types)
-        return " or ".join(names), ", ".join(range_ for _, range_ in words if range_)
-    if "enum" in value or "const" in value:
-        return "choice", ", ".join(map(str, value.get("enum") or [value["const"]]))
+        return _alternatives(value)
+    if "const" in value:
+        return "choice", str(value["const"])
+    if "enum" in value:
+        return "choice", ", ".join(map(str, value["enum"]))
     if "$ref" in value:
         return "rules", ""
     if value["type"] == "array":
@@ -204,24 +204,39 @@ def _type_and_range(value: Mapping[str, Any]) -> tuple[str, str]:
     return _TYPES[value["type"]], _range(value)
 
 
+def _alternatives(value: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the types and ranges of a JSON schema with alternatives, in words; null comes last."""
+    bounds = {name: bound for name, bound in value.items() if name != "anyOf"}
+    parts = [bounds | part for part in value["anyOf"]]
+    types = [part.get("type") for part in parts]
+    # A decimal may be written as text, which is no type of its own.
+    left_out = {"null", "string"} if "number" in types else {"null"}
+    words = [_type_and_range(part) for part in parts if part.get("type") not in left_out]
+    names = [type_ for type_, _ in words] + ["null"] * ("null" in types)
+    return " or ".join(names), ", ".join(range_ for _, range_ in words if range_)
+
+
 def _range(value: Mapping[str, Any]) -> str:
     """The bounds of a number, in words; pydantic names some as JSON schema does, and some as its own."""
     step = 1 if value["type"] == "integer" else 0  # whole numbers above 0 are at least 1
-    lower = [(value[name], False) for name in ("minimum", "ge") if name in value]
-    lower += [
-        (value[name] + step, not step) for name in ("exclusiveMinimum", "gt") if name in value
-    ]
-    upper = [(value[name], True) for name in ("maximum", "le") if name in value]
-    upper += [
-        (value[name] - step, bool(step)) for name in ("exclusiveMaximum", "lt") if name in value
-    ]
+    lower = _bounds(value, ("minimum", "ge"), ("exclusiveMinimum", "gt"), step)
+    upper = _bounds(value, ("maximum", "le"), ("exclusiveMaximum", "lt"), -step)
     least, is_open = max(lower, default=(-_UNLIMITED, False))
-    most, is_closed = min(upper, default=(_UNLIMITED, True))
+    most, is_below = min(upper, default=(_UNLIMITED, False))
+    is_closed = not is_below
     if least > -_UNLIMITED and most < _UNLIMITED and is_closed and not is_open:
         return f"{least} to {most}"
     words = [f"{'above' if is_open else 'at least'} {least}"] if least > -_UNLIMITED else []
     words += [f"{'at most' if is_closed else 'below'} {most}"] if most < _UNLIMITED else []
     return ", ".join(words)
+
+
+def _bounds(
+    value: Mapping[str, Any], at: Sequence[str], beyond: Sequence[str], step: int
+) -> list[tuple[float, bool]]:
+    """Return the bounds under the names `at`, and under `beyond` with a step, each with whether it is left out."""
+    bounds = [(value[name], False) for name in at if name in value]
+    return bounds + [(value[name] + step, not step) for name in beyond if name in value]
 
 
 def _written(value: Any) -> str:

@@ -123,3 +123,14 @@ class Section(BaseModel):
         """The value of a key that is left out; None of a key that the section does not know."""
         field = type(self).model_fields.get(key)
         return None if field is None else field.get_default()
+
+
+def flatten(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested sections as one dictionary of dotted keys."""
+    flat: dict[str, Any] = {}
+    for name, value in nested.items():
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat

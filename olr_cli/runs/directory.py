@@ -21,7 +21,8 @@ from olr_cli.files import read_record, write_text, writing
 from olr_cli.packages import installed_version
 from olr_cli.recipe.layers import load_recipe
 from olr_cli.recipe.plain import dump_yaml
-from olr_cli.recipe.schema import ExternalEngine, Recipe
+from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.sections import ExternalEngine
 from olr_cli.runs.locks import LOCK, is_held
 
 MANIFEST_VERSION = 1

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from olr_cli import seeding
-from olr_cli.recipe.schema import LrSchedule, Recipe
+from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.sections import LrSchedule
 
 MIN_LR_RATIO = 0.1
 """Where `cosine_with_min_lr` ends, as a share of the learning rate."""

@@ -12,7 +12,8 @@ from typing import Any
 import polars as pl
 
 from olr_cli.data.logs import RolloutLog
-from olr_cli.recipe.schema import UNDECIDING, Recipe, flatten
+from olr_cli.recipe.schema import UNDECIDING, Recipe
+from olr_cli.recipe.section import flatten
 from olr_cli.runs.directory import Kind, is_run, kind_of, read_manifest, read_recipe
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import scan_labels

@@ -24,7 +24,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from olr_cli.data.prompt_files import prompt_set, read_prompts
+from olr_cli.data.interchange import prompt_set
+from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import Prompt, digested
 from olr_cli.data.writers import encode
 from olr_cli.errors import UserError, at

@@ -8,7 +8,8 @@ from pathlib import Path
 import polars as pl
 
 from olr_cli.answers import Judge, Key, Pair, default_extractor, is_read
-from olr_cli.data.logs import is_log, read_log
+from olr_cli.data.log_files import is_log
+from olr_cli.data.logs import read_log
 from olr_cli.data.prompts import Prompt, PromptSet
 from olr_cli.data.questions import same_prompts
 from olr_cli.errors import UserError

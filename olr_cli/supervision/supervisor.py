@@ -22,7 +22,8 @@ from olr_cli.answers import Grading, Judge, default_extractor, is_placeholder, r
 from olr_cli.data.chat import ending
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.data.sets import noise_draw
-from olr_cli.recipe.schema import NoiseDraw, Recipe
+from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.sections import NoiseDraw
 from olr_cli.supervision.group import Group
 from olr_cli.supervision.history import History
 from olr_cli.supervision.methods import Method, compose

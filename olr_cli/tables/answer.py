@@ -92,12 +92,15 @@ def as_json(value: Any) -> Any:
 
     A data frame is a list of its rows, a cell its value and interval, a section of a recipe its keys; NaN is null.
     """
-    if value is None or isinstance(value, str | int):
-        return value
-    if isinstance(value, float):
-        return value if isfinite(value) else None
-    if isinstance(value, Cell):
-        return value.flat("mean", "low", "high")
+    match value:
+        case float() if not isfinite(value):
+            return None
+        case None | str() | int() | float():
+            return value
+        case Cell():
+            return value.flat("mean", "low", "high")
+        case Path():
+            return str(value)
     if is_dataclass(value):
         return {
             one.name: as_json(getattr(value, one.name)) for one in fields(value) if one.repr
@@ -109,7 +112,7 @@ def as_json(value: Any) -> Any:
     for name in ("to_dicts", "plain"):
         if hasattr(value, name):
             return as_json(getattr(value, name)())
-    return str(value) if isinstance(value, Path) else value
+    return value
 
 
 def one_line(text: str | None, width: int | None = None) -> str:

@@ -28,6 +28,7 @@ def element(tag: str, *children: Element | str | None, **attributes: str) -> Ele
         if isinstance(child, Element):
             parent.append(child)
         elif child is not None and len(parent):
+            # In ElementTree, text after a child element is that child's tail.
             parent[-1].tail = (parent[-1].tail or "") + text(child)
         elif child is not None:
             parent.text = (parent.text or "") + text(child)

@@ -80,6 +80,7 @@ def _terminal_block(block: Block) -> Iterable[RenderableType]:
         return table
 
     yield rich_table([column.head for column in columns], show_header=True)
+    # rich cannot span cells, so rows between titles are tables of their own, of equal widths.
     for is_spanning, members in groupby(rows, lambda row: row[0].is_spanning):
         if is_spanning:
             for row, (text,) in members:
@@ -107,32 +108,41 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[in
         max(cell_len(line) for text in texts for line in text.split("\n"))
         for texts in zip([column.head for column in columns], *rows, strict=True)
     ]
+    # Each column takes a space more than its text.
     room = _WIDTH - sum(widths[1:]) - len(widths)
     widths[0] = min(widths[0], room if room >= _SHORTEST_NAME else _LONGEST_NAME)
     return widths
 
 
 def markdown(table: Table) -> str:
-    """The blocks as Markdown tables under their titles, then the notes."""
-    parts: list[str] = []
-    for block in table.shown("document"):
-        columns, rows = block.grid("document")
-        lines = [[_literally(column.text("document"), block) for column in columns]]
-        for row, cells in rows:
-            texts = [_literally(cell, block) for cell in cells]
-            if row.kind == "title":
-                texts = [f"**{texts[0]}**", *[""] * (len(columns) - 1)]
-            elif row.kind == "published":
-                texts = [text and f"*{text}*" for text in texts]
-            lines.append(texts)
-        head, *body = (f"| {' | '.join(line)} |" for line in lines)
-        part = [f"**{block.title}**", ""] if block.title else []
-        part += [head, "|---" * len(columns) + "|", *body]
-        part += ["", *(f"- {note}" for note in block.notes)] if block.notes else []
-        parts.append("\n".join(part))
+    """Return the blocks as Markdown tables under their titles, then the notes."""
+    parts = [_markdown_block(block) for block in table.shown("document")]
     if table.notes:
         parts.append("\n".join(f"- {note}" for note in table.notes))
     return "\n\n".join(parts) or table.nothing
+
+
+def _markdown_block(block: Block) -> str:
+    """Return a block with its title above and its notes below."""
+    columns, rows = block.grid("document")
+    heads = [_literally(column.text("document"), block) for column in columns]
+    body = [
+        _markdown_cells(row, [_literally(cell, block) for cell in cells], len(columns))
+        for row, cells in rows
+    ]
+    head, *lines = (f"| {' | '.join(cells)} |" for cells in (heads, *body))
+    title = [f"**{block.title}**", ""] if block.title else []
+    notes = ["", *(f"- {note}" for note in block.notes)] if block.notes else []
+    return "\n".join([*title, head, "|---" * len(columns) + "|", *lines, *notes])
+
+
+def _markdown_cells(row: Row, texts: list[str], width: int) -> list[str]:
+    """Return the cells of a row of so many columns, marked by what kind of row it is."""
+    if row.kind == "title":
+        return [f"**{texts[0]}**", *[""] * (width - 1)]
+    if row.kind == "published":
+        return [text and f"*{text}*" for text in texts]
+    return texts
 
 
 def _literally(text: str, block: Block) -> str:

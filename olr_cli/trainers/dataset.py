@@ -15,8 +15,9 @@ from olr_cli.data.check import label_notes
 from olr_cli.data.prompt_files import read_rows
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.questions import normal_question
-from olr_cli.data.rows import Origins, Rows
+from olr_cli.data.rows import Rows
 from olr_cli.data.sets import sentinel_type
+from olr_cli.data.values import Origins
 from olr_cli.errors import UserError, shortened
 from olr_cli.recipe.checks import recipe_warnings
 from olr_cli.recipe.schema import Recipe

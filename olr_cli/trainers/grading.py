@@ -23,7 +23,8 @@ from olr_cli.answers import (
     verdicts,
 )
 from olr_cli.data.chat import completion_text, ending, prompt_messages
-from olr_cli.data.labels import LABEL_COLUMNS, golds_of, read_cells
+from olr_cli.data.columns import LABEL_COLUMNS
+from olr_cli.data.labels import golds_of, read_cells
 from olr_cli.data.prompts import in_percent
 from olr_cli.data.values import Origins
 from olr_cli.errors import UserError

@@ -34,7 +34,7 @@ from olr_cli.api import (
 )
 from olr_cli.data.chat import completion_text
 from olr_cli.errors import UserError
-from olr_cli.recipe.schema import LrSchedule
+from olr_cli.recipe.sections import LrSchedule
 from olr_cli.trainers.dataset import PromptIndex, begin, grade_held_out
 from olr_cli.trainers.grading import accuracy_reward as accuracy_reward
 

@@ -33,7 +33,7 @@ from verl.utils.fs import copy_to_local
 from olr_cli.answers import ResponseTexts
 from olr_cli.api import OnlineLabelRefinement, Rollout
 from olr_cli.data.questions import normal_question
-from olr_cli.data.rows import read_table
+from olr_cli.data.table_files import read_table
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest, require_run
 from olr_cli.runs.metrics import read_metrics

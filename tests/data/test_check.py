@@ -11,10 +11,11 @@ from commands import olr
 from samples import json_lines
 
 from olr_cli.answers import Judge
-from olr_cli.data.check import KINDS, check, label_notes
-from olr_cli.data.doubts import FAULTS
+from olr_cli.data.check import check, label_notes
+from olr_cli.data.doubts import DOUBTS
+from olr_cli.data.findings import KINDS
 from olr_cli.data.prompt_files import read_prompts
-from olr_cli.recipe.schema import DataSection
+from olr_cli.recipe.sections import DataSection
 
 ROWS = """\
 question,answer
@@ -195,6 +196,9 @@ def test_of_a_log_of_answers_each_question_is_checked_once(tmp_path):
         "1 placeholder for a label (line 4)" in ended.output and "repeated" not in ended.output
     )
     assert f"olr audit {log}" in ended.output
+    named = olr("check", log, "--columns", "question=question,answer=given_label")
+    assert "1 placeholder for a label (line 4)" in named.output
+    assert "repeated" not in named.output, "a log stays one where its columns are named"
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
@@ -300,8 +304,40 @@ def test_only_the_rows_of_one_csv_file_are_written_as_csv(tmp_path):
     assert not [*tmp_path.glob("clean*")]
 
 
-def test_every_finding_has_a_name_that_an_export_knows(tmp_path):
-    assert {*FOUND, *IN_NUMBERS, *FAULTS} <= {*KINDS}
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_example_of_a_finding_has_it_in_a_file_of_numbers(tmp_path, kind):
+    example, is_chat = KINDS[kind].example, '"prompt"' in KINDS[kind].example
+    lines = example.split("\n")
+    for number in range(8):
+        chat = [{"role": "user", "content": f"q{number}?"}]
+        asked = {"prompt": chat} if is_chat else {"question": f"q{number}?"}
+        lines.append(json.dumps(asked | {"answer": str(number)}))
+    (tmp_path / "x.jsonl").write_text("\n".join(lines), "utf-8")
+    assert kind in checked(tmp_path / "x.jsonl")[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_finding_is_explained_without_a_file(kind):
+    ended, said = olr("check", "--explain", kind, "--json"), olr("check", "--explain", kind)
+    assert (ended.exit_code, said.exit_code) == (0, 0)
+    assert json.loads(ended.stdout) == {"schema": 1, **KINDS[kind]._asdict()}
+    words = " ".join(said.output.split())
+    assert all(part in words for part in KINDS[kind][1:3])
+    assert ("--drop" in words.partition("What to do")[2].partition("olr check")[2]) is not (
+        KINDS[kind].is_unusable
+    )
+
+
+def test_a_finding_that_does_not_exist_is_not_explained():
+    refused = olr("check", "--explain", "no_labels")
+    assert refused.exit_code == 2
+    assert "--explain: there is no finding 'no_labels' (did you mean 'no_label'?)" in (
+        refused.output
+    )
+
+
+def test_every_finding_has_a_name_that_an_export_knows():
+    assert {*FOUND, *IN_NUMBERS, *DOUBTS} <= {*KINDS}
 
 
 @pytest.mark.parametrize("name", ["arithmetic", "arithmetic:maxima"])

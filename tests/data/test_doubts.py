@@ -8,7 +8,7 @@ from commands import olr
 from samples import json_lines
 
 from olr_cli.data.chat import Message
-from olr_cli.data.doubts import FAULTS, boxes, doubts
+from olr_cli.data.doubts import DOUBTS, boxes, doubts
 from olr_cli.data.questions import has_template
 
 OPTIONS = "Which is prime? (A) 4 (B) 9 (C) 11 (D) 15"
@@ -59,7 +59,7 @@ def test_what_is_doubtful(kind, question, label):
 
 
 def test_every_doubt_is_tried():
-    assert {kind for kind, _, _ in DOUBTFUL} == {*FAULTS}
+    assert {kind for kind, _, _ in DOUBTFUL} == DOUBTS
 
 
 @pytest.mark.parametrize(("question", "label"), SOUND)

@@ -6,7 +6,8 @@ import pytest
 from cases import each, refusal
 
 from olr_cli.data.labels import golds_of, label_of, read_labels
-from olr_cli.data.rows import Origins, Rows
+from olr_cli.data.rows import Rows
+from olr_cli.data.values import Origins
 
 
 @each(

@@ -10,6 +10,7 @@ from cases import each, refusal
 from hypothesis import given, strategies as st
 
 from olr_cli.data.chat import Message
+from olr_cli.data.interchange import prompt_set
 from olr_cli.data.noise import (
     NoiseKind,
     default_target,
@@ -18,7 +19,6 @@ from olr_cli.data.noise import (
     inject,
     marked_count,
 )
-from olr_cli.data.prompt_files import prompt_set
 from olr_cli.data.prompts import SENTINEL, NoiseType, Prompt, PromptSet
 from olr_cli.errors import UserError
 

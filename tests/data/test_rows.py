@@ -12,14 +12,9 @@ import pytest
 from cases import each, refusal
 from samples import json_lines
 
-from olr_cli.data.rows import (
-    Origins,
-    Rows,
-    files_of_one_split,
-    matching_files,
-    pick,
-    read_table,
-)
+from olr_cli.data.rows import Rows, pick
+from olr_cli.data.table_files import files_of_one_split, matching_files, read_table
+from olr_cli.data.values import Origins
 
 
 def rows(values: list[Any], kind: Any = None) -> Rows:

@@ -10,7 +10,8 @@ import pytest
 
 from olr_cli.engines.reporting import metric_logs, reports, require_packages
 from olr_cli.errors import UserError
-from olr_cli.recipe.schema import LoggingSection, Recipe
+from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.sections import LoggingSection
 from olr_cli.runs.directory import create_run, read_manifest
 
 RECORDED = Path(__file__).parents[1] / "fixtures" / "metrics"

@@ -14,8 +14,8 @@ from olr_cli import __main__
 from olr_cli.engines import sweep
 from olr_cli.engines.local import room
 from olr_cli.errors import UserError
-from olr_cli.recipe.layers import SweepRun
 from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.sweep import SweepRun
 from olr_cli.runs.writer import RunWriter
 
 RUNS = [SweepRun(f"run{number}", f"run{number}", Recipe(seed=number)) for number in range(3)]

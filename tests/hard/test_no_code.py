@@ -32,7 +32,7 @@ from olr_cli.errors import UserError
 from olr_cli.evaluation.backends.vllm_backend import read_model
 from olr_cli.evaluation.targets import load_tokenizer
 from olr_cli.recipe.layers import validate
-from olr_cli.recipe.schema import flatten
+from olr_cli.recipe.section import flatten
 from olr_cli.runs.checkpoints import write_checkpoint
 
 PACKAGE = Path(prompt_text.__file__).parents[1]
@@ -165,7 +165,7 @@ ARROW_READERS = {
 
 
 def test_foreign_tables_are_read_in_one_place_and_paths_are_no_patterns():
-    """`rows.py` reads some rows at a time, up to a limit; `store.py` reads shards, which are checked by their marks.
+    """`table_files.py` reads some rows at a time, up to a limit; `store.py` reads shards, checked by their marks.
 
     By default polars expands patterns, and reads another run whose name fits.
     """
@@ -176,7 +176,7 @@ def test_foreign_tables_are_read_in_one_place_and_paths_are_no_patterns():
             assert keywords(call).get("glob") == "False", f"{file}:{call.lineno}"
         if name in POLARS_READERS | ARROW_READERS and name != called:
             readers.add(file)
-    assert readers == {"data/rows.py", "runs/store.py", "analysis/replay.py"}
+    assert readers == {"data/table_files.py", "runs/store.py", "analysis/replay.py"}
 
 
 # Code that comes with a model ---------------------------------------------------------------------------------------

@@ -14,9 +14,10 @@ from pydantic import BaseModel
 from sentences import cases, olr, refusal, sentence, write as write_file
 
 from olr_cli.errors import UserError
-from olr_cli.recipe.layers import expand_sweep, find_recipe, load_recipe, validate
+from olr_cli.recipe.layers import find_recipe, load_recipe, validate
 from olr_cli.recipe.plain import MOST_BYTES, MOST_LEVELS, dump_yaml, parse_yaml, read_yaml
 from olr_cli.recipe.schema import KINDS, Recipe
+from olr_cli.recipe.sweep import expand_sweep
 from olr_cli.runs.directory import recipe_yaml
 
 MINE = "mine.yaml"
@@ -135,7 +136,7 @@ def test_no_name_leads_out_of_the_folder_of_runs(tmp_path, name):
 
 @given(arm=st.text(min_size=1, max_size=60), value=st.text(max_size=40))
 def test_no_arm_or_value_leads_out_of_the_sweeps_folder(arm, value):
-    from olr_cli.recipe.layers import _sweep_runs
+    from olr_cli.recipe.sweep import _sweep_runs
 
     tree = {"sweep": {"arms": {arm: {}}, "grid": {"data.train": [value]}}}
     try:

@@ -31,7 +31,8 @@ from olr_cli.engines.openrlhf.flags import (
 from olr_cli.engines.openrlhf.trainer import SupervisedExperienceMaker, SupervisedTrainer
 from olr_cli.engines.openrlhf.vllm_actor import AgentExecutor
 from olr_cli.errors import UserError
-from olr_cli.recipe.layers import expand_sweep, load_recipe, read_tree, validate
+from olr_cli.recipe.layers import load_recipe, read_tree, validate
+from olr_cli.recipe.sweep import expand_sweep
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 

@@ -24,7 +24,7 @@ from olr_cli.engines.openrlhf.experience import token_means
 from olr_cli.engines.openrlhf.flags import Places, arguments, openrlhf_parser, recipe_flags
 from olr_cli.recipe.layers import validate
 from olr_cli.recipe.methods import MethodSection
-from olr_cli.recipe.schema import TrainSection
+from olr_cli.recipe.sections import TrainSection
 from olr_cli.seeding import key
 from olr_cli.supervision.advantages import group_advantages
 

@@ -12,9 +12,10 @@ from cases import each
 
 from olr_cli.engines.openrlhf.checks import check_batches, check_gpus
 from olr_cli.recipe.checks import recipe_warnings, step_warnings
-from olr_cli.recipe.layers import bundled_recipes, expand_sweep, load_recipe
+from olr_cli.recipe.layers import bundled_recipes, load_recipe
 from olr_cli.recipe.methods import OlrMethod
-from olr_cli.recipe.schema import flatten
+from olr_cli.recipe.section import flatten
+from olr_cli.recipe.sweep import expand_sweep
 
 FOLDER = bundled_recipes() / "paper"
 FILES = sorted(FOLDER.glob("*.yaml"))

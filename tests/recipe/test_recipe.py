@@ -11,17 +11,13 @@ from olr_cli.cli.options import read_columns, read_log_columns
 from olr_cli.errors import UserError
 from olr_cli.recipe import layers
 from olr_cli.recipe.checks import recipe_warnings, steepest_slope, step_warnings
-from olr_cli.recipe.layers import (
-    expand_sweep,
-    find_recipe,
-    load_recipe,
-    overlay,
-    override,
-    validate,
-)
+from olr_cli.recipe.layers import find_recipe, load_recipe, overlay, override, validate
 from olr_cli.recipe.methods import OlrMethod
 from olr_cli.recipe.reference import key_table
-from olr_cli.recipe.schema import ActiveNoiseSection, Recipe, changed_keys
+from olr_cli.recipe.schema import Recipe, changed_keys
+from olr_cli.recipe.sections import ActiveNoiseSection
+from olr_cli.recipe.sentences import OTHER_NAMES
+from olr_cli.recipe.sweep import expand_sweep
 from olr_cli.runs.directory import recipe_yaml
 from olr_cli.supervision.history import MajorityVote, Past
 
@@ -297,7 +293,7 @@ def test_the_names_of_other_trainers_are_understood_well_enough_to_suggest_ours(
 
 def test_every_key_with_other_names_exists():
     known = {row["key"] for row in key_table().rows}
-    assert layers.OTHER_NAMES.keys() <= known
+    assert OTHER_NAMES.keys() <= known
 
 
 @each(

@@ -9,7 +9,8 @@ from commands import olr, refused
 
 from olr_cli.recipe.layers import load_recipe, validate
 from olr_cli.recipe.reference import key_page, key_table
-from olr_cli.recipe.schema import KINDS, Recipe, SweepSection
+from olr_cli.recipe.schema import KINDS, Recipe
+from olr_cli.recipe.sections import SweepSection
 
 PAGE = Path(__file__).parents[2] / "docs" / "recipe-keys.md"
 ROWS = key_table().rows

@@ -27,12 +27,14 @@ from olr_cli.analysis.report.texts import Sampled
 from olr_cli.answers import Judge
 from olr_cli.data.arithmetic import toy_kind
 from olr_cli.data.check import repeat_notes
-from olr_cli.data.logs import Report, common_place, log_files
+from olr_cli.data.log_files import common_place, log_files
+from olr_cli.data.logs import Report
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import PromptSet
 from olr_cli.errors import UserError
 from olr_cli.files import require_new, require_table_name
-from olr_cli.recipe.schema import ExternalEngine, Recipe
+from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.sections import ExternalEngine
 from olr_cli.runs.directory import HELD_OUT_FILE, read_recipe
 from olr_cli.tables import Answer, File
 

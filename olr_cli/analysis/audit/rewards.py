@@ -21,7 +21,7 @@ from olr_cli.analysis.audit.annotators import Floats
 from olr_cli.analysis.histories import RolloutHistory
 from olr_cli.answers import EXTRACTORS, Judge, exact_number, extract
 from olr_cli.data.prompts import SENTINEL
-from olr_cli.data.rows import read_table
+from olr_cli.data.table_files import read_table
 from olr_cli.errors import UserError
 from olr_cli.evaluation.intervals import percentile_interval
 from olr_cli.runs.store import scan_labels, scan_rollouts

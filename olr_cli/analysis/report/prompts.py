@@ -30,7 +30,7 @@ from olr_cli.analysis.report.prompt_histories import (
     prompt_histories,
 )
 from olr_cli.answers import Judge
-from olr_cli.data.logs import natural
+from olr_cli.data.log_files import natural
 from olr_cli.data.prompts import NEVER_REWARDED, Prompt
 from olr_cli.errors import UserError
 from olr_cli.runs.stored import Run

@@ -29,7 +29,8 @@ from olr_cli.engines.reporting import require_packages
 from olr_cli.engines.run import Attempt, DataSets, engine_section, loss_average_departure
 from olr_cli.errors import at
 from olr_cli.packages import untested_versions
-from olr_cli.recipe.schema import LocalEngine, Recipe
+from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.sections import LocalEngine
 from olr_cli.runs.checkpoints import checkpoint_path
 from olr_cli.runs.schedule import Schedule
 

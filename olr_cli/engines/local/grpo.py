@@ -42,7 +42,7 @@ from olr_cli.engines.run import (
     NonFinite,
 )
 from olr_cli.recipe.methods import MethodSection
-from olr_cli.recipe.schema import LossAverage, TrainSection
+from olr_cli.recipe.sections import LossAverage, TrainSection
 
 MOST_SCORES = 2**28
 """Logits of one forward and backward pass: 1 GiB in float32, of which a pass needs about four; twice that where it

@@ -53,7 +53,8 @@ from olr_cli.engines.local.sampler import SampledRollouts, sample
 from olr_cli.engines.reporting import reports, start_progress
 from olr_cli.engines.run import Attempt, engine_section
 from olr_cli.engines.step import StepEnd
-from olr_cli.recipe.schema import LocalEngine, Recipe
+from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.sections import LocalEngine
 from olr_cli.runs.interrupts import stop_requests
 from olr_cli.runs.metrics import Metrics, Stopwatch
 from olr_cli.runs.schedule import Schedule

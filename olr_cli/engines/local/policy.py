@@ -47,7 +47,7 @@ from olr_cli.engines.models import (
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.engines.weights import require_weights
 from olr_cli.errors import UserError
-from olr_cli.recipe.schema import Device
+from olr_cli.recipe.sections import Device
 
 # The library's bars for reading and writing weights would tear a run's own display.
 disable_progress_bar()  # type: ignore[no-untyped-call]

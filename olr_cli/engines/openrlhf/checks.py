@@ -14,7 +14,9 @@ from olr_cli.engines.openrlhf.flags import BY_KEYS, BY_OLR, INSTALL
 from olr_cli.engines.run import engine_section
 from olr_cli.errors import NotHere, UserError, did_you_mean
 from olr_cli.packages import installed_version
-from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, flatten
+from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.section import flatten
+from olr_cli.recipe.sections import OpenRlhfEngine
 
 ESTIMATORS = ("group_norm", "dr_grpo", "rloo", "reinforce_baseline")
 """Advantages without a critic, from the rewards of a group: `algo.advantage.estimator`."""

@@ -59,7 +59,9 @@ from olr_cli.engines.run import (
 from olr_cli.errors import UserError, at, noting
 from olr_cli.files import digest_of, writing
 from olr_cli.packages import installed_version
-from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, flatten
+from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.section import flatten
+from olr_cli.recipe.sections import OpenRlhfEngine
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import versions
 from olr_cli.runs.interrupts import Interrupted, StopRequest, stop_requests

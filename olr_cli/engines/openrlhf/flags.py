@@ -23,7 +23,9 @@ from olr_cli.engines.run import (
     engine_section,
 )
 from olr_cli.errors import UserError
-from olr_cli.recipe.schema import LossAverage, OpenRlhfEngine, Recipe, flatten
+from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.section import flatten
+from olr_cli.recipe.sections import LossAverage, OpenRlhfEngine
 from olr_cli.runs.schedule import MIN_LR_RATIO
 
 LOSS_AVERAGES: Mapping[LossAverage, str] = {

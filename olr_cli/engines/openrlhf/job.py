@@ -34,7 +34,8 @@ from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.engines.run import Diverged, engine_section
 from olr_cli.errors import UserError, first_line
 from olr_cli.files import disk_problem
-from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
+from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.sections import OpenRlhfEngine
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import read_recipe
 

@@ -22,7 +22,8 @@ from olr_cli.engines.openrlhf.flags import INSTALL, cluster_address
 from olr_cli.engines.run import engine_section
 from olr_cli.errors import NotHere, first_line
 from olr_cli.packages import installed_version, is_version
-from olr_cli.recipe.schema import OpenRlhfEngine, Recipe
+from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.sections import OpenRlhfEngine
 
 _PATIENCE_SECONDS = 5
 

@@ -54,7 +54,7 @@ from olr_cli.engines.run import (
 )
 from olr_cli.engines.step import StepEnd
 from olr_cli.errors import UserError
-from olr_cli.recipe.schema import OpenRlhfEngine
+from olr_cli.recipe.sections import OpenRlhfEngine
 from olr_cli.runs.checkpoints import checkpoint_steps
 from olr_cli.runs.directory import GIVEN_UP, read_recipe
 from olr_cli.runs.metrics import Metrics, Stopwatch

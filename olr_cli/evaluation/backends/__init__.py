@@ -31,8 +31,8 @@ from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.errors import UserError
 from olr_cli.files import digest_of
 from olr_cli.packages import install_command
-from olr_cli.recipe.schema import Device
 from olr_cli.recipe.section import LEAST_TEMPERATURE
+from olr_cli.recipe.sections import Device
 from olr_cli.supervision import Rollout
 
 BackendName = Literal["vllm", "transformers", "openai"]

@@ -14,7 +14,7 @@ from olr_cli.analysis.figures import draw
 from olr_cli.analysis.report import texts
 from olr_cli.analysis.report.page import drawings, epochs
 from olr_cli.analysis.report.prompts import array_data, json_data
-from olr_cli.data.logs import natural
+from olr_cli.data.log_files import natural
 from olr_cli.tables.html import element, html, text
 
 

@@ -18,7 +18,7 @@ from olr_cli.engines.local.grpo import (
 from olr_cli.engines.local.sampler import sample
 from olr_cli.engines.run import NonFinite
 from olr_cli.recipe.methods import MethodSection
-from olr_cli.recipe.schema import TrainSection
+from olr_cli.recipe.sections import TrainSection
 from olr_cli.supervision.advantages import group_advantages
 
 REWARDS = torch.tensor(

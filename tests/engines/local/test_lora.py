@@ -28,7 +28,7 @@ from olr_cli.engines.models import policy_path
 from olr_cli.engines.run import load_data
 from olr_cli.errors import NotHere, UserError
 from olr_cli.recipe.layers import validate
-from olr_cli.recipe.schema import TrainSection
+from olr_cli.recipe.sections import TrainSection
 from olr_cli.runs.checkpoints import checkpoint_path
 from olr_cli.runs.progress import LineProgress
 

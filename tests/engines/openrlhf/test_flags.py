@@ -23,7 +23,9 @@ from olr_cli.engines.openrlhf.flags import (
 )
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import validate
-from olr_cli.recipe.schema import LOCAL_KEYS, TrainSection, flatten
+from olr_cli.recipe.schema import LOCAL_KEYS
+from olr_cli.recipe.section import flatten
+from olr_cli.recipe.sections import TrainSection
 
 PLACES = Places("model", Path("p.jsonl"), None, None, Path("scratch"), 640)
 

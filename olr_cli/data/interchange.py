@@ -1,0 +1,111 @@
+"""Prompts as rows of the interchange format of verl, LUFFY and the authors.
+
+    data_source   prompt: list of {role, content}   ability   reward_model: {ground_truth, style}
+    extra_info: {index, split, original_ground_truth, noise_type}   rephrased_prompt: like prompt, and may be missing
+
+Every other column, and every other field of the structs, stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from olr_cli.data.chat import Message
+from olr_cli.data.columns import REPHRASED_COLUMN
+from olr_cli.data.prompts import Prompt, PromptSet
+
+
+def interchange_table(rows: pa.Table, prompts: Sequence[Prompt], split: str) -> pa.Table:
+    """`rows` with every column of the interchange format; those that are missing, or no messages, are of `prompts`."""
+    size = len(prompts)
+    columns = dict(zip(rows.column_names, rows.columns, strict=True))
+    standard = {
+        "data_source": pa.array([p.data_source for p in prompts]),
+        "prompt": _message_column(columns.get("prompt"), [p.messages for p in prompts]),
+        "ability": columns.get("ability", pa.array(["math"] * size)),
+    }
+    reward = {
+        "ground_truth": pa.array([p.given_label for p in prompts], pa.string()),
+        "style": pa.array(["rule"] * size),
+    }
+    place = {
+        "index": index_column([p.prompt_id for p in prompts]),
+        "split": pa.array([split] * size),
+    }
+    standard["reward_model"] = with_fields(columns.get("reward_model"), reward, replace=False)
+    standard["extra_info"] = with_fields(columns.get("extra_info"), place, replace=False)
+    others = {name: c for name, c in columns.items() if name not in standard}
+    # The column stays where it is empty, too, so that nothing of the source is lost.
+    rephrased = columns.get(REPHRASED_COLUMN)
+    if rephrased is not None or any(p.rephrased is not None for p in prompts):
+        others[REPHRASED_COLUMN] = _message_column(rephrased, [p.rephrased for p in prompts])
+    return pa.table(standard | others)
+
+
+def prompt_set(prompts: Sequence[Prompt], source: str, split: str = "train") -> PromptSet:
+    """Prompts that come from no file, with their rows in the interchange format."""
+    no_columns = pa.table({"data_source": [p.data_source for p in prompts]})
+    return PromptSet(tuple(prompts), interchange_table(no_columns, prompts, split), source)
+
+
+def _message_column(column: Any, turns_of_rows: Sequence[Sequence[Message] | None]) -> pa.Array:
+    """A column of messages as it is; in place of any other one the turns."""
+    if column is not None and pa.types.is_nested(column.type):
+        return column
+    rows = [
+        None if turns is None else [{"role": m.role, "content": m.content} for m in turns]
+        for turns in turns_of_rows
+    ]
+    # With its type, for a column that is null in every row would have none.
+    return pa.array(
+        rows, pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
+    )
+
+
+def labelled_table(table: pa.Table, prompts: Sequence[Prompt]) -> pa.Table:
+    """An interchange table with the labels of `prompts` in it.
+
+    ``original_ground_truth`` and ``noise_type`` are written where the truth of some prompt is known.
+    """
+
+    def text(values: Iterable[str | None]) -> pa.Array:
+        return pa.array(list(values), pa.string())
+
+    # A file whose truth nobody knows gets no columns that say so.
+    marks: dict[str, pa.Array] = {}
+    if any(p.true_answer is not None or p.noise_type is not None for p in prompts):
+        marks["original_ground_truth"] = text(p.true_answer for p in prompts)
+        marks["noise_type"] = text(p.noise_type for p in prompts)
+    labels = {"ground_truth": text(p.given_label for p in prompts)}
+    for name, fields in (("reward_model", labels), ("extra_info", marks)):
+        table = with_fields_of(table, name, fields)
+    return table
+
+
+def with_fields_of(table: pa.Table, name: str, fields: Mapping[str, pa.Array]) -> pa.Table:
+    """Return a table whose struct column of that name has these fields, in place of those that it has."""
+    column = with_fields(table.column(name), fields, replace=True)
+    return table.set_column(table.schema.get_field_index(name), name, column)
+
+
+def with_fields(column: Any, fields: Mapping[str, pa.Array], *, replace: bool) -> pa.Array:
+    """A struct column with more `fields`; a field it has already is kept, or replaced."""
+    have: dict[str, pa.Array] = {}
+    if column is not None and pa.types.is_struct(column.type):
+        whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        # unlike `field`, `flatten` makes the fields of a missing struct missing too
+        have = {f.name: part for f, part in zip(whole.type, whole.flatten(), strict=True)}
+    merged = have | {name: part for name, part in fields.items() if replace or name not in have}
+    return pa.StructArray.from_arrays(list(merged.values()), list(merged))
+
+
+def index_column(prompt_ids: Sequence[str]) -> pa.Array:
+    """Prompt ids as a column: whole numbers where all are, so that they look as in the authors' files."""
+    if all(
+        i.isascii() and i.isdecimal() and len(i) < 18 and str(int(i)) == i for i in prompt_ids
+    ):
+        return pa.array([int(i) for i in prompt_ids])
+    return pa.array(list(prompt_ids))

@@ -1,0 +1,250 @@
+"""Data files: which ones a path, a folder or a pattern stands for, and their rows as tables (Parquet, JSON, CSV)."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import shlex
+from collections import Counter
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from olr_cli.data.chat import messages
+from olr_cli.data.json_rows import column_of, json_batches, json_table
+from olr_cli.data.rows import Rows
+from olr_cli.data.values import EVERY, SUFFIXES, Origins, csv_rows, is_json, written
+from olr_cli.errors import NotHere, UserError, first_line, no_path
+from olr_cli.files import regular, system_problem
+from olr_cli.grouping import gathered
+
+FORMULA = r"[=+\-@\t\r]"
+"""A character that makes spreadsheets take a cell for a formula if it is the first."""
+
+_QUOTED = re.compile(f"^'(?='*{FORMULA})")
+"""The apostrophe that keeps a spreadsheet from taking a text for a formula."""
+
+_TURNS = re.compile(r"""\s*\[\s*\{\s*["']""")
+
+_SPLIT = re.compile(
+    r"(?i)(?<![a-z])(train|test|valid|val|dev|eval|held[-_]?out)(?:ing|ation|uation)?(?:[-_]?(?:set|data))?(?![a-z])"
+)
+"""The split in a file's name: `train-00000-of-00002.parquet`, `gsm8k_test.jsonl`, `dev.json`."""
+
+_BATCH, _BATCH_BYTES = 1 << 16, 1 << 25
+"""Rows of Parquet that are read at a time, and bytes that they take in the file."""
+
+Columns = Container[str] | Callable[[pa.Schema], Container[str]]
+
+
+def matching_files(source: str) -> list[Path]:
+    """The data files `source` stands for: a file, a folder of them, or a pattern (``data/train-*.parquet``)."""
+    path = Path(os.path.expanduser(source))
+    if os.path.isdir(path):
+        # Names with a dot are other programs' own, such as the shadow files of macOS.
+        try:
+            names = sorted(os.listdir(path))
+        except OSError as error:
+            raise UserError(f"the folder {source} cannot be read: {error.strerror}") from None
+        candidates = (path / name for name in names if not name.startswith("."))
+        files = [
+            file for file in candidates if file.suffix in SUFFIXES and os.path.isfile(file)
+        ]
+        if not files:
+            raise UserError(
+                f"the folder {source} has no file ending in {', '.join(SUFFIXES)}; name another"
+            )
+        return files
+    if os.path.isfile(regular(path)):
+        return [path]
+    files = [Path(name) for name in sorted(glob.glob(str(path))) if os.path.isfile(name)]
+    if not files and glob.has_magic(str(path)):
+        raise NotHere(f"no file matches {path}; check the pattern")
+    if not files:
+        is_the_papers = path.name.startswith("dapo_")
+        remedy = (
+            "recipes/paper/README.md says where it comes from"
+            if is_the_papers
+            else "check the name"
+        )
+        raise no_path(path, remedy)
+    return files
+
+
+def files_of_one_split(source: str) -> list[Path]:
+    """Return the files of `matching_files`; refuse a folder that holds several splits, which would be mixed in silence.
+
+    Who wants them together names a pattern, which is read as it stands.
+    """
+    files = matching_files(source)
+    names = gathered(
+        (split[1].lower(), file.name) for file in files if (split := _SPLIT.search(file.name))
+    )
+    if len(names) < 2 or not os.path.isdir(os.path.expanduser(source)):
+        return files
+    folder = glob.escape(source)
+    # Quoted, or the shell would put the names of all files in the place of the pattern.
+    patterns = [
+        shlex.quote(os.path.join(folder, _pattern(names[split], split)))
+        for split in sorted(names)
+    ]
+    raise UserError(
+        f"the folder {source} holds files of several splits ({', '.join(sorted(names))}); name those of one, as"
+        f" {' or '.join(patterns)}"
+    )
+
+
+def _pattern(names: Sequence[str], split: str) -> str:
+    """A pattern of the files of a split: ``train-*.parquet``, ``test.jsonl``."""
+    # The numbers of shards become a star.
+    numbered = {re.sub(r"\d+-of-\d+[-\w]*|\d+(?=\.)", "*", name) for name in names}
+    return numbered.pop() if len(numbered) == 1 else f"*{split}*"
+
+
+def read_table(files: Sequence[Path], columns: Container[str] | None = None) -> pa.Table:
+    """The rows of Parquet, JSON or CSV files, in the order given; a column that a file lacks is null there.
+
+    Of files other than JSON, only those of `columns` are read that are there.
+    """
+    tables = [
+        json_table([row for rows in json_batches(file) for row in rows], str(file))
+        if is_json(file)
+        else pa.concat_tables(rows.table for rows in read_batches(file, columns))
+        for file in files
+    ]
+    # One file after the other, so that the error names the one that does not fit.
+    whole = tables[0]
+    for file, table in zip(files[1:], tables[1:], strict=True):
+        try:
+            whole = pa.concat_tables([whole, table], promote_options="permissive")
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise UserError(
+                f"{file} does not fit {files[0]}: {first_line(error)}; read them apart"
+            ) from None
+    return whole
+
+
+def read_batches(file: Path, columns: Columns | None = None) -> Iterator[Rows]:
+    """The rows of a Parquet or CSV file, some at a time and at least one table; `columns` may depend on its schema."""
+    origins = Origins(str(file), [file])
+    if file.suffix != ".parquet":
+        table = _csv_table(file)
+        yield Rows(table.select(_chosen(table.schema, columns)), origins)
+        return
+    try:
+        start = 0
+        for table in _parquet_batches(file, columns):
+            yield Rows(table, replace(origins, numbers=EVERY[start:]))
+            start += len(table)
+    except PermissionError:
+        raise UserError(f"{file} may not be read; change its permissions") from None
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        if problem := system_problem(error):
+            raise UserError(f"{file} could not be read: {problem}") from None
+        raise UserError(
+            f"{file} is not a whole Parquet file ({first_line(error)}); fetch or write it again"
+        ) from None
+
+
+def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
+    with pq.ParquetFile(regular(file)) as parquet:
+        schema, metadata = parquet.schema_arrow, parquet.metadata
+        _require_distinct(list(schema), str(file))
+        names = _chosen(schema, columns)
+        # No batch would come of it, and so no schema either.
+        if not names or not metadata.num_rows:
+            yield parquet.read(names)
+            return
+        kinds = {name: schema.field(name).type for name in names}
+        plain = pa.schema(
+            {n: _plain(pa.array([], kind)).type for n, kind in kinds.items()}, schema.metadata
+        )
+        stored = sum(
+            metadata.row_group(number).total_byte_size
+            for number in range(metadata.num_row_groups)
+        )
+        # Fewer rows where they are large: a batch of long responses must fit in memory.
+        batch = min(_BATCH, max(1, _BATCH_BYTES * metadata.num_rows // max(stored, 1)))
+        count = 0
+        for rows in parquet.iter_batches(batch, columns=names):
+            # pyarrow 26 makes invalid lists where it casts lists of nulls to their own type
+            values = [
+                column if column.type == field.type else _plain(column).cast(field.type)
+                for column, field in zip(rows.columns, plain, strict=True)
+            ]
+            table = pa.Table.from_arrays(values, schema=plain)
+            table.validate(full=True)
+            count += table.num_rows
+            yield table
+        # A damaged page may end the batches early without an error.
+        if count != metadata.num_rows:
+            raise pa.ArrowInvalid(f"it holds {count:,} of {metadata.num_rows:,} rows")
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """Return a column in a type that all of pyarrow's functions take: no categories, and no views of texts."""
+    column = (
+        column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+    )
+    has_views = re.search("(string|binary)_view", str(column.type))
+    return pl.Series(column).to_arrow() if has_views else column
+
+
+def _chosen(schema: pa.Schema, columns: Columns | None) -> list[str]:
+    chosen = columns(schema) if callable(columns) else columns
+    return [name for name in schema.names if chosen is None or name in chosen]
+
+
+def _require_distinct(fields: Sequence[pa.Field], place: str, where: str = "") -> None:
+    """Refuse columns, or fields of a column, that can't be told apart."""
+    names = [field.name for field in fields]
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        raise UserError(f"{place} has '{twice[:60]}' twice{where}; rename or drop one")
+    for field in fields:
+        inner = field.type
+        while (
+            pa.types.is_list(inner)
+            or pa.types.is_large_list(inner)
+            or pa.types.is_fixed_size_list(inner)
+        ):
+            inner = inner.value_type
+        if pa.types.is_struct(inner):
+            _require_distinct(list(inner), place, f" in '{field.name[:60]}'")
+
+
+def _csv_table(file: Path) -> pa.Table:
+    """The rows below a line of names, values as text; null where they are empty.
+
+    A column of chat turns is read as such, in JSON or as Python writes them. In tables with a column prompt_id, as olr
+    writes them, texts lose the apostrophe that keeps a spreadsheet from taking them for formulas.
+    """
+    head, *rows = [row for _, row in csv_rows(file)] or [[]]
+    names = [name.strip() for name in head]
+    is_ours = "prompt_id" in names
+    columns = zip(*rows, strict=True) if rows else [()] * len(names)
+    cells = [
+        _csv_column(values, f"{file}: '{name}'", is_ours=is_ours)
+        for name, values in zip(names, columns, strict=True)
+    ]
+    table = pa.Table.from_arrays(cells, names)
+    _require_distinct(list(table.schema), str(file))
+    return table
+
+
+def _csv_column(values: Sequence[str], place: str, *, is_ours: bool) -> pa.Array:
+    """Return a column of texts, or of chat turns if all of them are such."""
+    if is_ours:
+        values = [_QUOTED.sub("", value) for value in values]
+    texts = [value or None for value in values]
+    given = [*filter(None, texts)]
+    if given and all(map(_TURNS.match, given)):
+        turns = {text: written(text) for text in given}
+        if all(map(messages, turns.values())):
+            return column_of([text and turns[text] for text in texts], place)
+    return pa.array(texts, pa.large_string())

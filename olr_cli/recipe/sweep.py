@@ -1,0 +1,101 @@
+"""A sweep: every run that a recipe's arms and grid ask for."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from olr_cli.errors import UserError, at, shortened
+from olr_cli.recipe.layers import (
+    Layer,
+    folder_name,
+    marked,
+    merged_keys,
+    overlay,
+    put,
+    validate,
+    with_layers,
+)
+from olr_cli.recipe.schema import Recipe
+from olr_cli.recipe.sections import SweepSection
+
+_LOGS = "logs"
+"""Where `olr train --sweep` puts what its runs print (`olr_cli.engines.sweep`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRun:
+    """One run of a sweep: its arm (without the seed), its place below the sweep's folder, and its recipe."""
+
+    arm: str
+    place: str
+    recipe: Recipe
+
+
+def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepRun]:
+    """Every run of a recipe's ``sweep``: arms times grid, in the file's order."""
+    overrides = list(overrides)
+    whole, layers = with_layers(path, overrides)
+    if whole.sweep is None:
+        raise UserError(
+            f"{path} has no `sweep` section; leave this out, or write one into the recipe, such as `sweep: {{grid:"
+            " {method.name: [grpo, olr], seed: [0, 1, 2]}}` for six runs",
+            "sweep",
+        )
+    alone = {key: value for key, value in merged_keys(layers).items() if key != "sweep"}
+    _require_no_conflict(whole.sweep, overrides)
+    runs = list(_sweep_runs(alone, whole.sweep, str(path), layers))
+    # Some file systems treat `a` and `A` as one.
+    places = Counter([_LOGS, *(run.place.casefold() for run in runs)])
+    for run in runs:
+        if places[run.place.casefold()] > 1:
+            raise UserError(
+                f"{path}: {shortened(run.place)} would be the folder of two runs of the sweep, or of one and the"
+                " sweep's logs; give arms names, and grid keys values, that differ in letters, digits, '.', '_', '+'"
+                " or '-'"
+            )
+    return runs
+
+
+def _require_no_conflict(sweep: SweepSection, overrides: Iterable[str]) -> None:
+    """Refuse to override a key that arms or the grid set: it would apply to some runs and not to others."""
+    for key in (setting.partition("=")[0].strip() for setting in overrides):
+        if key in sweep.grid:
+            raise UserError(
+                f"the sweep's grid sets that; set 'sweep.grid.{key}=[…]'", f"set {key}"
+            )
+        arms = [arm for arm, settings in sweep.arms.items() if key in settings]
+        if arms:
+            raise UserError(
+                f"{len(arms)} of the sweep's arms set that ({arms[0]}, …); change it in a recipe of your own"
+                " (`olr recipes cp`)",
+                f"set {key}",
+            )
+
+
+def _sweep_runs(
+    tree: dict[str, Any], sweep: SweepSection, source: str, layers: Sequence[Layer]
+) -> Iterator[SweepRun]:
+    # A grid alone has one arm, without a name.
+    for arm, settings in (sweep.arms or {"": {}}).items():
+        for values in itertools.product(*sweep.grid.values()):
+            point = dict(zip(sweep.grid, values, strict=True))
+            changes: dict[str, Any] = {}
+            for key, value in (*settings.items(), *point.items()):
+                with at(f"{source}: the sweep's arm '{shortened(arm)}'"):
+                    put(changes, key, value)
+            parts = {key: f"{key.rpartition('.')[2]}-{value}" for key, value in point.items()}
+            seed = parts.pop("seed", "")
+            label = "_".join(filter(None, (arm, *parts.values()))) or "run"
+            place = folder_name("_".join(filter(None, (label, seed))))
+            recipe = validate(overlay(tree, changes), f"{source} [{shortened(place)}]")
+            recipe = marked(recipe, layers)
+            if recipe.sweep is not None:
+                raise UserError(
+                    f"{source} [{place}]: a sweep's run cannot be a sweep; remove that key"
+                )
+            yield SweepRun(label, place, recipe)

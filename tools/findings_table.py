@@ -1,0 +1,35 @@
+"""The table of docs/data.md from the findings that `olr check` knows, in the place of the one that is there.
+
+python tools/findings_table.py
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from olr_cli.data.findings import KINDS
+from olr_cli.tables import Block, Column, Row, Table, markdown
+
+PAGE = Path(__file__).parents[1] / "docs" / "data.md"
+TABLE = re.compile(r"^\| finding \|.*\n(?:\|.*\n)+", re.MULTILINE)
+
+
+def page() -> str:
+    """Return docs/data.md with the table of today."""
+    return TABLE.sub(lambda _: f"{table()}\n", PAGE.read_text("utf-8"))
+
+
+def table() -> str:
+    """Return all findings as Markdown; those whose rows `--export` leaves out are in bold."""
+    columns = [Column(head) for head in ("finding", "in a row", "why", "example", "what to do")]
+    rows = []
+    for kind, fault, why, example, remedy, is_unusable in KINDS.values():
+        name = f"**`{kind}`**" if is_unusable else f"`{kind}`"
+        examples = "<br>".join(f"`{line}`" for line in example.split("\n"))
+        rows.append(Row([name, fault, why, examples, remedy]))
+    return markdown(Table([Block(columns, rows, is_markdown=True)]))
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), "utf-8")
