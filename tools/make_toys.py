@@ -28,6 +28,7 @@ from olr_cli.data.arithmetic import OPERATIONS, Expression, KindName, expression
 from olr_cli.engines.local.policy import Policy, digest
 from olr_cli.engines.local.sampler import sample
 from olr_cli.engines.models import policy_path
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.seeding import key, uniform
 
 STEPS = 2000
@@ -241,9 +242,7 @@ def held_out_accuracy(policy: Policy, mixture: Mixture) -> tuple[float, float]:
             ],
             dtype=np.uint64,
         )
-        sampled = sample(
-            policy, prompts, keys_PG, max_new_tokens=MAX_ANSWER_TOKENS, temperature=temperature
-        )
+        sampled = sample(policy, prompts, keys_PG, Sampling(temperature, MAX_ANSWER_TOKENS))
         right = [
             extract(text, "reversed_digits") == str(expression.answer)
             for expression, texts in zip(held_out, sampled.texts_PG, strict=True)

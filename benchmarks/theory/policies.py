@@ -45,6 +45,7 @@ from olr_cli.engines.local.grpo import response_statistics
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import SampledRollouts, sample
 from olr_cli.engines.run import ADAM_BETAS
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.recipe.schema import NoiseDraw
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.stored import Run
@@ -132,7 +133,7 @@ class Subject:
         ]
         prompts = [self.token_ids[row] for row in rows for _ in range(groups)]
         most = self.run.recipe.train.max_new_tokens
-        return sample(self.policy, prompts, np.array(keys, np.uint64), max_new_tokens=most)
+        return sample(self.policy, prompts, np.array(keys, np.uint64), Sampling(1.0, most))
 
 
 def subjects(run: Run, draw: NoiseDraw | None = None) -> Iterator[Subject]:

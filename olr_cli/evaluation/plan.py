@@ -16,7 +16,7 @@ from olr_cli.data.arithmetic import toy_kind
 from olr_cli.data.check import label_notes
 from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.errors import UserError
-from olr_cli.evaluation.backends import BackendOptions, Sampling
+from olr_cli.evaluation.backends import BackendOptions
 from olr_cli.evaluation.benchmark import (
     PAPER,
     Benchmark,
@@ -41,6 +41,7 @@ from olr_cli.evaluation.targets import (
     require_models,
     targets,
 )
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.recipe.schema import DataSection
 from olr_cli.runs.directory import is_run, read_recipe
 from olr_cli.tables import Answer
@@ -256,10 +257,7 @@ def default_benchmarks(
             ) from None
         if benchmark is not None:
             train = read_recipe(Path(model)).train
-            drawn = (train.max_new_tokens, train.top_p, train.top_k, train.min_p, train.stop)
-            measured.add(
-                (Sampling(train.evaluation_temperature, *drawn), train.held_out_rollouts)
-            )
+            measured.add((Sampling.held_out(train), train.held_out_rollouts))
             if chosen.setdefault(benchmark.name, benchmark) != benchmark or len(measured) > 1:
                 raise UserError(
                     f"these runs hold out different sets '{benchmark.name}', or measure them in different ways"

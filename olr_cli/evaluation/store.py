@@ -32,12 +32,12 @@ from olr_cli.answers import RULES
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.rows import read_table
 from olr_cli.errors import UserError, no_path, shortened
-from olr_cli.evaluation.backends import Sampling
 from olr_cli.evaluation.benchmark import Benchmark
 from olr_cli.evaluation.problems import digest
 from olr_cli.evaluation.prompting import SETTINGS as PROMPTING
 from olr_cli.evaluation.scores import Score, averages, is_evaluation, score
 from olr_cli.files import read_record, sweep, write_text, write_whole, writing
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.recipe.section import Section
 from olr_cli.runs.directory import GIVEN_UP, versions
 from olr_cli.runs.locks import held

@@ -20,9 +20,9 @@ from olr_cli.errors import UserError
 from olr_cli.evaluation.backends import (
     BackendOptions,
     GenerationRequest,
-    Sampling,
     openai_backend,
 )
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.supervision import Rollout
 
 MODEL = "org/adder"

@@ -44,6 +44,7 @@ from olr_cli.engines.openrlhf.needs import stale_locks
 from olr_cli.engines.openrlhf.process import descendants, path_with_own_programs
 from olr_cli.files import write_text
 from olr_cli.packages import installed_version
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.runs.checkpoints import checkpoint_steps
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.store import scan_rollouts, stored_steps
@@ -594,7 +595,7 @@ def _same_draws(model: Path, device: str, prompts: Sequence[list[int]]) -> Findi
     )
     texts = []
     for policy.has_fixed_places in (True, False):
-        sampled = sample(policy, prompts, keys, max_new_tokens=48)
+        sampled = sample(policy, prompts, keys, Sampling(1.0, 48))
         texts.append([text for group in sampled.texts_PG for text in group])
     same = sum(one == other for one, other in zip(*texts, strict=True))
     # Two kernels round differently, and a draw may lie between.

@@ -22,12 +22,13 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from olr_cli.engines.local.policy import Context, Policy
 from olr_cli.engines.local.responses import (
-    Drawing,
     Responses,
     ends_with_stop_text,
     self_certainty_of,
+    truncated,
 )
 from olr_cli.engines.run import LOGITS, NonFinite
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.seeding import uniform_streams
 
 LOOK = 16
@@ -42,7 +43,7 @@ def respond(
     policy: Policy,
     prompts: Sequence[list[int]],
     keys_PG: NDArray[np.uint64],
-    drawing: Drawing,
+    sampling: Sampling,
     report: Callable[[int], None],
 ) -> Responses:
     """The responses of one batch, B = P * G.
@@ -50,9 +51,9 @@ def respond(
     Raises:
         NonFinite: logits are NaN or infinite.
     """
-    keys_B, limit, stop = keys_PG.ravel(), drawing.limit, drawing.stop
+    keys_B, limit, stop = keys_PG.ravel(), sampling.max_new_tokens, sampling.stop
     written = Responses.none(keys_B.size, limit, policy)
-    decoding = _Decoding(policy, policy.read(prompts), keys_PG.shape[1], written, drawing)
+    decoding = _Decoding(policy, policy.read(prompts), keys_PG.shape[1], written, sampling)
     end_ids = torch.tensor(policy.end_ids, device=policy.device)
     goes_on_B = torch.ones_like(written.truncated_B)
     for start in range(0, limit, LOOK):
@@ -107,10 +108,10 @@ class _Decoding:
         context: Context,
         G: int,
         written: Responses,
-        drawing: Drawing,
+        sampling: Sampling,
     ) -> None:
         """Continue each of P sequences in G rows."""
-        self.policy, self.written, self.drawing = policy, written, drawing
+        self.policy, self.written, self.sampling = policy, written, sampling
         self.entropy_BT = torch.zeros_like(written.logprobs_BT)
         (B, limit), S, device = (
             written.tokens_BT.shape,
@@ -191,12 +192,12 @@ class _Decoding:
         """Draw a token of every row, write it down, and read it."""
         written, window = self.written, self._window
         log_pi_BV = torch.log_softmax(
-            self._logits_BV.float() / (self.drawing.temperature or 1.0), dim=-1
+            self._logits_BV.float() / (self.sampling.temperature or 1.0), dim=-1
         )
         pi_BV = log_pi_BV.exp()
-        if self.drawing.temperature:
+        if self.sampling.temperature:
             # As in the sampler's `_draw`: in float64, and in a row of NaN the last token.
-            cumulative_BV = self.drawing.truncate(pi_BV).double().cumsum(-1)
+            cumulative_BV = truncated(pi_BV, self.sampling).double().cumsum(-1)
             uniform_B1 = self._uniforms_LB.index_select(0, self._draw).T
             threshold_B1 = (uniform_B1 * cumulative_BV[:, -1:]).contiguous()
             tokens_B1 = torch.searchsorted(cumulative_BV, threshold_B1, right=True)

@@ -13,7 +13,6 @@ Nothing here imports torch or vLLM before a backend is opened.
 
 from __future__ import annotations
 
-import math
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -30,8 +29,8 @@ from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.errors import UserError
 from olr_cli.files import digest_of
 from olr_cli.packages import install_command
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.recipe.schema import Device
-from olr_cli.recipe.section import LEAST_TEMPERATURE
 from olr_cli.supervision import Rollout
 
 BackendName = Literal["vllm", "transformers", "openai"]
@@ -40,38 +39,6 @@ BACKENDS: tuple[BackendName, ...] = ("vllm", "transformers", "openai")
 
 _MODEL_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
 """Weights, configurations, tokenizer and chat template: what a response depends on."""
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How responses are drawn; every penalty is off.
-
-    Attributes:
-        temperature: 0 takes the most likely token.
-        max_new_tokens: of a response, its end token included.
-        top_p: draw from the most likely tokens that together have this probability.
-        top_k: draw from this many of the most likely tokens; None: from all.
-        min_p: draw from the tokens that are at least this share as likely as the most likely one; 0: from all.
-        stop: texts that end a response, which then lacks them.
-    """
-
-    temperature: float = 0.6
-    max_new_tokens: int = 4096
-    top_p: float = 1.0
-    top_k: int | None = None
-    min_p: float = 0.0
-    stop: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if not (self.temperature == 0 or LEAST_TEMPERATURE <= self.temperature < math.inf):
-            least = f"give 0, or a number from {LEAST_TEMPERATURE} on"
-            raise UserError(f"the temperature is {self.temperature}; {least}")
-        if not 0 < self.top_p <= 1:
-            raise UserError(f"top_p is {self.top_p}; give a number above 0, and at most 1")
-        if not 0 <= self.min_p <= 1:
-            raise UserError(f"min_p is {self.min_p}; give a number from 0 to 1")
-        if "" in self.stop:
-            raise UserError("a stop text is empty; give at least one character")
 
 
 @dataclass(frozen=True)

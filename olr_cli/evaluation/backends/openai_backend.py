@@ -26,8 +26,9 @@ from olr_cli.data.chat import Message, message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.errors import UserError, did_you_mean, first_line, shortened
-from olr_cli.evaluation.backends import Backend, BackendOptions, GenerationRequest, Sampling
+from olr_cli.evaluation.backends import Backend, BackendOptions, GenerationRequest
 from olr_cli.files import storable
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.supervision import Rollout
 
 KEY = "OPENAI_API_KEY"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -17,10 +17,10 @@ from olr_cli.evaluation.backends import (
     Backend,
     BackendOptions,
     GenerationRequest,
-    Sampling,
     model_digest,
 )
 from olr_cli.grouping import gathered
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.supervision import Rollout
 
 CPU_MEMORY = 2 * 1024**3
@@ -98,7 +98,7 @@ class TransformersBackend(Backend):
                 self._policy,
                 prompts,
                 np.array(seeds_PG, dtype=np.uint64),
-                **asdict(replace(sampling, max_new_tokens=limit)),
+                replace(sampling, max_new_tokens=limit),
                 batch_tokens=len(numbers) * rows * (max(map(len, prompts)) + limit),
             )
             names, values_PG = zip(*written.statistics.items(), strict=True)

@@ -38,10 +38,10 @@ from olr_cli.evaluation.backends import (
     Backend,
     BackendOptions,
     GenerationRequest,
-    Sampling,
     model_digest,
 )
 from olr_cli.files import read_json
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.supervision import Rollout
 
 PROMPT_ROOM = 2048

@@ -18,6 +18,7 @@ from olr_cli.engines.local.grpo import (
 from olr_cli.engines.local.sampler import sample
 from olr_cli.engines.run import NonFinite
 from olr_cli.recipe.methods import MethodSection
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.recipe.schema import TrainSection
 from olr_cli.supervision.advantages import group_advantages
 
@@ -30,9 +31,7 @@ TEMPERATURE = 0.8
 
 def sampled_by(policy, prompts=PROMPTS, rollouts=6, temperature=TEMPERATURE):
     policy.end_ids = [2, *range(45, 60)]  # responses of many lengths
-    return sample(
-        policy, prompts, keys(len(prompts), rollouts), max_new_tokens=8, temperature=temperature
-    )
+    return sample(policy, prompts, keys(len(prompts), rollouts), Sampling(temperature, 8))
 
 
 def moved(policy, seed, distance):
@@ -483,7 +482,7 @@ def test_what_is_rewarded_becomes_likely():
         policy, policy.frozen_copy(), learning_rate=3e-3, temperature=1.0, kl_weight=1e-3
     )
     for step in range(40):
-        rollouts = sample(policy, PROMPTS, keys(4, 16, f"step {step}"), max_new_tokens=3)
+        rollouts = sample(policy, PROMPTS, keys(4, 16, f"step {step}"), Sampling(1.0, 3))
         update.update(
             rollouts, advantages((rollouts.tokens_PGT[:, :, 0] == 20).float()), ALL_TRAIN
         )

@@ -40,6 +40,7 @@ from olr_cli.engines.local.sampler import sample
 from olr_cli.engines.prompt_text import ChatFormat, has_chat_template
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import load_recipe
+from olr_cli.recipe.sampling import Sampling
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +118,7 @@ def test_a_cache_by_another_name_is_given_by_that_name(saved, monkeypatch):
 def respond_both_ways(policy):
     """A rollout token after token, and by fixed places, which a GPU takes: the same."""
     for policy.has_fixed_places in (False, True):
-        sample(policy, PROMPTS, keys(len(PROMPTS), 2), max_new_tokens=4)
+        sample(policy, PROMPTS, keys(len(PROMPTS), 2), Sampling(1.0, 4))
 
 
 def test_a_model_that_cannot_continue_a_prompt_in_several_rows_is_refused_at_loading(
