@@ -14,7 +14,6 @@ Existing responses can also be read as a tree (`read_tree`), which computes once
 from __future__ import annotations
 
 import copy
-import hashlib
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -424,15 +423,6 @@ def shared_prefix(prompts: Sequence[Sequence[int]]) -> int:
     most = min(map(len, prompts)) - 1  # the logits of a token after them are wanted
     shared = next((place for place in range(most) if first[place] != last[place]), most)
     return shared if shared >= _LEAST_SHARED else 0
-
-
-def digest(model: Any) -> str:
-    """sha256 over the names, shapes and bytes of all weights, in the order of their names."""
-    total = hashlib.sha256()
-    for name, weight in sorted(model.state_dict().items()):
-        total.update(f"{name} {tuple(weight.shape)} {weight.dtype}\n".encode())
-        total.update(weight.detach().cpu().contiguous().numpy().tobytes())
-    return total.hexdigest()
 
 
 def device_of(name: Device) -> torch.device:

@@ -18,6 +18,7 @@ import torch
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import Prompt, View
 from olr_cli.engines import prompt_text
+from olr_cli.engines.digests import WEIGHTS, model_digest
 from olr_cli.engines.models import context_length, model_location, open_model
 from olr_cli.engines.openrlhf.bridges import has_flash_attention
 from olr_cli.engines.openrlhf.checks import (
@@ -57,7 +58,7 @@ from olr_cli.engines.run import (
     loss_average_departure,
 )
 from olr_cli.errors import UserError, at, noting
-from olr_cli.files import digest_of, writing
+from olr_cli.files import writing
 from olr_cli.packages import installed_version
 from olr_cli.recipe.schema import OpenRlhfEngine, Recipe, flatten
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
@@ -136,7 +137,7 @@ class StartingModel:
                 f"{path} reads images too (its configuration has a vision_config), and the engine openrlhf trains"
                 " models of text alone; give the text model that it is made of"
             )
-        digest = _digest(Path(path)) if Path(path).is_dir() else f"commit {config._commit_hash}"
+        digest = _policy_digest(path, config)
         place = str(Path(path).absolute()) if Path(path).is_dir() else path
         caps = getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
         return cls(place, tokenizer, context_length(config), digest, notes, caps)
@@ -173,13 +174,15 @@ class StartingModel:
         )
 
 
-def _digest(folder: Path) -> str:
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
+def _policy_digest(path: str, config: Any) -> str:
+    """Return the digest of a model's weights as manifests have it: a bare sha256, or ``commit`` and the hub's."""
+    folder = Path(path)
+    if folder.is_dir() and not any(folder.glob("*.safetensors")):
         raise UserError(
             f"{folder} has no safetensors weights; convert them, or give another model"
         )
-    return digest_of(files)
+    digest = model_digest(path, config, WEIGHTS)
+    return digest.removeprefix("sha256:").replace("commit:", "commit ")
 
 
 class OpenRlhfRunner:

@@ -20,14 +20,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Literal
 
 from olr_cli.data.chat import Message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.errors import UserError
-from olr_cli.files import digest_of
 from olr_cli.packages import install_command
 from olr_cli.recipe.sampling import Sampling
 from olr_cli.recipe.schema import Device
@@ -36,9 +34,6 @@ from olr_cli.supervision import Rollout
 BackendName = Literal["vllm", "transformers", "openai"]
 BACKENDS: tuple[BackendName, ...] = ("vllm", "transformers", "openai")
 """In this order in messages."""
-
-_MODEL_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
-"""Weights, configurations, tokenizer and chat template: what a response depends on."""
 
 
 @dataclass(frozen=True)
@@ -232,12 +227,3 @@ def _vllm_made_for() -> Literal["cuda", "cpu"] | None:
         return "cpu" if "cpu" in version("vllm") else "cuda"
     except PackageNotFoundError:
         return "cpu"
-
-
-def model_digest(model: str, config: Any = None) -> str:
-    """Identifies a model: sha256 over a folder's files and their names, or the hub's commit."""
-    folder = Path(model)
-    if not folder.is_dir():
-        return f"commit:{config._commit_hash}"
-    files = {file for pattern in _MODEL_FILES for file in folder.glob(pattern)}
-    return f"sha256:{digest_of(sorted(files))}"

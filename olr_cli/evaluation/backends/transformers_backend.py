@@ -9,6 +9,7 @@ import numpy as np
 import torch
 import transformers
 
+from olr_cli.engines.digests import model_digest
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.room import free_memory, rows_in
 from olr_cli.engines.local.sampler import sample
@@ -17,7 +18,6 @@ from olr_cli.evaluation.backends import (
     Backend,
     BackendOptions,
     GenerationRequest,
-    model_digest,
 )
 from olr_cli.grouping import gathered
 from olr_cli.recipe.sampling import Sampling

@@ -24,6 +24,7 @@ import transformers
 from transformers import GenerationConfig
 
 from olr_cli.answers import ResponseTexts
+from olr_cli.engines.digests import model_digest
 from olr_cli.engines.local.policy import end_ids
 from olr_cli.engines.models import (
     context_length,
@@ -38,7 +39,6 @@ from olr_cli.evaluation.backends import (
     Backend,
     BackendOptions,
     GenerationRequest,
-    model_digest,
 )
 from olr_cli.files import read_json
 from olr_cli.recipe.sampling import Sampling
