@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
@@ -63,6 +66,7 @@ class Storage(NamedTuple):
 
 @options.grouped
 def train(
+    context: typer.Context,
     recipe: str | None = Argument(
         None,
         help="A recipe file, or the name of a recipe that comes with olr; --resume --run-dir DIR needs none.",
@@ -103,10 +107,13 @@ def train(
         raise UserError("--sweep resumes automatically; leave --resume out")
     if json and index is None and not dry_run:
         raise UserError("--json shows one run; choose one of the sweep's with --index")
-    _sweep(recipe, recipes, storage)
+    _sweep(recipe, recipes, storage, context.obj)
 
 
-def _sweep(recipe: str, recipes: Recipes, storage: Storage) -> None:
+def _sweep(
+    recipe: str, recipes: Recipes, storage: Storage, program: Callable[[], None]
+) -> None:
+    """Train the runs of a sweep, or one of them, or show what would run; `program` is all of `olr`."""
     from olr_cli.engines.rehearse import sweep_answer
     from olr_cli.engines.sweep import train_all
     from olr_cli.recipe.layers import expand_sweep, load_recipe
@@ -126,7 +133,21 @@ def _sweep(recipe: str, recipes: Recipes, storage: Storage) -> None:
     elif dry_run:
         show_dry_run(sweep_answer(runs, folder), as_json=as_json)
     else:
-        raise typer.Exit(train_all(recipe, settings, runs, folder, jobs or 1))
+        words = ["train", recipe, *_settings(settings), "--sweep", "--run-dir", str(folder)]
+        train_one = partial(_be_olr, program, words)
+        raise typer.Exit(train_all(runs, folder, jobs or 1, train_one))
+
+
+def _settings(settings: list[str]) -> Iterator[str]:
+    """Yield the words of `--set` options."""
+    for setting in settings:
+        yield from ("--set", setting)
+
+
+def _be_olr(program: Callable[[], None], words: list[str], number: int) -> None:
+    """Be `olr` with the words that train one run of a sweep, in a process of its own."""
+    sys.argv = ["olr", *words, "--index", str(number)]
+    program()
 
 
 def _train_one(
