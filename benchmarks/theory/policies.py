@@ -41,9 +41,9 @@ from olr_cli.answers.extraction import reversed_digits
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.data.sets import noise_draw, training_prompts
 from olr_cli.engines.local.engine import encode_prompts, load_policy
-from olr_cli.engines.local.grpo import response_statistics
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import SampledRollouts, sample
+from olr_cli.engines.local.token_statistics import response_statistics
 from olr_cli.engines.run import ADAM_BETAS
 from olr_cli.recipe.sampling import Sampling
 from olr_cli.recipe.schema import NoiseDraw

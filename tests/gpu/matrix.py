@@ -553,8 +553,8 @@ def local_engine(model: Path, device: str) -> list[Finding]:
     import torch
 
     from olr_cli.data.chat import Message
-    from olr_cli.engines.local.grpo import response_statistics
     from olr_cli.engines.local.policy import Policy
+    from olr_cli.engines.local.token_statistics import response_statistics
 
     name = f"{LOCAL}. local engine, bfloat16 on {device} against float32 on a CPU"
     exact = Policy.load(model, device="cpu", dtype=torch.float32)

@@ -33,7 +33,7 @@ from olr_cli.data.chat import Message
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.engines.local import loop
-from olr_cli.engines.local.grpo import smoothed
+from olr_cli.engines.local.loss import smoothed
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import SampledRollouts
 from olr_cli.engines.models import policy_path

@@ -14,7 +14,8 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.utils.config import hierarchize
 from openrlhf.utils.deepspeed import DeepspeedStrategy
 
-from olr_cli.engines.local.grpo import Grpo, smoothed
+from olr_cli.engines.local.grpo import Grpo
+from olr_cli.engines.local.loss import smoothed
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import sample
 from olr_cli.engines.models import policy_path

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from olr_cli.answers import Judge, ResponseTexts
 from olr_cli.engines.held_out import held_out_metrics
-from olr_cli.engines.local.grpo import smoothed
+from olr_cli.engines.local.loss import smoothed
 from olr_cli.engines.openrlhf.actor import PolicyForward
 from olr_cli.engines.openrlhf.balance import deal
 from olr_cli.engines.openrlhf.experience import (

@@ -4,9 +4,9 @@ import torch
 from hypothesis import given, strategies as st
 from tiny import keys, tiny_policy
 
-from olr_cli.engines.local.grpo import response_statistics
 from olr_cli.engines.local.prefix_tree import PrefixTree
 from olr_cli.engines.local.sampler import sample
+from olr_cli.engines.local.token_statistics import response_statistics
 from olr_cli.recipe.sampling import Sampling
 
 SEQUENCES = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=5), max_size=8)

@@ -1,0 +1,92 @@
+"""GRPO's loss (R17), formula by formula: to be read beside the paper's objective of GRPO.
+
+    loss = mean over response tokens of
+           clipped surrogate(log pi, A)  +  kl_weight * KL  -  penalty_weight * entropy of pi
+
+Either every token weighs alike in that mean, or every response does (`token_weights`).
+
+With label smoothing (Szegedy et al. 2016, arXiv:1512.00567; Lukasik et al. 2020, arXiv:2003.02819) the log pi of the
+surrogate is that of a token mixed with the uniform distribution, see `smoothed`. The confidence penalty (Pereyra et
+al. 2017, arXiv:1701.06548) is the last term, and its gradient flows through the entropy.
+
+The advantages A are those of Eq. 1 (`olr_cli.supervision.advantages`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from olr_cli.engines.run import DUAL_CLIP
+from olr_cli.recipe.schema import LossAverage
+
+
+def clipped_surrogate(
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    clip: float,
+    clip_high: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Minus the clipped surrogate of each token, and whether the clip holds there.
+
+    PPO's clip bounds what a token can gain. What it can lose, where the advantage is negative and the ratio large, is
+    bounded by the dual clip (Ye et al. 2020, arXiv:1912.09729, Eq. 5; on by default in verl's `compute_policy_loss`).
+
+    Args:
+        logprobs: log pi(token), any shape.
+        old_logprobs: the same under the policy that sampled.
+        advantages: broadcastable to them.
+        clip: allowed distance of the ratio from 1.
+        clip_high: another one above 1, which lets unlikely tokens gain more (clip-higher; Yu et al. 2025,
+            arXiv:2503.14476, Eq. 10); None: `clip`.
+    """
+    ratio = (logprobs - old_logprobs).clamp(-20, 20).exp()
+    free = -advantages * ratio
+    clipped = -advantages * ratio.clamp(
+        1 - clip, 1 + (clip if clip_high is None else clip_high)
+    )
+    loss = torch.maximum(free, clipped)
+    loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * DUAL_CLIP), loss)
+    return loss, clipped > free
+
+
+def k3_divergence(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
+    """KL(policy || reference) estimated from each sampled token: r - 1 - log r, r = reference / policy.
+
+    Unbiased and never negative (Schulman, "Approximating KL divergence", 2020). Bounded as in verl's
+    `low_var_kl`: a token whose estimate exceeds 10 has no gradient.
+    """
+    log_ratio = (reference_logprobs - logprobs).clamp(-20, 20)
+    return (log_ratio.exp() - 1 - log_ratio).clamp(max=10)
+
+
+def smoothed(logprobs: Tensor, self_certainty: Tensor, smoothing: float) -> Tensor:
+    """(1 - s) log pi(token) + s mean_v log pi(v), up to a constant that no ratio depends on.
+
+    mean_v log pi(v) is -KL(uniform || pi) - log V. In the ratio of the clipped surrogate, new and old policy alike,
+    so at the old policy the gradient is the advantage times that of the smoothed log-likelihood, and the clip bounds
+    it as it does without smoothing. Log-likelihoods and self-certainty, KL(uniform || pi), are of the same tokens.
+    """
+    return (1 - smoothing) * logprobs - smoothing * self_certainty
+
+
+def token_weights(lengths: Tensor, average: LossAverage) -> Tensor:
+    """How much each token of a response weighs in the loss, beside the tokens of the other responses.
+
+    The loss of a mini-batch is the weighted mean over its response tokens: of all tokens alike, or of the responses'
+    own means alike. `lengths`, of any shape, are at least 1.
+    """
+    return (
+        1 / lengths if average == "sequence" else torch.ones_like(lengths, dtype=torch.float32)
+    )
+
+
+class TokenStatistics(NamedTuple):
+    """Statistics of each response token at the sampling temperature, in nats, (P, G, T) float32; None if not wanted."""
+
+    logprobs: Tensor
+    entropy: Tensor | None
+    self_certainty: Tensor | None
