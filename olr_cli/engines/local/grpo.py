@@ -16,10 +16,10 @@ from torch.nn.utils import clip_grad_norm_
 
 from olr_cli.engines.local import token_statistics
 from olr_cli.engines.local.loss import (
+    TokenLosses,
     TokenStatistics,
-    clipped_surrogate,
-    k3_divergence,
     smoothed,
+    token_losses,
     token_weights,
 )
 from olr_cli.engines.local.policy import Policy
@@ -188,28 +188,26 @@ class Grpo:
 
     def _token_losses(
         self, batch: _MicroBatch, old_logprobs_PGT: Tensor, advantages_PG: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Each token's loss without its weight, its KL, and whether the clip held."""
-        penalised, is_smoothed = self.method.penalty_weight > 0, self.method.smoothing > 0
+    ) -> TokenLosses:
+        """Return the losses of a micro-batch's tokens, by a pass of the policy and one of the reference."""
         now = self._statistics(
-            self.policy, batch, entropy=penalised, self_certainty=is_smoothed
+            self.policy,
+            batch,
+            entropy=self.method.penalty_weight > 0,
+            self_certainty=self.method.smoothing > 0,
         )
-        loss_PGT, clipped_PGT = clipped_surrogate(
-            self._surrogate_logprobs(now),
-            old_logprobs_PGT,
-            advantages_PG[..., None],
-            self.train.clip,
-            self.train.clip_high,
+        reference_logprobs_PGT = None
+        if self.reference is not None:
+            with torch.no_grad():
+                reference_logprobs_PGT = self._statistics(self.reference, batch).logprobs
+        return token_losses(
+            now,
+            old_logprobs=old_logprobs_PGT,
+            advantages=advantages_PG[..., None],
+            reference_logprobs=reference_logprobs_PGT,
+            train=self.train,
+            method=self.method,
         )
-        if now.entropy is not None:
-            loss_PGT = loss_PGT - self.method.penalty_weight * now.entropy
-        if self.reference is None:
-            return loss_PGT, torch.zeros_like(loss_PGT), clipped_PGT
-        with torch.no_grad():
-            reference = self._statistics(self.reference, batch)
-        # Of the policy itself: label smoothing is for the surrogate's ratio alone.
-        kl_PGT = k3_divergence(now.logprobs, reference.logprobs)
-        return loss_PGT + self.train.kl_weight * kl_PGT, kl_PGT, clipped_PGT
 
     def _statistics(
         self, policy: Policy, batch: _MicroBatch, **wanted: bool
@@ -218,12 +216,6 @@ class Grpo:
         return response_statistics(
             policy, prompts, tokens_PGT, self.train.temperature, lengths_PG=lengths_PG, **wanted
         )
-
-    def _surrogate_logprobs(self, statistics: TokenStatistics) -> Tensor:
-        """The log-probabilities whose ratio the surrogate takes."""
-        if statistics.self_certainty is None:
-            return statistics.logprobs
-        return smoothed(statistics.logprobs, statistics.self_certainty, self.method.smoothing)
 
     def _with_gradient(self, mini_batch: list[int], advantages_PG: Tensor) -> list[int]:
         """The prompts of a mini-batch whose loss has a gradient; the tokens of the others still count in the mean."""
@@ -238,20 +230,16 @@ class Grpo:
         In float32 the sampler's own. In bfloat16 the sampler's one-token products and the update's long ones round
         differently, by more than the clip forgives, so they are computed again as the update does.
         """
+        smoothing = self.method.smoothing
         if self.policy.dtype == torch.float32:
-            if self.method.smoothing == 0:
-                return rollouts.logprobs_PGT
-            return smoothed(
-                rollouts.logprobs_PGT, rollouts.self_certainty_PGT, self.method.smoothing
-            )
+            return smoothed(rollouts.logprobs_PGT, rollouts.self_certainty_PGT, smoothing)
         old_logprobs_PGT = torch.zeros_like(rollouts.logprobs_PGT)
         with torch.no_grad():
             for batch in self._micro_batches(rollouts, training):
                 T = batch.tokens_PGT.shape[2]
-                then = self._statistics(
-                    self.policy, batch, self_certainty=self.method.smoothing > 0
-                )
-                old_logprobs_PGT[*batch.where, :T] = self._surrogate_logprobs(then)
+                then = self._statistics(self.policy, batch, self_certainty=smoothing > 0)
+                logprobs_PGT = smoothed(then.logprobs, then.self_certainty, smoothing)
+                old_logprobs_PGT[*batch.where, :T] = logprobs_PGT
         return old_logprobs_PGT
 
     def _micro_batches(

@@ -20,7 +20,59 @@ import torch
 from torch import Tensor
 
 from olr_cli.engines.run import DUAL_CLIP
-from olr_cli.recipe.schema import LossAverage
+from olr_cli.recipe.methods import MethodSection
+from olr_cli.recipe.schema import LossAverage, TrainSection
+
+
+class TokenStatistics(NamedTuple):
+    """Statistics of each response token at the sampling temperature, in nats, (P, G, T) float32; None if not wanted."""
+
+    logprobs: Tensor
+    entropy: Tensor | None
+    self_certainty: Tensor | None
+
+
+class TokenLosses(NamedTuple):
+    """What each response token adds to the loss, its KL estimate, and whether the clip holds there; (P, G, T)."""
+
+    loss: Tensor
+    kl: Tensor
+    clipped: Tensor
+
+
+def token_losses(
+    now: TokenStatistics,
+    *,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    reference_logprobs: Tensor | None,
+    train: TrainSection,
+    method: MethodSection,
+) -> TokenLosses:
+    """Return each token's loss under the policy that trains, without its weight in the mean.
+
+    Args:
+        now: of the policy that trains, with entropy where it is penalised, self-certainty where targets are smoothed.
+        old_logprobs: the surrogate's under the policy that sampled, smoothed alike.
+        advantages: broadcastable to them.
+        reference_logprobs: under the frozen starting policy; None without a KL term.
+        train: clip and weight of the KL.
+        method: weight of the penalty, and smoothing.
+    """
+    loss, clipped = clipped_surrogate(
+        smoothed(now.logprobs, now.self_certainty, method.smoothing),
+        old_logprobs,
+        advantages,
+        train.clip,
+        train.clip_high,
+    )
+    if now.entropy is not None:
+        loss = loss - method.penalty_weight * now.entropy
+    if reference_logprobs is None:
+        return TokenLosses(loss, torch.zeros_like(loss), clipped)
+    # Of the policy itself: label smoothing is for the surrogate's ratio alone.
+    kl = k3_divergence(now.logprobs, reference_logprobs)
+    return TokenLosses(loss + train.kl_weight * kl, kl, clipped)
 
 
 def clipped_surrogate(
@@ -63,13 +115,16 @@ def k3_divergence(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
     return (log_ratio.exp() - 1 - log_ratio).clamp(max=10)
 
 
-def smoothed(logprobs: Tensor, self_certainty: Tensor, smoothing: float) -> Tensor:
-    """(1 - s) log pi(token) + s mean_v log pi(v), up to a constant that no ratio depends on.
+def smoothed(logprobs: Tensor, self_certainty: Tensor | None, smoothing: float) -> Tensor:
+    """Return (1 - s) log pi(token) + s mean_v log pi(v), up to a constant that no ratio depends on.
 
     mean_v log pi(v) is -KL(uniform || pi) - log V. In the ratio of the clipped surrogate, new and old policy alike,
     so at the old policy the gradient is the advantage times that of the smoothed log-likelihood, and the clip bounds
-    it as it does without smoothing. Log-likelihoods and self-certainty, KL(uniform || pi), are of the same tokens.
+    it as it does without smoothing. Log-likelihoods and self-certainty, KL(uniform || pi), are of the same tokens;
+    without smoothing no self-certainty is needed.
     """
+    if smoothing == 0 or self_certainty is None:
+        return logprobs
     return (1 - smoothing) * logprobs - smoothing * self_certainty
 
 
@@ -82,11 +137,3 @@ def token_weights(lengths: Tensor, average: LossAverage) -> Tensor:
     return (
         1 / lengths if average == "sequence" else torch.ones_like(lengths, dtype=torch.float32)
     )
-
-
-class TokenStatistics(NamedTuple):
-    """Statistics of each response token at the sampling temperature, in nats, (P, G, T) float32; None if not wanted."""
-
-    logprobs: Tensor
-    entropy: Tensor | None
-    self_certainty: Tensor | None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import torch
 from torch import Tensor
@@ -135,25 +135,37 @@ def _scores_of_tree(
     tokens_PGT: Tensor,
     lengths_PG: Tensor | None,
 ) -> tuple[Tensor, Tensor] | None:
-    """Like `_scores_of_rows`, equal beginnings computed once; None if a prompt's tree is too large."""
+    """Like `_scores_of_rows`, equal beginnings computed once; None if a prompt's tree is too large.
+
+    A response's tokens are scored by the nodes before them, from the last one of its prompt on. Of prompt ab, the
+    responses cd and ce need the scores after b and after c alone, c's once for both:
+
+        a ── b ── c           the node of each token:  [[b, c],
+                                                        [b, c]]
+
+    """
     P, G, T = tokens_PGT.shape
     lengths = [[T] * G] * P if lengths_PG is None else lengths_PG.tolist()
-    trees: list[tuple[PrefixTree, list[int]]] = []
+    trees: list[
+        tuple[PrefixTree, list[int]]
+    ] = []  # each with the nodes whose scores are wanted
     place_PGT = torch.zeros(P, G, T, dtype=torch.long)
-    scored = 0
+    places_before = 0
     for p, group in enumerate(tokens_PGT.tolist()):
         if not trees or len(trees[-1][0]) >= _FULL_TREE:
             trees.append((PrefixTree(), []))
         tree, nodes = trees[-1]
         end = tree.add(prompts[p])[-1]
-        places: dict[int, int] = {}
-        for g, (tokens, length) in enumerate(zip(group, lengths[p], strict=True)):
-            path = [end, *tree.add(tokens[: length - 1], after=end)]
-            for node in path:
-                places.setdefault(node, scored + len(places))
-            place_PGT[p, g, :length] = torch.tensor([places[node] for node in path])
-        nodes += places
-        scored += len(places)
+        paths = [
+            [end, *tree.add(tokens[: length - 1], after=end)]
+            for tokens, length in zip(group, lengths[p], strict=True)
+        ]
+        of_prompt = dict.fromkeys(chain.from_iterable(paths))
+        place_of = {node: place for place, node in enumerate(of_prompt, start=places_before)}
+        for g, path in enumerate(paths):
+            place_PGT[p, g, : len(path)] = torch.tensor([place_of[node] for node in path])
+        nodes += of_prompt
+        places_before += len(of_prompt)
         if len(tree) > _MOST_NODES:
             return None
     with policy.recomputing():
