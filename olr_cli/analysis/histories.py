@@ -42,7 +42,8 @@ from olr_cli.recipe.layers import overlay, override, validate
 from olr_cli.recipe.methods import OlrMethod, OwnMethod
 from olr_cli.recipe.schema import Recipe, flatten
 from olr_cli.runs.directory import GIVEN_UP, has_run, read_manifest, read_recipe, rules_note
-from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_responses, stored_steps
+from olr_cli.runs.shards import stored_steps
+from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_responses
 from olr_cli.supervision import compose
 
 _COLUMNS = ("prompt_id", "visit", "step", "sample", "view", "answer", *STATISTICS)

@@ -38,7 +38,8 @@ from olr_cli.runs.directory import (
 )
 from olr_cli.runs.locks import is_held
 from olr_cli.runs.progress import Progress
-from olr_cli.runs.store import stored_history, stored_steps
+from olr_cli.runs.shards import stored_steps
+from olr_cli.runs.store import stored_history
 from olr_cli.runs.writer import RunWriter
 from olr_cli.supervision import make_supervisor
 

@@ -47,7 +47,8 @@ from olr_cli.packages import installed_version
 from olr_cli.recipe.sampling import Sampling
 from olr_cli.runs.checkpoints import checkpoint_steps
 from olr_cli.runs.directory import read_manifest
-from olr_cli.runs.store import scan_rollouts, stored_steps
+from olr_cli.runs.shards import stored_steps
+from olr_cli.runs.store import scan_rollouts
 
 STEPS, CHECKPOINT, KILLED = 4, 2, 3
 """Steps of a run; the one with a checkpoint; the one after which a run is killed, the first after a checkpoint."""

@@ -165,7 +165,7 @@ ARROW_READERS = {
 
 
 def test_foreign_tables_are_read_in_one_place_and_paths_are_no_patterns():
-    """`rows.py` reads some rows at a time, up to a limit; `store.py` reads shards, which are checked by their marks.
+    """`rows.py` reads some rows at a time, up to a limit; `shards.py` reads shards, which are checked by their marks.
 
     By default polars expands patterns, and reads another run whose name fits.
     """
@@ -176,7 +176,7 @@ def test_foreign_tables_are_read_in_one_place_and_paths_are_no_patterns():
             assert keywords(call).get("glob") == "False", f"{file}:{call.lineno}"
         if name in POLARS_READERS | ARROW_READERS and name != called:
             readers.add(file)
-    assert readers == {"data/rows.py", "runs/store.py", "analysis/replay.py"}
+    assert readers == {"data/rows.py", "runs/shards.py", "analysis/replay.py"}
 
 
 # Code that comes with a model ---------------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ from olr_cli.recipe.layers import load_recipe
 from olr_cli.recipe.sampling import Sampling
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import read_manifest
-from olr_cli.runs.store import scan_labels, scan_rollouts, stored_steps
+from olr_cli.runs.shards import stored_steps
+from olr_cli.runs.store import scan_labels, scan_rollouts
 
 STEPS = 16
 TEMPLATE = "{{ bos_token }}{{ messages[-1]['content'] }}"
