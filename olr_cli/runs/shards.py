@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 import pyarrow as pa
@@ -38,6 +38,22 @@ RESTORE = (
 )
 _DECODERS = ("polars", "pyo3_runtime", "pyarrow")
 """Modules of decoders' errors; pyo3_runtime: a panic in polars."""
+
+
+class Shard(NamedTuple):
+    """A shard that is whole, with what changes when its bytes do: what was read from an equal one need not be again."""
+
+    path: Path
+    is_of_today: bool
+    """Whether it has exactly the columns of today."""
+    modified_ns: int
+    size: int
+
+    @classmethod
+    def at(cls, path: Path, table: str, run: str = "") -> Shard:
+        """Look at a shard of `table`; errors as of `check_shard`."""
+        is_of_today, status = check_shard(path, table, run), path.stat()
+        return cls(path, is_of_today, status.st_mtime_ns, status.st_size)
 
 
 def shard_path(folder: Path, step: int) -> Path:
@@ -84,122 +100,129 @@ def newest_shard(run: Path) -> int:
     return max((step for table in _RECORDS for step in table_shards(run / table)), default=0)
 
 
-def scan_shards(table: str, shards: Mapping[Path, bool], **options: Any) -> pl.LazyFrame:
-    """The rows of shards, whichever olr wrote them: a column that a shard lacks is null, one too many is left out.
+def scan_shards(table: str, shards: Iterable[Shard], **options: Any) -> pl.LazyFrame:
+    """Return the rows of shards, whichever olr wrote them: what a shard lacks is null, what it has too many left out.
 
     So a column that may be null can be added, and runs of before can still be read and resumed.
     """
     schema = _polars_schema(table)
 
-    def scan(alike: Iterable[Path], is_of_today: bool) -> pl.LazyFrame:
+    def scan(alike: Iterable[Shard], is_of_today: bool) -> pl.LazyFrame:
         # Only a shard that was written with other columns may lack one. In any other a missing column is a damaged
         # name, and its values would silently be nulls.
         lenient: Any = (
             {} if is_of_today else {"missing_columns": "insert", "extra_columns": "ignore"}
         )
-        return pl.scan_parquet([*alike], glob=False, schema=schema, **lenient, **options)
+        paths = [shard.path for shard in alike]
+        return pl.scan_parquet(paths, glob=False, schema=schema, **lenient, **options)
 
     return pl.concat(
-        scan(alike, kind) for kind, alike in itertools.groupby(shards, shards.__getitem__)
+        scan(alike, is_of_today)
+        for is_of_today, alike in itertools.groupby(shards, lambda shard: shard.is_of_today)
     )
 
 
-def run_number(shards: Iterable[Path]) -> pl.Expr:
-    """The number of the run whose ``shard`` a row is from, counted in the order of these shards."""
+def run_number(shards: Iterable[Shard]) -> pl.Expr:
+    """Return the number of the run whose ``shard`` a row is from, counted in the order of these shards."""
     numbers: dict[Path, int] = {}
-    of_shard = {str(shard): numbers.setdefault(shard.parent, len(numbers)) for shard in shards}
+    of_shard = {
+        str(shard.path): numbers.setdefault(shard.path.parent, len(numbers)) for shard in shards
+    }
     return pl.col("shard").replace_strict(of_shard, return_dtype=pl.Int64)
 
 
-def whole_shards(runs: Sequence[Path], table: str) -> dict[Path, bool]:
-    """The shards of the runs' complete steps, each of them checked, and whether it has the columns of today."""
+def whole_shards(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
+    """Return the shards of the runs' complete steps, each of them checked."""
     try:
         return _checked(runs, table)
     except FileNotFoundError:
         return _checked(runs, table)  # a resume has removed some since they were listed
 
 
-def _checked(runs: Sequence[Path], table: str) -> dict[Path, bool]:
-    steps = {run: stored_steps(run) for run in runs}
-    for run, complete in steps.items():
-        if not complete:
-            raise UserError(f"{run} holds no complete step yet; train it for at least one step")
-        if complete[-1] > len(complete):
-            lost = next(step for step, stored in enumerate(complete, start=1) if step != stored)
-            raise UserError(
-                f"{run} has no labels or no rollouts of step {lost}, though it has step {complete[-1]}; {RESTORE}"
-            )
+def _checked(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
+    steps = {run: _complete_steps(run) for run in runs}
     shards = _as_they_are(steps, table)
     visits = _prompt_visits(table, shards)
     if table == "rollouts":
         labelled = _prompt_visits("labels", _as_they_are(steps, "labels"))
-        for (shard, *_), of_rollouts, of_labels in zip(shards, visits, labelled, strict=True):
+        for shard, of_rollouts, of_labels in zip(shards, visits, labelled, strict=True):
             if of_rollouts not in (None, of_labels):
                 raise UserError(
-                    f"{shard} lacks rollouts of its step's labels, or has others; {RESTORE}"
+                    f"{shard.path} lacks rollouts of its step's labels, or has others; {RESTORE}"
                 )
-    return {shard: is_of_today for shard, is_of_today, *_ in shards}
+    return shards
 
 
-def _as_they_are(
-    steps: Mapping[Path, list[int]], table: str
-) -> tuple[tuple[Path, bool, int, int], ...]:
-    """The shards of the steps of runs, each of them checked, with what changes when their bytes do."""
-    found = []
+def _complete_steps(run: Path) -> list[int]:
+    """Return the complete steps of a run, which must be 1, 2, … without a gap."""
+    steps = stored_steps(run)
+    if not steps:
+        raise UserError(f"{run} holds no complete step yet; train it for at least one step")
+    if steps[-1] > len(steps):
+        lost = next(step for step, stored in enumerate(steps, start=1) if step != stored)
+        raise UserError(
+            f"{run} has no labels or no rollouts of step {lost}, though it has step {steps[-1]}; {RESTORE}"
+        )
+    return steps
+
+
+def _as_they_are(steps: Mapping[Path, list[int]], table: str) -> tuple[Shard, ...]:
+    """Return the shards of the steps of runs, each of them checked."""
+    shards = []
     for run, complete in steps.items():
         of_run = run_id(run)
-        for shard in (shard_path(run / table, step) for step in complete):
-            is_of_today, status = check_shard(shard, table, of_run), shard.stat()
-            found.append((shard, is_of_today, status.st_mtime_ns, status.st_size))
-    return tuple(found)
+        shards += [Shard.at(shard_path(run / table, step), table, of_run) for step in complete]
+    return tuple(shards)
 
 
 @lru_cache(maxsize=8)
-def _prompt_visits(
-    table: str, shards: tuple[tuple[Path, bool, int, int], ...]
-) -> list[tuple[int, int] | None]:
-    """How many prompt visits each of these shards has, and a digest of them, where their rows can be a run's.
+def _prompt_visits(table: str, shards: tuple[Shard, ...]) -> list[tuple[int, int] | None]:
+    """Return how many prompt visits each of these shards has, and a digest of them; None where it has no rows.
 
-    They can if every shard has the step of its name and no prompt's visit comes twice in a run.
+    Refuse rows that cannot be a run's: a shard must have the step of its name, and no prompt's visit comes twice in a
+    run.
     """
-    step, of_labels = pl.col("step"), table == "labels"
-    is_twice = (
-        pl.struct("run", "prompt_id", "visit").is_duplicated() if of_labels else pl.lit(False)
-    )
+    facts = _facts_by_shard(table, shards)
+    of_shards = [(shard.path, facts.get(str(shard.path))) for shard in shards]
+    for path, row in of_shards:
+        number = step_of(path)
+        is_of_step = table == "rollouts"  # the labels of a step may stand alone
+        if row is not None:
+            is_of_step = (row["first"], row["last"], row["unknown"]) == (number, number, 0)
+        if not is_of_step:
+            raise UserError(f"{path} has no rows, or rows of another step; {RESTORE}")
+    for path, row in of_shards:
+        if row is not None and row["is_twice"]:
+            raise UserError(f"{path} has a prompt's visit twice; {RESTORE}")
+    return [None if row is None else (row["visits"], row["digest"]) for _, row in of_shards]
+
+
+def _facts_by_shard(table: str, shards: Sequence[Shard]) -> dict[str, dict[str, Any]]:
+    """Return of each shard that has rows: their steps, their prompt visits, and whether a visit comes twice."""
+    step, visit = pl.col("step"), pl.struct("prompt_id", "visit")
+    if table == "labels":
+        is_twice = pl.struct("run", "prompt_id", "visit").is_duplicated()
+        visits = visit
+    else:  # a visit has several rollouts
+        is_twice = pl.lit(False)
+        visits = visit.filter(pl.col("sample") == 0)
     # One query for all: a query costs more than a shard's rows, and a folder may have thousands of runs.
-    is_of_today = {shard: kind for shard, kind, *_ in shards}
-    rows = scan_shards(table, is_of_today, include_file_paths="shard")
-    is_visit = pl.lit(True) if of_labels else pl.col("sample") == 0
-    of_visits = pl.struct("prompt_id", "visit").filter(is_visit)
+    rows = scan_shards(table, shards, include_file_paths="shard")
     facts = (
-        rows.with_columns(pl.col("shard").cast(pl.Categorical), run=run_number(is_of_today))
+        rows.with_columns(pl.col("shard").cast(pl.Categorical), run=run_number(shards))
         .with_columns(is_twice.alias("is_twice"))
         .group_by("shard")
         .agg(
             step.min().alias("first"),
             step.max().alias("last"),
             step.null_count().alias("unknown"),
-            of_visits.len().alias("visits"),
-            of_visits.hash().sum().alias("digest"),  # the same in any order
+            visits.len().alias("visits"),
+            visits.hash().sum().alias("digest"),  # the same in any order
             pl.col("is_twice").any(),
         )
         .collect()
     )
-    rows_of = {row["shard"]: row for row in facts.iter_rows(named=True)}
-    found = [(shard, rows_of.get(str(shard))) for shard in is_of_today]
-    for shard, row in found:
-        number = step_of(shard)
-        is_of_step = row is not None and (row["first"], row["last"], row["unknown"]) == (
-            number,
-            number,
-            0,
-        )
-        if not is_of_step and (of_labels or row is not None):
-            raise UserError(f"{shard} has no rows, or rows of another step; {RESTORE}")
-    for shard, row in found:
-        if row is not None and row["is_twice"]:
-            raise UserError(f"{shard} has a prompt's visit twice; {RESTORE}")
-    return [None if row is None else (row["visits"], row["digest"]) for _, row in found]
+    return {row["shard"]: row for row in facts.iter_rows(named=True)}
 
 
 def check_shard(shard: Path, table: str, run: str = "") -> bool:
@@ -278,7 +301,7 @@ def explain_damage(error: BaseException, places: Iterable[Path]) -> str | None:
     for run, table in itertools.product((manifest.parent for manifest in manifests), _RECORDS):
         for shard in table_shards(run / table).values():
             try:
-                scan_shards(table, {shard: check_shard(shard, table)}).collect()
+                scan_shards(table, [Shard.at(shard, table)]).collect()
             except (UserError, FileNotFoundError):
                 continue  # it has its own sentence, or was removed meanwhile
             except (Exception, pl.exceptions.PanicException) as damage:

@@ -154,9 +154,9 @@ def read_rollout_steps(
 
     Errors are those of `scan_labels`.
     """
-    for shard, is_of_today in whole_shards([run], "rollouts").items():
-        if steps is None or step_of(shard) in steps:
-            yield scan_shards("rollouts", {shard: is_of_today}).select(columns).collect()
+    for shard in whole_shards([run], "rollouts"):
+        if steps is None or step_of(shard.path) in steps:
+            yield scan_shards("rollouts", [shard]).select(columns).collect()
 
 
 def stored_history(path: Path, judge: Judge) -> History:
