@@ -192,10 +192,11 @@ def launch(
     engine = _opened(make_engine, recipe, data, progress)
     for warning in [*run_warnings(recipe, data, kind), *engine.warnings]:
         progress.say(f"Warning: {warning}")
-    if resume:
-        writer = RunWriter.resume(path, recipe)
-    else:
-        writer = RunWriter.create(path, recipe, kind=kind, arm=arm)
+    writer = (
+        RunWriter.resume(path, recipe)
+        if resume
+        else RunWriter.create(path, recipe, kind=kind, arm=arm)
+    )
     with writer, Judge(ledger=path / GIVEN_UP, tolerance=recipe.data.tolerance) as judge:
         done = _rolled_back(writer, data, engine, progress, kind) if resume else 0
         history = stored_history(path, judge) if done else None

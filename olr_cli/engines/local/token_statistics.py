@@ -18,10 +18,8 @@ from olr_cli.engines.local.responses import self_certainty_of
 _FULL_TREE = 384
 """Nodes at which the next prompt begins another tree: attention computes all pairs of a tree's nodes, masked or not."""
 
-
 _MOST_NODES = 4096
 """Largest number of nodes in one tree."""
-
 
 MOST_SCORES = 2**28
 """Logits of one forward and backward pass: 1 GiB in float32, of which a pass needs about four; twice that where it
