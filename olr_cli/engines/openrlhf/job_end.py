@@ -40,53 +40,61 @@ class Process(NamedTuple):
 
 
 def end_of(error: BaseException, dead: Sequence[Process] = (), log: str = "") -> JobEnd:
-    """The end of a job by what ended it.
-
-    A death comes first: whatever the others complain of then, a connection or a file, follows from it.
+    """Return the end of a job by what ended it.
 
     Args:
         error: it may be wrapped by Ray.
         dead: the actors that have died, the first one first.
         log: what the job has printed.
     """
+    cause = cause_of(error)
+    match cause:
+        case JobStopped():
+            return JobEnd("stopped")
+        case Diverged():
+            return JobEnd("diverged", str(cause))
+        case UserError():
+            return JobEnd("user", str(cause))
+    # A death comes first: whatever the others complain of then, a connection or a file, follows from it.
+    if death := _death(cause, error, dead, log):
+        return JobEnd("worker", death)
+    if lack := _lack(cause, error):
+        return JobEnd("user", lack)
+    return JobEnd("bug", f"{type(cause).__name__}: {first_line(cause)}")
+
+
+def _death(
+    cause: BaseException, error: BaseException, dead: Sequence[Process], log: str
+) -> str | None:
+    """Return a sentence about a process of the job that died; None if none did."""
     from ray.exceptions import OutOfMemoryError
 
-    cause = cause_of(error)
-    if isinstance(cause, JobStopped):
-        return JobEnd("stopped")
-    if isinstance(cause, Diverged):
-        return JobEnd("diverged", str(cause))
-    if isinstance(cause, UserError):
-        return JobEnd("user", str(cause))
-    text = str(cause)
     if isinstance(cause, OutOfMemoryError):
-        return JobEnd(
-            "worker",
+        return (
             f"a node's own memory, not a GPU's, was nearly full, and Ray ended a process ({first_line(cause)}); end"
-            " what else runs there, or give the job a node with more memory",
+            " what else runs there, or give the job a node with more memory"
         )
     is_death = _DEATHS & {kind.__name__ for kind in type(cause).__mro__}
-    if dead or is_death or any(words in text for words in (*_LOST_RANK, _VLLM_START)):
-        died = dead[0] if dead else _process_in(str(error))
-        if died is None:
-            return JobEnd(
-                "worker",
-                f"a process of the job died, often for want of memory: {first_line(cause)}",
-            )
-        return JobEnd("worker", _last_words(died, str(error), log))
-    if "OutOfMemoryError" in type(cause).__name__ or "out of memory" in text:
-        return JobEnd(
-            "user",
+    signs = (*_LOST_RANK, _VLLM_START)
+    if not (dead or is_death or any(words in str(cause) for words in signs)):
+        return None
+    died = dead[0] if dead else _process_in(str(error))
+    if died is None:
+        return f"a process of the job died, often for want of memory: {first_line(cause)}"
+    return _last_words(died, str(error), log)
+
+
+def _lack(cause: BaseException, error: BaseException) -> str | None:
+    """Return a sentence about memory of a GPU, or a disk, that is full; None if neither is."""
+    if "OutOfMemoryError" in type(cause).__name__ or "out of memory" in str(cause):
+        return (
             f"a GPU ran out of memory ({first_line(cause)}); lower engine.micro_batch_samples if it was the update, and"
-            " engine.vllm_memory if it was vLLM",
+            " engine.vllm_memory if it was vLLM"
         )
-    if problem := disk_problem(cause) or disk_problem(
-        error
-    ):  # the latter has the text of what came before
-        return JobEnd(
-            "user", f"something could not be written ({first_line(cause)}): {problem}"
-        )
-    return JobEnd("bug", f"{type(cause).__name__}: {first_line(cause)}")
+    # The outer error has the text of what came before.
+    if problem := disk_problem(cause) or disk_problem(error):
+        return f"something could not be written ({first_line(cause)}): {problem}"
+    return None
 
 
 def cause_of(error: BaseException) -> BaseException:
@@ -99,38 +107,42 @@ def cause_of(error: BaseException) -> BaseException:
 
 
 def _process_in(text: str) -> Process | None:
-    """The process that an error of Ray names: the innermost one, where it was handed on."""
+    """Return the process that an error of Ray names: the innermost one, where it was handed on."""
     named = re.findall(
         r"class_name: (\w+).*?pid: (\d+)|ray::(\w+)\S* \(pid=(\d+)", text, re.DOTALL
     )
-    return (
-        Process(named[-1][0] or named[-1][2], int(named[-1][1] or named[-1][3]))
-        if named
-        else None
-    )
+    if not named:
+        return None
+    actor, actor_number, task, task_number = named[-1]
+    return Process(actor or task, int(actor_number or task_number))
 
 
 def _last_words(died: Process, text: str, log: str) -> str:
-    """A sentence about a process that died, with what it said last.
+    """Return a sentence about a process that died, with what it printed last.
 
     That is the first of its last exceptions, since vLLM's processes hand one on in words of their own; else the last
     line.
     """
-    lines = [_LINE_OF_PROCESS.match(line) for line in _COLOUR.sub("", log).splitlines()]
-    said = [line["said"] for line in lines if line and int(line["process"]) == died.number]
+    printed = _printed_by(died, log)
     exceptions = [
         raised["said"]
-        for line in said[-_LINES_OF_AN_END:]
-        if (raised := _EXCEPTION.match(line))
+        for raised in map(_EXCEPTION.match, printed[-_LINES_OF_AN_END:])
+        if raised
     ]
     who = f"{died.name} (process {died.number})"
-    if _VLLM_START in text or any(_VLLM_START in raised for raised in exceptions):
+    if any(_VLLM_START in sentence for sentence in (text, *exceptions)):
         who = f"vLLM did not start, often for too high or low an engine.vllm_memory: {who}"
     if exceptions:
         _, is_users, sentence = exceptions[0].partition("UserError: ")
         if is_users:  # raised where an actor is made, and Ray has kept its text alone
             return sentence
         return f"{who} died of {exceptions[0][:300].rstrip('.')}"
-    words = [line for line in said if "Warning" not in line]
+    words = [line for line in printed if "Warning" not in line]
     last = f"; its last line: {words[-1][:300]}" if words else ""
     return f"{who} was killed, often for want of memory{last}"
+
+
+def _printed_by(process: Process, log: str) -> list[str]:
+    """Return the lines of a job's log that one of its processes printed."""
+    lines = map(_LINE_OF_PROCESS.match, _COLOUR.sub("", log).splitlines())
+    return [line["said"] for line in lines if line and int(line["process"]) == process.number]
