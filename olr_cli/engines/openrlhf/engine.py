@@ -105,6 +105,27 @@ def _departures(recipe: Recipe) -> list[str]:
     return sentences
 
 
+def _parser_here(engine: OpenRlhfEngine, missing: list[str] | None) -> ArgumentParser | None:
+    """Return OpenRLHF's parser, after making sure that its packages are here; None if it is among what is missing."""
+    parser = None
+    with noting(missing):
+        require_openrlhf()
+        parser = openrlhf_parser()
+        if engine.device == "cpu":
+            require_vllm_cpu()
+    return parser
+
+
+def _check_machine(recipe: Recipe, missing: list[str] | None) -> None:
+    """Make sure that the GPUs are there, and that kernels can be compiled where no cluster does it."""
+    has_cluster = cluster_address(recipe) is not None
+    with noting(missing):
+        check_gpus(recipe, None if has_cluster else torch.cuda.device_count())
+    if not has_cluster:
+        with noting(missing):
+            require_unlocked()
+
+
 class OpenRlhfRunner:
     """Ray, vLLM and DeepSpeed through OpenRLHF (see `olr_cli.engines.run.Engine`)."""
 
@@ -114,24 +135,13 @@ class OpenRlhfRunner:
         """Check everything that can be checked before Ray starts; `missing` is as for `engine_of`."""
         self._recipe, self._data = recipe, data
         self._engine = engine_section(recipe, OpenRlhfEngine)
-        self._parser: ArgumentParser | None = None
-        with noting(missing):
-            require_openrlhf()
-            self._parser = openrlhf_parser()
-            if self._engine.device == "cpu":
-                require_vllm_cpu()
+        self._parser = _parser_here(self._engine, missing)
         check_flags(recipe, self._parser)
         with noting(missing):
             require_packages(recipe)
         check_batches(recipe, len(data.train.prompts), len(data.views))
         check_precision(recipe)
-        with noting(missing):
-            check_gpus(
-                recipe, torch.cuda.device_count() if cluster_address(recipe) is None else None
-            )
-        if cluster_address(recipe) is None:  # else other machines compile
-            with noting(missing):
-                require_unlocked()
+        _check_machine(recipe, missing)
         self._attention = "flash_attention_2"  # which is what is missing, if anything is
         with noting(missing):
             self._attention = attention_of(recipe, has_flash_attention=has_flash_attention())
@@ -146,19 +156,20 @@ class OpenRlhfRunner:
         self._texts: dict[View, list[str]] = {}
         self._held_out: dict[str, list[str]] = {}
         if self._model.tokenizer is not None:
-            prompt_text.ChatFormat.of(recipe).put_into(self._model.tokenizer)
-            with at("train.stop"):
-                prompt_text.stop_ids(self._model.tokenizer, recipe.train.stop)
-            for view in data.views:
-                self._texts[view] = self._model.texts(
-                    data.train.prompts, recipe, view, data.day
-                )
-            for prefix, held_out in data.held_out.items():
-                self._held_out[prefix] = self._model.texts(
-                    held_out.prompts, recipe, day=data.day
-                )
+            self._render_prompts()
         if self._parser is not None:
             check_arguments(self._flags(Path("runs", recipe.name), 0), self._parser)
+
+    def _render_prompts(self) -> None:
+        """Keep every prompt as text, and make sure that it fits and that the stop texts can be found."""
+        model, recipe, data = self._model, self._recipe, self._data
+        prompt_text.ChatFormat.of(recipe).put_into(model.tokenizer)
+        with at("train.stop"):
+            prompt_text.stop_ids(model.tokenizer, recipe.train.stop)
+        for view in data.views:
+            self._texts[view] = model.texts(data.train.prompts, recipe, view, data.day)
+        for prefix, held_out in data.held_out.items():
+            self._held_out[prefix] = model.texts(held_out.prompts, recipe, day=data.day)
 
     @property
     def facts(self) -> dict[str, Any]:
