@@ -78,36 +78,47 @@ def train(
 ) -> None:
     """Train a policy with the settings of a recipe."""
     from olr_cli.recipe.layers import expand_sweep, load_recipe
+
+    if recipe is None:
+        recipe = _recipe_of_run(storage)
+    _require_fitting(recipes, storage)
+    if recipes.sweep:
+        _sweep(recipe, recipes, storage, context.obj)
+        return
+    alone = load_recipe(recipe, recipes.set_)
+    if alone.sweep is not None:
+        raise UserError(
+            f"{recipe} is a sweep of {len(expand_sweep(recipe, recipes.set_))} runs; add --sweep"
+        )
+    run_dir, resume, dry_run, as_json = storage
+    _train_one(alone, run_dir, resume=resume, dry_run=dry_run, as_json=as_json)
+
+
+def _recipe_of_run(storage: Storage) -> str:
+    """Return the recipe file of the run that is resumed, where no recipe is named."""
     from olr_cli.runs.directory import read_recipe
 
-    settings, sweep, index, jobs = recipes
-    run_dir, resume, dry_run, json = storage
-    if recipe is None:
-        if not resume or run_dir is None:
-            raise UserError(
-                "name a recipe (`olr recipes ls` lists those that come with olr), or continue a run with --resume"
-                " --run-dir DIR (`olr runs` lists the runs)"
-            )
-        read_recipe(run_dir)
-        recipe = str(run_dir / "recipe.yaml")
+    if not storage.resume or storage.run_dir is None:
+        raise UserError(
+            "name a recipe (`olr recipes ls` lists those that come with olr), or continue a run with --resume"
+            " --run-dir DIR (`olr runs` lists the runs)"
+        )
+    read_recipe(storage.run_dir)
+    return str(storage.run_dir / "recipe.yaml")
+
+
+def _require_fitting(recipes: Recipes, storage: Storage) -> None:
+    """Refuse options that do not go together."""
+    _, sweep, index, jobs = recipes
     for option, value in {"--index": index, "--jobs": jobs}.items():
         if value is not None and not sweep:
             raise UserError(f"{option} goes with --sweep")
     if index is not None and jobs is not None:
         raise UserError("--index trains one run of the sweep; leave --jobs out")
-    if not sweep:
-        alone = load_recipe(recipe, settings)
-        if alone.sweep is not None:
-            raise UserError(
-                f"{recipe} is a sweep of {len(expand_sweep(recipe, settings))} runs; add --sweep"
-            )
-        _train_one(alone, run_dir, resume=resume, dry_run=dry_run, as_json=json)
-        return
-    if resume:
+    if sweep and storage.resume:
         raise UserError("--sweep resumes automatically; leave --resume out")
-    if json and index is None and not dry_run:
+    if sweep and storage.json and index is None and not storage.dry_run:
         raise UserError("--json shows one run; choose one of the sweep's with --index")
-    _sweep(recipe, recipes, storage, context.obj)
 
 
 def _sweep(
