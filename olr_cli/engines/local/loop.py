@@ -101,7 +101,9 @@ def train(
         for step in schedule.after(run.done):
             clock = begin_step(policy)
             with end.stopping_if_diverged(step, failed=step - 1):
-                sampled, rollouts = roll_out(run, policy, token_ids, schedule, step, clock)
+                sampled, rollouts = roll_out(
+                    run, policy, token_ids, schedule=schedule, step=step, clock=clock
+                )
                 decided = run.supervisor.supervise(rollouts, clock.measure)
                 advantages, trains = advantages_and_trains(decided, views)
                 with clock.measure("update"):
@@ -115,6 +117,7 @@ def roll_out(
     run: Attempt,
     policy: Policy,
     token_ids: Sequence[TokenIds],
+    *,
     schedule: Schedule,
     step: int,
     clock: Stopwatch,
