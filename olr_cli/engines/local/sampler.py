@@ -196,6 +196,11 @@ def _extend(
 
     A row that rollouts continue in different ways becomes several. Rows that none continues leave the context once they
     are half of it: moving keys and values costs about as much as the rows that are saved.
+
+        rollout             0    1    2    3
+        its row before      r0   r0   r0   r2        r1: all of its rollouts have ended
+        its token           a    b    a    a
+        its row after       0    1    0    2         next_rows_B: a row for each pair, (r0, a), (r0, b), (r2, a)
     """
     D, V = context.logits_BV.shape
     if policy.shares_texts:
@@ -226,7 +231,12 @@ def _draw(pi_DV: Tensor, rows_B: Tensor, uniform_B: NDArray[np.float64]) -> Tens
     threshold_B: Tensor = (
         torch.from_numpy(uniform_B).to(pi_DV.device) * cumulative_DV[rows_B, -1]
     )
-    # The rollouts of a row side by side: the column of each is its place among them.
+    # One search serves all rollouts of a row, which stand side by side: the column of each is its place among them.
+    #
+    #     rollout         0  1  2  3  4              threshold_DM    of rollouts
+    #     rows_B          1  0  1  1  0      ──►     row 0           1  4  -
+    #     columns_B       0  0  1  2  1              row 1           0  2  3
+    #
     by_row_B = rows_B.argsort(stable=True)
     counts_D = rows_B.bincount(minlength=len(pi_DV))
     starts_D = counts_D.cumsum(0) - counts_D
