@@ -16,9 +16,10 @@ from olr_cli.data.prompts import Prompt, View
 from olr_cli.engines.digests import weights_digest
 from olr_cli.engines.local.checkpoint import load_trainer
 from olr_cli.engines.local.grpo import Grpo
+from olr_cli.engines.local.loading import device_of
 from olr_cli.engines.local.loop import train
 from olr_cli.engines.local.lora import LoraPolicy
-from olr_cli.engines.local.policy import Policy, device_of
+from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.models import model_location
 from olr_cli.engines.prompt_text import (
     ChatFormat,

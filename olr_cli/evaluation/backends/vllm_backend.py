@@ -25,7 +25,7 @@ from transformers import GenerationConfig
 
 from olr_cli.answers import ResponseTexts
 from olr_cli.engines.digests import model_digest
-from olr_cli.engines.local.policy import end_ids
+from olr_cli.engines.local.loading import end_ids
 from olr_cli.engines.models import (
     context_length,
     loading,
