@@ -10,9 +10,10 @@ from typing import Any
 import pyarrow as pa
 
 from olr_cli.answers import is_placeholder
-from olr_cli.api import DATA_SOURCE, OnlineLabelRefinement, RecipeSource
+from olr_cli.api import OnlineLabelRefinement, RecipeSource
 from olr_cli.data.chat import Message
 from olr_cli.data.check import label_notes
+from olr_cli.data.external_prompts import DATA_SOURCE
 from olr_cli.data.prompt_files import read_rows
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.questions import normal_question
