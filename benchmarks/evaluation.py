@@ -31,7 +31,8 @@ from typing import Any
 from label_update import mixed
 
 from olr_cli.engines.models import is_builtin, policy_path
-from olr_cli.evaluation.backends import BackendOptions, GenerationRequest
+from olr_cli.evaluation.backends import BackendOptions
+from olr_cli.evaluation.backends.backend import GenerationRequest
 from olr_cli.evaluation.backends.vllm_backend import VllmBackend
 from olr_cli.evaluation.benchmark import read_benchmark
 from olr_cli.evaluation.evaluate import Progress, evaluate

@@ -44,8 +44,8 @@ from olr_cli.data.external_prompts import (
 )
 from olr_cli.data.labels import golds_of, read_cells
 from olr_cli.data.prompts import SENTINEL, NoiseType, Prompt, in_percent
-from olr_cli.data.rows import Origins
 from olr_cli.data.sets import sentinel_type
+from olr_cli.data.values import Origins
 from olr_cli.data.verified import VerifiedLabels
 from olr_cli.errors import UserError, at
 from olr_cli.grouping import gathered

@@ -10,7 +10,7 @@ from olr_cli.data.labels import label_of, read_cells
 from olr_cli.data.prompt_files import implied_mark
 from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt
 from olr_cli.data.questions import QuestionIds
-from olr_cli.data.rows import Origins
+from olr_cli.data.values import Origins
 from olr_cli.errors import UserError, shortened
 
 DATA_SOURCE = "external"

@@ -16,7 +16,7 @@ from olr_cli.answers import Judge, Verdict, unscorable
 from olr_cli.engines.digests import model_digest
 from olr_cli.engines.prompt_text import no_template
 from olr_cli.errors import printable
-from olr_cli.evaluation.backends import Backend, GenerationRequest
+from olr_cli.evaluation.backends.backend import Backend, GenerationRequest
 from olr_cli.evaluation.plan import Evaluation
 from olr_cli.evaluation.pool import PooledProblem, Recorder, pool_of
 from olr_cli.evaluation.scores import Score

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -14,14 +15,13 @@ from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.room import free_memory, rows_in
 from olr_cli.engines.local.sampler import sample
 from olr_cli.engines.prompt_text import ChatFormat
-from olr_cli.evaluation.backends import (
-    Backend,
-    BackendOptions,
-    GenerationRequest,
-)
+from olr_cli.evaluation.backends.backend import Backend, GenerationRequest
 from olr_cli.grouping import gathered
 from olr_cli.recipe.sampling import Sampling
 from olr_cli.supervision import Rollout
+
+if TYPE_CHECKING:
+    from olr_cli.evaluation.backends import BackendOptions
 
 CPU_MEMORY = 2 * 1024**3
 """Bytes that a batch may take on a CPU; on a GPU it is half of what is free."""
