@@ -341,22 +341,14 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
             tables = run.store(number, labels, rollouts)
         counts = (sum(part.timeouts for part in parts), sum(part.undecided for part in parts))
         metrics = step_metrics(*tables, *counts)
-        times = {
-            name: seconds
-            for name, seconds in self._clock.metrics().items()
-            if name != "time/step"
-        }
+        times = self._clock.metrics()
+        times.pop("time/step", None)
         self._step = number
         epoch = max(labels["visit"])
         self._epoch = max(self._epoch, epoch)
         self._pending = (number, epoch, {**metrics, **times})
-        if number == 1 and metrics["rollout/missing_answers"] > 0.9:
-            read = reading_more(rollouts["response"][:100]) or ""
-            logging.getLogger(__name__).warning(
-                "%.0f%% of the responses have no answer; data.extractor may be wrong. %s",
-                100 * metrics["rollout/missing_answers"],
-                read,
-            )
+        if number == 1:
+            _warn_if_unread(metrics["rollout/missing_answers"], rollouts["response"])
         return metrics
 
     def grade(
@@ -567,6 +559,16 @@ def _recipe_tree(
     name = tree.get("name") or run_dir.name or "external"
     engine = {"name": "external", "trainer": trainer}
     return {**tree, "name": name, "data": data, "model": model, "engine": engine}
+
+
+def _warn_if_unread(missing: float, responses: Sequence[str]) -> None:
+    """Log a warning if hardly any response has an answer that is read; `missing` is their share without one."""
+    if missing > 0.9:
+        logging.getLogger(__name__).warning(
+            "%.0f%% of the responses have no answer; data.extractor may be wrong. %s",
+            100 * missing,
+            reading_more(responses[:100]) or "",
+        )
 
 
 def _joined(parts: Sequence[Columns]) -> Columns:
