@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -144,15 +144,10 @@ def _sweep(
     elif dry_run:
         show_dry_run(sweep_answer(runs, folder), as_json=as_json)
     else:
-        words = ["train", recipe, *_settings(settings), "--sweep", "--run-dir", str(folder)]
+        overrides = [word for setting in settings for word in ("--set", setting)]
+        words = ["train", recipe, *overrides, "--sweep", "--run-dir", str(folder)]
         train_one = partial(_be_olr, program, words)
         raise typer.Exit(train_all(runs, folder, jobs or 1, train_one))
-
-
-def _settings(settings: list[str]) -> Iterator[str]:
-    """Yield the words of `--set` options."""
-    for setting in settings:
-        yield from ("--set", setting)
 
 
 def _be_olr(program: Callable[[], None], words: list[str], number: int) -> None:
