@@ -1,7 +1,13 @@
 """GRPO's loss (R17), formula by formula: to be read beside the paper's objective of GRPO.
 
-    loss = mean over response tokens of
-           clipped surrogate(log pi, A)  +  kl_weight * KL  -  penalty_weight * entropy of pi
+    paper, to be maximised    E[ CLIP(A pi / pi_old, epsilon)  -  beta * KL(pi || pi_ref) ]
+
+    loss, to be minimised     mean over response tokens of
+                              clipped surrogate(log pi, A)  +  kl_weight * KL  -  penalty_weight * entropy of pi
+
+    CLIP                      minus `clipped_surrogate`; epsilon is `train.clip`
+    KL                        `k3_divergence`, an estimate from each sampled token; beta is `train.kl_weight`
+    a token's sum             `token_losses`
 
 Either every token weighs alike in that mean, or every response does (`token_weights`).
 
