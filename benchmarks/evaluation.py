@@ -31,7 +31,8 @@ from typing import Any
 from label_update import mixed
 
 from olr_cli.engines.models import is_builtin, policy_path
-from olr_cli.evaluation.backends import BackendOptions, GenerationRequest, Sampling
+from olr_cli.evaluation.backends import BackendOptions
+from olr_cli.evaluation.backends.backend import GenerationRequest
 from olr_cli.evaluation.backends.vllm_backend import VllmBackend
 from olr_cli.evaluation.benchmark import read_benchmark
 from olr_cli.evaluation.evaluate import Progress, evaluate
@@ -39,6 +40,7 @@ from olr_cli.evaluation.plan import Evaluation, EvaluationRequest
 from olr_cli.evaluation.pool import pool_of
 from olr_cli.evaluation.record import Task
 from olr_cli.evaluation.store import EvaluationStore, Target
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.supervision import Rollout
 
 SHAPES = {"once": (600, 1), "four": (150, 4), "many": (30, 32)}

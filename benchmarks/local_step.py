@@ -38,6 +38,7 @@ from olr_cli.engines.models import policy_path
 from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.recipe.layers import load_recipe
 from olr_cli.recipe.methods import METHODS
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.recipe.sections import TrainSection
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import Progress
@@ -163,7 +164,7 @@ class Steps:
             self.policy,
             ids,
             np.array(draws, dtype=np.uint64),
-            max_new_tokens=self.setting.max_new_tokens,
+            Sampling(1.0, self.setting.max_new_tokens),
         )
         rewards_PG = torch.tensor(
             [[reward(text) for text in texts] for texts in sampled.texts_PG]

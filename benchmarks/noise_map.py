@@ -22,12 +22,13 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.ticker import FixedLocator
 
 from olr_cli import tables
-from olr_cli.analysis.arms import Run, find_runs, group
+from olr_cli.analysis.arms import find_runs, group
 from olr_cli.analysis.figures import style
 from olr_cli.analysis.figures.sheet import Chart, Sheet, save
 from olr_cli.analysis.tables.arms_table import arms_table
 from olr_cli.errors import UserError
 from olr_cli.runs.metrics import read_metrics
+from olr_cli.runs.stored import Run
 from olr_cli.tables import Block, Column, Row, Table
 
 CLEAN = "clean"

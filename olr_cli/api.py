@@ -34,15 +34,22 @@ from olr_cli.answers import (
     verdicts,
     with_opened,
 )
-from olr_cli.data.chat import Message, completion_text, ending, prompt_messages
-from olr_cli.data.labels import golds_of, label_of, read_cells
-from olr_cli.data.prompt_files import implied_mark
-from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt, in_percent
-from olr_cli.data.questions import QuestionIds
+from olr_cli.answers.graded import SENTINEL
+from olr_cli.data.chat import Message, completion_text, ending
+from olr_cli.data.external_prompts import (
+    DATA_SOURCE,
+    Chat,
+    ExternalPrompts,
+    require_same,
+    turns_of_prompt,
+)
+from olr_cli.data.labels import golds_of, read_cells
+from olr_cli.data.prompts import NoiseType, Prompt, in_percent
 from olr_cli.data.sets import sentinel_type
 from olr_cli.data.values import Origins
 from olr_cli.data.verified import VerifiedLabels
-from olr_cli.errors import UserError, at, shortened
+from olr_cli.errors import UserError, at
+from olr_cli.grouping import gathered
 from olr_cli.recipe.layers import find_recipe, overlay, read_tree, validate
 from olr_cli.recipe.methods import OlrMethod
 from olr_cli.recipe.schema import changed_keys
@@ -103,15 +110,9 @@ __all__ = [
     "replace_by_majority",
 ]
 
-DATA_SOURCE = "external"
-"""Of prompts whose trainer names none."""
-
 PathName: TypeAlias = str | os.PathLike[str]
 RecipeSource: TypeAlias = Mapping[str, Any] | PathName
 """Keys of a recipe as nested mappings, or the name of a recipe file."""
-
-Chat: TypeAlias = Sequence[Mapping[str, Any]]
-"""Messages as {role, content}; the content is text, or a list of parts of which those with text count."""
 
 _OF_SECTIONS: dict[str, set[str]] = {
     **{"data": {"extractor", "verified"}, "noise": {"", "type", "draw"}},
@@ -208,11 +209,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         self._step = self._epoch = 0
         self._decided: list[Decided] = []
         self._clock = Stopwatch()
-        self._ids: dict[
-            tuple[Message, ...], str
-        ] = {}  # of prompts, several of which may ask one question
-        self._taken_ids: set[str] = set()
-        self._new_ids = QuestionIds()
+        self._prompts = ExternalPrompts()
         self._pending: tuple[int, int, dict[str, float]] | None = None
         self._supervisor = self._make_supervisor(Judge(tolerance=self.recipe.data.tolerance))
 
@@ -264,41 +261,24 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
             noise_types: N of clean, inactive, active, active_frozen; by default what label and true answer say.
             step: the number of this step, to make sure that none is lost or repeated.
         """
-        size = len(prompts)
-        if true_answers is not None:
-            true_answers = read_cells(
-                label_of, true_answers, Origins("the call"), "true_answers"
-            )
-        known_of = {
-            "prompt_ids": prompt_ids,
-            "true_answers": true_answers,
-            "noise_types": noise_types,
-        }
-        columns: dict[str, Sequence[Any]] = {
-            "labels": read_cells(label_of, labels, Origins("the call"), "labels"),
-            **{
-                name: [None] * size if column is None else column
-                for name, column in known_of.items()
-            },
-        }
-        for name, column in {"completions": completions, **columns}.items():
-            if len(column) != size:
-                raise UserError(
-                    f"{size} prompts and {len(column)} {name} were given; give one of each a completion"
-                )
-        by_id: dict[str, Prompt] = {}
-        places: dict[str, list[int]] = {}
-        known: dict[Any, Prompt] = {}
-        rows = zip(map(_messages, prompts), *columns.values(), strict=True)
-        for place, row in enumerate(rows):
-            made = known.get(row) or known.setdefault(row, self._prompt(*row))
-            _require_same(by_id.setdefault(made.prompt_id, made), made)
-            places.setdefault(made.prompt_id, []).append(place)
+        of_completions = self._prompts.of_call(
+            prompts,
+            completions,
+            labels,
+            prompt_ids=prompt_ids,
+            true_answers=true_answers,
+            noise_types=noise_types,
+            noise_type_of_sentinel=sentinel_type(self.recipe),
+        )
+        by_id = {prompt.prompt_id: prompt for prompt in of_completions}
+        places = gathered(
+            (prompt.prompt_id, place) for place, prompt in enumerate(of_completions)
+        )
         groups = [
             (by_id[name], [completions[place] for place in places[name]]) for name in places
         ]
         decided = self.supervise(groups, step=step)
-        rewards, trains = [0.0] * size, [True] * size
+        rewards, trains = [0.0] * len(prompts), [True] * len(prompts)
         # Decisions come group by group; each belongs to the place where its completion stood in the call.
         for one, place in enumerate(chain.from_iterable(places.values())):
             rewards[place], trains[place] = decided.rewards[one], decided.trains[one]
@@ -363,22 +343,14 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
             tables = run.store(number, labels, rollouts)
         counts = (sum(part.timeouts for part in parts), sum(part.undecided for part in parts))
         metrics = step_metrics(*tables, *counts)
-        times = {
-            name: seconds
-            for name, seconds in self._clock.metrics().items()
-            if name != "time/step"
-        }
+        times = self._clock.metrics()
+        times.pop("time/step", None)
         self._step = number
         epoch = max(labels["visit"])
         self._epoch = max(self._epoch, epoch)
         self._pending = (number, epoch, {**metrics, **times})
-        if number == 1 and metrics["rollout/missing_answers"] > 0.9:
-            read = reading_more(rollouts["response"][:100]) or ""
-            logging.getLogger(__name__).warning(
-                "%.0f%% of the responses have no answer; data.extractor may be wrong. %s",
-                100 * metrics["rollout/missing_answers"],
-                read,
-            )
+        if number == 1:
+            _warn_if_unread(metrics["rollout/missing_answers"], rollouts["response"])
         return metrics
 
     def grade(
@@ -399,7 +371,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         sources = [DATA_SOURCE] * len(golds) if data_sources is None else data_sources
         turns: list[tuple[Message, ...]] = [()] * len(golds)
         if prompts is not None:
-            turns = [_messages(prompt) for prompt in prompts]
+            turns = [turns_of_prompt(prompt) for prompt in prompts]
         answers = [
             read_answer(
                 _rollout(completion, of_one).response,
@@ -444,7 +416,6 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         self._step = state["step"]
         if state["run"] is not None:
             self._resume(state["run"])
-        self._taken_ids = set(self._ids.values())
 
     def close(self, status: Status = "finished") -> None:
         """Write what is pending, note in the manifest how the run ended, and let the run directory go.
@@ -525,7 +496,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
                 run.read_prompts(self._verified.mark)
             run.begin(after=self._step, facts={"engine": self._trainer})
             lock.pop_all()  # `close` lets it go
-        self._ids |= {prompt.messages: name for name, prompt in run.prompts.items()}
+        self._prompts.continue_with(run.prompts.values())
         self._run, self._run_id = run, read_manifest(run.path)["id"]
         judge = Judge(ledger=run.path / GIVEN_UP, tolerance=self.recipe.data.tolerance)
         history = stored_history(run.path, judge) if self._step else None
@@ -539,34 +510,6 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         self._pending = None
 
     # Prompts ------------------------------------------------------------------------------------------------------
-
-    def _prompt(
-        self,
-        messages: tuple[Message, ...],
-        label: str | None,
-        name: str | None,
-        true: str | None,
-        kind: NoiseType | None,
-    ) -> Prompt:
-        """A prompt of the caller's values."""
-        if kind is not None and kind not in NOISE_TYPES:
-            raise UserError(f"the noise type '{kind}' is not one of {', '.join(NOISE_TYPES)}")
-        if kind is None and (true is not None or label == SENTINEL):
-            kind, true = implied_mark(label, true, sentinel_type(self.recipe))
-        elif kind == "clean" and true is None:
-            true = label
-        name = self._name(messages) if name is None else str(name)
-        return Prompt(name, messages, label, true, kind, DATA_SOURCE)
-
-    def _name(self, messages: tuple[Message, ...]) -> str:
-        """The id of a prompt that comes without one."""
-        if messages not in self._ids:
-            name = self._new_ids.next(messages)
-            while name in self._taken_ids:  # before a resume
-                name = self._new_ids.next(messages)
-            self._ids[messages] = name
-            self._taken_ids.add(name)
-        return self._ids[messages]
 
     def _require_groups(
         self, groups: Sequence[tuple[Prompt, Sequence[Any]]], marked: Sequence[Prompt]
@@ -590,7 +533,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
                     f"prompt {prompt.prompt_id} has no label, which method {self.recipe.method.name} needs; fill it in"
                     " or leave the prompt out"
                 )
-            _require_same(known.get(prompt.prompt_id, prompt), prompt)
+            require_same(known.get(prompt.prompt_id, prompt), prompt)
 
 
 def _recipe_tree(
@@ -620,29 +563,14 @@ def _recipe_tree(
     return {**tree, "name": name, "data": data, "model": model, "engine": engine}
 
 
-def _require_same(before: Prompt, now: Prompt) -> None:
-    pairs = {
-        "labels": (before.given_label, now.given_label),
-        "true answers": (before.true_answer, now.true_answer),
-        "noise types": (before.noise_type, now.noise_type),
-    }
-    changed = {what: pair for what, pair in pairs.items() if pair[0] != pair[1]}
-    if before.messages != now.messages:
-        changed["texts"] = before.messages[-1].content, now.messages[-1].content
-    for what, (old, new) in changed.items():
-        raise UserError(
-            f"prompt {now.prompt_id} has two {what}, '{shortened(str(old))}' and '{shortened(str(new))}'; give two"
-            " questions two prompt_ids"
+def _warn_if_unread(missing: float, responses: Sequence[str]) -> None:
+    """Log a warning if hardly any response has an answer that is read; `missing` is their share without one."""
+    if missing > 0.9:
+        logging.getLogger(__name__).warning(
+            "%.0f%% of the responses have no answer; data.extractor may be wrong. %s",
+            100 * missing,
+            reading_more(responses[:100]) or "",
         )
-
-
-def _messages(prompt: str | Chat) -> tuple[Message, ...]:
-    turns = prompt_messages(prompt if isinstance(prompt, str) else list(prompt))
-    if turns is None:
-        raise UserError(
-            f"a prompt is neither text nor a list of messages with role and content: {shortened(repr(prompt))}"
-        )
-    return turns
 
 
 def _joined(parts: Sequence[Columns]) -> Columns:

@@ -25,7 +25,7 @@ from olr_cli.analysis.arms import Arm, find_runs, group
 from olr_cli.analysis.figures import charts_of
 from olr_cli.analysis.replay import label_tables
 from olr_cli.answers import RULES
-from olr_cli.data.prompts import SENTINEL
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.recipe.layers import validate
 from olr_cli.recipe.methods import OlrMethod
 from olr_cli.recipe.schema import Recipe

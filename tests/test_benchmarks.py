@@ -12,7 +12,8 @@ from olr_cli.analysis.replay import label_tables
 from olr_cli.answers import Judge
 from olr_cli.runs.directory import read_manifest, read_recipe
 from olr_cli.runs.metrics import read_metrics
-from olr_cli.runs.store import scan_labels, scan_rollouts, stored_steps
+from olr_cli.runs.shards import stored_steps
+from olr_cli.runs.store import scan_labels, scan_rollouts
 
 SMALL = {"prompts": 60, "visits": 10, "prompts_per_step": 20, "response_characters": 80}
 

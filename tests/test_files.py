@@ -13,8 +13,8 @@ from cases import each, refusal
 
 from olr_cli.answers import Judge
 from olr_cli.data.table_files import matching_files, read_table
+from olr_cli.engines.digests import model_digest
 from olr_cli.errors import UserError
-from olr_cli.evaluation.backends import model_digest
 from olr_cli.files import (
     disk_problem,
     naming_the_disks_error,

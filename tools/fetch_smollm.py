@@ -51,10 +51,10 @@ def fetch(out: Path, source: Path | None = None) -> dict[str, str]:
         weights = _weights_file(source or _download(Path(folder)), Path(folder))
         print("converting it to float32 (half a minute)")
         policy = _load(weights)
-    from olr_cli.engines.local.policy import digest
+    from olr_cli.engines.digests import weights_digest
 
     versions = {package: metadata.version(package) for package in ("transformers", "gguf")}
-    record = {**ORIGIN, **versions, "digest": digest(policy.model)}
+    record = {**ORIGIN, **versions, "digest": weights_digest(policy.model)}
     out.mkdir(parents=True, exist_ok=True)
     policy.save(out)
     (out / "weights.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")

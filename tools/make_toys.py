@@ -25,9 +25,11 @@ from torch.nn import functional as F
 
 from olr_cli.answers.extraction import extract
 from olr_cli.data.arithmetic import OPERATIONS, Expression, KindName, expressions, split_members
-from olr_cli.engines.local.policy import Policy, digest
+from olr_cli.engines.digests import weights_digest
+from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import sample
 from olr_cli.engines.models import policy_path
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.seeding import key, uniform
 
 STEPS = 2000
@@ -241,9 +243,7 @@ def held_out_accuracy(policy: Policy, mixture: Mixture) -> tuple[float, float]:
             ],
             dtype=np.uint64,
         )
-        sampled = sample(
-            policy, prompts, keys_PG, max_new_tokens=MAX_ANSWER_TOKENS, temperature=temperature
-        )
+        sampled = sample(policy, prompts, keys_PG, Sampling(temperature, MAX_ANSWER_TOKENS))
         right = [
             extract(text, "reversed_digits") == str(expression.answer)
             for expression, texts in zip(held_out, sampled.texts_PG, strict=True)
@@ -267,7 +267,7 @@ def make_toy(name: str, out: Path, seed: int = 0, steps: int = STEPS) -> dict[st
         "threads": THREADS,
         "torch": torch.__version__,
         "transformers": transformers.__version__,
-        "digest": digest(policy.model),
+        "digest": weights_digest(policy.model),
         "avg_at_8": avg_at_8,
         "greedy": greedy,
         "held_out_prompts": HELD_OUT_PROMPTS,

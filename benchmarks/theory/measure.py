@@ -17,7 +17,7 @@ import polars as pl
 from benchmarks.theory import formulas
 from olr_cli.analysis.arms import Arm
 from olr_cli.analysis.frame import frame
-from olr_cli.data.prompts import SENTINEL
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.recipe.methods import OlrMethod
 from olr_cli.runs.store import scan_rollouts
 from olr_cli.runs.stored import Run

@@ -38,13 +38,15 @@ from benchmarks.theory.simulation import Simulation, simulate
 from benchmarks.theory.table import crossing
 from olr_cli import seeding
 from olr_cli.answers.extraction import reversed_digits
-from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.answers.graded import SENTINEL
+from olr_cli.data.prompts import Prompt
 from olr_cli.data.sets import noise_draw, training_prompts
 from olr_cli.engines.local.engine import encode_prompts, load_policy
-from olr_cli.engines.local.grpo import response_statistics
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import SampledRollouts, sample
+from olr_cli.engines.local.token_statistics import response_statistics
 from olr_cli.engines.run import ADAM_BETAS
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.recipe.sections import NoiseDraw
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.stored import Run
@@ -132,7 +134,7 @@ class Subject:
         ]
         prompts = [self.token_ids[row] for row in rows for _ in range(groups)]
         most = self.run.recipe.train.max_new_tokens
-        return sample(self.policy, prompts, np.array(keys, np.uint64), max_new_tokens=most)
+        return sample(self.policy, prompts, np.array(keys, np.uint64), Sampling(1.0, most))
 
 
 def subjects(run: Run, draw: NoiseDraw | None = None) -> Iterator[Subject]:

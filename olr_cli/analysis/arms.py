@@ -24,7 +24,8 @@ from olr_cli.grouping import gathered
 from olr_cli.recipe.methods import OlrMethod
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.directory import has_run, is_run, kind_note, require_run, rules_note
-from olr_cli.runs.store import scan_labels_of, stored_steps
+from olr_cli.runs.shards import stored_steps
+from olr_cli.runs.store import scan_labels_of
 from olr_cli.runs.stored import Run, arm_name, complete_epochs, read_run, runs_below
 from olr_cli.supervision.metrics import LABEL_METRICS, all_metrics, by_visit
 

@@ -20,18 +20,13 @@ from olr_cli.analysis.log_tables import (
     steps_of,
 )
 from olr_cli.answers import EXTRACTORS, Judge, find_extractor, reading_more
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.chat import Message
 from olr_cli.data.columns import LABELS, STATISTICS
 from olr_cli.data.log_files import is_log
 from olr_cli.data.logs import Report, RolloutLog, answers_of, read_log, silent
-from olr_cli.data.prompts import (
-    NEVER_REWARDED,
-    SENTINEL,
-    NoiseType,
-    Prompt,
-    PromptSet,
-)
+from olr_cli.data.prompts import NEVER_REWARDED, NoiseType, Prompt, PromptSet
 from olr_cli.data.sets import recipe_reading, sentinel_type, training_prompts
 from olr_cli.data.table_files import matching_files
 from olr_cli.data.verified import with_verified
@@ -41,7 +36,8 @@ from olr_cli.recipe.methods import OlrMethod, OwnMethod
 from olr_cli.recipe.schema import Recipe
 from olr_cli.recipe.section import flatten
 from olr_cli.runs.directory import GIVEN_UP, has_run, read_manifest, read_recipe, rules_note
-from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_responses, stored_steps
+from olr_cli.runs.shards import stored_steps
+from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_responses
 from olr_cli.supervision import compose
 
 _COLUMNS = ("prompt_id", "visit", "step", "sample", "view", "answer", *STATISTICS)

@@ -31,7 +31,8 @@ from olr_cli.files import write_new
 from olr_cli.recipe.methods import OlrMethod
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.directory import kind_note, kind_of, read_manifest, read_recipe
-from olr_cli.runs.store import arrow_table, scan_labels, table_schema
+from olr_cli.runs.shards import table_schema
+from olr_cli.runs.store import arrow_table, scan_labels
 from olr_cli.supervision import Method, Step, compose, keep_fraction, make_supervisor
 from olr_cli.supervision.metrics import MAJORITY_DIFFERS
 from olr_cli.tables import Answer, File

@@ -27,6 +27,7 @@ def check(
         metavar="SOURCE",
         help="The data set: a Parquet, JSON or CSV file, a folder of them, a hub id (org/name), or a built-in set.",
     ),
+    *,
     columns: list[str] = options.DATA_COLUMNS,
     export: Path | None = Option(
         None,

@@ -104,9 +104,9 @@ def _words(values: Iterable[object]) -> list[str]:
 
 def _shard_problem(error: BaseException, values: Iterable[object]) -> str | None:
     """A sentence if the error is a shard that was removed or is damaged; the arguments of the command name the runs."""
-    if "olr_cli.runs.store" not in sys.modules:
+    if "olr_cli.runs.shards" not in sys.modules:
         return None
-    from olr_cli.runs.store import explain_damage, explain_removed_shard
+    from olr_cli.runs.shards import explain_damage, explain_removed_shard
 
     if isinstance(error, FileNotFoundError):
         return explain_removed_shard(error)

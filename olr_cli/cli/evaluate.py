@@ -194,13 +194,14 @@ def evaluate(
 
     from olr_cli.data.arithmetic import mixture_note
     from olr_cli.errors import at, printable
-    from olr_cli.evaluation.backends import BACKENDS, BackendOptions, Sampling
+    from olr_cli.evaluation.backends import BACKENDS, BackendOptions
     from olr_cli.evaluation.evaluate import Progress, evaluate as evaluate_one
     from olr_cli.evaluation.plan import EvaluationRequest, plan
     from olr_cli.evaluation.prompting import read_prompting
     from olr_cli.evaluation.results import reference_of, scores_answer
     from olr_cli.evaluation.targets import origin
     from olr_cli.recipe.layers import read_pairs
+    from olr_cli.recipe.sampling import Sampling
     from olr_cli.runs.interrupts import Interrupted, exit_status
 
     asked = options.given(problems, draws, place, results, prompts, more)

@@ -30,6 +30,7 @@ _MEANINGS = {
 
 
 def inject_noise(
+    *,
     type: Literal["inactive", "active", "mixed"] = Option(
         help="inactive: a label that no policy produces; active: at every visit, one of the policy's wrong answers;"
         " mixed: both."
@@ -136,22 +137,27 @@ def _answer(
 def _lines(
     noisy: PromptSet, counted: Mapping[NoiseType, int], refused: Sequence[Pair] | None
 ) -> Iterator[Line | str]:
-    """The counts of marks, and a few prompts."""
-    from olr_cli.data.noise import examples
+    """Yield the counts of marks, what was refused, and a few prompts."""
+    labels = f", labels in {noisy.label_column}" if noisy.label_column else ""
+    yield Line("Read", f"{noisy.source}: {len(noisy)} prompts{labels}")
+    yield from _marks(noisy, counted)
+    if refused is not None:
+        such = "".join(f", such as {answer} for {label}" for label, answer in refused[:1])
+        count = f"{len(refused)} wrong answer{'s' * (len(refused) != 1)}"
+        yield Line(
+            "Refused", f"{count} of the rollouts that another grader may call right{such}"
+        )
+    yield from _examples(noisy)
+    yield ""
 
-    prompts, marked, ratio = (
-        len(noisy),
-        len(noisy) - counted.get("clean", 0),
-        noisy.facts["noise.ratio"],
-    )
+
+def _marks(noisy: PromptSet, counted: Mapping[NoiseType, int]) -> Iterator[Line]:
+    """Yield how many prompts are marked, of which types, and what these mean."""
+    prompts, marked = len(noisy), len(noisy) - counted.get("clean", 0)
+    ratio, seed = noisy.facts["noise.ratio"], noisy.facts["noise.seed"]
     realised = Fraction(marked, prompts)
     exactly = "" if realised == Fraction(ratio) else f", realised {float(realised):.4f}"
-    labels = f", labels in {noisy.label_column}" if noisy.label_column else ""
-    yield Line("Read", f"{noisy.source}: {prompts} prompts{labels}")
-    yield Line(
-        "Marked",
-        f"{marked} of {prompts} (ratio {ratio}{exactly}, seed {noisy.facts['noise.seed']})",
-    )
+    yield Line("Marked", f"{marked} of {prompts} (ratio {ratio}{exactly}, seed {seed})")
     if not marked and Fraction(ratio):
         yield Line("", f"the ratio {ratio} of {prompts} prompts rounds to none", "yellow")
     yield Line("", ", ".join(f"{count} {kind}" for kind, count in counted.items()))
@@ -163,12 +169,12 @@ def _lines(
         yield Line(
             "", f"{without} prompts without a wrong answer in the rollouts became inactive"
         )
-    if refused is not None:
-        such = "".join(f", such as {answer} for {label}" for label, answer in refused[:1])
-        count = f"{len(refused)} wrong answer{'s' * (len(refused) != 1)}"
-        yield Line(
-            "Refused", f"{count} of the rollouts that another grader may call right{such}"
-        )
+
+
+def _examples(noisy: PromptSet) -> Iterator[Line | str]:
+    """Yield a few prompts, with their true answers and what the file says."""
+    from olr_cli.data.noise import examples
+
     for prompt in examples(noisy, _EXAMPLES):
         yield ""
         yield Line("Prompt", one_line(prompt.messages[-1].content, _PROMPT_WIDTH))
@@ -176,4 +182,3 @@ def _lines(
         yield Line(
             "", f"file says   {one_line(str(prompt.given_label), 40)} ({prompt.noise_type})"
         )
-    yield ""

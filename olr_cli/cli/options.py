@@ -185,21 +185,12 @@ def read_log_columns(values: Sequence[str]) -> dict[str, str]:
 def _columns(
     values: Sequence[str], roles: Sequence[str], names: Mapping[str, str], example: str
 ) -> dict[str, str]:
-    """Role -> path; `names` are what other commands call some of the roles."""
-    from olr_cli.recipe.plain import NotPlain, parse_yaml
-
-    if not (text := ",".join(values)):
+    """Return the path of each role; `names` are what other commands call some of the roles."""
+    text = ",".join(values)
+    if not text:
         return {}
-    try:
-        if text.startswith("{"):  # as recipes have it, and errors that propose what to paste
-            columns = parse_yaml(text)
-        else:  # the name of a column may have a comma
-            columns = dict(pair.split("=", 1) for pair in re.split(r",\s*(?=\w+=)", text))
-    except (NotPlain, ValueError):
-        columns = None
-    if not isinstance(columns, dict) or not all(
-        isinstance(path, str) and path for path in columns.values()
-    ):
+    columns = _named_columns(text)
+    if columns is None:
         raise UserError(
             f"--columns {text} does not say which column holds what; write it as {example}"
         )
@@ -212,6 +203,23 @@ def _columns(
     if len(ours) < len(columns):
         raise UserError(f"--columns {text} names two columns for one role; leave one out")
     return ours
+
+
+def _named_columns(text: str) -> dict[str, str] | None:
+    """Return what `--columns` names, as it is written; None if the text has another form."""
+    from olr_cli.recipe.plain import NotPlain, parse_yaml
+
+    try:
+        if text.startswith("{"):  # as recipes have it, and errors that propose what to paste
+            columns = parse_yaml(text)
+        else:  # the name of a column may have a comma
+            columns = dict(pair.split("=", 1) for pair in re.split(r",\s*(?=\w+=)", text))
+    except (NotPlain, ValueError):
+        return None
+    if not isinstance(columns, dict):
+        return None
+    is_named = all(isinstance(path, str) and path for path in columns.values())
+    return columns if is_named else None
 
 
 def require_no_file(out: Path | None, content: str, *, as_json: bool) -> None:

@@ -47,40 +47,56 @@ def show(answer: Answer, shape: str = "terminal") -> None:
     one object with everything; ``event``: the object is the last of a run's JSON lines.
     """
     if shape == "json":
-        text = json.dumps(answer.plain(), indent=2, ensure_ascii=False)
-        try:
-            text.encode(sys.stdout.encoding or "utf-8")
-        except UnicodeEncodeError:  # of the terminal; and the name of a file need not be text
-            text = json.dumps(answer.plain(), indent=2)
-        typer.echo(text)
+        typer.echo(_json(answer))
         return
     if shape == "event":
         typer.echo(json.dumps({"event": "finished", **answer.plain()}))
         return
     is_terminal = shape == "terminal"
     for part in answer.parts if is_terminal else answer.tables:
-        if isinstance(part, Table):
-            print_table(part, shape)
-        elif isinstance(part, Line):
-            _print_line(part, answer.indent)
-        else:
-            say(printable(part), err=False) if part.startswith("Finished ") else typer.echo(
-                printable(part)
-            )
-    footnotes = (
-        [line for table in answer.tables for line in table.footnotes] if is_terminal else []
-    )
+        _print_part(part, shape, answer.indent)
     for note in answer.notes:
-        if note not in footnotes:
+        if not (is_terminal and _is_footnote(note, answer)):
             say(f"Note: {printable(note)}")
     for file in answer.files:
         line = Line("Wrote" if file.is_new else "Unchanged", f"{file.path}{file.text}")
         _print_line(line, answer.indent, err=not is_terminal)
-    for place, (command, purpose) in enumerate(answer.next.items() if is_terminal else ()):
+    if is_terminal:
+        _print_next(answer)
+
+
+def _json(answer: Answer) -> str:
+    """Return one object with everything, in characters that standard output can take."""
+    text = json.dumps(answer.plain(), indent=2, ensure_ascii=False)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:  # of the terminal; and the name of a file need not be text
+        return json.dumps(answer.plain(), indent=2)
+    return text
+
+
+def _print_part(part: Table | Line | str, shape: str, indent: int) -> None:
+    if isinstance(part, Table):
+        print_table(part, shape)
+    elif isinstance(part, Line):
+        _print_line(part, indent)
+    elif part.startswith("Finished "):
+        say(printable(part), err=False)
+    else:
+        typer.echo(printable(part))
+
+
+def _is_footnote(note: str, answer: Answer) -> bool:
+    """Whether a note stands below a table already."""
+    return any(note in table.footnotes for table in answer.tables)
+
+
+def _print_next(answer: Answer) -> None:
+    """Print the commands that may come next."""
+    for place, (command, purpose) in enumerate(answer.next.items()):
         head = ("  or" if place else "Next") + ("" if answer.indent else ":")
-        _print_line(
-            Line(head, f"{command}   ({purpose})" if purpose else command), answer.indent
-        )
+        text = f"{command}   ({purpose})" if purpose else command
+        _print_line(Line(head, text), answer.indent)
 
 
 def show_dry_run(answer: Answer, *, as_json: bool) -> None:

@@ -19,6 +19,7 @@ def regrade(
         " file or a folder, which becomes an evaluation.",
         show_default=False,
     ),
+    *,
     benchmarks: list[str] | None = Option(
         None,
         metavar="NAME|FILE",

@@ -14,6 +14,7 @@ def runs(
     folders: list[Path] | None = Argument(
         None, metavar="FOLDER", help="Folders with runs; by default runs/."
     ),
+    *,
     status: str | None = Option(
         None,
         metavar="STATUS",

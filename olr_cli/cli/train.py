@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
@@ -63,6 +66,7 @@ class Storage(NamedTuple):
 
 @options.grouped
 def train(
+    context: typer.Context,
     recipe: str | None = Argument(
         None,
         help="A recipe file, or the name of a recipe that comes with olr; --resume --run-dir DIR needs none.",
@@ -75,39 +79,53 @@ def train(
     """Train a policy with the settings of a recipe."""
     from olr_cli.recipe.layers import load_recipe
     from olr_cli.recipe.sweep import expand_sweep
+
+    if recipe is None:
+        recipe = _recipe_of_run(storage)
+    _require_fitting(recipes, storage)
+    if recipes.sweep:
+        _sweep(recipe, recipes, storage, context.obj)
+        return
+    alone = load_recipe(recipe, recipes.set_)
+    if alone.sweep is not None:
+        raise UserError(
+            f"{recipe} is a sweep of {len(expand_sweep(recipe, recipes.set_))} runs; add --sweep"
+        )
+    run_dir, resume, dry_run, as_json = storage
+    _train_one(alone, run_dir, resume=resume, dry_run=dry_run, as_json=as_json)
+
+
+def _recipe_of_run(storage: Storage) -> str:
+    """Return the recipe file of the run that is resumed, where no recipe is named."""
     from olr_cli.runs.directory import read_recipe
 
-    settings, sweep, index, jobs = recipes
-    run_dir, resume, dry_run, json = storage
-    if recipe is None:
-        if not resume or run_dir is None:
-            raise UserError(
-                "name a recipe (`olr recipes ls` lists those that come with olr), or continue a run with --resume"
-                " --run-dir DIR (`olr runs` lists the runs)"
-            )
-        read_recipe(run_dir)
-        recipe = str(run_dir / "recipe.yaml")
+    if not storage.resume or storage.run_dir is None:
+        raise UserError(
+            "name a recipe (`olr recipes ls` lists those that come with olr), or continue a run with --resume"
+            " --run-dir DIR (`olr runs` lists the runs)"
+        )
+    read_recipe(storage.run_dir)
+    return str(storage.run_dir / "recipe.yaml")
+
+
+def _require_fitting(recipes: Recipes, storage: Storage) -> None:
+    """Refuse options that do not go together."""
+    _, sweep, index, jobs = recipes
     for option, value in {"--index": index, "--jobs": jobs}.items():
         if value is not None and not sweep:
             raise UserError(f"{option} goes with --sweep")
     if index is not None and jobs is not None:
         raise UserError("--index trains one run of the sweep; leave --jobs out")
-    if not sweep:
-        alone = load_recipe(recipe, settings)
-        if alone.sweep is not None:
-            raise UserError(
-                f"{recipe} is a sweep of {len(expand_sweep(recipe, settings))} runs; add --sweep"
-            )
-        _train_one(alone, run_dir, resume=resume, dry_run=dry_run, as_json=json)
-        return
-    if resume:
+    if sweep and storage.resume:
         raise UserError("--sweep resumes automatically; leave --resume out")
-    if json and index is None and not dry_run:
+    if sweep and storage.json and index is None and not storage.dry_run:
         raise UserError("--json shows one run; choose one of the sweep's with --index")
-    _sweep(recipe, recipes, storage)
 
 
-def _sweep(recipe: str, recipes: Recipes, storage: Storage) -> None:
+def _sweep(
+    recipe: str, recipes: Recipes, storage: Storage, program: Callable[[], None]
+) -> None:
+    """Train the runs of a sweep, or one of them, or show what would run; `program` is all of `olr`."""
     from olr_cli.engines.rehearse import sweep_answer
     from olr_cli.engines.sweep import train_all
     from olr_cli.recipe.layers import load_recipe
@@ -128,7 +146,16 @@ def _sweep(recipe: str, recipes: Recipes, storage: Storage) -> None:
     elif dry_run:
         show_dry_run(sweep_answer(runs, folder), as_json=as_json)
     else:
-        raise typer.Exit(train_all(recipe, settings, runs, folder, jobs or 1))
+        overrides = [word for setting in settings for word in ("--set", setting)]
+        words = ["train", recipe, *overrides, "--sweep", "--run-dir", str(folder)]
+        train_one = partial(_be_olr, program, words)
+        raise typer.Exit(train_all(runs, folder, jobs or 1, train_one))
+
+
+def _be_olr(program: Callable[[], None], words: list[str], number: int) -> None:
+    """Be `olr` with the words that train one run of a sweep, in a process of its own."""
+    sys.argv = ["olr", *words, "--index", str(number)]
+    program()
 
 
 def _train_one(

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from olr_cli.answers import Judge, boxed, is_placeholder, is_read, shared_judge
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.chat import unseen_part
 from olr_cli.data.columns import LABEL_COLUMNS
@@ -36,7 +37,7 @@ from olr_cli.data.prompt_files import (
     load_rows,
     read_rows,
 )
-from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet
+from olr_cli.data.prompts import Prompt, PromptSet
 from olr_cli.data.questions import has_template, normal_question, question_of
 from olr_cli.data.rows import Rows
 from olr_cli.data.values import Origins

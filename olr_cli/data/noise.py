@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 from olr_cli import seeding
-from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, NoiseType, Prompt, PromptSet
+from olr_cli.answers.graded import SENTINEL
+from olr_cli.data.prompts import NOISE_TYPES, NoiseType, Prompt, PromptSet
 from olr_cli.errors import UserError
 
 NoiseKind = Literal["inactive", "active", "mixed"]

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from olr_cli.answers import ARITHMETIC_SOURCES, is_match
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.answers.reading import with_points
 from olr_cli.data import chat
 from olr_cli.data.arithmetic import SETS, SOURCE, SPLIT_ENDS, arithmetic_prompts, parse_source
@@ -28,14 +29,7 @@ from olr_cli.data.columns import (
 from olr_cli.data.hub import load_hub_table, parse_hub_id
 from olr_cli.data.interchange import index_column, interchange_table, prompt_set, with_fields_of
 from olr_cli.data.labels import read_labels
-from olr_cli.data.prompts import (
-    NOISE_TYPES,
-    SENTINEL,
-    SYSTEM_PROMPT,
-    NoiseType,
-    Prompt,
-    PromptSet,
-)
+from olr_cli.data.prompts import NOISE_TYPES, SYSTEM_PROMPT, NoiseType, Prompt, PromptSet
 from olr_cli.data.questions import question_ids
 from olr_cli.data.rows import Rows, pick, suggested
 from olr_cli.data.table_files import files_of_one_split, read_table

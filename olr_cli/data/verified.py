@@ -9,11 +9,12 @@ from pathlib import Path
 
 from olr_cli import seeding
 from olr_cli.answers import is_match
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.chat import Message, prompt_messages
 from olr_cli.data.columns import PROMPT_COLUMNS
 from olr_cli.data.labels import read_labels
 from olr_cli.data.prompt_files import Reading, read_prompts
-from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.data.prompts import Prompt
 from olr_cli.data.questions import QuestionIndex, asks_the_same, question_of
 from olr_cli.data.rows import Rows
 from olr_cli.data.table_files import read_table

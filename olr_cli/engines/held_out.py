@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from operator import truediv
 
 from olr_cli.answers import Grading, Judge, default_extractor, read_answer, right_answers
 from olr_cli.data.chat import ending
@@ -46,39 +47,38 @@ def held_out_accuracy(
     """
     grading = Grading(
         [
-            [
-                read_answer(
-                    one,
-                    extractor or default_extractor(prompt.data_source),
-                    ending(prompt.messages),
-                )
-                for one in texts
-            ]
-            for prompt, texts in zip(prompts, responses_PG, strict=True)
+            _answers(prompt, responses, extractor)
+            for prompt, responses in zip(prompts, responses_PG, strict=True)
         ],
         judge,
     )
-    golds = [
-        [prompt.asked(gold) for gold in right_answers(prompt.gold)] if prompt.gold else []
-        for prompt in prompts
-    ]
-    grading.ask(golds)
-    right_P = [set[str | None]().union(*map(grading.right, of_one)) for of_one in golds]
-    rights_P = [
-        sum(map(right.__contains__, of_one))
-        for right, of_one in zip(right_P, grading.answers, strict=True)
+    golds_P = [_golds(prompt) for prompt in prompts]
+    grading.ask(golds_P)
+    right_P = [set[str | None]().union(*map(grading.right, golds)) for golds in golds_P]
+    counts_P = [
+        sum(map(right.__contains__, answers))
+        for right, answers in zip(right_P, grading.answers, strict=True)
     ]
     majorities = sum(
         vote.majority_answer in right
         for vote, right in zip(grading.votes(), right_P, strict=True)
     )
-    accuracy = {
-        "avg": sum(rights_P) / sum(map(len, responses_PG)),
-        "majority": majorities / len(prompts),
-    }
+    sizes_P = list(map(len, responses_PG))
+    accuracy = {"avg": sum(counts_P) / sum(sizes_P), "majority": majorities / len(prompts)}
     if len(prompts) > 1:
-        shares = [
-            right / len(texts) for right, texts in zip(rights_P, responses_PG, strict=True)
-        ]
-        accuracy["avg_stderr"] = statistics.stdev(shares) / len(shares) ** 0.5
+        shares_P = list(map(truediv, counts_P, sizes_P))
+        accuracy["avg_stderr"] = statistics.stdev(shares_P) / len(shares_P) ** 0.5
     return accuracy
+
+
+def _answers(
+    prompt: Prompt, responses: Sequence[str], extractor: str | None
+) -> list[str | None]:
+    """Return the answers in responses to a prompt."""
+    read_as = extractor or default_extractor(prompt.data_source)
+    return [read_answer(response, read_as, ending(prompt.messages)) for response in responses]
+
+
+def _golds(prompt: Prompt) -> list[str]:
+    """Return the answers of which any is right, as the prompt asks for them."""
+    return [prompt.asked(gold) for gold in right_answers(prompt.gold)] if prompt.gold else []

@@ -39,7 +39,8 @@ from olr_cli.runs.directory import (
 )
 from olr_cli.runs.locks import is_held
 from olr_cli.runs.progress import Progress
-from olr_cli.runs.store import stored_history, stored_steps
+from olr_cli.runs.shards import stored_steps
+from olr_cli.runs.store import stored_history
 from olr_cli.runs.writer import RunWriter
 from olr_cli.supervision import make_supervisor
 
@@ -187,14 +188,9 @@ def launch(
         require_free(path)
     for note in code_notes(recipe):
         progress.say(note)
-    data = replace(load_data(recipe, kind), day=start_day(path) if resume else date.today())
-    if Path(
-        recipe.model.path
-    ).is_dir():  # a built-in one is there at once, and a hub shows its own progress
-        progress.say(f"Loading {recipe.model.path} …")
-    engine = make_engine(recipe, data)
-    for note in data.notes:
-        progress.say(f"Note: {note}.")
+    day = start_day(path) if resume else date.today()
+    data = replace(load_data(recipe, kind), day=day)
+    engine = _opened(make_engine, recipe, data, progress)
     for warning in [*run_warnings(recipe, data, kind), *engine.warnings]:
         progress.say(f"Warning: {warning}")
     writer = (
@@ -203,13 +199,7 @@ def launch(
         else RunWriter.create(path, recipe, kind=kind, arm=arm)
     )
     with writer, Judge(ledger=path / GIVEN_UP, tolerance=recipe.data.tolerance) as judge:
-        done = 0
-        if resume:
-            check_same_start(path, recipe, data, engine)
-            notes = [f"Note: {note}" for note in rules_note(path)]
-            for sentence in [*other_conditions(path, engine), *notes]:
-                progress.say(sentence)
-            done = roll_back(writer, kind, progress)
+        done = _rolled_back(writer, data, engine, progress, kind) if resume else 0
         history = stored_history(path, judge) if done else None
         supervisor = make_supervisor(recipe, data.keep_fraction, judge, history)
         writer.begin(after=done, data=data.facts, facts={**engine.facts, "day": str(data.day)})
@@ -223,3 +213,31 @@ def launch(
         )
         facts = engine.complete(Attempt(recipe, path, data, supervisor, writer, done, progress))
         writer.close("finished", **facts)
+
+
+def _opened(
+    make_engine: Callable[[Recipe, DataSets], Engine],
+    recipe: Recipe,
+    data: DataSets,
+    progress: Progress,
+) -> Engine:
+    """Return the engine with the starting policy, after saying how the data were read."""
+    # A built-in model is there at once, and a hub shows its own progress.
+    if Path(recipe.model.path).is_dir():
+        progress.say(f"Loading {recipe.model.path} …")
+    engine = make_engine(recipe, data)
+    for note in data.notes:
+        progress.say(f"Note: {note}.")
+    return engine
+
+
+def _rolled_back(
+    writer: RunWriter, data: DataSets, engine: Engine, progress: Progress, kind: Kind
+) -> int:
+    """Make sure that a run can go on as it began, and remove what it cannot keep; return its complete steps."""
+    check_same_start(writer.path, writer.recipe, data, engine)
+    for sentence in other_conditions(writer.path, engine):
+        progress.say(sentence)
+    for note in rules_note(writer.path):
+        progress.say(f"Note: {note}")
+    return roll_back(writer, kind, progress)

@@ -237,15 +237,7 @@ def require_tokenizer(model: str | Path, config: Any, tokenizer: Any) -> None:
     with loading(model):
         text = config.get_text_config()
     rows = getattr(text, "vocab_size", None)
-    if rows is None:
-        return
-    template = str(getattr(tokenizer, "chat_template", None) or "")
-    special = {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id}
-    beyond = sorted(
-        (number, token)
-        for token, number in tokenizer.get_added_vocab().items()
-        if number >= rows and (number in special or token in template)
-    )
+    beyond = [] if rows is None else _used_beyond(rows, tokenizer)
     if beyond:
         number, token = beyond[0]
         raise UserError(
@@ -253,6 +245,17 @@ def require_tokenizer(model: str | Path, config: Any, tokenizer: Any) -> None:
             f" token '{token}' is number {number:,}; once, in Python, model.resize_token_embeddings({len(tokenizer)})"
             " and save it, or let tokenizer.pad_token be one that the model has"
         )
+
+
+def _used_beyond(rows: int, tokenizer: Any) -> list[tuple[int, str]]:
+    """Return the added tokens beyond so many embeddings that prompts or padding are made of, with their numbers."""
+    template = str(getattr(tokenizer, "chat_template", None) or "")
+    special = {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id}
+    return sorted(
+        (number, token)
+        for token, number in tokenizer.get_added_vocab().items()
+        if number >= rows and (number in special or token in template)
+    )
 
 
 def context_length(config: Any) -> int | None:

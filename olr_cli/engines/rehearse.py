@@ -23,7 +23,7 @@ from olr_cli.errors import NotHere, UserError
 from olr_cli.packages import untested_versions
 from olr_cli.recipe.checks import code_notes, recipe_warnings
 from olr_cli.recipe.schema import Recipe
-from olr_cli.recipe.sections import OpenRlhfEngine
+from olr_cli.recipe.sections import OpenRlhfEngine, TrainSection
 from olr_cli.recipe.sweep import SweepRun
 from olr_cli.runs.directory import Kind, read_manifest, read_recipe, recipe_yaml
 from olr_cli.runs.listing import size_text
@@ -137,24 +137,27 @@ class Rehearsal:
 
     def _earlier_run(self) -> tuple[Path, float] | None:
         """The newest run below runs/ with this policy, device and length of responses, and its seconds a rollout."""
-        same, runs = ("engine", "device", "dtype", "threads", "policy_digest"), []
+        for path, settings in self._runs_alike():
+            if settings.max_new_tokens != self.recipe.train.max_new_tokens:
+                continue
+            steps = read_metrics(path, "time/step")
+            groups = sum(step.get("rollout/groups", 0) for step in steps)
+            if rollouts := groups * settings.rollouts_per_prompt:
+                return path, sum(step["time/step"] for step in steps) / rollouts
+        return None
+
+    def _runs_alike(self) -> list[tuple[Path, TrainSection]]:
+        """Return the runs below runs/ with this policy, on this device, and their settings; the newest first."""
+        same = ("engine", "device", "dtype", "threads", "policy_digest")
+        runs = []
         for file in Path("runs").glob("**/manifest.json"):
             with suppress(UserError):
                 manifest = read_manifest(file.parent)
                 if all(manifest.get(name) == self.engine.facts.get(name) for name in same):
-                    runs.append(
-                        (manifest["created"], file.parent, read_recipe(file.parent).train)
-                    )
-        for _, path, settings in sorted(runs, key=lambda run: run[0], reverse=True):
-            if settings.max_new_tokens == self.recipe.train.max_new_tokens:
-                steps = read_metrics(path, "time/step")
-                rollouts = (
-                    sum(step.get("rollout/groups", 0) for step in steps)
-                    * settings.rollouts_per_prompt
-                )
-                if rollouts:
-                    return path, sum(step["time/step"] for step in steps) / rollouts
-        return None
+                    settings = read_recipe(file.parent).train
+                    runs.append((manifest["created"], file.parent, settings))
+        newest_first = sorted(runs, key=lambda run: run[0], reverse=True)
+        return [(path, settings) for _, path, settings in newest_first]
 
     def _prompt_lines(self, prompt: Prompt, views: Mapping[View, str]) -> Iterator[str]:
         """A prompt in each of its views, its label, and how answers to it are read."""

@@ -101,34 +101,45 @@ def metric_logs(recipe: Recipe, run: Path, done: int) -> Iterator[list[MetricLog
 @contextmanager
 def reports(run: Attempt) -> Iterator[MetricLog]:
     """A function that logs and shows a step's metrics, and warns when something is plainly wrong, within the block."""
-    measured = read_metrics(run.path, "eval/avg")
-    has_fallen = accuracy_fall(measured) is not None  # and an earlier attempt has said so
-    has_other_weights = False
+    signs = _Signs(run)
     with metric_logs(run.recipe, run.path, run.done) as logs:
 
         def report(step: int, metrics: Metrics) -> None:
-            nonlocal has_fallen, has_other_weights
             for log in logs:
                 log(step, metrics)
             run.progress.step(step, metrics)
-            warnings = signs_of_a_wrong_template(metrics, run.path) if step == 1 else []
-            if "eval/avg" in metrics and not has_fallen:
-                measured.append({"step": step, **metrics})
-                if fall := accuracy_fall(measured):
-                    has_fallen, method = True, run.recipe.method.name
-                    known = (
-                        f"; the paper reports collapse of {method}" if method in SCORES else ""
-                    )
-                    warnings.append(f"{fall[1]}: {_ADVICE}{known}")
-            if not has_other_weights and (
-                sign := sign_of_other_weights(metrics, run.recipe.train.top_p)
-            ):
-                has_other_weights = True
-                warnings.append(sign)
-            for warning in warnings:
-                run.progress.say(f"Warning: {warning}")
+            for sign in signs.after(step, metrics):
+                run.progress.say(f"Warning: {sign}")
 
         yield report
+
+
+class _Signs:
+    """What looks wrong as a run goes on: a fall of held-out accuracy, and other weights, are told once."""
+
+    def __init__(self, run: Attempt) -> None:
+        self._run, self._has_other_weights = run, False
+        self._measured = read_metrics(run.path, "eval/avg")
+        # An earlier attempt has told it then.
+        self._has_fallen = accuracy_fall(self._measured) is not None
+
+    def after(self, step: int, metrics: Metrics) -> Iterator[str]:
+        """Yield a sentence for each sign that a step's metrics are the first to show."""
+        recipe = self._run.recipe
+        if step == 1:
+            yield from signs_of_a_wrong_template(metrics, self._run.path)
+        if "eval/avg" in metrics and not self._has_fallen:
+            self._measured.append({"step": step, **metrics})
+            if fall := accuracy_fall(self._measured):
+                self._has_fallen, method = True, recipe.method.name
+                reported = (
+                    f"; the paper reports collapse of {method}" if method in SCORES else ""
+                )
+                yield f"{fall[1]}: {_ADVICE}{reported}"
+        if not self._has_other_weights:
+            sign = sign_of_other_weights(metrics, recipe.train.top_p)
+            self._has_other_weights = sign is not None
+            yield from filter(None, [sign])
 
 
 @contextmanager

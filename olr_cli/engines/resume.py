@@ -20,7 +20,7 @@ from olr_cli.runs.directory import (
 )
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import Progress
-from olr_cli.runs.store import newest_shard, stored_steps
+from olr_cli.runs.shards import newest_shard, stored_steps
 from olr_cli.runs.writer import RunWriter
 
 

@@ -101,16 +101,22 @@ class StepEnd:
         is_due = self.schedule.is_due(step, train.checkpoint_every)
         if is_due or is_best(self.writer.path, step, metrics) or stop is not None:
             self.save(step)
-        if step < self.schedule.last and stop is not None:
+        if step == self.schedule.last:
+            return
+        if stop is not None:
             raise stop
-        if step < self.schedule.last and (limit := train.stop_if_no_reward) is not None:
-            latest = read_metrics(self.writer.path, "rollout/reward")[-limit:]
-            if len(latest) == limit and not any(line["rollout/reward"] for line in latest):
-                raise UserError(
-                    f"no response of the last {limit} steps was rewarded, so the policy learns nothing; look at"
-                    f" {self.writer.path}/rollouts and at a prompt as the policy sees it (a dry run)",
-                    "train.stop_if_no_reward",
-                )
+        if train.stop_if_no_reward is not None:
+            self._require_reward(train.stop_if_no_reward)
+
+    def _require_reward(self, steps: int) -> None:
+        """End a run of whose latest steps, so many in a row, none has rewarded a response."""
+        latest = read_metrics(self.writer.path, "rollout/reward")[-steps:]
+        if len(latest) == steps and not any(line["rollout/reward"] for line in latest):
+            raise UserError(
+                f"no response of the last {steps} steps was rewarded, so the policy learns nothing; look at"
+                f" {self.writer.path}/rollouts and at a prompt as the policy sees it (a dry run)",
+                "train.stop_if_no_reward",
+            )
 
     def _log(self, step: int, metrics: Mapping[str, float | None]) -> None:
         self.writer.log(step, self.schedule.epoch(step), metrics)

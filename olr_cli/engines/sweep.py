@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from shlex import quote
@@ -23,7 +23,7 @@ from olr_cli.files import writing
 from olr_cli.recipe.schema import Recipe
 from olr_cli.recipe.sections import OpenRlhfEngine
 from olr_cli.recipe.sweep import SweepRun
-from olr_cli.runs.interrupts import stop_requests
+from olr_cli.runs.interrupts import StopRequest, stop_requests
 from olr_cli.runs.metrics import accuracy_fall, read_metrics
 from olr_cli.runs.progress import headline, rough_duration
 
@@ -43,11 +43,12 @@ _STOPPED = [
 
 
 def train_all(
-    recipe: str, settings: Sequence[str], runs: Sequence[SweepRun], folder: Path, jobs: int
+    runs: Sequence[SweepRun], folder: Path, jobs: int, train_one: Callable[[int], object]
 ) -> int:
     """Train every run that is not finished yet; an interrupted sweep goes on where it stopped.
 
-    Run directories are made below `folder`, and `jobs` processes run at a time, which share a GPU's memory.
+    Run directories are made below `folder`, and `jobs` processes run at a time, which share a GPU's memory. In each
+    `train_one`, which must be possible to pickle, gets the number of a run, from 0, and ends as the process is to end.
 
     Returns:
         The exit status: 0 if every run is finished; 130, 143 or 129 if a signal stopped the sweep, and its runs
@@ -59,53 +60,63 @@ def train_all(
             " (ray start --head) and set engine.ray_address to auto, where runs wait for free GPUs",
             "jobs",
         )
+    unfinished = _unfinished(runs, folder)
+    print(
+        f"{len(runs)} runs below {folder}, {len(runs) - len(unfinished)} of them finished already",
+        flush=True,
+    )
+    with writing(folder):
+        (folder / "logs").mkdir(parents=True, exist_ok=True)
+    if all(run.recipe.engine.name == "local" for run in runs):
+        _SERVER.set_forkserver_preload([*_PRELOADED])
+    with stop_requests() as stop:
+        statuses = _train_side_by_side(unfinished, folder, jobs, train_one, stop)
+    if stop.signal_number is not None:
+        print("Stopped; the same command continues where it stopped.", file=sys.stderr)
+        return 128 + stop.signal_number
+    return _conclude(folder, statuses, len(runs))
+
+
+def _unfinished(runs: Sequence[SweepRun], folder: Path) -> dict[int, str]:
+    """Return number and place of every run that is not finished; refuse runs that have begun with another recipe."""
     begun = [run for run in runs if (folder / run.place / "manifest.json").exists()]
     for run in begun:
         check_same_recipe(folder / run.place, run.recipe)
     finished = {run.place for run in begun if is_complete(folder / run.place, run.recipe)}
-    print(
-        f"{len(runs)} runs below {folder}, {len(finished)} of them finished already", flush=True
-    )
-    with writing(folder):
-        (folder / "logs").mkdir(parents=True, exist_ok=True)
+    return {number: run.place for number, run in enumerate(runs) if run.place not in finished}
 
-    waiting = [
-        (number, run.place) for number, run in enumerate(runs) if run.place not in finished
-    ]
+
+def _train_side_by_side(
+    runs: Mapping[int, str],
+    folder: Path,
+    jobs: int,
+    train_one: Callable[[int], object],
+    stop: StopRequest,
+) -> dict[str, int]:
+    """Train runs, `jobs` at a time, until all have ended or a stop is asked for; return exit statuses by place."""
+    waiting = list(runs.items())
     jobs = min(jobs, len(waiting))
     training: dict[str, BaseProcess] = {}
-    ended: dict[str, int] = {}
+    statuses: dict[str, int] = {}
     began = time.monotonic()
-    if all(run.recipe.engine.name == "local" for run in runs):
-        _SERVER.set_forkserver_preload([*_PRELOADED])
-    with stop_requests() as stop:
-        try:
-            while (waiting or training) and stop.signal_number is None:
-                while waiting and len(training) < jobs:
-                    number, place = waiting.pop(0)
-                    training[place] = _start(
-                        _words(recipe, settings, number, folder), _log(folder, place), jobs
-                    )
-                time.sleep(_POLL_SECONDS)
-                for place in [
-                    place for place, child in training.items() if not child.is_alive()
-                ]:
-                    ended[place] = _report(folder, place, training.pop(place))
-                    if left := len(waiting) + len(training):
-                        duration = rough_duration(
-                            (time.monotonic() - began) / len(ended) * left
-                        )
-                        print(f"{left} runs to go, {duration} left", flush=True)
-        finally:
-            # The terminal sends Ctrl-C to the runs as well, but nobody else passes on a SIGTERM.
-            for child in training.values():
-                child.terminate()
-        for place, child in training.items():
-            ended[place] = _report(folder, place, child)
-    if stop.signal_number is not None:
-        print("Stopped; the same command continues where it stopped.", file=sys.stderr)
-        return 128 + stop.signal_number
-    return _conclude(folder, ended, len(runs))
+    try:
+        while (waiting or training) and stop.signal_number is None:
+            while waiting and len(training) < jobs:
+                number, place = waiting.pop(0)
+                training[place] = _start(train_one, number, _log(folder, place), jobs)
+            time.sleep(_POLL_SECONDS)
+            for place in [place for place, child in training.items() if not child.is_alive()]:
+                statuses[place] = _report(folder, place, training.pop(place))
+                if left := len(waiting) + len(training):
+                    seconds = (time.monotonic() - began) / len(statuses) * left
+                    print(f"{left} runs to go, {rough_duration(seconds)} left", flush=True)
+    finally:
+        # The terminal sends Ctrl-C to the runs as well, but nobody else passes on a SIGTERM.
+        for child in training.values():
+            child.terminate()
+    for place, child in training.items():
+        statuses[place] = _report(folder, place, child)
+    return statuses
 
 
 def _takes_all_gpus(recipe: Recipe) -> bool:
@@ -118,41 +129,28 @@ def _takes_all_gpus(recipe: Recipe) -> bool:
     )
 
 
-def _words(recipe: str, settings: Sequence[str], number: int, folder: Path) -> list[str]:
-    options = [part for setting in settings for part in ("--set", setting)]
-    return [
-        "train",
-        recipe,
-        *options,
-        "--sweep",
-        "--index",
-        str(number),
-        "--run-dir",
-        str(folder),
-    ]
-
-
-def _start(words: list[str], log: Path, jobs: int) -> BaseProcess:
+def _start(
+    train_one: Callable[[int], object], number: int, log: Path, jobs: int
+) -> BaseProcess:
     with writing(log):
         log.touch()
-    child = _SERVER.Process(target=_be_olr, args=(words, log, jobs))
+    child = _SERVER.Process(target=_train_logged, args=(train_one, number, log, jobs))
     child.start()
     return child
 
 
-def _be_olr(words: list[str], log: Path, jobs: int) -> None:
-    """Be `olr` with these words, in the process that was forked for it, one of so many on a GPU."""
+def _train_logged(
+    train_one: Callable[[int], object], number: int, log: Path, jobs: int
+) -> None:
+    """Train a run in the process that was forked for it, one of so many on a GPU; what it prints goes into its log."""
     with open(os.devnull, "rb") as nothing, log.open("ab") as output:
-        for number, file in enumerate((nothing, output, output)):
-            os.dup2(file.fileno(), number)
-    sys.argv = ["olr", *words]
-    from olr_cli.__main__ import main
-
+        for stream, file in enumerate((nothing, output, output)):
+            os.dup2(file.fileno(), stream)
     if jobs > 1:
         from olr_cli.engines.local import room
 
         room.share = 1 / jobs
-    main()
+    train_one(number)
 
 
 def _report(folder: Path, place: str, child: BaseProcess) -> int:
@@ -186,8 +184,8 @@ def _last_words(log: Path) -> str:
     )
 
 
-def _conclude(folder: Path, ended: dict[str, int], runs: int) -> int:
-    failed = {place: status for place, status in ended.items() if status}
+def _conclude(folder: Path, statuses: dict[str, int], runs: int) -> int:
+    failed = {place: status for place, status in statuses.items() if status}
     if not failed:
         print(f"Next: olr analyze {quote(str(folder))}")
         return 0

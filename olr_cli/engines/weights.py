@@ -6,7 +6,7 @@ torch's meta device, so that its own renaming, joining of experts and tying coun
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,34 +29,36 @@ def require_stored_weights(
     and those that transformers has no class for.
     """
     stored = {} if _is_quantised(config) else _headers(model, folder)
-    scales = [name for name in stored if "scale" in name]
-    for name, (kind, _) in stored.items():
-        layer = name.removesuffix("weight")
-        is_weight = name.endswith(
-            ("weight", "proj")
-        )  # as experts in one; masks and places may be integers
-        has_scale = kind.startswith("F8") and any(other.startswith(layer) for other in scales)
-        if is_weight and (kind[0] in "IU" or has_scale):
-            raise UserError(
-                f"the files of {model} hold {name} as {kind}, the codes of a quantised model, and its configuration has"
-                " no quantization_config to read them by; take the model before it was quantised, or save it again"
-            )
+    if not stored:
+        return []
+    _require_no_codes(model, stored)
     try:
-        report = (
-            _rehearsed_load(config, stored, trust_remote_code=trust_remote_code)
-            if stored
-            else None
-        )
-    except (
-        Exception
-    ) as error:  # of a class that transformers lacks, or that cannot be made without memory
+        report = _rehearsed_load(config, stored, trust_remote_code=trust_remote_code)
+    # The class may be one that transformers lacks, or that cannot be made without memory.
+    except Exception as error:
         if _NOT_JOINED not in str(error):
             return []
         raise UserError(
             f"the files of {model} lack a part of a weight that transformers puts together, such as one of a layer's"
             " experts, or hold it in another shape; download the model again"
         ) from None
-    return [] if report is None else require_weights(model, config, report)
+    return require_weights(model, config, report)
+
+
+def _require_no_codes(model: str | Path, stored: Headers) -> None:
+    """Refuse stored weights that are codes of a quantised model."""
+    scales = [name for name in stored if "scale" in name]
+    for name, (kind, _) in stored.items():
+        # The second ending is that of experts in one weight; masks and places may be integers.
+        if not name.endswith(("weight", "proj")):
+            continue
+        layer = name.removesuffix("weight")
+        is_scaled = kind.startswith("F8") and any(other.startswith(layer) for other in scales)
+        if kind[0] in "IU" or is_scaled:
+            raise UserError(
+                f"the files of {model} hold {name} as {kind}, the codes of a quantised model, and its configuration has"
+                " no quantization_config to read them by; take the model before it was quantised, or save it again"
+            )
 
 
 def require_weights(model: str | Path, config: Any, report: Mapping[str, Any]) -> list[str]:
@@ -101,29 +103,36 @@ def _headers(model: str | Path, folder: Path) -> Headers:
     """Return the headers of the files that transformers loads: the one whole file, else all that the index names."""
     from safetensors import SafetensorError, safe_open
 
-    index, names = folder / "model.safetensors.index.json", ["model.safetensors"]
-    if index.is_file() and not (folder / names[0]).is_file():
-        try:
-            names = sorted(set(read_json(index)["weight_map"].values()))
-        except (AttributeError, KeyError, TypeError):
-            raise UserError(
-                f"{index} does not name the files of the weights (weight_map); download the model again"
-            ) from None
     stored: dict[str, tuple[str, Sequence[int]]] = {}
-    for name in names:
-        if index.is_file() and not (folder / name).is_file():
-            raise UserError(
-                f"{model} lacks {name}, which its index names; download the model again"
-            )
+    for name in _loaded_files(model, folder):
         try:
             with safe_open(regular(folder / name), framework="pt") as file:
-                slices = {weight: file.get_slice(weight) for weight in file.keys()}  # noqa: SIM118
-                stored |= {
-                    weight: (it.get_dtype(), it.get_shape()) for weight, it in slices.items()
-                }
+                for weight in file.keys():  # noqa: SIM118
+                    header = file.get_slice(weight)
+                    stored[weight] = header.get_dtype(), header.get_shape()
         except (OSError, SafetensorError):  # of which whoever reads the weights has a sentence
             return {}
     return stored
+
+
+def _loaded_files(model: str | Path, folder: Path) -> Iterator[str]:
+    """Yield the names of the files that transformers loads weights from; those that an index names must be there."""
+    index, whole = folder / "model.safetensors.index.json", "model.safetensors"
+    if (folder / whole).is_file() or not index.is_file():
+        yield whole
+        return
+    try:
+        names = sorted(set(read_json(index)["weight_map"].values()))
+    except (AttributeError, KeyError, TypeError):
+        raise UserError(
+            f"{index} does not name the files of the weights (weight_map); download the model again"
+        ) from None
+    for name in names:
+        if not (folder / name).is_file():
+            raise UserError(
+                f"{model} lacks {name}, which its index names; download the model again"
+            )
+        yield name
 
 
 def _rehearsed_load(

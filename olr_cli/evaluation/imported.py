@@ -32,7 +32,6 @@ from olr_cli.data.questions import QuestionIndex
 from olr_cli.data.values import Origins
 from olr_cli.engines.prompt_text import ChatFormat, render_all
 from olr_cli.errors import NoRows, UserError, taken
-from olr_cli.evaluation.backends import Sampling
 from olr_cli.evaluation.benchmark import Benchmark, ProblemSource, choose, read_by
 from olr_cli.evaluation.grading import grade
 from olr_cli.evaluation.plan import Evaluation, EvaluationRequest, Say
@@ -44,6 +43,7 @@ from olr_cli.evaluation.results import check_reference, scores_answer
 from olr_cli.evaluation.store import Target, evaluation_folders
 from olr_cli.files import read_json, storable
 from olr_cli.recipe.layers import folder_name
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.runs.directory import GIVEN_UP, is_run
 from olr_cli.supervision import Rollout
 from olr_cli.tables import Answer

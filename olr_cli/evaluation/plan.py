@@ -17,7 +17,7 @@ from olr_cli.data.arithmetic import toy_kind
 from olr_cli.data.check import label_notes
 from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.errors import UserError
-from olr_cli.evaluation.backends import BackendOptions, Sampling
+from olr_cli.evaluation.backends import BackendOptions
 from olr_cli.evaluation.benchmark import (
     PAPER,
     Benchmark,
@@ -43,6 +43,7 @@ from olr_cli.evaluation.targets import (
     require_models,
     targets,
 )
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.recipe.sections import DataSection
 from olr_cli.runs.directory import is_run, read_recipe
 from olr_cli.tables import Answer

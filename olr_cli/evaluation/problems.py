@@ -20,10 +20,11 @@ from typing import Any
 import pyarrow as pa
 
 from olr_cli import seeding
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.chat import Message
 from olr_cli.data.hub import HubId, load_hub_table
 from olr_cli.data.prompt_files import Reading, read_prompts, read_rows
-from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.data.prompts import Prompt
 from olr_cli.data.questions import normal_question
 from olr_cli.data.rows import Rows
 from olr_cli.data.table_files import files_of_one_split, matching_files, read_table

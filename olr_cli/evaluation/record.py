@@ -11,10 +11,10 @@ from pydantic import Field
 
 from olr_cli.answers import RULES
 from olr_cli.data.prompts import Prompt
-from olr_cli.evaluation.backends import Sampling
 from olr_cli.evaluation.benchmark import Benchmark
 from olr_cli.evaluation.problems import digest
 from olr_cli.evaluation.prompting import SETTINGS as PROMPTING
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.recipe.section import Section
 
 VERSION = 1

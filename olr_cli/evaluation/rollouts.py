@@ -29,9 +29,10 @@ from olr_cli.engines.prompt_text import ChatFormat, template_lines, template_war
 from olr_cli.engines.reporting import start_progress
 from olr_cli.engines.run import Attempt, DataSets
 from olr_cli.errors import UserError
-from olr_cli.evaluation.backends import BackendName, BackendOptions, Sampling
+from olr_cli.evaluation.backends import BackendName, BackendOptions
 from olr_cli.evaluation.targets import origin, targets
 from olr_cli.recipe.layers import folder_name, validate
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.recipe.schema import Recipe
 from olr_cli.recipe.sections import LocalEngine
 from olr_cli.runs.directory import kind_note, read_manifest, read_recipe
@@ -109,9 +110,7 @@ class RolloutSampler:
             raise UserError(f"{data.train.source} has no prompts; name other data")
         path = recipe.model.path
         section = cast(LocalEngine, recipe.engine)
-        self._sampling = Sampling(
-            recipe.train.temperature, recipe.train.max_new_tokens, stop=recipe.train.stop
-        )
+        self._sampling = Sampling.of(recipe.train)
         options = BackendOptions(
             backend,
             section.device,

@@ -7,19 +7,20 @@ from pathlib import Path
 
 import polars as pl
 
-from olr_cli.answers import Judge, Key, Pair, default_extractor, is_read
+from olr_cli.answers import Judge, Pair, default_extractor, is_read
 from olr_cli.data.log_files import is_log
 from olr_cli.data.logs import read_log
 from olr_cli.data.prompts import Prompt, PromptSet
 from olr_cli.data.questions import same_prompts
 from olr_cli.errors import UserError
+from olr_cli.grouping import gathered
 from olr_cli.runs.store import scan_rollouts
 
 _ANSWERS = ("answer_class", "answer")
 
 
 def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
-    """The different answers to each prompt that are marked wrong, over all its visits; none for other prompts.
+    """Return the different answers to each prompt that are marked wrong, over all its visits; none for other prompts.
 
     Where no rollout is marked, as on data without truth, all answers: `proved_wrong` tells which are wrong.
 
@@ -28,42 +29,21 @@ def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
             rollouts are right, or a reward does; stored answers go before responses.
         prompts: whose rollouts they must be, by prompt_id or by text.
     """
-    ids: Mapping[str, str] = {}
     if (source / "labels").is_dir() or (source.is_dir() and not is_log(source)):
-        if not (source / "rollouts").is_dir():
-            raise UserError(
-                f"{source} is not a run directory: it has no folder rollouts; name a run or a table"
-            )
-        rollouts = scan_rollouts(source).select("prompt_id", "is_correct", *_ANSWERS).collect()
+        rollouts = _of_run(source)
     else:
-        extractor = default_extractor(prompts.prompts[0].data_source)
-        log = read_log(
-            [source], wanted=(*_ANSWERS, "is_correct", "reward"), extractor=extractor
-        )
-        rollouts = log.rows.cast({pl.Categorical: pl.String})
-        logged = {
-            name: Prompt(name, turns, None, None, None) for name, turns in log.questions.items()
-        }
-        ids = {
-            name: prompt.prompt_id
-            for name, prompt in same_prompts(logged, prompts.prompts).items()
-        }
-    known = [name for name in ("is_correct", "is_rewarded") if name in rollouts.columns]
-    verdict = next(
-        (name for name in known if rollouts[name].null_count() < len(rollouts)), None
-    )
-    if verdict is not None:
-        rollouts = rollouts.filter(~pl.col(verdict))
+        rollouts = _of_log(source, prompts)
+    marks = [name for name in ("is_correct", "is_rewarded") if name in rollouts.columns]
+    marked = [name for name in marks if rollouts[name].null_count() < len(rollouts)]
+    if marked:
+        rollouts = rollouts.filter(~pl.col(marked[0]))
     column = next(name for name in _ANSWERS if name in rollouts.columns)
     wrong = rollouts.filter(pl.col(column).str.strip_chars() != "").drop_nulls("prompt_id")
-    of_data = {prompt.prompt_id for prompt in prompts.prompts}
-    renamed = {name: other for name, other in ids.items() if name not in of_data}
-    named = wrong.with_columns(pl.col("prompt_id").replace(renamed)) if renamed else wrong
-    unique = named.select("prompt_id", column).unique().sort("prompt_id", column)
+    unique = wrong.select("prompt_id", column).unique().sort("prompt_id", column)
     answers: dict[str, list[str]] = dict(
         unique.group_by("prompt_id", maintain_order=True).agg(column).iter_rows()
     )
-    if of_data.isdisjoint(answers):
+    if answers.keys().isdisjoint(prompt.prompt_id for prompt in prompts.prompts):
         theirs, ours = next(iter(answers), "none"), prompts.prompts[0].prompt_id
         raise UserError(
             f"{source} has no wrong answer to a prompt of {prompts.source} (its first prompt_id: {theirs}, here:"
@@ -73,10 +53,33 @@ def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
     return answers
 
 
+def _of_run(run: Path) -> pl.DataFrame:
+    """Return the answers of a run's rollouts, and which of them are right."""
+    if not (run / "rollouts").is_dir():
+        raise UserError(
+            f"{run} is not a run directory: it has no folder rollouts; name a run or a table"
+        )
+    return scan_rollouts(run).select("prompt_id", "is_correct", *_ANSWERS).collect()
+
+
+def _of_log(source: Path, prompts: PromptSet) -> pl.DataFrame:
+    """Return the rows of a trainer's log, under the prompt_ids of the prompts that ask the same questions."""
+    extractor = default_extractor(prompts.prompts[0].data_source)
+    log = read_log([source], wanted=(*_ANSWERS, "is_correct", "reward"), extractor=extractor)
+    rollouts = log.rows.cast({pl.Categorical: pl.String})
+    logged = {
+        name: Prompt(name, turns, None, None, None) for name, turns in log.questions.items()
+    }
+    same = same_prompts(logged, prompts.prompts)
+    ours = {prompt.prompt_id for prompt in prompts.prompts}
+    renamed = {name: prompt.prompt_id for name, prompt in same.items() if name not in ours}
+    return rollouts.with_columns(pl.col("prompt_id").replace(renamed))
+
+
 def proved_wrong(
     answers: Mapping[str, Sequence[str]], prompts: Sequence[Prompt], judge: Judge
 ) -> tuple[dict[str, list[str]], list[Pair]]:
-    """Stored answers, by prompt_id, that may become frozen noise (R4), and those that may not though R3 may draw them.
+    """Return stored answers, by prompt_id, that may become frozen noise (R4), and those that may not though R3 may.
 
     That is the lexicographically first spelling of each class that is parsed and proved to be wrong; the labels of
     `prompts` count as true. A label that stands in a file is met by other graders too, so a class of which one of them
@@ -87,26 +90,29 @@ def proved_wrong(
         for prompt in prompts
         if prompt.prompt_id in answers and prompt.given_label is not None
     }
-    keys = judge.keys(answer for prompt_id in labels for answer in answers[prompt_id])
     pairs = [
         (label, answer) for prompt_id, label in labels.items() for answer in answers[prompt_id]
     ]
-    verdicts = zip(pairs, judge.matches(pairs), strict=True)
-    wrong_pairs = [
-        pair for pair, verdict in verdicts if is_read(keys[pair[1]]) and verdict is False
-    ]
-    lenient = dict(zip(wrong_pairs, judge.may_match(wrong_pairs), strict=True))
-    wrong: dict[str, list[str]] = {}
+    keys = judge.keys(answer for _, answer in pairs)
+    may_be_right = _proved([pair for pair in pairs if is_read(keys[pair[1]])], judge)
+    wrong: dict[str, list[str]] = {prompt_id: [] for prompt_id in labels}
     refused: list[Pair] = []
     for prompt_id, label in labels.items():
-        spellings: dict[Key, list[str]] = {}
-        for answer in sorted(answers[prompt_id]):
-            if (label, answer) in lenient:
-                spellings.setdefault(keys[answer], []).append(answer)
-        wrong[prompt_id] = []
-        for same in spellings.values():
-            if any(lenient[label, answer] for answer in same):
-                refused.append((label, same[0]))
+        of_label = {
+            answer: may_be_right[label, answer]
+            for answer in sorted(answers[prompt_id])
+            if (label, answer) in may_be_right
+        }
+        for spellings in gathered((keys[answer], answer) for answer in of_label).values():
+            if any(map(of_label.__getitem__, spellings)):
+                refused.append((label, spellings[0]))
             else:
-                wrong[prompt_id].append(same[0])
+                wrong[prompt_id].append(spellings[0])
     return wrong, refused
+
+
+def _proved(pairs: Sequence[Pair], judge: Judge) -> dict[Pair, bool]:
+    """Return the pairs of label and answer that are proved to differ, and whether other graders may match them."""
+    verdicts = zip(pairs, judge.matches(pairs), strict=True)
+    wrong = [pair for pair, verdict in verdicts if verdict is False]
+    return dict(zip(wrong, judge.may_match(wrong), strict=True))

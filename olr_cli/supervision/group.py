@@ -6,7 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from olr_cli.answers import Grading, Key, Vote, first_majority
-from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.answers.graded import SENTINEL
+from olr_cli.data.prompts import Prompt
 from olr_cli.supervision.history import Past
 from olr_cli.supervision.types import LabelRecord, LabelSource, Step
 from olr_cli.supervision.visit import Label, Visit

@@ -7,7 +7,7 @@ from typing import assert_never
 
 from olr_cli import seeding
 from olr_cli.answers import is_read
-from olr_cli.data.prompts import SENTINEL
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.recipe.sections import NoiseDraw
 from olr_cli.supervision.group import Group
 

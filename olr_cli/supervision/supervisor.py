@@ -19,8 +19,9 @@ from itertools import chain, groupby, pairwise
 from typing import NamedTuple, TypeAlias
 
 from olr_cli.answers import Grading, Judge, default_extractor, is_placeholder, read_answer, vote
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.chat import ending
-from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.data.prompts import Prompt
 from olr_cli.data.sets import noise_draw
 from olr_cli.recipe.schema import Recipe
 from olr_cli.recipe.sections import NoiseDraw

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from olr_cli.answers import is_placeholder
-from olr_cli.api import DATA_SOURCE, OnlineLabelRefinement, RecipeSource
-from olr_cli.data.chat import Message, prompt_messages
+from olr_cli.api import OnlineLabelRefinement, RecipeSource
+from olr_cli.data.chat import Message
 from olr_cli.data.check import label_notes
+from olr_cli.data.external_prompts import DATA_SOURCE
 from olr_cli.data.prompt_files import read_rows
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.questions import normal_question
@@ -22,6 +24,7 @@ from olr_cli.errors import UserError, shortened
 from olr_cli.recipe.checks import recipe_warnings
 from olr_cli.recipe.schema import Recipe
 from olr_cli.supervision import compose
+from olr_cli.trainers.grading import row_turns
 
 
 class PromptIndex:
@@ -35,19 +38,7 @@ class PromptIndex:
     """
 
     def __init__(self, table: pa.Table, recipe: Recipe, place: str) -> None:
-        prompts = read_rows(
-            Rows(table, Origins(place)),
-            data_source=DATA_SOURCE,
-            split="train",
-            noise_type_of_sentinel=sentinel_type(recipe),
-        )
-        if recipe.method.row.needs_labels:
-            prompts.require_labels(f"method '{recipe.method.name}'")
-        if len(prompts) < table.num_rows:
-            raise UserError(
-                f"the trainer samples from every row, and {prompts.notes[0]}; remove such rows"
-            )
-        self.prompts = prompts.prompts
+        self.prompts = _training_prompts(table, recipe, place)
         self._place = place
         self._by_id = {prompt.prompt_id: prompt for prompt in self.prompts}
         self._by_question: dict[str, dict[tuple[Message, ...], list[Prompt]]] = {}
@@ -55,15 +46,19 @@ class PromptIndex:
         for turns, prompt in zip(map(row_turns, asked), self.prompts, strict=False):
             wordings = self._by_question.setdefault(normal_question(turns), {})
             wordings.setdefault(turns, []).append(prompt)
-        has_ids = "prompt_id" in table.column_names or "extra_info" in table.column_names
-        each = (
-            prompts for wordings in self._by_question.values() for prompts in wordings.values()
+        if not {"prompt_id", "extra_info"} & set(table.column_names):
+            self._require_told_apart()
+
+    def _require_told_apart(self) -> None:
+        """Refuse rows without ids that have the same prompt."""
+        of_one_wording = chain.from_iterable(
+            wordings.values() for wordings in self._by_question.values()
         )
-        twice = next((prompts for prompts in each if len(prompts) > 1), None)
-        if twice is not None and not has_ids:
+        twice = next((prompts for prompts in of_one_wording if len(prompts) > 1), None)
+        if twice is not None:
             question = shortened(twice[0].messages[-1].content)
             raise UserError(
-                f"{place}: {len(twice)} rows have the prompt '{question}'; remove all but one, or add a column"
+                f"{self._place}: {len(twice)} rows have the prompt '{question}'; remove all but one, or add a column"
                 " prompt_id"
             )
 
@@ -92,9 +87,27 @@ class PromptIndex:
         return same[0]
 
 
+def _training_prompts(table: pa.Table, recipe: Recipe, place: str) -> Sequence[Prompt]:
+    """Return a prompt for every row of a table, with a label where the recipe's method needs one."""
+    prompts = read_rows(
+        Rows(table, Origins(place)),
+        data_source=DATA_SOURCE,
+        split="train",
+        noise_type_of_sentinel=sentinel_type(recipe),
+    )
+    if recipe.method.row.needs_labels:
+        prompts.require_labels(f"method '{recipe.method.name}'")
+    if len(prompts) < table.num_rows:
+        raise UserError(
+            f"the trainer samples from every row, and {prompts.notes[0]}; remove such rows"
+        )
+    return prompts.prompts
+
+
 def begin(
     run_dir: str | Path,
     recipe: RecipeSource | None,
+    *,
     trainer: str,
     settings: Mapping[str, Any],
     table: pa.Table,
@@ -117,18 +130,12 @@ def grade_held_out(
 ) -> list[float]:
     """1.0 for every completion that is right by its row of the evaluation data, else 0.0."""
     prompts = [_held_out_prompt(row) for row in rows]
-    golds, sources = (
-        [str(prompt.gold) for prompt in prompts],
-        [prompt.data_source for prompt in prompts],
-    )
     return olr.grade(
-        completions, golds, data_sources=sources, prompts=[row["prompt"] for row in rows]
+        completions,
+        [str(prompt.gold) for prompt in prompts],
+        data_sources=[prompt.data_source for prompt in prompts],
+        prompts=[row["prompt"] for row in rows],
     )
-
-
-def row_turns(prompt: Any) -> tuple[Message, ...]:
-    """The turns of a row's prompt: a text, or any sequence of messages; none for anything else."""
-    return prompt_messages(prompt if isinstance(prompt, str) else list(prompt)) or ()
 
 
 def _require_answers_only(recipe: Recipe) -> None:

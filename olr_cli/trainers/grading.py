@@ -9,6 +9,7 @@ import atexit
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from olr_cli.answers import (
@@ -22,7 +23,7 @@ from olr_cli.answers import (
     unscorable,
     verdicts,
 )
-from olr_cli.data.chat import completion_text, ending, prompt_messages
+from olr_cli.data.chat import Message, completion_text, ending, prompt_messages
 from olr_cli.data.columns import LABEL_COLUMNS
 from olr_cli.data.labels import golds_of, read_cells
 from olr_cli.data.prompts import in_percent
@@ -68,9 +69,9 @@ def accuracy_reward(
     found = _verdicts(
         completions,
         cells,
-        [one or "boxed" for one in extractors],
-        prompts or [""] * len(cells),
-        marks,
+        extractors=[one or "boxed" for one in extractors],
+        prompts=prompts or [""] * len(cells),
+        marks=marks,
     )
     return [None if verdict is Verdict.NO_GOLD else float(bool(verdict)) for verdict in found]
 
@@ -106,16 +107,20 @@ def compute_score(
             f"{data_source}: 'reward_model.ground_truth' of the row with extra_info.index {row} is {what}, and it"
             " should be text or a number; fix it or leave the row out"
         )
-    read_as = extractor or default_extractor(data_source)
-    found = _verdicts(
-        [solution_str], [right], [read_as], [info.get("question") or ""], [opened]
+    (verdict,) = _verdicts(
+        [solution_str],
+        [right],
+        extractors=[extractor or default_extractor(data_source)],
+        prompts=[info.get("question") or ""],
+        marks=[opened],
     )
-    return float(bool(found[0]))
+    return float(bool(verdict))
 
 
 def _verdicts(
     completions: Sequence[Any],
     golds: Sequence[Sequence[str]],
+    *,
     extractors: Sequence[str],
     prompts: Sequence[Any],
     marks: Sequence[str | None],
@@ -129,30 +134,38 @@ def _verdicts(
             raise UserError(
                 f"opened is '{mark}', which begins no thinking; give the mark that ends the prompt, such as <think>"
             )
-    turns = [
-        prompt_messages(prompt if isinstance(prompt, str) else list(prompt)) or ()
-        for prompt in prompts
+    turns = list(map(row_turns, prompts))
+    responses = list(map(completion_text, completions))
+    reading = zip(responses, extractors, marks, turns, strict=True)
+    answers = [
+        read_answer(response, extractor, mark or ending(asked))
+        for response, extractor, mark, asked in reading
     ]
-    read: list[list[str]] = []
-    answers: list[str | None] = []
-    for completion, of_one, extractor, asked, mark in zip(
-        completions, golds, extractors, turns, marks, strict=True
-    ):
-        answers.append(
-            read_answer(completion_text(completion), extractor, mark or ending(asked))
-        )
-        read.append(
-            [(":" in extractor and extract(gold, extractor)) or gold for gold in of_one]
-        )
+    read_golds = [
+        [_answer_of_gold(gold, extractor) for gold in of_one]
+        for of_one, extractor in zip(golds, extractors, strict=True)
+    ]
     found = verdicts(
-        read, answers, shared_judge(), in_percent=[in_percent(asked) for asked in turns]
+        read_golds, answers, shared_judge(), in_percent=[in_percent(asked) for asked in turns]
     )
     _counted.update(found)
-    without = [i for i, verdict in enumerate(found) if verdict is Verdict.NO_ANSWER]
-    _unread.extend(
-        completion_text(completions[i]) for i in without[: max(0, _MOST_UNREAD - len(_unread))]
+    unread = (
+        response
+        for response, verdict in zip(responses, found, strict=True)
+        if verdict is Verdict.NO_ANSWER
     )
+    _unread.extend(islice(unread, max(0, _MOST_UNREAD - len(_unread))))
     return found
+
+
+def _answer_of_gold(gold: str, extractor: str) -> str:
+    """Return the answer in a gold, which may be a solution that ends as the extractor reads responses."""
+    return (extract(gold, extractor) if ":" in extractor else None) or gold
+
+
+def row_turns(prompt: Any) -> tuple[Message, ...]:
+    """Return the turns of a row's prompt: a text, or any sequence of messages; none for anything else."""
+    return prompt_messages(prompt if isinstance(prompt, str) else list(prompt)) or ()
 
 
 @atexit.register

@@ -25,16 +25,11 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
 
 from olr_cli.answers import ResponseTexts, is_thinking, with_opened
-from olr_cli.api import (
-    OnlineLabelRefinement,
-    PathName,
-    RecipeSource,
-    Rollout,
-    SupervisedStep,
-)
+from olr_cli.api import OnlineLabelRefinement, PathName, RecipeSource, SupervisedStep
 from olr_cli.data.chat import completion_text
 from olr_cli.errors import UserError
 from olr_cli.recipe.sections import LrSchedule
+from olr_cli.supervision.types import Rollout
 from olr_cli.trainers.dataset import PromptIndex, begin, grade_held_out
 from olr_cli.trainers.grading import accuracy_reward as accuracy_reward
 
@@ -48,6 +43,10 @@ _METRICS = {
     "eval/avg": "eval_rewards/olr/mean",
 }
 """Our names for TRL's."""
+
+
+_IDENTITY = ("prompt", "prompt_id", "extra_info")
+"""The columns of a row by which its prompt is found, all that other ranks hand over of it."""
 
 
 class OlrReward(TrainerCallback, ExportableState):
@@ -89,38 +88,20 @@ class OlrReward(TrainerCallback, ExportableState):
         **columns: Any,
     ) -> list[float]:
         """A reward a completion of this rank; `columns` are the data set's others, and what else TRL hands over."""
-        lists = {
-            name: column
-            for name, column in {**columns, "prompt": list(prompts)}.items()
-            if isinstance(column, list) and len(column) == len(prompts)
-        }
-        rows = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
         if self._model is None:
             raise UserError(
                 "OlrReward is a reward function and a callback; give it to the trainer as both:"
                 " GRPOTrainer(..., reward_funcs=reward, callbacks=[reward])"
             )
+        rows = _rows({**columns, "prompt": list(prompts)}, len(prompts))
+        samples = zip(prompts, completions, completion_ids, strict=True)
+        rollouts = [self._rollout(*sample) for sample in samples]
         if not self._model.training:
             if self._olr is None:  # on ranks that only compute
                 self._olr = OnlineLabelRefinement(recipe=self._recipe)
-            rollouts = [
-                self._rollout(row["prompt"], completion, tokens)
-                for row, completion, tokens in zip(
-                    rows, completions, completion_ids, strict=True
-                )
-            ]
             return grade_held_out(self._olr, rows, rollouts)
-        here = [
-            (
-                {
-                    name: row[name]
-                    for name in ("prompt", "prompt_id", "extra_info")
-                    if name in row
-                },
-                self._rollout(row["prompt"], completion, tokens),
-            )
-            for row, completion, tokens in zip(rows, completions, completion_ids, strict=True)
-        ]
+        identities = [{name: row[name] for name in _IDENTITY if name in row} for row in rows]
+        here = list(zip(identities, rollouts, strict=True))
         rewards, metrics = _on_first_rank(here, self._supervise)
         if log_metric is not None:
             for name, value in metrics.items():
@@ -203,10 +184,13 @@ class OlrReward(TrainerCallback, ExportableState):
             if self._run_dir is None
             else os.fspath(self._run_dir)
         )
-        trainer = f"trl {metadata.version('trl')}"
-        settings, table = _settings(args, state, self._model), dataset.with_format("arrow")[:]
         self._olr, self._index = begin(
-            run_dir, self._recipe, trainer, settings, table, "the training data"
+            run_dir,
+            self._recipe,
+            trainer=f"trl {metadata.version('trl')}",
+            settings=_settings(args, state, self._model),
+            table=dataset.with_format("arrow")[:],
+            place="the training data",
         )
         if state.global_step:
             stored = (state.stateful_callbacks or {}).get(type(self).__name__, {})
@@ -249,6 +233,16 @@ class OlrReward(TrainerCallback, ExportableState):
             ):
                 saved["step"] -= 1  # TRL will generate for this step again
         return {"args": {}, "attributes": {"olr": saved}}
+
+
+def _rows(columns: Mapping[str, Any], size: int) -> list[dict[str, Any]]:
+    """Return the rows of those columns that are lists of this size."""
+    lists = {
+        name: column
+        for name, column in columns.items()
+        if isinstance(column, list) and len(column) == size
+    }
+    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
 
 
 def _settings(args: Any, state: Any, model: Any) -> dict[str, Any]:

@@ -31,14 +31,15 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 from verl.utils.fs import copy_to_local
 
 from olr_cli.answers import ResponseTexts
-from olr_cli.api import OnlineLabelRefinement, Rollout
+from olr_cli.api import OnlineLabelRefinement
 from olr_cli.data.questions import normal_question
 from olr_cli.data.table_files import read_table
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest, require_run
 from olr_cli.runs.metrics import read_metrics
-from olr_cli.trainers.dataset import begin, grade_held_out, row_turns
-from olr_cli.trainers.grading import compute_score as compute_score
+from olr_cli.supervision.types import Rollout
+from olr_cli.trainers.dataset import begin, grade_held_out
+from olr_cli.trainers.grading import compute_score as compute_score, row_turns
 
 GLOBAL_STEP = "trainer/global_step"
 """Metric: verl's number of the step to which a stored step belongs."""
@@ -135,10 +136,10 @@ class RewardServer:
             OmegaConf.to_container(recipe, resolve=True)
             if OmegaConf.is_config(recipe)
             else recipe,
-            f"verl {metadata.version('verl')}",
-            trainer_settings(config),
-            read_data(config.data.train_files, key),
-            "data.train_files",
+            trainer=f"verl {metadata.version('verl')}",
+            settings=trainer_settings(config),
+            table=read_data(config.data.train_files, key),
+            place="data.train_files",
         )
         self._timeout = float(settings.get("group_timeout", 3600))
         self._held_out = set()

@@ -9,8 +9,9 @@ import pytest
 from cases import each
 from commands import answered, done, refused
 
-from olr_cli.api import OnlineLabelRefinement, Prompt
-from olr_cli.data.prompts import SENTINEL
+from olr_cli.answers.graded import SENTINEL
+from olr_cli.api import OnlineLabelRefinement
+from olr_cli.data.prompts import Prompt
 from olr_cli.recipe.layers import validate
 from olr_cli.runs.directory import create_run
 from olr_cli.runs.store import RunStore

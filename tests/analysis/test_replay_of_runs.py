@@ -13,9 +13,10 @@ from histories import replayed
 from olr_cli import seeding
 from olr_cli.analysis.histories import read_history
 from olr_cli.analysis.replay import label_tables, replay_answer, replay_file, write_json_lines
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.api import OnlineLabelRefinement
 from olr_cli.data.chat import Message
-from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.data.prompts import Prompt
 from olr_cli.recipe.layers import validate
 from olr_cli.recipe.methods import METHODS
 from olr_cli.runs.directory import create_run

@@ -8,7 +8,7 @@ from cases import each, refusal
 from histories import replayed, write_history
 
 from olr_cli.analysis.histories import contradictions, read_history
-from olr_cli.data.prompts import SENTINEL
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.errors import UserError
 
 

@@ -14,8 +14,9 @@ from cases import each
 from histories import write_history
 
 from olr_cli import files
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.prompt_files import read_prompts
-from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL
+from olr_cli.data.prompts import NEVER_REWARDED
 from olr_cli.data.sets import training_prompts
 from olr_cli.recipe.layers import validate
 

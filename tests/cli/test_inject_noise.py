@@ -11,8 +11,8 @@ from cases import each
 from commands import answered, done, refused
 from samples import SAMPLE, json_lines
 
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.prompt_files import read_prompts
-from olr_cli.data.prompts import SENTINEL
 from olr_cli.data.sets import training_prompts
 from olr_cli.recipe.schema import Recipe
 

@@ -22,7 +22,8 @@ from olr_cli.recipe.layers import validate
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.locks import held
 from olr_cli.runs.metrics import read_metrics
-from olr_cli.runs.store import scan_labels, stored_steps
+from olr_cli.runs.shards import stored_steps
+from olr_cli.runs.store import scan_labels
 
 HEAVY = (
     "math_verify", "matplotlib", "numpy", "polars", "pyarrow", "pydantic", "scipy", "torch", "transformers",

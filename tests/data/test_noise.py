@@ -9,6 +9,7 @@ import pytest
 from cases import each, refusal
 from hypothesis import given, strategies as st
 
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.chat import Message
 from olr_cli.data.interchange import prompt_set
 from olr_cli.data.noise import (
@@ -19,7 +20,7 @@ from olr_cli.data.noise import (
     inject,
     marked_count,
 )
-from olr_cli.data.prompts import SENTINEL, NoiseType, Prompt, PromptSet
+from olr_cli.data.prompts import NoiseType, Prompt, PromptSet
 from olr_cli.errors import UserError
 
 sizes, seeds = st.integers(1, 60), st.integers(0, 5)

@@ -10,11 +10,12 @@ import pytest
 from cases import each, refusal
 from samples import NOISY_SAMPLE, SAMPLE, json_lines
 
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.chat import Message
 from olr_cli.data.check import repeat_notes
 from olr_cli.data.logs import read_log
-from olr_cli.data.prompt_files import PromptSet, Reading, read_prompts
-from olr_cli.data.prompts import SENTINEL, SYSTEM_PROMPT, NoiseType, Prompt
+from olr_cli.data.prompt_files import Reading, read_prompts
+from olr_cli.data.prompts import SYSTEM_PROMPT, NoiseType, Prompt, PromptSet
 from olr_cli.data.sets import held_out_prompts, training_prompts
 from olr_cli.data.writers import encode
 from olr_cli.errors import UserError

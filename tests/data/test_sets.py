@@ -9,9 +9,9 @@ import pytest
 from cases import each, refusal
 from samples import json_lines
 
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.api import OnlineLabelRefinement
 from olr_cli.data.prompt_files import Reading, read_prompts
-from olr_cli.data.prompts import SENTINEL
 from olr_cli.data.sets import held_out_prompts, training_data, training_prompts
 from olr_cli.data.verified import VerifiedLabels
 from olr_cli.errors import UserError

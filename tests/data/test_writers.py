@@ -12,9 +12,9 @@ from cases import refusal
 from hypothesis import HealthCheck, given, settings, strategies as st
 from samples import SAMPLE, json_lines
 
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.noise import inject
 from olr_cli.data.prompt_files import read_prompts
-from olr_cli.data.prompts import SENTINEL
 from olr_cli.data.writers import encode, write_prompts
 from olr_cli.errors import UserError
 

@@ -13,7 +13,7 @@ from olr_cli.engines.models import policy_path
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.metrics import read_metrics
-from olr_cli.runs.store import stored_steps
+from olr_cli.runs.shards import stored_steps
 
 WARM_UP = {"train.lr_warmup_ratio": "0.2"}
 HELD_OUT = {"train.evaluate_every": "1"}

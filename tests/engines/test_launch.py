@@ -15,7 +15,8 @@ from olr_cli.runs import writer
 from olr_cli.runs.checkpoints import checkpoint_path
 from olr_cli.runs.directory import create_run, read_manifest, read_recipe, write_manifest
 from olr_cli.runs.progress import Progress
-from olr_cli.runs.store import scan_labels, stored_steps
+from olr_cli.runs.shards import stored_steps
+from olr_cli.runs.store import scan_labels
 from olr_cli.supervision import Rollout, RolloutGroup, Step
 
 EVERY = 2

@@ -6,11 +6,11 @@ import signal
 import sys
 import threading
 import time
+from functools import partial
 
 import pytest
 from cases import each
 
-from olr_cli import __main__
 from olr_cli.engines import sweep
 from olr_cli.engines.local import room
 from olr_cli.errors import UserError
@@ -30,10 +30,10 @@ time.sleep(60)
 """
 
 
-def run_code(words, log, jobs):
+def run_code(codes, number):
     """What stands for `olr` in the processes of these tests."""
-    with log.open("a") as sys.stdout:
-        exec(words[0], {"jobs": jobs})
+    sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    exec(codes[number], {})
 
 
 @pytest.fixture
@@ -41,12 +41,8 @@ def train(tmp_path, monkeypatch):
     """Train `RUNS`, each process running the code that is given for it."""
 
     def train(*codes, jobs=1):
-        monkeypatch.setattr(
-            sweep, "_words", lambda _recipe, _settings, number, _folder: [codes[number]]
-        )
-        monkeypatch.setattr(sweep, "_be_olr", run_code)
         monkeypatch.setattr(sweep, "_SERVER", FORKS)
-        return sweep.train_all("recipe", [], RUNS, tmp_path, jobs)
+        return sweep.train_all(RUNS, tmp_path, jobs, partial(run_code, codes))
 
     return train
 
@@ -117,13 +113,14 @@ def test_a_run_that_fails_is_told_with_its_reason(train, capfd):
     )
 
 
-def print_share(log):
-    __main__.main = lambda: os.write(1, str(room.share).encode())
-    sweep._be_olr([], log, 4)
+def print_share(number):
+    os.write(1, f"run {number}: {room.share}".encode())
 
 
 def test_runs_that_train_at_a_time_share_a_gpus_memory(tmp_path):
-    process = FORKS.Process(target=print_share, args=(tmp_path / "log",))
+    process = FORKS.Process(
+        target=sweep._train_logged, args=(print_share, 2, tmp_path / "log", 4)
+    )
     process.start()
     process.join()
-    assert (tmp_path / "log").read_text() == "0.25"
+    assert (tmp_path / "log").read_text() == "run 2: 0.25"

@@ -13,6 +13,7 @@ from olr_cli.answers.extraction import extract
 from olr_cli.answers.thinking import THOUGHT_MARKS
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import sample
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import scan_rollouts
 
@@ -58,9 +59,7 @@ def thinker(opening, closing, *, special, ends=False):
 
 
 def said(policy, prompt):
-    rollouts = sample(
-        policy, [prompt], np.array([[1]], dtype=np.uint64), max_new_tokens=8, temperature=0
-    )
+    rollouts = sample(policy, [prompt], np.array([[1]], dtype=np.uint64), Sampling(0, 8))
     return rollouts.texts_PG[0][0]
 
 

@@ -16,8 +16,9 @@ from olr_cli.data.prompt_files import read_prompts
 from olr_cli.engines.models import policy_path
 from olr_cli.errors import UserError
 from olr_cli.evaluation import backends
-from olr_cli.evaluation.backends import BackendOptions, Sampling, transformers_backend
+from olr_cli.evaluation.backends import BackendOptions, transformers_backend
 from olr_cli.evaluation.backends.transformers_backend import TransformersBackend
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.seeding import key
 from olr_cli.supervision import Rollout
 

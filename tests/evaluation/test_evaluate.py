@@ -15,13 +15,15 @@ from cases import each, refusal
 from commands import contents
 from sums import CHUNK, FACTS, PROBLEMS, SAMPLES, Backend, Silent, run, sums
 
+from olr_cli.engines.digests import model_digest
 from olr_cli.errors import UserError
 from olr_cli.evaluation import plan, scores, store
-from olr_cli.evaluation.backends import BackendOptions, Sampling, model_digest
+from olr_cli.evaluation.backends import BackendOptions
 from olr_cli.evaluation.evaluate import evaluate
 from olr_cli.evaluation.plan import Evaluation, EvaluationRequest
 from olr_cli.evaluation.pool import sample_seed
 from olr_cli.evaluation.store import EvaluationStore, Target
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.runs.interrupts import Interrupted
 from olr_cli.runs.locks import held
 from olr_cli.tables import as_json

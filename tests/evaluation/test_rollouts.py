@@ -11,9 +11,9 @@ from decisions import untimed
 from polars.testing import assert_frame_equal
 from samples import json_lines
 
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.noise import inject
 from olr_cli.data.prompt_files import read_prompts
-from olr_cli.data.prompts import SENTINEL
 from olr_cli.data.writers import write_prompts
 from olr_cli.engines.launch import launch, unfinished_run
 from olr_cli.engines.local.engine import LocalRunner

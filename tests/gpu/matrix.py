@@ -44,9 +44,11 @@ from olr_cli.engines.openrlhf.needs import stale_locks
 from olr_cli.engines.openrlhf.process import descendants, path_with_own_programs
 from olr_cli.files import write_text
 from olr_cli.packages import installed_version
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.runs.checkpoints import checkpoint_steps
 from olr_cli.runs.directory import read_manifest
-from olr_cli.runs.store import scan_rollouts, stored_steps
+from olr_cli.runs.shards import stored_steps
+from olr_cli.runs.store import scan_rollouts
 
 STEPS, CHECKPOINT, KILLED = 4, 2, 3
 """Steps of a run; the one with a checkpoint; the one after which a run is killed, the first after a checkpoint."""
@@ -552,8 +554,8 @@ def local_engine(model: Path, device: str) -> list[Finding]:
     import torch
 
     from olr_cli.data.chat import Message
-    from olr_cli.engines.local.grpo import response_statistics
     from olr_cli.engines.local.policy import Policy
+    from olr_cli.engines.local.token_statistics import response_statistics
 
     name = f"{LOCAL}. local engine, bfloat16 on {device} against float32 on a CPU"
     exact = Policy.load(model, device="cpu", dtype=torch.float32)
@@ -594,7 +596,7 @@ def _same_draws(model: Path, device: str, prompts: Sequence[list[int]]) -> Findi
     )
     texts = []
     for policy.has_fixed_places in (True, False):
-        sampled = sample(policy, prompts, keys, max_new_tokens=48)
+        sampled = sample(policy, prompts, keys, Sampling(1.0, 48))
         texts.append([text for group in sampled.texts_PG for text in group])
     same = sum(one == other for one, other in zip(*texts, strict=True))
     # Two kernels round differently, and a draw may lie between.

@@ -10,7 +10,8 @@ from decisions import untimed
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest, write_manifest
 from olr_cli.runs.metrics import read_metrics
-from olr_cli.runs.store import scan_labels, scan_rollouts, stored_steps
+from olr_cli.runs.shards import stored_steps
+from olr_cli.runs.store import scan_labels, scan_rollouts
 
 
 def reopen(run: Path, **changes: Any) -> None:

@@ -25,10 +25,11 @@ from sentences import cases
 from olr_cli.answers import Judge, algebra, extract, is_read, vote
 from olr_cli.answers.classes import number
 from olr_cli.answers.extraction import option_letter
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.answers.matching import decide, matches
 from olr_cli.answers.notation import normal_text, tidy
 from olr_cli.answers.reading import NeedsAlgebra, read
-from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.data.prompts import Prompt
 from olr_cli.recipe.methods import OlrMethod
 from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose
 

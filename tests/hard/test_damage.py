@@ -18,7 +18,7 @@ from olr_cli.evaluation.record import VERSION
 from olr_cli.evaluation.store import EvaluationStore
 from olr_cli.runs.checkpoints import checkpoint_path
 from olr_cli.runs.directory import MANIFEST_VERSION, read_manifest, read_recipe
-from olr_cli.runs.store import check_shard
+from olr_cli.runs.shards import check_shard
 
 TABLES = ("labels", "rollouts")
 
@@ -159,7 +159,7 @@ import collections, json, resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))  # for a wrong byte may be read as any length
 from olr_cli.errors import UserError
-from olr_cli.runs.store import explain_damage
+from olr_cli.runs.shards import explain_damage
 from olr_cli.runs.store import scan_labels, scan_rollouts
 run, table, stride = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 scan = {"labels": scan_labels, "rollouts": scan_rollouts}[table]

@@ -23,9 +23,10 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 from sentences import cases, olr, options, write
 
 from olr_cli.analysis.histories import read_history
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.noise import inject
 from olr_cli.data.prompt_files import read_prompts
-from olr_cli.data.prompts import NOISE_TYPES, SENTINEL, PromptSet
+from olr_cli.data.prompts import NOISE_TYPES, PromptSet
 from olr_cli.data.table_files import matching_files, read_table
 from olr_cli.data.verified import VerifiedLabels
 from olr_cli.data.writers import encode

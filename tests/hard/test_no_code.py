@@ -26,8 +26,8 @@ from olr_cli.data.hub import HubId, load_hub_table
 from olr_cli.engines import prompt_text
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.models import policy_path
-from olr_cli.engines.openrlhf.engine import StartingModel
 from olr_cli.engines.openrlhf.flags import BY_KEYS, BY_OLR, arguments
+from olr_cli.engines.openrlhf.starting_model import StartingModel
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends.vllm_backend import read_model
 from olr_cli.evaluation.targets import load_tokenizer
@@ -165,7 +165,7 @@ ARROW_READERS = {
 
 
 def test_foreign_tables_are_read_in_one_place_and_paths_are_no_patterns():
-    """`table_files.py` reads some rows at a time, up to a limit; `store.py` reads shards, checked by their marks.
+    """`table_files.py` reads some rows at a time, up to a limit; `shards.py` reads shards, checked by their marks.
 
     By default polars expands patterns, and reads another run whose name fits.
     """
@@ -176,7 +176,7 @@ def test_foreign_tables_are_read_in_one_place_and_paths_are_no_patterns():
             assert keywords(call).get("glob") == "False", f"{file}:{call.lineno}"
         if name in POLARS_READERS | ARROW_READERS and name != called:
             readers.add(file)
-    assert readers == {"data/table_files.py", "runs/store.py", "analysis/replay.py"}
+    assert readers == {"data/table_files.py", "runs/shards.py", "analysis/replay.py"}
 
 
 # Code that comes with a model ---------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from outcomes import differences
 
 from olr_cli.runs.checkpoints import checkpoint_steps
 from olr_cli.runs.directory import read_manifest
-from olr_cli.runs.store import stored_steps
+from olr_cli.runs.shards import stored_steps
 
 STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 OLR = [sys.executable, "-m", "olr_cli"]

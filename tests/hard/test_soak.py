@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from olr_cli.runs.metrics import read_metrics
-from olr_cli.runs.store import scan_labels, scan_rollouts, stored_steps
+from olr_cli.runs.shards import stored_steps
+from olr_cli.runs.store import scan_labels, scan_rollouts
 
 RECIPE = """
 name: soak

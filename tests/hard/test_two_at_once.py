@@ -10,7 +10,7 @@ from outcomes import differences, faults_for_readers
 
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest
-from olr_cli.runs.store import explain_removed_shard, stored_steps
+from olr_cli.runs.shards import explain_removed_shard, stored_steps
 
 SIGNS_OF_WORK = {"train": "labels/step-*", "evaluate": "generations/*.parts/part-*"}
 

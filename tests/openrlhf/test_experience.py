@@ -29,19 +29,21 @@ from vllm import SamplingParams
 from vllm.logprobs import Logprob
 
 from olr_cli.answers import Judge
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.chat import Message
 from olr_cli.data.prompt_files import read_prompts
-from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.data.prompts import Prompt
 from olr_cli.engines.local import loop
-from olr_cli.engines.local.grpo import smoothed
+from olr_cli.engines.local.loss import smoothed
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import SampledRollouts
 from olr_cli.engines.models import policy_path
 from olr_cli.engines.openrlhf.actor import PolicyForward
-from olr_cli.engines.openrlhf.engine import StartingModel
+from olr_cli.engines.openrlhf.experience_maker import SupervisedExperienceMaker
 from olr_cli.engines.openrlhf.flags import Places, arguments, openrlhf_parser, recipe_flags
 from olr_cli.engines.openrlhf.job_files import prompt_label
-from olr_cli.engines.openrlhf.trainer import SupervisedExperienceMaker, SupervisedTrainer
+from olr_cli.engines.openrlhf.starting_model import StartingModel
+from olr_cli.engines.openrlhf.trainer import SupervisedTrainer
 from olr_cli.engines.openrlhf.vllm_actor import AgentExecutor
 from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.recipe.layers import validate

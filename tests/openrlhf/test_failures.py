@@ -20,9 +20,10 @@ from cases import each
 from ray.exceptions import ActorDiedError, OutOfMemoryError, RayTaskError
 from stack import SMALL, Train, metrics, processes_of
 
-from olr_cli.engines.openrlhf.job import Process, end_of
+from olr_cli.engines.openrlhf.job_end import Process, end_of
 from olr_cli.engines.openrlhf.job_files import JobEnd
-from olr_cli.runs.store import scan_labels, scan_rollouts, stored_steps
+from olr_cli.runs.shards import stored_steps
+from olr_cli.runs.store import scan_labels, scan_rollouts
 
 RAISES_AT_THE_THIRD_STEP = """
 from olr_cli.engines.openrlhf.bridges import around_import

@@ -20,6 +20,7 @@ from olr_cli.engines.openrlhf.checks import (
     check_flags,
     require_openrlhf,
 )
+from olr_cli.engines.openrlhf.experience_maker import SupervisedExperienceMaker
 from olr_cli.engines.openrlhf.flags import (
     BY_KEYS,
     BY_OLR,
@@ -28,7 +29,7 @@ from olr_cli.engines.openrlhf.flags import (
     openrlhf_parser,
     recipe_flags,
 )
-from olr_cli.engines.openrlhf.trainer import SupervisedExperienceMaker, SupervisedTrainer
+from olr_cli.engines.openrlhf.trainer import SupervisedTrainer
 from olr_cli.engines.openrlhf.vllm_actor import AgentExecutor
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import load_recipe, read_tree, validate

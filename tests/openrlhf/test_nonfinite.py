@@ -12,7 +12,7 @@ from stack import Train, metrics
 from olr_cli.engines.run import NonFinite
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import read_manifest
-from olr_cli.runs.store import stored_steps
+from olr_cli.runs.shards import stored_steps
 
 
 def parameters(actor):

@@ -14,7 +14,8 @@ from openrlhf.trainer.ppo_utils.experience import Experience
 from openrlhf.utils.config import hierarchize
 from openrlhf.utils.deepspeed import DeepspeedStrategy
 
-from olr_cli.engines.local.grpo import Grpo, smoothed
+from olr_cli.engines.local.grpo import Grpo
+from olr_cli.engines.local.loss import smoothed
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import sample
 from olr_cli.engines.models import policy_path
@@ -24,6 +25,7 @@ from olr_cli.engines.openrlhf.experience import token_means
 from olr_cli.engines.openrlhf.flags import Places, arguments, openrlhf_parser, recipe_flags
 from olr_cli.recipe.layers import validate
 from olr_cli.recipe.methods import MethodSection
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.recipe.sections import TrainSection
 from olr_cli.seeding import key
 from olr_cli.supervision.advantages import group_advantages
@@ -69,8 +71,7 @@ def rollouts():
         sampler,
         prompts,
         torch.tensor(keys_PG, dtype=torch.uint64).numpy(),
-        max_new_tokens=LONGEST,
-        temperature=TEMPERATURE,
+        Sampling(TEMPERATURE, LONGEST),
     )
     assert len(set(sampled.lengths_PG.flatten().tolist())) > 2  # padding is needed
     return sampled

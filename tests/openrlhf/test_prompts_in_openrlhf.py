@@ -12,9 +12,10 @@ from openrlhf.datasets.utils import blending_datasets
 from openrlhf.trainer.ppo_utils import samples_generator
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator, _collect_prompt_batch
 
+from olr_cli.engines.openrlhf.experience_maker import PromptOrder
 from olr_cli.engines.openrlhf.flags import Places, recipe_flags
 from olr_cli.engines.openrlhf.job_files import JobFiles, prompt_label, write_rows
-from olr_cli.engines.openrlhf.trainer import PromptOrder, held_out_samples
+from olr_cli.engines.openrlhf.trainer import held_out_samples
 from olr_cli.recipe.layers import validate
 from olr_cli.runs.schedule import Schedule
 

@@ -9,7 +9,7 @@ import torch
 from policy_rank import policy, update
 from transformers import GenerationConfig
 
-from olr_cli.engines.local.policy import end_ids
+from olr_cli.engines.local.loading import end_ids
 
 IN_EVERY_RUN = {
     "ZeRO 2": (2, {}),

@@ -19,7 +19,8 @@ from stack import SMALL, Train, metrics, processes_of
 from olr_cli.engines.openrlhf.job_files import saved_parts
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import read_manifest
-from olr_cli.runs.store import scan_labels, scan_rollouts, stored_steps
+from olr_cli.runs.shards import stored_steps
+from olr_cli.runs.store import scan_labels, scan_rollouts
 
 SETTINGS = (
     *SMALL, "method.name=co_reward", "method.prompts=random", "method.keep_fraction=0.3", "method.smoothing=0.1",

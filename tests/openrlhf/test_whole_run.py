@@ -16,9 +16,11 @@ from stack import SMALL, Train, metrics
 
 from olr_cli.engines.openrlhf.job_files import JobFiles
 from olr_cli.recipe.layers import load_recipe
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import read_manifest
-from olr_cli.runs.store import scan_labels, scan_rollouts, stored_steps
+from olr_cli.runs.shards import stored_steps
+from olr_cli.runs.store import scan_labels, scan_rollouts
 
 STEPS = 16
 TEMPLATE = "{{ bos_token }}{{ messages[-1]['content'] }}"
@@ -120,8 +122,7 @@ def test_new_weights_reach_vllm(run):
         policy,
         encode_prompts(policy, prompts, recipe),
         rollout_keys("test", 7, 0, [prompt.prompt_id for prompt in prompts], 8),
-        max_new_tokens=5,
-        temperature=recipe.train.evaluation_temperature,
+        Sampling(recipe.train.evaluation_temperature, 5),
         batch_tokens=65536,
     )
     with Judge() as judge:

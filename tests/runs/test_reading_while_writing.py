@@ -9,8 +9,9 @@ from decisions import LABEL, ROLLOUT, columns
 from histories import SMALL, write_history
 
 from olr_cli.analysis import arms
-from olr_cli.runs import store
-from olr_cli.runs.store import RunStore, scan_labels, scan_rollouts, table_shards
+from olr_cli.runs import shards
+from olr_cli.runs.shards import table_shards
+from olr_cli.runs.store import RunStore, scan_labels, scan_rollouts
 from olr_cli.supervision import LabelRecord, RolloutRecord
 
 
@@ -54,15 +55,15 @@ def test_steps_removed_between_listing_and_reading_are_listed_anew(tmp_path, mon
     real, calls = table_shards, []
 
     def resumed_after(folder):
-        shards = real(folder)
-        calls.append(len(shards))
+        listed = real(folder)
+        calls.append(len(listed))
         if len(calls) == 2:
             with monkeypatch.context() as patched:
-                patched.setattr(store, "table_shards", real)
+                patched.setattr(shards, "table_shards", real)
                 RunStore(tmp_path).drop_after(3)
-        return shards
+        return listed
 
-    monkeypatch.setattr(store, "table_shards", resumed_after)
+    monkeypatch.setattr(shards, "table_shards", resumed_after)
     assert rows_by_step(scan_rollouts(tmp_path)) == {1: 2, 2: 4, 3: 6}
     assert calls == [5, 5, 3, 3]  # both tables, both again
 
@@ -70,7 +71,7 @@ def test_steps_removed_between_listing_and_reading_are_listed_anew(tmp_path, mon
 def test_a_shard_that_goes_again_and_again_is_no_endless_loop(tmp_path, monkeypatch):
     append(tmp_path, 1)
     monkeypatch.setattr(
-        store, "table_shards", lambda folder: {n: store.shard_path(folder, n) for n in (1, 2)}
+        shards, "table_shards", lambda folder: {n: shards.shard_path(folder, n) for n in (1, 2)}
     )
     with pytest.raises(FileNotFoundError, match=r"step-000002\.parquet"):
         scan_labels(tmp_path)
@@ -96,7 +97,7 @@ def test_a_resume_while_a_figure_is_drawn_is_said_in_a_sentence(tmp_path, monkey
 
 def test_another_missing_file_stays_a_bug():
     assert (
-        store.explain_removed_shard(
+        shards.explain_removed_shard(
             FileNotFoundError(2, "No such file", "runs/a/labels.parquet")
         )
         is None

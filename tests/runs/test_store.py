@@ -13,13 +13,8 @@ from cases import each, refusal
 from decisions import LABEL, ROLLOUT, columns
 
 from olr_cli.errors import UserError
-from olr_cli.runs.store import (
-    RunStore,
-    read_rollout_steps,
-    scan_labels,
-    scan_rollouts,
-    stored_steps,
-)
+from olr_cli.runs.shards import stored_steps
+from olr_cli.runs.store import RunStore, read_rollout_steps, scan_labels, scan_rollouts
 from olr_cli.supervision import SCHEMA_VERSION, LabelRecord, RolloutRecord
 
 

@@ -11,7 +11,8 @@ import pytest
 from commands import answered, done, olr, refused
 from polars.testing import assert_frame_equal
 
-from olr_cli.runs.store import scan_labels, scan_rollouts, shard_path
+from olr_cli.runs.shards import shard_path
+from olr_cli.runs.store import scan_labels, scan_rollouts
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 STORED = FIXTURES / "run-0.1.0"

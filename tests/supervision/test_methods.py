@@ -8,7 +8,8 @@ from cases import each
 from decisions import by_group, make_method
 from hypothesis import given, strategies as st
 
-from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.answers.graded import SENTINEL
+from olr_cli.data.prompts import Prompt
 from olr_cli.recipe.layers import validate
 from olr_cli.recipe.methods import METHODS, OlrMethod
 from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose

@@ -11,7 +11,8 @@ from decisions import LABEL as CLEAN, ROLLOUT, table_of
 from histories import write_history
 from hypothesis import given, strategies as st
 
-from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.answers.graded import SENTINEL
+from olr_cli.data.prompts import Prompt
 from olr_cli.recipe.methods import OlrMethod
 from olr_cli.runs.store import arrow_table, scan_labels
 from olr_cli.supervision import (

@@ -11,8 +11,9 @@ from decisions import by_group
 from hypothesis import given, settings, strategies as st
 
 from olr_cli.answers import Judge
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.answers.pool import WorkerPool
-from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.data.prompts import Prompt
 from olr_cli.recipe.methods import OlrMethod
 from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose
 

@@ -11,7 +11,8 @@ from cases import each, refusal
 from decisions import make_method
 from hypothesis import given, strategies as st
 
-from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.answers.graded import SENTINEL
+from olr_cli.data.prompts import Prompt
 from olr_cli.supervision import Decided, Rollout, RolloutGroup, Step
 from olr_cli.supervision.advantages import group_advantages
 from olr_cli.supervision.selection import (

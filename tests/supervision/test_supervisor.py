@@ -10,8 +10,9 @@ import pytest
 from cases import each
 from decisions import by_group, make_method
 
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.chat import Message
-from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.data.prompts import Prompt
 from olr_cli.recipe.layers import validate
 from olr_cli.recipe.methods import METHODS, OlrMethod
 from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose

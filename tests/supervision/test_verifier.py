@@ -6,7 +6,8 @@ import pytest
 from cases import each
 from decisions import by_group
 
-from olr_cli.data.prompts import SENTINEL, Prompt
+from olr_cli.answers.graded import SENTINEL
+from olr_cli.data.prompts import Prompt
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import load_recipe, validate
 from olr_cli.recipe.schema import Recipe

@@ -19,7 +19,7 @@ from benchmarks.theory.measure import (
     selections,
 )
 from olr_cli.analysis.arms import find_runs, group
-from olr_cli.data.prompts import SENTINEL
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.runs.store import RunStore
 from olr_cli.supervision.types import LabelRecord, RolloutRecord
 

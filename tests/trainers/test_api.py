@@ -11,25 +11,21 @@ from histories import write_history
 from recorded import METHOD, batches, decisions, feed
 from samples import json_lines
 
-from olr_cli.api import (
-    SENTINEL,
-    Judge,
-    OlrMethod,
-    OnlineLabelRefinement,
-    Prompt,
-    Rollout,
-    RolloutGroup,
-    Step,
-    Supervisor,
-    UserError,
-    compose,
-)
+from olr_cli.answers.graded import SENTINEL
+from olr_cli.answers.judge import Judge
+from olr_cli.api import OnlineLabelRefinement
 from olr_cli.data.logs import read_log
 from olr_cli.data.prompt_files import read_prompts
+from olr_cli.data.prompts import Prompt
+from olr_cli.errors import UserError
+from olr_cli.recipe.methods import OlrMethod
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.locks import is_held
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import scan_rollouts
+from olr_cli.supervision.methods import compose
+from olr_cli.supervision.supervisor import Supervisor
+from olr_cli.supervision.types import Rollout, RolloutGroup, Step
 
 RECIPE = {"method": METHOD}
 BOXED = [r"\boxed{7}"] * 3 + [r"\boxed{8}"]

@@ -11,7 +11,8 @@ from olr_cli.api import OnlineLabelRefinement
 from olr_cli.data.questions import normal_question
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Recipe
-from olr_cli.trainers.dataset import PromptIndex, grade_held_out, row_turns
+from olr_cli.trainers.dataset import PromptIndex, grade_held_out
+from olr_cli.trainers.grading import row_turns
 from olr_cli.trainers.trl import _settings
 
 

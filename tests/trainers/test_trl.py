@@ -14,11 +14,12 @@ from recorded import decisions, feed
 from train_trl import RECIPE, make_trainer, train
 from trl import GRPOConfig, GRPOTrainer
 
-from olr_cli.api import OnlineLabelRefinement, UserError
+from olr_cli.api import OnlineLabelRefinement
 from olr_cli.data.noise import inject
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.writers import write_prompts
 from olr_cli.engines.models import policy_path
+from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest, read_recipe
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import scan_rollouts

@@ -22,7 +22,7 @@ from verl import DataProto
 from verl.experimental.reward_loop import RewardLoopManager
 
 from olr_cli.answers import ResponseTexts
-from olr_cli.api import OnlineLabelRefinement, Rollout
+from olr_cli.api import OnlineLabelRefinement
 from olr_cli.data.noise import inject
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.writers import write_prompts
@@ -30,6 +30,7 @@ from olr_cli.engines.models import policy_path
 from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.metrics import read_metrics
+from olr_cli.supervision.types import Rollout
 from olr_cli.trainers.verl import (
     OlrRewardManager,
     RewardServer,

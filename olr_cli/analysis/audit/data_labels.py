@@ -8,7 +8,8 @@ import polars as pl
 
 from olr_cli.analysis.histories import NO_LABELS, RolloutHistory
 from olr_cli.answers import is_match
-from olr_cli.data.prompts import SENTINEL, Prompt, PromptSet
+from olr_cli.answers.graded import SENTINEL
+from olr_cli.data.prompts import Prompt, PromptSet
 from olr_cli.data.questions import normal_question, same_prompts
 from olr_cli.errors import UserError
 from olr_cli.grouping import gathered

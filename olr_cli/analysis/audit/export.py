@@ -29,10 +29,11 @@ from olr_cli.analysis.audit.calibration import is_right
 from olr_cli.analysis.audit.verdicts import STATUSES
 from olr_cli.analysis.histories import RolloutHistory, run_data
 from olr_cli.answers import Judge
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.columns import PROMPT_COLUMNS
 from olr_cli.data.interchange import prompt_set, with_fields
 from olr_cli.data.prompt_files import Reading
-from olr_cli.data.prompts import NEVER_REWARDED, SENTINEL, Prompt, PromptSet
+from olr_cli.data.prompts import NEVER_REWARDED, Prompt, PromptSet
 from olr_cli.data.writers import write_prompts
 from olr_cli.errors import UserError, at
 from olr_cli.tables import File

@@ -20,7 +20,7 @@ import polars as pl
 from olr_cli.analysis.audit.annotators import Floats
 from olr_cli.analysis.histories import RolloutHistory
 from olr_cli.answers import EXTRACTORS, Judge, exact_number, extract
-from olr_cli.data.prompts import SENTINEL
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.table_files import read_table
 from olr_cli.errors import UserError
 from olr_cli.evaluation.intervals import percentile_interval

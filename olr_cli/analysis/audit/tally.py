@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from olr_cli.analysis.histories import RolloutHistory, chunks
 from olr_cli.answers import Judge, Key
-from olr_cli.data.prompts import SENTINEL
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.errors import UserError
 from olr_cli.runs.store import scan_labels
 

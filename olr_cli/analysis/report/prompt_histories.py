@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from olr_cli.analysis.histories import RolloutHistory
 from olr_cli.analysis.report import texts
 from olr_cli.analysis.report.words import GIVEN, NO_MAJORITY, OTHER, RIGHT, SOURCES, WRONG_LABEL
-from olr_cli.data.prompts import SENTINEL
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.runs.stored import Run
 
 Array = NDArray[Any]

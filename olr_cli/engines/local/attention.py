@@ -77,25 +77,20 @@ def _attend(
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
+    *,
     dropout: float = 0.0,
     scaling: float | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
     """Like `sdpa_attention_forward`: (B, heads, T, width), fewer heads in key and value, to (B, T, heads, width)."""
-    if unknown := [
-        name for name, value in others.items() if name not in _KNOWN and value is not None
-    ]:
+    unknown = [
+        name for name, value in others.items() if value is not None and name not in _KNOWN
+    ]
+    if unknown:
         raise _Dropped(f"{type(module).__name__} gives its attention {', '.join(unknown)}")
     has_bias = others.get("position_bias") is not None
-    if (
-        query.is_cuda
-        and query.shape[2] == 1
-        and attention_mask is not None
-        and not (query.requires_grad or has_bias)
-    ):
-        return attend_folded(query, key, value, attention_mask, scaling), None
-    needs_copies = query.requires_grad or query.is_cuda or has_bias
-    if attention_mask is None or needs_copies:
+    needs_copies = query.requires_grad or has_bias
+    if attention_mask is None or needs_copies or (query.is_cuda and query.shape[2] > 1):
         result: tuple[Tensor, None] = sdpa_attention_forward(
             module,
             query,
@@ -107,6 +102,8 @@ def _attend(
             **others,
         )
         return result
+    if query.is_cuda:
+        return attend_folded(query, key, value, attention_mask, scaling), None
     attended = scaled_dot_product_attention(
         query,
         key,

@@ -22,12 +22,13 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 
 from olr_cli.engines.local.policy import Context, Policy
 from olr_cli.engines.local.responses import (
-    Drawing,
     Responses,
     ends_with_stop_text,
     self_certainty_of,
+    truncated,
 )
 from olr_cli.engines.run import LOGITS, NonFinite
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.seeding import uniform_streams
 
 LOOK = 16
@@ -42,7 +43,7 @@ def respond(
     policy: Policy,
     prompts: Sequence[list[int]],
     keys_PG: NDArray[np.uint64],
-    drawing: Drawing,
+    sampling: Sampling,
     report: Callable[[int], None],
 ) -> Responses:
     """The responses of one batch, B = P * G.
@@ -50,20 +51,15 @@ def respond(
     Raises:
         NonFinite: logits are NaN or infinite.
     """
-    keys_B, limit, stop = keys_PG.ravel(), drawing.limit, drawing.stop
+    keys_B, limit = keys_PG.ravel(), sampling.max_new_tokens
     written = Responses.none(keys_B.size, limit, policy)
-    decoding = _Decoding(policy, policy.read(prompts), keys_PG.shape[1], written, drawing)
-    end_ids = torch.tensor(policy.end_ids, device=policy.device)
+    decoding = _Decoding(policy, policy.read(prompts), keys_PG.shape[1], written, sampling)
     goes_on_B = torch.ones_like(written.truncated_B)
     for start in range(0, limit, LOOK):
         end = min(start + LOOK, limit)
         rows_B = decoding.rows_B
         decoding.advance(_uniforms(keys_B, start, end))
-        ends_BL = torch.isin(written.tokens_BT[rows_B, start:end], end_ids)
-        for turn in range(start, end) if stop else ():
-            ends_BL[:, turn - start] |= ends_with_stop_text(
-                policy, stop, written.tokens_BT[rows_B, : turn + 1]
-            )
+        ends_BL = decoding.ends(start, end)
         has_ended_B = ends_BL.any(-1)
         # An end token counts; the first of several, if more were drawn before this look.
         said_B = torch.where(has_ended_B, start + 1 + ends_BL.int().argmax(-1), end)
@@ -72,9 +68,8 @@ def respond(
         written.lengths_B[rows_B], written.truncated_B[rows_B] = lengths_B, goes_on_B
         is_said_BL = torch.arange(start, end, device=policy.device) < lengths_B[:, None]
         is_broken_BL = written.logprobs_BT[rows_B, start:end].isnan() & is_said_BL
-        going, broken = torch.stack(
-            [goes_on_B.sum(), is_broken_BL.any()]
-        ).tolist()  # one wait for the GPU
+        counts = torch.stack([goes_on_B.sum(), is_broken_BL.any()])
+        going, broken = counts.tolist()  # one wait for the GPU
         if broken:
             raise NonFinite(LOGITS, policy.name)
         report(keys_PG.size - going)
@@ -107,16 +102,14 @@ class _Decoding:
         context: Context,
         G: int,
         written: Responses,
-        drawing: Drawing,
+        sampling: Sampling,
     ) -> None:
         """Continue each of P sequences in G rows."""
-        self.policy, self.written, self.drawing = policy, written, drawing
+        self.policy, self.written, self.sampling = policy, written, sampling
         self.entropy_BT = torch.zeros_like(written.logprobs_BT)
-        (B, limit), S, device = (
-            written.tokens_BT.shape,
-            context.cache.get_seq_length(),
-            policy.device,
-        )
+        self._end_ids = torch.tensor(policy.end_ids, device=policy.device)
+        (B, limit), device = written.tokens_BT.shape, policy.device
+        S = context.cache.get_seq_length()
         self._used, self._room = S, S + limit + -(S + limit) % _STEP
         self.rows_B = torch.arange(B, device=device)
         self._place, self._turn, self._draw = (
@@ -153,6 +146,18 @@ class _Decoding:
             else:
                 self._replay()
         self._used += L
+
+    def ends(self, start: int, end: int) -> Tensor:
+        """Return whether each token from `start` to `end` ends its row, (B, L), by itself or by a stop text."""
+        tokens_BT, stop = self.written.tokens_BT, self.sampling.stop
+        ends_BL = torch.isin(tokens_BT[self.rows_B, start:end], self._end_ids)
+        if stop:
+            for position in range(start, end):
+                so_far_BT = tokens_BT[self.rows_B, : position + 1]
+                ends_BL[:, position - start] |= ends_with_stop_text(
+                    self.policy, stop, so_far_BT
+                )
+        return ends_BL
 
     def select(self, rows: Tensor) -> None:
         """Keep only `rows` (their numbers)."""
@@ -191,12 +196,12 @@ class _Decoding:
         """Draw a token of every row, write it down, and read it."""
         written, window = self.written, self._window
         log_pi_BV = torch.log_softmax(
-            self._logits_BV.float() / (self.drawing.temperature or 1.0), dim=-1
+            self._logits_BV.float() / (self.sampling.temperature or 1.0), dim=-1
         )
         pi_BV = log_pi_BV.exp()
-        if self.drawing.temperature:
+        if self.sampling.temperature:
             # As in the sampler's `_draw`: in float64, and in a row of NaN the last token.
-            cumulative_BV = self.drawing.truncate(pi_BV).double().cumsum(-1)
+            cumulative_BV = truncated(pi_BV, self.sampling).double().cumsum(-1)
             uniform_B1 = self._uniforms_LB.index_select(0, self._draw).T
             threshold_B1 = (uniform_B1 * cumulative_BV[:, -1:]).contiguous()
             tokens_B1 = torch.searchsorted(cumulative_BV, threshold_B1, right=True)

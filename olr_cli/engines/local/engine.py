@@ -13,11 +13,13 @@ from typing import Any
 import torch
 
 from olr_cli.data.prompts import Prompt, View
+from olr_cli.engines.digests import weights_digest
 from olr_cli.engines.local.checkpoint import load_trainer
 from olr_cli.engines.local.grpo import Grpo
+from olr_cli.engines.local.loading import device_of
 from olr_cli.engines.local.loop import train
 from olr_cli.engines.local.lora import LoraPolicy
-from olr_cli.engines.local.policy import Policy, device_of, digest
+from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.models import model_location
 from olr_cli.engines.prompt_text import (
     ChatFormat,
@@ -68,7 +70,7 @@ class LocalRunner:
             "processor": None if on_gpu else processor(),
             "dtype": str(self.policy.dtype).removeprefix("torch."),
             "threads": torch.get_num_threads(),
-            "policy_digest": digest(self.policy.model),
+            "policy_digest": weights_digest(self.policy.model),
             "departures": [
                 "advantages are divided by the population standard deviation, as in the paper's Eq. 1 (the authors'"
                 " code: sample standard deviation)",

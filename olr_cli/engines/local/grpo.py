@@ -1,40 +1,33 @@
 """The GRPO update (R17): a step's rollouts and advantages become a loss and optimiser steps.
 
-    loss = mean over response tokens of
-           clipped surrogate(log pi, A)  +  kl_weight * KL  -  penalty_weight * entropy of pi
-
-Either every token weighs alike in that mean, or every response does (`token_weights`).
-
-With label smoothing (Szegedy et al. 2016, arXiv:1512.00567; Lukasik et al. 2020, arXiv:2003.02819) the log pi of the
-surrogate is that of a token mixed with the uniform distribution, see `smoothed`. The confidence penalty (Pereyra et
-al. 2017, arXiv:1701.06548) is the last term, and its gradient flows through the entropy.
-
-Settings and details follow verl, which the authors ran, with three departures. The mean is exact, however many
-micro-batches a mini-batch is accumulated from; mini-batches are of whole prompts; and advantages are Eq. 1's, with the
-population standard deviation, where the authors' code has the sample's.
+The formula of the loss stands in loss.py. Settings and details follow verl, which the authors ran, with three
+departures. The mean is exact, however many micro-batches a mini-batch is accumulated from; mini-batches are of whole
+prompts; and advantages are Eq. 1's, with the population standard deviation, where the authors' code has the sample's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
-from torch.utils.checkpoint import checkpoint
 
+from olr_cli.engines.local import token_statistics
+from olr_cli.engines.local.loss import (
+    TokenLosses,
+    TokenStatistics,
+    smoothed,
+    token_losses,
+    token_weights,
+)
 from olr_cli.engines.local.policy import Policy
-from olr_cli.engines.local.prefix_tree import PrefixTree
-from olr_cli.engines.local.responses import self_certainty_of
 from olr_cli.engines.local.room import tokens_to_train
 from olr_cli.engines.local.sampler import SampledRollouts
+from olr_cli.engines.local.token_statistics import response_statistics
 from olr_cli.engines.run import (
     ADAM_BETAS,
-    DUAL_CLIP,
     GRADIENT_CLIP,
     LOSS_OR_GRADIENT,
     NONFINITE,
@@ -42,219 +35,7 @@ from olr_cli.engines.run import (
     NonFinite,
 )
 from olr_cli.recipe.methods import MethodSection
-from olr_cli.recipe.sections import LossAverage, TrainSection
-
-MOST_SCORES = 2**28
-"""Logits of one forward and backward pass: 1 GiB in float32, of which a pass needs about four; twice that where it
-needs whole distributions."""
-
-_FULL_TREE = 384
-"""Nodes at which the next prompt begins another tree: attention computes all pairs of a tree's nodes, masked or not."""
-
-_MOST_NODES = 4096
-"""Largest number of nodes in one tree."""
-
-
-def clipped_surrogate(
-    logprobs: Tensor,
-    old_logprobs: Tensor,
-    advantages: Tensor,
-    clip: float,
-    clip_high: float | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Minus the clipped surrogate of each token, and whether the clip holds there.
-
-    PPO's clip bounds what a token can gain. What it can lose, where the advantage is negative and the ratio large, is
-    bounded by the dual clip (Ye et al. 2020, arXiv:1912.09729, Eq. 5; on by default in verl's `compute_policy_loss`).
-
-    Args:
-        logprobs: log pi(token), any shape.
-        old_logprobs: the same under the policy that sampled.
-        advantages: broadcastable to them.
-        clip: allowed distance of the ratio from 1.
-        clip_high: another one above 1, which lets unlikely tokens gain more (clip-higher; Yu et al. 2025,
-            arXiv:2503.14476, Eq. 10); None: `clip`.
-    """
-    ratio = (logprobs - old_logprobs).clamp(-20, 20).exp()
-    free = -advantages * ratio
-    clipped = -advantages * ratio.clamp(
-        1 - clip, 1 + (clip if clip_high is None else clip_high)
-    )
-    loss = torch.maximum(free, clipped)
-    loss = torch.where(advantages < 0, torch.minimum(loss, -advantages * DUAL_CLIP), loss)
-    return loss, clipped > free
-
-
-def k3_divergence(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
-    """KL(policy || reference) estimated from each sampled token: r - 1 - log r, r = reference / policy.
-
-    Unbiased and never negative (Schulman, "Approximating KL divergence", 2020). Bounded as in verl's
-    `low_var_kl`: a token whose estimate exceeds 10 has no gradient.
-    """
-    log_ratio = (reference_logprobs - logprobs).clamp(-20, 20)
-    return (log_ratio.exp() - 1 - log_ratio).clamp(max=10)
-
-
-def smoothed(logprobs: Tensor, self_certainty: Tensor, smoothing: float) -> Tensor:
-    """(1 - s) log pi(token) + s mean_v log pi(v), up to a constant that no ratio depends on.
-
-    mean_v log pi(v) is -KL(uniform || pi) - log V. In the ratio of the clipped surrogate, new and old policy alike,
-    so at the old policy the gradient is the advantage times that of the smoothed log-likelihood, and the clip bounds
-    it as it does without smoothing. Log-likelihoods and self-certainty, KL(uniform || pi), are of the same tokens.
-    """
-    return (1 - smoothing) * logprobs - smoothing * self_certainty
-
-
-def token_weights(lengths: Tensor, average: LossAverage) -> Tensor:
-    """How much each token of a response weighs in the loss, beside the tokens of the other responses.
-
-    The loss of a mini-batch is the weighted mean over its response tokens: of all tokens alike, or of the responses'
-    own means alike. `lengths`, of any shape, are at least 1.
-    """
-    return (
-        1 / lengths if average == "sequence" else torch.ones_like(lengths, dtype=torch.float32)
-    )
-
-
-class TokenStatistics(NamedTuple):
-    """Statistics of each response token at the sampling temperature, in nats, (P, G, T) float32; None if not wanted."""
-
-    logprobs: Tensor
-    entropy: Tensor | None
-    self_certainty: Tensor | None
-
-
-def response_statistics(
-    policy: Policy,
-    prompts: Sequence[Sequence[int]],
-    tokens_PGT: Tensor,
-    temperature: float,
-    *,
-    lengths_PG: Tensor | None = None,
-    entropy: bool = False,
-    self_certainty: bool = False,
-) -> TokenStatistics:
-    """Statistics of given responses; each prompt is read once, and where tokens are costly every equal beginning.
-
-    Differentiable. Padding after a response (of T tokens, unless `lengths_PG` says how many) has no influence on
-    it; positions past the end of a response hold arbitrary values.
-    """
-
-    def of(logits_NV: Tensor, place: Tensor, tokens: Tensor) -> TokenStatistics:
-        """Statistics of tokens of any shape, each drawn by the logits of one of N places."""
-        logits_NV = logits_NV.float()
-        if temperature != 1:
-            logits_NV = logits_NV / temperature
-        log_pi_NV = torch.log_softmax(logits_NV, dim=-1)
-        return TokenStatistics(
-            log_pi_NV[place, tokens],
-            -(log_pi_NV.exp() * log_pi_NV).sum(-1)[place] if entropy else None,
-            self_certainty_of(log_pi_NV)[place] if self_certainty else None,
-        )
-
-    head = policy.model.get_output_embeddings()
-    V = head.weight.shape[0]
-    in_pieces = policy.has_plain_head and tokens_PGT.numel() * V > MOST_SCORES
-    with policy.precision(), policy.without_head() if in_pieces else nullcontext():
-        scores = (
-            _scores_of_tree(policy, prompts, tokens_PGT, lengths_PG)
-            if policy.reads_trees
-            else None
-        )
-        states_ND, place_PGT = scores or _scores_of_rows(policy, prompts, tokens_PGT)
-    if not in_pieces:
-        return of(states_ND, place_PGT, tokens_PGT)
-
-    def of_hidden(hidden_ND: Tensor, place_M: Tensor, tokens_M: Tensor) -> TokenStatistics:
-        with policy.precision():
-            logits_NV = head(hidden_ND)
-        return of(logits_NV, place_M, tokens_M)
-
-    return _in_pieces(
-        of_hidden, states_ND, place_PGT, tokens_PGT, max(1, MOST_SCORES // 4 // V)
-    )
-
-
-def _in_pieces(
-    of: Callable[[Tensor, Tensor, Tensor], TokenStatistics],
-    hidden_ND: Tensor,
-    place_PGT: Tensor,
-    tokens_PGT: Tensor,
-    size: int,
-) -> TokenStatistics:
-    """Statistics from the hidden states of `size` places at a time, of which the backward pass makes logits again."""
-    # Tokens in the order of their places: those of a piece are neighbours.
-    place_M, order_M = place_PGT.flatten().sort(stable=True)
-    tokens_M = tokens_PGT.flatten()[order_M]
-    starts = torch.arange(0, len(hidden_ND) + size, size, device=place_M.device)
-    bounds = torch.searchsorted(place_M, starts).tolist()
-    pieces = [
-        checkpoint(
-            of,
-            hidden_ND[number * size : (number + 1) * size],
-            place_M[first:last] - number * size,
-            tokens_M[first:last],
-            use_reentrant=False,
-            preserve_rng_state=False,
-        )
-        for number, (first, last) in enumerate(pairwise(bounds))
-    ]
-    back_M = order_M.argsort()
-    columns = (
-        None if parts[0] is None else torch.cat(parts)[back_M].view_as(tokens_PGT)
-        for parts in zip(*pieces, strict=True)
-    )
-    return TokenStatistics(*columns)  # type: ignore[arg-type]
-
-
-def _scores_of_rows(
-    policy: Policy, prompts: Sequence[Sequence[int]], tokens_PGT: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Logits before every token of every response, (N, V), and the row of each token, (P, G, T)."""
-    P, G, T = tokens_PGT.shape
-    place_PGT = torch.arange(P * G * T, device=policy.device).view(P, G, T)
-    if policy.reads_whole(prompts, T):
-        with policy.recomputing():
-            return policy.read_whole(prompts, tokens_PGT).flatten(0, 1), place_PGT
-    context = policy.read(prompts)
-    context.repeat(G)
-    logits_BTV = context.logits_BV[:, None]
-    if T > 1:
-        later_BTV = policy.extend(context, tokens_PGT.flatten(0, 1)[:, :-1])
-        logits_BTV = torch.cat([logits_BTV, later_BTV], dim=1)
-    return logits_BTV.flatten(0, 1), place_PGT
-
-
-def _scores_of_tree(
-    policy: Policy,
-    prompts: Sequence[Sequence[int]],
-    tokens_PGT: Tensor,
-    lengths_PG: Tensor | None,
-) -> tuple[Tensor, Tensor] | None:
-    """Like `_scores_of_rows`, equal beginnings computed once; None if a prompt's tree is too large."""
-    P, G, T = tokens_PGT.shape
-    lengths = [[T] * G] * P if lengths_PG is None else lengths_PG.tolist()
-    trees: list[tuple[PrefixTree, list[int]]] = []
-    place_PGT = torch.zeros(P, G, T, dtype=torch.long)
-    scored = 0
-    for p, group in enumerate(tokens_PGT.tolist()):
-        if not trees or len(trees[-1][0]) >= _FULL_TREE:
-            trees.append((PrefixTree(), []))
-        tree, nodes = trees[-1]
-        end = tree.add(prompts[p])[-1]
-        places: dict[int, int] = {}
-        for g, (tokens, length) in enumerate(zip(group, lengths[p], strict=True)):
-            path = [end, *tree.add(tokens[: length - 1], after=end)]
-            for node in path:
-                places.setdefault(node, scored + len(places))
-            place_PGT[p, g, :length] = torch.tensor([places[node] for node in path])
-        nodes += places
-        scored += len(places)
-        if len(tree) > _MOST_NODES:
-            return None
-    with policy.recomputing():
-        logits = [policy.read_tree(tree, nodes) for tree, nodes in trees]
-    return torch.cat(logits), place_PGT.to(policy.device)
+from olr_cli.recipe.sections import TrainSection
 
 
 @dataclass(frozen=True)
@@ -407,28 +188,26 @@ class Grpo:
 
     def _token_losses(
         self, batch: _MicroBatch, old_logprobs_PGT: Tensor, advantages_PG: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Each token's loss without its weight, its KL, and whether the clip held."""
-        penalised, is_smoothed = self.method.penalty_weight > 0, self.method.smoothing > 0
+    ) -> TokenLosses:
+        """Return the losses of a micro-batch's tokens, by a pass of the policy and one of the reference."""
         now = self._statistics(
-            self.policy, batch, entropy=penalised, self_certainty=is_smoothed
+            self.policy,
+            batch,
+            entropy=self.method.penalty_weight > 0,
+            self_certainty=self.method.smoothing > 0,
         )
-        loss_PGT, clipped_PGT = clipped_surrogate(
-            self._surrogate_logprobs(now),
-            old_logprobs_PGT,
-            advantages_PG[..., None],
-            self.train.clip,
-            self.train.clip_high,
+        reference_logprobs_PGT = None
+        if self.reference is not None:
+            with torch.no_grad():
+                reference_logprobs_PGT = self._statistics(self.reference, batch).logprobs
+        return token_losses(
+            now,
+            old_logprobs=old_logprobs_PGT,
+            advantages=advantages_PG[..., None],
+            reference_logprobs=reference_logprobs_PGT,
+            train=self.train,
+            method=self.method,
         )
-        if now.entropy is not None:
-            loss_PGT = loss_PGT - self.method.penalty_weight * now.entropy
-        if self.reference is None:
-            return loss_PGT, torch.zeros_like(loss_PGT), clipped_PGT
-        with torch.no_grad():
-            reference = self._statistics(self.reference, batch)
-        # Of the policy itself: label smoothing is for the surrogate's ratio alone.
-        kl_PGT = k3_divergence(now.logprobs, reference.logprobs)
-        return loss_PGT + self.train.kl_weight * kl_PGT, kl_PGT, clipped_PGT
 
     def _statistics(
         self, policy: Policy, batch: _MicroBatch, **wanted: bool
@@ -437,12 +216,6 @@ class Grpo:
         return response_statistics(
             policy, prompts, tokens_PGT, self.train.temperature, lengths_PG=lengths_PG, **wanted
         )
-
-    def _surrogate_logprobs(self, statistics: TokenStatistics) -> Tensor:
-        """The log-probabilities whose ratio the surrogate takes."""
-        if statistics.self_certainty is None:
-            return statistics.logprobs
-        return smoothed(statistics.logprobs, statistics.self_certainty, self.method.smoothing)
 
     def _with_gradient(self, mini_batch: list[int], advantages_PG: Tensor) -> list[int]:
         """The prompts of a mini-batch whose loss has a gradient; the tokens of the others still count in the mean."""
@@ -457,20 +230,16 @@ class Grpo:
         In float32 the sampler's own. In bfloat16 the sampler's one-token products and the update's long ones round
         differently, by more than the clip forgives, so they are computed again as the update does.
         """
+        smoothing = self.method.smoothing
         if self.policy.dtype == torch.float32:
-            if self.method.smoothing == 0:
-                return rollouts.logprobs_PGT
-            return smoothed(
-                rollouts.logprobs_PGT, rollouts.self_certainty_PGT, self.method.smoothing
-            )
+            return smoothed(rollouts.logprobs_PGT, rollouts.self_certainty_PGT, smoothing)
         old_logprobs_PGT = torch.zeros_like(rollouts.logprobs_PGT)
         with torch.no_grad():
             for batch in self._micro_batches(rollouts, training):
                 T = batch.tokens_PGT.shape[2]
-                then = self._statistics(
-                    self.policy, batch, self_certainty=self.method.smoothing > 0
-                )
-                old_logprobs_PGT[*batch.where, :T] = self._surrogate_logprobs(then)
+                then = self._statistics(self.policy, batch, self_certainty=smoothing > 0)
+                logprobs_PGT = smoothed(then.logprobs, then.self_certainty, smoothing)
+                old_logprobs_PGT[*batch.where, :T] = logprobs_PGT
         return old_logprobs_PGT
 
     def _micro_batches(
@@ -481,7 +250,9 @@ class Grpo:
         V = self.policy.model.get_output_embeddings().weight.shape[0]
         longest = max(map(len, rollouts.prompts)) + T
         needs_distributions = self.method.penalty_weight > 0 or self.method.smoothing > 0
-        most_scores = MOST_SCORES // 2 if needs_distributions else MOST_SCORES
+        most_scores = token_statistics.MOST_SCORES
+        if needs_distributions:
+            most_scores //= 2
         rows = self.micro_batch_tokens // longest
         # On a GPU the logits come in pieces; on a CPU their number stands for memory as a whole.
         if not (self.policy.device.type == "cuda" and self.policy.has_plain_head):

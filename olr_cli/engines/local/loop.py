@@ -53,6 +53,7 @@ from olr_cli.engines.local.sampler import SampledRollouts, sample
 from olr_cli.engines.reporting import reports, start_progress
 from olr_cli.engines.run import Attempt, engine_section
 from olr_cli.engines.step import StepEnd
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.recipe.schema import Recipe
 from olr_cli.recipe.sections import LocalEngine
 from olr_cli.runs.interrupts import stop_requests
@@ -101,7 +102,9 @@ def train(
         for step in schedule.after(run.done):
             clock = begin_step(policy)
             with end.stopping_if_diverged(step, failed=step - 1):
-                sampled, rollouts = roll_out(run, policy, token_ids, schedule, step, clock)
+                sampled, rollouts = roll_out(
+                    run, policy, token_ids, schedule=schedule, step=step, clock=clock
+                )
                 decided = run.supervisor.supervise(rollouts, clock.measure)
                 advantages, trains = advantages_and_trains(decided, views)
                 with clock.measure("update"):
@@ -115,6 +118,7 @@ def roll_out(
     run: Attempt,
     policy: Policy,
     token_ids: Sequence[TokenIds],
+    *,
     schedule: Schedule,
     step: int,
     clock: Stopwatch,
@@ -130,7 +134,7 @@ def roll_out(
     with clock.measure("rollouts"):
         texts = [tokens for row in rows for tokens in token_ids[row]]
         keys_PG = training_keys(recipe, epoch, prompts, views)
-        sampled = sample_texts(run, policy, texts, keys_PG, recipe.train.temperature)
+        sampled = sample_texts(run, policy, texts, keys_PG, Sampling.of(recipe.train))
     with clock.measure("verification"):
         rollouts = sampled_step(prompts, sampled, epoch, step, views)
     return sampled, rollouts
@@ -146,8 +150,8 @@ def measure_held_out(
         keys_PG = rollout_keys(
             "held-out", recipe.seed, 0, names, recipe.train.held_out_rollouts
         )
-        temperature = recipe.train.evaluation_temperature
-        sampled = sample_texts(run, policy, texts, keys_PG, temperature, "held-out rollouts")
+        drawn = Sampling.held_out(recipe.train)
+        sampled = sample_texts(run, policy, texts, keys_PG, drawn, what="held-out rollouts")
         responses[prefix] = sampled.texts_PG
     return held_out_metrics(held_out, responses, run.supervisor.judge, recipe.data.extractor)
 
@@ -157,22 +161,17 @@ def sample_texts(
     policy: Policy,
     texts: TokenIds,
     keys_PG: Any,
-    temperature: float,
+    sampling: Sampling,
+    *,
     what: str = "rollouts",
 ) -> SampledRollouts:
-    """A rollout a key of each of P texts, by the recipe's settings; `what` they are, for who waits for them."""
-    recipe = run.recipe
+    """Sample a rollout a key of each of P texts; `what` names them for who waits for them."""
     return sample(
         policy,
         texts,
         keys_PG,
-        max_new_tokens=recipe.train.max_new_tokens,
-        temperature=temperature,
-        top_p=recipe.train.top_p,
-        stop=recipe.train.stop,
-        top_k=recipe.train.top_k,
-        min_p=recipe.train.min_p,
-        batch_tokens=engine_section(recipe, LocalEngine).max_batch_tokens,
+        sampling,
+        batch_tokens=engine_section(run.recipe, LocalEngine).max_batch_tokens,
         report=lambda ended: run.progress.within(ended, keys_PG.size, what),
     )
 

@@ -14,7 +14,6 @@ Existing responses can also be read as a tree (`read_tree`), which computes once
 from __future__ import annotations
 
 import copy
-import hashlib
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -26,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
-from transformers import AutoModelForCausalLM, DynamicCache
+from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils.logging import disable_progress_bar
@@ -35,17 +34,11 @@ from olr_cli.answers import ResponseTexts
 from olr_cli.data.chat import Message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.local.attention import PreallocatedLayer, set_up_attention
+from olr_cli.engines.local.loading import device_of, end_ids, load_model
 from olr_cli.engines.local.prefix_tree import PrefixTree
-from olr_cli.engines.local.probe import OTHER_MODEL, counts_tokens, has_plain_head
-from olr_cli.engines.models import (
-    context_length,
-    loading,
-    open_model,
-    processor_files,
-    require_finite,
-)
+from olr_cli.engines.local.probe import counts_tokens, has_plain_head
+from olr_cli.engines.models import context_length, open_model, processor_files
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
-from olr_cli.engines.weights import require_weights
 from olr_cli.errors import UserError
 from olr_cli.recipe.sections import Device
 
@@ -157,7 +150,7 @@ class Policy:
         Device ``auto`` takes the GPU if there is one; the precision of the computation is by default float32 on CPU,
         bfloat16 on a GPU that has it.
         """
-        _, tokenizer, notes = open_model(
+        _, tokenizer, _ = open_model(
             path, trust_remote_code=trust_remote_code, checks_weights=True
         )
         chat.put_into(tokenizer)
@@ -165,27 +158,10 @@ class Policy:
         if dtype is None:
             has_bfloat16 = chosen_device.type == "cuda" and torch.cuda.is_bf16_supported()
             dtype = torch.bfloat16 if has_bfloat16 else torch.float32
-        with loading(path):
-            loaded: Any = AutoModelForCausalLM.from_pretrained(
-                path,
-                dtype=torch.float32,
-                use_safetensors=True,
-                trust_remote_code=trust_remote_code,
-                ignore_mismatched_sizes=True,
-                output_loading_info=True,
-            )
-        model, report = loaded
-        notes = require_weights(path, model.config, report)
-        _check_architecture(model, path)
-        require_finite(path, model.named_parameters())
-        _make_savable(model)
-        _untie_two_heads(model)
+        model, notes = load_model(path, trust_remote_code=trust_remote_code)
         policy = cls(model, tokenizer, chosen_device, dtype)
-        policy.chat, policy.notes, policy.processor = (
-            chat,
-            notes,
-            processor_files(path, model.config),
-        )
+        policy.chat, policy.notes = chat, notes
+        policy.processor = processor_files(path, model.config)
         return policy
 
     def ending_at(self, stop: Sequence[str]) -> Policy:
@@ -424,68 +400,3 @@ def shared_prefix(prompts: Sequence[Sequence[int]]) -> int:
     most = min(map(len, prompts)) - 1  # the logits of a token after them are wanted
     shared = next((place for place in range(most) if first[place] != last[place]), most)
     return shared if shared >= _LEAST_SHARED else 0
-
-
-def digest(model: Any) -> str:
-    """sha256 over the names, shapes and bytes of all weights, in the order of their names."""
-    total = hashlib.sha256()
-    for name, weight in sorted(model.state_dict().items()):
-        total.update(f"{name} {tuple(weight.shape)} {weight.dtype}\n".encode())
-        total.update(weight.detach().cpu().contiguous().numpy().tobytes())
-    return total.hexdigest()
-
-
-def device_of(name: Device) -> torch.device:
-    has_gpu = torch.cuda.is_available()
-    if name == "cuda" and not has_gpu:
-        raise UserError(
-            "engine.device is 'cuda' but torch sees no GPU here; use 'cpu' or 'auto'"
-        )
-    return torch.device("cuda" if has_gpu and name != "cpu" else "cpu")
-
-
-def end_ids(model: Any, tokenizer: Any) -> list[int]:
-    """End tokens the generation config names (one, several or none), the tokenizer's own, and the one of a turn."""
-    named = (
-        model.generation_config.eos_token_id if model.generation_config is not None else None
-    )
-    listed = [named] if isinstance(named, int) else named or ()
-    ids = {*listed, tokenizer.eos_token_id, prompt_text.turn_end(tokenizer)} - {None}
-    if not ids:
-        raise UserError(
-            "neither the model's generation config nor its tokenizer names an end token; set eos_token"
-        )
-    return sorted(ids)
-
-
-def _make_savable(model: Any) -> None:
-    """Fix a published generation config that sets sampling values but not sampling: it could not be saved."""
-    try:
-        model.generation_config.validate(strict=True)
-    except ValueError:
-        model.generation_config.do_sample = True
-
-
-def _untie_two_heads(model: Any) -> None:
-    """Have the configuration say so where the files hold another output layer than the embeddings that it calls tied.
-
-    transformers keeps both. Others, such as vLLM, believe the configuration, and would read another model.
-    """
-    head, embeddings = model.get_output_embeddings(), model.get_input_embeddings()
-    if head is not None and head.weight is not embeddings.weight:
-        for config in (model.config, model.config.get_text_config()):
-            config.tie_word_embeddings = False
-
-
-def _check_architecture(model: Any, path: str | Path) -> None:
-    """Sharing a prompt among rows needs keys and values to copy, and positions that we may number ourselves."""
-    with loading(path):
-        layers = DynamicCache(config=model.config).layers
-    has_attention_only = all(isinstance(layer, DynamicLayer) for layer in layers)
-    known = inspect.signature(model.forward).parameters.keys()
-    has_cache = not known.isdisjoint({"past_key_values", "cache"})
-    if not has_attention_only or not has_cache or "position_ids" not in known:
-        raise UserError(
-            f"the local engine cannot run '{path}' ({model.config.model_type}): it needs attention in every layer,"
-            f" whose keys and values it can keep, and positions that it can number; {OTHER_MODEL}"
-        )

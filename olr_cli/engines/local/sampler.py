@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import cast
 
 import numpy as np
@@ -21,14 +20,15 @@ from torch import Tensor
 from olr_cli.engines.local import captured
 from olr_cli.engines.local.policy import Context, Policy
 from olr_cli.engines.local.responses import (
-    Drawing,
     Responses,
     ends_with_stop_text,
     self_certainty_of,
+    truncated,
 )
 from olr_cli.engines.local.room import rows_to_sample
 from olr_cli.engines.prompt_text import before_stop
 from olr_cli.engines.run import LOGITS, NonFinite
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.seeding import uniform_streams
 
 
@@ -76,28 +76,19 @@ def sample(
     policy: Policy,
     prompts: Sequence[list[int]],
     keys_PG: NDArray[np.uint64],
+    sampling: Sampling,
     *,
-    max_new_tokens: int,
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    top_k: int | None = None,
-    min_p: float = 0.0,
-    stop: Sequence[str] = (),
     batch_tokens: int | None = None,
     report: Callable[[int], None] = lambda ended: None,
 ) -> SampledRollouts:
-    """Sample as many rollouts of each prompt as it has keys, by default from the whole distribution.
+    """Sample as many rollouts of each prompt as it has keys.
 
     Args:
         policy: to be sampled from.
         prompts: token ids, none empty.
         keys_PG: one key per rollout, see `olr_cli.seeding`.
-        max_new_tokens: length limit of a response.
-        temperature: divides the logits; 0 takes the most likely token (its statistics are of temperature 1).
-        top_p: see `truncated`, as for the next two.
-        top_k: the number of the most likely tokens.
-        min_p: a share of the largest probability.
-        stop: texts that end a response, besides end tokens; its text ends before the first of them.
+        sampling: how they are drawn; the statistics of temperature 0 are those of temperature 1. Stop texts end a
+            response besides end tokens, and its text ends before the first of them.
         batch_tokens: the most tokens, prompts and responses, whose keys and values are held at once; a group
             is never split. None: `olr_cli.engines.local.room`.
         report: takes the number of rollouts that have ended, at every token.
@@ -105,13 +96,11 @@ def sample(
     Raises:
         NonFinite: logits are NaN or infinite.
     """
-    policy = policy.ending_at(stop)
+    policy = policy.ending_at(sampling.stop)
     P, G = keys_PG.shape
-    longest = max(map(len, prompts)) + max_new_tokens
+    longest = max(map(len, prompts)) + sampling.max_new_tokens
     rows = rows_to_sample(policy, longest) if batch_tokens is None else batch_tokens // longest
     at_once = max(1, rows // G)
-    truncate = partial(truncated, top_p=top_p, top_k=top_k, min_p=min_p)
-    drawing = Drawing(max_new_tokens, temperature, truncate, stop)
     respond = captured.respond if policy.has_fixed_places else _respond
     with torch.inference_mode(), policy.precision():
         chunks = [
@@ -119,7 +108,7 @@ def sample(
                 policy,
                 prompts[first : first + at_once],
                 keys_PG[first : first + at_once],
-                drawing,
+                sampling,
                 lambda ended, before=first * G: report(before + ended),  # type: ignore[misc]
             )
             for first in range(0, P, at_once)
@@ -136,7 +125,7 @@ def sample(
         logprobs_PGT=written.logprobs_BT[:, :T].reshape(P, G, T),
         entropy_PG=written.entropy_B.view(P, G) / lengths_PG,
         self_certainty_PGT=written.self_certainty_BT[:, :T].reshape(P, G, T),
-        texts_PG=_texts(policy, prompts, tokens_PGT, lengths_PG, stop),
+        texts_PG=_texts(policy, prompts, tokens_PGT, lengths_PG, sampling.stop),
     )
 
 
@@ -144,11 +133,11 @@ def _respond(
     policy: Policy,
     prompts: Sequence[list[int]],
     keys_PG: NDArray[np.uint64],
-    drawing: Drawing,
+    sampling: Sampling,
     report: Callable[[int], None],
 ) -> Responses:
     """The responses of one batch, B = P * G."""
-    limit, temperature, truncate, stop = drawing
+    limit, temperature, stop = sampling.max_new_tokens, sampling.temperature, sampling.stop
     keys_B, B, device = keys_PG.ravel(), keys_PG.size, policy.device
     written = Responses.none(B, limit, policy)
     end_ids = torch.tensor(policy.end_ids, device=device)
@@ -165,7 +154,9 @@ def _respond(
         pi_DV = log_pi_DV.exp()
         if temperature:
             # The number of a key and a position: draws in turn from one generator would depend on who has ended (R18).
-            tokens_B = _draw(truncate(pi_DV), context_rows_B, uniform_streams(keys_B, position))
+            tokens_B = _draw(
+                truncated(pi_DV, sampling), context_rows_B, uniform_streams(keys_B, position)
+            )
         else:
             tokens_B = pi_DV.argmax(-1)[context_rows_B]
         # A NaN or +inf among the logits makes all of its row NaN; -inf is a token that is never drawn.
@@ -205,6 +196,11 @@ def _extend(
 
     A row that rollouts continue in different ways becomes several. Rows that none continues leave the context once they
     are half of it: moving keys and values costs about as much as the rows that are saved.
+
+        rollout             0    1    2    3
+        its row before      r0   r0   r0   r2        r1: all of its rollouts have ended
+        its token           a    b    a    a
+        its row after       0    1    0    2         next_rows_B: a row for each pair, (r0, a), (r0, b), (r2, a)
     """
     D, V = context.logits_BV.shape
     if policy.shares_texts:
@@ -225,34 +221,6 @@ def _extend(
     return context_rows_B
 
 
-def truncated(
-    pi_BV: Tensor, *, top_p: float = 1.0, top_k: int | None = None, min_p: float = 0.0
-) -> Tensor:
-    """`pi_BV` with 0 at the tokens that are not to be drawn; not normalised, which `_draw` does.
-
-    The three ways in vLLM's order, each from what the one before has left; the most likely token always stays.
-
-    Args:
-        pi_BV: probabilities of V tokens.
-        top_p: the fewest most likely tokens that together have at least this share of the probability stay
-            (Holtzman et al. 2020, arXiv:1904.09751); 1: all.
-        top_k: this many most likely tokens stay, and any as likely as the last of them; None: all.
-        min_p: tokens at least this share as likely as the most likely one stay (Nguyen et al. 2024,
-            arXiv:2407.01082); 0: all.
-    """
-    if min_p > 0:
-        pi_BV = pi_BV.where(pi_BV >= min_p * pi_BV.amax(-1, keepdim=True), 0)
-    if top_k is not None and top_k < pi_BV.shape[-1]:
-        pi_BV = pi_BV.where(pi_BV >= pi_BV.topk(top_k).values[:, -1:], 0)
-    if top_p < 1:
-        sorted_BV, tokens_BV = pi_BV.sort(descending=True, stable=True)
-        cumulative_BV = sorted_BV.double().cumsum(-1)
-        more_likely_BV = cumulative_BV - sorted_BV
-        sorted_BV = sorted_BV.where(more_likely_BV < top_p * cumulative_BV[:, -1:], 0)
-        pi_BV = torch.zeros_like(pi_BV).scatter(-1, tokens_BV, sorted_BV)
-    return pi_BV
-
-
 def _draw(pi_DV: Tensor, rows_B: Tensor, uniform_B: NDArray[np.float64]) -> Tensor:
     """For each rollout the first token whose cumulative share, in its row, exceeds a uniform number.
 
@@ -263,7 +231,12 @@ def _draw(pi_DV: Tensor, rows_B: Tensor, uniform_B: NDArray[np.float64]) -> Tens
     threshold_B: Tensor = (
         torch.from_numpy(uniform_B).to(pi_DV.device) * cumulative_DV[rows_B, -1]
     )
-    # The rollouts of a row side by side: the column of each is its place among them.
+    # One search serves all rollouts of a row, which stand side by side: the column of each is its place among them.
+    #
+    #     rollout         0  1  2  3  4              threshold_DM    of rollouts
+    #     rows_B          1  0  1  1  0      ──►     row 0           1  4  -
+    #     columns_B       0  0  1  2  1              row 1           0  2  3
+    #
     by_row_B = rows_B.argsort(stable=True)
     counts_D = rows_B.bincount(minlength=len(pi_DV))
     starts_D = counts_D.cumsum(0) - counts_D

@@ -6,8 +6,8 @@ Three processes take part:
     the job          job.py       bridges what the machine lacks, puts our classes in place, runs OpenRLHF
     the controller   trainer.py   OpenRLHF's PPOTrainer, a Ray actor: supervises every step's groups, stores records
 
-Nothing of OpenRLHF is copied: some of its classes are subclassed (`trainer.py`, `actor.py`, `vllm_actor.py`), its
-command line runs unmodified.
+Nothing of OpenRLHF is copied: some of its classes are subclassed (`trainer.py`, `experience_maker.py`, `actor.py`,
+`vllm_actor.py`), its command line runs unmodified.
 """
 
 import warnings

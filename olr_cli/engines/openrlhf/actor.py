@@ -22,8 +22,8 @@ from openrlhf.utils.distributed_util import torch_dist_barrier_and_cuda_sync
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from olr_cli.engines.local.grpo import smoothed
-from olr_cli.engines.local.policy import end_ids
+from olr_cli.engines.local.loading import end_ids
+from olr_cli.engines.local.loss import smoothed
 from olr_cli.engines.local.responses import self_certainty_of
 from olr_cli.engines.openrlhf.flags import LOSS_AVERAGES
 from olr_cli.engines.openrlhf.job_files import OPENRLHF_PART
@@ -99,7 +99,7 @@ def averaged(loss: Any) -> Any:
 
 
 class SmoothedLoss:
-    """OpenRLHF's policy loss on smoothed log-likelihoods (see `olr_cli.engines.local.grpo.smoothed`).
+    """OpenRLHF's policy loss on smoothed log-likelihoods (see `olr_cli.engines.local.loss.smoothed`).
 
     Those of the policy that sampled are in the experience already; those of the policy that trains come from the
     logits of its forward pass. Everything else that OpenRLHF computes from log-probabilities, the KL above all, is of

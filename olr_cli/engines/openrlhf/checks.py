@@ -6,6 +6,7 @@ import argparse
 import ast
 from collections.abc import Mapping
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from typing import NoReturn
 
@@ -136,12 +137,7 @@ def check_flags(recipe: Recipe, parser: argparse.ArgumentParser | None) -> None:
 
     Without OpenRLHF's parser, on a machine that does not have it, any flag that is not decided passes.
     """
-    options = (
-        (option for action in parser._actions for option in action.option_strings)
-        if parser
-        else ()
-    )
-    known = {option.removeprefix("--") for option in options} - {"help", "-h"}
+    known = set() if parser is None else _flags_of(parser)
     for name, value in flatten(engine_section(recipe, OpenRlhfEngine).flags).items():
         if name in BY_OLR:
             raise UserError(
@@ -160,15 +156,18 @@ def check_flags(recipe: Recipe, parser: argparse.ArgumentParser | None) -> None:
                 f"engine.flags: {name} is {value}, which needs a critic or knows no groups; choose one of"
                 f" {', '.join(ESTIMATORS)}"
             )
-        if (
-            recipe.method.smoothing > 0
-            and name in _NOT_WHEN_SMOOTHED
-            and value not in (None, False, "off")
-        ):
+        is_off = value in (None, False, "off")
+        if name in _NOT_WHEN_SMOOTHED and recipe.method.smoothing > 0 and not is_off:
             raise UserError(
                 f"engine.flags: {name} compares the policy before a step with another one, which method.smoothing does"
                 " not leave as it was; remove one of the two"
             )
+
+
+def _flags_of(parser: argparse.ArgumentParser) -> set[str]:
+    """Return the flags of a parser, without dashes."""
+    options = chain.from_iterable(action.option_strings for action in parser._actions)
+    return {option.removeprefix("--") for option in options} - {"help", "-h"}
 
 
 def attention_of(recipe: Recipe, *, has_flash_attention: bool) -> str:

@@ -56,7 +56,7 @@ class CpuWeights:
         backend: str = "",
         use_ray: bool = False,
     ) -> None:
-        """Join the group of the trainer and all vLLM workers."""
+        """Join the group of the trainer and all vLLM workers; OpenRLHF calls it, by position, with these parameters."""
         import torch.distributed
 
         rank = torch.distributed.get_rank() + rank_offset

@@ -8,17 +8,15 @@ import time
 from argparse import ArgumentParser
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from olr_cli.data.chat import Message
-from olr_cli.data.prompts import Prompt, View
+from olr_cli.data.prompts import View
 from olr_cli.engines import prompt_text
-from olr_cli.engines.models import context_length, model_location, open_model
+from olr_cli.engines.models import model_location
 from olr_cli.engines.openrlhf.bridges import has_flash_attention
 from olr_cli.engines.openrlhf.checks import (
     attention_of,
@@ -47,6 +45,7 @@ from olr_cli.engines.openrlhf.job_files import (
 )
 from olr_cli.engines.openrlhf.needs import require_unlocked
 from olr_cli.engines.openrlhf.process import command, started
+from olr_cli.engines.openrlhf.starting_model import StartingModel
 from olr_cli.engines.reporting import reports, require_packages, start_progress
 from olr_cli.engines.run import (
     Attempt,
@@ -57,7 +56,7 @@ from olr_cli.engines.run import (
     loss_average_departure,
 )
 from olr_cli.errors import UserError, at, noting
-from olr_cli.files import digest_of, writing
+from olr_cli.files import writing
 from olr_cli.packages import installed_version
 from olr_cli.recipe.schema import Recipe
 from olr_cli.recipe.section import flatten
@@ -108,80 +107,25 @@ def _departures(recipe: Recipe) -> list[str]:
     return sentences
 
 
-@dataclass(frozen=True)
-class StartingModel:
-    """The starting policy, but for its weights.
-
-    Attributes:
-        tokenizer: None in a dry run where the model is not here.
-        context_length: the most tokens it is made for; None if it doesn't say.
-        digest: of the weights: sha256 of the files in a folder, the commit of a hub id.
-        notes: sentences about weights that its files have too many.
-        caps_attention: whether it caps the scores of attention, which torch's sdpa would not do.
-    """
-
-    path: str
-    tokenizer: Any
-    context_length: int | None
-    digest: str
-    notes: Sequence[str] = ()
-    caps_attention: bool = False
-
-    @classmethod
-    def look_at(cls, path: str, *, trust_remote_code: bool) -> StartingModel:
-        """Read configuration and tokenizer; errors as of `open_model`, and for a model that reads images too."""
-        config, tokenizer, notes = open_model(
-            path, trust_remote_code=trust_remote_code, runs_code=True
-        )
-        if hasattr(config, "vision_config"):
-            raise UserError(
-                f"{path} reads images too (its configuration has a vision_config), and the engine openrlhf trains"
-                " models of text alone; give the text model that it is made of"
-            )
-        digest = _digest(Path(path)) if Path(path).is_dir() else f"commit {config._commit_hash}"
-        place = str(Path(path).absolute()) if Path(path).is_dir() else path
-        caps = getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
-        return cls(place, tokenizer, context_length(config), digest, notes, caps)
-
-    def texts(
-        self,
-        prompts: Sequence[Prompt],
-        recipe: Recipe,
-        view: View = "original",
-        day: date | None = None,
-    ) -> list[str]:
-        """Every prompt as text that OpenRLHF, which adds no special tokens, turns into the tokens that we would."""
-        messages = [prompt.turns(view) for prompt in prompts]
-        texts = prompt_text.render_all(
-            self.tokenizer, messages, prompt_text.ChatFormat(day=day)
-        )
-        token_ids = prompt_text.tokenize(self.tokenizer, texts)
-        prompt_text.require_room(prompts, token_ids, recipe, self.context_length, view)
-        return [
-            self._text_of(text, tokens, prompt.prompt_id)
-            for text, tokens, prompt in zip(texts, token_ids, prompts, strict=True)
-        ]
-
-    def _text_of(self, text: str, tokens: list[int], prompt_id: str) -> str:
-        for candidate in (text, f"{self.tokenizer.bos_token or ''}{text}"):
-            if (
-                self.tokenizer(candidate, add_special_tokens=False, verbose=False)["input_ids"]
-                == tokens
-            ):
-                return candidate
-        raise UserError(
-            f"{self.path} puts special tokens into prompt {prompt_id} that cannot be written as text, and OpenRLHF"
-            " reads text; give the model a chat template that writes them"
-        )
+def _parser_here(engine: OpenRlhfEngine, missing: list[str] | None) -> ArgumentParser | None:
+    """Return OpenRLHF's parser, after making sure that its packages are here; None if it is among what is missing."""
+    parser = None
+    with noting(missing):
+        require_openrlhf()
+        parser = openrlhf_parser()
+        if engine.device == "cpu":
+            require_vllm_cpu()
+    return parser
 
 
-def _digest(folder: Path) -> str:
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise UserError(
-            f"{folder} has no safetensors weights; convert them, or give another model"
-        )
-    return digest_of(files)
+def _check_machine(recipe: Recipe, missing: list[str] | None) -> None:
+    """Make sure that the GPUs are there, and that kernels can be compiled where no cluster does it."""
+    has_cluster = cluster_address(recipe) is not None
+    with noting(missing):
+        check_gpus(recipe, None if has_cluster else torch.cuda.device_count())
+    if not has_cluster:
+        with noting(missing):
+            require_unlocked()
 
 
 class OpenRlhfRunner:
@@ -193,24 +137,13 @@ class OpenRlhfRunner:
         """Check everything that can be checked before Ray starts; `missing` is as for `engine_of`."""
         self._recipe, self._data = recipe, data
         self._engine = engine_section(recipe, OpenRlhfEngine)
-        self._parser: ArgumentParser | None = None
-        with noting(missing):
-            require_openrlhf()
-            self._parser = openrlhf_parser()
-            if self._engine.device == "cpu":
-                require_vllm_cpu()
+        self._parser = _parser_here(self._engine, missing)
         check_flags(recipe, self._parser)
         with noting(missing):
             require_packages(recipe)
         check_batches(recipe, len(data.train.prompts), len(data.views))
         check_precision(recipe)
-        with noting(missing):
-            check_gpus(
-                recipe, torch.cuda.device_count() if cluster_address(recipe) is None else None
-            )
-        if cluster_address(recipe) is None:  # else other machines compile
-            with noting(missing):
-                require_unlocked()
+        _check_machine(recipe, missing)
         self._attention = "flash_attention_2"  # which is what is missing, if anything is
         with noting(missing):
             self._attention = attention_of(recipe, has_flash_attention=has_flash_attention())
@@ -225,19 +158,20 @@ class OpenRlhfRunner:
         self._texts: dict[View, list[str]] = {}
         self._held_out: dict[str, list[str]] = {}
         if self._model.tokenizer is not None:
-            prompt_text.ChatFormat.of(recipe).put_into(self._model.tokenizer)
-            with at("train.stop"):
-                prompt_text.stop_ids(self._model.tokenizer, recipe.train.stop)
-            for view in data.views:
-                self._texts[view] = self._model.texts(
-                    data.train.prompts, recipe, view, data.day
-                )
-            for prefix, held_out in data.held_out.items():
-                self._held_out[prefix] = self._model.texts(
-                    held_out.prompts, recipe, day=data.day
-                )
+            self._render_prompts()
         if self._parser is not None:
             check_arguments(self._flags(Path("runs", recipe.name), 0), self._parser)
+
+    def _render_prompts(self) -> None:
+        """Keep every prompt as text, and make sure that it fits and that the stop texts can be found."""
+        model, recipe, data = self._model, self._recipe, self._data
+        prompt_text.ChatFormat.of(recipe).put_into(model.tokenizer)
+        with at("train.stop"):
+            prompt_text.stop_ids(model.tokenizer, recipe.train.stop)
+        for view in data.views:
+            self._texts[view] = model.texts(data.train.prompts, recipe, view, data.day)
+        for prefix, held_out in data.held_out.items():
+            self._held_out[prefix] = model.texts(held_out.prompts, recipe, day=data.day)
 
     @property
     def facts(self) -> dict[str, Any]:

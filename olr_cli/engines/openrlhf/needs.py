@@ -129,18 +129,14 @@ def _other_toolkit() -> Iterator[str]:
     if torch.version.cuda is None or os.environ.get("DS_SKIP_CUDA_CHECK") == "1":
         return
     home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
-    nvcc = (
-        str(Path(home, "bin", "nvcc"))
-        if home
-        else shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
-    )
+    in_path = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+    nvcc = str(Path(home, "bin", "nvcc")) if home else in_path
     here, wanted = _release_of(nvcc), ".".join(torch.version.cuda.split(".")[:2])
+    if here == wanted or (wanted.startswith("12.") and (here or "").startswith("12.")):
+        return
+    found = f"the CUDA toolkit is {here} ({nvcc})"
     if here is None:
         found = f"there is no CUDA toolkit ({nvcc})"
-    elif here == wanted or (here.startswith("12.") and wanted.startswith("12.")):
-        return
-    else:
-        found = f"the CUDA toolkit is {here} ({nvcc})"
     yield (
         f"{found}, and DeepSpeed compiles its Adam with {wanted}, torch's version; install that and set CUDA_HOME to"
         " its folder, or set DS_SKIP_CUDA_CHECK=1"

@@ -10,8 +10,8 @@ passes. Everything about a run on the disk is written here, in one process; the 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -20,14 +20,12 @@ from typing import Any, NamedTuple
 import datasets
 import ray
 from openrlhf.trainer.ppo_trainer import PPOTrainer
-from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from openrlhf.trainer.ray.vllm_engine import batch_vllm_engine_call
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-from torch import Tensor
 
 from olr_cli.answers import Judge, ResponseTexts
 from olr_cli.engines.held_out import held_out_metrics
-from olr_cli.engines.local.grpo import smoothed
+from olr_cli.engines.local.loss import smoothed
 from olr_cli.engines.openrlhf.actor import PolicyForward
 from olr_cli.engines.openrlhf.balance import deal
 from olr_cli.engines.openrlhf.experience import (
@@ -40,6 +38,7 @@ from olr_cli.engines.openrlhf.experience import (
     token_means,
     with_statistics,
 )
+from olr_cli.engines.openrlhf.experience_maker import PromptOrder, SupervisedExperienceMaker
 from olr_cli.engines.openrlhf.flags import divides_by_std
 from olr_cli.engines.openrlhf.job_files import JobFiles, JobStopped, held_out_label
 from olr_cli.engines.prompt_text import ChatFormat
@@ -89,96 +88,6 @@ class SupervisedStep:
     decided: Decided
     work: StepWork
     sampler_gap: float | None
-
-
-class PromptOrder:
-    """Feeds OpenRLHF the prompts, epoch by epoch, in the order in which the local engine visits them (R18).
-
-    Takes the place of its data loader, whose state it cannot restore at an epoch's end. `rows` are those of OpenRLHF's
-    own data set: (source, text, label, images); a prompt's views are neighbours. `done` steps are complete.
-    """
-
-    def __init__(self, schedule: Schedule, rows: Any, done: int) -> None:
-        self._schedule, self._rows, self._done = schedule, rows, done
-        self._views = len(rows) // schedule.prompts
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __iter__(self) -> Iterator[tuple[list[Any], ...]]:
-        """The rest of the epoch, a row at a time; the next call is about the next epoch."""
-        epoch = self._schedule.epoch(self._done + 1)
-        steps = [
-            step
-            for step in self._schedule.after(self._done)
-            if self._schedule.epoch(step) == epoch
-        ]
-        for prompt in (prompt for step in steps for prompt in self._schedule.rows(step)):
-            for row in range(prompt * self._views, (prompt + 1) * self._views):
-                yield tuple([value] for value in self._rows[row])
-        self._done += len(steps)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Nothing: the place follows from the number of complete steps."""
-        return {}
-
-
-class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
-    """Lets the supervisor make the rewards between the forward passes and the advantages."""
-
-    trainer: SupervisedTrainer
-
-    def make_experience_batch(self, rollout_samples: list[Any]) -> list[Any]:
-        """OpenRLHF's, with rewards that are set on the way."""
-        self._samples = rollout_samples
-        for sample in rollout_samples:  # without any, OpenRLHF would ask a reward model
-            sample.rewards = sample.sequences.new_zeros(1).float()
-        batches: list[Any] = super().make_experience_batch(rollout_samples)
-        return batches
-
-    def split_rollout_samples(self, rollout_samples: list[Any]) -> list[Any]:
-        """OpenRLHF's micro-batches, of samples that are dealt out so that no rank waits for another (balance.py).
-
-        A group's samples may be computed anywhere: by their `index` the advantages find them together.
-        """
-        order = self.trainer.deal([int(sample.total_length) for sample in rollout_samples])
-        batches: list[Any] = super().split_rollout_samples(
-            [rollout_samples[number] for number in order]
-        )
-        for batch in batches:
-            batch.index = [order[place] for place in batch.index]
-        return batches
-
-    def make_experience(self, samples_list: list[Any]) -> list[Any]:
-        """OpenRLHF's forward passes and beside them the verification, then labels and rewards of the whole step."""
-        with ThreadPoolExecutor(max_workers=1) as beside:
-            read = beside.submit(self.trainer.read, self._samples)
-            batches: list[Any] = super().make_experience(samples_list)
-            self.trainer.supervise(read, batches, self._forwards)
-        return batches
-
-    def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
-        """OpenRLHF's, from what it is given for rewards; its log keeps the rewards themselves."""
-        rewards = [batch.info["reward"] for batch in experiences]
-        batches: list[Any] = super().compute_advantages_and_returns(experiences)
-        for batch, reward in zip(batches, rewards, strict=True):
-            batch.info["reward"] = reward
-        return batches
-
-    def get_cumulative_returns(
-        self, rewards: Tensor, action_mask: Tensor, gamma: float
-    ) -> Tensor:
-        """OpenRLHF's, (B, A), without its loop over tokens; without a critic OpenRLHF has set `gamma` to 1."""
-        returns: Tensor = (rewards * action_mask).flip(1).cumsum(1).flip(1)
-        return returns
-
-    def _flatten_results(self, refs: Any, duplicate_factor: int) -> list[Any]:
-        """OpenRLHF's: the results of each micro-batch's forward pass; the policy's has more than OpenRLHF knows."""
-        results: list[Any] = super()._flatten_results(refs, duplicate_factor)
-        if not isinstance(results[0], PolicyForward):  # the reference's
-            return results
-        self._forwards = results
-        return [forward.log_probs for forward in results]
 
 
 class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ignore[misc]

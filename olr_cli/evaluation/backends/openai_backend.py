@@ -18,7 +18,7 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import httpx
 
@@ -26,16 +26,18 @@ from olr_cli.data.chat import Message, message
 from olr_cli.engines import prompt_text
 from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.errors import UserError, did_you_mean, first_line, shortened
-from olr_cli.evaluation.backends import (
+from olr_cli.evaluation.backends.backend import (
     Backend,
-    BackendOptions,
     GenerationRequest,
     Sampled,
-    Sampling,
     whole_requests,
 )
 from olr_cli.files import storable
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.supervision import Rollout
+
+if TYPE_CHECKING:
+    from olr_cli.evaluation.backends import BackendOptions
 
 KEY = "OPENAI_API_KEY"
 """The environment variable with the server's key."""

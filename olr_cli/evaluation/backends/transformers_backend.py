@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 import transformers
 
+from olr_cli.engines.digests import model_digest
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.room import free_memory, rows_in
 from olr_cli.engines.local.sampler import sample
 from olr_cli.engines.prompt_text import ChatFormat
-from olr_cli.evaluation.backends import (
-    Backend,
-    BackendOptions,
-    GenerationRequest,
-    Sampling,
-    model_digest,
-)
+from olr_cli.evaluation.backends.backend import Backend, GenerationRequest
 from olr_cli.grouping import gathered
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.supervision import Rollout
+
+if TYPE_CHECKING:
+    from olr_cli.evaluation.backends import BackendOptions
 
 CPU_MEMORY = 2 * 1024**3
 """Bytes that a batch may take on a CPU; on a GPU it is half of what is free."""
@@ -103,7 +103,7 @@ class TransformersBackend(Backend):
                 self._policy,
                 prompts,
                 np.array(seeds_PG, dtype=np.uint64),
-                **asdict(replace(sampling, max_new_tokens=limit)),
+                replace(sampling, max_new_tokens=limit),
                 batch_tokens=len(requests) * rows * (max(map(len, prompts)) + limit),
             )
             names, values_PG = zip(*written.statistics.items(), strict=True)

@@ -16,14 +16,15 @@ from dataclasses import fields
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
 from transformers import GenerationConfig
 
 from olr_cli.answers import ResponseTexts
-from olr_cli.engines.local.policy import end_ids
+from olr_cli.engines.digests import model_digest
+from olr_cli.engines.local.loading import end_ids
 from olr_cli.engines.models import (
     context_length,
     loading,
@@ -33,17 +34,18 @@ from olr_cli.engines.models import (
 )
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat, before_stop, stop_ids
 from olr_cli.errors import UserError, did_you_mean, first_line, no_path, shown
-from olr_cli.evaluation.backends import (
+from olr_cli.evaluation.backends.backend import (
     Backend,
-    BackendOptions,
     GenerationRequest,
     Sampled,
-    Sampling,
-    model_digest,
     whole_requests,
 )
 from olr_cli.files import read_json
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.supervision import Rollout
+
+if TYPE_CHECKING:
+    from olr_cli.evaluation.backends import BackendOptions
 
 PROMPT_ROOM = 2048
 """Prompt tokens that the engine has room for even if the first prompts are shorter; a start takes a while."""

@@ -13,8 +13,8 @@ from olr_cli.analysis.audit.audit import audit
 from olr_cli.analysis.audit.data_labels import with_labels_of
 from olr_cli.analysis.audit.export import evidence
 from olr_cli.analysis.histories import read_history
+from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.prompt_files import read_prompts
-from olr_cli.data.prompts import SENTINEL
 from olr_cli.errors import UserError
 
 

@@ -8,7 +8,7 @@ from histories import write_history
 
 from olr_cli.analysis.audit.tally import MISSING, UNSEEN, tally
 from olr_cli.analysis.histories import read_history
-from olr_cli.data.prompts import SENTINEL
+from olr_cli.answers.graded import SENTINEL
 
 
 def counted(file, judge):

@@ -8,16 +8,14 @@ import torch
 from cases import each
 from tiny import PROMPTS, keys, plain_logprobs, tiny_policy
 
-from olr_cli.engines.local import grpo as grpo_module
-from olr_cli.engines.local.grpo import (
-    Grpo,
-    clipped_surrogate,
-    k3_divergence,
-    response_statistics,
-)
+from olr_cli.engines.local import token_statistics
+from olr_cli.engines.local.grpo import Grpo
+from olr_cli.engines.local.loss import clipped_surrogate, k3_divergence
 from olr_cli.engines.local.sampler import sample
+from olr_cli.engines.local.token_statistics import response_statistics
 from olr_cli.engines.run import NonFinite
 from olr_cli.recipe.methods import MethodSection
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.recipe.sections import TrainSection
 from olr_cli.supervision.advantages import group_advantages
 
@@ -30,9 +28,7 @@ TEMPERATURE = 0.8
 
 def sampled_by(policy, prompts=PROMPTS, rollouts=6, temperature=TEMPERATURE):
     policy.end_ids = [2, *range(45, 60)]  # responses of many lengths
-    return sample(
-        policy, prompts, keys(len(prompts), rollouts), max_new_tokens=8, temperature=temperature
-    )
+    return sample(policy, prompts, keys(len(prompts), rollouts), Sampling(temperature, 8))
 
 
 def moved(policy, seed, distance):
@@ -237,7 +233,7 @@ def test_a_gradient_accumulated_over_micro_batches_is_that_of_the_whole(
     """Few tokens, or a large vocabulary, make micro-batches smaller."""
     policy, reference, rollouts = off_policy_case()
     whole, (_, G, T) = gradient_of(policy, reference, rollouts), rollouts.tokens_PGT.shape
-    monkeypatch.setattr(grpo_module, "MOST_SCORES", 64 * T * G * groups_of_scores)
+    monkeypatch.setattr(token_statistics, "MOST_SCORES", 64 * T * G * groups_of_scores)
     update = grpo(policy, micro_batch_tokens=micro_batch_tokens)
     assert len(list(update._micro_batches(rollouts, [0, 1, 2, 3]))) == pieces
     in_pieces = gradient_of(policy, reference, rollouts, micro_batch_tokens=micro_batch_tokens)
@@ -483,7 +479,7 @@ def test_what_is_rewarded_becomes_likely():
         policy, policy.frozen_copy(), learning_rate=3e-3, temperature=1.0, kl_weight=1e-3
     )
     for step in range(40):
-        rollouts = sample(policy, PROMPTS, keys(4, 16, f"step {step}"), max_new_tokens=3)
+        rollouts = sample(policy, PROMPTS, keys(4, 16, f"step {step}"), Sampling(1.0, 3))
         update.update(
             rollouts, advantages((rollouts.tokens_PGT[:, :, 0] == 20).float()), ALL_TRAIN
         )

@@ -17,6 +17,7 @@ from olr_cli.engines.launch import launch
 from olr_cli.engines.local.engine import LocalRunner
 from olr_cli.engines.local.loop import advantages_and_trains, sampled_step, training_keys
 from olr_cli.engines.local.sampler import sample
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.runs.progress import JsonProgress
 from olr_cli.runs.store import scan_labels, scan_rollouts
 from olr_cli.supervision import Supervisor, compose
@@ -54,7 +55,7 @@ def test_intrinsic_rewards_are_what_their_definitions_say_over_response_tokens_a
 ):
     policy = tiny_policy()
     policy.end_ids = [2, *range(45, 60)]
-    sampled = sample(policy, PROMPTS, keys(4, 6), max_new_tokens=8, temperature=TEMPERATURE)
+    sampled = sample(policy, PROMPTS, keys(4, 6), Sampling(TEMPERATURE, 8))
     assert len(set(sampled.lengths_PG.flatten().tolist())) > 3  # so padding would show
     prompts = [Prompt(str(p), (), None, None, None) for p in range(4)]
     with Judge() as judge, torch.no_grad():
@@ -82,7 +83,7 @@ def test_the_views_of_a_prompt_are_neighbours_and_have_rollouts_of_their_own():
 
     policy = tiny_policy()
     sampled = sample(
-        policy, [tokens for tokens in PROMPTS[:3] for _ in views], both, max_new_tokens=3
+        policy, [tokens for tokens in PROMPTS[:3] for _ in views], both, Sampling(1.0, 3)
     )
     step = sampled_step(prompts, sampled, 1, 1, views)
     assert step.responses == [text for texts in sampled.texts_PG for text in texts]

@@ -28,6 +28,7 @@ from olr_cli.engines.models import policy_path
 from olr_cli.engines.run import load_data
 from olr_cli.errors import NotHere, UserError
 from olr_cli.recipe.layers import validate
+from olr_cli.recipe.sampling import Sampling
 from olr_cli.recipe.sections import TrainSection
 from olr_cli.runs.checkpoints import checkpoint_path
 from olr_cli.runs.progress import LineProgress
@@ -64,7 +65,7 @@ def updated(policy, reference=None, steps=1):
         make_method("grpo"),
     )
     for _ in range(steps):
-        rollouts = sample(policy, PROMPTS, keys(len(PROMPTS), 4), max_new_tokens=6)
+        rollouts = sample(policy, PROMPTS, keys(len(PROMPTS), 4), Sampling(1.0, 6))
         grpo.update(rollouts, ADVANTAGES, [True] * len(PROMPTS))
     return grpo
 

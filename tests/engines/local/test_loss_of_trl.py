@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from olr_cli.engines.local.grpo import clipped_surrogate, k3_divergence, token_weights
+from olr_cli.engines.local.loss import clipped_surrogate, k3_divergence, token_weights
 
 NUMBERS = json.loads(
     (Path(__file__).parents[2] / "fixtures" / "trl" / "grpo_losses.json").read_text("utf-8")

@@ -31,15 +31,16 @@ from transformers.integrations import sdpa_attention
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from olr_cli.data.chat import Message
-from olr_cli.engines.local import grpo as grpo_module, policy as policy_module
+from olr_cli.engines.local import policy as policy_module, token_statistics
 from olr_cli.engines.local.attention import attend_folded
 from olr_cli.engines.local.engine import load_policy
-from olr_cli.engines.local.grpo import response_statistics
 from olr_cli.engines.local.policy import Policy, shared_prefix
 from olr_cli.engines.local.sampler import sample
+from olr_cli.engines.local.token_statistics import response_statistics
 from olr_cli.engines.prompt_text import ChatFormat, has_chat_template
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import load_recipe
+from olr_cli.recipe.sampling import Sampling
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +118,7 @@ def test_a_cache_by_another_name_is_given_by_that_name(saved, monkeypatch):
 def respond_both_ways(policy):
     """A rollout token after token, and by fixed places, which a GPU takes: the same."""
     for policy.has_fixed_places in (False, True):
-        sample(policy, PROMPTS, keys(len(PROMPTS), 2), max_new_tokens=4)
+        sample(policy, PROMPTS, keys(len(PROMPTS), 2), Sampling(1.0, 4))
 
 
 def test_a_model_that_cannot_continue_a_prompt_in_several_rows_is_refused_at_loading(
@@ -526,7 +527,7 @@ def test_logits_in_pieces_and_computed_again_give_the_same_scores_and_gradients(
     said, gradient = statistics_and_gradient(policy)
     calls = []
     policy.model.get_output_embeddings().register_forward_hook(lambda *_: calls.append(1))
-    monkeypatch.setattr(grpo_module, "MOST_SCORES", 4 * 64 * 7)
+    monkeypatch.setattr(token_statistics, "MOST_SCORES", 4 * 64 * 7)
     in_pieces = statistics_and_gradient(policy)
     assert (
         (len(calls) > 3) == policy.has_plain_head == (name != "gemma2, hybrid")

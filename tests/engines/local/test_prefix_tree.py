@@ -4,9 +4,10 @@ import torch
 from hypothesis import given, strategies as st
 from tiny import keys, tiny_policy
 
-from olr_cli.engines.local.grpo import response_statistics
 from olr_cli.engines.local.prefix_tree import PrefixTree
 from olr_cli.engines.local.sampler import sample
+from olr_cli.engines.local.token_statistics import response_statistics
+from olr_cli.recipe.sampling import Sampling
 
 SEQUENCES = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=5), max_size=8)
 
@@ -29,7 +30,7 @@ def test_statistics_are_the_same_by_trees_and_by_rows():
     prompts = [
         [1 + (7 * p + place) % 50 for place in range(9)] for p in range(60)
     ]  # more than one tree takes
-    rollouts = sample(policy, prompts, keys(60, 4), max_new_tokens=6)
+    rollouts = sample(policy, prompts, keys(60, 4), Sampling(1.0, 6))
     lengths_PG = rollouts.lengths_PG
     is_response = torch.arange(rollouts.tokens_PGT.shape[2]) < lengths_PG[..., None]
     results = []

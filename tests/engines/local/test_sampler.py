@@ -12,9 +12,11 @@ from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from olr_cli.engines.local import captured
 from olr_cli.engines.local.policy import Policy
+from olr_cli.engines.local.responses import truncated
 from olr_cli.engines.local.room import rows_in
-from olr_cli.engines.local.sampler import _draw, sample, truncated
+from olr_cli.engines.local.sampler import _draw, sample
 from olr_cli.engines.prompt_text import before_stop
+from olr_cli.recipe.sampling import Sampling
 
 LIMIT = 12
 
@@ -38,7 +40,7 @@ def policy(request):
 
 @pytest.fixture(scope="module")
 def rollouts(policy):
-    return sample(policy, PROMPTS, keys(4, 8), max_new_tokens=LIMIT, temperature=0.7)
+    return sample(policy, PROMPTS, keys(4, 8), Sampling(0.7, LIMIT))
 
 
 def responses(rollouts):
@@ -50,7 +52,7 @@ def responses(rollouts):
 
 def test_the_same_keys_give_the_same_rollouts_however_they_are_batched(policy, rollouts):
     one_group_at_a_time = sample(
-        policy, PROMPTS, keys(4, 8), max_new_tokens=LIMIT, temperature=0.7, batch_tokens=1
+        policy, PROMPTS, keys(4, 8), Sampling(0.7, LIMIT), batch_tokens=1
     )
     assert list(responses(one_group_at_a_time)) == list(responses(rollouts))
     torch.testing.assert_close(
@@ -59,9 +61,7 @@ def test_the_same_keys_give_the_same_rollouts_however_they_are_batched(policy, r
 
 
 def test_a_rollout_does_not_depend_on_the_company_it_is_sampled_in(policy, rollouts):
-    of_two = sample(
-        policy, PROMPTS[3:1:-1], keys(4, 8)[3:1:-1, 5:], max_new_tokens=LIMIT, temperature=0.7
-    )
+    of_two = sample(policy, PROMPTS[3:1:-1], keys(4, 8)[3:1:-1, 5:], Sampling(0.7, LIMIT))
     drawn = {(p, g): response for p, g, response in responses(rollouts)}
     assert {(3 - p, 5 + g): response for p, g, response in responses(of_two)} == {
         place: response for place, response in drawn.items() if place[0] >= 2 and place[1] >= 5
@@ -69,7 +69,7 @@ def test_a_rollout_does_not_depend_on_the_company_it_is_sampled_in(policy, rollo
 
 
 def test_other_keys_give_other_rollouts(policy, rollouts):
-    others = sample(policy, PROMPTS, keys(4, 8, "other"), max_new_tokens=LIMIT, temperature=0.7)
+    others = sample(policy, PROMPTS, keys(4, 8, "other"), Sampling(0.7, LIMIT))
     assert list(responses(others)) != list(responses(rollouts))
 
 
@@ -79,9 +79,9 @@ def test_rollouts_that_say_the_same_so_far_are_one_row_until_they_differ(monkeyp
     monkeypatch.setattr(
         Policy, "extend", lambda *given: rows.append(len(given[2])) or extend(*given)
     )
-    apart = sample(policy, PROMPTS, keys(4, 8), max_new_tokens=LIMIT, temperature=0.4)
+    apart = sample(policy, PROMPTS, keys(4, 8), Sampling(0.4, LIMIT))
     policy.shares_texts, before = True, len(rows)
-    shared = sample(policy, PROMPTS, keys(4, 8), max_new_tokens=LIMIT, temperature=0.4)
+    shared = sample(policy, PROMPTS, keys(4, 8), Sampling(0.4, LIMIT))
     assert torch.equal(shared.tokens_PGT, apart.tokens_PGT)
     distinct = {(p, response[0]) for p, _, response in responses(shared) if len(response) > 1}
     assert rows[before] == len(distinct) < rows[0] == 32
@@ -118,7 +118,7 @@ def test_a_response_stops_at_its_first_end_token_or_at_the_limit(policy, rollout
 
 def test_an_end_token_at_the_limit_is_not_a_truncation(policy, rollouts):
     length = int(rollouts.lengths_PG[~rollouts.truncated_PG].max())
-    cut = sample(policy, PROMPTS, keys(4, 8), max_new_tokens=length, temperature=0.7)
+    cut = sample(policy, PROMPTS, keys(4, 8), Sampling(0.7, length))
     ended_just_there = (rollouts.lengths_PG == length) & ~rollouts.truncated_PG
     assert not cut.truncated_PG[ended_just_there].any()
 
@@ -145,9 +145,7 @@ def test_a_stop_text_that_is_a_special_token_ends_a_response_by_its_id(policy, r
     policy.tokenizer.add_special_tokens({"additional_special_tokens": ["m"]})
     special = policy.tokenizer.convert_tokens_to_ids("m")
     whole = {(p, g): response for p, g, response in responses(rollouts)}
-    stopped = sample(
-        policy, PROMPTS, keys(4, 8), max_new_tokens=LIMIT, temperature=0.7, stop=["m"]
-    )
+    stopped = sample(policy, PROMPTS, keys(4, 8), Sampling(0.7, LIMIT, stop=("m",)))
     ended = 0
     for p, g, response in responses(stopped):
         full = whole[p, g]
@@ -163,15 +161,15 @@ def test_a_stop_text_that_is_a_special_token_ends_a_response_by_its_id(policy, r
 
 def test_a_stop_text_that_contains_a_special_token_is_refused(policy):
     stop = ["\n" + policy.tokenizer.eos_token]
-    said = refusal(sample, policy, PROMPTS, keys(4, 8), max_new_tokens=LIMIT, stop=stop)
+    said = refusal(
+        sample, policy, PROMPTS, keys(4, 8), Sampling(stop=stop, max_new_tokens=LIMIT)
+    )
     assert "contains the special token <eos>" in said
 
 
 def test_a_response_ends_before_the_first_stop_text_whose_tokens_count(policy, rollouts):
     stop = [")=", "m"]
-    stopped = sample(
-        policy, PROMPTS, keys(4, 8), max_new_tokens=LIMIT, temperature=0.7, stop=stop
-    )
+    stopped = sample(policy, PROMPTS, keys(4, 8), Sampling(0.7, LIMIT, stop=stop))
     endings = 0
     for p, g, response in responses(stopped):
         whole = rollouts.texts_PG[p][g]
@@ -186,7 +184,7 @@ def test_a_response_ends_before_the_first_stop_text_whose_tokens_count(policy, r
 
 def test_temperature_zero_is_the_models_own_greedy_decoding():
     policy = tiny_policy()
-    greedy = sample(policy, PROMPTS, keys(4, 1), max_new_tokens=LIMIT, temperature=0)
+    greedy = sample(policy, PROMPTS, keys(4, 1), Sampling(0, LIMIT))
     for p, _, response in responses(greedy):
         ids = policy.model.generate(
             torch.tensor([PROMPTS[p]]),
@@ -200,7 +198,7 @@ def test_temperature_zero_is_the_models_own_greedy_decoding():
 def test_tokens_are_drawn_with_the_policys_probabilities():
     policy = tiny_policy()
     draws = 20_000
-    rollouts = sample(policy, PROMPTS[:1], keys(1, draws), max_new_tokens=1)
+    rollouts = sample(policy, PROMPTS[:1], keys(1, draws), Sampling(1.0, 1))
     _, log_pi_TV = plain_logprobs(policy, PROMPTS[0], [0])
     pi_V = log_pi_TV[0].exp().detach().double().numpy()
     drawn_V = np.bincount(rollouts.tokens_PGT.flatten().numpy(), minlength=len(pi_V))
@@ -221,7 +219,7 @@ def test_tokens_are_drawn_with_the_policys_probabilities():
 )
 def test_truncation_leaves_the_tokens_that_transformers_own_processors_leave(truncation):
     logits_BV = 3 * torch.randn(200, 60, generator=torch.Generator().manual_seed(0))
-    kept_BV = truncated(logits_BV.softmax(-1), **truncation)
+    kept_BV = truncated(logits_BV.softmax(-1), Sampling(**truncation))
     processors = [
         process(truncation[name])
         for name, process in (
@@ -238,16 +236,14 @@ def test_truncation_leaves_the_tokens_that_transformers_own_processors_leave(tru
 
 def test_tokens_as_likely_as_the_last_of_the_top_k_stay_and_a_nucleus_is_as_small_as_it_can_be():
     pi_BV = torch.tensor([[0.25, 0.125, 0.25, 0.125, 0.25]])
-    assert truncated(pi_BV, top_k=2).tolist() == [[0.25, 0, 0.25, 0, 0.25]]
-    assert truncated(pi_BV, top_p=0.5).tolist() == [[0.25, 0, 0.25, 0, 0]]
-    assert truncated(pi_BV, top_p=0.51).tolist() == [[0.25, 0, 0.25, 0, 0.25]]
+    assert truncated(pi_BV, Sampling(top_k=2)).tolist() == [[0.25, 0, 0.25, 0, 0.25]]
+    assert truncated(pi_BV, Sampling(top_p=0.5)).tolist() == [[0.25, 0, 0.25, 0, 0]]
+    assert truncated(pi_BV, Sampling(top_p=0.51)).tolist() == [[0.25, 0, 0.25, 0, 0.25]]
 
 
 def test_a_truncated_draw_reports_the_log_probabilities_of_all_tokens():
     policy, draws = tiny_policy(), 20_000
-    rollouts = sample(
-        policy, PROMPTS[:1], keys(1, draws), max_new_tokens=1, temperature=0.7, top_k=4
-    )
+    rollouts = sample(policy, PROMPTS[:1], keys(1, draws), Sampling(0.7, 1, top_k=4))
     _, log_pi_TV = plain_logprobs(policy, PROMPTS[0], [0], temperature=0.7)
     pi_V = log_pi_TV[0].detach()
     tokens_N = rollouts.tokens_PGT.flatten()
@@ -275,7 +271,7 @@ def test_a_token_without_probability_is_never_drawn(uniform, token, total):
 
 def test_in_bfloat16_the_statistics_stay_near_those_of_float32(rollouts):
     policy = tiny_policy(dtype=torch.bfloat16)
-    sampled = sample(policy, PROMPTS, keys(4, 8), max_new_tokens=LIMIT, temperature=0.7)
+    sampled = sample(policy, PROMPTS, keys(4, 8), Sampling(0.7, LIMIT))
     assert sampled.logprobs_PGT.dtype == torch.float32
     for p, g, response in responses(sampled):
         logprobs_T, _ = plain_logprobs(policy, PROMPTS[p], response, temperature=0.7)

@@ -15,7 +15,7 @@ from olr_cli.data.chat import Message
 from olr_cli.data.prompts import Prompt
 from olr_cli.engines import prompt_text
 from olr_cli.engines.models import policy_path
-from olr_cli.engines.openrlhf.engine import StartingModel
+from olr_cli.engines.openrlhf.starting_model import StartingModel
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import validate
 

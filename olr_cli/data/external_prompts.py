@@ -1,0 +1,137 @@
+"""Prompts that another trainer hands over call by call: their names, their marks, and that they stay the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from olr_cli.answers.graded import SENTINEL
+from olr_cli.data.chat import Message, prompt_messages
+from olr_cli.data.labels import label_of, read_cells
+from olr_cli.data.prompt_files import implied_mark
+from olr_cli.data.prompts import NOISE_TYPES, NoiseType, Prompt
+from olr_cli.data.questions import QuestionIds
+from olr_cli.data.values import Origins
+from olr_cli.errors import UserError, shortened
+
+DATA_SOURCE = "external"
+"""Of prompts whose trainer names none."""
+
+Chat: TypeAlias = Sequence[Mapping[str, Any]]
+"""Messages as {role, content}; the content is text, or a list of parts of which those with text count."""
+
+
+class ExternalPrompts:
+    """The prompts of all calls so far, by their messages: one that comes without an id keeps the id it was given."""
+
+    def __init__(self) -> None:
+        self._ids: dict[tuple[Message, ...], str] = {}  # several may ask one question
+        self._taken_ids: set[str] = set()
+        self._new_ids = QuestionIds()
+
+    def continue_with(self, prompts: Iterable[Prompt]) -> None:
+        """Know the prompts of a run that is continued."""
+        self._ids |= {prompt.messages: prompt.prompt_id for prompt in prompts}
+        self._taken_ids |= set(self._ids.values())
+
+    def of_call(
+        self,
+        prompts: Sequence[str | Chat],
+        completions: Sequence[Any],
+        labels: Sequence[Any],
+        *,
+        prompt_ids: Sequence[str] | None,
+        true_answers: Sequence[Any] | None,
+        noise_types: Sequence[NoiseType | None] | None,
+        noise_type_of_sentinel: NoiseType,
+    ) -> list[Prompt]:
+        """Return the prompt of each of N completions, from columns with an item for each; None is a column without any.
+
+        Of `completions` only the number counts here.
+        """
+        size = len(prompts)
+        unknown = [None] * size
+        if true_answers is not None:
+            true_answers = read_cells(
+                label_of, true_answers, Origins("the call"), "true_answers"
+            )
+        columns: dict[str, Sequence[Any]] = {
+            "labels": read_cells(label_of, labels, Origins("the call"), "labels"),
+            "prompt_ids": unknown if prompt_ids is None else prompt_ids,
+            "true_answers": unknown if true_answers is None else true_answers,
+            "noise_types": unknown if noise_types is None else noise_types,
+        }
+        for name, column in {"completions": completions, **columns}.items():
+            if len(column) != size:
+                raise UserError(
+                    f"{size} prompts and {len(column)} {name} were given; give one of each a completion"
+                )
+        by_id: dict[str, Prompt] = {}
+        by_row: dict[Any, Prompt] = {}
+        of_completions = []
+        for row in zip(map(turns_of_prompt, prompts), *columns.values(), strict=True):
+            if row not in by_row:
+                prompt = self._prompt(*row, noise_type_of_sentinel=noise_type_of_sentinel)
+                require_same(by_id.setdefault(prompt.prompt_id, prompt), prompt)
+                by_row[row] = prompt
+            of_completions.append(by_row[row])
+        return of_completions
+
+    def _prompt(
+        self,
+        messages: tuple[Message, ...],
+        label: str | None,
+        name: str | None,
+        true_answer: str | None,
+        noise_type: NoiseType | None,
+        *,
+        noise_type_of_sentinel: NoiseType,
+    ) -> Prompt:
+        """Return a prompt of the caller's values."""
+        if noise_type is not None and noise_type not in NOISE_TYPES:
+            raise UserError(
+                f"the noise type '{noise_type}' is not one of {', '.join(NOISE_TYPES)}"
+            )
+        if noise_type is None and (true_answer is not None or label == SENTINEL):
+            noise_type, true_answer = implied_mark(label, true_answer, noise_type_of_sentinel)
+        elif noise_type == "clean" and true_answer is None:
+            true_answer = label
+        name = self._name(messages) if name is None else str(name)
+        return Prompt(name, messages, label, true_answer, noise_type, DATA_SOURCE)
+
+    def _name(self, messages: tuple[Message, ...]) -> str:
+        """Return the id of a prompt that comes without one."""
+        if messages not in self._ids:
+            name = self._new_ids.next(messages)
+            while name in self._taken_ids:  # before a resume
+                name = self._new_ids.next(messages)
+            self._ids[messages] = name
+            self._taken_ids.add(name)
+        return self._ids[messages]
+
+
+def require_same(before: Prompt, now: Prompt) -> None:
+    """Refuse a prompt_id that comes with another label, true answer, noise type or text than before."""
+    pairs = {
+        "labels": (before.given_label, now.given_label),
+        "true answers": (before.true_answer, now.true_answer),
+        "noise types": (before.noise_type, now.noise_type),
+    }
+    changed = {what: pair for what, pair in pairs.items() if pair[0] != pair[1]}
+    if before.messages != now.messages:
+        changed["texts"] = before.messages[-1].content, now.messages[-1].content
+    for what, (old, new) in changed.items():
+        raise UserError(
+            f"prompt {now.prompt_id} has two {what}, '{shortened(str(old))}' and '{shortened(str(new))}'; give two"
+            " questions two prompt_ids"
+        )
+
+
+def turns_of_prompt(prompt: str | Chat) -> tuple[Message, ...]:
+    """Return the turns of a caller's prompt."""
+    turns = prompt_messages(prompt if isinstance(prompt, str) else list(prompt))
+    if turns is None:
+        raise UserError(
+            f"a prompt is neither text nor a list of messages with role and content: {shortened(repr(prompt))}"
+        )
+    return turns

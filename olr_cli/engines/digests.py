@@ -1,0 +1,34 @@
+"""Which model it is: one digest of its files, whoever reads them, and one of its weights in memory."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from olr_cli.files import digest_of
+
+WEIGHTS = ("*.safetensors",)
+"""The files of a starting policy: what else training reads stands in the recipe, and in the prompts as rendered."""
+
+_MODEL_FILES = (*WEIGHTS, "*.json", "*.jinja", "*.model", "*.txt")
+"""Weights, configurations, tokenizer and chat template: what a response depends on."""
+
+
+def model_digest(model: str, config: Any = None, names: Sequence[str] = _MODEL_FILES) -> str:
+    """Identify a model: ``sha256:`` over a folder's files of these names, or ``commit:`` of the hub's."""
+    folder = Path(model)
+    if not folder.is_dir():
+        return f"commit:{config._commit_hash}"
+    files = {file for name in names for file in folder.glob(name)}
+    return f"sha256:{digest_of(sorted(files))}"
+
+
+def weights_digest(model: Any) -> str:
+    """Return the sha256 over the names, shapes and bytes of all weights, in the order of their names."""
+    total = hashlib.sha256()
+    for name, weight in sorted(model.state_dict().items()):
+        total.update(f"{name} {tuple(weight.shape)} {weight.dtype}\n".encode())
+        total.update(weight.detach().cpu().contiguous().numpy().tobytes())
+    return total.hexdigest()

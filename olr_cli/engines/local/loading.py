@@ -1,0 +1,94 @@
+"""A causal language model from its files: what it must be for the policy, and what is mended in its configuration."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, DynamicCache
+from transformers.cache_utils import DynamicLayer
+
+from olr_cli.engines import prompt_text
+from olr_cli.engines.local.probe import OTHER_MODEL
+from olr_cli.engines.models import loading, require_finite
+from olr_cli.engines.weights import require_weights
+from olr_cli.errors import UserError
+from olr_cli.recipe.sections import Device
+
+
+def load_model(path: str | Path, *, trust_remote_code: bool) -> tuple[Any, list[str]]:
+    """Return the model of a folder or hub id in float32, and sentences about weights that its files have too many."""
+    with loading(path):
+        loaded: Any = AutoModelForCausalLM.from_pretrained(
+            path,
+            dtype=torch.float32,
+            use_safetensors=True,
+            trust_remote_code=trust_remote_code,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+        )
+    model, report = loaded
+    notes = require_weights(path, model.config, report)
+    _check_architecture(model, path)
+    require_finite(path, model.named_parameters())
+    _make_savable(model)
+    _untie_two_heads(model)
+    return model, notes
+
+
+def end_ids(model: Any, tokenizer: Any) -> list[int]:
+    """End tokens the generation config names (one, several or none), the tokenizer's own, and the one of a turn."""
+    named = (
+        model.generation_config.eos_token_id if model.generation_config is not None else None
+    )
+    listed = [named] if isinstance(named, int) else named or ()
+    ids = {*listed, tokenizer.eos_token_id, prompt_text.turn_end(tokenizer)} - {None}
+    if not ids:
+        raise UserError(
+            "neither the model's generation config nor its tokenizer names an end token; set eos_token"
+        )
+    return sorted(ids)
+
+
+def device_of(name: Device) -> torch.device:
+    has_gpu = torch.cuda.is_available()
+    if name == "cuda" and not has_gpu:
+        raise UserError(
+            "engine.device is 'cuda' but torch sees no GPU here; use 'cpu' or 'auto'"
+        )
+    return torch.device("cuda" if has_gpu and name != "cpu" else "cpu")
+
+
+def _make_savable(model: Any) -> None:
+    """Fix a published generation config that sets sampling values but not sampling: it could not be saved."""
+    try:
+        model.generation_config.validate(strict=True)
+    except ValueError:
+        model.generation_config.do_sample = True
+
+
+def _untie_two_heads(model: Any) -> None:
+    """Have the configuration say so where the files hold another output layer than the embeddings that it calls tied.
+
+    transformers keeps both. Others, such as vLLM, believe the configuration, and would read another model.
+    """
+    head, embeddings = model.get_output_embeddings(), model.get_input_embeddings()
+    if head is not None and head.weight is not embeddings.weight:
+        for config in (model.config, model.config.get_text_config()):
+            config.tie_word_embeddings = False
+
+
+def _check_architecture(model: Any, path: str | Path) -> None:
+    """Sharing a prompt among rows needs keys and values to copy, and positions that we may number ourselves."""
+    with loading(path):
+        layers = DynamicCache(config=model.config).layers
+    has_attention_only = all(isinstance(layer, DynamicLayer) for layer in layers)
+    known = inspect.signature(model.forward).parameters.keys()
+    has_cache = not known.isdisjoint({"past_key_values", "cache"})
+    if not has_attention_only or not has_cache or "position_ids" not in known:
+        raise UserError(
+            f"the local engine cannot run '{path}' ({model.config.model_type}): it needs attention in every layer,"
+            f" whose keys and values it can keep, and positions that it can number; {OTHER_MODEL}"
+        )

@@ -1,0 +1,171 @@
+"""Statistics of given responses under a policy: one pass over what they share, differentiable, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from itertools import chain, pairwise
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from olr_cli.engines.local.loss import TokenStatistics
+from olr_cli.engines.local.policy import Policy
+from olr_cli.engines.local.prefix_tree import PrefixTree
+from olr_cli.engines.local.responses import self_certainty_of
+
+_FULL_TREE = 384
+"""Nodes at which the next prompt begins another tree: attention computes all pairs of a tree's nodes, masked or not."""
+
+_MOST_NODES = 4096
+"""Largest number of nodes in one tree."""
+
+MOST_SCORES = 2**28
+"""Logits of one forward and backward pass: 1 GiB in float32, of which a pass needs about four; twice that where it
+needs whole distributions."""
+
+
+def response_statistics(
+    policy: Policy,
+    prompts: Sequence[Sequence[int]],
+    tokens_PGT: Tensor,
+    temperature: float,
+    *,
+    lengths_PG: Tensor | None = None,
+    entropy: bool = False,
+    self_certainty: bool = False,
+) -> TokenStatistics:
+    """Statistics of given responses; each prompt is read once, and where tokens are costly every equal beginning.
+
+    Differentiable. Padding after a response (of T tokens, unless `lengths_PG` says how many) has no influence on
+    it; positions past the end of a response hold arbitrary values.
+    """
+
+    def of(logits_NV: Tensor, place: Tensor, tokens: Tensor) -> TokenStatistics:
+        """Statistics of tokens of any shape, each drawn by the logits of one of N places."""
+        logits_NV = logits_NV.float()
+        if temperature != 1:
+            logits_NV = logits_NV / temperature
+        log_pi_NV = torch.log_softmax(logits_NV, dim=-1)
+        return TokenStatistics(
+            log_pi_NV[place, tokens],
+            -(log_pi_NV.exp() * log_pi_NV).sum(-1)[place] if entropy else None,
+            self_certainty_of(log_pi_NV)[place] if self_certainty else None,
+        )
+
+    head = policy.model.get_output_embeddings()
+    V = head.weight.shape[0]
+    in_pieces = policy.has_plain_head and tokens_PGT.numel() * V > MOST_SCORES
+    with policy.precision(), policy.without_head() if in_pieces else nullcontext():
+        scores = (
+            _scores_of_tree(policy, prompts, tokens_PGT, lengths_PG)
+            if policy.reads_trees
+            else None
+        )
+        states_ND, place_PGT = scores or _scores_of_rows(policy, prompts, tokens_PGT)
+    if not in_pieces:
+        return of(states_ND, place_PGT, tokens_PGT)
+
+    def of_hidden(hidden_ND: Tensor, place_M: Tensor, tokens_M: Tensor) -> TokenStatistics:
+        with policy.precision():
+            logits_NV = head(hidden_ND)
+        return of(logits_NV, place_M, tokens_M)
+
+    return _in_pieces(
+        of_hidden, states_ND, place_PGT, tokens_PGT, max(1, MOST_SCORES // 4 // V)
+    )
+
+
+def _in_pieces(
+    of: Callable[[Tensor, Tensor, Tensor], TokenStatistics],
+    hidden_ND: Tensor,
+    place_PGT: Tensor,
+    tokens_PGT: Tensor,
+    size: int,
+) -> TokenStatistics:
+    """Statistics from the hidden states of `size` places at a time, of which the backward pass makes logits again."""
+    # Tokens in the order of their places: those of a piece are neighbours.
+    place_M, order_M = place_PGT.flatten().sort(stable=True)
+    tokens_M = tokens_PGT.flatten()[order_M]
+    starts = torch.arange(0, len(hidden_ND) + size, size, device=place_M.device)
+    bounds = torch.searchsorted(place_M, starts).tolist()
+    pieces = [
+        checkpoint(
+            of,
+            hidden_ND[number * size : (number + 1) * size],
+            place_M[first:last] - number * size,
+            tokens_M[first:last],
+            use_reentrant=False,
+            preserve_rng_state=False,
+        )
+        for number, (first, last) in enumerate(pairwise(bounds))
+    ]
+    back_M = order_M.argsort()
+    columns = (
+        None if parts[0] is None else torch.cat(parts)[back_M].view_as(tokens_PGT)
+        for parts in zip(*pieces, strict=True)
+    )
+    return TokenStatistics(*columns)  # type: ignore[arg-type]
+
+
+def _scores_of_rows(
+    policy: Policy, prompts: Sequence[Sequence[int]], tokens_PGT: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Logits before every token of every response, (N, V), and the row of each token, (P, G, T)."""
+    P, G, T = tokens_PGT.shape
+    place_PGT = torch.arange(P * G * T, device=policy.device).view(P, G, T)
+    if policy.reads_whole(prompts, T):
+        with policy.recomputing():
+            return policy.read_whole(prompts, tokens_PGT).flatten(0, 1), place_PGT
+    context = policy.read(prompts)
+    context.repeat(G)
+    logits_BTV = context.logits_BV[:, None]
+    if T > 1:
+        later_BTV = policy.extend(context, tokens_PGT.flatten(0, 1)[:, :-1])
+        logits_BTV = torch.cat([logits_BTV, later_BTV], dim=1)
+    return logits_BTV.flatten(0, 1), place_PGT
+
+
+def _scores_of_tree(
+    policy: Policy,
+    prompts: Sequence[Sequence[int]],
+    tokens_PGT: Tensor,
+    lengths_PG: Tensor | None,
+) -> tuple[Tensor, Tensor] | None:
+    """Like `_scores_of_rows`, equal beginnings computed once; None if a prompt's tree is too large.
+
+    A response's tokens are scored by the nodes before them, from the last one of its prompt on. Of prompt ab, the
+    responses cd and ce need the scores after b and after c alone, c's once for both:
+
+        a ── b ── c           the node of each token:  [[b, c],
+                                                        [b, c]]
+
+    """
+    P, G, T = tokens_PGT.shape
+    lengths = [[T] * G] * P if lengths_PG is None else lengths_PG.tolist()
+    trees: list[
+        tuple[PrefixTree, list[int]]
+    ] = []  # each with the nodes whose scores are wanted
+    place_PGT = torch.zeros(P, G, T, dtype=torch.long)
+    places_before = 0
+    for p, group in enumerate(tokens_PGT.tolist()):
+        if not trees or len(trees[-1][0]) >= _FULL_TREE:
+            trees.append((PrefixTree(), []))
+        tree, nodes = trees[-1]
+        end = tree.add(prompts[p])[-1]
+        paths = [
+            [end, *tree.add(tokens[: length - 1], after=end)]
+            for tokens, length in zip(group, lengths[p], strict=True)
+        ]
+        of_prompt = dict.fromkeys(chain.from_iterable(paths))
+        place_of = {node: place for place, node in enumerate(of_prompt, start=places_before)}
+        for g, path in enumerate(paths):
+            place_PGT[p, g, : len(path)] = torch.tensor([place_of[node] for node in path])
+        nodes += of_prompt
+        places_before += len(of_prompt)
+        if len(tree) > _MOST_NODES:
+            return None
+    with policy.recomputing():
+        logits = [policy.read_tree(tree, nodes) for tree, nodes in trees]
+    return torch.cat(logits), place_PGT.to(policy.device)

@@ -1,0 +1,148 @@
+"""How a job ended, read from its error, its dead processes and its log: a sentence for the user, or a bug."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from olr_cli.engines.openrlhf.job_files import JobEnd, JobStopped
+from olr_cli.engines.run import Diverged
+from olr_cli.errors import UserError, first_line
+from olr_cli.files import disk_problem
+
+_DEATHS = {"RayActorError", "WorkerCrashedError", "EngineDeadError"}
+"""Exceptions of Ray and vLLM when a process has died."""
+
+_LOST_RANK = ("Connection closed by peer", "Connection reset by peer", "ncclRemoteError")
+"""Messages of Gloo and NCCL in the other ranks when one has died; they may come before Ray's."""
+
+_VLLM_START = "Engine core initialization failed"
+"""vLLM's message when the process that has the model did not start."""
+
+_LINES_OF_AN_END = 300
+"""Lines of a process among which its end is looked for: vLLM hands an exception on three times, with its traceback."""
+
+_LINE_OF_PROCESS = re.compile(r"\(\w+ pid=(?P<process>\d+)[^)]*\) (?P<said>\S.*)")
+
+_EXCEPTION = re.compile(
+    r"(?:\(\w+ pid=\d+\) )?(?:ERROR [^]]+\] )?(?P<said>[\w.]*(?:Error|Exception)\b.*)"
+)
+
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+
+
+class Process(NamedTuple):
+    """A process of the job: its class, and the id that its node has for it."""
+
+    name: str
+    number: int
+
+
+def end_of(error: BaseException, dead: Sequence[Process] = (), log: str = "") -> JobEnd:
+    """Return the end of a job by what ended it.
+
+    Args:
+        error: it may be wrapped by Ray.
+        dead: the actors that have died, the first one first.
+        log: what the job has printed.
+    """
+    cause = cause_of(error)
+    match cause:
+        case JobStopped():
+            return JobEnd("stopped")
+        case Diverged():
+            return JobEnd("diverged", str(cause))
+        case UserError():
+            return JobEnd("user", str(cause))
+    # A death comes first: whatever the others complain of then, a connection or a file, follows from it.
+    if death := _death(cause, error, dead, log):
+        return JobEnd("worker", death)
+    if lack := _lack(cause, error):
+        return JobEnd("user", lack)
+    return JobEnd("bug", f"{type(cause).__name__}: {first_line(cause)}")
+
+
+def _death(
+    cause: BaseException, error: BaseException, dead: Sequence[Process], log: str
+) -> str | None:
+    """Return a sentence about a process of the job that died; None if none did."""
+    from ray.exceptions import OutOfMemoryError
+
+    if isinstance(cause, OutOfMemoryError):
+        return (
+            f"a node's own memory, not a GPU's, was nearly full, and Ray ended a process ({first_line(cause)}); end"
+            " what else runs there, or give the job a node with more memory"
+        )
+    is_death = _DEATHS & {kind.__name__ for kind in type(cause).__mro__}
+    signs = (*_LOST_RANK, _VLLM_START)
+    if not (dead or is_death or any(words in str(cause) for words in signs)):
+        return None
+    died = dead[0] if dead else _process_in(str(error))
+    if died is None:
+        return f"a process of the job died, often for want of memory: {first_line(cause)}"
+    return _last_words(died, str(error), log)
+
+
+def _lack(cause: BaseException, error: BaseException) -> str | None:
+    """Return a sentence about memory of a GPU, or a disk, that is full; None if neither is."""
+    if "OutOfMemoryError" in type(cause).__name__ or "out of memory" in str(cause):
+        return (
+            f"a GPU ran out of memory ({first_line(cause)}); lower engine.micro_batch_samples if it was the update, and"
+            " engine.vllm_memory if it was vLLM"
+        )
+    # The outer error has the text of what came before.
+    if problem := disk_problem(cause) or disk_problem(error):
+        return f"something could not be written ({first_line(cause)}): {problem}"
+    return None
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """The error that Ray has wrapped, perhaps more than once."""
+    from ray.exceptions import RayTaskError
+
+    while isinstance(error, RayTaskError) and isinstance(error.cause, BaseException):
+        error = error.cause
+    return error
+
+
+def _process_in(text: str) -> Process | None:
+    """Return the process that an error of Ray names: the innermost one, where it was handed on."""
+    named = re.findall(
+        r"class_name: (\w+).*?pid: (\d+)|ray::(\w+)\S* \(pid=(\d+)", text, re.DOTALL
+    )
+    if not named:
+        return None
+    actor, actor_number, task, task_number = named[-1]
+    return Process(actor or task, int(actor_number or task_number))
+
+
+def _last_words(died: Process, text: str, log: str) -> str:
+    """Return a sentence about a process that died, with what it printed last.
+
+    That is the first of its last exceptions, since vLLM's processes hand one on in words of their own; else the last
+    line.
+    """
+    printed = _printed_by(died, log)
+    exceptions = [
+        raised["said"]
+        for raised in map(_EXCEPTION.match, printed[-_LINES_OF_AN_END:])
+        if raised
+    ]
+    who = f"{died.name} (process {died.number})"
+    if any(_VLLM_START in sentence for sentence in (text, *exceptions)):
+        who = f"vLLM did not start, often for too high or low an engine.vllm_memory: {who}"
+    if exceptions:
+        _, is_users, sentence = exceptions[0].partition("UserError: ")
+        if is_users:  # raised where an actor is made, and Ray has kept its text alone
+            return sentence
+        return f"{who} died of {exceptions[0][:300].rstrip('.')}"
+    words = [line for line in printed if "Warning" not in line]
+    last = f"; its last line: {words[-1][:300]}" if words else ""
+    return f"{who} was killed, often for want of memory{last}"
+
+
+def _printed_by(process: Process, log: str) -> list[str]:
+    """Return the lines of a job's log that one of its processes printed."""
+    lines = map(_LINE_OF_PROCESS.match, _COLOUR.sub("", log).splitlines())
+    return [line["said"] for line in lines if line and int(line["process"]) == process.number]

@@ -1,0 +1,94 @@
+"""The starting policy of a run on OpenRLHF, but for its weights: what is checked and rendered before Ray starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from olr_cli.data.prompts import Prompt, View
+from olr_cli.engines import prompt_text
+from olr_cli.engines.digests import WEIGHTS, model_digest
+from olr_cli.engines.models import context_length, open_model
+from olr_cli.errors import UserError
+from olr_cli.recipe.schema import Recipe
+
+
+@dataclass(frozen=True)
+class StartingModel:
+    """The starting policy, but for its weights.
+
+    Attributes:
+        tokenizer: None in a dry run where the model is not here.
+        context_length: the most tokens it is made for; None if it doesn't say.
+        digest: of the weights: sha256 of the files in a folder, the commit of a hub id.
+        notes: sentences about weights that its files have too many.
+        caps_attention: whether it caps the scores of attention, which torch's sdpa would not do.
+    """
+
+    path: str
+    tokenizer: Any
+    context_length: int | None
+    digest: str
+    notes: Sequence[str] = ()
+    caps_attention: bool = False
+
+    @classmethod
+    def look_at(cls, path: str, *, trust_remote_code: bool) -> StartingModel:
+        """Read configuration and tokenizer; errors as of `open_model`, and for a model that reads images too."""
+        config, tokenizer, notes = open_model(
+            path, trust_remote_code=trust_remote_code, runs_code=True
+        )
+        if hasattr(config, "vision_config"):
+            raise UserError(
+                f"{path} reads images too (its configuration has a vision_config), and the engine openrlhf trains"
+                " models of text alone; give the text model that it is made of"
+            )
+        digest = _policy_digest(path, config)
+        place = str(Path(path).absolute()) if Path(path).is_dir() else path
+        caps = getattr(config.get_text_config(), "attn_logit_softcapping", None) is not None
+        return cls(place, tokenizer, context_length(config), digest, notes, caps)
+
+    def texts(
+        self,
+        prompts: Sequence[Prompt],
+        recipe: Recipe,
+        view: View = "original",
+        day: date | None = None,
+    ) -> list[str]:
+        """Every prompt as text that OpenRLHF, which adds no special tokens, turns into the tokens that we would."""
+        messages = [prompt.turns(view) for prompt in prompts]
+        texts = prompt_text.render_all(
+            self.tokenizer, messages, prompt_text.ChatFormat(day=day)
+        )
+        token_ids = prompt_text.tokenize(self.tokenizer, texts)
+        prompt_text.require_room(prompts, token_ids, recipe, self.context_length, view)
+        return [
+            self._text_of(text, tokens, prompt.prompt_id)
+            for text, tokens, prompt in zip(texts, token_ids, prompts, strict=True)
+        ]
+
+    def _text_of(self, text: str, tokens: list[int], prompt_id: str) -> str:
+        for candidate in (text, f"{self.tokenizer.bos_token or ''}{text}"):
+            if (
+                self.tokenizer(candidate, add_special_tokens=False, verbose=False)["input_ids"]
+                == tokens
+            ):
+                return candidate
+        raise UserError(
+            f"{self.path} puts special tokens into prompt {prompt_id} that cannot be written as text, and OpenRLHF"
+            " reads text; give the model a chat template that writes them"
+        )
+
+
+def _policy_digest(path: str, config: Any) -> str:
+    """Return the digest of a model's weights as manifests have it: a bare sha256, or ``commit`` and the hub's."""
+    folder = Path(path)
+    if folder.is_dir() and not any(folder.glob("*.safetensors")):
+        raise UserError(
+            f"{folder} has no safetensors weights; convert them, or give another model"
+        )
+    digest = model_digest(path, config, WEIGHTS)
+    return digest.removeprefix("sha256:").replace("commit:", "commit ")
