@@ -44,16 +44,8 @@ _NAMED = re.compile(r"(.*?)(\((?!\\?[a-z]+\)).+\)|_.+|(?<=angle).+|[A-Z]{2,4}\W?
 PLAIN_NUMBER = "^(?:0|[1-9][0-9]{0,14})$"
 """A pattern: two answers of this form match if their texts are equal, and for no other reason (R7)."""
 
-IN_PERCENT = "\x1f%"
-"""Ends a gold whose question asks for a percentage, all that a verdict sees of a question."""
-
 Proof = Callable[[str, str], bool | None]
 """Whether math-verify's `verify`, gold first, holds for two tidied texts; None if it can't tell."""
-
-
-def as_asked(gold: str, in_percent: bool) -> str:
-    """A gold as `decide` takes it; in percent, it accepts a percent sign that it lacks."""
-    return gold + IN_PERCENT if in_percent and "%" not in gold else gold
 
 
 def no_proof(gold: str, answer: str) -> None:
@@ -62,7 +54,11 @@ def no_proof(gold: str, answer: str) -> None:
 
 def decide(
     kind: str,
-    *texts: str,
+    text: str,
+    answer: str = "",
+    tolerance: str = "",
+    in_percent: str = "",
+    *,
     leaf: Leaf = no_algebra,
     proof: Proof = no_proof,
     math_verify_proof: Proof = no_proof,
@@ -70,31 +66,28 @@ def decide(
     """Do one task of the judge.
 
     That is the key of an answer's class (``"key", answer``), whether an answer is right (``"matches", gold, answer``,
-    and the tolerance where there is one), whether some grader may call it right (``"may match", gold, answer``), or why
-    there is no verdict (``"reason", gold, answer``).
+    then the tolerance, then whether the gold is `in_percent`), whether some grader may call it right (``"may match",
+    gold, answer``), or why there is no verdict (``"reason", gold, answer``).
 
     Raises:
         NeedsAlgebra: `leaf` has none, and the texts can't be told apart without it.
     """
     if kind == "key":
-        (answer,) = texts
-        return read(answer.removesuffix(IN_PERCENT), leaf).key
-    asked, answer, *tolerance = texts
-    gold = asked.removesuffix(IN_PERCENT)
+        return read(text, leaf).key
     if kind == "reason":
-        return reason(gold, answer, leaf)
+        return reason(text, answer, leaf)
     if kind == "may match":
         if proof is no_proof:
             raise NeedsAlgebra
         # Lenient on purpose: frozen noise (R4) must not write a label into the file that some grader calls right.
-        ways = ((gold, answer), (answer, gold))
+        ways = ((text, answer), (answer, text))
         return any(
             matches(*way, leaf, proof, _ROUNDING) or math_verify_proof(*way) for way in ways
         )
-    verdict = matches(gold, answer, leaf, proof, Fraction(*tolerance))
-    if not verdict and gold != asked and "%" in (said := tidy(answer)):
-        return matches(gold, _SIGN.sub("", said), leaf, proof, Fraction(*tolerance)) or verdict
-    return verdict
+    verdict = matches(text, answer, leaf, proof, Fraction(tolerance or 0))
+    if verdict or not in_percent or "%" in text or "%" not in (said := tidy(answer)):
+        return verdict
+    return matches(text, _SIGN.sub("", said), leaf, proof, Fraction(tolerance or 0)) or verdict
 
 
 def matches(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from olr_cli.answers import Judge, Key, Pair, default_extractor, is_read
+from olr_cli.answers import Judge, Key, default_extractor, is_read
 from olr_cli.data.logs import is_log, read_log
 from olr_cli.data.prompts import Prompt, PromptSet
 from olr_cli.data.questions import same_prompts
@@ -74,7 +74,7 @@ def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
 
 def proved_wrong(
     answers: Mapping[str, Sequence[str]], prompts: Sequence[Prompt], judge: Judge
-) -> tuple[dict[str, list[str]], list[Pair]]:
+) -> tuple[dict[str, list[str]], list[tuple[str, str]]]:
     """Stored answers, by prompt_id, that may become frozen noise (R4), and those that may not though R3 may draw them.
 
     That is the lexicographically first spelling of each class that is parsed and proved to be wrong; the labels of
@@ -96,7 +96,7 @@ def proved_wrong(
     ]
     lenient = dict(zip(wrong_pairs, judge.may_match(wrong_pairs), strict=True))
     wrong: dict[str, list[str]] = {}
-    refused: list[Pair] = []
+    refused: list[tuple[str, str]] = []
     for prompt_id, label in labels.items():
         spellings: dict[Key, list[str]] = {}
         for answer in sorted(answers[prompt_id]):
@@ -105,7 +105,7 @@ def proved_wrong(
         wrong[prompt_id] = []
         for same in spellings.values():
             if any(lenient[label, answer] for answer in same):
-                refused.append((label, same[0]))
+                refused.append((label.text, same[0]))
             else:
                 wrong[prompt_id].append(same[0])
     return wrong, refused

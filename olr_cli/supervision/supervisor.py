@@ -18,7 +18,15 @@ from fractions import Fraction
 from itertools import chain, groupby, pairwise
 from typing import NamedTuple, TypeAlias
 
-from olr_cli.answers import Grading, Judge, default_extractor, is_placeholder, read_answer, vote
+from olr_cli.answers import (
+    Gold,
+    Grading,
+    Judge,
+    default_extractor,
+    is_placeholder,
+    read_answer,
+    vote,
+)
 from olr_cli.data.chat import ending
 from olr_cli.data.prompts import SENTINEL, Prompt
 from olr_cli.data.sets import noise_draw
@@ -233,7 +241,7 @@ class Supervisor:
         return [float(said in right) for said in answers]
 
 
-def _golds(prompt: Prompt, *labels: str | None) -> list[str]:
+def _golds(prompt: Prompt, *labels: str | None) -> list[Gold]:
     """The labels of a prompt that an answer can match, as its question asks for them: no placeholders (R16)."""
     return [
         prompt.asked(label)

@@ -392,7 +392,7 @@ def _truth(
     """Against the stored truth, which took no part until here."""
     queue = table.filter(pl.col("rank").is_not_null())
     prompts = [history.prompts[prompt_id] for prompt_id in queue["prompt_id"]]
-    truths = [prompt.asked(prompt.true_answer) for prompt in prompts]
+    truths = asked_truths(prompts, [prompt.true_answer for prompt in prompts])
     right = is_right(queue["given_label"].to_list(), truths, judge)
     known = ~np.isnan(right)
     if not known.any():

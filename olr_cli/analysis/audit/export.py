@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from olr_cli import seeding
 from olr_cli.analysis.audit.audit import STATUSES, Audit
-from olr_cli.analysis.audit.calibration import is_right
+from olr_cli.analysis.audit.calibration import asked_truths, is_right
 from olr_cli.analysis.histories import RolloutHistory, run_data
 from olr_cli.answers import Judge
 from olr_cli.data.prompt_files import PROMPT_COLUMNS, Reading, prompt_set, with_fields
@@ -296,7 +296,8 @@ def _marked(prompts: list[Prompt], old: tuple[Prompt, ...], judge: Judge) -> lis
         after.given_label if after.given_label != before.given_label else None
         for after, before in zip(prompts, old, strict=True)
     ]
-    right = is_right(changed, [prompt.asked(prompt.true_answer) for prompt in prompts], judge)
+    truths = asked_truths(prompts, [prompt.true_answer for prompt in prompts])
+    right = is_right(changed, truths, judge)
     return [
         prompt
         if np.isnan(verdict)

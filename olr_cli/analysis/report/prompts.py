@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from olr_cli.analysis.arms import Arm, find_runs
 from olr_cli.analysis.audit.audit import Audit, audit, audit_history
-from olr_cli.analysis.audit.calibration import is_right
+from olr_cli.analysis.audit.calibration import asked_truths, is_right
 from olr_cli.analysis.audit.export import evidence
 from olr_cli.analysis.audit.tally import Tally
 from olr_cli.analysis.histories import RolloutHistory
@@ -115,7 +115,8 @@ class Labels:
         values: dict[str, list[Any]] = {
             name: [rows[prompt][name] for prompt in ids] for name in _SHOWN
         }
-        truths = [prompts[name].asked(prompts[name].true_answer) for name in ids]
+        in_order = [prompts[name] for name in ids]
+        truths = asked_truths(in_order, [prompt.true_answer for prompt in in_order])
         right = is_right(values["proposed_label"], truths, judge)
         for name in ("confidence", "proposal_confidence"):
             values[name] = [
