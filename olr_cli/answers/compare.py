@@ -25,15 +25,12 @@ def may_match(gold: Form, answer: Form) -> bool:
     """Whether two forms that do not match rest on guesses, or another reading of theirs does match."""
     if not gold.is_told_from(answer) or _is_abbreviation(gold, answer):
         return True
-    pairs = [
-        *((other, answer) for other in gold.others),
-        *((gold, other) for other in answer.others),
-    ]
-    if {gold.kind, answer.kind} == {"equation", "set"}:  # its solutions, perhaps
+    kinds = {gold.kind, answer.kind}
+    if kinds == {"equation", "set"}:  # its solutions, perhaps
         return True
-    if {gold.kind, answer.kind} != {
-        "equation"
-    }:  # an equal value under another name is not proved wrong
+    pairs = [(other, answer) for other in gold.others]
+    pairs += [(gold, other) for other in answer.others]
+    if kinds != {"equation"}:  # an equal value under another name is not proved wrong
         pairs.append((_unnamed(gold), _unnamed(answer)))
     return any(compare(*pair) for pair in pairs)
 
@@ -76,77 +73,100 @@ def _unnamed(form: Form) -> Form:
 
 
 def compare(gold: Form, answer: Form) -> bool | None:
-    """The verdict about two forms; None if computer algebra has to compare what they were read from."""
+    """Return the verdict about two forms; None if computer algebra has to compare what they were read from."""
     gold, answer = _without_names(gold, answer)
     kinds = {gold.kind, answer.kind}
     if "quantity" in kinds:
-        if _is_one_unit(gold, answer):
-            return compare(_measured(gold), _measured(answer))
-        is_converted = _measured(gold) != _measured(answer)  # 500 g for 0.5 kg
-        return None if is_converted or _may_be_one_unit(gold.label, answer.label) else False
-    if (
-        "percent" in kinds
-    ):  # by value; a gold with the sign also by its numeral, one without if it is a share
-        is_shown = gold.kind == "percent"
-        is_share = is_shown or 0 <= exact(answer) <= 100
-        return (gold.key == answer.key and is_share) or (is_shown and gold.parts[0] == answer)
+        return _compare_quantities(gold, answer)
+    if "percent" in kinds:
+        return _is_percentage(gold, answer)
     if gold.key == answer.key:
         return True
-    if "text" in kinds:
-        return None
-    if "congruence" in kinds:
-        return _compare_congruences(gold, answer)
-    if kinds <= {"word", "set"} and "word" in kinds:
-        return _compare_words(gold, answer)
-    if "system" in kinds:
-        return _compare_systems(gold, answer)
-    if "other" in kinds or (
-        kinds == {"equation"} and not all(" = " in form.label for form in (gold, answer))
-    ):
-        return None  # an equation without the sign has the label of a text
-    if kinds & {"tuple", "interval"} and "matrix" in kinds:
-        gold, answer = _as_matrix(gold, answer.label), _as_matrix(answer, gold.label)
+    match gold.kind, answer.kind:
+        case ("text", _) | (_, "text"):
+            return None
+        case ("congruence", _) | (_, "congruence"):
+            return _compare_congruences(gold, answer)
+        case ("word", "word" | "set") | ("set", "word"):
+            return _compare_words(gold, answer)
+        case ("system", _) | (_, "system"):
+            return _compare_systems(gold, answer)
+        case ("other", _) | (_, "other"):
+            return None
+        case ("equation", "equation") if not (" = " in gold.label and " = " in answer.label):
+            return None  # without the sign its label is that of a text
+        case ("tuple" | "interval", "matrix") | ("matrix", "tuple" | "interval"):
+            return _compare_parts(
+                _as_matrix(gold, answer.label), _as_matrix(answer, gold.label)
+            )
+    return _compare_parts(gold, answer)
+
+
+def _compare_quantities(gold: Form, answer: Form) -> bool | None:
+    """Compare what two forms measure, of which one at least has a unit; None where units may be converted."""
+    value, other = _measured(gold), _measured(answer)
+    if _is_one_unit(gold, answer):
+        return compare(value, other)
+    is_converted = value != other  # 500 g for 0.5 kg
+    return None if is_converted or _may_be_one_unit(gold.label, answer.label) else False
+
+
+def _is_percentage(gold: Form, answer: Form) -> bool:
+    """Compare by value, of which one at least is a percentage.
+
+    A gold with the sign also takes its numeral alone, and one without it the sign only if it is a share.
+    """
+    if gold.kind == "percent":
+        return gold.key == answer.key or gold.parts[0] == answer
+    return gold.key == answer.key and 0 <= exact(answer) <= 100
+
+
+def _compare_parts(gold: Form, answer: Form) -> bool | None:
+    """Compare two forms by their parts: those of two kinds or shapes differ, unless that is not sure."""
     if gold.kind != answer.kind or gold.label != answer.label:
-        is_list = (
-            kinds == {"tuple", "set"}
-            and _compare_unordered(gold.parts, answer.parts) is not False
-        )
+        if any(part.kind == "other" for part in (*gold.parts, *answer.parts)):
+            return None
+        is_list = {gold.kind, answer.kind} == {"tuple", "set"}
         return (
             None
-            if is_list or any(part.kind == "other" for part in (*gold.parts, *answer.parts))
+            if is_list and _compare_unordered(gold.parts, answer.parts) is not False
             else False
         )
     if gold.kind in ("set", "union"):
         return _compare_unordered(gold.parts, answer.parts)
-    return gold.kind in ("tuple", "interval", "matrix") and _compare_ordered(
-        gold.parts, answer.parts
-    )
+    has_parts = gold.kind in ("tuple", "interval", "matrix")
+    return has_parts and _compare_ordered(gold.parts, answer.parts)
 
 
 def _without_names(gold: Form, answer: Form) -> tuple[Form, Form]:
-    """Two forms made comparable: where one has no name for its value, the other's name is dropped."""
-    if not all(
-        form.kind in ("choice", "word") and len(form.label) == 1 for form in (gold, answer)
-    ):
-        gold, answer = (
-            form.parts[0] if form.kind == "choice" else form for form in (gold, answer)
-        )
-    if gold.kind == answer.kind == "assignment" and _are_two(gold, answer):
-        return gold.parts[0], Form("equation", answer.label)
-    if gold.kind == "assignment":
-        gold = (
-            gold.parts[1]
-            if answer.kind == "equation" and len(gold.parts) > 1
-            else gold.parts[0]
-        )
-    elif gold.kind == "equation" and answer.kind == "assignment" and len(answer.parts) > 1:
-        return gold, answer.parts[1]
-    if answer.kind == "assignment" or (
-        gold.kind != "equation" and names_value(answer, is_gold=False)
-    ):
-        answer = answer.parts[0]
-    elif answer.kind != "equation" and names_value(gold, is_gold=True):
-        gold = gold.parts[0]
+    """Return two forms made comparable: where one has no name for its value, the other's name is dropped."""
+    gold, answer = _without_letters(gold, answer)
+    match gold.kind, answer.kind:
+        case "assignment", "assignment" if _are_two(gold, answer):
+            return gold.parts[0], Form("equation", answer.label)
+        case "equation", "assignment":
+            return gold, answer.parts[-1]  # the equation, where the assignment is one
+        case "assignment", "assignment":
+            return gold.parts[0], answer.parts[0]
+        case _, "assignment":
+            return gold, answer.parts[0]
+        case "assignment", "equation":
+            gold = gold.parts[-1]
+        case "assignment", _:
+            gold = gold.parts[0]
+    if gold.kind != "equation" and names_value(answer, is_gold=False):
+        return gold, answer.parts[0]
+    if answer.kind != "equation" and names_value(gold, is_gold=True):
+        return gold.parts[0], answer
+    return gold, answer
+
+
+def _without_letters(gold: Form, answer: Form) -> tuple[Form, Form]:
+    """Return two forms without the letters of options before their texts, unless both have a letter to compare."""
+    both = gold, answer
+    if all(form.kind in ("choice", "word") and len(form.label) == 1 for form in both):
+        return both
+    gold, answer = (form.parts[0] if form.kind == "choice" else form for form in both)
     return gold, answer
 
 
@@ -158,11 +178,14 @@ def _are_two(one: Form, other: Form) -> bool:
     a, b = map(_NAMED.fullmatch, labels)
     if not (a and b):
         return False
-    if a[1] != b[1]:  # E(X) is not D(X), but AB may be |AB|
-        return a[2][0] == b[2][0] == "(" and a[1].casefold() != b[1].casefold()
-    if "angle" in a[1]:  # angle A may be angle BAC
-        return a[2] != b[2] and len(a[2]) == len(b[2])
-    return a[2] != b[2] and not (a[2].strip("_|]").isalpha() and sorted(a[2]) == sorted(b[2]))
+    (head, rest), (other_head, other_rest) = a.groups(), b.groups()
+    if head != other_head:  # E(X) is not D(X), but AB may be |AB|
+        is_call = rest[0] == other_rest[0] == "("
+        return is_call and head.casefold() != other_head.casefold()
+    if "angle" in head:  # angle A may be angle BAC
+        return rest != other_rest and len(rest) == len(other_rest)
+    is_turned = rest.strip("_|]").isalpha() and sorted(rest) == sorted(other_rest)  # AB and BA
+    return rest != other_rest and not is_turned
 
 
 def _measured(form: Form) -> Form:
@@ -200,13 +223,15 @@ def _compare_words(gold: Form, answer: Form) -> bool:
 def _compare_congruences(gold: Form, answer: Form) -> bool | None:
     """Compare congruences of integers, or one and an integer, which may say its remainder or be one of many."""
     congruence, other = (gold, answer) if gold.kind == "congruence" else (answer, gold)
-    numbers = (*congruence.parts, *(other.parts if other.kind == "congruence" else [other]))
-    if any(form.kind != "number" for form in numbers):
+    others = other.parts if other.kind == "congruence" else (other,)
+    if any(form.kind != "number" for form in (*congruence.parts, *others)):
         return None
     if other.kind == "congruence":
         return False
-    remainder, modulus, value = map(exact, numbers)
-    return False if (value - remainder) % modulus else True if abs(value) < modulus else None
+    remainder, modulus, value = map(exact, (*congruence.parts, other))
+    if (value - remainder) % modulus:
+        return False
+    return True if abs(value) < modulus else None
 
 
 def _as_matrix(form: Form, shape: str) -> Form:
@@ -224,30 +249,33 @@ def _as_matrix(form: Form, shape: str) -> Form:
 
 
 def _compare_systems(gold: Form, answer: Form) -> bool | None:
-    """Values of several names: by name, or in the order in which they are written."""
+    """Compare values of several names with those of others, a tuple, or values without names."""
     if {gold.kind, answer.kind} <= {"system", "tuple"}:
-        named = {part.label: part for part in answer.parts}
-        if named.keys() == {part.label for part in gold.parts}:
-            return _compare_ordered(gold.parts, [named[part.label] for part in gold.parts])
-        verdict = _compare_ordered(gold.parts, answer.parts)
-        by_name = [
-            form.parts if form.kind == "tuple" else sorted(form.parts, key=attrgetter("label"))
-            for form in (gold, answer)
-        ]
-        return verdict or (
-            None if _compare_ordered(*by_name) else verdict
-        )  # b=2, a=1 for (1, 2)
+        return _compare_by_name(gold, answer)
     system, other = (gold, answer) if gold.kind == "system" else (answer, gold)
+    alone = list(other.parts) if other.kind == "set" else [other]
     values = [part.parts[0] for part in system.parts]
-    if other.kind == "set" and {part.kind for part in other.parts} <= {"tuple", "system"}:
+    if other.kind == "set" and {part.kind for part in alone} <= {"tuple", "system"}:
         values = _solutions(system)
     distinct = list({value.key: value for value in values}.values())
-    rest = list(other.parts) if other.kind == "set" else [other]
-    return (
-        _compare_unordered(distinct, rest)
-        if system is gold
-        else _compare_unordered(rest, distinct)
-    )
+    sides = (distinct, alone) if system is gold else (alone, distinct)
+    return _compare_unordered(*sides)
+
+
+def _compare_by_name(gold: Form, answer: Form) -> bool | None:
+    """Compare values by name, else in the order in which they are written; None for `b=2, a=1` and `(1, 2)`."""
+    named = {part.label: part for part in answer.parts}
+    if named.keys() == {part.label for part in gold.parts}:
+        return _compare_ordered(gold.parts, [named[part.label] for part in gold.parts])
+    verdict = _compare_ordered(gold.parts, answer.parts)
+    if verdict:
+        return True
+    by_name = (_in_order_of_names(form) for form in (gold, answer))
+    return None if _compare_ordered(*by_name) else verdict
+
+
+def _in_order_of_names(form: Form) -> Sequence[Form]:
+    return form.parts if form.kind == "tuple" else sorted(form.parts, key=attrgetter("label"))
 
 
 def _solutions(system: Form) -> list[Form]:
@@ -259,10 +287,13 @@ def _solutions(system: Form) -> list[Form]:
 
 
 def _compare_ordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | None:
+    """Compare element by element; one that differs decides, else one that is open."""
     if len(gold) != len(answer):
         return False
     verdicts = [compare(x, y) for x, y in zip(gold, answer, strict=True)]
-    return False if False in verdicts else None if None in verdicts else True
+    if False in verdicts:
+        return False
+    return None if None in verdicts else True
 
 
 def _compare_unordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | None:

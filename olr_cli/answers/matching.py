@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from fractions import Fraction
+from typing import NamedTuple
 
 from olr_cli.answers.classes import Form, Key, approximate
 from olr_cli.answers.compare import compare, is_near, may_match
@@ -84,6 +85,14 @@ def decide(
     return matches(text, _SIGN.sub("", said), leaf, proof, Fraction(tolerance or 0)) or verdict
 
 
+class _Side(NamedTuple):
+    """A gold or an answer: as it is given, tidied, and what it says."""
+
+    given: str
+    text: str
+    form: Form
+
+
 def matches(
     gold: str,
     answer: str,
@@ -95,34 +104,44 @@ def matches(
 
     With a relative tolerance, numbers of which one is no integer may differ by this part of the gold.
     """
-    plain_gold, plain = tidy(gold), tidy(answer)
-    if plain_gold == plain:
+    text, other = tidy(gold), tidy(answer)
+    if text == other:
         return True
-    expected, said = read_surely(gold, plain_gold, leaf), read_surely(answer, plain, leaf)
-    if CONTRADICTION in expected.guesses | said.guesses:
+    ours = _Side(gold, text, read_surely(gold, text, leaf))
+    theirs = _Side(answer, other, read_surely(answer, other, leaf))
+    if CONTRADICTION in ours.form.guesses | theirs.form.guesses:
         return None
-    verdict = compare(expected, said)
-    joined, said_joined = _joints(plain_gold), _joints(plain)
-    if verdict is None and joined and said_joined and joined.isdisjoint(said_joined):
-        return None  # math-verify and intervals take `and` for `or`
+    verdict = compare(ours.form, theirs.form)
     if verdict is None:
-        verdict = proof(plain_gold, plain)
-    if verdict and (
-        _has_other_case(plain_gold, plain, expected) or _have_other_products(gold, answer)
+        if _are_joined_otherwise(text, other):
+            return None  # math-verify and intervals take `and` for `or`
+        verdict = proof(text, other)
+    if verdict:
+        is_doubtful = _has_other_case(ours, theirs) or _have_other_products(gold, answer)
+        return None if is_doubtful else True
+    if _match_otherwise(ours, theirs, leaf) or (
+        tolerance > 0 and is_near(ours.form, theirs.form, tolerance)
     ):
-        return None
-    if not verdict and max(len(plain_gold), len(plain)) <= LONGEST_READ:
-        others = other_readings(plain_gold, plain, f"{gold} {answer}")
-        if any(compare(*(read_tidied(text, leaf) for text in pair)) for pair in others):
-            return True
-        if any(compare(expected, read_tidied(side, leaf)) for side in _sides(answer, leaf)):
-            return True
-        if _differ_by_a_constant(plain_gold, plain, leaf):
-            return True
-    if verdict or (tolerance > 0 and is_near(expected, said, tolerance)):
         return True
     # None is kept apart from False: R3 draws noisy labels from answers that are proved wrong (False).
-    return None if verdict is None or may_match(expected, said) else False
+    return None if verdict is None or may_match(ours.form, theirs.form) else False
+
+
+def _match_otherwise(gold: _Side, answer: _Side, leaf: Leaf) -> bool:
+    """Whether the two match in another reading of both, by a side of the answer, or but for a constant."""
+    if max(len(gold.text), len(answer.text)) > LONGEST_READ:
+        return False
+    pairs = other_readings(gold.text, answer.text, f"{gold.given} {answer.given}")
+    return (
+        any(
+            compare(read_tidied(ours, leaf), read_tidied(theirs, leaf))
+            for ours, theirs in pairs
+        )
+        or any(
+            compare(gold.form, read_tidied(side, leaf)) for side in _sides(answer.given, leaf)
+        )
+        or _differ_by_a_constant(gold.text, answer.text, leaf)
+    )
 
 
 def reason(gold: str, answer: str, leaf: Leaf = no_algebra) -> str:
@@ -130,14 +149,11 @@ def reason(gold: str, answer: str, leaf: Leaf = no_algebra) -> str:
     text = tidy(gold)
     if with_points(text) != text and "_" not in text:
         return "TWO_READINGS"
-    forms = read(gold, leaf), read(answer, leaf)
-    if any(TOO_MANY_DIGITS in form.guesses for form in forms):
+    expected, said = read(gold, leaf), read(answer, leaf)
+    if TOO_MANY_DIGITS in expected.guesses | said.guesses:
         return "TOO_LARGE"
-    return (
-        "UNREAD"
-        if forms[1].kind == "text" and CONTRADICTION not in forms[1].guesses
-        else "UNDECIDED"
-    )
+    is_unread = said.kind == "text" and CONTRADICTION not in said.guesses
+    return "UNREAD" if is_unread else "UNDECIDED"
 
 
 _APPROXIMATELY = re.compile(r"\\approx(?![a-zA-Z])|≈")
@@ -147,14 +163,12 @@ _OF_NUMBERS = re.compile(
 
 
 def _sides(answer: str, leaf: Leaf) -> list[str]:
-    r"""The sides of an equation of numbers that holds, or rounds, as in `\frac13 \approx 0.333`: each is an answer."""
+    r"""Return the sides of an equation of numbers that holds or rounds, each an answer: `\frac13 \approx 0.333`."""
     text = tidy(_APPROXIMATELY.sub("=", answer))
     sides = [side.strip() for side in text.split("=")]
-    if (
-        len(sides) < 2
-        or not _OF_NUMBERS.fullmatch(text)
-        or CONTRADICTION in read_tidied(text, leaf).guesses
-    ):
+    if len(sides) < 2 or not _OF_NUMBERS.fullmatch(text):
+        return []
+    if CONTRADICTION in read_tidied(text, leaf).guesses:
         return []
     are_numbers = all(approximate(read_tidied(side, leaf)) is not None for side in sides)
     return sides if are_numbers else []
@@ -169,50 +183,53 @@ def _differ_by_a_constant(gold: str, answer: str, leaf: Leaf) -> bool:
     return approximate(difference) is not None
 
 
-def _joints(text: str) -> set[str]:
-    """The words that join the parts of a text, in one spelling."""
-    return {_JOINTS[sign] for sign in _JOINT.findall(text)}
+def _are_joined_otherwise(gold: str, answer: str) -> bool:
+    """Whether both texts have parts that are joined by words, and by no word in common."""
+    ours, theirs = ({_JOINTS[sign] for sign in _JOINT.findall(text)} for text in (gold, answer))
+    return bool(ours and theirs) and ours.isdisjoint(theirs)
 
 
 _JOINTS = {"and": "and", "land": "and", "wedge": "and", "or": "or", "lor": "or", "vee": "or"}
 _JOINT = re.compile(rf"(?<![a-zA-Z])({'|'.join(_JOINTS)})(?![a-zA-Z])")
 
 
-def _has_other_case(gold: str, answer: str, form: Form) -> bool:
+def _has_other_case(gold: _Side, answer: _Side) -> bool:
     """Whether a letter of a formula is in the answer only as a capital or a small one, or a short word is: `Co`."""
-    if len(word(gold) or "") > 1:
-        gold, answer = (re.sub(r"\\text|[^a-zA-Z]", "", text) for text in (gold, answer))
-        is_code = (
-            len(gold) < 3 or not re.search("[aeiouAEIOU]", gold) or bool(_MIXED.search(gold))
-        )
-        return (
-            is_code
-            and gold != answer
-            and gold.lower() == answer.lower()
-            and "no" not in (gold, answer)
-        )
-    if form.kind in ("number", "percent", "based", "quantity"):
+    if len(word(gold.text) or "") > 1:
+        return _is_code_in_other_case(gold.text, answer.text)
+    kind, label = gold.form.kind, gold.form.label
+    if kind in ("number", "percent", "based", "quantity"):
         return False
-    if form.kind == "assignment":
-        gold, answer = VALUE.sub("", gold), VALUE.sub("", answer)
-    ours, theirs = ({*LETTER.findall(text)} for text in (gold, answer))
-    is_option = form.kind in ("word", "choice") and form.label <= "j"
-    return not is_option and any(
-        _in_other_case(letter) in theirs for letter in ours - theirs - _CASELESS
-    )
+    if kind in ("word", "choice") and label <= "j":  # an option
+        return False
+    texts = [side.text for side in (gold, answer)]
+    if kind == "assignment":
+        texts = [VALUE.sub("", text) for text in texts]
+    ours, theirs = ({*LETTER.findall(text)} for text in texts)
+    return any(_in_other_case(letter) in theirs for letter in ours - theirs - _CASELESS)
+
+
+def _is_code_in_other_case(gold: str, answer: str) -> bool:
+    """Whether only case differs in a gold that is a code: short, without vowels, or with a capital inside."""
+    code, other = (re.sub(r"\\text|[^a-zA-Z]", "", text) for text in (gold, answer))
+    if code == other or code.lower() != other.lower() or "no" in (code, other):
+        return False
+    return len(code) < 3 or not re.search("[aeiouAEIOU]", code) or bool(_MIXED.search(code))
 
 
 def _have_other_products(gold: str, answer: str) -> bool:
     """Whether both have products of vectors, and others, which algebra takes for products of numbers."""
-    ours, theirs = (
-        sorted(
-            (sign, *(pair if sign == "times" else sorted(pair)))
-            for one, sign, other in _VECTORS.findall(text)
-            for pair in [(one, other)]
-        )
-        for text in (gold, answer)
-    )
+    ours, theirs = (_products(text) for text in (gold, answer))
     return bool(ours and theirs) and ours != theirs
+
+
+def _products(text: str) -> list[tuple[str, ...]]:
+    """Return the products of vectors in a text: the sign and the two factors, in any order but for a cross."""
+    products = (
+        (sign, one, other) if sign == "times" else (sign, *sorted((one, other)))
+        for one, sign, other in _VECTORS.findall(text)
+    )
+    return sorted(products)
 
 
 _VECTOR = r"(?:\\(?:math(?:bf|rm)|boldsymbol|bm|vec|overrightarrow|hat)[\s{]*)+"
