@@ -8,7 +8,7 @@ is no known unit counts things (``5\text{ apples}``). Letters that are not set a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from olr_cli.answers.classes import COUNTED
 
@@ -31,6 +31,8 @@ _COUNTERS = "个人只条张本名位辆台件颗棵座层页支匹组种户家�
 _COMPOUND = re.compile(r"\b(?:(mph)|km?ph|(N|[kMG]?W|m?A)([msh]))\b")
 _MONEY = {"\\$": "dollar", "£": "£", "\\pounds": "£", "€": "euro", "¥": "yen", "₹": "rupee"}
 _LONGEST_SYMBOL = 3
+_DIMENSIONS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
+_POWERS = {"squared": 2, "cubed": 3}
 
 _NO_UNIT = re.compile(
     "and|n?or|to|from|of|than|then|mille|more|less|most|least|not?|none|if|when|where|for|at|by|mod|base|i|e|pi|am|pm|ad|bc|is"
@@ -79,33 +81,37 @@ _WORD = re.compile(
 
 def split_unit(text: str) -> tuple[str, str]:
     """Split a tidied text into its body and its unit in one spelling; "" if it has none."""
-    for sign, unit in _MONEY.items():
+    for sign, money in _MONEY.items():
         if text.startswith((sign, f"-{sign}")):
-            return text.replace(sign, "", 1).strip(), unit
-    for first in _FACTOR.finditer(text):
-        body, styled = text[: first.start()], text[first.start() :]
-        opened, closed = (sum(map(body.count, brackets)) for brackets in ("([", ")]"))
-        is_closed = opened == closed and body.count("{") == body.count("}")
-        if (
-            body
-            and body[-1] not in "_^=+-*/({[,<>|"
-            and is_closed
-            and not _FACTOR.sub("", styled)
-        ):
-            unit = _unit(_FACTOR.sub(_in_plain_letters, styled))
-            if unit:
-                return body, unit
-    if (fraction := _FRACTION.fullmatch(text)) is not None:
+            return text.replace(sign, "", 1).strip(), money
+    if styled := _styled_unit(text):
+        return styled
+    if fraction := _FRACTION.fullmatch(text):
         unit = _unit(_TEXT.sub(r"\1", f"({fraction[2]})/({fraction[3]})"), shortest=1)
         if unit and COUNTED not in unit:
             return fraction[1].rstrip(), unit
-    if (match := _PLAIN.search(text)) is not None:
-        body = text[: match.start()].rstrip()
+    if plain := _PLAIN.search(text):
+        body = text[: plain.start()].rstrip()
         # 6m is a product more often than a length, and 2600g is not.
-        unit = _unit(match["unit"], shortest=1 if _LONG.fullmatch(body) else 2)
-        if unit and (len(match["words"]) > 1 or COUNTED not in unit):
+        unit = _unit(plain["unit"], shortest=1 if _LONG.fullmatch(body) else 2)
+        if unit and (len(plain["words"]) > 1 or COUNTED not in unit):
             return body, unit
     return text, ""
+
+
+def _styled_unit(text: str) -> tuple[str, str] | None:
+    """Split a text where the rest of it is factors in a text style, or degree signs; None if no rest is."""
+    for first in _FACTOR.finditer(text):
+        body, styled = text[: first.start()], text[first.start() :]
+        if not body or body[-1] in "_^=+-*/({[,<>|" or _FACTOR.sub("", styled):
+            continue
+        # An interval may be half open, so that its brackets are two kinds.
+        opened, closed = (sum(map(body.count, brackets)) for brackets in ("([", ")]"))
+        if opened == closed and body.count("{") == body.count("}"):
+            unit = _unit(_FACTOR.sub(_in_plain_letters, styled))
+            if unit:
+                return body, unit
+    return None
 
 
 def _in_plain_letters(factor: re.Match[str]) -> str:
@@ -114,30 +120,41 @@ def _in_plain_letters(factor: re.Match[str]) -> str:
 
 
 def _unit(text: str, shortest: int = 0) -> str:
-    """One spelling of a product of units and their powers; "" if anything in it is no unit.
+    """Return one spelling of a product of units and their powers; "" if anything in it is no unit.
 
     Outside of a style the first unit has at least the `shortest` number of letters.
     """
-    powers: dict[str, int] = {}
-    text = _COMPOUND.sub(
-        lambda unit: "mi/h" if unit[1] else f"{unit[2]} {unit[3]}" if unit[2] else "km/h", text
-    )
+    text = _COMPOUND.sub(_in_units, text)
     if _WORD.sub("", text):
         return ""
+    powers: dict[str, int] = {}
     sign = dimensions = 1
     for match in _WORD.finditer(text):
-        if match["over"] or match["word"] == "per":
+        written = match["word"]
+        if match["over"] or written == "per":
             sign = -1
-        elif match["word"] in ("square", "sq", "cubic", "cu"):
-            dimensions = 2 if match["word"].startswith("s") else 3
-        elif match["word"] in ("squared", "cubed") and powers:
-            powers[[*powers][-1]] *= 2 if match["word"] == "squared" else 3
-        elif match["word"]:
-            name = _name(match["word"], is_plain=shortest > 0)
-            if not name or (not powers and len(match["word"]) < shortest):
+        elif written in _DIMENSIONS:
+            dimensions = _DIMENSIONS[written]
+        elif written in _POWERS and powers:
+            powers[[*powers][-1]] *= _POWERS[written]
+        elif written:
+            name = _name(written, is_plain=shortest > 0)
+            if not name or (not powers and len(written) < shortest):
                 return ""
             powers[name] = powers.get(name, 0) + sign * dimensions * int(match["power"] or 1)
             dimensions = 1
+    return _product(powers)
+
+
+def _in_units(compound: re.Match[str]) -> str:
+    """Return `mi/h` for `mph`, `km/h` for `kph`, and `N m` for `Nm`."""
+    if compound[1]:
+        return "mi/h"
+    return f"{compound[2]} {compound[3]}" if compound[2] else "km/h"
+
+
+def _product(powers: Mapping[str, int]) -> str:
+    """Spell a product of units; things that are counted show only where nothing is measured."""
     measured = {name: power for name, power in powers.items() if not name.startswith(COUNTED)}
     shown = sorted((measured or powers).items())
     return " ".join(name if power == 1 else f"{name}^{power}" for name, power in shown)
