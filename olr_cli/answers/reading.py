@@ -294,7 +294,7 @@ _WRAPPED = re.compile(r"\{([^{}]*)\}")
 
 
 def exact_number(text: str) -> Fraction | None:
-    r"""The number that a tidied text spells; None if it doesn't spell one.
+    r"""Return the number that a tidied text spells; None if it doesn't spell one.
 
     Integers, thousands separators, decimals, repeating ones, powers of ten, ``a/b``, ``\frac{a}{b}``, mixed numbers,
     and a scale word behind one (`3 million`). No percent signs, no units.
@@ -303,25 +303,37 @@ def exact_number(text: str) -> Fraction | None:
         return Fraction(int(text))
     wrapped = _WRAPPED.fullmatch(text)
     text = text if wrapped is None else wrapped[1].strip()
-    if (scaled := _SCALED.fullmatch(text)) is not None:
-        number_before = exact_number(scaled[1])
-        return None if number_before is None else number_before * 10 ** _SCALES[scaled[2]]
-    if (match := _REPEATING.fullmatch(text)) is not None:
-        before, period = match[2] + match[3], match[4] or match[5]
-        value = Fraction(
-            int(before + period) - int(before), 10 ** len(match[3]) * (10 ** len(period) - 1)
-        )
-    elif (match := _NUMBER.fullmatch(text)) is not None:
-        p, q = match["top"] or match["p"], match["bottom"] or match["q"] or "1"
-        top, bottom = _decimal(p), _decimal(q)
-        if top is None or not bottom:
-            return None
-        value = top / bottom
-        if match["whole"]:
-            if not (p.isdigit() and q.isdigit() and value < 1):
-                return None  # beside anything but a proper fraction it is a product or a slip
-            value += int(match["whole"])
-    return None if match is None else -value if match[1] == "-" else value
+    if scaled := _SCALED.fullmatch(text):
+        value = exact_number(scaled[1])
+        return None if value is None else value * 10 ** _SCALES[scaled[2]]
+    if match := _REPEATING.fullmatch(text):
+        value = _repeating(match)
+    elif match := _NUMBER.fullmatch(text):
+        value = _quotient(match)
+    if match is None or value is None:
+        return None
+    return -value if match[1] == "-" else value
+
+
+def _repeating(match: re.Match[str]) -> Fraction:
+    r"""Return the value of a `_REPEATING` without its sign: 12/99 for `0.\overline{12}`."""
+    decimals, period = match[3], match[4] or match[5]
+    before = match[2] + decimals
+    nines = 10 ** len(period) - 1
+    return Fraction(int(before + period) - int(before), 10 ** len(decimals) * nines)
+
+
+def _quotient(match: re.Match[str]) -> Fraction | None:
+    """Return the value of a `_NUMBER` without its sign, which may be a decimal, a quotient of two, or mixed."""
+    p, q = match["top"] or match["p"], match["bottom"] or match["q"] or "1"
+    top, bottom = _decimal(p), _decimal(q)
+    if top is None or not bottom:
+        return None
+    if match["whole"] is None:
+        return top / bottom
+    is_proper = p.isdigit() and q.isdigit() and top < bottom
+    # Beside anything but a proper fraction a whole number is a product or a slip.
+    return int(match["whole"]) + top / bottom if is_proper else None
 
 
 def _decimal(token: str) -> Fraction | None:
@@ -405,24 +417,27 @@ _LOGIC = re.compile(r"\\(?:lor|vee|land|wedge)(?![a-zA-Z])")
 
 
 def _list(forms: Sequence[Form]) -> Form:
-    """An unordered list, the values of several names, or several solutions: values of the same names."""
+    """Return the form of an unordered list, of values of several names, or of solutions: values of the same names."""
+    if not forms:
+        raise Unreadable("a list of nothing")
+    names = _names(forms)
+    if len(names) == len(forms) > 1:
+        return Form("system", parts=tuple(forms))
+    are_assignments = all(form.kind == "assignment" for form in forms)
+    if len(names) > 1 and are_assignments:  # p=5, q=2; p=7, q=2
+        starts = range(0, len(forms), len(names))
+        solutions = [tuple(forms[start : start + len(names)]) for start in starts]
+        if all(len(_names(solution)) == len(names) for solution in solutions):
+            return unordered(Form("system", parts=solution) for solution in solutions)
+    return unordered(form.parts[0] if form.kind == "assignment" else form for form in forms)
+
+
+def _names(forms: Sequence[Form]) -> set[str]:
+    """Return the names and units of values; where things are counted, theirs alone: `3 apples, 2 pears`."""
     things = [
         form for form in forms if form.kind == "quantity" and form.label.startswith(COUNTED)
     ]
-    names = {form.label for form in things or forms if form.kind in ("assignment", "quantity")}
-    if len(names) == len(forms) > 1:
-        return Form("system", parts=tuple(forms))
-    if not forms:
-        raise Unreadable("a list of nothing")
-    if len(names) > 1 and all(
-        form.kind == "assignment" for form in forms
-    ):  # p=5, q=2; p=7, q=2
-        solutions = [
-            forms[start : start + len(names)] for start in range(0, len(forms), len(names))
-        ]
-        if all(len({form.label for form in solution}) == len(names) for solution in solutions):
-            return unordered(Form("system", parts=tuple(solution)) for solution in solutions)
-    return unordered(form.parts[0] if form.kind == "assignment" else form for form in forms)
+    return {form.label for form in things or forms if form.kind in ("assignment", "quantity")}
 
 
 _SYMBOL = (
@@ -460,7 +475,7 @@ def _choice(text: str, leaf: Leaf) -> Form | None:
 
 
 def _relation(text: str, leaf: Leaf) -> Form | None:
-    """An assignment, an equation, an inequality or membership."""
+    """Read an assignment, an equation, an inequality or membership; None if a text is none of these."""
     if (_split(text, "order") or [text]) != [text]:
         return leaf(text)
     sides = [side for side in _split(text, "relation") or [text] if side]
@@ -476,21 +491,26 @@ def _relation(text: str, leaf: Leaf) -> Form | None:
     head, value = sides[0], sides[-1]
     if _is_name(head, value):
         return _assignment(head, value, leaf, is_equation=not is_member)
-    if is_member:
-        return None
+    return None if is_member else _equation(text, sides, leaf)
+
+
+def _equation(text: str, sides: Sequence[str], leaf: Leaf) -> Form:
+    """Return the form of an equation, with its last side where that may be what is asked for."""
     names = [word(side) or "" for side in sides]
     if all(len(name) > 1 for name in names):
         return Form("equation", " = ".join(sorted(names)))
+    head, value = sides[0], sides[-1]
     # The one letter of `2x = 5` is another number than 5.
-    is_solved = len(_symbols(head)) == 1 and not re.search(
-        rf"[|^]|derivative|{_FUNCTION.pattern}", head
-    )
+    is_solved = len(_symbols(head)) == 1 and not _NOT_SOLVED.search(head)
     last = () if is_solved else (_statement(value, leaf), Form("text", f"{head}={value}"))
     try:
         label = leaf(f"{head} = {value}").label
     except Unreadable:
         label = short(normal_text(text))
     return Form("equation", label, last)
+
+
+_NOT_SOLVED = re.compile(rf"[|^]|derivative|{_FUNCTION.pattern}")
 
 
 _OPTIONS_CHAINED = re.compile(
@@ -564,26 +584,25 @@ def names_value(form: Form, *, is_gold: bool) -> bool:
     r"""Whether an equation is an elaborate way to say its last side, as `m+n = 25` is (R7, *matches*).
 
     Its letters tell; those with an index or an argument, or alone between bars, name values: `x_1+x_2`, `f(1)`, `|z|`.
-    With one letter, `\log_2 x = 3` says what x is, and `\sin\alpha = \frac12` is what was asked. Of golds, those with a
-    coordinate (x, y, \rho) are curves, those with a derivative or letters beside the value are laws. An answer with an
-    unknown (a small letter, \theta) in a function may solve for it: `\tan\theta = 5` is not 5.
     """
     if form.kind != "equation" or not form.parts:
         return False
     left, _, value = form.parts[1].label.rpartition("=")
     head = _VALUES.sub("", left)
     letters, has_function = {*_symbols(head)}, _FUNCTION.search(head) is not None
-    if len(letters) == 1 and not (
-        (has_function or "|" in head) and letters.isdisjoint(ascii_lowercase)
-    ):
-        return False
-    if not is_gold:
-        return not has_function or letters.isdisjoint({*ascii_lowercase, "\\theta"})
-    is_curve = not letters.isdisjoint({"x", "y", "\\rho"}) or {"r", "\\theta"} <= letters
+    has_unknown = not letters.isdisjoint(ascii_lowercase)
+    if len(letters) == 1 and (has_unknown or not (has_function or "|" in head)):
+        return False  # `\log_2 x = 3` says what x is, while `\sin\alpha = \frac12` is what was asked
+    if not is_gold:  # `\tan\theta = 5` may be solved for the angle, so that it is not 5
+        return not (has_function and (has_unknown or "\\theta" in letters))
+    if not letters.isdisjoint({"x", "y", "\\rho"}) or {"r", "\\theta"} <= letters:
+        return False  # `x^2 + y^2 = 1` is a curve
+    if "{derivative" in head or (letters and value == "0"):
+        return False  # `F - ma = 0` is a law
     others = {*_symbols(value)}
     if not head.strip():  # a sum, an integral, f'(x): its value may have letters, but not the f
         others.intersection_update(re.findall(r"derivative\d (\w+)", left))
-    return not (is_curve or others or "{derivative" in head or (letters and value == "0"))
+    return not others
 
 
 _CONGRUENCE = re.compile(
@@ -641,20 +660,14 @@ _GROUP = re.compile(r"(\(|\[|\\\{|\{)(.*?)(\)|\]|\\\}|\})", re.DOTALL)
 
 
 def _group(text: str, leaf: Leaf) -> Form | None:
-    """Read the contents of one pair of brackets."""
+    """Read the contents of one pair of brackets; None if a text is anything else."""
     match = _GROUP.fullmatch(text)
     if match is None or "\\begin" in text or "\\mid" in text:
         return None
-    inner = match[2].strip()
-    items, brackets = _split(inner, "separator"), match[1][-1] + match[3][-1]
+    inner, brackets = match[2].strip(), match[1][-1] + match[3][-1]
+    items = _split(inner, "separator")
     if items and brackets == "{}":
-        if match[1] == "\\{" and _NESTED.search(inner):
-            raise Unreadable("a set of sets")  # a set of one is its element
-        return (
-            _list([_statement(element, leaf) for element in _elements(inner)])
-            if inner
-            else Form("set")
-        )
+        return _set(inner, leaf, may_nest=match[1] == "{")
     if not items or "" in items:
         return None
     if len(items) == 1 or (brackets == "()" and _LOGIC.search(inner)):
@@ -662,6 +675,15 @@ def _group(text: str, leaf: Leaf) -> Form | None:
     parts = tuple(_statement(item, leaf) for item in items)
     is_interval = len(parts) == 2 and brackets != "()"
     return Form("interval", brackets, parts) if is_interval else Form("tuple", parts=parts)
+
+
+def _set(inner: str, leaf: Leaf, *, may_nest: bool) -> Form:
+    """Read the elements of a set."""
+    if not may_nest and _NESTED.search(inner):
+        raise Unreadable("a set of sets")  # a set of one is its element
+    if not inner:
+        return Form("set")
+    return _list([_statement(element, leaf) for element in _elements(inner)])
 
 
 def _quantity(text: str, leaf: Leaf) -> Form | None:
