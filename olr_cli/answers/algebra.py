@@ -264,6 +264,7 @@ def _set(value: sympy.Set) -> Form:
 
 
 def _expression(value: Any) -> Form:
+    """Return the form of an evaluated expression: a number, an infinity, a letter, or its value at fixed points."""
     if not isinstance(value, sympy.Expr):
         return _form(value)
     if value.has(sympy.nan, sympy.zoo):
@@ -273,32 +274,34 @@ def _expression(value: Any) -> Form:
     if value.is_infinite:
         return Form("value", str(value))
     if value.is_Symbol:
-        is_signed = value.name.startswith(_SIGNED_NAMES)
-        return Form("word", value.name.lower()).guessed(
-            [OF_LETTERS + value.name] if is_signed else []
-        )
+        guesses = [OF_LETTERS + value.name] if value.name.startswith(_SIGNED_NAMES) else []
+        return Form("word", value.name.lower()).guessed(guesses)
+    try:
+        return _at_points(value)
+    except _NoValue:
+        if sympy.simplify(value) == 0:
+            return number(Fraction(0))
+        return Form("other", short(str(value)))
+
+
+def _at_points(value: sympy.Expr) -> Form:
+    """Return the form of an expression by its values at two points, where it is real if there are such.
+
+    Raises:
+        _NoValue: it has none.
+    """
     opaque = _with_names(value)
     bits = _compared_bits(opaque)
-    try:
-        values = [_value_at(opaque, place, bits) for place in range(2)]
-        is_real_elsewhere = any(i for (_, i), _ in values) and not value.has(sympy.I)
-        if is_real_elsewhere:
-            values = _real_values(opaque, bits) or values
-    except _NoValue:
-        return (
-            number(Fraction(0))
-            if sympy.simplify(value) == 0
-            else Form("other", short(str(value)))
-        )
+    values = [_value_at(opaque, place, bits) for place in range(2)]
+    is_real_elsewhere = any(i for (_, i), _ in values) and not value.has(sympy.I)
+    if is_real_elsewhere:
+        values = _real_values(opaque, bits) or values
     one, other = map(_rational, values)
     if one is not None and one == other:
         return number(one)
     label = short(" ".join(f"{r:x},{i:x}@{e}" for (r, i), e in values))
-    guesses = {
-        symbol.name
-        for symbol in opaque.free_symbols
-        if symbol.name.startswith((*_SIGNED_NAMES, "floor "))
-    }
+    names = (symbol.name for symbol in opaque.free_symbols)
+    guesses = {name for name in names if name.startswith((*_SIGNED_NAMES, "floor "))}
     if is_real_elsewhere:  # where another expression is not, perhaps
         guesses.add(label)
     return Form("value", label).guessed(OF_LETTERS + guess for guess in guesses)
@@ -481,38 +484,44 @@ def evaluate(expression: Any) -> Any:
 
 
 def _evaluated(expression: Any, has_imaginary_unit: bool) -> Any:
-    if isinstance(expression, sympy.Float):
-        return sympy.Rational(str(expression)) if expression.is_finite else expression
-    if expression is sympy.EulerGamma:  # what the parser makes of the letter
-        return sympy.Symbol("gamma", positive=True)
-    if isinstance(expression, sympy.Symbol):
-        is_unit = expression.name == "i" and has_imaginary_unit
-        return sympy.I if is_unit else sympy.Symbol(expression.name, positive=True)
-    if not expression.args or isinstance(expression, (sympy.Derivative, sympy.Dummy)):
+    if not expression.args:
+        return _evaluated_atom(expression, has_imaginary_unit)
+    if isinstance(expression, sympy.Derivative):
         return expression
-    if isinstance(expression, sympy.UnevaluatedExpr):
-        return _evaluated(expression.args[0], has_imaginary_unit)
     arguments = [_evaluated(argument, has_imaginary_unit) for argument in expression.args]
+    if isinstance(expression, sympy.UnevaluatedExpr):
+        return arguments[0]
     if isinstance(expression, _Signed) and any(argument.free_symbols for argument in arguments):
         return _signed(expression, arguments)
-    if isinstance(expression, sympy.Pow):
-        base, exponent = arguments
-        if (
-            exponent.is_Rational
-            and exponent.q % 2
-            and exponent.q > 1
-            and base.is_number
-            and base.is_negative
-        ):
-            return (-1) ** exponent.p * (-base) ** exponent
-        if exponent.is_Rational and exponent.q == 2 and base.free_symbols:
-            return _root(base, exponent)
+    if isinstance(expression, sympy.Pow) and (root := _root(*arguments)) is not None:
+        return root
     value = expression.func(*arguments)
     return value.doit() if isinstance(value, _Bounded) else value
 
 
-def _root(base: sympy.Expr, exponent: sympy.Rational) -> sympy.Expr:
-    """A root of letters; that of a square is an absolute value."""
+def _evaluated_atom(atom: Any, has_imaginary_unit: bool) -> Any:
+    if isinstance(atom, sympy.Float):
+        return sympy.Rational(str(atom)) if atom.is_finite else atom
+    if atom is sympy.EulerGamma:  # what the parser makes of the letter
+        return sympy.Symbol("gamma", positive=True)
+    if not isinstance(atom, sympy.Symbol):
+        return atom
+    is_unit = atom.name == "i" and has_imaginary_unit
+    return sympy.I if is_unit else sympy.Symbol(atom.name, positive=True)
+
+
+def _root(base: sympy.Expr, exponent: sympy.Expr) -> sympy.Expr | None:
+    """Return an odd root of a negative number, which is real, or a square root of letters; None for other powers."""
+    if not exponent.is_Rational:
+        return None
+    is_odd = exponent.q % 2 and exponent.q > 1
+    if is_odd and base.is_number and base.is_negative:
+        return (-1) ** exponent.p * (-base) ** exponent
+    return _square_root(base, exponent) if exponent.q == 2 and base.free_symbols else None
+
+
+def _square_root(base: sympy.Expr, exponent: sympy.Rational) -> sympy.Expr:
+    """Return a root of letters; that of a square is an absolute value."""
     factor, square = base.as_coeff_Mul()
     if square.is_Add and sympy.count_ops(square) <= _MOST_FACTORED and square.is_polynomial():
         square = sympy.factor(square)
