@@ -194,7 +194,7 @@ _SENTENCE_END = re.compile(r"[.!](?:\s|$)|。")
 
 
 def last_answer(response: str) -> str | None:
-    """The answer that a response marks, in whatever way: for logs of others, not for training (R6).
+    """Return the answer that a response marks, in whatever way: for logs of others, not for training (R6).
 
     The first of these that is there: the last box; what is marked in ``<answer>…</answer>``, or all of it; ``#### x``,
     unless it is a heading; what stands below a heading "Final Answer"; ``**x**`` at the end; the rest of the sentence
@@ -205,29 +205,41 @@ def last_answer(response: str) -> str | None:
         return box
     if (within := tagged(response, "answer")) is not None:
         return last_answer(within) or within
-    _, is_there, rest = response.rpartition("####")
-    line, _, more = rest.strip().partition("\n")
-    if is_there and line and (not more or not any(map(str.isalpha, line))):
-        return line.strip()
+    if (line := _after_hashes(response)) is not None:
+        return line
     if headings := [*_FINAL.finditer(response)]:
         below = response[headings[-1].end() :].strip()
         return last_answer(below) or below.partition("\n")[0].strip(" *`$") or None
+    text = _closing_claim(response).strip(" *`")
+    is_math = "\\[" in text or "\\(" in text
+    return (text if is_math else re.sub(r"\s*\\[\])]$", "", text)) or None
+
+
+def _after_hashes(response: str) -> str | None:
+    """Return the line after the last ``####``; None if it is a heading, words with more below them."""
+    _, is_there, rest = response.rpartition("####")
+    line, _, more = rest.strip().partition("\n")
+    is_answer = is_there and line and not any(map(str.isalpha, line if more else ""))
+    return line.strip() if is_answer else None
+
+
+def _closing_claim(response: str) -> str:
+    """Return what a response says in bold at its end, after its last "answer is", or in a code block of one line."""
     closing = _CLOSING.search(response)
     text = closing[1] if closing else response
     if claims := [*_CLAIM.finditer(text)]:
-        text = _SENTENCE_END.split(text[claims[-1].end() :].partition("\n")[0], maxsplit=1)[0]
-    elif not closing:
-        fenced = response.split(
-            "```"
-        )  # at odd places what is within fences, after the name of a language
-        block = (
-            fenced[-2].partition("\n")[2].strip() if len(fenced) % 2 and len(fenced) > 1 else ""
-        )
-        text = "" if "\n" in block else block
-    text = text.strip(" *`")
-    return (
-        text if "\\[" in text or "\\(" in text else re.sub(r"\s*\\[\])]$", "", text)
-    ) or None
+        line = text[claims[-1].end() :].partition("\n")[0]
+        return _SENTENCE_END.split(line, maxsplit=1)[0]
+    return text if closing else _last_code_line(response)
+
+
+def _last_code_line(response: str) -> str:
+    """Return the last code block of a response; "" if it has none, or one of several lines."""
+    fenced = response.split("```")
+    if len(fenced) < 3 or len(fenced) % 2 == 0:
+        return ""
+    block = fenced[-2].partition("\n")[2].strip()  # its first line is the name of a language
+    return "" if "\n" in block else block
 
 
 def _one_letter(match: re.Match[str]) -> str | None:
