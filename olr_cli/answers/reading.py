@@ -8,7 +8,7 @@ worker; nothing in the process that trains.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
 from fractions import Fraction
 from itertools import accumulate, combinations, product
@@ -593,16 +593,26 @@ def names_value(form: Form, *, is_gold: bool) -> bool:
     has_unknown = not letters.isdisjoint(ascii_lowercase)
     if len(letters) == 1 and (has_unknown or not (has_function or "|" in head)):
         return False  # `\log_2 x = 3` says what x is, while `\sin\alpha = \frac12` is what was asked
-    if not is_gold:  # `\tan\theta = 5` may be solved for the angle, so that it is not 5
-        return not (has_function and (has_unknown or "\\theta" in letters))
+    if is_gold:
+        return not _is_curve_or_law(left, value, letters)
+    # `\tan\theta = 5` may be solved for the angle, so that it is not 5.
+    return not (has_function and (has_unknown or "\\theta" in letters))
+
+
+def _is_curve_or_law(left: str, value: str, letters: Set[str]) -> bool:
+    """Whether an equation asks for more than its last side: `x^2 + y^2 = 1`, `F - ma = 0`, `m+n = 2k`.
+
+    Its `letters` are those of its `left` side that name no values.
+    """
     if not letters.isdisjoint({"x", "y", "\\rho"}) or {"r", "\\theta"} <= letters:
-        return False  # `x^2 + y^2 = 1` is a curve
+        return True
+    head = _VALUES.sub("", left)
     if "{derivative" in head or (letters and value == "0"):
-        return False  # `F - ma = 0` is a law
+        return True
     others = {*_symbols(value)}
     if not head.strip():  # a sum, an integral, f'(x): its value may have letters, but not the f
         others.intersection_update(re.findall(r"derivative\d (\w+)", left))
-    return not others
+    return bool(others)
 
 
 _CONGRUENCE = re.compile(
@@ -670,11 +680,13 @@ def _group(text: str, leaf: Leaf) -> Form | None:
         return _set(inner, leaf, may_nest=match[1] == "{")
     if not items or "" in items:
         return None
-    if len(items) == 1 or (brackets == "()" and _LOGIC.search(inner)):
+    is_alone = len(items) == 1 or (brackets == "()" and _LOGIC.search(inner))
+    if is_alone:
         return _statement(inner, leaf) if brackets == "()" else None
     parts = tuple(_statement(item, leaf) for item in items)
-    is_interval = len(parts) == 2 and brackets != "()"
-    return Form("interval", brackets, parts) if is_interval else Form("tuple", parts=parts)
+    if len(parts) == 2 and brackets != "()":
+        return Form("interval", brackets, parts)
+    return Form("tuple", parts=parts)
 
 
 def _set(inner: str, leaf: Leaf, *, may_nest: bool) -> Form:
