@@ -208,6 +208,15 @@ class Vote(NamedTuple):
         """The majority as it is spelled; None without one."""
         return None if self.majority is None else self.spelling[self.majority]
 
+    @classmethod
+    def stored(
+        cls, majority: Key | None, answer: str | None, count: int, rollouts: int
+    ) -> Vote:
+        """Return the part of a vote that a run stores: the majority, its spelling and its count, and K."""
+        if majority is None or answer is None:
+            return cls(None, count, rollouts, count, {}, {})
+        return cls(majority, count, rollouts, count, {majority: count}, {majority: answer})
+
 
 def vote(answers: Sequence[str | None], keys: Mapping[str, Key]) -> Vote:
     """Count the answers of a group's K rollouts; None is a missing answer, which doesn't vote but counts in K (R9)."""

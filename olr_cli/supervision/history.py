@@ -4,21 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
 from olr_cli.answers import Key, Vote
-
-
-@dataclass(frozen=True, slots=True)
-class MajorityVote:
-    """The part of a vote that is stored; without a majority (R9) key and answer are None, and the count is 0."""
-
-    majority: Key | None
-    majority_answer: str | None
-    majority_count: int
-    rollouts: int
 
 
 class Past(NamedTuple):
@@ -41,7 +30,7 @@ class Past(NamedTuple):
     total: int = 0
     moment: int = 0
 
-    def after(self, visit: MajorityVote | Vote) -> Past:
+    def after(self, visit: Vote) -> Past:
         """The past with one more visit."""
         answer, majorities = visit.majority_answer, self.majorities
         if visit.majority is not None and answer is not None:
@@ -83,7 +72,7 @@ class Past(NamedTuple):
         return leaders[0] if len(leaders) == 1 else None
 
     @classmethod
-    def of(cls, visits: Iterable[MajorityVote]) -> Past:
+    def of(cls, visits: Iterable[Vote]) -> Past:
         """The past that consists of these visits, oldest first."""
         past = cls()
         for visit in visits:
@@ -101,7 +90,7 @@ class History:
         """The prompt's visits so far; none before the first."""
         return self._pasts.get(prompt_id, _NO_VISIT)
 
-    def add(self, prompt_id: str, number: int, visit: MajorityVote) -> None:
+    def add(self, prompt_id: str, number: int, visit: Vote) -> None:
         """Append visit `number` (from 1) of a prompt.
 
         Raises:
