@@ -9,6 +9,14 @@
 
 `olr_cli.recipe.methods.METHODS` has the choices of each method by its name; other keys of the recipe change them, so a
 mix is a recipe.
+
+Online Label Refinement (`olr`, R14) follows the paper where the authors' code departs from it:
+
+- The first T visits keep their label; their `start_select_epoch` is T - 1.
+- A majority replaces the label if the slope is larger than delta; their code also takes a slope of delta.
+- A visit without a majority keeps its label; their code replaces it, by one that no answer can meet.
+- A majority label rewards the answers of its class (R16); their code asks the verifier, as
+  `method.majority_graded_by: verifier` does.
 """
 
 from __future__ import annotations
