@@ -46,7 +46,7 @@ from olr_cli.answers.judge import (
     is_match as is_match,
     shared_judge as shared_judge,
 )
-from olr_cli.answers.reading import exact_number as exact_number
+from olr_cli.answers.numbers import exact_number as exact_number
 from olr_cli.answers.thinking import (
     ResponseTexts as ResponseTexts,
     is_thinking as is_thinking,

@@ -8,7 +8,7 @@ from fractions import Fraction
 from operator import attrgetter
 
 from olr_cli.answers.classes import COUNTED, Form, approximate, exact
-from olr_cli.answers.reading import names_value
+from olr_cli.answers.names import names_value
 from olr_cli.answers.units import is_connective
 
 _FILLER = re.compile(r"^(?:there (?:is|are|exists?) )?(?:(?:the|an?) )?|s? exists?$")

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from olr_cli.answers.classes import Form, Key, approximate
 from olr_cli.answers.compare import compare, is_near, may_match
+from olr_cli.answers.guesses import read_surely, with_points
 from olr_cli.answers.notation import LONGEST_READ, tidy
 from olr_cli.answers.other_readings import ADDED_CONSTANT, LETTER, VALUE, other_readings
 from olr_cli.answers.reading import (
@@ -24,9 +25,7 @@ from olr_cli.answers.reading import (
     NeedsAlgebra,
     no_algebra,
     read,
-    read_surely,
     read_tidied,
-    with_points,
 )
 from olr_cli.answers.units import word
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import permutations
 from string import ascii_letters
 
-from olr_cli.answers.reading import with_points
+from olr_cli.answers.guesses import with_points
 from olr_cli.answers.units import split_unit
 
 _BY = re.compile(r"(?<=\\text\{derivative)(\d \w+) by \w+")

@@ -8,11 +8,10 @@ worker; nothing in the process that trains.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from itertools import accumulate, combinations, product
-from string import ascii_lowercase
 from typing import TypeAlias
 
 from olr_cli.answers.classes import (
@@ -27,7 +26,9 @@ from olr_cli.answers.classes import (
     unordered,
     unread,
 )
+from olr_cli.answers.names import CONSTANTS, FUNCTION, is_name, symbols
 from olr_cli.answers.notation import LONGEST_READ, normal_text, tidy
+from olr_cli.answers.numbers import exact_number
 from olr_cli.answers.units import based_digits, clock_time, split_unit, word
 
 Leaf: TypeAlias = Callable[[str], Form]
@@ -72,103 +73,12 @@ def read(answer: str, leaf: Leaf = no_algebra) -> Form:
     return read_tidied(tidy(answer), leaf)
 
 
-def read_surely(answer: str, text: str, leaf: Leaf) -> Form:
-    """Read an answer that is `text` once it is tidied; its form says what was guessed, and how else it can be read."""
-    form = read_tidied(text, leaf)
-    texts = {
-        with_points(text),
-        *(pattern.sub(other, text) for pattern, other in _OTHERWISE.items()),
-    } - {text}
-    if _OPTIONS.fullmatch(text):
-        texts.add(", ".join(text))
-    guesses = [one[0] for one in [_UNSURE.search(text)] if one]
-    styles = _STYLE.findall(answer) if _is_computed(form) or _SCRIPT.search(answer) else ()
-    return form.guessed([*styles, *guesses], (read_tidied(other, leaf) for other in texts))
-
-
-def _in_halves(clock: re.Match[str]) -> str:
-    """A time of the 24-hour clock as one of the 12-hour clock."""
-    hour = int(clock[1])
-    return f"{hour % 12 or 12}:{clock[2]} {'PM' if hour > 11 else 'AM'}"
-
-
-def with_points(text: str) -> str:
-    """`text` with points for its decimal commas: 1234.5 for 1.234,5. Only semicolons keep those of a tuple apart."""
-    if _LIST.search(text) and ";" not in text:
-        return text
-    return _DECIMAL_COMMA.sub(
-        lambda number: number[0].translate(str.maketrans(",", ".", ". ")), text
-    )
-
-
-def _is_computed(form: Form) -> bool:
-    """Whether computer algebra read some part of an answer."""
-    return form.kind in ("value", "equation", "other", "text") or any(
-        map(_is_computed, form.parts)
-    )
-
-
-_DECIMAL_COMMA = re.compile(  # and none of thousands, as in 1,234
-    r"(?<![\d.,])(?![1-9]\d{0,2}(?:,\d{3})+(?![\d,]))(?:\d{1,3}(?:[. ]\d{3})+|\d+),\d+(?![\d.,])"
-)
-_LIST = re.compile(r"[(\[]|\\\{")
-_STYLE = re.compile(
-    r"\\(?:bm|boldsymbol|math(?:bf|cal|scr|frak)|hat|vec|bar|tilde)(?![a-zA-Z])|(?<![\dA-Z\\])(?<![a-z])[a-zA-Z]\d"
-)
-_SCRIPT = re.compile(r"\\math(?:cal|scr|frak)(?![a-z])")
 _NAMELESS = re.compile(
     r"\\text\{[A-Z][a-z]?\}\s*(_\s*\{?\d)|\\text\{[^{}]*[a-zA-Z][^{}]*\}|\\(?:begin|end)\{\w+\}"
     r"|\\[a-zA-Z]+|_\{[^{}]*\}"
     r"|((?<=\d)\s*[xX](?=\s*\d|_\{\d)|[a-z]{3,}|[A-Z][a-z]{2,}|mu|nu|xi|[一-鿿]+)"
 )
 """In its groups what computer algebra may misread: indices and formulas, letters in a row."""
-_ORDINALS = (
-    "first",
-    "second",
-    "third",
-    "fourth",
-    "fifth",
-    "sixth",
-    "seventh",
-    "eighth",
-    "ninth",
-    "tenth",
-)
-_COUNTS = {
-    **{ordinal: str(place) for place, ordinal in enumerate(_ORDINALS, 1)},
-    **{
-        "infinitely many": r"\infty",
-        "diverges": r"\infty",
-        "once": "1",
-        "twice": "2",
-        "dozen": "12",
-        "a dozen": "12",
-    },
-}
-_OTHERWISE: dict[re.Pattern[str], str | Callable[[re.Match[str]], str]] = {
-    re.compile(r"\[([^\[\]]*,[^\[\]]*)\]"): r"\1",
-    re.compile(r"^([01]?\d|2[0-3]):([0-5]\d)$", re.ASCII): _in_halves,
-    re.compile(r"\\log(?![a-zA-Z]|\s*_)"): r"\\ln",
-    re.compile(r"(?<![\w/])(\d+)/(\d+)(?=\s*[a-zA-Z(])"): r"\\frac{\1}{\2}",  # 1/2x
-    re.compile(r"^(?:\\text\{\s*)?([a-z ]+)\s*\}?$"): lambda text: _COUNTS.get(
-        text[1].strip(), text[0]
-    ),
-}
-"""How else a text may be read: a list in brackets, a time of day, a logarithm, a product, words for numbers."""
-_SEVERAL = "hours? hrs? h minutes? mins? seconds? secs? days? weeks? months? years? feet ft inch(?:es)? pounds? lbs?"
-_MEASURE = rf"(?:\\text\{{\s*(?:{_SEVERAL.replace(' ', '|')})\s*\}}|(?:{_SEVERAL.replace(' ', '|')})\b|\^\s*\\circ)"
-_UNSURE = re.compile(
-    rf"\d\s*{_MEASURE}\s*,?\s*(?:\\text\{{\s*and\s*\}}|and\b)?\s*\d+(?:\.\d+)?\s*(?:{_MEASURE}|'|\^\{{?\\prime)"
-    r"|[一二三四五六七八九十百千零两]"  # numerals that are words
-    r"|(?:\\text\{[A-Za-z ]+\}|(?<![A-Za-z\\])[BNU])\s*\([^()]*,"  # a function, or a distribution, by its name
-    r"|\d[spdf]\s*\^.*\d[spdf]\s*\^"  # electrons
-    r"|^(?:\\text\{\s*)?[NS]\b.*\d.*[EW]"  # points of the compass
-    r"|^[a-zA-Z]+(?: [a-zA-Z])+$"  # a word, or a product
-    r"|\\(?:zeta|eta|beta|phi|sigma|tau|mu|lambda|psi|omega|pi|Omega|Lambda)\s*\(\s*\d+\s*\)"  # a function of integers
-    r"|^[a-zA-Z]\([a-z]\) *=.*(?<![a-zA-Z\\])[abck](?![abd-wyz(])"  # a function with a free constant
-)
-"""Where the reader guesses what is meant, beside quantities of several units: `2 hours 30 minutes`."""
-_OPTIONS = re.compile("[A-J]{2,6}")
 _ANY_VALUE = re.compile(  # constants of integration, free integers
     r"(?=.*[tuxy])(?:.*\+\s*[CK]$|[CK]\s*\+|[^ABD-Z]*(?<![a-zA-Z\\])C(?![A-Zabdf-su-wz]))"
     r"|.*(?:(?<![a-zA-Z\\])(?:[CK]|[CcK]_\{?\d\}?|A|B)\s*\\?e\s*\^"
@@ -239,7 +149,7 @@ def _simple(text: str) -> Form | None:
         return Form("value", infinity)
     for kind, recognized in _SPELLED.items():
         label = recognized(text)
-        if label is not None and label not in _CONSTANTS:
+        if label is not None and label not in CONSTANTS:
             return Form(kind, label).guessed(
                 [OF_LETTERS + label] if _AMONG.search(label) else []
             )
@@ -265,82 +175,6 @@ _INFINITIES = {
     "-\\infty": "-oo",
     "- \\infty": "-oo",
 }
-_CONSTANTS = ("e", "i")
-_DIGITS = r"(?:[1-9]\d{0,2}(?:[, ]\d{3})+(?!\d)|\d++)"
-_EXPONENT = r"(?:[eE][+-]?\d+|\s*\\(?:times|cdot)\s*10\s*\^\s*(?:\{\s*[+-]?\d+\s*\}|[+-]?\d+))"
-_MAGNITUDE = rf"(?:{_DIGITS}(?:\.\d*)?|\.\d+){_EXPONENT}?"
-_DECIMAL = rf"[+-]?\s*{_MAGNITUDE}"
-_NUMBER = re.compile(
-    r"([+-]?)\s*(?:(?P<whole>\d+)\s*(?=\\frac|(?<=\s)\d+/\d))?"
-    rf"(?:\\frac\s*\{{\s*(?P<top>{_DECIMAL})\s*\}}\s*\{{\s*(?P<bottom>{_DECIMAL})\s*\}}"
-    rf"|(?P<p>{_MAGNITUDE})(?:\s*/\s*(?P<q>{_DECIMAL}))?)",
-    re.ASCII,
-)
-_REPEATING = re.compile(
-    r"([+-]?)\s*(\d+)\.(\d*)\s*\\(?:overline|bar|dot)\s*(?:\{(\d+)\}|(\d))", re.ASCII
-)
-_LARGEST_EXPONENT = 4000
-_SCALES = {
-    "hundred": 2,
-    "thousand": 3,
-    "万": 4,
-    "million": 6,
-    "亿": 8,
-    "billion": 9,
-    "trillion": 12,
-}
-_SCALED = re.compile(rf"(.*[\d}}])\s*(?:\\text\{{\s*)?({'|'.join(_SCALES)})s?\s*\}}?")
-_WRAPPED = re.compile(r"\{([^{}]*)\}")
-
-
-def exact_number(text: str) -> Fraction | None:
-    r"""Return the number that a tidied text spells; None if it doesn't spell one.
-
-    Integers, thousands separators, decimals, repeating ones, powers of ten, ``a/b``, ``\frac{a}{b}``, mixed numbers,
-    and a scale word behind one (`3 million`). No percent signs, no units.
-    """
-    if text.isascii() and text.isdigit():
-        return Fraction(int(text))
-    wrapped = _WRAPPED.fullmatch(text)
-    text = text if wrapped is None else wrapped[1].strip()
-    if scaled := _SCALED.fullmatch(text):
-        value = exact_number(scaled[1])
-        return None if value is None else value * 10 ** _SCALES[scaled[2]]
-    if match := _REPEATING.fullmatch(text):
-        value = _repeating(match)
-    elif match := _NUMBER.fullmatch(text):
-        value = _quotient(match)
-    if match is None or value is None:
-        return None
-    return -value if match[1] == "-" else value
-
-
-def _repeating(match: re.Match[str]) -> Fraction:
-    r"""Return the value of a `_REPEATING` without its sign: 12/99 for `0.\overline{12}`."""
-    decimals, period = match[3], match[4] or match[5]
-    before = match[2] + decimals
-    nines = 10 ** len(period) - 1
-    return Fraction(int(before + period) - int(before), 10 ** len(decimals) * nines)
-
-
-def _quotient(match: re.Match[str]) -> Fraction | None:
-    """Return the value of a `_NUMBER` without its sign, which may be a decimal, a quotient of two, or mixed."""
-    p, q = match["top"] or match["p"], match["bottom"] or match["q"] or "1"
-    top, bottom = _decimal(p), _decimal(q)
-    if top is None or not bottom:
-        return None
-    if match["whole"] is None:
-        return top / bottom
-    is_proper = p.isdigit() and q.isdigit() and top < bottom
-    # Beside anything but a proper fraction a whole number is a product or a slip.
-    return int(match["whole"]) + top / bottom if is_proper else None
-
-
-def _decimal(token: str) -> Fraction | None:
-    """Value of a `_DECIMAL`; None where its exponent is out of bounds."""
-    mantissa, *power = re.split(r"\\[a-z]+10\^|[eE]", re.sub(r"[,\s{}]", "", token))
-    exponent = int(power[0]) if power else 0
-    return None if abs(exponent) > _LARGEST_EXPONENT else Fraction(f"{mantissa}e{exponent}")
 
 
 _TOKEN = re.compile(
@@ -440,29 +274,9 @@ def _names(forms: Sequence[Form]) -> set[str]:
     return {form.label for form in things or forms if form.kind in ("assignment", "quantity")}
 
 
-_SYMBOL = (
-    r"(?:\\(?:vec|hat|bar|tilde|overline|overrightarrow)\s*\{?\s*[a-zA-Z]+\s*\}?|\\(?!text|frac|sqrt)[a-zA-Z]+"
-    r"|[a-zA-Z])(?:\s*_\s*(?:\w|\{(?:[^{}]|\{[^{}]*\})*\}))?(?:\s*\^\s*\*)?"
-)
-_ANY_SYMBOL = re.compile(rf"\\text\{{[^{{}}]*\}}|\\(?:frac|sqrt)|{_SYMBOL}")
-_CALLED = rf"{_SYMBOL}(?:\s*\([^()]*\))?"
-_NAME = re.compile(
-    rf"(?P<symbol>{_SYMBOL})|(?P<call>{_SYMBOL}(?:\s*\^\s*\{{\s*-1\s*\}})?\s*\([^()]*\))|\(\s*{_CALLED}(?:\s*,\s*{_CALLED})*\s*\)"
-    r"|\\text\{(?!derivative)[^{}]*\}(?:\s*\([^()]*\))?|[A-Z]{2,4}|\|\s*[A-Z]{1,3}\s*\||\[\s*[A-Z]{3,}\s*\]|\\triangle\s*[A-Z]{3}"
-)
-_NO_NAMES = frozenset({"\\pi", "\\infty", *_CONSTANTS})
-_FUNCTION = re.compile(
-    r"\\(?:a|arc)?(?:sin|cos|tan|cot|sec|csc|log|ln|lg|exp|det|max|min|gcd|lcm|lim|sum|prod|int|binom)"
-)
 _COMMANDS = re.compile(r"\\(?:frac|sqrt|cdot|times|pi|binom|circ|div|%)(?![a-zA-Z])|\\%")
-_COMMAND = re.compile(rf"\\(?:frac|sqrt|cdot|times|text|circ)|{_FUNCTION.pattern}")
-_INDEX = r"(?:\s*_\s*(?:\w|\{[^{}]*\}))?"
 _OPTION = re.compile(
     r"(?:\\text\{\s*)?(?:\(([A-J])\)|([A-J])[).:])(?:\s*\}\s*|\s+)(?=[\w\\(-])(?![-+]\s)(.*?)\}?"
-)
-_VALUES = re.compile(  # limits, sums and integrals, |z|, f(2), f'(2), f(x)_{max}
-    r"\\(?:lim|sum|prod|int)(?![a-zA-Z]).*|\|\s*[a-wz]\s*\|"
-    rf"|(?:\\text\{{[^{{}}]*\}}|(?<![a-zA-Z\\])[a-wzA-Z]){_INDEX}\s*\((?:[^()]|\([^()]*\))*\){_INDEX}"
 )
 
 
@@ -489,7 +303,7 @@ def _relation(text: str, leaf: Leaf) -> Form | None:
     if len(sides) == 2 and exact_number(sides[0]) is not None:  # 3 = x
         sides.reverse()
     head, value = sides[0], sides[-1]
-    if _is_name(head, value):
+    if is_name(head, value):
         return _assignment(head, value, leaf, is_equation=not is_member)
     return None if is_member else _equation(text, sides, leaf)
 
@@ -501,7 +315,7 @@ def _equation(text: str, sides: Sequence[str], leaf: Leaf) -> Form:
         return Form("equation", " = ".join(sorted(names)))
     head, value = sides[0], sides[-1]
     # The one letter of `2x = 5` is another number than 5.
-    is_solved = len(_symbols(head)) == 1 and not _NOT_SOLVED.search(head)
+    is_solved = len(symbols(head)) == 1 and not _NOT_SOLVED.search(head)
     last = () if is_solved else (_statement(value, leaf), Form("text", f"{head}={value}"))
     try:
         label = leaf(f"{head} = {value}").label
@@ -510,7 +324,7 @@ def _equation(text: str, sides: Sequence[str], leaf: Leaf) -> Form:
     return Form("equation", label, last)
 
 
-_NOT_SOLVED = re.compile(rf"[|^]|derivative|{_FUNCTION.pattern}")
+_NOT_SOLVED = re.compile(rf"[|^]|derivative|{FUNCTION.pattern}")
 
 
 _OPTIONS_CHAINED = re.compile(
@@ -545,20 +359,6 @@ def _rounding(text: str, value: Fraction | None) -> Fraction:
     )
 
 
-def _is_name(head: str, value: str) -> bool:
-    """Whether `head = value` only names a value: `head` is the name of a quantity that `value` does not contain."""
-    match = _NAME.fullmatch(head)
-    function = head.replace("\\text{", "\\") if "(" in head else head  # \mathrm{ln}(x)
-    if match is None or head in _NO_NAMES or _FUNCTION.match(function):
-        return False
-    if match["symbol"]:
-        return head.replace(" ", "") not in {
-            symbol.replace(" ", "") for symbol in _ANY_SYMBOL.findall(value)
-        }
-    is_word = len(word(head) or "") > 1 and len(word(value) or "") > 1
-    return not is_word and head.replace(" ", "") not in value.replace(" ", "")
-
-
 def _assignment(head: str, value: str, leaf: Leaf, *, is_equation: bool) -> Form:
     is_product = _LETTERS.fullmatch(value) is not None and not head.startswith("\\text")
     parts = [leaf(value) if is_product else _statement(value, leaf)]
@@ -569,50 +369,6 @@ def _assignment(head: str, value: str, leaf: Leaf, *, is_equation: bool) -> Form
 
 
 _LETTERS = re.compile("[a-zA-Z]{2,}|[a-zA-Z](?: [a-zA-Z]+)+")
-
-
-def _symbols(text: str) -> list[str]:
-    """The letters of an expression, with their indices, without constants and commands."""
-    return [
-        name
-        for name in _ANY_SYMBOL.findall(text)
-        if name not in _NO_NAMES and not _COMMAND.match(name)
-    ]
-
-
-def names_value(form: Form, *, is_gold: bool) -> bool:
-    r"""Whether an equation is an elaborate way to say its last side, as `m+n = 25` is (R7, *matches*).
-
-    Its letters tell; those with an index or an argument, or alone between bars, name values: `x_1+x_2`, `f(1)`, `|z|`.
-    """
-    if form.kind != "equation" or not form.parts:
-        return False
-    left, _, value = form.parts[1].label.rpartition("=")
-    head = _VALUES.sub("", left)
-    letters, has_function = {*_symbols(head)}, _FUNCTION.search(head) is not None
-    has_unknown = not letters.isdisjoint(ascii_lowercase)
-    if len(letters) == 1 and (has_unknown or not (has_function or "|" in head)):
-        return False  # `\log_2 x = 3` says what x is, while `\sin\alpha = \frac12` is what was asked
-    if is_gold:
-        return not _is_curve_or_law(left, value, letters)
-    # `\tan\theta = 5` may be solved for the angle, so that it is not 5.
-    return not (has_function and (has_unknown or "\\theta" in letters))
-
-
-def _is_curve_or_law(left: str, value: str, letters: Set[str]) -> bool:
-    """Whether an equation asks for more than its last side: `x^2 + y^2 = 1`, `F - ma = 0`, `m+n = 2k`.
-
-    Its `letters` are those of its `left` side that name no values.
-    """
-    if not letters.isdisjoint({"x", "y", "\\rho"}) or {"r", "\\theta"} <= letters:
-        return True
-    head = _VALUES.sub("", left)
-    if "{derivative" in head or (letters and value == "0"):
-        return True
-    others = {*_symbols(value)}
-    if not head.strip():  # a sum, an integral, f'(x): its value may have letters, but not the f
-        others.intersection_update(re.findall(r"derivative\d (\w+)", left))
-    return bool(others)
 
 
 _CONGRUENCE = re.compile(
@@ -627,7 +383,7 @@ def _congruence(text: str, leaf: Leaf) -> Form | None:
     if match is None:
         return None
     head, remainders, m = ((part or "").strip() for part in match.groups())
-    if re.search("[a-zA-Z]", head) and not _is_name(head, remainders):
+    if re.search("[a-zA-Z]", head) and not is_name(head, remainders):
         raise Unreadable("a congruence to be solved")
     modulus = _statement(m, leaf)
     return unordered(

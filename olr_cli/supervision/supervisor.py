@@ -11,7 +11,7 @@ tie.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from fractions import Fraction
@@ -158,15 +158,15 @@ class Supervisor:
     def _answers(self, step: Step) -> list[str | None]:
         if step.answers is not None:
             return [None if answer == SENTINEL else answer for answer in step.answers]
-        return [
-            read_answer(
-                response,
-                self._extractor or default_extractor(prompt.data_source),
-                ending(prompt.messages),
-            )
-            for prompt, (start, end) in zip(step.prompts, pairwise(step.starts), strict=True)
-            for response in step.responses[start:end]
-        ]
+        answers: list[str | None] = []
+        for prompt, (start, end) in zip(step.prompts, pairwise(step.starts), strict=True):
+            extractor = self._extractor or default_extractor(prompt.data_source)
+            opened = ending(prompt.messages)  # it may end inside the thinking
+            answers += [
+                read_answer(response, extractor, opened)
+                for response in step.responses[start:end]
+            ]
+        return answers
 
     def _grading(self, step: Step, answers: Sequence[str | None]) -> Grading:
         """The class of every answer, and whether it matches the label and the truth that its prompt has (R7)."""
@@ -212,11 +212,11 @@ class Supervisor:
                 self._verifier.rewards(group, view, label, due)
                 for view, due in enumerate(oracle)
             ]
-        undecided = 0
-        if label.source in ("given", "noisy", "verified"):
-            undecided = sum(
-                group.undecided(text, view) for view, text in enumerate(label.answers) if text
-            )
+        # A majority rewards its class, so that no verdict is open.
+        asked = label.answers if label.source in ("given", "noisy", "verified") else ()
+        undecided = sum(
+            group.undecided(answer, view) for view, answer in enumerate(asked) if answer
+        )
         return Decision(group.record(label, rewards), rewards, oracle, undecided)
 
     def _label(self, group: Group) -> Label:
@@ -281,12 +281,15 @@ def _columns(step: Step, groups: Sequence[Group], decisions: Sequence[Decision])
         answers,
         classes,
         is_correct,
-        rewards=[*chain.from_iterable(chain.from_iterable(one.rewards for one in decisions))],
-        oracle_rewards=[
-            *chain.from_iterable(chain.from_iterable(one.oracle_rewards for one in decisions))
-        ],
+        rewards=_in_a_row(one.rewards for one in decisions),
+        oracle_rewards=_in_a_row(one.oracle_rewards for one in decisions),
         undecided=sum(one.undecided for one in decisions),
     )
+
+
+def _in_a_row(groups: Iterable[Sequence[Sequence[float]]]) -> list[float]:
+    """Return the rewards of all groups, view by view, as a column."""
+    return [*chain.from_iterable(chain.from_iterable(groups))]
 
 
 def make_supervisor(

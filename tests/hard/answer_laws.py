@@ -20,7 +20,8 @@ from olr_cli.answers import EXTRACTORS, Judge, algebra, extract, latex
 from olr_cli.answers.classes import Form
 from olr_cli.answers.matching import matches
 from olr_cli.answers.notation import normal_text, tidy
-from olr_cli.answers.reading import NeedsAlgebra, exact_number, read
+from olr_cli.answers.numbers import exact_number
+from olr_cli.answers.reading import NeedsAlgebra, read
 
 CORPUS = Path(__file__).parents[1] / "fixtures" / "answers"
 
