@@ -23,7 +23,6 @@ from olr_cli.answers.extraction import (
     default_extractor as default_extractor,
     extract as extract,
     find_extractor as find_extractor,
-    found_by as found_by,
     option_letter as option_letter,
     reading_more as reading_more,
     tagged as tagged,
@@ -47,6 +46,7 @@ from olr_cli.answers.judge import (
     shared_judge as shared_judge,
 )
 from olr_cli.answers.numbers import exact_number as exact_number
+from olr_cli.answers.own_extractors import found_by as found_by
 from olr_cli.answers.thinking import (
     ResponseTexts as ResponseTexts,
     is_thinking as is_thinking,
