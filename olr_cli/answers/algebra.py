@@ -77,48 +77,50 @@ def leaf(text: str) -> Form:
 
 
 def _form(parsed: Any) -> Form:
-    if isinstance(parsed, (And, Relational)):
-        return _relation(parsed)
-    if isinstance(parsed, sympy.Tuple):
-        return Form("tuple", parts=tuple(_form(entry) for entry in parsed.args))
-    if isinstance(parsed, sympy.MatrixBase):
-        return Form(
-            "matrix",
-            f"{parsed.rows}x{parsed.cols}",
-            tuple(_form(entry) for entry in parsed.flat()),
-        )
-    if isinstance(parsed, sympy.Set):
-        return _set(evaluate(parsed))
-    if isinstance(parsed, sympy.MatrixExpr):
-        matrix = parsed.doit()
-        if not isinstance(matrix, sympy.MatrixBase):
-            raise Unreadable("a matrix that can't be computed")
-        return _form(matrix)
-    if isinstance(parsed, sympy.Expr):
-        form = _expression(evaluate(parsed))
-        if form.label in ("oo", "-oo") and parsed.free_symbols:
-            raise Contradiction("an infinity beside letters")
-        return form
+    """Return the form of what the parser has read."""
+    match parsed:
+        case And() | Relational():
+            return _relation(parsed)
+        case sympy.Tuple():
+            return Form("tuple", parts=tuple(map(_form, parsed.args)))
+        case sympy.MatrixBase():
+            shape = f"{parsed.rows}x{parsed.cols}"
+            return Form("matrix", shape, tuple(map(_form, parsed.flat())))
+        case sympy.Set():
+            return _set(evaluate(parsed))
+        case sympy.MatrixExpr():
+            matrix = parsed.doit()
+            if not isinstance(matrix, sympy.MatrixBase):
+                raise Unreadable("a matrix that can't be computed")
+            return _form(matrix)
+        case sympy.Expr():
+            form = _expression(evaluate(parsed))
+            if form.label in ("oo", "-oo") and parsed.free_symbols:
+                raise Contradiction("an infinity beside letters")
+            return form
     raise Unreadable(f"a {type(parsed).__name__} is no answer")
 
 
 def _set(value: sympy.Set) -> Form:
-    if value is sympy.S.EmptySet or isinstance(value, sympy.FiniteSet):
-        return unordered([_form(element) for element in value.args])
-    if isinstance(value, sympy.Interval):
-        brackets = ("(" if value.left_open else "[") + (")" if value.right_open else "]")
-        ends = (_form(value.start), _form(value.end))
-        # An open interval is written like an ordered pair, and only the prompt can tell them apart.
-        return (
-            Form("tuple", parts=ends) if brackets == "()" else Form("interval", brackets, ends)
-        )
-    if isinstance(value, sympy.Union):
-        parts = [_form(part) for part in value.args]
-        parts = [
-            Form("interval", "()", part.parts) if part.kind == "tuple" else part
-            for part in parts
-        ]
-        return Form("union", parts=tuple(sorted(parts, key=lambda part: part.key)))
+    """Return the form of a set of numbers."""
+    match value:
+        case sympy.FiniteSet() | sympy.sets.sets.EmptySet():
+            return unordered(map(_form, value.args))
+        case sympy.Interval():
+            brackets = ("(" if value.left_open else "[") + (")" if value.right_open else "]")
+            ends = (_form(value.start), _form(value.end))
+            if brackets == "()":
+                # It is written like an ordered pair, and only the prompt can tell them apart.
+                return Form("tuple", parts=ends)
+            return Form("interval", brackets, ends)
+        case sympy.Union():
+            parts = [_form(part) for part in value.args]
+            # Among others the same pair can only be an interval.
+            intervals = [
+                Form("interval", "()", part.parts) if part.kind == "tuple" else part
+                for part in parts
+            ]
+            return Form("union", parts=tuple(sorted(intervals, key=lambda part: part.key)))
     return Form("other", short(str(value)))
 
 
@@ -152,8 +154,8 @@ def _at_points(value: sympy.Expr) -> Form:
     opaque = _with_names(value)
     bits = _compared_bits(opaque)
     values = [_value_at(opaque, place, bits) for place in range(2)]
-    is_real_elsewhere = any(i for (_, i), _ in values) and not value.has(sympy.I)
-    if is_real_elsewhere:
+    is_complex = any(imaginary for (_, imaginary), _ in values) and not value.has(sympy.I)
+    if is_complex:  # a root or a logarithm of letters, which is real elsewhere
         values = _real_values(opaque, bits) or values
     one, other = map(_rational, values)
     if one is not None and one == other:
@@ -161,7 +163,8 @@ def _at_points(value: sympy.Expr) -> Form:
     label = short(" ".join(f"{r:x},{i:x}@{e}" for (r, i), e in values))
     names = (symbol.name for symbol in opaque.free_symbols)
     guesses = {name for name in names if name.startswith((*_SIGNED_NAMES, "floor "))}
-    if is_real_elsewhere:  # where another expression is not, perhaps
+    if is_complex:
+        # Where another expression is real, perhaps, this one may not be.
         guesses.add(label)
     return Form("value", label).guessed(OF_LETTERS + guess for guess in guesses)
 
@@ -352,31 +355,35 @@ def _evaluated(expression: Any, has_imaginary_unit: bool) -> Any:
         return arguments[0]
     if isinstance(expression, _Signed) and any(argument.free_symbols for argument in arguments):
         return _signed(expression, arguments)
-    if isinstance(expression, sympy.Pow) and (root := _root(*arguments)) is not None:
+    root = _root(*arguments) if isinstance(expression, sympy.Pow) else None
+    if root is not None:
         return root
     value = expression.func(*arguments)
     return value.doit() if isinstance(value, _Bounded) else value
 
 
 def _evaluated_atom(atom: Any, has_imaginary_unit: bool) -> Any:
-    if isinstance(atom, sympy.Float):
-        return sympy.Rational(str(atom)) if atom.is_finite else atom
-    if atom is sympy.EulerGamma:  # what the parser makes of the letter
-        return sympy.Symbol("gamma", positive=True)
-    if not isinstance(atom, sympy.Symbol):
-        return atom
-    is_unit = atom.name == "i" and has_imaginary_unit
-    return sympy.I if is_unit else sympy.Symbol(atom.name, positive=True)
+    match atom:
+        case sympy.Float():
+            return sympy.Rational(str(atom)) if atom.is_finite else atom
+        case sympy.Symbol(name="i") if has_imaginary_unit:
+            return sympy.I
+        case sympy.Symbol():
+            return sympy.Symbol(atom.name, positive=True)
+        case sympy.EulerGamma:  # what the parser makes of the letter
+            return sympy.Symbol("gamma", positive=True)
+    return atom
 
 
 def _root(base: sympy.Expr, exponent: sympy.Expr) -> sympy.Expr | None:
     """Return an odd root of a negative number, which is real, or a square root of letters; None for other powers."""
     if not exponent.is_Rational:
         return None
-    is_odd = exponent.q % 2 and exponent.q > 1
-    if is_odd and base.is_number and base.is_negative:
+    if exponent.q == 2 and base.free_symbols:
+        return _square_root(base, exponent)
+    if exponent.q % 2 and exponent.q > 1 and base.is_number and base.is_negative:
         return (-1) ** exponent.p * (-base) ** exponent
-    return _square_root(base, exponent) if exponent.q == 2 and base.free_symbols else None
+    return None
 
 
 def _square_root(base: sympy.Expr, exponent: sympy.Rational) -> sympy.Expr:
