@@ -12,8 +12,6 @@ from olr_cli.answers.names import names_value
 from olr_cli.answers.units import is_connective
 
 _FILLER = re.compile(r"^(?:there (?:is|are|exists?) )?(?:(?:the|an?) )?|s? exists?$")
-
-
 _MOST_COMPARED = 50
 """Largest number of list elements that are compared pairwise."""
 
@@ -26,11 +24,13 @@ def may_match(gold: Form, answer: Form) -> bool:
     if not gold.is_told_from(answer) or _is_abbreviation(gold, answer):
         return True
     kinds = {gold.kind, answer.kind}
-    if kinds == {"equation", "set"}:  # its solutions, perhaps
+    # The set may be of the solutions.
+    if kinds == {"equation", "set"}:
         return True
     pairs = [(other, answer) for other in gold.others]
     pairs += [(gold, other) for other in answer.others]
-    if kinds != {"equation"}:  # an equal value under another name is not proved wrong
+    # An equal value under another name is not proved wrong.
+    if kinds != {"equation"}:
         pairs.append((_unnamed(gold), _unnamed(answer)))
     return any(compare(*pair) for pair in pairs)
 
@@ -85,16 +85,20 @@ def compare(gold: Form, answer: Form) -> bool | None:
     match gold.kind, answer.kind:
         case ("text", _) | (_, "text"):
             return None
+        # `x \equiv 2 \pmod 5` and 2.
         case ("congruence", _) | (_, "congruence"):
             return _compare_congruences(gold, answer)
+        # `no solution` and `\emptyset`.
         case ("word", "word" | "set") | ("set", "word"):
             return _compare_words(gold, answer)
+        # `x = 1, y = 2` and `(1, 2)`.
         case ("system", _) | (_, "system"):
             return _compare_systems(gold, answer)
         case ("other", _) | (_, "other"):
             return None
         case ("equation", "equation") if not (" = " in gold.label and " = " in answer.label):
             return None  # without the sign its label is that of a text
+        # `(1, 2)` and a matrix of one row or one column.
         case ("tuple" | "interval", "matrix") | ("matrix", "tuple" | "interval"):
             return _compare_parts(
                 _as_matrix(gold, answer.label), _as_matrix(answer, gold.label)
@@ -142,18 +146,22 @@ def _without_names(gold: Form, answer: Form) -> tuple[Form, Form]:
     """Return two forms made comparable: where one has no name for its value, the other's name is dropped."""
     gold, answer = _without_letters(gold, answer)
     match gold.kind, answer.kind:
+        # `f(3) = 5` for `f(2) = 5` is another statement, and is not proved wrong (`may_match`).
         case "assignment", "assignment" if _are_two(gold, answer):
             return gold.parts[0], Form("equation", answer.label)
         case "equation", "assignment":
-            return gold, answer.parts[-1]  # the equation, where the assignment is one
+            # As an equation, where it can be one: `y = 2x` for `y - 2x = 0`.
+            return gold, answer.parts[-1]
         case "assignment", "assignment":
             return gold.parts[0], answer.parts[0]
+        # `x = 5` for 5.
         case _, "assignment":
             return gold, answer.parts[0]
         case "assignment", "equation":
             gold = gold.parts[-1]
         case "assignment", _:
             gold = gold.parts[0]
+    # `m + n = 25` for 25, and 25 for `m + n = 25`.
     if gold.kind != "equation" and names_value(answer, is_gold=False):
         return gold, answer.parts[0]
     if answer.kind != "equation" and names_value(gold, is_gold=True):
@@ -179,12 +187,15 @@ def _are_two(one: Form, other: Form) -> bool:
     if not (a and b):
         return False
     (head, rest), (other_head, other_rest) = a.groups(), b.groups()
-    if head != other_head:  # E(X) is not D(X), but AB may be |AB|
+    # E(X) is not D(X), but AB may be |AB|.
+    if head != other_head:
         is_call = rest[0] == other_rest[0] == "("
         return is_call and head.casefold() != other_head.casefold()
-    if "angle" in head:  # angle A may be angle BAC
+    # Angle A may be angle BAC.
+    if "angle" in head:
         return rest != other_rest and len(rest) == len(other_rest)
-    is_turned = rest.strip("_|]").isalpha() and sorted(rest) == sorted(other_rest)  # AB and BA
+    # AB is BA.
+    is_turned = rest.strip("_|]").isalpha() and sorted(rest) == sorted(other_rest)
     return rest != other_rest and not is_turned
 
 
@@ -214,7 +225,10 @@ def _compare_words(gold: Form, answer: Form) -> bool:
     """Compare words by meaning: `no solution` is the empty set, and an adjective may have its noun."""
     expected, said = (_FILLER.sub("", form.label).removesuffix("s") for form in (gold, answer))
     if gold.kind != answer.kind:
-        return not (gold.parts or answer.parts) and f"{expected}{said}".startswith("no ")
+        # A word and a set: the label of a set is empty.
+        is_empty = not (gold.parts or answer.parts)
+        return is_empty and f"{expected}{said}".startswith("no ")
+    # `isosceles triangle` for `isosceles`.
     adjective, _, noun = said.partition(" ")
     has_noun = noun.isalpha() and len(adjective) > 2 and not is_connective(noun)
     return expected == said or (has_noun and expected == adjective.removesuffix("s"))
@@ -243,9 +257,9 @@ def _as_matrix(form: Form, shape: str) -> Form:
     ]
     label = f"{len(rows)}x{len(rows[0])}"
     entries = tuple(entry for row in rows for entry in row)
-    return Form(
-        "matrix", shape if shape == f"1x{len(rows)}" == f"1x{len(entries)}" else label, entries
-    )
+    # Of numbers it is a column, unless the other matrix is a row of as many.
+    is_row = shape == f"1x{len(rows)}" == f"1x{len(entries)}"
+    return Form("matrix", shape if is_row else label, entries)
 
 
 def _compare_systems(gold: Form, answer: Form) -> bool | None:
@@ -254,12 +268,15 @@ def _compare_systems(gold: Form, answer: Form) -> bool | None:
         return _compare_by_name(gold, answer)
     system, other = (gold, answer) if gold.kind == "system" else (answer, gold)
     alone = list(other.parts) if other.kind == "set" else [other]
-    values = [part.parts[0] for part in system.parts]
+    # `x_1 = 2, y_1 = 1; x_2 = 3, y_2 = 4` and a set of pairs.
     if other.kind == "set" and {part.kind for part in alone} <= {"tuple", "system"}:
         values = _solutions(system)
+    else:
+        values = [part.parts[0] for part in system.parts]
     distinct = list({value.key: value for value in values}.values())
-    sides = (distinct, alone) if system is gold else (alone, distinct)
-    return _compare_unordered(*sides)
+    if system is gold:
+        return _compare_unordered(distinct, alone)
+    return _compare_unordered(alone, distinct)
 
 
 def _compare_by_name(gold: Form, answer: Form) -> bool | None:
@@ -270,6 +287,7 @@ def _compare_by_name(gold: Form, answer: Form) -> bool | None:
     verdict = _compare_ordered(gold.parts, answer.parts)
     if verdict:
         return True
+    # A pair may be in the order of the names, in which the values are not written.
     by_name = (_in_order_of_names(form) for form in (gold, answer))
     return None if _compare_ordered(*by_name) else verdict
 
@@ -297,9 +315,10 @@ def _compare_ordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | Non
 
 
 def _compare_unordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | None:
-    """Every element needs a partner of its own."""
+    """Compare lists in any order: every element needs a partner of its own."""
     if len(gold) != len(answer):
         return False
+    # Nearly all elements have a partner of their class, which is found without comparing.
     keys = {form.key for form in gold} & {form.key for form in answer}
     rest, others = (
         [form for form in forms if form.key not in keys] for forms in (gold, answer)

@@ -48,19 +48,11 @@ def _is_computed(form: Form) -> bool:
 _DECIMAL_COMMA = re.compile(  # and none of thousands, as in 1,234
     r"(?<![\d.,])(?![1-9]\d{0,2}(?:,\d{3})+(?![\d,]))(?:\d{1,3}(?:[. ]\d{3})+|\d+),\d+(?![\d.,])"
 )
-
-
 _LIST = re.compile(r"[(\[]|\\\{")
-
-
 _STYLE = re.compile(
     r"\\(?:bm|boldsymbol|math(?:bf|cal|scr|frak)|hat|vec|bar|tilde)(?![a-zA-Z])|(?<![\dA-Z\\])(?<![a-z])[a-zA-Z]\d"
 )
-
-
 _SCRIPT = re.compile(r"\\math(?:cal|scr|frak)(?![a-z])")
-
-
 _ORDINALS = (
     "first",
     "second",
@@ -73,8 +65,6 @@ _ORDINALS = (
     "ninth",
     "tenth",
 )
-
-
 _COUNTS = {
     **{ordinal: str(place) for place, ordinal in enumerate(_ORDINALS, 1)},
     **{
@@ -86,8 +76,6 @@ _COUNTS = {
         "a dozen": "12",
     },
 }
-
-
 _OTHERWISE: dict[re.Pattern[str], str | Callable[[re.Match[str]], str]] = {
     re.compile(r"\[([^\[\]]*,[^\[\]]*)\]"): r"\1",
     re.compile(r"^([01]?\d|2[0-3]):([0-5]\d)$", re.ASCII): _in_halves,
@@ -101,11 +89,7 @@ _OTHERWISE: dict[re.Pattern[str], str | Callable[[re.Match[str]], str]] = {
 
 
 _SEVERAL = "hours? hrs? h minutes? mins? seconds? secs? days? weeks? months? years? feet ft inch(?:es)? pounds? lbs?"
-
-
 _MEASURE = rf"(?:\\text\{{\s*(?:{_SEVERAL.replace(' ', '|')})\s*\}}|(?:{_SEVERAL.replace(' ', '|')})\b|\^\s*\\circ)"
-
-
 _UNSURE = re.compile(
     rf"\d\s*{_MEASURE}\s*,?\s*(?:\\text\{{\s*and\s*\}}|and\b)?\s*\d+(?:\.\d+)?\s*(?:{_MEASURE}|'|\^\{{?\\prime)"
     r"|[一二三四五六七八九十百千零两]"  # numerals that are words

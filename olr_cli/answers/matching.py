@@ -33,8 +33,6 @@ _ROUNDING = Fraction(1, 100)
 """Relative difference of numbers that a lenient grader may call equal."""
 
 _SIGN = re.compile(r"\\*%")
-
-
 PLAIN_NUMBER = "^(?:0|[1-9][0-9]{0,14})$"
 """A pattern: two answers of this form match if their texts are equal, and for no other reason (R7)."""
 
@@ -66,21 +64,24 @@ def decide(
     Raises:
         NeedsAlgebra: `leaf` has none, and the texts can't be told apart without it.
     """
-    if kind == "key":
-        return read(text, leaf).key
-    if kind == "reason":
-        return reason(text, answer, leaf)
-    if kind == "may match":
-        if proof is no_proof:
+    match kind:
+        case "key":
+            return read(text, leaf).key
+        case "reason":
+            return reason(text, answer, leaf)
+        case "may match" if proof is no_proof:
             raise NeedsAlgebra
-        # Lenient on purpose: frozen noise (R4) must not write a label into the file that some grader calls right.
-        ways = ((text, answer), (answer, text))
-        return any(
-            matches(*way, leaf, proof, _ROUNDING) or math_verify_proof(*way) for way in ways
-        )
+        case "may match":
+            # Lenient on purpose: frozen noise (R4) must not write a label into the file that some grader calls right.
+            ways = ((text, answer), (answer, text))
+            return any(
+                matches(*way, leaf, proof, _ROUNDING) or math_verify_proof(*way) for way in ways
+            )
     verdict = matches(text, answer, leaf, proof, Fraction(tolerance or 0))
-    if verdict or not in_percent or "%" in text or "%" not in (said := tidy(answer)):
+    said = tidy(answer) if in_percent and "%" not in text else ""
+    if verdict or "%" not in said:
         return verdict
+    # 30 is met by `30\%`, and (10, 40) by `(10\%, 40\%)`.
     return matches(text, _SIGN.sub("", said), leaf, proof, Fraction(tolerance or 0)) or verdict
 
 

@@ -10,40 +10,22 @@ from olr_cli.answers.classes import Form
 from olr_cli.answers.units import word
 
 CONSTANTS = ("e", "i")
-
-
 _SYMBOL = (
     r"(?:\\(?:vec|hat|bar|tilde|overline|overrightarrow)\s*\{?\s*[a-zA-Z]+\s*\}?|\\(?!text|frac|sqrt)[a-zA-Z]+"
     r"|[a-zA-Z])(?:\s*_\s*(?:\w|\{(?:[^{}]|\{[^{}]*\})*\}))?(?:\s*\^\s*\*)?"
 )
-
-
 _ANY_SYMBOL = re.compile(rf"\\text\{{[^{{}}]*\}}|\\(?:frac|sqrt)|{_SYMBOL}")
-
-
 _CALLED = rf"{_SYMBOL}(?:\s*\([^()]*\))?"
-
-
 _NAME = re.compile(
     rf"(?P<symbol>{_SYMBOL})|(?P<call>{_SYMBOL}(?:\s*\^\s*\{{\s*-1\s*\}})?\s*\([^()]*\))|\(\s*{_CALLED}(?:\s*,\s*{_CALLED})*\s*\)"
     r"|\\text\{(?!derivative)[^{}]*\}(?:\s*\([^()]*\))?|[A-Z]{2,4}|\|\s*[A-Z]{1,3}\s*\||\[\s*[A-Z]{3,}\s*\]|\\triangle\s*[A-Z]{3}"
 )
-
-
 _NO_NAMES = frozenset({"\\pi", "\\infty", *CONSTANTS})
-
-
 FUNCTION = re.compile(
     r"\\(?:a|arc)?(?:sin|cos|tan|cot|sec|csc|log|ln|lg|exp|det|max|min|gcd|lcm|lim|sum|prod|int|binom)"
 )
-
-
 _COMMAND = re.compile(rf"\\(?:frac|sqrt|cdot|times|text|circ)|{FUNCTION.pattern}")
-
-
 _INDEX = r"(?:\s*_\s*(?:\w|\{[^{}]*\}))?"
-
-
 _VALUES = re.compile(  # limits, sums and integrals, |z|, f(2), f'(2), f(x)_{max}
     r"\\(?:lim|sum|prod|int)(?![a-zA-Z]).*|\|\s*[a-wz]\s*\|"
     rf"|(?:\\text\{{[^{{}}]*\}}|(?<![a-zA-Z\\])[a-wzA-Z]){_INDEX}\s*\((?:[^()]|\([^()]*\))*\){_INDEX}"
@@ -53,15 +35,18 @@ _VALUES = re.compile(  # limits, sums and integrals, |z|, f(2), f'(2), f(x)_{max
 def is_name(head: str, value: str) -> bool:
     """Whether `head = value` only names a value: `head` is the name of a quantity that `value` does not contain."""
     match = _NAME.fullmatch(head)
-    function = head.replace("\\text{", "\\") if "(" in head else head  # \mathrm{ln}(x)
+    # `\mathrm{ln}(x)` is no name of a value.
+    function = head.replace("\\text{", "\\") if "(" in head else head
     if match is None or head in _NO_NAMES or FUNCTION.match(function):
         return False
+    name = head.replace(" ", "")
     if match["symbol"]:
-        return head.replace(" ", "") not in {
-            symbol.replace(" ", "") for symbol in _ANY_SYMBOL.findall(value)
-        }
-    is_word = len(word(head) or "") > 1 and len(word(value) or "") > 1
-    return not is_word and head.replace(" ", "") not in value.replace(" ", "")
+        # `x = 2x - 3` is to be solved.
+        others = {symbol.replace(" ", "") for symbol in _ANY_SYMBOL.findall(value)}
+        return name not in others
+    # `Alice = Bob` names none of the two.
+    are_words = len(word(head) or "") > 1 and len(word(value) or "") > 1
+    return not are_words and name not in value.replace(" ", "")
 
 
 def symbols(text: str) -> list[str]:

@@ -6,33 +6,19 @@ import re
 from fractions import Fraction
 
 _DIGITS = r"(?:[1-9]\d{0,2}(?:[, ]\d{3})+(?!\d)|\d++)"
-
-
 _EXPONENT = r"(?:[eE][+-]?\d+|\s*\\(?:times|cdot)\s*10\s*\^\s*(?:\{\s*[+-]?\d+\s*\}|[+-]?\d+))"
-
-
 _MAGNITUDE = rf"(?:{_DIGITS}(?:\.\d*)?|\.\d+){_EXPONENT}?"
-
-
 _DECIMAL = rf"[+-]?\s*{_MAGNITUDE}"
-
-
 _NUMBER = re.compile(
     r"([+-]?)\s*(?:(?P<whole>\d+)\s*(?=\\frac|(?<=\s)\d+/\d))?"
     rf"(?:\\frac\s*\{{\s*(?P<top>{_DECIMAL})\s*\}}\s*\{{\s*(?P<bottom>{_DECIMAL})\s*\}}"
     rf"|(?P<p>{_MAGNITUDE})(?:\s*/\s*(?P<q>{_DECIMAL}))?)",
     re.ASCII,
 )
-
-
 _REPEATING = re.compile(
     r"([+-]?)\s*(\d+)\.(\d*)\s*\\(?:overline|bar|dot)\s*(?:\{(\d+)\}|(\d))", re.ASCII
 )
-
-
 _LARGEST_EXPONENT = 4000
-
-
 _SCALES = {
     "hundred": 2,
     "thousand": 3,
@@ -42,11 +28,7 @@ _SCALES = {
     "billion": 9,
     "trillion": 12,
 }
-
-
 _SCALED = re.compile(rf"(.*[\d}}])\s*(?:\\text\{{\s*)?({'|'.join(_SCALES)})s?\s*\}}?")
-
-
 _WRAPPED = re.compile(r"\{([^{}]*)\}")
 
 

@@ -75,18 +75,20 @@ def other_readings(gold: str, answer: str, said: str) -> Iterator[tuple[str, str
 def _derivatives(gold: str, answer: str) -> Iterator[tuple[str, str]]:
     r"""Derivatives by whatever they are taken: x'(t) and \dot{x} are the same."""
     if "{derivative" in gold and "{derivative" in answer:
-        both = " by " in gold and " by " in answer
-        texts = [text if both else _BY.sub(r"\1", text) for text in (gold, answer)]
-        yield _FUNCTION_OF_TIME.sub("", texts[0]), _FUNCTION_OF_TIME.sub("", texts[1])
+        # What they are taken by counts only where both say it.
+        if not (" by " in gold and " by " in answer):
+            gold, answer = _BY.sub(r"\1", gold), _BY.sub(r"\1", answer)
+        yield _FUNCTION_OF_TIME.sub("", gold), _FUNCTION_OF_TIME.sub("", answer)
 
 
 def _products_and_units(gold: str, answer: str) -> Iterator[tuple[str, str]]:
     r"""A word as a product, `mg`; units in plain letters, `5 m/s` beside `5\text{ m/s}`; an engineer's `j`."""
+    # `mg`, which is read as a word, beside `m \cdot g`.
     if gold.isalpha() != answer.isalpha():
-        one, other = (
-            r" \cdot ".join(text) if text.isalpha() else text for text in (gold, answer)
-        )
-        yield one, other
+        if gold.isalpha():
+            yield r" \cdot ".join(gold), answer
+        else:
+            yield gold, r" \cdot ".join(answer)
     if bool(split_unit(gold)[1]) != bool(split_unit(answer)[1]):
         yield _PLAIN_UNIT.sub(r"\\text{\1}", gold), _PLAIN_UNIT.sub(r"\\text{\1}", answer)
     if "i" in gold and "j" in answer and "i" not in answer:
@@ -103,10 +105,13 @@ def _points(gold: str, answer: str) -> Iterator[tuple[str, str]]:
 
 def _commas_and_bases(gold: str, answer: str) -> Iterator[tuple[str, str]]:
     """Decimal commas as points, and the digits alone of a gold that names its base."""
+    # `0,5` for 0.5; where the gold has commas too, only semicolons keep numbers apart.
     if "." in gold and (";" in answer or "," not in gold):
         yield gold, with_points(answer)
+    # A gold of `0,25` is no pair of numbers.
     if ";" in gold or re.fullmatch(r"-?0,\d\d+", gold):
         yield with_points(gold), answer
+    # 52 for `52_8`.
     if (digits := _BASED.fullmatch(gold)) and "_" not in answer:
         yield digits[1], answer
 

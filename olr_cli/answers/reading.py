@@ -136,26 +136,27 @@ def _guesses(text: str) -> Iterator[str]:
 
 
 def _simple(text: str) -> Form | None:
-    """The form of a text that needs neither algebra nor to be taken apart."""
+    """Return the form of a text that needs neither algebra nor to be taken apart; None for any other."""
     value = exact_number(text)
     if value is not None:
         return number(value)
     if text.endswith("%"):
         value = exact_number(text[:-1].rstrip("\\ "))
         return None if value is None else Form("percent", parts=(number(value),))
-    if _DASHED.fullmatch(text):  # a date, a score, a range: hardly a difference
+    # A date, a score, a range, `3-1`: hardly a difference.
+    if _DASHED.fullmatch(text):
         return Form("word", re.sub(r"\s", "", text)).guessed(["parts"])
-    if (infinity := _INFINITIES.get(word(text) or text)) is not None:
+    infinity = _INFINITIES.get(word(text) or text)
+    if infinity is not None:
         return Form("value", infinity)
+    # `Tuesday`, `5 pm`, `52_8`; `red and blue` may be a list.
     for kind, recognized in _SPELLED.items():
         label = recognized(text)
         if label is not None and label not in CONSTANTS:
-            return Form(kind, label).guessed(
-                [OF_LETTERS + label] if _AMONG.search(label) else []
-            )
-    body, unit = split_unit(
-        text
-    )  # a number with a unit may have commas of its own: `15,000 kg`
+            guesses = [OF_LETTERS + label] if _AMONG.search(label) else []
+            return Form(kind, label).guessed(guesses)
+    # A number with a unit may have commas of its own: `15,000 kg`.
+    body, unit = split_unit(text)
     value = exact_number(body) if unit else None
     return None if value is None else Form("quantity", unit, (number(value),))
 
@@ -175,8 +176,6 @@ _INFINITIES = {
     "-\\infty": "-oo",
     "- \\infty": "-oo",
 }
-
-
 _TOKEN = re.compile(
     r"(?P<separator>\\text\{\s*,?\s*(?:and|or)\s*,?\s*\}|(?<![a-zA-Z\\])(?:and|or)(?![a-zA-Z])"
     r"|\\(?:lor|vee|land|wedge)(?![a-zA-Z])|[,;])|(?P<ratio>:)"
@@ -216,34 +215,44 @@ def _elements(text: str) -> list[str]:
 
 
 def _alternatives(text: str) -> list[str]:
-    """A text for the upper and one for the lower signs; `text` alone if it has no `±`."""
+    r"""Return a text for the upper and one for the lower signs of `\pm`; the text alone if it has none."""
     signs = len(_ALTERNATIVE.findall(text))
-    if not signs:
-        return [text]
-    if text.startswith("(") and text.endswith(")"):
-        entries = _split(text[1:-1], "separator")
-        if entries is not None and len(entries) > 1:  # each entry has signs of its own
+    # The elements of a set have signs of their own, and are read one by one.
+    is_set = "\\{" in text or text.startswith("{")
+    if text.startswith("(") and text.endswith(")") and signs:
+        entries = _split(text[1:-1], "separator") or []
+        # `(\pm 1, \pm 2)` is four pairs: each entry has signs of its own.
+        if len(entries) > 1:
             if signs > _MOST_SIGNS:
                 raise Unreadable("a tuple of too many alternatives")
-            return [
-                f"({', '.join(chosen)})" for chosen in product(*map(_alternatives, entries))
-            ]
-    if "\\{" in text or text.startswith("{"):
-        return [text]  # the elements of a set have signs of their own
+            tuples = product(*map(_alternatives, entries))
+            return [f"({', '.join(chosen)})" for chosen in tuples]
+    if is_set or not signs:
+        return [text]
     return [text.replace("\\pm", a).replace("\\mp", b) for a, b in ("+-", "-+")]
 
 
 def _joined(text: str, elements: Sequence[str], forms: Sequence[Form]) -> Form:
-    """The form of a list; of statements joined by `or`, one that says so: they are no two solutions."""
-    for element in elements:  # the r of `\lor r` is no part of the sign
-        text = re.sub(rf"(?<![a-zA-Z\\]){re.escape(element)}(?![a-zA-Z])", "", text, count=1)
-    kinds, names = {form.kind for form in forms}, {form.label for form in forms}
-    are_statements = kinds & {"equation", "other"} or (
-        kinds == {"assignment"} and len(names) == len(forms)
-    )
-    if _EITHER.search(text) and (are_statements or (kinds == {"word"} and _LOGIC.search(text))):
-        return Form("other", short(f"or {' '.join(sorted(form.key for form in forms))}"))
+    """Return the form of a list; of statements joined by `or`, one that says so: they are no two solutions."""
+    joints = text
+    for element in elements:
+        # Once, and whole: the r of `\lor r` is no part of the sign.
+        whole = rf"(?<![a-zA-Z\\]){re.escape(element)}(?![a-zA-Z])"
+        joints = re.sub(whole, "", joints, count=1)
+    if _EITHER.search(joints) and _are_statements(forms, joints):
+        keys = sorted(form.key for form in forms)
+        return Form("other", short(f"or {' '.join(keys)}"))
     return _list(forms)
+
+
+def _are_statements(forms: Sequence[Form], joints: str) -> bool:
+    r"""Whether forms are statements of which one holds: `x > 1 or x < 0`, `a = 1 or b = 2`, `p \lor q`."""
+    kinds = {form.kind for form in forms}
+    if kinds == {"word"}:
+        return _LOGIC.search(joints) is not None
+    if kinds == {"assignment"}:
+        return len({form.label for form in forms}) == len(forms)
+    return not kinds.isdisjoint(("equation", "other"))
 
 
 _EITHER = re.compile(r"(?<![a-zA-Z\\])or(?![a-zA-Z])|\\(?:lor|vee)(?![a-zA-Z])")
@@ -255,14 +264,17 @@ def _list(forms: Sequence[Form]) -> Form:
     if not forms:
         raise Unreadable("a list of nothing")
     names = _names(forms)
+    # `p = 5, q = 2`, and `3 apples, 2 pears`.
     if len(names) == len(forms) > 1:
         return Form("system", parts=tuple(forms))
     are_assignments = all(form.kind == "assignment" for form in forms)
-    if len(names) > 1 and are_assignments:  # p=5, q=2; p=7, q=2
+    # `p = 5, q = 2; p = 7, q = 2`.
+    if are_assignments and len(names) > 1:
         starts = range(0, len(forms), len(names))
         solutions = [tuple(forms[start : start + len(names)]) for start in starts]
         if all(len(_names(solution)) == len(names) for solution in solutions):
             return unordered(Form("system", parts=solution) for solution in solutions)
+    # `x = 1 or x = 2` is 1 and 2.
     return unordered(form.parts[0] if form.kind == "assignment" else form for form in forms)
 
 
@@ -290,21 +302,24 @@ def _choice(text: str, leaf: Leaf) -> Form | None:
 
 def _relation(text: str, leaf: Leaf) -> Form | None:
     """Read an assignment, an equation, an inequality or membership; None if a text is none of these."""
+    # Inequalities are read whole: `1 < x \le 2`.
     if (_split(text, "order") or [text]) != [text]:
         return leaf(text)
     sides = [side for side in _split(text, "relation") or [text] if side]
     if len(sides) < 2:
         return None
     is_member = re.search(r"\\in(?![a-zA-Z])", text) is not None
-    if not is_member and (
-        _OPTIONS_CHAINED.fullmatch(" = ".join(sides)) or _contradict(sides, leaf)
-    ):
+    # `A = B` of two options, and `2 = 3`.
+    are_options = _OPTIONS_CHAINED.fullmatch(" = ".join(sides))
+    if not is_member and (are_options or _contradict(sides, leaf)):
         raise Contradiction("two values")
-    if len(sides) == 2 and exact_number(sides[0]) is not None:  # 3 = x
+    # `3 = x`.
+    if len(sides) == 2 and exact_number(sides[0]) is not None:
         sides.reverse()
     head, value = sides[0], sides[-1]
     if is_name(head, value):
         return _assignment(head, value, leaf, is_equation=not is_member)
+    # A set without a name for its element is left to computer algebra.
     return None if is_member else _equation(text, sides, leaf)
 
 
@@ -325,8 +340,6 @@ def _equation(text: str, sides: Sequence[str], leaf: Leaf) -> Form:
 
 
 _NOT_SOLVED = re.compile(rf"[|^]|derivative|{FUNCTION.pattern}")
-
-
 _OPTIONS_CHAINED = re.compile(
     r"(?i:(?!.*(?:answer|option|choice)))(?:(?:[A-J]|\\text\{[^{}]*\}) = )+[A-J]"
 )
@@ -336,6 +349,7 @@ def _contradict(sides: Sequence[str], leaf: Leaf) -> bool:
     """Whether two sides of an equation are different numbers, none of them the other's rounding."""
     texts = [side for side in sides if not re.search(r"[a-zA-Z_]", _COMMANDS.sub("", side))]
     spelled = [exact_number(text) for text in texts]
+    # One number, however it is spelled: most of what is asked here, and without algebra.
     if len(texts) < 2 or (None not in spelled and len({*spelled}) == 1):
         return False
     numbers = []
@@ -369,8 +383,6 @@ def _assignment(head: str, value: str, leaf: Leaf, *, is_equation: bool) -> Form
 
 
 _LETTERS = re.compile("[a-zA-Z]{2,}|[a-zA-Z](?: [a-zA-Z]+)+")
-
-
 _CONGRUENCE = re.compile(
     r"(?:(?P<head>[^=]*?)(?:\\equiv(?![a-zA-Z])|=))?(?P<remainders>[^=]*?)\(?\s*\\bmod\s*"
     r"(?P<modulus>\{(?:[^{}]|\{[^{}]*\})*\}|[\w\\^ ]+)\s*\)?"
@@ -405,19 +417,20 @@ _ROWS = ("tuple", "interval")
 
 
 def _transposed(text: str, leaf: Leaf) -> Form | None:
-    """A matrix by its columns, and a row in brackets as a column."""
+    """Read a matrix by its columns, and a row in brackets as a column; None if a text is not transposed."""
     body = text.removesuffix("_{transposed}")
     if body == text or not body.endswith((")", "]", "matrix}", "array}")):
         return None
     form = _statement(body, leaf)
-    rows, columns = (
-        map(int, form.label.split("x")) if form.kind == "matrix" else (1, len(form.parts))
-    )
-    if form.kind not in ("matrix", *_ROWS) or any(part.kind in _ROWS for part in form.parts):
+    if form.kind == "matrix":
+        rows, columns = map(int, form.label.split("x"))
+    else:
+        rows, columns = 1, len(form.parts)
+    is_nested = any(part.kind in _ROWS for part in form.parts)
+    if is_nested or form.kind not in ("matrix", *_ROWS):
         return None
-    entries = tuple(
-        form.parts[row * columns + column] for column in range(columns) for row in range(rows)
-    )
+    places = (row * columns + column for column in range(columns) for row in range(rows))
+    entries = tuple(form.parts[place] for place in places)
     return Form("matrix", f"{columns}x{rows}", entries)
 
 
@@ -432,17 +445,19 @@ def _group(text: str, leaf: Leaf) -> Form | None:
         return None
     inner, brackets = match[2].strip(), match[1][-1] + match[3][-1]
     items = _split(inner, "separator")
-    if items and brackets == "{}":
-        return _set(inner, leaf, may_nest=match[1] == "{")
-    if not items or "" in items:
+    # `(a) + (b)`, whose outer brackets are no pair.
+    if not items:
         return None
-    is_alone = len(items) == 1 or (brackets == "()" and _LOGIC.search(inner))
-    if is_alone:
+    if brackets == "{}":
+        return _set(inner, leaf, may_nest=match[1] == "{")
+    if "" in items:
+        return None
+    # `(5)` and `(p \lor q)` are what is in them; `[5]` is for computer algebra.
+    if len(items) == 1 or (brackets == "()" and _LOGIC.search(inner)):
         return _statement(inner, leaf) if brackets == "()" else None
     parts = tuple(_statement(item, leaf) for item in items)
-    if len(parts) == 2 and brackets != "()":
-        return Form("interval", brackets, parts)
-    return Form("tuple", parts=parts)
+    is_interval = len(parts) == 2 and brackets != "()"
+    return Form("interval", brackets, parts) if is_interval else Form("tuple", parts=parts)
 
 
 def _set(inner: str, leaf: Leaf, *, may_nest: bool) -> Form:

@@ -81,15 +81,19 @@ _WORD = re.compile(
 
 def split_unit(text: str) -> tuple[str, str]:
     """Split a tidied text into its body and its unit in one spelling; "" if it has none."""
+    # `\$5` and `-€3`.
     for sign, money in _MONEY.items():
         if text.startswith((sign, f"-{sign}")):
             return text.replace(sign, "", 1).strip(), money
+    # `5\text{ cm}` and `90^\circ`.
     if styled := _styled_unit(text):
         return styled
+    # `60 \frac{\text{mi}}{\text{h}}`.
     if fraction := _FRACTION.fullmatch(text):
         unit = _unit(_TEXT.sub(r"\1", f"({fraction[2]})/({fraction[3]})"), shortest=1)
         if unit and COUNTED not in unit:
             return fraction[1].rstrip(), unit
+    # `5 cm`.
     if plain := _PLAIN.search(text):
         body = text[: plain.start()].rstrip()
         # 6m is a product more often than a length, and 2600g is not.
@@ -115,8 +119,10 @@ def _styled_unit(text: str) -> tuple[str, str] | None:
 
 
 def _in_plain_letters(factor: re.Match[str]) -> str:
-    styled = f"°{factor['scale'] or ''}" if factor["styled"] is None else factor["styled"]
-    return f"{'/' if factor['joint'] == '/' else ' '}{styled}{'^' if factor['power'] else ''}{factor['power'] or ''}"
+    """Return a styled factor or a degree sign as it is in plain letters: ` m^2`, `/s`, ` °C`."""
+    joint = "/" if factor["joint"] == "/" else " "
+    unit = f"°{factor['scale'] or ''}" if factor["styled"] is None else factor["styled"]
+    return f"{joint}{unit}^{factor['power']}" if factor["power"] else joint + unit
 
 
 def _unit(text: str, shortest: int = 0) -> str:
@@ -131,10 +137,13 @@ def _unit(text: str, shortest: int = 0) -> str:
     sign = dimensions = 1
     for match in _WORD.finditer(text):
         written = match["word"]
+        # `m/s` and `miles per hour`.
         if match["over"] or written == "per":
             sign = -1
+        # `square feet`.
         elif written in _DIMENSIONS:
             dimensions = _DIMENSIONS[written]
+        # `feet squared`.
         elif written in _POWERS and powers:
             powers[[*powers][-1]] *= _POWERS[written]
         elif written:
@@ -166,17 +175,19 @@ def is_connective(word: str) -> bool:
 
 
 def _name(word: str, *, is_plain: bool) -> str:
-    """The one name of a unit; "" if the word is none."""
+    """Return the one name of a unit; "" if the word is none."""
     lower = word.lower()
     if is_connective(lower):
         return ""
     singular = lower[:-1] if lower.endswith("s") and len(lower) > 2 else lower
-    for name in (word, lower, singular) if len(word) > 1 else (word,):
+    # A letter alone keeps its case: m is no M.
+    names = (word, lower, singular) if len(word) > 1 else (word,)
+    for name in names:
         if name in _UNITS:
             return _UNITS[name]
-    return (
-        f"{COUNTED}{singular}" if len(word) > (3 if is_plain else 2) and word.isascii() else ""
-    )
+    # A noun counts things; short words are rather symbols.
+    shortest = 4 if is_plain else 3
+    return f"{COUNTED}{singular}" if len(word) >= shortest and word.isascii() else ""
 
 
 _ONES, _TENS = (
