@@ -154,13 +154,16 @@ def _at_points(value: sympy.Expr) -> Form:
     opaque = _with_names(value)
     bits = _compared_bits(opaque)
     values = [_value_at(opaque, place, bits) for place in range(2)]
+    # `\sqrt{x - 2}` is imaginary at one point and real at another.
     is_complex = any(imaginary for (_, imaginary), _ in values) and not value.has(sympy.I)
-    if is_complex:  # a root or a logarithm of letters, which is real elsewhere
+    if is_complex:
         values = _real_values(opaque, bits) or values
+    # `(1 + \sqrt2)(1 - \sqrt2)` is -1, and `\sin^2 x + \cos^2 x` is 1.
     one, other = map(_rational, values)
     if one is not None and one == other:
         return number(one)
     label = short(" ".join(f"{r:x},{i:x}@{e}" for (r, i), e in values))
+    # A symbol that stands for `|x|` or a floor has some value, not the one that it would have.
     names = (symbol.name for symbol in opaque.free_symbols)
     guesses = {name for name in names if name.startswith((*_SIGNED_NAMES, "floor "))}
     if is_complex:
@@ -355,6 +358,7 @@ def _evaluated(expression: Any, has_imaginary_unit: bool) -> Any:
         return arguments[0]
     if isinstance(expression, _Signed) and any(argument.free_symbols for argument in arguments):
         return _signed(expression, arguments)
+    # sympy takes complex odd roots of negative numbers, and letters for positive.
     root = _root(*arguments) if isinstance(expression, sympy.Pow) else None
     if root is not None:
         return root

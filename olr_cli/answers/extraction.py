@@ -200,8 +200,10 @@ def last_answer(response: str) -> str | None:
     after the last "Answer:" or "answer is"; the last code block, if it is one line. All before a base model runs on.
     """
     response = _own_turn(response)
+    # `\fbox{7}` is a box to the eye.
     if (box := boxed(response.replace("\\fbox", "\\boxed"))) is not None:
         return box
+    # Within a tag another mark may stand, as in `<answer>The answer is 7.</answer>`.
     if (within := tagged(response, "answer")) is not None:
         return last_answer(within) or within
     if (line := _after_hashes(response)) is not None:
@@ -210,6 +212,7 @@ def last_answer(response: str) -> str | None:
         below = response[headings[-1].end() :].strip()
         return last_answer(below) or below.partition("\n")[0].strip(" *`$") or None
     text = _closing_claim(response).strip(" *`")
+    # The end of a displayed formula that begins before the claim.
     is_math = "\\[" in text or "\\(" in text
     return (text if is_math else re.sub(r"\s*\\[\])]$", "", text)) or None
 

@@ -77,12 +77,13 @@ def decide(
             return any(
                 matches(*way, leaf, proof, _ROUNDING) or math_verify_proof(*way) for way in ways
             )
-    verdict = matches(text, answer, leaf, proof, Fraction(tolerance or 0))
+    relative = Fraction(tolerance or 0)
+    verdict = matches(text, answer, leaf, proof, relative)
     said = tidy(answer) if in_percent and "%" not in text else ""
     if verdict or "%" not in said:
         return verdict
     # 30 is met by `30\%`, and (10, 40) by `(10\%, 40\%)`.
-    return matches(text, _SIGN.sub("", said), leaf, proof, Fraction(tolerance or 0)) or verdict
+    return matches(text, _SIGN.sub("", said), leaf, proof, relative) or verdict
 
 
 class _Side(NamedTuple):
@@ -147,6 +148,7 @@ def _match_otherwise(gold: _Side, answer: _Side, leaf: Leaf) -> bool:
 def reason(gold: str, answer: str, leaf: Leaf = no_algebra) -> str:
     """Return why `matches` gives no verdict: the name of a `Verdict`."""
     text = tidy(gold)
+    # `3,14` may be a decimal or two numbers; in `x_{1,2}` the comma is no point.
     if with_points(text) != text and "_" not in text:
         return "TWO_READINGS"
     expected, said = read(gold, leaf), read(answer, leaf)
@@ -177,6 +179,7 @@ def _sides(answer: str, leaf: Leaf) -> list[str]:
 def _differ_by_a_constant(gold: str, answer: str, leaf: Leaf) -> bool:
     """Whether two antiderivatives, with their constants, are of one family; of letters in bars both signs are right."""
     one, other = (ADDED_CONSTANT.sub("", VALUE.sub("", text)) for text in (gold, answer))
+    # Without its constant, an antiderivative is one among many.
     if one == VALUE.sub("", gold) or other == VALUE.sub("", answer):
         return False
     difference = read_tidied(re.sub(r"\|([^|]*)\|", r"(\1)", f"({one}) - ({other})"), leaf)
@@ -198,9 +201,10 @@ def _has_other_case(gold: _Side, answer: _Side) -> bool:
     if len(word(gold.text) or "") > 1:
         return _is_code_in_other_case(gold.text, answer.text)
     kind, label = gold.form.kind, gold.form.label
+    # Units have a case of their own, and options any: `b` is B.
     if kind in ("number", "percent", "based", "quantity"):
         return False
-    if kind in ("word", "choice") and label <= "j":  # an option
+    if kind in ("word", "choice") and label <= "j":
         return False
     texts = [side.text for side in (gold, answer)]
     if kind == "assignment":

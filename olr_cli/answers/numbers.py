@@ -40,13 +40,17 @@ def exact_number(text: str) -> Fraction | None:
     """
     if text.isascii() and text.isdigit():
         return Fraction(int(text))
+    # `{12}`.
     wrapped = _WRAPPED.fullmatch(text)
     text = text if wrapped is None else wrapped[1].strip()
+    # `3 million`.
     if scaled := _SCALED.fullmatch(text):
         value = exact_number(scaled[1])
         return None if value is None else value * 10 ** _SCALES[scaled[2]]
+    # `0.\overline{3}`.
     if match := _REPEATING.fullmatch(text):
         value = _repeating(match)
+    # `-1,234.5`, `3/4`, `1 \frac{1}{2}`, `6 \times 10^{23}`.
     elif match := _NUMBER.fullmatch(text):
         value = _quotient(match)
     if match is None or value is None:

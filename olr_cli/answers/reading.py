@@ -116,11 +116,13 @@ def _statement(text: str, leaf: Leaf) -> Form:
         return simple
     if text.count("\\bmod") == 1 and (congruence := _congruence(text, leaf)) is not None:
         return congruence
+    # `2, 3`, `a \pm b`; a text that is no list is its only element.
     elements = _elements(text)
     if len(elements) != 1 or elements[0] != text:
         return _joined(text, elements, [_statement(element, leaf) for element in elements])
-    for kind in (_choice, _relation, _transposed, _group, _quantity, _ratio):
-        form = kind(text, leaf)
+    # In this order: `(A) 5 cm` is a choice, and `x = 5 cm` no quantity.
+    for read_as in (_choice, _relation, _transposed, _group, _quantity, _ratio):
+        form = read_as(text, leaf)
         if form is not None:
             return form.guessed(_guesses(text)) if form.kind == "equation" else form
     return leaf(text).guessed(_guesses(text))
@@ -210,6 +212,7 @@ def _split(text: str, kind: str) -> list[str] | None:
 def _elements(text: str) -> list[str]:
     """The elements of a list, each `±` as two; a text that is no list is its only element."""
     first, *rest = _split(text, "separator") or [text]
+    # `2k, k \in \mathbb{Z}` is no list: the condition goes.
     items = [first, *(item for item in rest if _CONDITION.fullmatch(item) is None)]
     return [alternative for item in items if item for alternative in _alternatives(item)]
 
@@ -374,8 +377,10 @@ def _rounding(text: str, value: Fraction | None) -> Fraction:
 
 
 def _assignment(head: str, value: str, leaf: Leaf, *, is_equation: bool) -> Form:
+    # The `ab` of `S = ab` is a product, that of `\text{name} = ab` a word.
     is_product = _LETTERS.fullmatch(value) is not None and not head.startswith("\\text")
     parts = [leaf(value) if is_product else _statement(value, leaf)]
+    # For a gold that is an equation: `y = 2` is `y - 2 = 0`.
     if is_equation and parts[0].kind in ("number", "value") and leaf is not no_algebra:
         with suppress(Unreadable):
             parts.append(leaf(f"{head} = {value}"))
@@ -395,6 +400,7 @@ def _congruence(text: str, leaf: Leaf) -> Form | None:
     if match is None:
         return None
     head, remainders, m = ((part or "").strip() for part in match.groups())
+    # `3x \equiv 1 \pmod 7`.
     if re.search("[a-zA-Z]", head) and not is_name(head, remainders):
         raise Unreadable("a congruence to be solved")
     modulus = _statement(m, leaf)
