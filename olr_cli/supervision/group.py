@@ -70,6 +70,7 @@ class Group:
         prompt = self.prompt
         if prompt.is_verified:
             return prompt.true_answer, "verified"
+        # What the file says, unless noise puts another label on the prompt at each visit.
         label = self.noisy_label if prompt.is_marked else prompt.given_label
         if label is None:
             return None, "none"

@@ -64,6 +64,7 @@ class Past(NamedTuple):
     @property
     def historical_majority(self) -> Key | None:
         """The one class that was the majority most often (Eq. hist_consistency, R13); None on a tie or without one."""
+        # Most prompts have one majority for many visits.
         if len(self.majorities) == 1:
             return next(iter(self.majorities))
         times = {key: sum(spellings.values()) for key, spellings in self.majorities.items()}

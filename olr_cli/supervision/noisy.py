@@ -47,6 +47,7 @@ def draw_wrong_answer(wrong: Sequence[tuple[str, int]], draw: NoiseDraw, u: floa
     """One of the wrong classes (spelling, count), sorted by spelling, at the uniform number `u` in [0, 1)."""
     if draw == "most_frequent":
         return min(wrong, key=lambda item: (-item[1], item[0]))[0]
+    # The first class whose share of [0, 1) holds u; rounding may leave u behind the last.
     weights = [count if draw == "frequency" else 1 for _, count in wrong]
     target = u * sum(weights)
     for (spelling, _), weight in zip(wrong, weights, strict=True):

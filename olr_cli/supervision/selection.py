@@ -31,6 +31,7 @@ def small_loss(decided: Decided) -> list[float]:
         lengths, means = (
             step.statistic(name, start, end) for name in ("tokens", "mean_logprob")
         )
+        # Token by token: a response counts as often as it has tokens.
         rows = zip(decided.advantages[start:end], means, lengths, strict=True)
         losses.append(
             abs(

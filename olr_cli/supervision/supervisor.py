@@ -138,6 +138,7 @@ class Supervisor:
     def _check(self, step: Step) -> None:
         if len({prompt.prompt_id for prompt in step.prompts}) < len(step.prompts):
             raise ValueError("a prompt comes twice in one step")
+        # Visits first: a step that is handed over twice is no fault of its views.
         for prompt, visit in zip(step.prompts, step.visits, strict=True):
             due = self.history.of(prompt.prompt_id).visits + 1
             if visit != due:
@@ -229,14 +230,16 @@ class Supervisor:
         return self.method.rule(visit)
 
     def _rewards(self, group: Group, view: int, label: Label) -> list[float]:
-        """A majority rewards its class, another label whatever matches it (R16); a verified one in every method."""
+        """Return the rewards of one view: a majority rewards its class, another label whatever matches it (R16)."""
         answers, answer = group.answers[view], label.answers[view]
+        # A verified label rewards in every method (R23).
         if self.method.score is not None and label.source != "verified":
             return self.method.score.rewards(group.step, *group.parts[view])
+        # By class, not by match: `5` matches a majority of `5 cm`, although it voted against it.
         if label.source == "majority" and answer is not None:
-            # By class, not by match: `5` matches a majority of `5 cm`, although it voted against it.
             keys = group.grading.keys
             return [float(said is not None and keys[said] == keys[answer]) for said in answers]
+        # Without a label nothing is right: the prompt teaches nothing at this visit.
         right = group.right(answer)
         return [float(said in right) for said in answers]
 
@@ -274,6 +277,7 @@ def _columns(step: Step, groups: Sequence[Group], decisions: Sequence[Decision])
         for texts, tally in zip(group.answers, group.votes, strict=True):
             answers += texts
             classes += [None if text is None else tally.spelling[keys[text]] for text in texts]
+            # Unknown, not wrong, where nobody knows the true answer.
             is_correct += [None if true is None else text in right for text in texts]
     return Decided(
         step,

@@ -68,22 +68,26 @@ class Verifier:
     def rewards(
         self, group: Group, view: int, label: Label, due: Sequence[float]
     ) -> list[float]:
-        """The rewards of one view in place of those that are due; a missing answer is never accepted."""
-        places, first = range(*group.parts[view]), group.parts[0][0]
-        return [
-            reward
-            if answer is None
-            else self._reward(
-                Graded(
-                    group.prompt, group.visit, place - first, group.step.responses[place], answer,
-                    group.grading.keys[answer], label.answers[view],
-                ),
-                reward,
+        """Return the rewards of one view in place of those that are due; a missing answer is never accepted."""
+        rewards, first = list(due), group.parts[0][0]
+        places = range(*group.parts[view])
+        for number, (place, answer) in enumerate(zip(places, group.answers[view], strict=True)):
+            if answer is None:
+                continue
+            graded = Graded(
+                prompt=group.prompt,
+                visit=group.visit,
+                sample=place - first,
+                response=group.step.responses[place],
+                answer=answer,
+                key=group.grading.keys[answer],
+                label=label.answers[view],
             )
-            for place, answer, reward in zip(places, group.answers[view], due, strict=True)
-        ]  # fmt: skip
+            rewards[number] = self._reward(graded, due[number])
+        return rewards
 
     def _reward(self, one: Graded, right: float) -> float:
+        # Keyed by its class, an answer is misjudged at every visit, or at none.
         drawn = (one.visit, one.sample) if self._section.draw == "rollout" else (one.key,)
         number = seeding.uniform("verifier", self._seed, one.prompt.prompt_id, *drawn)
         return 1 - right if number < self._rate(one, bool(right)) else right
@@ -117,6 +121,7 @@ def _condition(rule: VerifierRule) -> _Condition:
     part = Fraction(rule.relative_error or 0)
 
     def is_near(one: Graded) -> bool:
+        # What is no number is at no distance from anything.
         claimed, due = exact_number(one.answer), exact_number(one.label or "")
         if claimed is None or due is None:
             return False
