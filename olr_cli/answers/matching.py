@@ -200,15 +200,15 @@ def _has_other_case(gold: _Side, answer: _Side) -> bool:
     """Whether a letter of a formula is in the answer only as a capital or a small one, or a short word is: `Co`."""
     if len(word(gold.text) or "") > 1:
         return _is_code_in_other_case(gold.text, answer.text)
-    kind, label = gold.form.kind, gold.form.label
-    # Units have a case of their own, and options any: `b` is B.
-    if kind in ("number", "percent", "based", "quantity"):
-        return False
-    if kind in ("word", "choice") and label <= "j":
-        return False
-    texts = [side.text for side in (gold, answer)]
-    if kind == "assignment":
-        texts = [VALUE.sub("", text) for text in texts]
+    texts = [gold.text, answer.text]
+    match gold.form.kind:
+        case "number" | "percent" | "based" | "quantity":
+            return False  # units have a case of their own
+        case "word" | "choice" if gold.form.label <= "j":
+            return False  # an option: `b` is B
+        case "assignment":
+            # Only its value counts: `F = ma` for `f = ma`.
+            texts = [VALUE.sub("", text) for text in texts]
     ours, theirs = ({*LETTER.findall(text)} for text in texts)
     return any(_in_other_case(letter) in theirs for letter in ours - theirs - _CASELESS)
 

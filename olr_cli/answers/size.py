@@ -22,8 +22,6 @@ _MOST_BITS_IN_A_FUNCTION = 20_000
 _MOST_BITS_UNDER_A_ROOT = 4000
 """Whether a number is a perfect power takes sympy cubic time to find out: 34 s at 16,000 bits."""
 
-_Bounded = (sympy.Integral, sympy.Sum, sympy.Product)
-
 
 class _Size(NamedTuple):
     """The most bits of a value's numerator and denominator as exact arithmetic writes them, and a rough value."""
@@ -34,25 +32,28 @@ class _Size(NamedTuple):
 
 
 def check_size(node: Any, indices: Mapping[Any, float] = MappingProxyType({})) -> _Size:
-    """The size of an expression, given the largest value of each index of the sums around it.
+    """Return the size of an expression, given the largest value of each index of the sums around it.
 
     Raises:
         TooLarge: a part of it has more than 100,000 digits.
     """
-    if isinstance(node, sympy.MatrixBase):
-        tops, bottoms, _ = zip(
-            *(check_size(entry, indices) for entry in node.flat()), strict=True
-        )
-        size = _Size(max(tops) + math.log2(node.rows), max(bottoms))
-    elif not isinstance(node, sympy.Basic):
-        return _Size()
-    elif isinstance(node, _Bounded):
-        size = _of_bounded(node, indices)
-    elif node.args:
-        size = _of_operation(node, [check_size(argument, indices) for argument in node.args])
-    else:
-        size = _of_atom(node, indices)
-    if not size.top + size.bottom <= _MOST_BITS:  # nan is too large as well
+    match node:
+        case sympy.MatrixBase():
+            # An entry of a product is a sum of as many products as there are rows.
+            sizes = [check_size(entry, indices) for entry in node.flat()]
+            top = max(size.top for size in sizes) + math.log2(node.rows)
+            size = _Size(top, max(size.bottom for size in sizes))
+        case sympy.Integral() | sympy.Sum() | sympy.Product():
+            size = _of_bounded(node, indices)
+        case sympy.Basic() if node.args:
+            parts = [check_size(argument, indices) for argument in node.args]
+            size = _of_operation(node, parts)
+        case sympy.Basic():
+            size = _of_atom(node, indices)
+        case _:
+            return _Size()
+    # nan is too large as well.
+    if not size.top + size.bottom <= _MOST_BITS:
         raise TooLarge
     return size
 
