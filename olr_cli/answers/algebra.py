@@ -217,6 +217,7 @@ def _value_at(expression: sympy.Expr, place: int, bits: int) -> tuple[_Point, in
     if expression.atoms(*_Bounded):
         raise _NoValue("a bounded variable")
     point = {symbol: _coordinate(symbol.name, place) for symbol in expression.free_symbols}
+    # A digit has more than three bits.
     digits = (bits + _SPARE_BITS) * 3 // 10
     try:
         value = expression.evalf(digits, subs=point, maxn=3 * digits)
@@ -229,6 +230,7 @@ def _value_at(expression: sympy.Expr, place: int, bits: int) -> tuple[_Point, in
         ValueError,
     ) as error:
         raise _NoValue(str(error)) from None
+    # The larger of the two parts says how precise both have to be.
     mantissa, exponent, precision = max(
         numbers, key=lambda n: (n[0] != 0, n[0].bit_length() + n[1])
     )
@@ -289,6 +291,7 @@ def _equation(left: Any, right: Any) -> str:
     """One text for an equation and for every multiple of it."""
     if not (isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr)):
         return short(f"{left} = {right}")
+    # `y = 1/x` is `xy = 1`: a numerator vanishes where its fraction does.
     difference = evaluate(left) - evaluate(right)
     if sympy.count_ops(difference) <= _MOST_OPERATIONS:
         difference = sympy.fraction(sympy.together(difference))[0]

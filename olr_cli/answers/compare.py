@@ -54,11 +54,13 @@ def is_near(gold: Form, answer: Form, tolerance: Fraction) -> bool:
     """Whether two numbers, or the entries of two tuples, differ by no more than a part of the gold's."""
     gold, answer = _without_names(gold, answer)
     if gold.kind == answer.kind and gold.kind in ("quantity", "tuple", "matrix", "interval"):
+        # Of one unit, or of one size.
         is_alike = gold.label == answer.label and len(gold.parts) == len(answer.parts)
         return is_alike and all(
             compare(a, b) or is_near(a, b, tolerance)
             for a, b in zip(gold.parts, answer.parts, strict=True)
         )
+    # Integers are exact: 7 is no rounding of 8.
     value, said = approximate(_measured(gold)), approximate(_measured(answer))
     if value is None or said is None or value.denominator == said.denominator == 1:
         return False
@@ -111,6 +113,7 @@ def _compare_quantities(gold: Form, answer: Form) -> bool | None:
     value, other = _measured(gold), _measured(answer)
     if _is_one_unit(gold, answer):
         return compare(value, other)
+    # 500 g may be 0.5 kg; `5 m` is not `5 s`.
     is_converted = value != other  # 500 g for 0.5 kg
     return None if is_converted or _may_be_one_unit(gold.label, answer.label) else False
 

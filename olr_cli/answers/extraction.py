@@ -37,6 +37,7 @@ def boxed(response: str) -> str | None:
     linear in the length of the response.
     """
     start = response.rfind("\\boxed")
+    # Nearly always the last one is complete, and the rest need not be read.
     span = None if start < 0 else _last_box(response, start) or _last_box(response, 0)
     return None if span is None else response[slice(*span)].strip() or None
 
@@ -72,6 +73,7 @@ def reversed_digits(response: str) -> str | None:
 def tagged(response: str, tag: str) -> str | None:
     """Content of the last complete ``<tag>…</tag>``, or of the box in it."""
     opening, closing = f"<{tag}>", f"</{tag}>"
+    # The last tag that opens before the last that closes.
     start = response.rfind(opening, 0, max(response.rfind(closing), 0))
     return (
         None

@@ -157,10 +157,12 @@ class Judge(AbstractContextManager["Judge"]):
         with self._lock:
             if len(self._memo) > _MEMO:
                 self._memo.clear()
+            # Each task once, in order: workers start with what was asked first.
             tasks = dict.fromkeys(tasks)
             waiting = [task for task in tasks if not self._is_known(task)]
             # Texts first: one that can't be read within its limit leaves all its pairs undecided, in any order.
             texts = dict.fromkeys(text for task in waiting for text in _texts(task))
+            # What the reading of a text decided is no task any more.
             for asked in (texts, waiting):
                 self._ask([task for task in asked if not self._is_known(task)])
             return {task: self._memo[_memo_key(task)] for task in tasks}

@@ -66,8 +66,10 @@ def names_value(form: Form, *, is_gold: bool) -> bool:
     if form.kind != "equation" or not form.parts:
         return False
     left, _, value = form.parts[1].label.rpartition("=")
+    # What names a value is no unknown: `f(1)`, `|z|`.
     head = _VALUES.sub("", left)
     letters, has_function = {*symbols(head)}, FUNCTION.search(head) is not None
+    # Greek and capital letters stand for given quantities more often.
     has_unknown = not letters.isdisjoint(ascii_lowercase)
     if len(letters) == 1 and (has_unknown or not (has_function or "|" in head)):
         return False  # `\log_2 x = 3` says what x is, while `\sin\alpha = \frac12` is what was asked

@@ -68,6 +68,7 @@ def _repeating(match: re.Match[str]) -> Fraction:
 
 def _quotient(match: re.Match[str]) -> Fraction | None:
     """Return the value of a `_NUMBER` without its sign, which may be a decimal, a quotient of two, or mixed."""
+    # `\frac{p}{q}`, `p/q`, or p alone.
     p, q = match["top"] or match["p"], match["bottom"] or match["q"] or "1"
     top, bottom = _decimal(p), _decimal(q)
     if top is None or not bottom:

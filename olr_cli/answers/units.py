@@ -164,6 +164,7 @@ def _in_units(compound: re.Match[str]) -> str:
 
 def _product(powers: Mapping[str, int]) -> str:
     """Spell a product of units; things that are counted show only where nothing is measured."""
+    # `5 kg apples` are kg, and `5 apples` are apples.
     measured = {name: power for name, power in powers.items() if not name.startswith(COUNTED)}
     shown = sorted((measured or powers).items())
     return " ".join(name if power == 1 else f"{name}^{power}" for name, power in shown)
@@ -212,6 +213,7 @@ def based_digits(text: str) -> str | None:
     match = _BASED.fullmatch(text)
     if match is None:
         return None
+    # `52_8`, `52_{\text{eight}}`, `52 base 8`.
     name = match["index"] or match["words"]
     base = int(name) if name.isdecimal() else NUMBER_WORDS.get(name, 0)
     is_digits = 2 <= base <= 36 and all(int(digit, 36) < base for digit in match["digits"])
