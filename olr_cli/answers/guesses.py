@@ -12,15 +12,17 @@ from olr_cli.answers.reading import Leaf, read_tidied
 def read_surely(answer: str, text: str, leaf: Leaf) -> Form:
     """Read an answer that is `text` once it is tidied; its form says what was guessed, and how else it can be read."""
     form = read_tidied(text, leaf)
-    texts = {
-        with_points(text),
-        *(pattern.sub(other, text) for pattern, other in _OTHERWISE.items()),
-    } - {text}
+    respelled = (pattern.sub(other, text) for pattern, other in _OTHERWISE.items())
+    others = {with_points(text), *respelled} - {text}
+    # `ACD` may be three options.
     if _OPTIONS.fullmatch(text):
-        texts.add(", ".join(text))
-    guesses = [one[0] for one in [_UNSURE.search(text)] if one]
-    styles = _STYLE.findall(answer) if _is_computed(form) or _SCRIPT.search(answer) else ()
-    return form.guessed([*styles, *guesses], (read_tidied(other, leaf) for other in texts))
+        others.add(", ".join(text))
+    unsure = _UNSURE.search(text)
+    guesses = [unsure[0]] if unsure else []
+    # A style is lost where algebra reads, and a letter of a script is another letter anywhere.
+    if _is_computed(form) or _SCRIPT.search(answer):
+        guesses += _STYLE.findall(answer)
+    return form.guessed(guesses, (read_tidied(other, leaf) for other in others))
 
 
 def _in_halves(clock: re.Match[str]) -> str:
