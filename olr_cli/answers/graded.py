@@ -59,7 +59,7 @@ class Grading:
         ]
         self.keys = judge.keys({answer: None for of_one in self._said for answer in of_one})
         self._right: defaultdict[Gold, set[str | None]] = defaultdict(set)
-        self._wrong: set[tuple[Gold, str]] = set()
+        self._wrong: defaultdict[Gold, set[str | None]] = defaultdict(set)
 
     def ask(self, golds: Iterable[Iterable[Gold]]) -> None:
         """Ask which answers to each prompt match each of its golds."""
@@ -72,21 +72,18 @@ class Grading:
 
     def ask_pairs(self, pairs: Collection[tuple[Gold, str]]) -> None:
         """Ask whether the answer of each pair matches its gold."""
-        for pair, verdict in zip(
-            pairs, self._judge.matches(pairs, self._tolerance), strict=True
-        ):
-            if verdict:
-                self._right[pair[0]].add(pair[1])
-            elif verdict is False:
-                self._wrong.add(pair)
+        verdicts = self._judge.matches(pairs, self._tolerance)
+        for (gold, answer), verdict in zip(pairs, verdicts, strict=True):
+            if verdict is not None:
+                (self._right if verdict else self._wrong)[gold].add(answer)
 
     def right(self, gold: Gold) -> Collection[str | None]:
         """Return the answers that match a gold."""
         return self._right.get(gold, frozenset())
 
-    def is_wrong(self, gold: Gold, answer: str) -> bool:
-        """Whether it is proved that an answer does not match a gold."""
-        return (gold, answer) in self._wrong
+    def wrong(self, gold: Gold) -> Collection[str | None]:
+        """Return the answers that are proved not to match a gold."""
+        return self._wrong.get(gold, frozenset())
 
     def verdict(self, golds: Sequence[Gold], answer: str | None) -> Verdict:
         """Return the verdict on an answer, given golds of which each is right."""
@@ -96,7 +93,7 @@ class Grading:
             return Verdict.NO_GOLD
         if not answer:
             return Verdict.NO_ANSWER
-        undecided = next((gold for gold in golds if not self.is_wrong(gold, answer)), None)
+        undecided = next((gold for gold in golds if answer not in self.wrong(gold)), None)
         return (
             Verdict.WRONG
             if undecided is None

@@ -31,10 +31,11 @@ def _active_label(group: Group, draw: NoiseDraw, seed: int) -> str:
         return SENTINEL
     # Sorted, or the order of the rollouts would decide (R18). An unread answer is never drawn: it may be right, and
     # would be no noise.
+    proved = group.wrong(true)
     wrong = sorted(
         (spelling, vote.counts[key])
         for key, spelling in vote.spelling.items()
-        if is_read(key) and group.is_wrong(true, spelling)
+        if is_read(key) and spelling in proved
     )
     if not wrong:
         return SENTINEL

@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from fractions import Fraction
 from itertools import chain, groupby, pairwise
+from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 from olr_cli.answers import (
@@ -271,6 +272,7 @@ class Decision(NamedTuple):
 def _columns(step: Step, groups: Sequence[Group], decisions: Sequence[Decision]) -> Decided:
     """The decisions about a step in columns; all prompts train."""
     answers, classes, is_correct = list[str | None](), list[str | None](), list[bool | None]()
+    labels = [one.label for one in decisions]
     for group in groups:
         keys, true = group.grading.keys, group.prompt.true_answer
         right = group.right(true)
@@ -281,7 +283,7 @@ def _columns(step: Step, groups: Sequence[Group], decisions: Sequence[Decision])
             is_correct += [None if true is None else text in right for text in texts]
     return Decided(
         step,
-        {name: [getattr(one.label, name) for one in decisions] for name in LABEL_COLUMNS},
+        {name: [*map(attrgetter(name), labels)] for name in LABEL_COLUMNS},
         answers,
         classes,
         is_correct,
