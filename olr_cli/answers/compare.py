@@ -79,8 +79,10 @@ def compare(gold: Form, answer: Form) -> bool | None:
     gold, answer = _without_names(gold, answer)
     kinds = {gold.kind, answer.kind}
     if "quantity" in kinds:
+        # `5 cm` and 5, `5 cm` and `5 kg`.
         return _compare_quantities(gold, answer)
     if "percent" in kinds:
+        # `50\%` and 50, `50\%` and 0.5.
         return _is_percentage(gold, answer)
     if gold.key == answer.key:
         return True
@@ -240,6 +242,7 @@ def _compare_words(gold: Form, answer: Form) -> bool:
 def _compare_congruences(gold: Form, answer: Form) -> bool | None:
     """Compare congruences of integers, or one and an integer, which may say its remainder or be one of many."""
     congruence, other = (gold, answer) if gold.kind == "congruence" else (answer, gold)
+    # Letters, as in `a \bmod n`, are for computer algebra.
     others = other.parts if other.kind == "congruence" else (other,)
     if any(form.kind != "number" for form in (*congruence.parts, *others)):
         return None
@@ -312,6 +315,7 @@ def _compare_ordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | Non
     if len(gold) != len(answer):
         return False
     verdicts = [compare(x, y) for x, y in zip(gold, answer, strict=True)]
+    # One pair that differs decides, whatever is open beside it.
     if False in verdicts:
         return False
     return None if None in verdicts else True

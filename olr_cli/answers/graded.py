@@ -72,6 +72,7 @@ class Grading:
 
     def ask_pairs(self, pairs: Collection[tuple[Gold, str]]) -> None:
         """Ask whether the answer of each pair matches its gold."""
+        # None, neither right nor wrong, is in none of the two.
         verdicts = self._judge.matches(pairs, self._tolerance)
         for (gold, answer), verdict in zip(pairs, verdicts, strict=True):
             if verdict is not None:
@@ -89,10 +90,12 @@ class Grading:
         """Return the verdict on an answer, given golds of which each is right."""
         if any(answer in self.right(gold) for gold in golds):
             return Verdict.RIGHT
+        # A gold that cannot be read decides nothing about an answer, whatever that is.
         if not any(is_read(self._judge.keys([text])[text]) for text, _ in golds):
             return Verdict.NO_GOLD
         if not answer:
             return Verdict.NO_ANSWER
+        # The first gold that leaves it open says why.
         undecided = next((gold for gold in golds if answer not in self.wrong(gold)), None)
         return (
             Verdict.WRONG
@@ -130,6 +133,7 @@ def verdicts(
     Where a question asks for its result `in_percent`, its golds are read so (`Gold`).
     """
     asks = [False] * len(golds) if in_percent is None else in_percent
+    # What stands for a missing answer is nobody's gold.
     of_all = [
         [Gold(gold, is_percent) for gold in of_one if not is_placeholder(gold)]
         for of_one, is_percent in zip(golds, asks, strict=True)
@@ -156,6 +160,7 @@ def verify(
     """
     each = gold if isinstance(gold, Iterable) and not isinstance(gold, str) else [gold]
     golds = [str(one) for one in each if one is not None]
+    # A number counts as it is written.
     said = None if answer is None else str(answer)
     return verdicts([golds], [said], shared_judge(), tolerance, [in_percent])[0]
 

@@ -216,6 +216,7 @@ def based_digits(text: str) -> str | None:
     # `52_8`, `52_{\text{eight}}`, `52 base 8`.
     name = match["index"] or match["words"]
     base = int(name) if name.isdecimal() else NUMBER_WORDS.get(name, 0)
+    # `52_{n}` and `89_8` are no numbers.
     is_digits = 2 <= base <= 36 and all(int(digit, 36) < base for digit in match["digits"])
     return f"{base}:{match['sign']}{match['digits']}" if is_digits else None
 
@@ -231,11 +232,13 @@ def word(text: str) -> str | None:
     Letters in a row are a word, not a product: `ABCD` is not `CABD`. Letters apart (`A B`) are as good as in a row.
     """
     if "\\" in text:
+        # Within a style a hyphen joins words: `\text{right-angled}`.
         whole = _TEXT.fullmatch(text)
         text = _TEXT.sub(r"\1", text) if whole is None else _HYPHEN.sub(" ", whole[1])
     text = " ".join(text.split())
     if _LETTERS.fullmatch(text) is None:
         return None
+    # `A B` is as good as `AB`, and `right angle` two words.
     words = text.strip(".!'").casefold().split()
     return "".join(words) if all(len(each) == 1 for each in words) else " ".join(words)
 

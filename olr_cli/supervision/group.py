@@ -91,6 +91,7 @@ class Group:
 
     def first_majorities(self) -> tuple[str | None, ...]:
         """The majority of each view; a tie goes to the answer that first had so many rollouts."""
+        # As the rollouts were sampled: the order counts only here.
         keys = [
             first_majority(answers, vote, self.grading.keys)
             for answers, vote in zip(self.answers, self.votes, strict=True)

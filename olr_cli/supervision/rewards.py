@@ -49,6 +49,7 @@ class Score:
         """
         scores = self._shared(step, start, end)
         if self.is_summed:
+            # A sum over tokens is their mean times their number.
             lengths = step.statistic("tokens", start, end)
             scores = [mean * tokens for mean, tokens in zip(scores, lengths, strict=True)]
         return [self.sign * score for score in scores]
@@ -59,6 +60,7 @@ class Score:
         tokens = step.statistics.get("tokens")
         lengths = [0] * len(scores) if tokens is None else tokens[start:end]
         texts = [(text, length or 0) for text, length in zip(responses, lengths, strict=True)]
+        # Equal responses side by side, by their scores.
         order = sorted(range(len(scores)), key=lambda place: (texts[place], scores[place]))
         # Where another response begins, or the same one with a score that rounding does not explain.
         starts = [

@@ -197,6 +197,7 @@ class Supervisor:
         groups = []
         for place, (prompt, visit) in enumerate(zip(step.prompts, step.visits, strict=True)):
             here = slice(place * views, (place + 1) * views)
+            # The original view votes in the history; a rephrased one only at its visit.
             past = self.history.of(prompt.prompt_id).after(votes[here.start])
             groups.append(
                 Group(step, prompt, visit, parts[here], texts[here], votes[here], grading, past)
@@ -206,6 +207,7 @@ class Supervisor:
     def _decide(self, group: Group) -> Decision:
         """The label of a visit, and the rewards of its rollouts before and after the verifier's errors (R25)."""
         label = self._label(group)
+        # What a verifier without errors gives, and what one with errors makes of it.
         rewards = oracle = [
             self._rewards(group, view, label) for view in range(len(group.votes))
         ]
@@ -225,6 +227,7 @@ class Supervisor:
         """The label that counts: in every method the verified one (R23), else that of the rule."""
         if group.prompt.is_verified:
             return Label((group.prompt.true_answer,) * len(group.votes), "verified")
+        # Only what does not depend on the true answer.
         visit = group.seen()
         if self.method.orders_rollouts:
             visit = visit._replace(first_majorities=group.first_majorities())

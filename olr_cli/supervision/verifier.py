@@ -47,6 +47,7 @@ class Verifier:
 
     def require_numbers(self, prompts: Sequence[Prompt]) -> None:
         """Refuse rules about distances where no label is a number."""
+        # Rules about texts work on any label.
         if not any(rule.error or rule.relative_error for rule, _ in self._rules):
             return
         labels = (
@@ -95,6 +96,7 @@ class Verifier:
     def _rate(self, one: Graded, matches: bool) -> Decimal:
         """The chance of an error: of the first rule that holds and names one, else the section's."""
         for rule, holds in self._rules:
+            # A rule may name one of the two errors alone.
             rate = rule.false_negative_rate if matches else rule.false_positive_rate
             if rate is not None and holds(one):
                 return rate
@@ -117,6 +119,7 @@ def _condition(rule: VerifierRule) -> _Condition:
             return lambda one: in_response(one.response)
         if rule.function is not None:
             return _own_condition(rule.function)
+    # The rest are rules about numbers: how far an answer is from its label.
     distances = None if rule.error is None else {*map(Fraction, rule.error)}
     part = Fraction(rule.relative_error or 0)
 
