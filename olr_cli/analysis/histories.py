@@ -388,7 +388,7 @@ def contradictions(history: RolloutHistory, judge: Judge) -> list[str]:
     labels = {
         name: prompt.asked(prompt.given_label)
         for name, prompt in history.prompts.items()
-        if not prompt.is_marked and prompt.given_label != NEVER_REWARDED
+        if not prompt.is_marked and prompt.given_label not in (None, NEVER_REWARDED)
     }
     pairs, rewards = [], []
     for name, answer, is_rewarded in history.rewards.iter_rows():

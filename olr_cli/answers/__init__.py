@@ -23,11 +23,11 @@ from olr_cli.answers.extraction import (
     default_extractor as default_extractor,
     extract as extract,
     find_extractor as find_extractor,
-    found_by as found_by,
     option_letter as option_letter,
     reading_more as reading_more,
     tagged as tagged,
 )
+from olr_cli.answers.golds import Gold as Gold, is_placeholder as is_placeholder
 from olr_cli.answers.graded import (
     SENTINEL as SENTINEL,
     Grading as Grading,
@@ -45,9 +45,8 @@ from olr_cli.answers.judge import (
     is_match as is_match,
     shared_judge as shared_judge,
 )
-from olr_cli.answers.matching import as_asked as as_asked
-from olr_cli.answers.placeholders import is_placeholder as is_placeholder
-from olr_cli.answers.reading import exact_number as exact_number
+from olr_cli.answers.numbers import exact_number as exact_number
+from olr_cli.answers.own_extractors import found_by as found_by
 from olr_cli.answers.thinking import (
     ResponseTexts as ResponseTexts,
     is_thinking as is_thinking,

@@ -2,29 +2,17 @@
 
 The label of an expression is its value at fixed points, which give every symbol another value: equal expressions have
 the same, however they are written, and others differ in some of 40 digits.
-
-The parser is math-verify's own (latex2sympy2_extended's grammar). Its Python runtime spends nearly all its time on
-full-context prediction, which the grammar needs in one rule only; everywhere else the cheaper SLL prediction gives
-the same parse tree or an error (that is what ANTLR guarantees), and after an error we parse again with full context.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import re
 from collections.abc import Callable
 from fractions import Fraction
-from functools import lru_cache
 from typing import Any
 
 import sympy
-from antlr4.atn.ParserATNSimulator import ParserATNSimulator  # type: ignore[import-untyped]
-from antlr4.atn.PredictionMode import PredictionMode  # type: ignore[import-untyped]
-from latex2sympy2_extended.antlr_parser import PSParser
-from latex2sympy2_extended.latex2sympy2 import ConversionConfig, _Latex2Sympy, normalize_latex
 from latex2sympy2_extended.logic import And
-from latex2sympy2_extended.math_normalization import NormalizationConfig
 from math_verify import parse as parse_alone, verify
 from sympy.core import random
 from sympy.core.cache import clear_cache
@@ -32,137 +20,8 @@ from sympy.core.function import AppliedUndef
 from sympy.core.relational import Eq, Ge, Gt, Le, Lt, Ne, Relational
 
 from olr_cli.answers.classes import OF_LETTERS, Form, number, short, unordered
-from olr_cli.answers.reading import Contradiction, TooLarge, Unreadable
-from olr_cli.answers.size import check_size
-
-_NORMALIZATION = NormalizationConfig(malformed_operators=True, nits=True, boxed="none")
-_ARGUMENT = re.compile(
-    r"(\\(?:(?:arc|a|ar)?(?:sin|cos|tan|cot|sec|csc)h?|ln|log|exp)(?:\s*[_^](?:\w|\{[^{}]*\}))*)"
-    r"\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
-)
-_PRODUCT = re.compile(
-    r"((?<![_^\d.])\d+(?:\.\d+)?|\)|\\binom(?:\{(?:[^{}]|\{[^{}]*\})*\}){2})\s*(?=\(|\\binom)"
-)
-_GAMMA = re.compile(r"\\gamma(?![a-zA-Z])")
-_INDEXED_E = re.compile(r"E(?=\s*_)")
-_NAME = re.compile(r"(?<![\\a-zA-Z])[A-Z][a-z]{2,}(?![a-zA-Z])")
-_LETTER = re.compile(r"\\[a-zA-Z]+|[a-zA-Z]")
-_TEXT = re.compile(r"\\text\{[^{}]*\}")
-_MISREAD = re.compile(
-    r"!!|(?<![_^\d])\d+\s+\d|\^\s*(?:\{[^{}]*\}|\\?\w)\s*\^|\\(?:gcd|lcm)\s*\(?[^)]*[a-zA-Z]|\\(?:bmod|equiv|ldots)"
-    r"|\d[eE][+-]?0*[1-9]\d{4}|\\Gamma\D{0,9}\d{6}"
-)
-"""Double factorials (read as factorials of factorials), numbers side by side (read as a sum), powers without braces
-(read from the left), what is computed though it has letters, and what is computed while it is read, unless small."""
-
-_RULE = PSParser.ruleNames.index(
-    "atom_expr"
-)  # whether x^2(... continues as a power or as a function call
-_FULL_CONTEXT = frozenset(
-    decision
-    for decision, state in enumerate(PSParser.atn.decisionToState)
-    if state.ruleIndex == _RULE
-)
-_PLAIN_DECIMAL = re.compile(r"\d*\.\d+", re.ASCII)
-
-
-class _Prediction(ParserATNSimulator):  # type: ignore[misc]
-    """Full-context prediction in one rule, SLL in the others."""
-
-    def adaptivePredict(self, input: Any, decision: int, outerContext: Any) -> int:
-        full = decision in _FULL_CONTEXT
-        self.predictionMode = PredictionMode.LL if full else PredictionMode.SLL
-        prediction: int = super().adaptivePredict(input, decision, outerContext)
-        return prediction
-
-
-_convert_expr = _Latex2Sympy.convert_expr
-
-
-def _convert_and_check(self: Any, context: Any) -> Any:
-    """Check the size of each expression that is read: the parser compares the ends of intervals at once."""
-    parsed = _convert_expr(self, context)
-    check_size(parsed)
-    if isinstance(parsed, sympy.Pow) and isinstance(parsed.base, sympy.MatrixBase):
-        if not parsed.exp.is_Integer:  # sympy would look for eigenvalues of anything
-            raise Unreadable("a power of a matrix")
-        return parsed.base**parsed.exp
-    return parsed
-
-
-def _convert_binom(self: Any, binom: Any) -> Any:
-    """Leave a binomial as it is; the parser computes it."""
-    return sympy.binomial(
-        self.convert_expr(binom.upper), self.convert_expr(binom.lower), evaluate=False
-    )
-
-
-# For math-verify's own reading as well.
-_Latex2Sympy.convert_expr, _Latex2Sympy.convert_binom = _convert_and_check, _convert_binom
-
-
-class _Converter(_Latex2Sympy):  # type: ignore[misc]
-    def create_parser(self, latex_str: str) -> Any:
-        parser = super().create_parser(latex_str)
-        old = parser._interp
-        parser._interp = _Prediction(parser, old.atn, old.decisionToDFA, old.sharedContextCache)
-        return parser
-
-    def parse_number(self, text: str) -> Any:
-        # Spelled out, since sympy.Number sends its argument through a whole parser of its own.
-        digits = text.replace(",", "")
-        if digits.isascii() and digits.isdigit():
-            return sympy.Integer(int(digits))
-        if _PLAIN_DECIMAL.fullmatch(digits):
-            return sympy.Float(digits)
-        return super().parse_number(text)
-
-
-@lru_cache(maxsize=4096)
-def parse(text: str) -> Any:
-    """Parse tidied LaTeX as math-verify does, and also an `E` with an index, and `M` beside `m`.
-
-    Raises:
-        Unreadable: math-verify would misread it.
-        Exception: whatever the parser raises.
-    """
-    if _MISREAD.search(text):
-        raise Unreadable(text)
-    latex = _ARGUMENT.sub(r"\1(\2)", normalize_latex(text, _NORMALIZATION))
-    latex = _PRODUCT.sub(r"\1\\cdot ", latex)  # the grammar takes it for a mixed number
-    latex = _GAMMA.sub(r"\\text{gamma}", latex)  # the grammar takes it for the function
-    with contextlib.suppress(Exception):
-        return _convert(latex)
-    return _convert(_INDEXED_E.sub(r"\\text{E}", latex))  # the grammar has no index for E
-
-
-def _convert(latex: str) -> Any:
-    """Parse `latex`. Letters have no case, so that `A` is `a`, unless both are there: `M/m` is not 1."""
-    letters = set(_LETTER.findall(_TEXT.sub("", latex)))
-    if len({letter.lower() for letter in letters}) < len(letters):
-        parsed = _parse(
-            _NAME.sub(_without_capital, latex), ConversionConfig(lowercase_symbols=False)
-        )
-        names = {symbol.name for symbol in parsed.atoms(sympy.Symbol)}
-        if len({name.lower() for name in names}) < len(names):
-            return parsed
-    return _parse(latex, ConversionConfig())
-
-
-def _without_capital(name: re.Match[str]) -> str:
-    """`Maximum` as `maximum`: its letters are no symbols."""
-    word = name[0].lower()
-    return word if word[0] in word[1:] else name[0]
-
-
-def _parse(latex: str, config: ConversionConfig) -> Any:
-    try:
-        return _Converter(is_real=True, config=config).parse(latex)
-    except TooLarge:
-        raise
-    except Exception:
-        return _Latex2Sympy(is_real=True, config=config).parse(latex)
-
+from olr_cli.answers.latex import parse
+from olr_cli.answers.reading import Contradiction, Unreadable
 
 _SEED = 0
 _MOST_OPERATIONS = 500
@@ -218,52 +77,55 @@ def leaf(text: str) -> Form:
 
 
 def _form(parsed: Any) -> Form:
-    if isinstance(parsed, (And, Relational)):
-        return _relation(parsed)
-    if isinstance(parsed, sympy.Tuple):
-        return Form("tuple", parts=tuple(_form(entry) for entry in parsed.args))
-    if isinstance(parsed, sympy.MatrixBase):
-        return Form(
-            "matrix",
-            f"{parsed.rows}x{parsed.cols}",
-            tuple(_form(entry) for entry in parsed.flat()),
-        )
-    if isinstance(parsed, sympy.Set):
-        return _set(evaluate(parsed))
-    if isinstance(parsed, sympy.MatrixExpr):
-        matrix = parsed.doit()
-        if not isinstance(matrix, sympy.MatrixBase):
-            raise Unreadable("a matrix that can't be computed")
-        return _form(matrix)
-    if isinstance(parsed, sympy.Expr):
-        form = _expression(evaluate(parsed))
-        if form.label in ("oo", "-oo") and parsed.free_symbols:
-            raise Contradiction("an infinity beside letters")
-        return form
+    """Return the form of what the parser has read."""
+    match parsed:
+        case And() | Relational():
+            return _relation(parsed)
+        case sympy.Tuple():
+            return Form("tuple", parts=tuple(map(_form, parsed.args)))
+        case sympy.MatrixBase():
+            shape = f"{parsed.rows}x{parsed.cols}"
+            return Form("matrix", shape, tuple(map(_form, parsed.flat())))
+        case sympy.Set():
+            return _set(evaluate(parsed))
+        case sympy.MatrixExpr():
+            matrix = parsed.doit()
+            if not isinstance(matrix, sympy.MatrixBase):
+                raise Unreadable("a matrix that can't be computed")
+            return _form(matrix)
+        case sympy.Expr():
+            form = _expression(evaluate(parsed))
+            if form.label in ("oo", "-oo") and parsed.free_symbols:
+                raise Contradiction("an infinity beside letters")
+            return form
     raise Unreadable(f"a {type(parsed).__name__} is no answer")
 
 
 def _set(value: sympy.Set) -> Form:
-    if value is sympy.S.EmptySet or isinstance(value, sympy.FiniteSet):
-        return unordered([_form(element) for element in value.args])
-    if isinstance(value, sympy.Interval):
-        brackets = ("(" if value.left_open else "[") + (")" if value.right_open else "]")
-        ends = (_form(value.start), _form(value.end))
-        # An open interval is written like an ordered pair, and only the prompt can tell them apart.
-        return (
-            Form("tuple", parts=ends) if brackets == "()" else Form("interval", brackets, ends)
-        )
-    if isinstance(value, sympy.Union):
-        parts = [_form(part) for part in value.args]
-        parts = [
-            Form("interval", "()", part.parts) if part.kind == "tuple" else part
-            for part in parts
-        ]
-        return Form("union", parts=tuple(sorted(parts, key=lambda part: part.key)))
+    """Return the form of a set of numbers."""
+    match value:
+        case sympy.FiniteSet() | sympy.sets.sets.EmptySet():
+            return unordered(map(_form, value.args))
+        case sympy.Interval():
+            brackets = ("(" if value.left_open else "[") + (")" if value.right_open else "]")
+            ends = (_form(value.start), _form(value.end))
+            if brackets == "()":
+                # It is written like an ordered pair, and only the prompt can tell them apart.
+                return Form("tuple", parts=ends)
+            return Form("interval", brackets, ends)
+        case sympy.Union():
+            parts = [_form(part) for part in value.args]
+            # Among others the same pair can only be an interval.
+            intervals = [
+                Form("interval", "()", part.parts) if part.kind == "tuple" else part
+                for part in parts
+            ]
+            return Form("union", parts=tuple(sorted(intervals, key=lambda part: part.key)))
     return Form("other", short(str(value)))
 
 
 def _expression(value: Any) -> Form:
+    """Return the form of an evaluated expression: a number, an infinity, a letter, or its value at fixed points."""
     if not isinstance(value, sympy.Expr):
         return _form(value)
     if value.has(sympy.nan, sympy.zoo):
@@ -273,33 +135,39 @@ def _expression(value: Any) -> Form:
     if value.is_infinite:
         return Form("value", str(value))
     if value.is_Symbol:
-        is_signed = value.name.startswith(_SIGNED_NAMES)
-        return Form("word", value.name.lower()).guessed(
-            [OF_LETTERS + value.name] if is_signed else []
-        )
+        guesses = [OF_LETTERS + value.name] if value.name.startswith(_SIGNED_NAMES) else []
+        return Form("word", value.name.lower()).guessed(guesses)
+    try:
+        return _at_points(value)
+    except _NoValue:
+        if sympy.simplify(value) == 0:
+            return number(Fraction(0))
+        return Form("other", short(str(value)))
+
+
+def _at_points(value: sympy.Expr) -> Form:
+    """Return the form of an expression by its values at two points, where it is real if there are such.
+
+    Raises:
+        _NoValue: it has none.
+    """
     opaque = _with_names(value)
     bits = _compared_bits(opaque)
-    try:
-        values = [_value_at(opaque, place, bits) for place in range(2)]
-        is_real_elsewhere = any(i for (_, i), _ in values) and not value.has(sympy.I)
-        if is_real_elsewhere:
-            values = _real_values(opaque, bits) or values
-    except _NoValue:
-        return (
-            number(Fraction(0))
-            if sympy.simplify(value) == 0
-            else Form("other", short(str(value)))
-        )
+    values = [_value_at(opaque, place, bits) for place in range(2)]
+    # `\sqrt{x - 2}` is imaginary at one point and real at another.
+    is_complex = any(imaginary for (_, imaginary), _ in values) and not value.has(sympy.I)
+    if is_complex:
+        values = _real_values(opaque, bits) or values
+    # `(1 + \sqrt2)(1 - \sqrt2)` is -1, and `\sin^2 x + \cos^2 x` is 1.
     one, other = map(_rational, values)
     if one is not None and one == other:
         return number(one)
     label = short(" ".join(f"{r:x},{i:x}@{e}" for (r, i), e in values))
-    guesses = {
-        symbol.name
-        for symbol in opaque.free_symbols
-        if symbol.name.startswith((*_SIGNED_NAMES, "floor "))
-    }
-    if is_real_elsewhere:  # where another expression is not, perhaps
+    # A symbol that stands for `|x|` or a floor has some value, not the one that it would have.
+    names = (symbol.name for symbol in opaque.free_symbols)
+    guesses = {name for name in names if name.startswith((*_SIGNED_NAMES, "floor "))}
+    if is_complex:
+        # Where another expression is real, perhaps, this one may not be.
         guesses.add(label)
     return Form("value", label).guessed(OF_LETTERS + guess for guess in guesses)
 
@@ -349,6 +217,7 @@ def _value_at(expression: sympy.Expr, place: int, bits: int) -> tuple[_Point, in
     if expression.atoms(*_Bounded):
         raise _NoValue("a bounded variable")
     point = {symbol: _coordinate(symbol.name, place) for symbol in expression.free_symbols}
+    # A digit has more than three bits.
     digits = (bits + _SPARE_BITS) * 3 // 10
     try:
         value = expression.evalf(digits, subs=point, maxn=3 * digits)
@@ -361,6 +230,7 @@ def _value_at(expression: sympy.Expr, place: int, bits: int) -> tuple[_Point, in
         ValueError,
     ) as error:
         raise _NoValue(str(error)) from None
+    # The larger of the two parts says how precise both have to be.
     mantissa, exponent, precision = max(
         numbers, key=lambda n: (n[0] != 0, n[0].bit_length() + n[1])
     )
@@ -421,6 +291,7 @@ def _equation(left: Any, right: Any) -> str:
     """One text for an equation and for every multiple of it."""
     if not (isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr)):
         return short(f"{left} = {right}")
+    # `y = 1/x` is `xy = 1`: a numerator vanishes where its fraction does.
     difference = evaluate(left) - evaluate(right)
     if sympy.count_ops(difference) <= _MOST_OPERATIONS:
         difference = sympy.fraction(sympy.together(difference))[0]
@@ -481,38 +352,49 @@ def evaluate(expression: Any) -> Any:
 
 
 def _evaluated(expression: Any, has_imaginary_unit: bool) -> Any:
-    if isinstance(expression, sympy.Float):
-        return sympy.Rational(str(expression)) if expression.is_finite else expression
-    if expression is sympy.EulerGamma:  # what the parser makes of the letter
-        return sympy.Symbol("gamma", positive=True)
-    if isinstance(expression, sympy.Symbol):
-        is_unit = expression.name == "i" and has_imaginary_unit
-        return sympy.I if is_unit else sympy.Symbol(expression.name, positive=True)
-    if not expression.args or isinstance(expression, (sympy.Derivative, sympy.Dummy)):
+    if not expression.args:
+        return _evaluated_atom(expression, has_imaginary_unit)
+    if isinstance(expression, sympy.Derivative):
         return expression
-    if isinstance(expression, sympy.UnevaluatedExpr):
-        return _evaluated(expression.args[0], has_imaginary_unit)
     arguments = [_evaluated(argument, has_imaginary_unit) for argument in expression.args]
+    if isinstance(expression, sympy.UnevaluatedExpr):
+        return arguments[0]
     if isinstance(expression, _Signed) and any(argument.free_symbols for argument in arguments):
         return _signed(expression, arguments)
-    if isinstance(expression, sympy.Pow):
-        base, exponent = arguments
-        if (
-            exponent.is_Rational
-            and exponent.q % 2
-            and exponent.q > 1
-            and base.is_number
-            and base.is_negative
-        ):
-            return (-1) ** exponent.p * (-base) ** exponent
-        if exponent.is_Rational and exponent.q == 2 and base.free_symbols:
-            return _root(base, exponent)
+    # sympy takes complex odd roots of negative numbers, and letters for positive.
+    root = _root(*arguments) if isinstance(expression, sympy.Pow) else None
+    if root is not None:
+        return root
     value = expression.func(*arguments)
     return value.doit() if isinstance(value, _Bounded) else value
 
 
-def _root(base: sympy.Expr, exponent: sympy.Rational) -> sympy.Expr:
-    """A root of letters; that of a square is an absolute value."""
+def _evaluated_atom(atom: Any, has_imaginary_unit: bool) -> Any:
+    match atom:
+        case sympy.Float():
+            return sympy.Rational(str(atom)) if atom.is_finite else atom
+        case sympy.Symbol(name="i") if has_imaginary_unit:
+            return sympy.I
+        case sympy.Symbol():
+            return sympy.Symbol(atom.name, positive=True)
+        case sympy.EulerGamma:  # what the parser makes of the letter
+            return sympy.Symbol("gamma", positive=True)
+    return atom
+
+
+def _root(base: sympy.Expr, exponent: sympy.Expr) -> sympy.Expr | None:
+    """Return an odd root of a negative number, which is real, or a square root of letters; None for other powers."""
+    if not exponent.is_Rational:
+        return None
+    if exponent.q == 2 and base.free_symbols:
+        return _square_root(base, exponent)
+    if exponent.q % 2 and exponent.q > 1 and base.is_number and base.is_negative:
+        return (-1) ** exponent.p * (-base) ** exponent
+    return None
+
+
+def _square_root(base: sympy.Expr, exponent: sympy.Rational) -> sympy.Expr:
+    """Return a root of letters; that of a square is an absolute value."""
     factor, square = base.as_coeff_Mul()
     if square.is_Add and sympy.count_ops(square) <= _MOST_FACTORED and square.is_polynomial():
         square = sympy.factor(square)

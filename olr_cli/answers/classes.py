@@ -100,21 +100,29 @@ class Form:
     def key(self) -> Key:
         """The key of the class of all answers that say this."""
         match self.kind:
+            # `x = 5` is 5.
             case "assignment":
                 return self.parts[0].key
+            # `50\%` is 1/2.
             case "percent":
                 return number(exact(self) / 100).key
+            # `90^\circ` is 90, and `5 apples` are 5.
             case "quantity" if self.label in UNITS_LEFT_OUT or self.label.startswith(COUNTED):
                 return self.parts[0].key
+            # In any order: `x = 1, y = 2` is `y = 2, x = 1`.
             case "system":
                 names = [_key("name", part.label, [part.key]) for part in self.parts]
                 return _key("system", "", sorted(names))
+            # `52_{10}` is 52.
             case "based" if self.label.startswith("10:"):
                 return _key("number", str(int(self.label[3:])))
+            # `(C) Plane` is C.
             case "choice":
                 return _key("word", self.label)
+            # Its last side is no part of what an equation says.
             case "equation" | "other":
                 return _key(self.kind, self.label)
+            # Elements may have several spellings of one class.
             case "set" | "union":
                 return _key(self.kind, "", sorted({part.key for part in self.parts}))
         return _key(self.kind, self.label, [part.key for part in self.parts])
@@ -207,6 +215,15 @@ class Vote(NamedTuple):
     def majority_answer(self) -> str | None:
         """The majority as it is spelled; None without one."""
         return None if self.majority is None else self.spelling[self.majority]
+
+    @classmethod
+    def stored(
+        cls, majority: Key | None, answer: str | None, count: int, rollouts: int
+    ) -> Vote:
+        """Return the part of a vote that a run stores: the majority, its spelling and its count, and K."""
+        if majority is None or answer is None:
+            return cls(None, count, rollouts, count, {}, {})
+        return cls(majority, count, rollouts, count, {majority: count}, {majority: answer})
 
 
 def vote(answers: Sequence[str | None], keys: Mapping[str, Key]) -> Vote:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
 from types import MappingProxyType
-from typing import Any
 
+from olr_cli.answers.own_extractors import Extractor, last_match, own_extractor
 from olr_cli.answers.thinking import after_thinking, is_thinking as is_thinking
 from olr_cli.errors import UserError, did_you_mean, shortened
-from olr_cli.user_code import load_function, running
 
 _BUILT_IN = {
     "arithmetic": "reversed_digits",
@@ -38,6 +37,7 @@ def boxed(response: str) -> str | None:
     linear in the length of the response.
     """
     start = response.rfind("\\boxed")
+    # Nearly always the last one is complete, and the rest need not be read.
     span = None if start < 0 else _last_box(response, start) or _last_box(response, 0)
     return None if span is None else response[slice(*span)].strip() or None
 
@@ -73,6 +73,7 @@ def reversed_digits(response: str) -> str | None:
 def tagged(response: str, tag: str) -> str | None:
     """Content of the last complete ``<tag>…</tag>``, or of the box in it."""
     opening, closing = f"<{tag}>", f"</{tag}>"
+    # The last tag that opens before the last that closes.
     start = response.rfind(opening, 0, max(response.rfind(closing), 0))
     return (
         None
@@ -194,40 +195,55 @@ _SENTENCE_END = re.compile(r"[.!](?:\s|$)|。")
 
 
 def last_answer(response: str) -> str | None:
-    """The answer that a response marks, in whatever way: for logs of others, not for training (R6).
+    """Return the answer that a response marks, in whatever way: for logs of others, not for training (R6).
 
     The first of these that is there: the last box; what is marked in ``<answer>…</answer>``, or all of it; ``#### x``,
     unless it is a heading; what stands below a heading "Final Answer"; ``**x**`` at the end; the rest of the sentence
     after the last "Answer:" or "answer is"; the last code block, if it is one line. All before a base model runs on.
     """
     response = _own_turn(response)
+    # `\fbox{7}` is a box to the eye.
     if (box := boxed(response.replace("\\fbox", "\\boxed"))) is not None:
         return box
+    # Within a tag another mark may stand, as in `<answer>The answer is 7.</answer>`.
     if (within := tagged(response, "answer")) is not None:
         return last_answer(within) or within
-    _, is_there, rest = response.rpartition("####")
-    line, _, more = rest.strip().partition("\n")
-    if is_there and line and (not more or not any(map(str.isalpha, line))):
-        return line.strip()
+    if (line := _after_hashes(response)) is not None:
+        return line
     if headings := [*_FINAL.finditer(response)]:
         below = response[headings[-1].end() :].strip()
         return last_answer(below) or below.partition("\n")[0].strip(" *`$") or None
+    text = _closing_claim(response).strip(" *`")
+    # The end of a displayed formula that begins before the claim.
+    is_math = "\\[" in text or "\\(" in text
+    return (text if is_math else re.sub(r"\s*\\[\])]$", "", text)) or None
+
+
+def _after_hashes(response: str) -> str | None:
+    """Return the line after the last ``####``; None if it is a heading, words with more below them."""
+    _, is_there, rest = response.rpartition("####")
+    line, _, more = rest.strip().partition("\n")
+    is_answer = is_there and line and not any(map(str.isalpha, line if more else ""))
+    return line.strip() if is_answer else None
+
+
+def _closing_claim(response: str) -> str:
+    """Return what a response says in bold at its end, after its last "answer is", or in a code block of one line."""
     closing = _CLOSING.search(response)
     text = closing[1] if closing else response
     if claims := [*_CLAIM.finditer(text)]:
-        text = _SENTENCE_END.split(text[claims[-1].end() :].partition("\n")[0], maxsplit=1)[0]
-    elif not closing:
-        fenced = response.split(
-            "```"
-        )  # at odd places what is within fences, after the name of a language
-        block = (
-            fenced[-2].partition("\n")[2].strip() if len(fenced) % 2 and len(fenced) > 1 else ""
-        )
-        text = "" if "\n" in block else block
-    text = text.strip(" *`")
-    return (
-        text if "\\[" in text or "\\(" in text else re.sub(r"\s*\\[\])]$", "", text)
-    ) or None
+        line = text[claims[-1].end() :].partition("\n")[0]
+        return _SENTENCE_END.split(line, maxsplit=1)[0]
+    return text if closing else _last_code_line(response)
+
+
+def _last_code_line(response: str) -> str:
+    """Return the last code block of a response; "" if it has none, or one of several lines."""
+    fenced = response.split("```")
+    if len(fenced) < 3 or len(fenced) % 2 == 0:
+        return ""
+    block = fenced[-2].partition("\n")[2].strip()  # its first line is the name of a language
+    return "" if "\n" in block else block
 
 
 def _one_letter(match: re.Match[str]) -> str | None:
@@ -297,9 +313,6 @@ def _letter(label: str, options: int, numbered: bool) -> str | None:
     return ascii_uppercase[place] if 0 <= place < options else None
 
 
-Extractor = Callable[[str], str | None]
-"""A function from a response to the answer it claims; None if it claims none."""
-
 EXTRACTORS: Mapping[str, Extractor] = MappingProxyType({
     "boxed": boxed,
     "first_integer": first_integer,
@@ -355,7 +368,7 @@ def find_extractor(extractor: str) -> Extractor:
         )
     match kind:
         case "regex":
-            return _last_match(text)
+            return last_match(text)
         case "after":
             return functools.partial(after, marker=text.strip())
         case "tag" if _TAG.fullmatch(text):
@@ -364,7 +377,7 @@ def find_extractor(extractor: str) -> Extractor:
             raise UserError(
                 f"{shortened(text)} is not the name of a tag; give it without brackets, as in tag:answer"
             )
-    return _own_extractor(extractor)
+    return own_extractor(extractor)
 
 
 def reading_more(responses: Sequence[str]) -> str | None:
@@ -379,79 +392,3 @@ def reading_more(responses: Sequence[str]) -> str | None:
 def default_extractor(data_source: str) -> str:
     """Name of the extractor for a data source: the built-in sets have their own (R6)."""
     return _BUILT_IN.get(data_source, "boxed")
-
-
-# Extractors that a recipe brings: a regular expression, or a function of the user's own
-
-_MOST_SEARCHED = 1 << 30
-"""Characters that the searches of one response may scan in all."""
-_TAIL = 1 << 15
-"""Length of the end of a response that is always searched for all matches."""
-
-
-def found_by(pattern: str) -> Callable[[str], bool]:
-    """Whether a pattern is found in a text, by RE2, so in time proportional to the text.
-
-    Raises:
-        UserError: RE2 cannot read the pattern.
-    """
-    compiled = _compiled(pattern)
-    return lambda text: compiled.search(text.encode("utf-8", "replace").decode()) is not None
-
-
-def _compiled(pattern: str) -> Any:
-    """A pattern as RE2 reads it; errors as of `found_by`."""
-    import re2
-
-    options = re2.Options()
-    options.log_errors = False
-    try:
-        return re2.compile(pattern, options)
-    except (re2.error, UnicodeEncodeError) as error:
-        reason = error.args[0].decode() if isinstance(error, re2.error) else "it is not Unicode"
-        raise UserError(
-            f"the regular expression '{shortened(pattern)}' is not valid ({reason}); fix it; look-around"
-            r" and back-references do not exist in RE2, which reads it: take a group, as in '#### (\d+)'"
-        ) from None
-
-
-def _last_match(pattern: str) -> Extractor:
-    """The last match of a pattern: its first group that took part, or all of it where there is no group.
-
-    RE2 searches in time proportional to the text, whatever the pattern. So many matches that their searches could go
-    over more than 2^30 characters are counted and not timed: then only the last 32,768 characters are searched (R8).
-    """
-    compiled = _compiled(pattern)
-
-    def answer(response: str) -> str | None:
-        text = response.encode("utf-8", "replace").decode()  # a lone surrogate is no Unicode
-        for start in (0, max(0, len(text) - _TAIL)):
-            last, searched = None, 0
-            for last in compiled.finditer(text, start):
-                searched += len(text) - last.start()
-                if searched > _MOST_SEARCHED:
-                    break
-            else:
-                break
-        if last is None:
-            return None
-        groups = last.groups() or (last[0],)
-        return next((group.strip() for group in groups if group is not None), "") or None
-
-    return answer
-
-
-def _own_extractor(place: str) -> Extractor:
-    """A function of the user's own (`olr_cli.user_code`), guarded: what it raises or returns is one sentence."""
-    function, shown = load_function(place), shortened(place)
-
-    def answer(response: str) -> str | None:
-        with running(f"{shown}, on a response,"):
-            value = function(response)
-        if value is not None and not isinstance(value, str):
-            raise UserError(
-                f"{shown} returns a {type(value).__name__}; it must return text, or None"
-            )
-        return value and (value.strip() or None)
-
-    return answer

@@ -13,9 +13,8 @@ from contextlib import suppress
 
 from olr_cli.answers.classes import Vote, is_read, vote
 from olr_cli.answers.extraction import extract
-from olr_cli.answers.judge import Judge, Pair, shared_judge
-from olr_cli.answers.matching import as_asked
-from olr_cli.answers.placeholders import is_placeholder
+from olr_cli.answers.golds import Gold, is_placeholder
+from olr_cli.answers.judge import Judge, shared_judge
 from olr_cli.answers.thinking import with_opened
 from olr_cli.answers.verdict import Verdict
 
@@ -39,7 +38,7 @@ def read_answer(response: str, extractor: str, prompt: str = "") -> str | None:
 class Grading:
     """The answers to P prompts as a judge sees them: the class of each, and which answers match which golds (R7).
 
-    A gold is a label or a truth as its question asks for it (`as_asked`). What nobody has asked for does not match.
+    What nobody has asked for does not match.
 
     Attributes:
         answers: of each prompt, one per response; None where there is none.
@@ -59,10 +58,10 @@ class Grading:
             for of_one in answers
         ]
         self.keys = judge.keys({answer: None for of_one in self._said for answer in of_one})
-        self._right: defaultdict[str, set[str | None]] = defaultdict(set)
-        self._wrong: set[Pair] = set()
+        self._right: defaultdict[Gold, set[str | None]] = defaultdict(set)
+        self._wrong: defaultdict[Gold, set[str | None]] = defaultdict(set)
 
-    def ask(self, golds: Iterable[Iterable[str]]) -> None:
+    def ask(self, golds: Iterable[Iterable[Gold]]) -> None:
         """Ask which answers to each prompt match each of its golds."""
         self.ask_pairs({
             (gold, answer): None
@@ -71,33 +70,33 @@ class Grading:
             for answer in said
         })  # fmt: skip
 
-    def ask_pairs(self, pairs: Collection[Pair]) -> None:
+    def ask_pairs(self, pairs: Collection[tuple[Gold, str]]) -> None:
         """Ask whether the answer of each pair matches its gold."""
-        for pair, verdict in zip(
-            pairs, self._judge.matches(pairs, self._tolerance), strict=True
-        ):
-            if verdict:
-                self._right[pair[0]].add(pair[1])
-            elif verdict is False:
-                self._wrong.add(pair)
+        # None, neither right nor wrong, is in none of the two.
+        verdicts = self._judge.matches(pairs, self._tolerance)
+        for (gold, answer), verdict in zip(pairs, verdicts, strict=True):
+            if verdict is not None:
+                (self._right if verdict else self._wrong)[gold].add(answer)
 
-    def right(self, gold: str) -> Collection[str | None]:
+    def right(self, gold: Gold) -> Collection[str | None]:
         """Return the answers that match a gold."""
         return self._right.get(gold, frozenset())
 
-    def is_wrong(self, gold: str, answer: str) -> bool:
-        """Whether it is proved that an answer does not match a gold."""
-        return (gold, answer) in self._wrong
+    def wrong(self, gold: Gold) -> Collection[str | None]:
+        """Return the answers that are proved not to match a gold."""
+        return self._wrong.get(gold, frozenset())
 
-    def verdict(self, golds: Sequence[str], answer: str | None) -> Verdict:
+    def verdict(self, golds: Sequence[Gold], answer: str | None) -> Verdict:
         """Return the verdict on an answer, given golds of which each is right."""
         if any(answer in self.right(gold) for gold in golds):
             return Verdict.RIGHT
-        if not any(is_read(self._judge.keys([gold])[gold]) for gold in golds):
+        # A gold that cannot be read decides nothing about an answer, whatever that is.
+        if not any(is_read(self._judge.keys([text])[text]) for text, _ in golds):
             return Verdict.NO_GOLD
         if not answer:
             return Verdict.NO_ANSWER
-        undecided = next((gold for gold in golds if not self.is_wrong(gold, answer)), None)
+        # The first gold that leaves it open says why.
+        undecided = next((gold for gold in golds if answer not in self.wrong(gold)), None)
         return (
             Verdict.WRONG
             if undecided is None
@@ -131,11 +130,12 @@ def verdicts(
 ) -> list[Verdict]:
     """Return the verdict on each answer, given its golds, of which each is right.
 
-    Where a question asks for its result `in_percent`, its golds are read so (`as_asked`).
+    Where a question asks for its result `in_percent`, its golds are read so (`Gold`).
     """
     asks = [False] * len(golds) if in_percent is None else in_percent
+    # What stands for a missing answer is nobody's gold.
     of_all = [
-        [as_asked(gold, is_percent) for gold in of_one if not is_placeholder(gold)]
+        [Gold(gold, is_percent) for gold in of_one if not is_placeholder(gold)]
         for of_one, is_percent in zip(golds, asks, strict=True)
     ]
     grading = Grading([[answer] for answer in answers], judge, tolerance)
@@ -160,6 +160,7 @@ def verify(
     """
     each = gold if isinstance(gold, Iterable) and not isinstance(gold, str) else [gold]
     golds = [str(one) for one in each if one is not None]
+    # A number counts as it is written.
     said = None if answer is None else str(answer)
     return verdicts([golds], [said], shared_judge(), tolerance, [in_percent])[0]
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from olr_cli.answers.classes import Key, short, unread
+from olr_cli.answers.golds import Gold
 from olr_cli.answers.matching import PLAIN_NUMBER, decide
 from olr_cli.answers.notation import normal_text, tidy
 from olr_cli.answers.pool import GAVE_UP, WorkerPool
@@ -32,12 +33,12 @@ _PLAIN_NUMBER = re.compile(PLAIN_NUMBER)
 _MEMO = 1 << 19
 """Keys and verdicts kept in memory, about 100 MB; clearing them costs time, never a decision."""
 
-Pair: TypeAlias = tuple[str, str]
-"""A gold, label or truth, and an answer."""
+Pair: TypeAlias = tuple[Gold | str, str]
+"""A gold, label or truth, and an answer. A plain text is a gold that no question asks for in percent."""
 
 Task: TypeAlias = tuple[str, ...]
-"""``("key", answer)``, ``("matches", gold, answer)``, with the tolerance at the end where there is one,
-``("may match", gold, answer)`` or ``("reason", gold, answer)``."""
+"""``("key", answer)``, ``("may match", gold, answer)``, ``("reason", gold, answer)`` or ``("matches", gold, answer)``,
+which ends with the tolerance where there is one, or with the tolerance and "in percent" where the gold is."""
 
 
 class Judge(AbstractContextManager["Judge"]):
@@ -119,13 +120,13 @@ class Judge(AbstractContextManager["Judge"]):
         wrong. The tolerance is relative, for numbers that are no integers; by default the judge's. Classes have none.
         """
         tolerance = self._tolerance if tolerance is None else tolerance
-        return self._verdicts("matches", pairs, *([str(tolerance)] if tolerance else []))
+        return self._verdicts("matches", pairs, str(tolerance) if tolerance else "")
 
     def reason(self, pair: Pair) -> str:
         """Return why `matches` gives no verdict about a pair: the name of a `Verdict`."""
-        task = ("reason", *pair)
-        texts = (("key", text) for text in pair)
-        if not self._given_up.isdisjoint([("matches", *pair), *texts]):
+        verdict = _task("matches", *_spelled(pair))
+        task: Task = ("reason", *verdict[1:3])
+        if not self._given_up.isdisjoint([verdict, *_texts(task)]):
             return "TOO_MUCH_WORK"
         return self._decide([task])[task] or "TOO_MUCH_WORK"
 
@@ -136,31 +137,32 @@ class Judge(AbstractContextManager["Judge"]):
         """
         return [verdict is not False for verdict in self._verdicts("may match", pairs)]
 
-    def _verdicts(self, kind: str, pairs: Iterable[Pair], *more: str) -> list[bool | None]:
-        pairs = [
-            (str(gold), str(answer)) for gold, answer in pairs
-        ]  # of a caller who has numbers
+    def _verdicts(
+        self, kind: str, pairs: Iterable[Pair], tolerance: str = ""
+    ) -> list[bool | None]:
+        asked = [_spelled(pair) for pair in pairs]
+        texts = {gold for gold, _, _ in asked} | {answer for _, _, answer in asked}
         # Plain integers are compared as text: most pairs need no more.
-        plain = {
-            text
-            for text in {text for pair in pairs for text in pair}
-            if _PLAIN_NUMBER.fullmatch(text)
+        plain = {text for text in texts if _PLAIN_NUMBER.fullmatch(text)}
+        tasks = {
+            pair: _task(kind, *pair, tolerance)
+            for pair in asked
+            if pair[0] not in plain or pair[2] not in plain
         }
-        asked: dict[Pair, Task] = {
-            pair: (kind, *pair, *more) for pair in pairs if not plain.issuperset(pair)
-        }
-        decided = self._decide(asked.values())
-        return [decided[asked[pair]] if pair in asked else pair[0] == pair[1] for pair in pairs]
+        decided = self._decide(tasks.values())
+        return [decided[tasks[pair]] if pair in tasks else pair[0] == pair[2] for pair in asked]
 
     def _decide(self, tasks: Iterable[Task]) -> dict[Task, Any]:
         """The key or the verdict of every task: remembered, decided here, or by a worker."""
         with self._lock:
             if len(self._memo) > _MEMO:
                 self._memo.clear()
+            # Each task once, in order: workers start with what was asked first.
             tasks = dict.fromkeys(tasks)
             waiting = [task for task in tasks if not self._is_known(task)]
             # Texts first: one that can't be read within its limit leaves all its pairs undecided, in any order.
-            texts = dict.fromkeys(("key", text) for _, *texts in waiting for text in texts[:2])
+            texts = dict.fromkeys(text for task in waiting for text in _texts(task))
+            # What the reading of a text decided is no task any more.
             for asked in (texts, waiting):
                 self._ask([task for task in asked if not self._is_known(task)])
             return {task: self._memo[_memo_key(task)] for task in tasks}
@@ -172,7 +174,7 @@ class Judge(AbstractContextManager["Judge"]):
             try:
                 self._memo[memo] = decide(*task)
             except NeedsAlgebra:
-                if self._given_up.isdisjoint([task, *(("key", text) for text in task[1:3])]):
+                if self._given_up.isdisjoint([task, *_texts(task)]):
                     return False
                 self._memo[memo] = _undecided(task)
         return True
@@ -216,6 +218,24 @@ def _read_ledger(file: Path | None) -> set[Task]:
         with suppress(ValueError, TypeError):
             given_up.add(tuple(json.loads(line)))
     return given_up
+
+
+def _spelled(pair: Pair) -> tuple[str, bool, str]:
+    """Return the text of a gold, whether it is in percent, and the answer, of a caller who may have numbers."""
+    gold, answer = pair
+    return (*gold, str(answer)) if isinstance(gold, Gold) else (str(gold), False, str(answer))
+
+
+def _task(kind: str, gold: str, in_percent: bool, answer: str, tolerance: str = "") -> Task:
+    """Return the task of a pair; only verdicts depend on a percentage that the question asks for."""
+    if in_percent and kind == "matches":
+        return kind, gold, answer, tolerance, "in percent"
+    return (kind, gold, answer, tolerance) if tolerance else (kind, gold, answer)
+
+
+def _texts(task: Task) -> list[Task]:
+    """Return the tasks that read the texts of a task, each of which may cost too much alone."""
+    return [("key", text) for text in task[1:3]]
 
 
 def _undecided(task: Task) -> Key | None:

@@ -417,9 +417,12 @@ def tidy(answer: str) -> str:
     Upright styles are ``\text``. Derivatives, angles and transposes become names, which algebra leaves alone. A long
     answer keeps all but its signs.
     """
+    # Golds come in boxes too.
     if "\\boxed" in answer:
         answer = boxed(answer) or answer
+    # A dollar sign that is escaped is money; others begin and end a formula.
     answer = answer.replace("\\$", _MONEY)
+    # Superscripts, signs, full-width letters, and digits of any script.
     if not answer.isascii() and len(answer) <= _LONGEST_NORMALIZED:
         answer = _SCRIPT.sub(lambda run: f"{'^' if run[1] else '_'}{{{run[0]}}}", answer)
         answer = unicodedata.normalize("NFKC", answer.translate(_TRANSLATION))
@@ -427,6 +430,7 @@ def tidy(answer: str) -> str:
     text = " ".join(answer.translate(_TRANSLATION).replace(_MONEY, "\\$").split())
     if text.isdecimal() or len(text) > LONGEST_READ:
         return text
+    # Numbers and fractions are most of what is asked, and need no rewriting.
     if not _NEEDS_NO_REWRITING.fullmatch(text):
         for pattern, replacement in (*(_RARE if _HAS_RARE.search(text) else ()), *_COMPILED):
             text = pattern.sub(replacement, text)

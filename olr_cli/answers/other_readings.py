@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import permutations
 from string import ascii_letters
 
-from olr_cli.answers.reading import with_points
+from olr_cli.answers.guesses import with_points
 from olr_cli.answers.units import split_unit
 
 _BY = re.compile(r"(?<=\\text\{derivative)(\d \w+) by \w+")
@@ -75,20 +75,24 @@ def other_readings(gold: str, answer: str, said: str) -> Iterator[tuple[str, str
 def _derivatives(gold: str, answer: str) -> Iterator[tuple[str, str]]:
     r"""Derivatives by whatever they are taken: x'(t) and \dot{x} are the same."""
     if "{derivative" in gold and "{derivative" in answer:
-        both = " by " in gold and " by " in answer
-        texts = [text if both else _BY.sub(r"\1", text) for text in (gold, answer)]
-        yield _FUNCTION_OF_TIME.sub("", texts[0]), _FUNCTION_OF_TIME.sub("", texts[1])
+        # What they are taken by counts only where both say it.
+        if not (" by " in gold and " by " in answer):
+            gold, answer = _BY.sub(r"\1", gold), _BY.sub(r"\1", answer)
+        yield _FUNCTION_OF_TIME.sub("", gold), _FUNCTION_OF_TIME.sub("", answer)
 
 
 def _products_and_units(gold: str, answer: str) -> Iterator[tuple[str, str]]:
     r"""A word as a product, `mg`; units in plain letters, `5 m/s` beside `5\text{ m/s}`; an engineer's `j`."""
+    # `mg`, which is read as a word, beside `m \cdot g`.
     if gold.isalpha() != answer.isalpha():
-        one, other = (
-            r" \cdot ".join(text) if text.isalpha() else text for text in (gold, answer)
-        )
-        yield one, other
+        if gold.isalpha():
+            yield r" \cdot ".join(gold), answer
+        else:
+            yield gold, r" \cdot ".join(answer)
+    # `5 m/s` beside `5\text{ m/s}`.
     if bool(split_unit(gold)[1]) != bool(split_unit(answer)[1]):
         yield _PLAIN_UNIT.sub(r"\\text{\1}", gold), _PLAIN_UNIT.sub(r"\\text{\1}", answer)
+    # `2 + 3j` of an engineer, or of Python.
     if "i" in gold and "j" in answer and "i" not in answer:
         yield gold, answer.replace("j", "i")
 
@@ -103,10 +107,13 @@ def _points(gold: str, answer: str) -> Iterator[tuple[str, str]]:
 
 def _commas_and_bases(gold: str, answer: str) -> Iterator[tuple[str, str]]:
     """Decimal commas as points, and the digits alone of a gold that names its base."""
+    # `0,5` for 0.5; where the gold has commas too, only semicolons keep numbers apart.
     if "." in gold and (";" in answer or "," not in gold):
         yield gold, with_points(answer)
+    # A gold of `0,25` is no pair of numbers.
     if ";" in gold or re.fullmatch(r"-?0,\d\d+", gold):
         yield with_points(gold), answer
+    # 52 for `52_8`.
     if (digits := _BASED.fullmatch(gold)) and "_" not in answer:
         yield digits[1], answer
 
@@ -132,8 +139,10 @@ def _in_radians(text: str) -> str:
 
 def _as_intervals(text: str) -> str:
     r"""A set of real numbers as intervals, from inequalities, a builder or words: `\{x \mid x > 1\}`."""
+    # `\mathbb{R}`, `all real numbers`.
     if _REALS.fullmatch(text):
         return r"(-\infty,\infty)"
+    # `\mathbb{R} \setminus \{1\}`, `all reals except 1`.
     if (excepted := _EXCEPT.search(text)) is not None:
         whole, values = text[: excepted.start()], text[excepted.end() :]
         if not values.startswith(("\\{", "(", "[")):
@@ -166,18 +175,22 @@ _BOTH = re.compile(r"\s*(?:,|\\text\{\s*,?\s*and\s*\}|\band\b|\\(?:land|wedge)(?
 
 def _as_interval(text: str) -> str | None:
     """The interval that a text states for one letter, with at most two bounds; None if it states anything else."""
+    # `x > -1` and `x < 2`.
     if len(apart := _BOTH.split(text)) == 2:
         text = _in_one_line(apart) or text
+    # `x = 3` is the point alone.
     name, _, value = text.partition("=")
     if _VARIABLE.fullmatch(name.strip()):
         return rf"\{{{value}\}}"
     terms = [term.strip() for term in _ORDER.split(text)]
     bounds = {}
+    # `-1 < x < 2` has a bound below and one above.
     for left, sign, right in zip(terms[:-2:2], terms[1::2], terms[2::2], strict=True):
         letter, bound, is_above = _bound(left, sign, right)
         if not _VARIABLE.fullmatch(letter) or not bound:
             return None
         bounds[is_above] = bound, sign.endswith("e")
+    # Two bounds from one side, or none: an interval that is written as one stays.
     if len(bounds) != len(terms) // 2:
         return text if len(terms) == 1 and text[:1] in ("(", "[") else None
     low, has_low = bounds.get(False, (r"-\infty", False))
@@ -232,11 +245,13 @@ def _renamed(gold: str, answer: str, declared: frozenset[str]) -> Iterator[tuple
     )
     here, there = ({*LETTER.findall(text)} & _NAMES for text in (gold, answer))
     ours, theirs = here - there, there - here
+    # `f(t) = 2t` for `f(x) = 2x`.
     is_argument = calls[0] and calls[1] and (ours, theirs) == ({calls[0][1]}, {calls[1][1]})
     is_period = (
         all("\\pi" in text or "\\circ" in text for text in (gold, answer))
         and ours | theirs <= _COUNTERS
     )
+    # `2n` where `n` is declared as any integer.
     may_differ = is_argument or is_period or not declared.isdisjoint(ours | theirs)
     if may_differ and len(ours) == len(theirs) == 1:
         (name,) = ours
@@ -257,8 +272,10 @@ _LONG_DOUBLE = re.compile(r"-?\d*\.\d{14,17}", re.ASCII)
 def _lists(gold: str, answer: str) -> Iterator[tuple[str, str]]:
     """Words and options joined by `and`, by commas or by nothing: `red and blue`, `ACD` beside `A, C, D`."""
     ours, theirs = _WORDS.fullmatch(gold), _WORDS.fullmatch(answer)
+    # `red and blue`, `red, blue`.
     if ours and theirs and _BETWEEN_WORDS.search(ours[1]) and _BETWEEN_WORDS.search(theirs[1]):
         yield _BETWEEN_WORDS.sub(", ", ours[1]), _BETWEEN_WORDS.sub(", ", theirs[1])
+    # `ACD`, `A, C and D`.
     are_options = _OPTION_LIST.fullmatch(gold) and _OPTION_LIST.fullmatch(answer)
     if are_options and not (gold.isalpha() and answer.isalpha()):
         yield ", ".join(re.findall("[A-J]", gold)), ", ".join(re.findall("[A-J]", answer))
@@ -296,6 +313,7 @@ def _as_tuple(text: str, size: int) -> str:
 def _vectors(gold: str, answer: str) -> Iterator[tuple[str, str]]:
     """Sums of unit vectors, in whatever style, beside columns of two or three entries."""
     if _VECTOR.search(gold + answer) or "\\binom" in gold + answer:
+        # `2\mathbf{i} + 3\mathbf{j}` is a pair, or has 0 in the third place.
         for size in (2, 3):
             yield _as_tuple(gold, size), _as_tuple(answer, size)
         yield _VECTOR.sub(r"\1", gold), _VECTOR.sub(r"\1", answer)
@@ -311,9 +329,11 @@ def _constants(gold: str, answer: str) -> Iterator[tuple[str, str]]:
     if not (_FUNCTION_OF.search(gold) and _FUNCTION_OF.search(answer)):
         return
     bare = ADDED_CONSTANT.sub("", gold), ADDED_CONSTANT.sub("", answer)
+    # `x^2 + C` for `x^2`, and the other way round.
     if bare != (gold, answer):
         yield bare
     ours, theirs = (sorted({*_FREE.findall(text)}) for text in (gold, answer))
+    # `A e^x + B` for `C e^x + D`, in either order.
     if 0 < len(ours) == len(theirs) <= 2:
         for order in permutations(ours):
             names = dict(zip(theirs, order, strict=True))

@@ -125,14 +125,28 @@ class _Worker:
         with suppress(OSError):  # the worker has ended, which `receive` will report
             self.connection.sendall(json.dumps([*limits, *task]).encode("ascii") + b"\n")
 
-    def receive(self) -> tuple[list[Any], bool]:
-        """The replies of the worker, and whether it has exited."""
+    def fill(
+        self,
+        window: int,
+        pending: deque[int],
+        tasks: Sequence[Sequence[str]],
+        limits: tuple[float, int],
+    ) -> None:
+        """Send pending tasks, by their numbers, until the worker holds a window of them."""
+        while pending and len(self.tasks) < window:
+            number = pending.popleft()
+            self.send(limits, number, tasks[number])
+
+    def receive(self) -> tuple[list[tuple[int, Any]], bool]:
+        """Return the tasks that the worker has done, with their results, and whether it has exited."""
         try:
             data = self.connection.recv(1 << 16)
         except ConnectionResetError:
             data = b""
         *lines, self._inbox = (self._inbox + data).split(b"\n")
-        return [json.loads(line) for line in lines], not data
+        replies = [(self.tasks.popleft(), json.loads(line)) for line in lines]
+        results = [(task, GAVE_UP if reply == SPENT else reply) for task, reply in replies]
+        return results, not data
 
 
 class WorkerPool:
@@ -169,14 +183,14 @@ class WorkerPool:
         if self._owner != os.getpid():  # forked: these workers belong to another process
             self.close()
             self._owner = os.getpid()
-        results: list[Any] = [GAVE_UP] * len(tasks)
+        results: dict[int, Any] = dict.fromkeys(range(len(tasks)), GAVE_UP)
         try:
             slow = self._round(tasks, range(len(tasks)), results, is_alone=False)
             self._round(tasks, slow, results, is_alone=True)
         except BaseException:
             self.close()  # they hold tasks that nobody waits for
             raise
-        return results
+        return [*results.values()]
 
     def close(self) -> None:
         """End all workers; the next `run` starts new ones."""
@@ -196,51 +210,49 @@ class WorkerPool:
         self,
         tasks: Sequence[Sequence[str]],
         numbers: Iterable[int],
-        results: list[Any],
+        results: dict[int, Any],
         *,
         is_alone: bool,
     ) -> list[int]:
         """Do the numbered tasks, each in its own process or in workers that stay; return those not done."""
         pending, failed, attempts = deque(numbers), list[int](), Counter[int]()
         if is_alone:
-            workers, window, share = list[_Worker](), 1, 1
-            limits = _BACKSTOP * self.time_limit, round(_CALLS_A_SECOND * self.time_limit)
+            workers, window, seconds = list[_Worker](), 1, _BACKSTOP * self.time_limit
+            calls = round(_CALLS_A_SECOND * self.time_limit)
         else:
-            workers, window, share = self._workers, _WINDOW, _TASKS_A_WORKER
-            limits = self.time_limit / _SHARE, 0
+            workers, window, seconds = self._workers, _WINDOW, self.time_limit / _SHARE
+            calls = 0
         while pending or any(worker.tasks for worker in workers):
-            while len(workers) < min(
-                self.size, -(-len(pending) // share) + (len(workers) if is_alone else 0)
-            ):
-                workers.append(self._start_worker())
+            self._start_workers(workers, len(pending), is_alone=is_alone)
             for worker in workers:
-                while pending and len(worker.tasks) < window:
-                    number = pending.popleft()
-                    worker.send(limits, number, tasks[number])
+                worker.fill(window, pending, tasks, (seconds, calls))
             for worker in _ready(workers):
-                replies, has_exited = worker.receive()
-                for reply in replies:
-                    results[worker.tasks.popleft()] = GAVE_UP if reply == SPENT else reply
-                if not has_exited and not (is_alone and replies):
+                done, has_exited = worker.receive()
+                results.update(done)
+                if not has_exited and not (is_alone and done):
                     continue
                 workers.remove(worker)
                 worker.connection.close()
                 if worker.tasks:
-                    culprit = worker.tasks.popleft()
+                    culprit = worker.tasks.popleft()  # it was at work on the first
                     attempts[culprit] += 1
-                    is_early = time.monotonic() - worker.began < limits[0]
+                    is_early = time.monotonic() - worker.began < seconds
                     is_tried_again = is_alone and is_early and attempts[culprit] < _ATTEMPTS
                     (pending if is_tried_again else failed).append(culprit)
                     pending.extendleft(reversed(worker.tasks))
-            if self.report is not None:
-                waiting = (
-                    len(pending) + len(failed) + sum(len(worker.tasks) for worker in workers)
-                )
-                done = len(tasks) - waiting
-                self.report(
-                    f"Verified {done:,} of {len(tasks):,} answers that need computer algebra"
-                )
+            self._report(len(tasks), len(pending) + len(failed), workers)
         return failed
+
+    def _start_workers(self, workers: list[_Worker], waiting: int, *, is_alone: bool) -> None:
+        """Start a worker for each waiting task, or for many of them where workers stay."""
+        wanted = len(workers) + waiting if is_alone else -(-waiting // _TASKS_A_WORKER)
+        while len(workers) < min(self.size, wanted):
+            workers.append(self._start_worker())
+
+    def _report(self, tasks: int, waiting: int, workers: Sequence[_Worker]) -> None:
+        if self.report is not None:
+            done = tasks - waiting - sum(len(worker.tasks) for worker in workers)
+            self.report(f"Verified {done:,} of {tasks:,} answers that need computer algebra")
 
     def _start_worker(self) -> _Worker:
         """Start a worker; raises RuntimeError if that fails several times."""

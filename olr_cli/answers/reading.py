@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from itertools import accumulate, combinations, product
-from string import ascii_lowercase
 from typing import TypeAlias
 
 from olr_cli.answers.classes import (
@@ -27,7 +26,9 @@ from olr_cli.answers.classes import (
     unordered,
     unread,
 )
+from olr_cli.answers.names import CONSTANTS, FUNCTION, is_name, symbols
 from olr_cli.answers.notation import LONGEST_READ, normal_text, tidy
+from olr_cli.answers.numbers import exact_number
 from olr_cli.answers.units import based_digits, clock_time, split_unit, word
 
 Leaf: TypeAlias = Callable[[str], Form]
@@ -72,103 +73,12 @@ def read(answer: str, leaf: Leaf = no_algebra) -> Form:
     return read_tidied(tidy(answer), leaf)
 
 
-def read_surely(answer: str, text: str, leaf: Leaf) -> Form:
-    """Read an answer that is `text` once it is tidied; its form says what was guessed, and how else it can be read."""
-    form = read_tidied(text, leaf)
-    texts = {
-        with_points(text),
-        *(pattern.sub(other, text) for pattern, other in _OTHERWISE.items()),
-    } - {text}
-    if _OPTIONS.fullmatch(text):
-        texts.add(", ".join(text))
-    guesses = [one[0] for one in [_UNSURE.search(text)] if one]
-    styles = _STYLE.findall(answer) if _is_computed(form) or _SCRIPT.search(answer) else ()
-    return form.guessed([*styles, *guesses], (read_tidied(other, leaf) for other in texts))
-
-
-def _in_halves(clock: re.Match[str]) -> str:
-    """A time of the 24-hour clock as one of the 12-hour clock."""
-    hour = int(clock[1])
-    return f"{hour % 12 or 12}:{clock[2]} {'PM' if hour > 11 else 'AM'}"
-
-
-def with_points(text: str) -> str:
-    """`text` with points for its decimal commas: 1234.5 for 1.234,5. Only semicolons keep those of a tuple apart."""
-    if _LIST.search(text) and ";" not in text:
-        return text
-    return _DECIMAL_COMMA.sub(
-        lambda number: number[0].translate(str.maketrans(",", ".", ". ")), text
-    )
-
-
-def _is_computed(form: Form) -> bool:
-    """Whether computer algebra read some part of an answer."""
-    return form.kind in ("value", "equation", "other", "text") or any(
-        map(_is_computed, form.parts)
-    )
-
-
-_DECIMAL_COMMA = re.compile(  # and none of thousands, as in 1,234
-    r"(?<![\d.,])(?![1-9]\d{0,2}(?:,\d{3})+(?![\d,]))(?:\d{1,3}(?:[. ]\d{3})+|\d+),\d+(?![\d.,])"
-)
-_LIST = re.compile(r"[(\[]|\\\{")
-_STYLE = re.compile(
-    r"\\(?:bm|boldsymbol|math(?:bf|cal|scr|frak)|hat|vec|bar|tilde)(?![a-zA-Z])|(?<![\dA-Z\\])(?<![a-z])[a-zA-Z]\d"
-)
-_SCRIPT = re.compile(r"\\math(?:cal|scr|frak)(?![a-z])")
 _NAMELESS = re.compile(
     r"\\text\{[A-Z][a-z]?\}\s*(_\s*\{?\d)|\\text\{[^{}]*[a-zA-Z][^{}]*\}|\\(?:begin|end)\{\w+\}"
     r"|\\[a-zA-Z]+|_\{[^{}]*\}"
     r"|((?<=\d)\s*[xX](?=\s*\d|_\{\d)|[a-z]{3,}|[A-Z][a-z]{2,}|mu|nu|xi|[一-鿿]+)"
 )
 """In its groups what computer algebra may misread: indices and formulas, letters in a row."""
-_ORDINALS = (
-    "first",
-    "second",
-    "third",
-    "fourth",
-    "fifth",
-    "sixth",
-    "seventh",
-    "eighth",
-    "ninth",
-    "tenth",
-)
-_COUNTS = {
-    **{ordinal: str(place) for place, ordinal in enumerate(_ORDINALS, 1)},
-    **{
-        "infinitely many": r"\infty",
-        "diverges": r"\infty",
-        "once": "1",
-        "twice": "2",
-        "dozen": "12",
-        "a dozen": "12",
-    },
-}
-_OTHERWISE: dict[re.Pattern[str], str | Callable[[re.Match[str]], str]] = {
-    re.compile(r"\[([^\[\]]*,[^\[\]]*)\]"): r"\1",
-    re.compile(r"^([01]?\d|2[0-3]):([0-5]\d)$", re.ASCII): _in_halves,
-    re.compile(r"\\log(?![a-zA-Z]|\s*_)"): r"\\ln",
-    re.compile(r"(?<![\w/])(\d+)/(\d+)(?=\s*[a-zA-Z(])"): r"\\frac{\1}{\2}",  # 1/2x
-    re.compile(r"^(?:\\text\{\s*)?([a-z ]+)\s*\}?$"): lambda text: _COUNTS.get(
-        text[1].strip(), text[0]
-    ),
-}
-"""How else a text may be read: a list in brackets, a time of day, a logarithm, a product, words for numbers."""
-_SEVERAL = "hours? hrs? h minutes? mins? seconds? secs? days? weeks? months? years? feet ft inch(?:es)? pounds? lbs?"
-_MEASURE = rf"(?:\\text\{{\s*(?:{_SEVERAL.replace(' ', '|')})\s*\}}|(?:{_SEVERAL.replace(' ', '|')})\b|\^\s*\\circ)"
-_UNSURE = re.compile(
-    rf"\d\s*{_MEASURE}\s*,?\s*(?:\\text\{{\s*and\s*\}}|and\b)?\s*\d+(?:\.\d+)?\s*(?:{_MEASURE}|'|\^\{{?\\prime)"
-    r"|[一二三四五六七八九十百千零两]"  # numerals that are words
-    r"|(?:\\text\{[A-Za-z ]+\}|(?<![A-Za-z\\])[BNU])\s*\([^()]*,"  # a function, or a distribution, by its name
-    r"|\d[spdf]\s*\^.*\d[spdf]\s*\^"  # electrons
-    r"|^(?:\\text\{\s*)?[NS]\b.*\d.*[EW]"  # points of the compass
-    r"|^[a-zA-Z]+(?: [a-zA-Z])+$"  # a word, or a product
-    r"|\\(?:zeta|eta|beta|phi|sigma|tau|mu|lambda|psi|omega|pi|Omega|Lambda)\s*\(\s*\d+\s*\)"  # a function of integers
-    r"|^[a-zA-Z]\([a-z]\) *=.*(?<![a-zA-Z\\])[abck](?![abd-wyz(])"  # a function with a free constant
-)
-"""Where the reader guesses what is meant, beside quantities of several units: `2 hours 30 minutes`."""
-_OPTIONS = re.compile("[A-J]{2,6}")
 _ANY_VALUE = re.compile(  # constants of integration, free integers
     r"(?=.*[tuxy])(?:.*\+\s*[CK]$|[CK]\s*\+|[^ABD-Z]*(?<![a-zA-Z\\])C(?![A-Zabdf-su-wz]))"
     r"|.*(?:(?<![a-zA-Z\\])(?:[CK]|[CcK]_\{?\d\}?|A|B)\s*\\?e\s*\^"
@@ -206,11 +116,13 @@ def _statement(text: str, leaf: Leaf) -> Form:
         return simple
     if text.count("\\bmod") == 1 and (congruence := _congruence(text, leaf)) is not None:
         return congruence
+    # `2, 3`, `a \pm b`; a text that is no list is its only element.
     elements = _elements(text)
     if len(elements) != 1 or elements[0] != text:
         return _joined(text, elements, [_statement(element, leaf) for element in elements])
-    for kind in (_choice, _relation, _transposed, _group, _quantity, _ratio):
-        form = kind(text, leaf)
+    # In this order: `(A) 5 cm` is a choice, and `x = 5 cm` no quantity.
+    for read_as in (_choice, _relation, _transposed, _group, _quantity, _ratio):
+        form = read_as(text, leaf)
         if form is not None:
             return form.guessed(_guesses(text)) if form.kind == "equation" else form
     return leaf(text).guessed(_guesses(text))
@@ -226,26 +138,27 @@ def _guesses(text: str) -> Iterator[str]:
 
 
 def _simple(text: str) -> Form | None:
-    """The form of a text that needs neither algebra nor to be taken apart."""
+    """Return the form of a text that needs neither algebra nor to be taken apart; None for any other."""
     value = exact_number(text)
     if value is not None:
         return number(value)
     if text.endswith("%"):
         value = exact_number(text[:-1].rstrip("\\ "))
         return None if value is None else Form("percent", parts=(number(value),))
-    if _DASHED.fullmatch(text):  # a date, a score, a range: hardly a difference
+    # A date, a score, a range, `3-1`: hardly a difference.
+    if _DASHED.fullmatch(text):
         return Form("word", re.sub(r"\s", "", text)).guessed(["parts"])
-    if (infinity := _INFINITIES.get(word(text) or text)) is not None:
+    infinity = _INFINITIES.get(word(text) or text)
+    if infinity is not None:
         return Form("value", infinity)
+    # `Tuesday`, `5 pm`, `52_8`; `red and blue` may be a list.
     for kind, recognized in _SPELLED.items():
         label = recognized(text)
-        if label is not None and label not in _CONSTANTS:
-            return Form(kind, label).guessed(
-                [OF_LETTERS + label] if _AMONG.search(label) else []
-            )
-    body, unit = split_unit(
-        text
-    )  # a number with a unit may have commas of its own: `15,000 kg`
+        if label is not None and label not in CONSTANTS:
+            guesses = [OF_LETTERS + label] if _AMONG.search(label) else []
+            return Form(kind, label).guessed(guesses)
+    # A number with a unit may have commas of its own: `15,000 kg`.
+    body, unit = split_unit(text)
     value = exact_number(body) if unit else None
     return None if value is None else Form("quantity", unit, (number(value),))
 
@@ -265,72 +178,6 @@ _INFINITIES = {
     "-\\infty": "-oo",
     "- \\infty": "-oo",
 }
-_CONSTANTS = ("e", "i")
-_DIGITS = r"(?:[1-9]\d{0,2}(?:[, ]\d{3})+(?!\d)|\d++)"
-_EXPONENT = r"(?:[eE][+-]?\d+|\s*\\(?:times|cdot)\s*10\s*\^\s*(?:\{\s*[+-]?\d+\s*\}|[+-]?\d+))"
-_MAGNITUDE = rf"(?:{_DIGITS}(?:\.\d*)?|\.\d+){_EXPONENT}?"
-_DECIMAL = rf"[+-]?\s*{_MAGNITUDE}"
-_NUMBER = re.compile(
-    r"([+-]?)\s*(?:(?P<whole>\d+)\s*(?=\\frac|(?<=\s)\d+/\d))?"
-    rf"(?:\\frac\s*\{{\s*(?P<top>{_DECIMAL})\s*\}}\s*\{{\s*(?P<bottom>{_DECIMAL})\s*\}}"
-    rf"|(?P<p>{_MAGNITUDE})(?:\s*/\s*(?P<q>{_DECIMAL}))?)",
-    re.ASCII,
-)
-_REPEATING = re.compile(
-    r"([+-]?)\s*(\d+)\.(\d*)\s*\\(?:overline|bar|dot)\s*(?:\{(\d+)\}|(\d))", re.ASCII
-)
-_LARGEST_EXPONENT = 4000
-_SCALES = {
-    "hundred": 2,
-    "thousand": 3,
-    "万": 4,
-    "million": 6,
-    "亿": 8,
-    "billion": 9,
-    "trillion": 12,
-}
-_SCALED = re.compile(rf"(.*[\d}}])\s*(?:\\text\{{\s*)?({'|'.join(_SCALES)})s?\s*\}}?")
-_WRAPPED = re.compile(r"\{([^{}]*)\}")
-
-
-def exact_number(text: str) -> Fraction | None:
-    r"""The number that a tidied text spells; None if it doesn't spell one.
-
-    Integers, thousands separators, decimals, repeating ones, powers of ten, ``a/b``, ``\frac{a}{b}``, mixed numbers,
-    and a scale word behind one (`3 million`). No percent signs, no units.
-    """
-    if text.isascii() and text.isdigit():
-        return Fraction(int(text))
-    wrapped = _WRAPPED.fullmatch(text)
-    text = text if wrapped is None else wrapped[1].strip()
-    if (scaled := _SCALED.fullmatch(text)) is not None:
-        number_before = exact_number(scaled[1])
-        return None if number_before is None else number_before * 10 ** _SCALES[scaled[2]]
-    if (match := _REPEATING.fullmatch(text)) is not None:
-        before, period = match[2] + match[3], match[4] or match[5]
-        value = Fraction(
-            int(before + period) - int(before), 10 ** len(match[3]) * (10 ** len(period) - 1)
-        )
-    elif (match := _NUMBER.fullmatch(text)) is not None:
-        p, q = match["top"] or match["p"], match["bottom"] or match["q"] or "1"
-        top, bottom = _decimal(p), _decimal(q)
-        if top is None or not bottom:
-            return None
-        value = top / bottom
-        if match["whole"]:
-            if not (p.isdigit() and q.isdigit() and value < 1):
-                return None  # beside anything but a proper fraction it is a product or a slip
-            value += int(match["whole"])
-    return None if match is None else -value if match[1] == "-" else value
-
-
-def _decimal(token: str) -> Fraction | None:
-    """Value of a `_DECIMAL`; None where its exponent is out of bounds."""
-    mantissa, *power = re.split(r"\\[a-z]+10\^|[eE]", re.sub(r"[,\s{}]", "", token))
-    exponent = int(power[0]) if power else 0
-    return None if abs(exponent) > _LARGEST_EXPONENT else Fraction(f"{mantissa}e{exponent}")
-
-
 _TOKEN = re.compile(
     r"(?P<separator>\\text\{\s*,?\s*(?:and|or)\s*,?\s*\}|(?<![a-zA-Z\\])(?:and|or)(?![a-zA-Z])"
     r"|\\(?:lor|vee|land|wedge)(?![a-zA-Z])|[,;])|(?P<ratio>:)"
@@ -365,39 +212,50 @@ def _split(text: str, kind: str) -> list[str] | None:
 def _elements(text: str) -> list[str]:
     """The elements of a list, each `±` as two; a text that is no list is its only element."""
     first, *rest = _split(text, "separator") or [text]
+    # `2k, k \in \mathbb{Z}` is no list: the condition goes.
     items = [first, *(item for item in rest if _CONDITION.fullmatch(item) is None)]
     return [alternative for item in items if item for alternative in _alternatives(item)]
 
 
 def _alternatives(text: str) -> list[str]:
-    """A text for the upper and one for the lower signs; `text` alone if it has no `±`."""
+    r"""Return a text for the upper and one for the lower signs of `\pm`; the text alone if it has none."""
     signs = len(_ALTERNATIVE.findall(text))
-    if not signs:
-        return [text]
-    if text.startswith("(") and text.endswith(")"):
-        entries = _split(text[1:-1], "separator")
-        if entries is not None and len(entries) > 1:  # each entry has signs of its own
+    # The elements of a set have signs of their own, and are read one by one.
+    is_set = "\\{" in text or text.startswith("{")
+    if text.startswith("(") and text.endswith(")") and signs:
+        entries = _split(text[1:-1], "separator") or []
+        # `(\pm 1, \pm 2)` is four pairs: each entry has signs of its own.
+        if len(entries) > 1:
             if signs > _MOST_SIGNS:
                 raise Unreadable("a tuple of too many alternatives")
-            return [
-                f"({', '.join(chosen)})" for chosen in product(*map(_alternatives, entries))
-            ]
-    if "\\{" in text or text.startswith("{"):
-        return [text]  # the elements of a set have signs of their own
+            tuples = product(*map(_alternatives, entries))
+            return [f"({', '.join(chosen)})" for chosen in tuples]
+    if is_set or not signs:
+        return [text]
     return [text.replace("\\pm", a).replace("\\mp", b) for a, b in ("+-", "-+")]
 
 
 def _joined(text: str, elements: Sequence[str], forms: Sequence[Form]) -> Form:
-    """The form of a list; of statements joined by `or`, one that says so: they are no two solutions."""
-    for element in elements:  # the r of `\lor r` is no part of the sign
-        text = re.sub(rf"(?<![a-zA-Z\\]){re.escape(element)}(?![a-zA-Z])", "", text, count=1)
-    kinds, names = {form.kind for form in forms}, {form.label for form in forms}
-    are_statements = kinds & {"equation", "other"} or (
-        kinds == {"assignment"} and len(names) == len(forms)
-    )
-    if _EITHER.search(text) and (are_statements or (kinds == {"word"} and _LOGIC.search(text))):
-        return Form("other", short(f"or {' '.join(sorted(form.key for form in forms))}"))
+    """Return the form of a list; of statements joined by `or`, one that says so: they are no two solutions."""
+    joints = text
+    for element in elements:
+        # Once, and whole: the r of `\lor r` is no part of the sign.
+        whole = rf"(?<![a-zA-Z\\]){re.escape(element)}(?![a-zA-Z])"
+        joints = re.sub(whole, "", joints, count=1)
+    if _EITHER.search(joints) and _are_statements(forms, joints):
+        keys = sorted(form.key for form in forms)
+        return Form("other", short(f"or {' '.join(keys)}"))
     return _list(forms)
+
+
+def _are_statements(forms: Sequence[Form], joints: str) -> bool:
+    r"""Whether forms are statements of which one holds: `x > 1 or x < 0`, `a = 1 or b = 2`, `p \lor q`."""
+    kinds = {form.kind for form in forms}
+    if kinds == {"word"}:
+        return _LOGIC.search(joints) is not None
+    if kinds == {"assignment"}:
+        return len({form.label for form in forms}) == len(forms)
+    return not kinds.isdisjoint(("equation", "other"))
 
 
 _EITHER = re.compile(r"(?<![a-zA-Z\\])or(?![a-zA-Z])|\\(?:lor|vee)(?![a-zA-Z])")
@@ -405,49 +263,35 @@ _LOGIC = re.compile(r"\\(?:lor|vee|land|wedge)(?![a-zA-Z])")
 
 
 def _list(forms: Sequence[Form]) -> Form:
-    """An unordered list, the values of several names, or several solutions: values of the same names."""
-    things = [
-        form for form in forms if form.kind == "quantity" and form.label.startswith(COUNTED)
-    ]
-    names = {form.label for form in things or forms if form.kind in ("assignment", "quantity")}
-    if len(names) == len(forms) > 1:
-        return Form("system", parts=tuple(forms))
+    """Return the form of an unordered list, of values of several names, or of solutions: values of the same names."""
     if not forms:
         raise Unreadable("a list of nothing")
-    if len(names) > 1 and all(
-        form.kind == "assignment" for form in forms
-    ):  # p=5, q=2; p=7, q=2
-        solutions = [
-            forms[start : start + len(names)] for start in range(0, len(forms), len(names))
-        ]
-        if all(len({form.label for form in solution}) == len(names) for solution in solutions):
-            return unordered(Form("system", parts=tuple(solution)) for solution in solutions)
+    names = _names(forms)
+    # `p = 5, q = 2`, and `3 apples, 2 pears`.
+    if len(names) == len(forms) > 1:
+        return Form("system", parts=tuple(forms))
+    are_assignments = all(form.kind == "assignment" for form in forms)
+    # `p = 5, q = 2; p = 7, q = 2`.
+    if are_assignments and len(names) > 1:
+        starts = range(0, len(forms), len(names))
+        solutions = [tuple(forms[start : start + len(names)]) for start in starts]
+        if all(len(_names(solution)) == len(names) for solution in solutions):
+            return unordered(Form("system", parts=solution) for solution in solutions)
+    # `x = 1 or x = 2` is 1 and 2.
     return unordered(form.parts[0] if form.kind == "assignment" else form for form in forms)
 
 
-_SYMBOL = (
-    r"(?:\\(?:vec|hat|bar|tilde|overline|overrightarrow)\s*\{?\s*[a-zA-Z]+\s*\}?|\\(?!text|frac|sqrt)[a-zA-Z]+"
-    r"|[a-zA-Z])(?:\s*_\s*(?:\w|\{(?:[^{}]|\{[^{}]*\})*\}))?(?:\s*\^\s*\*)?"
-)
-_ANY_SYMBOL = re.compile(rf"\\text\{{[^{{}}]*\}}|\\(?:frac|sqrt)|{_SYMBOL}")
-_CALLED = rf"{_SYMBOL}(?:\s*\([^()]*\))?"
-_NAME = re.compile(
-    rf"(?P<symbol>{_SYMBOL})|(?P<call>{_SYMBOL}(?:\s*\^\s*\{{\s*-1\s*\}})?\s*\([^()]*\))|\(\s*{_CALLED}(?:\s*,\s*{_CALLED})*\s*\)"
-    r"|\\text\{(?!derivative)[^{}]*\}(?:\s*\([^()]*\))?|[A-Z]{2,4}|\|\s*[A-Z]{1,3}\s*\||\[\s*[A-Z]{3,}\s*\]|\\triangle\s*[A-Z]{3}"
-)
-_NO_NAMES = frozenset({"\\pi", "\\infty", *_CONSTANTS})
-_FUNCTION = re.compile(
-    r"\\(?:a|arc)?(?:sin|cos|tan|cot|sec|csc|log|ln|lg|exp|det|max|min|gcd|lcm|lim|sum|prod|int|binom)"
-)
+def _names(forms: Sequence[Form]) -> set[str]:
+    """Return the names and units of values; where things are counted, theirs alone: `3 apples, 2 pears`."""
+    things = [
+        form for form in forms if form.kind == "quantity" and form.label.startswith(COUNTED)
+    ]
+    return {form.label for form in things or forms if form.kind in ("assignment", "quantity")}
+
+
 _COMMANDS = re.compile(r"\\(?:frac|sqrt|cdot|times|pi|binom|circ|div|%)(?![a-zA-Z])|\\%")
-_COMMAND = re.compile(rf"\\(?:frac|sqrt|cdot|times|text|circ)|{_FUNCTION.pattern}")
-_INDEX = r"(?:\s*_\s*(?:\w|\{[^{}]*\}))?"
 _OPTION = re.compile(
     r"(?:\\text\{\s*)?(?:\(([A-J])\)|([A-J])[).:])(?:\s*\}\s*|\s+)(?=[\w\\(-])(?![-+]\s)(.*?)\}?"
-)
-_VALUES = re.compile(  # limits, sums and integrals, |z|, f(2), f'(2), f(x)_{max}
-    r"\\(?:lim|sum|prod|int)(?![a-zA-Z]).*|\|\s*[a-wz]\s*\|"
-    rf"|(?:\\text\{{[^{{}}]*\}}|(?<![a-zA-Z\\])[a-wzA-Z]){_INDEX}\s*\((?:[^()]|\([^()]*\))*\){_INDEX}"
 )
 
 
@@ -460,31 +304,36 @@ def _choice(text: str, leaf: Leaf) -> Form | None:
 
 
 def _relation(text: str, leaf: Leaf) -> Form | None:
-    """An assignment, an equation, an inequality or membership."""
+    """Read an assignment, an equation, an inequality or membership; None if a text is none of these."""
+    # Inequalities are read whole: `1 < x \le 2`.
     if (_split(text, "order") or [text]) != [text]:
         return leaf(text)
     sides = [side for side in _split(text, "relation") or [text] if side]
     if len(sides) < 2:
         return None
     is_member = re.search(r"\\in(?![a-zA-Z])", text) is not None
-    if not is_member and (
-        _OPTIONS_CHAINED.fullmatch(" = ".join(sides)) or _contradict(sides, leaf)
-    ):
+    # `A = B` of two options, and `2 = 3`.
+    are_options = _OPTIONS_CHAINED.fullmatch(" = ".join(sides))
+    if not is_member and (are_options or _contradict(sides, leaf)):
         raise Contradiction("two values")
-    if len(sides) == 2 and exact_number(sides[0]) is not None:  # 3 = x
+    # `3 = x`.
+    if len(sides) == 2 and exact_number(sides[0]) is not None:
         sides.reverse()
     head, value = sides[0], sides[-1]
-    if _is_name(head, value):
+    if is_name(head, value):
         return _assignment(head, value, leaf, is_equation=not is_member)
-    if is_member:
-        return None
+    # A set without a name for its element is left to computer algebra.
+    return None if is_member else _equation(text, sides, leaf)
+
+
+def _equation(text: str, sides: Sequence[str], leaf: Leaf) -> Form:
+    """Return the form of an equation, with its last side where that may be what is asked for."""
     names = [word(side) or "" for side in sides]
     if all(len(name) > 1 for name in names):
         return Form("equation", " = ".join(sorted(names)))
+    head, value = sides[0], sides[-1]
     # The one letter of `2x = 5` is another number than 5.
-    is_solved = len(_symbols(head)) == 1 and not re.search(
-        rf"[|^]|derivative|{_FUNCTION.pattern}", head
-    )
+    is_solved = len(symbols(head)) == 1 and not _NOT_SOLVED.search(head)
     last = () if is_solved else (_statement(value, leaf), Form("text", f"{head}={value}"))
     try:
         label = leaf(f"{head} = {value}").label
@@ -493,6 +342,7 @@ def _relation(text: str, leaf: Leaf) -> Form | None:
     return Form("equation", label, last)
 
 
+_NOT_SOLVED = re.compile(rf"[|^]|derivative|{FUNCTION.pattern}")
 _OPTIONS_CHAINED = re.compile(
     r"(?i:(?!.*(?:answer|option|choice)))(?:(?:[A-J]|\\text\{[^{}]*\}) = )+[A-J]"
 )
@@ -502,6 +352,7 @@ def _contradict(sides: Sequence[str], leaf: Leaf) -> bool:
     """Whether two sides of an equation are different numbers, none of them the other's rounding."""
     texts = [side for side in sides if not re.search(r"[a-zA-Z_]", _COMMANDS.sub("", side))]
     spelled = [exact_number(text) for text in texts]
+    # One number, however it is spelled: most of what is asked here, and without algebra.
     if len(texts) < 2 or (None not in spelled and len({*spelled}) == 1):
         return False
     numbers = []
@@ -525,23 +376,11 @@ def _rounding(text: str, value: Fraction | None) -> Fraction:
     )
 
 
-def _is_name(head: str, value: str) -> bool:
-    """Whether `head = value` only names a value: `head` is the name of a quantity that `value` does not contain."""
-    match = _NAME.fullmatch(head)
-    function = head.replace("\\text{", "\\") if "(" in head else head  # \mathrm{ln}(x)
-    if match is None or head in _NO_NAMES or _FUNCTION.match(function):
-        return False
-    if match["symbol"]:
-        return head.replace(" ", "") not in {
-            symbol.replace(" ", "") for symbol in _ANY_SYMBOL.findall(value)
-        }
-    is_word = len(word(head) or "") > 1 and len(word(value) or "") > 1
-    return not is_word and head.replace(" ", "") not in value.replace(" ", "")
-
-
 def _assignment(head: str, value: str, leaf: Leaf, *, is_equation: bool) -> Form:
+    # The `ab` of `S = ab` is a product, that of `\text{name} = ab` a word.
     is_product = _LETTERS.fullmatch(value) is not None and not head.startswith("\\text")
     parts = [leaf(value) if is_product else _statement(value, leaf)]
+    # For a gold that is an equation: `y = 2` is `y - 2 = 0`.
     if is_equation and parts[0].kind in ("number", "value") and leaf is not no_algebra:
         with suppress(Unreadable):
             parts.append(leaf(f"{head} = {value}"))
@@ -549,43 +388,6 @@ def _assignment(head: str, value: str, leaf: Leaf, *, is_equation: bool) -> Form
 
 
 _LETTERS = re.compile("[a-zA-Z]{2,}|[a-zA-Z](?: [a-zA-Z]+)+")
-
-
-def _symbols(text: str) -> list[str]:
-    """The letters of an expression, with their indices, without constants and commands."""
-    return [
-        name
-        for name in _ANY_SYMBOL.findall(text)
-        if name not in _NO_NAMES and not _COMMAND.match(name)
-    ]
-
-
-def names_value(form: Form, *, is_gold: bool) -> bool:
-    r"""Whether an equation is an elaborate way to say its last side, as `m+n = 25` is (R7, *matches*).
-
-    Its letters tell; those with an index or an argument, or alone between bars, name values: `x_1+x_2`, `f(1)`, `|z|`.
-    With one letter, `\log_2 x = 3` says what x is, and `\sin\alpha = \frac12` is what was asked. Of golds, those with a
-    coordinate (x, y, \rho) are curves, those with a derivative or letters beside the value are laws. An answer with an
-    unknown (a small letter, \theta) in a function may solve for it: `\tan\theta = 5` is not 5.
-    """
-    if form.kind != "equation" or not form.parts:
-        return False
-    left, _, value = form.parts[1].label.rpartition("=")
-    head = _VALUES.sub("", left)
-    letters, has_function = {*_symbols(head)}, _FUNCTION.search(head) is not None
-    if len(letters) == 1 and not (
-        (has_function or "|" in head) and letters.isdisjoint(ascii_lowercase)
-    ):
-        return False
-    if not is_gold:
-        return not has_function or letters.isdisjoint({*ascii_lowercase, "\\theta"})
-    is_curve = not letters.isdisjoint({"x", "y", "\\rho"}) or {"r", "\\theta"} <= letters
-    others = {*_symbols(value)}
-    if not head.strip():  # a sum, an integral, f'(x): its value may have letters, but not the f
-        others.intersection_update(re.findall(r"derivative\d (\w+)", left))
-    return not (is_curve or others or "{derivative" in head or (letters and value == "0"))
-
-
 _CONGRUENCE = re.compile(
     r"(?:(?P<head>[^=]*?)(?:\\equiv(?![a-zA-Z])|=))?(?P<remainders>[^=]*?)\(?\s*\\bmod\s*"
     r"(?P<modulus>\{(?:[^{}]|\{[^{}]*\})*\}|[\w\\^ ]+)\s*\)?"
@@ -598,7 +400,8 @@ def _congruence(text: str, leaf: Leaf) -> Form | None:
     if match is None:
         return None
     head, remainders, m = ((part or "").strip() for part in match.groups())
-    if re.search("[a-zA-Z]", head) and not _is_name(head, remainders):
+    # `3x \equiv 1 \pmod 7`.
+    if re.search("[a-zA-Z]", head) and not is_name(head, remainders):
         raise Unreadable("a congruence to be solved")
     modulus = _statement(m, leaf)
     return unordered(
@@ -620,19 +423,20 @@ _ROWS = ("tuple", "interval")
 
 
 def _transposed(text: str, leaf: Leaf) -> Form | None:
-    """A matrix by its columns, and a row in brackets as a column."""
+    """Read a matrix by its columns, and a row in brackets as a column; None if a text is not transposed."""
     body = text.removesuffix("_{transposed}")
     if body == text or not body.endswith((")", "]", "matrix}", "array}")):
         return None
     form = _statement(body, leaf)
-    rows, columns = (
-        map(int, form.label.split("x")) if form.kind == "matrix" else (1, len(form.parts))
-    )
-    if form.kind not in ("matrix", *_ROWS) or any(part.kind in _ROWS for part in form.parts):
+    if form.kind == "matrix":
+        rows, columns = map(int, form.label.split("x"))
+    else:
+        rows, columns = 1, len(form.parts)
+    is_nested = any(part.kind in _ROWS for part in form.parts)
+    if is_nested or form.kind not in ("matrix", *_ROWS):
         return None
-    entries = tuple(
-        form.parts[row * columns + column] for column in range(columns) for row in range(rows)
-    )
+    places = (row * columns + column for column in range(columns) for row in range(rows))
+    entries = tuple(form.parts[place] for place in places)
     return Form("matrix", f"{columns}x{rows}", entries)
 
 
@@ -641,27 +445,34 @@ _GROUP = re.compile(r"(\(|\[|\\\{|\{)(.*?)(\)|\]|\\\}|\})", re.DOTALL)
 
 
 def _group(text: str, leaf: Leaf) -> Form | None:
-    """Read the contents of one pair of brackets."""
+    """Read the contents of one pair of brackets; None if a text is anything else."""
     match = _GROUP.fullmatch(text)
     if match is None or "\\begin" in text or "\\mid" in text:
         return None
-    inner = match[2].strip()
-    items, brackets = _split(inner, "separator"), match[1][-1] + match[3][-1]
-    if items and brackets == "{}":
-        if match[1] == "\\{" and _NESTED.search(inner):
-            raise Unreadable("a set of sets")  # a set of one is its element
-        return (
-            _list([_statement(element, leaf) for element in _elements(inner)])
-            if inner
-            else Form("set")
-        )
-    if not items or "" in items:
+    inner, brackets = match[2].strip(), match[1][-1] + match[3][-1]
+    items = _split(inner, "separator")
+    # `(a) + (b)`, whose outer brackets are no pair.
+    if not items:
         return None
+    if brackets == "{}":
+        return _set(inner, leaf, may_nest=match[1] == "{")
+    if "" in items:
+        return None
+    # `(5)` and `(p \lor q)` are what is in them; `[5]` is for computer algebra.
     if len(items) == 1 or (brackets == "()" and _LOGIC.search(inner)):
         return _statement(inner, leaf) if brackets == "()" else None
     parts = tuple(_statement(item, leaf) for item in items)
     is_interval = len(parts) == 2 and brackets != "()"
     return Form("interval", brackets, parts) if is_interval else Form("tuple", parts=parts)
+
+
+def _set(inner: str, leaf: Leaf, *, may_nest: bool) -> Form:
+    """Read the elements of a set."""
+    if not may_nest and _NESTED.search(inner):
+        raise Unreadable("a set of sets")  # a set of one is its element
+    if not inner:
+        return Form("set")
+    return _list([_statement(element, leaf) for element in _elements(inner)])
 
 
 def _quantity(text: str, leaf: Leaf) -> Form | None:

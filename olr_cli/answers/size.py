@@ -9,7 +9,7 @@ from __future__ import annotations
 import cmath
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -22,9 +22,6 @@ _MOST_BITS_IN_A_FUNCTION = 20_000
 _MOST_BITS_UNDER_A_ROOT = 4000
 """Whether a number is a perfect power takes sympy cubic time to find out: 34 s at 16,000 bits."""
 
-_Factorials = (sympy.factorial, sympy.factorial2, sympy.subfactorial, sympy.gamma)
-_Bounded = (sympy.Integral, sympy.Sum, sympy.Product)
-
 
 class _Size(NamedTuple):
     """The most bits of a value's numerator and denominator as exact arithmetic writes them, and a rough value."""
@@ -35,25 +32,28 @@ class _Size(NamedTuple):
 
 
 def check_size(node: Any, indices: Mapping[Any, float] = MappingProxyType({})) -> _Size:
-    """The size of an expression, given the largest value of each index of the sums around it.
+    """Return the size of an expression, given the largest value of each index of the sums around it.
 
     Raises:
         TooLarge: a part of it has more than 100,000 digits.
     """
-    if isinstance(node, sympy.MatrixBase):
-        tops, bottoms, _ = zip(
-            *(check_size(entry, indices) for entry in node.flat()), strict=True
-        )
-        size = _Size(max(tops) + math.log2(node.rows), max(bottoms))
-    elif not isinstance(node, sympy.Basic):
-        return _Size()
-    elif isinstance(node, _Bounded):
-        size = _of_bounded(node, indices)
-    elif node.args:
-        size = _of_operation(node, [check_size(argument, indices) for argument in node.args])
-    else:
-        size = _of_atom(node, indices)
-    if not size.top + size.bottom <= _MOST_BITS:  # nan is too large as well
+    match node:
+        case sympy.MatrixBase():
+            # An entry of a product is a sum of as many products as there are rows.
+            sizes = [check_size(entry, indices) for entry in node.flat()]
+            top = max(size.top for size in sizes) + math.log2(node.rows)
+            size = _Size(top, max(size.bottom for size in sizes))
+        case sympy.Integral() | sympy.Sum() | sympy.Product():
+            size = _of_bounded(node, indices)
+        case sympy.Basic() if node.args:
+            parts = [check_size(argument, indices) for argument in node.args]
+            size = _of_operation(node, parts)
+        case sympy.Basic():
+            size = _of_atom(node, indices)
+        case _:
+            return _Size()
+    # nan is too large as well.
+    if not size.top + size.bottom <= _MOST_BITS:
         raise TooLarge
     return size
 
@@ -61,41 +61,53 @@ def check_size(node: Any, indices: Mapping[Any, float] = MappingProxyType({})) -
 def _of_atom(node: Any, indices: Mapping[Any, float]) -> _Size:
     if node in indices:
         return _Size(math.log2(indices[node] + 1), 0, indices[node])
-    if isinstance(node, sympy.Float) and node.is_finite:
-        _, _, exponent, bits = node._mpf_
-        if abs(exponent) + bits > _MOST_BITS:
-            raise TooLarge
-        node = sympy.Rational(str(node))
-    if node.is_Rational:
-        p, q = int(node.p), int(node.q)
-        return _Size(math.log2(abs(p) or 1), math.log2(q), _value(operator.truediv, p, q))
-    if node.is_Symbol:
-        return _Size(1, 0, 0.5)
+    match node:
+        case sympy.Float() if node.is_finite:
+            _, _, exponent, bits = node._mpf_
+            if abs(exponent) + bits > _MOST_BITS:
+                raise TooLarge
+            return _of_rational(sympy.Rational(str(node)))
+        case sympy.Rational():
+            return _of_rational(node)
+        case sympy.Symbol():
+            return _Size(1, 0, 0.5)
     return _Size(2, 0, complex(node)) if node.is_number and node.is_finite else _Size()
+
+
+def _of_rational(number: sympy.Rational) -> _Size:
+    p, q = int(number.p), int(number.q)
+    return _Size(math.log2(abs(p) or 1), math.log2(q), _value(operator.truediv, p, q))
 
 
 def _of_operation(node: Any, parts: list[_Size]) -> _Size:
     tops, bottoms, values = zip(*parts, strict=True)
-    if node.is_Add:
-        top = (
-            max(top - bottom for top, bottom, _ in parts) + sum(bottoms) + math.log2(len(parts))
-        )
-        return _Size(top, sum(bottoms), sum(values))
-    if node.is_Mul:
-        return _Size(sum(tops), sum(bottoms), _value(math.prod, values))
-    if node.is_Pow:
-        return _of_power(*parts)
-    is_binomial = isinstance(node, sympy.binomial)
-    # A binomial whose lower number is no integer is made of factorials.
-    if isinstance(node, _Factorials) or (is_binomial and not node.args[1].is_integer):
-        n = abs(values[0])
-        return _Size(n * math.log2(n + 1), 0, _value(math.gamma, n + 1))
-    if is_binomial:
-        n, k = map(abs, values)
-        top = min(n + k, min(k, abs(n - k)) * math.log2(n + k + 1))
-        size = _Size(top, 0, _value(math.exp2, top))
-    else:
-        size = _Size(max(tops), max(bottoms), values[0])
+    match node:
+        case sympy.Add():
+            largest = max(top - bottom for top, bottom, _ in parts)
+            top = largest + sum(bottoms) + math.log2(len(parts))
+            return _Size(top, sum(bottoms), sum(values))
+        case sympy.Mul():
+            return _Size(sum(tops), sum(bottoms), _value(math.prod, values))
+        case sympy.Pow():
+            return _of_power(*parts)
+        case sympy.binomial() if node.args[1].is_integer:
+            n, k = map(abs, values)
+            top = min(n + k, min(k, abs(n - k)) * math.log2(n + k + 1))
+            return _of_function(node, _Size(top, 0, _value(math.exp2, top)), values)
+        case (
+            sympy.factorial()
+            | sympy.factorial2()
+            | sympy.subfactorial()
+            | sympy.gamma()
+            | sympy.binomial()  # of no integer, which is made of factorials
+        ):
+            n = abs(values[0])
+            return _Size(n * math.log2(n + 1), 0, _value(math.gamma, n + 1))
+    return _of_function(node, _Size(max(tops), max(bottoms), values[0]), values)
+
+
+def _of_function(node: Any, size: _Size, values: Sequence[complex]) -> _Size:
+    """The size of a function of values, given that of its largest argument; of a vector or the like, that alone."""
     if isinstance(node, sympy.Function) and size.top + size.bottom > _MOST_BITS_IN_A_FUNCTION:
         raise TooLarge
     if isinstance(node, sympy.exp):

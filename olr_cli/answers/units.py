@@ -8,7 +8,7 @@ is no known unit counts things (``5\text{ apples}``). Letters that are not set a
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from olr_cli.answers.classes import COUNTED
 
@@ -31,6 +31,8 @@ _COUNTERS = "个人只条张本名位辆台件颗棵座层页支匹组种户家�
 _COMPOUND = re.compile(r"\b(?:(mph)|km?ph|(N|[kMG]?W|m?A)([msh]))\b")
 _MONEY = {"\\$": "dollar", "£": "£", "\\pounds": "£", "€": "euro", "¥": "yen", "₹": "rupee"}
 _LONGEST_SYMBOL = 3
+_DIMENSIONS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
+_POWERS = {"squared": 2, "cubed": 3}
 
 _NO_UNIT = re.compile(
     "and|n?or|to|from|of|than|then|mille|more|less|most|least|not?|none|if|when|where|for|at|by|mod|base|i|e|pi|am|pm|ad|bc|is"
@@ -79,65 +81,90 @@ _WORD = re.compile(
 
 def split_unit(text: str) -> tuple[str, str]:
     """Split a tidied text into its body and its unit in one spelling; "" if it has none."""
-    for sign, unit in _MONEY.items():
+    # `\$5` and `-€3`.
+    for sign, money in _MONEY.items():
         if text.startswith((sign, f"-{sign}")):
-            return text.replace(sign, "", 1).strip(), unit
-    for first in _FACTOR.finditer(text):
-        body, styled = text[: first.start()], text[first.start() :]
-        opened, closed = (sum(map(body.count, brackets)) for brackets in ("([", ")]"))
-        is_closed = opened == closed and body.count("{") == body.count("}")
-        if (
-            body
-            and body[-1] not in "_^=+-*/({[,<>|"
-            and is_closed
-            and not _FACTOR.sub("", styled)
-        ):
-            unit = _unit(_FACTOR.sub(_in_plain_letters, styled))
-            if unit:
-                return body, unit
-    if (fraction := _FRACTION.fullmatch(text)) is not None:
+            return text.replace(sign, "", 1).strip(), money
+    # `5\text{ cm}` and `90^\circ`.
+    if styled := _styled_unit(text):
+        return styled
+    # `60 \frac{\text{mi}}{\text{h}}`.
+    if fraction := _FRACTION.fullmatch(text):
         unit = _unit(_TEXT.sub(r"\1", f"({fraction[2]})/({fraction[3]})"), shortest=1)
         if unit and COUNTED not in unit:
             return fraction[1].rstrip(), unit
-    if (match := _PLAIN.search(text)) is not None:
-        body = text[: match.start()].rstrip()
+    # `5 cm`.
+    if plain := _PLAIN.search(text):
+        body = text[: plain.start()].rstrip()
         # 6m is a product more often than a length, and 2600g is not.
-        unit = _unit(match["unit"], shortest=1 if _LONG.fullmatch(body) else 2)
-        if unit and (len(match["words"]) > 1 or COUNTED not in unit):
+        unit = _unit(plain["unit"], shortest=1 if _LONG.fullmatch(body) else 2)
+        if unit and (len(plain["words"]) > 1 or COUNTED not in unit):
             return body, unit
     return text, ""
 
 
+def _styled_unit(text: str) -> tuple[str, str] | None:
+    """Split a text where the rest of it is factors in a text style, or degree signs; None if no rest is."""
+    for first in _FACTOR.finditer(text):
+        body, styled = text[: first.start()], text[first.start() :]
+        if not body or body[-1] in "_^=+-*/({[,<>|" or _FACTOR.sub("", styled):
+            continue
+        # An interval may be half open, so that its brackets are two kinds.
+        opened, closed = (sum(map(body.count, brackets)) for brackets in ("([", ")]"))
+        if opened == closed and body.count("{") == body.count("}"):
+            unit = _unit(_FACTOR.sub(_in_plain_letters, styled))
+            if unit:
+                return body, unit
+    return None
+
+
 def _in_plain_letters(factor: re.Match[str]) -> str:
-    styled = f"°{factor['scale'] or ''}" if factor["styled"] is None else factor["styled"]
-    return f"{'/' if factor['joint'] == '/' else ' '}{styled}{'^' if factor['power'] else ''}{factor['power'] or ''}"
+    """Return a styled factor or a degree sign as it is in plain letters: ` m^2`, `/s`, ` °C`."""
+    joint = "/" if factor["joint"] == "/" else " "
+    unit = f"°{factor['scale'] or ''}" if factor["styled"] is None else factor["styled"]
+    return f"{joint}{unit}^{factor['power']}" if factor["power"] else joint + unit
 
 
 def _unit(text: str, shortest: int = 0) -> str:
-    """One spelling of a product of units and their powers; "" if anything in it is no unit.
+    """Return one spelling of a product of units and their powers; "" if anything in it is no unit.
 
     Outside of a style the first unit has at least the `shortest` number of letters.
     """
-    powers: dict[str, int] = {}
-    text = _COMPOUND.sub(
-        lambda unit: "mi/h" if unit[1] else f"{unit[2]} {unit[3]}" if unit[2] else "km/h", text
-    )
+    text = _COMPOUND.sub(_in_units, text)
     if _WORD.sub("", text):
         return ""
+    powers: dict[str, int] = {}
     sign = dimensions = 1
     for match in _WORD.finditer(text):
-        if match["over"] or match["word"] == "per":
+        written = match["word"]
+        # `m/s` and `miles per hour`.
+        if match["over"] or written == "per":
             sign = -1
-        elif match["word"] in ("square", "sq", "cubic", "cu"):
-            dimensions = 2 if match["word"].startswith("s") else 3
-        elif match["word"] in ("squared", "cubed") and powers:
-            powers[[*powers][-1]] *= 2 if match["word"] == "squared" else 3
-        elif match["word"]:
-            name = _name(match["word"], is_plain=shortest > 0)
-            if not name or (not powers and len(match["word"]) < shortest):
+        # `square feet`.
+        elif written in _DIMENSIONS:
+            dimensions = _DIMENSIONS[written]
+        # `feet squared`.
+        elif written in _POWERS and powers:
+            powers[[*powers][-1]] *= _POWERS[written]
+        elif written:
+            name = _name(written, is_plain=shortest > 0)
+            if not name or (not powers and len(written) < shortest):
                 return ""
             powers[name] = powers.get(name, 0) + sign * dimensions * int(match["power"] or 1)
             dimensions = 1
+    return _product(powers)
+
+
+def _in_units(compound: re.Match[str]) -> str:
+    """Return `mi/h` for `mph`, `km/h` for `kph`, and `N m` for `Nm`."""
+    if compound[1]:
+        return "mi/h"
+    return f"{compound[2]} {compound[3]}" if compound[2] else "km/h"
+
+
+def _product(powers: Mapping[str, int]) -> str:
+    """Spell a product of units; things that are counted show only where nothing is measured."""
+    # `5 kg apples` are kg, and `5 apples` are apples.
     measured = {name: power for name, power in powers.items() if not name.startswith(COUNTED)}
     shown = sorted((measured or powers).items())
     return " ".join(name if power == 1 else f"{name}^{power}" for name, power in shown)
@@ -149,17 +176,19 @@ def is_connective(word: str) -> bool:
 
 
 def _name(word: str, *, is_plain: bool) -> str:
-    """The one name of a unit; "" if the word is none."""
+    """Return the one name of a unit; "" if the word is none."""
     lower = word.lower()
     if is_connective(lower):
         return ""
     singular = lower[:-1] if lower.endswith("s") and len(lower) > 2 else lower
-    for name in (word, lower, singular) if len(word) > 1 else (word,):
+    # A letter alone keeps its case: m is no M.
+    names = (word, lower, singular) if len(word) > 1 else (word,)
+    for name in names:
         if name in _UNITS:
             return _UNITS[name]
-    return (
-        f"{COUNTED}{singular}" if len(word) > (3 if is_plain else 2) and word.isascii() else ""
-    )
+    # A noun counts things; short words are rather symbols.
+    shortest = 4 if is_plain else 3
+    return f"{COUNTED}{singular}" if len(word) >= shortest and word.isascii() else ""
 
 
 _ONES, _TENS = (
@@ -184,8 +213,10 @@ def based_digits(text: str) -> str | None:
     match = _BASED.fullmatch(text)
     if match is None:
         return None
+    # `52_8`, `52_{\text{eight}}`, `52 base 8`.
     name = match["index"] or match["words"]
     base = int(name) if name.isdecimal() else NUMBER_WORDS.get(name, 0)
+    # `52_{n}` and `89_8` are no numbers.
     is_digits = 2 <= base <= 36 and all(int(digit, 36) < base for digit in match["digits"])
     return f"{base}:{match['sign']}{match['digits']}" if is_digits else None
 
@@ -201,11 +232,13 @@ def word(text: str) -> str | None:
     Letters in a row are a word, not a product: `ABCD` is not `CABD`. Letters apart (`A B`) are as good as in a row.
     """
     if "\\" in text:
+        # Within a style a hyphen joins words: `\text{right-angled}`.
         whole = _TEXT.fullmatch(text)
         text = _TEXT.sub(r"\1", text) if whole is None else _HYPHEN.sub(" ", whole[1])
     text = " ".join(text.split())
     if _LETTERS.fullmatch(text) is None:
         return None
+    # `A B` is as good as `AB`, and `right angle` two words.
     words = text.strip(".!'").casefold().split()
     return "".join(words) if all(len(each) == 1 for each in words) else " ".join(words)
 

@@ -15,7 +15,6 @@ from olr_cli.cli.printing import show
 from olr_cli.tables import Answer, File, Line, one_line
 
 if TYPE_CHECKING:
-    from olr_cli.answers import Pair
     from olr_cli.data.prompts import NoiseType, PromptSet
 
 _EXAMPLES = 3
@@ -115,7 +114,10 @@ def inject_noise(
 
 
 def _answer(
-    noisy: PromptSet, refused: Sequence[Pair] | None, file: File, notes: Sequence[str]
+    noisy: PromptSet,
+    refused: Sequence[tuple[str, str]] | None,
+    file: File,
+    notes: Sequence[str],
 ) -> Answer:
     """The answer of a command that wrote `file`; `refused`: wrong answers that were not taken, with their labels."""
     from olr_cli.data.noise import counts
@@ -135,7 +137,9 @@ def _answer(
 
 
 def _lines(
-    noisy: PromptSet, counted: Mapping[NoiseType, int], refused: Sequence[Pair] | None
+    noisy: PromptSet,
+    counted: Mapping[NoiseType, int],
+    refused: Sequence[tuple[str, str]] | None,
 ) -> Iterator[Line | str]:
     """Yield the counts of marks, what was refused, and a few prompts."""
     labels = f", labels in {noisy.label_column}" if noisy.label_column else ""

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from olr_cli.answers import ARITHMETIC_SOURCES, is_match
 from olr_cli.answers.graded import SENTINEL
-from olr_cli.answers.reading import with_points
+from olr_cli.answers.guesses import with_points
 from olr_cli.data import chat
 from olr_cli.data.arithmetic import SETS, SOURCE, SPLIT_ENDS, arithmetic_prompts, parse_source
 from olr_cli.data.chat import Message

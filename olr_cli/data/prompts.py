@@ -7,10 +7,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from olr_cli import seeding
-from olr_cli.answers import SENTINEL as SENTINEL, as_asked
+from olr_cli.answers import SENTINEL as SENTINEL, Gold
 from olr_cli.data.chat import Message, pairs
 from olr_cli.data.columns import OF_PROMPTS, REPHRASED_COLUMN
 from olr_cli.data.percent import asks_for_percent
@@ -25,8 +25,6 @@ NEVER_REWARDED = "__NeverRewarded__"
 
 SYSTEM_PROMPT = r"Let's think step by step and output the final answer within \boxed{}."
 """What a question without a system message is asked with (R21)."""
-
-_Label = TypeVar("_Label", str, str | None)
 
 NoiseType = Literal["clean", "inactive", "active", "active_frozen"]
 NOISE_TYPES: tuple[NoiseType, ...] = get_args(NoiseType)
@@ -84,9 +82,9 @@ class Prompt:
             return self.stored_in_percent
         return in_percent(self.messages)
 
-    def asked(self, label: _Label) -> _Label:
-        """A label or truth as the judge is asked for it."""
-        return label if label is None else as_asked(label, self.in_percent)
+    def asked(self, label: str) -> Gold:
+        """Return a label or truth as the judge is asked for it."""
+        return Gold(label, self.in_percent)
 
     @property
     def is_marked(self) -> bool:

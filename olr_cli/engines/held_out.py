@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from operator import truediv
 
-from olr_cli.answers import Grading, Judge, default_extractor, read_answer, right_answers
+from olr_cli.answers import Gold, Grading, Judge, default_extractor, read_answer, right_answers
 from olr_cli.data.chat import ending
 from olr_cli.data.prompts import Prompt, PromptSet
 from olr_cli.runs.metrics import Metrics
@@ -79,6 +79,6 @@ def _answers(
     return [read_answer(response, read_as, ending(prompt.messages)) for response in responses]
 
 
-def _golds(prompt: Prompt) -> list[str]:
+def _golds(prompt: Prompt) -> list[Gold]:
     """Return the answers of which any is right, as the prompt asks for them."""
     return [prompt.asked(gold) for gold in right_answers(prompt.gold)] if prompt.gold else []

@@ -12,10 +12,10 @@ from itertools import chain
 from pathlib import Path
 
 from olr_cli.answers import (
+    Gold,
     Grading,
     Judge,
     Verdict,
-    as_asked,
     is_thinking,
     option_letter,
     read_answer,
@@ -82,10 +82,10 @@ def grade(
     ]
 
 
-def _golds(sample: Generation) -> list[str]:
+def _golds(sample: Generation) -> list[Gold]:
     """The golds of a problem, any of which is right, as its question asks for them."""
     asks = asks_for_percent(sample.prompt)
-    return [as_asked(gold, asks) for gold in right_answers(sample.gold)]
+    return [Gold(gold, asks) for gold in right_answers(sample.gold)]
 
 
 def _by_letter(sample: Generation) -> Generation:

@@ -19,7 +19,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from olr_cli.answers import Judge
+from olr_cli.answers import Judge, Vote
 from olr_cli.errors import UserError
 from olr_cli.files import sweep, sync, write_whole, writing
 from olr_cli.runs.directory import run_id
@@ -34,7 +34,7 @@ from olr_cli.runs.shards import (
     table_shards,
     whole_shards,
 )
-from olr_cli.supervision.history import History, MajorityVote
+from olr_cli.supervision.history import History
 
 _SHARDS_OF_A_SCAN = 2000
 
@@ -172,7 +172,7 @@ def stored_history(path: Path, judge: Judge) -> History:
     for prompt_id, number, answer, count, rollouts in labels.iter_rows():
         key = None if answer is None else keys[answer]
         try:
-            history.add(prompt_id, number, MajorityVote(key, answer, count, rollouts))
+            history.add(prompt_id, number, Vote.stored(key, answer, count, rollouts))
         except ValueError as error:
             raise UserError(
                 f"the labels of {path} lack a visit, or have another one ({error}); {RESTORE}"

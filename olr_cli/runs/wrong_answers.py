@@ -78,7 +78,7 @@ def _of_log(source: Path, prompts: PromptSet) -> pl.DataFrame:
 
 def proved_wrong(
     answers: Mapping[str, Sequence[str]], prompts: Sequence[Prompt], judge: Judge
-) -> tuple[dict[str, list[str]], list[Pair]]:
+) -> tuple[dict[str, list[str]], list[tuple[str, str]]]:
     """Return stored answers, by prompt_id, that may become frozen noise (R4), and those that may not though R3 may.
 
     That is the lexicographically first spelling of each class that is parsed and proved to be wrong; the labels of
@@ -96,7 +96,7 @@ def proved_wrong(
     keys = judge.keys(answer for _, answer in pairs)
     may_be_right = _proved([pair for pair in pairs if is_read(keys[pair[1]])], judge)
     wrong: dict[str, list[str]] = {prompt_id: [] for prompt_id in labels}
-    refused: list[Pair] = []
+    refused: list[tuple[str, str]] = []
     for prompt_id, label in labels.items():
         of_label = {
             answer: may_be_right[label, answer]
@@ -105,7 +105,7 @@ def proved_wrong(
         }
         for spellings in gathered((keys[answer], answer) for answer in of_label).values():
             if any(map(of_label.__getitem__, spellings)):
-                refused.append((label, spellings[0]))
+                refused.append((label.text, spellings[0]))
             else:
                 wrong[prompt_id].append(spellings[0])
     return wrong, refused

@@ -1,10 +1,6 @@
 """Which label counts: vote, history, criteria, effective label, reward. Knows nothing of models."""
 
-from olr_cli.supervision.history import (
-    History as History,
-    MajorityVote as MajorityVote,
-    Past as Past,
-)
+from olr_cli.supervision.history import History as History, Past as Past
 from olr_cli.supervision.methods import Method as Method, compose as compose
 from olr_cli.supervision.metrics import step_metrics as step_metrics
 from olr_cli.supervision.selection import keep_fraction as keep_fraction

@@ -39,25 +39,19 @@ class Group:
         """Return the answers that match a label; none if there is no label."""
         return () if label is None else self.grading.right(self.prompt.asked(label))
 
-    def is_wrong(self, label: str, answer: str) -> bool:
-        """Whether it is proved that an answer does not match a label."""
-        return self.grading.is_wrong(self.prompt.asked(label), answer)
+    def wrong(self, label: str) -> Collection[str | None]:
+        """Return the answers that are proved not to match a label."""
+        return self.grading.wrong(self.prompt.asked(label))
 
     def undecided(self, label: str, view: int) -> int:
         """Return how many rollouts of a view are proved neither right nor wrong by a label."""
-        right = self.right(label)
-        rest = (
-            answer
-            for answer in self.answers[view]
-            if answer is not None and answer not in right
-        )
-        return sum(not self.is_wrong(label, answer) for answer in rest)
+        right, wrong = self.right(label), self.wrong(label)
+        answered = (answer for answer in self.answers[view] if answer is not None)
+        return sum(answer not in right and answer not in wrong for answer in answered)
 
     def count(self, label: str | None) -> int | None:
         """How many rollouts of the original view match a label; None without a label, 0 for the sentinel."""
-        return (
-            None if label is None else sum(map(self.right(label).__contains__, self.answers[0]))
-        )
+        return None if label is None else self._count(self.right(label))
 
     @property
     def is_consistent(self) -> bool:
@@ -71,6 +65,7 @@ class Group:
         prompt = self.prompt
         if prompt.is_verified:
             return prompt.true_answer, "verified"
+        # What the file says, unless noise puts another label on the prompt at each visit.
         label = self.noisy_label if prompt.is_marked else prompt.given_label
         if label is None:
             return None, "none"
@@ -97,6 +92,7 @@ class Group:
 
     def first_majorities(self) -> tuple[str | None, ...]:
         """The majority of each view; a tie goes to the answer that first had so many rollouts."""
+        # As the rollouts were sampled: the order counts only here.
         keys = [
             first_majority(answers, vote, self.grading.keys)
             for answers, vote in zip(self.answers, self.votes, strict=True)
@@ -108,6 +104,7 @@ class Group:
     def record(self, label: Label, rewards: Sequence[Sequence[float]]) -> LabelRecord:
         """The row of the labels table, once the label and the rewards of each view are decided."""
         prompt, vote, past = self.prompt, self.votes[0], self.past
+        right = self.right(prompt.true_answer)
         true, majority, (rise, run) = prompt.true_answer, vote.majority_answer, past.slope_ratio
         return LabelRecord(
             prompt_id=prompt.prompt_id,
@@ -118,7 +115,7 @@ class Group:
             given_label=prompt.given_label,
             noisy_label=self.noisy_label,
             noisy_label_count=self.count(self.noisy_label),
-            true_answer_count=self.count(true),
+            true_answer_count=None if true is None else self._count(right),
             given_label_count=self.count(prompt.given_label),
             majority_answer=majority,
             majority_count=vote.majority_count,
@@ -131,27 +128,27 @@ class Group:
             is_selected=label.is_selected,
             effective_label=label.answers[0],
             label_source=label.source,
-            majority_is_correct=None if true is None else majority in self.right(true),
+            majority_is_correct=None if true is None else majority in right,
             majority_is_noisy_label=majority in self.right(self.noisy_label)
             if prompt.is_marked
             else None,
-            effective_label_is_correct=self._is_correct(label.answers[0]),
+            effective_label_is_correct=self._is_correct(label.answers[0], right),
             reward_mean=sum(map(sum, rewards)) / sum(map(len, rewards)),
             has_zero_variance=all(len(set(of_view)) == 1 for of_view in rewards),
             trains=True,
             in_percent=prompt.in_percent or None,
         )
 
-    def _is_correct(self, label: str | None) -> bool | None:
+    def _count(self, right: Collection[str | None]) -> int:
+        return sum(map(right.__contains__, self.answers[0]))
+
+    def _is_correct(self, label: str | None, right: Collection[str | None]) -> bool | None:
+        """Whether a label is right, given the answers that match the truth; None where nobody can tell."""
         if label is None:
             return None
         if label == SENTINEL:
             return False  # wrong even where the true answer is unknown (R2)
-        return (
-            None
-            if self.prompt.true_answer is None
-            else label in self.right(self.prompt.true_answer)
-        )
+        return None if self.prompt.true_answer is None else label in right
 
 
 def _spelling(historical: Key | None, past: Past, vote: Vote) -> str | None:

@@ -4,21 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
 from olr_cli.answers import Key, Vote
-
-
-@dataclass(frozen=True, slots=True)
-class MajorityVote:
-    """The part of a vote that is stored; without a majority (R9) key and answer are None, and the count is 0."""
-
-    majority: Key | None
-    majority_answer: str | None
-    majority_count: int
-    rollouts: int
 
 
 class Past(NamedTuple):
@@ -41,7 +30,7 @@ class Past(NamedTuple):
     total: int = 0
     moment: int = 0
 
-    def after(self, visit: MajorityVote | Vote) -> Past:
+    def after(self, visit: Vote) -> Past:
         """The past with one more visit."""
         answer, majorities = visit.majority_answer, self.majorities
         if visit.majority is not None and answer is not None:
@@ -75,6 +64,7 @@ class Past(NamedTuple):
     @property
     def historical_majority(self) -> Key | None:
         """The one class that was the majority most often (Eq. hist_consistency, R13); None on a tie or without one."""
+        # Most prompts have one majority for many visits.
         if len(self.majorities) == 1:
             return next(iter(self.majorities))
         times = {key: sum(spellings.values()) for key, spellings in self.majorities.items()}
@@ -83,7 +73,7 @@ class Past(NamedTuple):
         return leaders[0] if len(leaders) == 1 else None
 
     @classmethod
-    def of(cls, visits: Iterable[MajorityVote]) -> Past:
+    def of(cls, visits: Iterable[Vote]) -> Past:
         """The past that consists of these visits, oldest first."""
         past = cls()
         for visit in visits:
@@ -101,7 +91,7 @@ class History:
         """The prompt's visits so far; none before the first."""
         return self._pasts.get(prompt_id, _NO_VISIT)
 
-    def add(self, prompt_id: str, number: int, visit: MajorityVote) -> None:
+    def add(self, prompt_id: str, number: int, visit: Vote) -> None:
         """Append visit `number` (from 1) of a prompt.
 
         Raises:

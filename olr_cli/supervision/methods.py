@@ -9,6 +9,14 @@
 
 `olr_cli.recipe.methods.METHODS` has the choices of each method by its name; other keys of the recipe change them, so a
 mix is a recipe.
+
+Online Label Refinement (`olr`, R14) follows the paper where the authors' code departs from it:
+
+- The first T visits keep their label; their `start_select_epoch` is T - 1.
+- A majority replaces the label if the slope is larger than delta; their code also takes a slope of delta.
+- A visit without a majority keeps its label; their code replaces it, by one that no answer can meet.
+- A majority label rewards the answers of its class (R16); their code asks the verifier, as
+  `method.majority_graded_by: verifier` does.
 """
 
 from __future__ import annotations
@@ -76,6 +84,7 @@ def olr(section: OlrMethod) -> Rule:
                 assert_never(criterion)
 
     def rule(visit: Visit) -> Label:
+        # Named as in the paper's Eq. effective_label.
         S_t, C_t = visit.slope, visit.is_consistent
         if (
             visit.number > T
@@ -168,13 +177,14 @@ def _name(section: MethodSection, label: LabelChoice) -> str:
         "confidence_penalty": section.penalty_weight > 0,
         "label_smoothing": section.smoothing > 0,
     }
+    # Plain GRPO with an addition is the addition.
     additions = [name for name, is_there in added.items() if is_there]
     if label == "given":
         return "+".join(additions) or "grpo"
-    name = section.name.rpartition(":")[
-        2
-    ]  # of a function, its own, unless a method of olr has it
+    # A function has its own name, unless a method of olr has it too.
+    name = section.name.rpartition(":")[2]
     name = section.name if label == "own" and name in METHODS else name
+    # OLR says which of the paper's criteria it lacks.
     if isinstance(section, OlrMethod):
         chosen, papers = section.criteria, OlrMethod().criteria
         lacking = [f"without_{criterion}" for criterion in papers if criterion not in chosen]

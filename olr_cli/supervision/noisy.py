@@ -31,10 +31,11 @@ def _active_label(group: Group, draw: NoiseDraw, seed: int) -> str:
         return SENTINEL
     # Sorted, or the order of the rollouts would decide (R18). An unread answer is never drawn: it may be right, and
     # would be no noise.
+    proved = group.wrong(true)
     wrong = sorted(
         (spelling, vote.counts[key])
         for key, spelling in vote.spelling.items()
-        if is_read(key) and group.is_wrong(true, spelling)
+        if is_read(key) and spelling in proved
     )
     if not wrong:
         return SENTINEL
@@ -47,6 +48,7 @@ def draw_wrong_answer(wrong: Sequence[tuple[str, int]], draw: NoiseDraw, u: floa
     """One of the wrong classes (spelling, count), sorted by spelling, at the uniform number `u` in [0, 1)."""
     if draw == "most_frequent":
         return min(wrong, key=lambda item: (-item[1], item[0]))[0]
+    # The first class whose share of [0, 1) holds u; rounding may leave u behind the last.
     weights = [count if draw == "frequency" else 1 for _, count in wrong]
     target = u * sum(weights)
     for (spelling, _), weight in zip(wrong, weights, strict=True):

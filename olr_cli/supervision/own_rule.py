@@ -47,6 +47,7 @@ class OwnRule:
         function = self._function or self.load()
         with running(f"{self._place(visit)} the rule"):
             label = function(visit, **self._arguments)
+        # Nothing else: a label out of nowhere could not be replayed.
         choices = [keep(visit), no_label(visit)]
         if visit.majority is not None:
             choices.append(replace_by_majority(visit))

@@ -49,20 +49,20 @@ class Score:
         """
         scores = self._shared(step, start, end)
         if self.is_summed:
+            # A sum over tokens is their mean times their number.
             lengths = step.statistic("tokens", start, end)
             scores = [mean * tokens for mean, tokens in zip(scores, lengths, strict=True)]
         return [self.sign * score for score in scores]
 
     def _shared(self, step: Step, start: int, end: int) -> list[float]:
-        """The statistic of every rollout: its mean over the rollouts that are equal to it up to rounding."""
+        """Return the statistic of every rollout: its mean over the rollouts that are equal to it up to rounding."""
         scores, responses = step.statistic(self.field, start, end), step.responses[start:end]
-        lengths = (
-            step.statistics["tokens"][start:end]
-            if "tokens" in step.statistics
-            else [0] * len(scores)
-        )
+        tokens = step.statistics.get("tokens")
+        lengths = [0] * len(scores) if tokens is None else tokens[start:end]
         texts = [(text, length or 0) for text, length in zip(responses, lengths, strict=True)]
+        # Equal responses side by side, by their scores.
         order = sorted(range(len(scores)), key=lambda place: (texts[place], scores[place]))
+        # Where another response begins, or the same one with a score that rounding does not explain.
         starts = [
             number
             for number, (one, other) in enumerate(pairwise(order), start=1)

@@ -31,6 +31,7 @@ def small_loss(decided: Decided) -> list[float]:
         lengths, means = (
             step.statistic(name, start, end) for name in ("tokens", "mean_logprob")
         )
+        # Token by token: a response counts as often as it has tokens.
         rows = zip(decided.advantages[start:end], means, lengths, strict=True)
         losses.append(
             abs(
@@ -84,6 +85,7 @@ def keep_fraction(method: MethodSection, prompts: Collection[Prompt]) -> Fractio
         raise UserError(
             f"{why} labels would train, which is not known of these data; set method.keep_fraction"
         )
+    # The share of clean labels, as if each marked one were wrong.
     clean = sum(not prompt.is_marked for prompt in prompts)
     if clean == 0:
         raise UserError(f"{why} labels would train, which is none; set method.keep_fraction")

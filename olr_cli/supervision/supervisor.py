@@ -11,14 +11,23 @@ tie.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from fractions import Fraction
 from itertools import chain, groupby, pairwise
+from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
-from olr_cli.answers import Grading, Judge, default_extractor, is_placeholder, read_answer, vote
+from olr_cli.answers import (
+    Gold,
+    Grading,
+    Judge,
+    default_extractor,
+    is_placeholder,
+    read_answer,
+    vote,
+)
 from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.chat import ending
 from olr_cli.data.prompts import Prompt
@@ -132,6 +141,7 @@ class Supervisor:
     def _check(self, step: Step) -> None:
         if len({prompt.prompt_id for prompt in step.prompts}) < len(step.prompts):
             raise ValueError("a prompt comes twice in one step")
+        # Visits first: a step that is handed over twice is no fault of its views.
         for prompt, visit in zip(step.prompts, step.visits, strict=True):
             due = self.history.of(prompt.prompt_id).visits + 1
             if visit != due:
@@ -152,15 +162,15 @@ class Supervisor:
     def _answers(self, step: Step) -> list[str | None]:
         if step.answers is not None:
             return [None if answer == SENTINEL else answer for answer in step.answers]
-        return [
-            read_answer(
-                response,
-                self._extractor or default_extractor(prompt.data_source),
-                ending(prompt.messages),
-            )
-            for prompt, (start, end) in zip(step.prompts, pairwise(step.starts), strict=True)
-            for response in step.responses[start:end]
-        ]
+        answers: list[str | None] = []
+        for prompt, (start, end) in zip(step.prompts, pairwise(step.starts), strict=True):
+            extractor = self._extractor or default_extractor(prompt.data_source)
+            opened = ending(prompt.messages)  # it may end inside the thinking
+            answers += [
+                read_answer(response, extractor, opened)
+                for response in step.responses[start:end]
+            ]
+        return answers
 
     def _grading(self, step: Step, answers: Sequence[str | None]) -> Grading:
         """The class of every answer, and whether it matches the label and the truth that its prompt has (R7)."""
@@ -189,6 +199,7 @@ class Supervisor:
         groups = []
         for place, (prompt, visit) in enumerate(zip(step.prompts, step.visits, strict=True)):
             here = slice(place * views, (place + 1) * views)
+            # The original view votes in the history; a rephrased one only at its visit.
             past = self.history.of(prompt.prompt_id).after(votes[here.start])
             groups.append(
                 Group(step, prompt, visit, parts[here], texts[here], votes[here], grading, past)
@@ -198,6 +209,7 @@ class Supervisor:
     def _decide(self, group: Group) -> Decision:
         """The label of a visit, and the rewards of its rollouts before and after the verifier's errors (R25)."""
         label = self._label(group)
+        # What a verifier without errors gives, and what one with errors makes of it.
         rewards = oracle = [
             self._rewards(group, view, label) for view in range(len(group.votes))
         ]
@@ -206,36 +218,39 @@ class Supervisor:
                 self._verifier.rewards(group, view, label, due)
                 for view, due in enumerate(oracle)
             ]
-        undecided = 0
-        if label.source in ("given", "noisy", "verified"):
-            undecided = sum(
-                group.undecided(text, view) for view, text in enumerate(label.answers) if text
-            )
+        # A majority rewards its class, so that no verdict is open.
+        asked = label.answers if label.source in ("given", "noisy", "verified") else ()
+        undecided = sum(
+            group.undecided(answer, view) for view, answer in enumerate(asked) if answer
+        )
         return Decision(group.record(label, rewards), rewards, oracle, undecided)
 
     def _label(self, group: Group) -> Label:
         """The label that counts: in every method the verified one (R23), else that of the rule."""
         if group.prompt.is_verified:
             return Label((group.prompt.true_answer,) * len(group.votes), "verified")
+        # Only what does not depend on the true answer.
         visit = group.seen()
         if self.method.orders_rollouts:
             visit = visit._replace(first_majorities=group.first_majorities())
         return self.method.rule(visit)
 
     def _rewards(self, group: Group, view: int, label: Label) -> list[float]:
-        """A majority rewards its class, another label whatever matches it (R16); a verified one in every method."""
+        """Return the rewards of one view: a majority rewards its class, another label whatever matches it (R16)."""
         answers, answer = group.answers[view], label.answers[view]
+        # A verified label rewards in every method (R23).
         if self.method.score is not None and label.source != "verified":
             return self.method.score.rewards(group.step, *group.parts[view])
+        # By class, not by match: `5` matches a majority of `5 cm`, although it voted against it.
         if label.source == "majority" and answer is not None:
-            # By class, not by match: `5` matches a majority of `5 cm`, although it voted against it.
             keys = group.grading.keys
             return [float(said is not None and keys[said] == keys[answer]) for said in answers]
+        # Without a label nothing is right: the prompt teaches nothing at this visit.
         right = group.right(answer)
         return [float(said in right) for said in answers]
 
 
-def _golds(prompt: Prompt, *labels: str | None) -> list[str]:
+def _golds(prompt: Prompt, *labels: str | None) -> list[Gold]:
     """The labels of a prompt that an answer can match, as its question asks for them: no placeholders (R16)."""
     return [
         prompt.asked(label)
@@ -262,25 +277,30 @@ class Decision(NamedTuple):
 def _columns(step: Step, groups: Sequence[Group], decisions: Sequence[Decision]) -> Decided:
     """The decisions about a step in columns; all prompts train."""
     answers, classes, is_correct = list[str | None](), list[str | None](), list[bool | None]()
+    labels = [one.label for one in decisions]
     for group in groups:
         keys, true = group.grading.keys, group.prompt.true_answer
         right = group.right(true)
         for texts, tally in zip(group.answers, group.votes, strict=True):
             answers += texts
             classes += [None if text is None else tally.spelling[keys[text]] for text in texts]
+            # Unknown, not wrong, where nobody knows the true answer.
             is_correct += [None if true is None else text in right for text in texts]
     return Decided(
         step,
-        {name: [getattr(one.label, name) for one in decisions] for name in LABEL_COLUMNS},
+        {name: [*map(attrgetter(name), labels)] for name in LABEL_COLUMNS},
         answers,
         classes,
         is_correct,
-        rewards=[*chain.from_iterable(chain.from_iterable(one.rewards for one in decisions))],
-        oracle_rewards=[
-            *chain.from_iterable(chain.from_iterable(one.oracle_rewards for one in decisions))
-        ],
+        rewards=_in_a_row(one.rewards for one in decisions),
+        oracle_rewards=_in_a_row(one.oracle_rewards for one in decisions),
         undecided=sum(one.undecided for one in decisions),
     )
+
+
+def _in_a_row(groups: Iterable[Sequence[Sequence[float]]]) -> list[float]:
+    """Return the rewards of all groups, view by view, as a column."""
+    return [*chain.from_iterable(chain.from_iterable(groups))]
 
 
 def make_supervisor(

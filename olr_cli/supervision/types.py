@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, cached_property
-from itertools import accumulate, pairwise
+from itertools import accumulate, chain, pairwise
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -202,27 +202,25 @@ class Step:
 
     @classmethod
     def of(cls, groups: Sequence[RolloutGroup]) -> Step:
-        """The step that consists of these groups.
+        """Return the step that consists of these groups.
 
         Raises:
             ValueError: they are of several steps, or the answers of only some are known.
         """
-        if len({(group.step, group.answers is None) for group in groups}) > 1:
-            raise ValueError("a step's groups have several numbers, or only some have answers")
         rollouts = [rollout for group in groups for rollout in group.rollouts]
-        knows_answers = bool(groups) and groups[0].answers is not None
+        sizes = [len(group.rollouts) for group in groups]
         return cls(
-            groups[0].step if groups else 0,
-            [group.prompt for group in groups],
-            [group.visit for group in groups],
-            list(accumulate((len(group.rollouts) for group in groups), initial=0)),
-            [rollout.view for rollout in rollouts],
+            number=groups[0].step if groups else 0,
+            prompts=[group.prompt for group in groups],
+            visits=[group.visit for group in groups],
+            starts=[*accumulate(sizes, initial=0)],
+            views=[rollout.view for rollout in rollouts],
             # Before answers are read: a replay reads what was stored, and must decide alike.
-            [storable(rollout.response) for rollout in rollouts],
-            [answer for group in groups for answer in group.answers or ()]
-            if knows_answers
-            else None,
-            {name: [getattr(rollout, name) for rollout in rollouts] for name in MEASURED},
+            responses=[storable(rollout.response) for rollout in rollouts],
+            answers=_answers_of_step(groups),
+            statistics={
+                name: [getattr(rollout, name) for rollout in rollouts] for name in MEASURED
+            },
         )
 
     @classmethod
@@ -232,23 +230,25 @@ class Step:
         visit: int,
         prompts: Sequence[Prompt],
         views: Sequence[View],
+        *,
         responses: Sequence[str],
         statistics: Mapping[str, Sequence[Any]],
     ) -> Step:
-        """The step of an engine that rolls out every prompt equally often in each of these views.
+        """Return the step of an engine that rolls out every prompt equally often in each of these views.
 
         Responses and statistics are prompt by prompt, and of each prompt view by view.
         """
         size = len(responses) // len(prompts)
+        of_prompt = [view for view in views for _ in range(size // len(views))]
         return cls(
-            number,
-            prompts,
-            [visit] * len(prompts),
-            range(0, len(responses) + 1, size),
-            [view for _ in prompts for view in views for _ in range(size // len(views))],
-            [storable(response) for response in responses],
-            None,
-            statistics,
+            number=number,
+            prompts=prompts,
+            visits=[visit] * len(prompts),
+            starts=range(0, len(responses) + 1, size),
+            views=of_prompt * len(prompts),
+            responses=[storable(response) for response in responses],
+            answers=None,
+            statistics=statistics,
         )
 
     @classmethod
@@ -272,15 +272,16 @@ class Step:
         groups = rows.with_row_index("start").unique(
             "prompt_id", keep="first", maintain_order=True
         )
+        has_responses = "response" in rows.columns
         return cls(
-            int(rows["step"][0]) if len(rows) else 0,
-            [prompts[name] for name in groups["prompt_id"].to_list()],
-            groups["visit"].to_list(),
-            [*groups["start"].to_list(), len(rows)],
-            rows["view"].to_list(),
-            rows["response"].to_list() if "response" in rows.columns else [""] * len(rows),
-            rows["answer"].to_list(),
-            {name: rows[name].to_list() for name in names},
+            number=int(rows["step"][0]) if len(rows) else 0,
+            prompts=[prompts[name] for name in groups["prompt_id"].to_list()],
+            visits=groups["visit"].to_list(),
+            starts=[*groups["start"].to_list(), len(rows)],
+            views=rows["view"].to_list(),
+            responses=rows["response"].to_list() if has_responses else [""] * len(rows),
+            answers=rows["answer"].to_list(),
+            statistics={name: rows[name].to_list() for name in names},
         )
 
     @cached_property
@@ -288,13 +289,9 @@ class Step:
         """Where the views of each group start, and R at the end."""
         if len(set(self.views)) < 2:
             return list(self.starts)
-        heads = set(self.starts)
         views = self.views
-        return [
-            place
-            for place in range(len(views) + 1)
-            if place in heads or views[place] != views[place - 1]
-        ]
+        changes = (place for place in range(1, len(views)) if views[place] != views[place - 1])
+        return sorted({*self.starts, *changes})
 
     def statistic(self, name: str, start: int, end: int) -> list[float]:
         """One statistic of the rollouts from `start` up to `end`.
@@ -308,6 +305,18 @@ class Step:
                 f"rollout {values.index(None)} of a group has no {name}, which the method needs"
             )
         return values
+
+
+def _answers_of_step(groups: Sequence[RolloutGroup]) -> list[str | None] | None:
+    """Return the answers of a step's rollouts; None where its groups have none.
+
+    Raises:
+        ValueError: the groups are of several steps, or only some have answers.
+    """
+    of_groups = [group.answers for group in groups if group.answers is not None]
+    if len({group.step for group in groups}) > 1 or 0 < len(of_groups) < len(groups):
+        raise ValueError("a step's groups have several numbers, or only some have answers")
+    return [*chain.from_iterable(of_groups)] if of_groups else None
 
 
 @dataclass(frozen=True)
@@ -353,20 +362,14 @@ class Decided:
     def rollouts(self) -> dict[str, Sequence[Any]]:
         """The columns of `RolloutRecord`, R values each."""
         step = self.step
-        sizes = [end - start for start, end in pairwise(step.starts)]
-        names = [prompt.prompt_id for prompt in step.prompts]
+        samples = [range(end - start) for start, end in pairwise(step.starts)]
+        groups = list(zip(step.prompts, step.visits, samples, strict=True))
         unknown = [None] * len(self.rewards)
         return {
-            "prompt_id": [
-                name for name, size in zip(names, sizes, strict=True) for _ in range(size)
-            ],
-            "visit": [
-                visit
-                for visit, size in zip(step.visits, sizes, strict=True)
-                for _ in range(size)
-            ],
+            "prompt_id": [prompt.prompt_id for prompt, _, of_one in groups for _ in of_one],
+            "visit": [visit for _, visit, of_one in groups for _ in of_one],
             "step": [step.number] * len(self.rewards),
-            "sample": [sample for size in sizes for sample in range(size)],
+            "sample": [*chain.from_iterable(samples)],
             "view": step.views,
             "response": step.responses,
             "answer": self.answers,

@@ -47,6 +47,7 @@ class Verifier:
 
     def require_numbers(self, prompts: Sequence[Prompt]) -> None:
         """Refuse rules about distances where no label is a number."""
+        # Rules about texts work on any label.
         if not any(rule.error or rule.relative_error for rule, _ in self._rules):
             return
         labels = (
@@ -68,22 +69,26 @@ class Verifier:
     def rewards(
         self, group: Group, view: int, label: Label, due: Sequence[float]
     ) -> list[float]:
-        """The rewards of one view in place of those that are due; a missing answer is never accepted."""
-        places, first = range(*group.parts[view]), group.parts[0][0]
-        return [
-            reward
-            if answer is None
-            else self._reward(
-                Graded(
-                    group.prompt, group.visit, place - first, group.step.responses[place], answer,
-                    group.grading.keys[answer], label.answers[view],
-                ),
-                reward,
+        """Return the rewards of one view in place of those that are due; a missing answer is never accepted."""
+        rewards, first = list(due), group.parts[0][0]
+        places = range(*group.parts[view])
+        for number, (place, answer) in enumerate(zip(places, group.answers[view], strict=True)):
+            if answer is None:
+                continue
+            graded = Graded(
+                prompt=group.prompt,
+                visit=group.visit,
+                sample=place - first,
+                response=group.step.responses[place],
+                answer=answer,
+                key=group.grading.keys[answer],
+                label=label.answers[view],
             )
-            for place, answer, reward in zip(places, group.answers[view], due, strict=True)
-        ]  # fmt: skip
+            rewards[number] = self._reward(graded, due[number])
+        return rewards
 
     def _reward(self, one: Graded, right: float) -> float:
+        # Keyed by its class, an answer is misjudged at every visit, or at none.
         drawn = (one.visit, one.sample) if self._section.draw == "rollout" else (one.key,)
         number = seeding.uniform("verifier", self._seed, one.prompt.prompt_id, *drawn)
         return 1 - right if number < self._rate(one, bool(right)) else right
@@ -91,6 +96,7 @@ class Verifier:
     def _rate(self, one: Graded, matches: bool) -> Decimal:
         """The chance of an error: of the first rule that holds and names one, else the section's."""
         for rule, holds in self._rules:
+            # A rule may name one of the two errors alone.
             rate = rule.false_negative_rate if matches else rule.false_positive_rate
             if rate is not None and holds(one):
                 return rate
@@ -113,10 +119,12 @@ def _condition(rule: VerifierRule) -> _Condition:
             return lambda one: in_response(one.response)
         if rule.function is not None:
             return _own_condition(rule.function)
+    # The rest are rules about numbers: how far an answer is from its label.
     distances = None if rule.error is None else {*map(Fraction, rule.error)}
     part = Fraction(rule.relative_error or 0)
 
     def is_near(one: Graded) -> bool:
+        # What is no number is at no distance from anything.
         claimed, due = exact_number(one.answer), exact_number(one.label or "")
         if claimed is None or due is None:
             return False

@@ -2,7 +2,7 @@
 
 from cases import each
 
-from olr_cli.answers import as_asked
+from olr_cli.answers import Gold
 
 
 @each(
@@ -12,8 +12,8 @@ from olr_cli.answers import as_asked
     ("30", r"3\%", False), ("30", "0.3", False), (r"30\%", "30", True), ("0.3", r"30\%", True),
 )  # fmt: skip
 def test_a_bare_gold_accepts_the_sign_where_it_is_asked_for(match, gold, answer, verdict):
-    assert match(as_asked(gold, True), answer) is verdict
+    assert match(Gold(gold, in_percent=True), answer) is verdict
 
 
 def test_a_bare_gold_refuses_the_sign_where_it_is_not_asked_for(match):
-    assert match(as_asked("30", False), r"30\%") is False
+    assert match(Gold("30"), r"30\%") is False

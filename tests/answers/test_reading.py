@@ -14,7 +14,8 @@ from cases import each
 
 from olr_cli.answers.classes import Form, number
 from olr_cli.answers.notation import tidy
-from olr_cli.answers.reading import NeedsAlgebra, exact_number, read
+from olr_cli.answers.numbers import exact_number
+from olr_cli.answers.reading import NeedsAlgebra, read
 
 FILE = Path(__file__).parents[1] / "fixtures" / "grading" / "numbers.jsonl"
 NUMBERS = [json.loads(line) for line in FILE.read_text("utf-8").splitlines()]

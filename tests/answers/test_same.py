@@ -77,17 +77,17 @@ def test_the_faster_parser_reads_as_math_verify_does():
     import sympy
     from latex2sympy2_extended import latex2sympy
 
-    from olr_cli.answers import algebra
+    from olr_cli.answers import latex
 
     compared = 0
     for answer in map(tidy, SPELLINGS[::2]):
-        normal = algebra.normalize_latex(answer, algebra._NORMALIZATION)
+        normal = latex.normalize_latex(answer, latex._NORMALIZATION)
         try:
             slow = latex2sympy(normal, is_real=True, normalization_config=None)
-            fast = algebra.parse(answer)
+            fast = latex.parse(answer)
         except Exception:
             continue
-        letters = set(algebra._LETTER.findall(answer))
+        letters = set(latex._LETTER.findall(answer))
         has_one_case = len({letter.lower() for letter in letters}) == len(letters)
         if has_one_case and "{" not in answer and "gamma" not in answer:
             assert sympy.srepr(fast) == sympy.srepr(slow), answer

@@ -16,11 +16,12 @@ from pathlib import Path
 
 from sympy.core.cache import clear_cache
 
-from olr_cli.answers import EXTRACTORS, Judge, algebra, extract
+from olr_cli.answers import EXTRACTORS, Judge, algebra, extract, latex
 from olr_cli.answers.classes import Form
 from olr_cli.answers.matching import matches
 from olr_cli.answers.notation import normal_text, tidy
-from olr_cli.answers.reading import NeedsAlgebra, exact_number, read
+from olr_cli.answers.numbers import exact_number
+from olr_cli.answers.reading import NeedsAlgebra, read
 
 CORPUS = Path(__file__).parents[1] / "fixtures" / "answers"
 
@@ -165,7 +166,7 @@ def parsing(text: str) -> None:
 
 def _parsed_twice(answer: str, tidied: str) -> None:
     key = read(answer, algebra.leaf).key
-    algebra.parse.cache_clear()
+    latex.parse.cache_clear()
     assert read(answer, algebra.leaf).key == key
     here = _read_here(answer)
     assert here is None or here.key == key

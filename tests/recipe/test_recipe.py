@@ -7,6 +7,7 @@ from fractions import Fraction
 import pytest
 from cases import each, refusal
 
+from olr_cli.answers import Vote
 from olr_cli.cli.options import read_columns, read_log_columns
 from olr_cli.errors import UserError
 from olr_cli.recipe import layers
@@ -19,7 +20,7 @@ from olr_cli.recipe.sections import ActiveNoiseSection
 from olr_cli.recipe.sentences import OTHER_NAMES
 from olr_cli.recipe.sweep import expand_sweep
 from olr_cli.runs.directory import recipe_yaml
-from olr_cli.supervision.history import MajorityVote, Past
+from olr_cli.supervision.history import Past
 
 _NO_EXTRACTORS = ("{after: '#', tag: x}", "{before: x}", "{after: 4}", "{}", "[boxed]")
 
@@ -349,7 +350,7 @@ def test_the_steepest_slope_is_that_of_the_best_of_all_histories():
     def best(visits):
         votes = itertools.product(range(3), repeat=visits)
         pasts = (
-            Past.of([MajorityVote("1", "1", count, 2) for count in counts]) for counts in votes
+            Past.of([Vote.stored("1", "1", count, 2) for count in counts]) for counts in votes
         )
         return max(Fraction(*past.slope_ratio) for past in pasts)
 

@@ -7,13 +7,14 @@ from cases import each
 from hypothesis import given, strategies as st
 from scipy.stats import linregress
 
-from olr_cli.supervision import History, MajorityVote, Past
+from olr_cli.answers import Vote
+from olr_cli.supervision import History, Past
 
 
 def visits_of(*counts, k=8):
     """Visits whose majority is `a`, with so many of k rollouts; 0: no majority."""
     return [
-        MajorityVote("a", "a", count, k) if count else MajorityVote(None, None, 0, k)
+        Vote.stored("a", "a", count, k) if count else Vote.stored(None, None, 0, k)
         for count in counts
     ]
 
@@ -50,22 +51,22 @@ def test_a_visit_without_majority_counts_as_pass_rate_zero():
     ("", None), ("a", "a"), ("ab", None), ("abb", "b"), ("aabbc", None), ("ABa", "a"), ("abAB", None),
 )  # fmt: skip
 def test_historical_majority_is_one_class_however_spelled_or_none(majorities, expected):
-    past = Past.of(MajorityVote(spelling.lower(), spelling, 3, 8) for spelling in majorities)
+    past = Past.of(Vote.stored(spelling.lower(), spelling, 3, 8) for spelling in majorities)
     assert past.historical_majority == expected
 
 
 def test_history_refuses_a_visit_out_of_turn():
     history = History()
-    history.add("p", 1, MajorityVote("a", "a", 3, 8))
+    history.add("p", 1, Vote.stored("a", "a", 3, 8))
     for number in (3, 1):
         with pytest.raises(ValueError, match=f"visit {number} follows visit 1"):
-            history.add("p", number, MajorityVote("a", "a", 3, 8))
-    assert history.of("p") == Past.of([MajorityVote("a", "a", 3, 8)])
+            history.add("p", number, Vote.stored("a", "a", 3, 8))
+    assert history.of("p") == Past.of([Vote.stored("a", "a", 3, 8)])
     assert history.of("never seen") == Past()
 
 
 def test_a_prompts_past_does_not_grow_with_its_visits():
-    past = Past.of(MajorityVote(str(n % 3), str(n % 3), 1 + n % 8, 8) for n in range(5000))
+    past = Past.of(Vote.stored(str(n % 3), str(n % 3), 1 + n % 8, 8) for n in range(5000))
     assert past.visits == sum(
         times for spellings in past.majorities.values() for times in spellings.values()
     )

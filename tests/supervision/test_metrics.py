@@ -11,12 +11,12 @@ from decisions import LABEL as CLEAN, ROLLOUT, table_of
 from histories import write_history
 from hypothesis import given, strategies as st
 
+from olr_cli.answers import Vote
 from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.prompts import Prompt
 from olr_cli.recipe.methods import OlrMethod
 from olr_cli.runs.store import arrow_table, scan_labels
 from olr_cli.supervision import (
-    MajorityVote,
     Past,
     Rollout,
     RolloutGroup,
@@ -242,7 +242,7 @@ def test_the_accuracy_of_a_selection_is_the_share_of_right_majorities():
 )
 def test_comparing_doubles_decides_as_comparing_exact_slopes_does(counts, threshold):
     exact = Fraction(
-        *Past.of([MajorityVote("1", "1", count, 8) for count in counts]).slope_ratio
+        *Past.of([Vote.stored("1", "1", count, 8) for count in counts]).slope_ratio
     )
     row = labels(replace(CLEAN, slope=float(exact)))
     nearest = Decimal(f"{float(exact):.3f}")  # often a tie

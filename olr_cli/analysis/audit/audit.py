@@ -12,7 +12,7 @@ import polars as pl
 
 from olr_cli.analysis.audit import annotators, calibration
 from olr_cli.analysis.audit.annotators import AnnotatorModel, Bools
-from olr_cli.analysis.audit.calibration import Verified, auroc, is_right
+from olr_cli.analysis.audit.calibration import Verified, asked_truths, auroc, is_right
 from olr_cli.analysis.audit.tally import MISSING, Tally, tally
 from olr_cli.analysis.audit.verdicts import CHANGES, STATUSES, verdicts_of
 from olr_cli.analysis.histories import (
@@ -256,7 +256,7 @@ def _truth(
     """Against the stored truth, which took no part until here."""
     queue = table.filter(pl.col("rank").is_not_null())
     prompts = [history.prompts[prompt_id] for prompt_id in queue["prompt_id"]]
-    truths = [prompt.asked(prompt.true_answer) for prompt in prompts]
+    truths = asked_truths(prompts, [prompt.true_answer for prompt in prompts])
     right = is_right(queue["given_label"].to_list(), truths, judge)
     known = ~np.isnan(right)
     if not known.any():

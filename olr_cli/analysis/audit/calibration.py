@@ -17,7 +17,7 @@ import numpy as np
 
 from olr_cli import seeding
 from olr_cli.analysis.audit.annotators import Bools, Floats
-from olr_cli.answers import Judge
+from olr_cli.answers import Gold, Judge
 from olr_cli.data.prompts import Prompt
 from olr_cli.evaluation.intervals import percentile_interval
 from olr_cli.tables import Cell
@@ -79,13 +79,16 @@ class Verified:
         return int((~np.isnan(self.is_wrong)).sum())
 
 
-def asked_truths(prompts: Iterable[Prompt], truths: Iterable[str | None]) -> list[str | None]:
-    """Truths as the judge is asked for them (`Prompt.asked`)."""
-    return [prompt.asked(truth) for prompt, truth in zip(prompts, truths, strict=True)]
+def asked_truths(prompts: Iterable[Prompt], truths: Iterable[str | None]) -> list[Gold | None]:
+    """Return truths as the judge is asked for them (`Prompt.asked`); None where there is none."""
+    return [
+        None if truth is None else prompt.asked(truth)
+        for prompt, truth in zip(prompts, truths, strict=True)
+    ]
 
 
 def is_right(
-    labels: Sequence[str | None], truths: Sequence[str | None], judge: Judge
+    labels: Sequence[str | None], truths: Sequence[Gold | str | None], judge: Judge
 ) -> Floats:
     """(P,) 1 or 0: whether a label means the truth; NaN where one of them is not known."""
     right = np.full(len(truths), np.nan)

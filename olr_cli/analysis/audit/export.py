@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from olr_cli import seeding
 from olr_cli.analysis.audit.audit import Audit
-from olr_cli.analysis.audit.calibration import is_right
+from olr_cli.analysis.audit.calibration import asked_truths, is_right
 from olr_cli.analysis.audit.verdicts import STATUSES
 from olr_cli.analysis.histories import RolloutHistory, run_data
 from olr_cli.answers import Judge
@@ -307,7 +307,8 @@ def _marked(prompts: list[Prompt], old: tuple[Prompt, ...], judge: Judge) -> lis
         after.given_label if after.given_label != before.given_label else None
         for after, before in zip(prompts, old, strict=True)
     ]
-    right = is_right(changed, [prompt.asked(prompt.true_answer) for prompt in prompts], judge)
+    truths = asked_truths(prompts, [prompt.true_answer for prompt in prompts])
+    right = is_right(changed, truths, judge)
     return [
         prompt
         if np.isnan(verdict)

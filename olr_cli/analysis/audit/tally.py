@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from olr_cli.analysis.histories import RolloutHistory, chunks
-from olr_cli.answers import Judge, Key
+from olr_cli.answers import Gold, Judge, Key
 from olr_cli.answers.graded import SENTINEL
 from olr_cli.errors import UserError
 from olr_cli.runs.store import scan_labels
@@ -71,7 +71,8 @@ def tally(history: RolloutHistory, judge: Judge) -> Tally:
         given.group_by("prompt", "text").agg(uses=pl.col("count").sum()).sort("prompt", "text")
     )
     asked = tuple(
-        history.prompts[name].asked(label) for name, label in zip(ids, labels, strict=True)
+        None if label is None else history.prompts[name].asked(label)
+        for name, label in zip(ids, labels, strict=True)
     )
     classes, label_answers = _classified(spellings, asked, judge)
     return Tally(
@@ -133,7 +134,7 @@ def _audited_labels(
 
 
 def _classified(
-    spellings: pl.DataFrame, labels: tuple[str | None, ...], judge: Judge
+    spellings: pl.DataFrame, labels: tuple[Gold | None, ...], judge: Judge
 ) -> tuple[pl.DataFrame, NDArray[np.int64]]:
     """The spellings (prompt, text, uses; ordered by prompt) with their answers' numbers, and those of the labels.
 

@@ -18,7 +18,7 @@ import polars as pl
 
 from olr_cli.analysis.arms import Arm, find_runs
 from olr_cli.analysis.audit.audit import Audit, audit, audit_history
-from olr_cli.analysis.audit.calibration import is_right
+from olr_cli.analysis.audit.calibration import asked_truths, is_right
 from olr_cli.analysis.audit.export import evidence
 from olr_cli.analysis.audit.tally import Tally
 from olr_cli.analysis.histories import RolloutHistory
@@ -97,7 +97,8 @@ class Labels:
             name: [shown(row[name]) for row in rows] for name, shown in _SHOWN.items()
         }
         proposals = [row["proposed_label"] for row in rows]
-        truths = [prompts[name].asked(prompts[name].true_answer) for name in ids]
+        in_order = [prompts[name] for name in ids]
+        truths = asked_truths(in_order, [prompt.true_answer for prompt in in_order])
         right = is_right(proposals, truths, judge)
         values["proposal_is_right"] = [
             None if np.isnan(verdict) else bool(verdict) for verdict in right

@@ -198,7 +198,7 @@ def sampled_step(
         name: values_PG.flatten().tolist() for name, values_PG in sampled.statistics.items()
     }
     responses = [text for texts in sampled.texts_PG for text in texts]
-    return Step.sampled(step, epoch, prompts, views, responses, columns)
+    return Step.sampled(step, epoch, prompts, views, responses=responses, statistics=columns)
 
 
 def advantages_and_trains(

@@ -132,7 +132,12 @@ def sampled_step(
         "truncated": [bool(sample.truncated[0]) for sample in samples],
     }
     return Step.sampled(
-        step, visit, prompts, views, response_texts(samples, texts, stop), statistics
+        step,
+        visit,
+        prompts,
+        views,
+        responses=response_texts(samples, texts, stop),
+        statistics=statistics,
     )
 
 

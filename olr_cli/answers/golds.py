@@ -1,4 +1,4 @@
-r"""What stands in place of an answer where there is none: one table for files and rewards (R16).
+r"""Golds, and what stands in place of one where there is none: one table for files and rewards (R16).
 
 Only what a program, a spreadsheet or an annotator writes for a missing answer is in it. Words that are answers too are
 not: `none`, `unknown`, `undefined`, `DNE`, `no solution`, `\infty`, and `Na`, which is sodium.
@@ -7,6 +7,16 @@ not: `none`, `unknown`, `undefined`, `DNE`, `no solution`, `\infty`, and `Na`, w
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
+
+
+class Gold(NamedTuple):
+    """A label or a truth as its question asks for it: all that a verdict sees of the question (R7)."""
+
+    text: str
+    in_percent: bool = False
+    """The question asks for a percentage, so the gold accepts a percent sign that it lacks."""
+
 
 _LONGEST = 60
 _PLACEHOLDER = re.compile(
